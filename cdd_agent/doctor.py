@@ -92,9 +92,8 @@ def _run_tests(suite: Suite) -> Check:
         files = ", ".join(error.nodeid for error in run.report.collect_errors[:5])
         fix = f"find the error: {suite.command}"
         return Check(state="missing", told=f"{suite.command} cannot load {files}", fix=fix)
-    count = ", ".join(
-        f"{number} {word}" for word, number in count_outcomes(run.report).items() if number and word in OUTCOMES
-    )
+    counts = count_outcomes(run.report)
+    count = ", ".join(f"{number} {word}" for word, number in counts.items() if number and word in OUTCOMES)
     told = f"{suite.command} runs {len(run.report.tests)}: {count}" if count else f"{suite.command} finds no tests yet"
     return Check(state="ok" if count else "note", told=told, details=run.notices)
 
@@ -147,10 +146,8 @@ def check_sandbox(asked: str) -> tuple[Check, Sandbox | None]:
 
 
 def _list_acts(proofs: Iterable[Proof]) -> tuple[str, ...]:
-    return tuple(
-        f"{'refused' if proof.refused else 'NOT refused'}: {proof.act}{proof.answer and f' ({proof.answer})'}"
-        for proof in proofs
-    )
+    words = {True: "refused", False: "NOT refused"}
+    return tuple(f"{words[p.refused]}: {p.act}{p.answer and f' ({p.answer})'}" for p in proofs)
 
 
 def _list_unused(trials: Iterable[LevelTrial]) -> tuple[str, ...]:

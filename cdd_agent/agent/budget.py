@@ -9,11 +9,9 @@ import json
 import math
 import signal
 from collections.abc import Callable
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias, TypeVar
-
-import msgspec
 
 from cdd_agent.clock import Clock
 from cdd_agent.config.settings import CONFIG_FILE, Settings
@@ -23,7 +21,7 @@ from cdd_agent.model import conversation, prices
 from cdd_agent.model.conversation import Model, Request, Turn
 from cdd_agent.storage import read_ordinary
 from cdd_agent.work import state_file
-from cdd_agent.work.state import Usage, UsageTotals
+from cdd_agent.work.state import Usage
 
 T = TypeVar("T")
 
@@ -96,7 +94,7 @@ class ScopeUsage:
     name: str
     """The name in messages, such as ``step 2 of sale``."""
     ceiling: Ceiling
-    used: UsageTotals
+    used: Usage
 
 
 def find_exceeded_limit(usage: ScopeUsage, *, next_tokens: int, go_on: str) -> BudgetSpent | None:
@@ -130,14 +128,15 @@ def find_exceeded_limit(usage: ScopeUsage, *, next_tokens: int, go_on: str) -> B
     return BudgetSpent(f"{happened[0].upper()}{happened[1:]}", hint=hint)
 
 
-def totals_from_answer(event: TurnEnded | AnswerLost) -> UsageTotals:
+def totals_from_answer(event: TurnEnded | AnswerLost) -> Usage:
     """Return the usage of an answer; the call itself is not counted."""
-    return totals_from_usage(msgspec.convert(event, Usage, from_attributes=True), cost_usd=event.cost_usd)
+    usage = Usage(**{kind: getattr(event, kind) for kind in Usage().token_counts})
+    return totals_from_usage(usage, cost_usd=event.cost_usd)
 
 
-def totals_from_usage(usage: Usage, *, cost_usd: float | None) -> UsageTotals:
-    """Return tokens and cost as totals; without tokens the cost is not unknown but zero."""
-    return UsageTotals(**asdict(usage), cost_usd=cost_usd if usage.tokens else None, known_usd=cost_usd or 0.0)
+def totals_from_usage(usage: Usage, *, cost_usd: float | None) -> Usage:
+    """Return ``usage`` with its cost; without tokens the cost is not unknown but zero."""
+    return replace(usage, cost_usd=cost_usd if usage.tokens else None, known_usd=cost_usd or 0.0)
 
 
 MAX_JOURNAL_BYTES = 64_000_000
@@ -147,7 +146,7 @@ EXECUTOR = "executor"
 """The agent whose usage is saved in the ticket's state."""
 
 
-def read_conversation_usage(journal: Path) -> UsageTotals:
+def read_conversation_usage(journal: Path) -> Usage:
     """Return the usage of the conversations about a ticket, according to its journal.
 
     Unreadable lines are ignored, and so is a journal that is too large or not a regular file.
@@ -155,8 +154,8 @@ def read_conversation_usage(journal: Path) -> UsageTotals:
     try:
         lines = read_ordinary(journal, limit_bytes=MAX_JOURNAL_BYTES).splitlines()
     except OSError:
-        return UsageTotals()
-    total = UsageTotals()
+        return Usage()
+    total = Usage()
     for line in lines:
         if b'"TurnEnded"' not in line:
             continue
@@ -167,18 +166,18 @@ def read_conversation_usage(journal: Path) -> UsageTotals:
         if isinstance(event, TurnEnded) and event.agent != EXECUTOR:
             used = totals_from_answer(event)
             # Anyone can write the journal; negative usage would raise the limit.
-            if min(*astuple(used)[:4], event.cost_usd or 0) >= 0:
+            if min(*used.token_counts.values(), event.cost_usd or 0) >= 0:
                 total += replace(used, calls=1)
     return total
 
 
-def read_step_usage(state: Path) -> UsageTotals:
+def read_step_usage(state: Path) -> Usage:
     """Return the usage of a ticket's steps, according to its state; zero if that cannot be read."""
     try:
         saved = state_file.load(state)
     except UsageError:
-        return UsageTotals()
-    return UsageTotals() if saved is None else saved.usage
+        return Usage()
+    return Usage() if saved is None else saved.usage
 
 
 BYTES_PER_TOKEN = 3
@@ -190,14 +189,14 @@ NO_LIMITS = Ceilings()
 class Tally:
     """The usage of a ticket, shared by all meters of this process that work for it."""
 
-    def __init__(self, used: UsageTotals) -> None:
+    def __init__(self, used: Usage) -> None:
         """Start with the usage of earlier sessions."""
         self.used = used
         self._conversations: dict[str, Tally] = {}
 
     def get_conversation(self, name: str) -> "Tally":
         """Return the tally of one conversation in this session, whichever agent and model it is with."""
-        return self._conversations.setdefault(name, Tally(UsageTotals()))
+        return self._conversations.setdefault(name, Tally(Usage()))
 
 
 class Meter:
@@ -225,27 +224,27 @@ class Meter:
         self._ticket_name, self._go_on = f"the ticket {ticket}", go_on
         self._tally = tally
         self._step_name = f"this conversation about {ticket}"
-        self._step = Tally(UsageTotals()) if tally is None else tally.get_conversation(go_on)
-        self._ticket = UsageTotals()
+        self._step = Tally(Usage()) if tally is None else tally.get_conversation(go_on)
+        self._ticket = Usage()
         self._is_in_step = False
         self._since: float | None = None
 
     @property
-    def step(self) -> UsageTotals:
+    def step(self) -> Usage:
         """The usage of the step or conversation."""
         return self._step.used + self._measure_elapsed()
 
     @property
-    def ticket(self) -> UsageTotals:
+    def ticket(self) -> Usage:
         """The usage of the ticket, counted by this meter and, after ``resume``, in earlier sessions."""
         return self._ticket + self._measure_elapsed()
 
-    def resume(self, ticket: UsageTotals) -> None:
+    def resume(self, ticket: Usage) -> None:
         """Continue from the usage of earlier sessions."""
         self.pause()
         self._ticket = ticket
 
-    def begin(self, name: str, *, used: UsageTotals) -> None:
+    def begin(self, name: str, *, used: Usage) -> None:
         """Begin or continue a step; its time starts with the next call."""
         self.pause()
         self._step_name, self._step, self._is_in_step = name, Tally(used), True
@@ -272,12 +271,12 @@ class Meter:
         began = self._clock.monotonic()
         if self._is_in_step and self._since is None:
             self._since = began
-        self._add(UsageTotals(calls=1))
+        self._add(Usage(calls=1))
         try:
             turn = self._inner.reply(request, emit=hear)
         finally:
             if not self._is_in_step:
-                self._add(UsageTotals(minutes=(self._clock.monotonic() - began) / 60))
+                self._add(Usage(minutes=(self._clock.monotonic() - began) / 60))
         self._add(totals_from_usage(turn.usage, cost_usd=prices.cost_usd(self.name, turn.usage)))
         return turn
 
@@ -290,16 +289,16 @@ class Meter:
             if error is not None:
                 raise error
 
-    def _add(self, used: UsageTotals) -> None:
+    def _add(self, used: Usage) -> None:
         self._step.used += used
         self._ticket += used
         if self._tally is not None:
             self._tally.used += used
 
-    def _measure_elapsed(self) -> UsageTotals:
+    def _measure_elapsed(self) -> Usage:
         # The time of the step that is not added yet.
         minutes = 0.0 if self._since is None else (self._clock.monotonic() - self._since) / 60
-        return UsageTotals(minutes=minutes)
+        return Usage(minutes=minutes)
 
 
 def estimate_tokens(request: Request) -> int:

@@ -9,7 +9,7 @@ another subscriber gets it.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, Literal, TypeAlias, assert_never
 
@@ -249,7 +249,7 @@ def _refuse_call(turn: Turn, position: int, *, by_name: Mapping[str, Tool], budg
 
 def make_turn_ended(turn: Turn, *, model: str, agent: str) -> events.TurnEnded:
     """Return the event for a finished turn, including its cost."""
-    cost, usage = cost_usd(model, turn.usage), asdict(turn.usage)
+    cost, usage = cost_usd(model, turn.usage), turn.usage.token_counts
     return events.TurnEnded(
         agent=agent, text=turn.text, stop_reason=turn.stop_reason, model=model, cost_usd=cost, **usage
     )

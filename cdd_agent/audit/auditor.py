@@ -268,10 +268,10 @@ class Auditor:
         if not placed.has_landed:
             return
         yield check_chain(placed, chain, began_red=lambda: reruns.began_red(placed, chain))
-        report = find_report(placed, reports=self._reports)
-        if report.claim is not None:
-            yield report.claim
-        yield from reruns.check(placed, chain, report=report.report)
+        claim, report = find_report(placed, reports=self._reports)
+        if claim is not None:
+            yield claim
+        yield from reruns.check(placed, chain, report=report)
 
 
 def _explain_missing_notes(revisions: str, *, span: Span, are_elsewhere: bool) -> EnvironmentMissing:

@@ -412,42 +412,33 @@ def _read_trailers(commit: AuditedCommit, identity: str) -> _Position | None:
 _MOST_FOLDERS = 10_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedReport:
-    """The report of one handoff, and the claim about it."""
+def find_report(placed: PlacedHandoff, *, reports: Path) -> tuple[Claim | None, SuiteReport | None]:
+    """Find the report of a handoff below ``reports`` by its name and its digest. Return the claim about it, and it.
 
-    claim: Claim | None
-    """None if the phase needs no report."""
-    report: SuiteReport | None
-    """None unless its digest is the one in the note."""
-
-
-def find_report(placed: PlacedHandoff, *, reports: Path) -> RecordedReport:
-    """Find the report of a handoff below ``reports`` by its name and its digest."""
+    There is no claim if the phase needs no report, and no report unless its digest is the one in the note.
+    """
     gate = placed.handoff.gate if placed.handoff is not None else None
     if placed.handoff is None or gate is None or placed.phase == "plan":
-        return RecordedReport(claim=None, report=None)
+        return None, None
     attempt = placed.handoff.retry_count + 1
     files = tuple(_list_reports(reports, f"-{placed.phase}-{attempt}"))
     stem = "" if placed.base is None else f"{step_label(placed.cycle, placed.base)}-{placed.phase}-{attempt}"
     own = [path for path in files if path.parent.name == placed.ticket and path.name.partition(".")[0] == stem]
     if gate.report_sha256 is None:
         if own and gate.open and placed.phase in ("red", "green"):
-            claim = refute("report", f"The note names no report, but {own[0].name} exists.")
-            return RecordedReport(claim=claim, report=None)
-        return RecordedReport(claim=None, report=None)
+            return refute("report", f"The note names no report, but {own[0].name} exists."), None
+        return None, None
     for path in (*own, *(path for path in files if path not in own)):
         if _digest(path) == gate.report_sha256:
             claim = confirm("report", f"{path.parent.name}/{path.name} has the digest.")
             try:
-                return RecordedReport(claim=claim, report=load(path))
+                return claim, load(path)
             except ReportError:
-                return RecordedReport(claim=claim, report=None)
+                return claim, None
     if own:
-        claim = refute("report", f"{own[0].name} does not have the digest in the note.")
-        return RecordedReport(claim=claim, report=None)
+        return refute("report", f"{own[0].name} does not have the digest in the note."), None
     text = "The report is not on this machine. Only the tests themselves can be checked."
-    return RecordedReport(claim=leave_open("report", text), report=None)
+    return leave_open("report", text), None
 
 
 def _list_reports(reports: Path, suffix: str) -> Iterator[Path]:

@@ -159,10 +159,6 @@ class Reruns:
                 self._results[commit.tree] = failure
         return self._results[commit.tree]
 
-    def with_ignored_files(self) -> "Reruns":
-        """Return runs in copies that also contain the project's ignored files."""
-        return Reruns(repository=self.repository, suite=self.suite, emit=self.emit, without=self)
-
     def _run(self, commit: AuditedCommit, *, called: str) -> RerunResult:
         purpose = f"{called}, {commit.id[:_SHORT]} in a clean copy"
         layout = find_layout(self.repository, self.suite)
@@ -445,7 +441,7 @@ class RerunClaims:
 
     @cached_property
     def _reruns_with_ignored(self) -> Reruns:
-        return self._reruns.with_ignored_files()
+        return Reruns(repository=self._repository, suite=self._reruns.suite, emit=self._emit, without=self._reruns)
 
     @cached_property
     def _history(self) -> PhaseHistory:

@@ -13,14 +13,12 @@ from rich.text import Text
 
 import cdd_agent
 from cdd_agent.cli.invocation import Invocation
-from cdd_agent.compose import Composition
 from cdd_agent.errors import EnvironmentMissing, GateClosed, UsageError
 from cdd_agent.events import Notice
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
 from cdd_agent.repl.render import format_reason, show_plan, show_steps
 from cdd_agent.repl.screen import Screen
-from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work.state import RunState, Status
 
 
@@ -53,14 +51,11 @@ def find_examples() -> tuple[DemoExample, ...]:
     package = Path(cdd_agent.__file__).parent
     for home in (package / "examples", package.parent / "tickets.example"):
         if home.is_dir():
-            return tuple(
-                DemoExample(
-                    name=path.parent.name,
-                    folder=path.parent,
-                    script=msgspec.yaml.decode(path.read_bytes(), type=Script),
-                )
+            scripts = {
+                path.parent: msgspec.yaml.decode(path.read_bytes(), type=Script)
                 for path in sorted(home.glob("*/demo.yaml"))
-            )
+            }
+            return tuple(DemoExample(name=at.name, folder=at, script=script) for at, script in scripts.items())
     raise EnvironmentMissing("The examples are not installed.", hint="reinstall cdd-agent, or run from a checkout")
 
 
@@ -76,7 +71,11 @@ def play(invocation: Invocation, example: DemoExample, *, folder: Path | None) -
     with invocation.open_ticket(script.ticket) as (composition, ticket):
         composition.adapters.emit(Notice(text=f"{script.title}, in {composition.adapters.root}"))
         _show_heading(invocation, "spec: Socrates questions the ticket")
-        _converse(composition, ticket, answers=script.answers)
+        socrates = composition.socrates(ticket)
+        socrates.open(somebody_answers=True)
+        for answer in script.answers:
+            composition.adapters.emit(Notice(text=f"developer: {answer}"))
+            socrates.hear(answer)
         _show_heading(invocation, "plan: the Planner writes the steps")
         planner = composition.planner(ticket)
         plan = planner.draft()
@@ -89,10 +88,8 @@ def play(invocation: Invocation, example: DemoExample, *, folder: Path | None) -
     if not invocation.as_json:
         _show_summary(invocation.screen, executor.state, repository=composition.adapters.repository)
     if executor.state.status != Status.COMPLETED:
-        raise GateClosed(
-            "The demo did not complete its ticket.",
-            hint=f"cd {composition.adapters.root} && cdd status {script.ticket}",
-        )
+        hint = f"cd {composition.adapters.root} && cdd status {script.ticket}"
+        raise GateClosed("The demo did not complete its ticket.", hint=hint)
 
 
 def _create_project(source: Path, keep: Path | None) -> Path:
@@ -105,14 +102,6 @@ def _create_project(source: Path, keep: Path | None) -> Path:
     repository.git("config", "user.email", "demo@localhost")
     commit_paths(repository, "The project as it was", paths=repository.list_uncommitted())
     return repository.root
-
-
-def _converse(composition: Composition, ticket: Ticket, *, answers: tuple[str, ...]) -> None:
-    socrates = composition.socrates(ticket)
-    socrates.open(somebody_answers=True)
-    for answer in answers:
-        composition.adapters.emit(Notice(text=f"developer: {answer}"))
-        socrates.hear(answer)
 
 
 def _show_heading(invocation: Invocation, text: str) -> None:

@@ -183,9 +183,8 @@ def trust(invocation: Invocation, *, digests: tuple[str, ...], forget: bool) -> 
 
 def _list_commands(approvals: "Approvals", *, screen: "Screen") -> None:
     if commands := approvals.list_commands():
-        screen.line(
-            f"Commands that the agent may run here without asking. To forget them: {approvals.decided_by} --forget",
-        )
+        forget = f"{approvals.decided_by} --forget"
+        screen.line(f"Commands that the agent may run here without asking. To forget them: {forget}")
         for command in commands:
             first, *more = command.splitlines() or [""]
             screen.line(f"{first} ..." if more else first, indent=2)

@@ -61,9 +61,8 @@ def plan(invocation: Invocation, slug: str) -> None:
         if not invocation.as_json:
             from cdd_agent.repl.render import show_plan
 
-            show_plan(
-                drafted, screen=invocation.screen, criteria=planner.criteria, created=planner.find_new_files(drafted)
-            )
+            new = planner.find_new_files(drafted)
+            show_plan(drafted, screen=invocation.screen, criteria=planner.criteria, created=new)
         project.adapters.emit(Notice(text=f"The plan is saved. Next: cdd exec {slug}"))
 
 
@@ -114,7 +113,6 @@ def _open_prompt(invocation: Invocation, line: str) -> None:
 
 @contextmanager
 def _hold_ticket(invocation: Invocation, slug: str) -> Iterator[tuple["Composition", "Ticket"]]:
-    """Yield the project and the ticket, locked against other cdd processes."""
     from cdd_agent.work.state_file import lock_ticket
 
     with invocation.open_ticket(slug) as (project, ticket), lock_ticket(project.adapters.root, ticket.folder):
@@ -222,9 +220,8 @@ def history(invocation: Invocation, number: int) -> None:
     """List the handoff notes in the history of HEAD, newest first."""
     from cdd_agent.repl import workflow_actions
 
-    rows, hidden, damages = workflow_actions.list_history(
-        workflow_actions.finish_pending_rollback(_rollbacks(invocation)), most=number
-    )
+    rollbacks = workflow_actions.finish_pending_rollback(_rollbacks(invocation))
+    rows, hidden, damages = workflow_actions.list_history(rollbacks, most=number)
     if invocation.as_json:
         for row in rows:
             invocation.sink(row)
@@ -248,15 +245,14 @@ def rollback(invocation: Invocation, commit: str | None, *, undo: bool) -> None:
 
     if (commit is None) is not undo:
         happened = "Which commit? None was named." if commit is None else "A commit and --undo exclude each other."
-        raise UsageError(
-            happened, hint="cdd tdd rollback COMMIT, or cdd tdd rollback --undo; cdd tdd history lists them"
-        )
+        hint = "cdd tdd rollback COMMIT, or cdd tdd rollback --undo; cdd tdd history lists them"
+        raise UsageError(happened, hint=hint)
     rollbacks = _rollbacks(invocation)
     with alone(rollbacks.repository):
         rollbacks.finish()
         plan = rollbacks.plan(commit) if commit is not None else rollbacks.plan_undo()
         if invocation.as_json:
-            invocation.sink(plan.as_event())
+            invocation.sink(plan.effects)
         else:
             workflow_actions.show_rollback(plan, screen=invocation.screen)
         if not invocation.assume_yes and not _confirm_rollback(invocation):

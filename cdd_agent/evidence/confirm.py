@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from cdd_agent.events import Emit, Notice
+from cdd_agent.evidence import mutation
 from cdd_agent.evidence.clean_copy import (
     PYTHON,
     CheckRequest,
@@ -23,18 +24,7 @@ from cdd_agent.evidence.clean_copy import (
     find_not_passing,
 )
 from cdd_agent.evidence.literals import find_special_cases
-from cdd_agent.evidence.mutation import (
-    ALL_RAISE,
-    Mutant,
-    Mutants,
-    Survival,
-    TimedRuns,
-    TimeUp,
-    build_mutants,
-    ignore_event,
-    run_mutant,
-    try_mutants,
-)
+from cdd_agent.evidence.mutation import ALL_RAISE, Mutant, Survival, TimedRuns, TimeUp, ignore_event
 from cdd_agent.evidence.signs import find_suspicious_code
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.runner import GitError
@@ -175,32 +165,27 @@ class _CopyCheck:
     copy: Suite
 
     def reproduce(self) -> tuple[Findings, bool]:
-        """Run the targets between canaries. Return the findings, and whether the targets pass."""
-        if not self._is_python:
-            report = self.runs.run(self.copy, "targets in a clean copy", tests=self._select_tests()).report
-            has_failed = report is None or bool(self._find_failing(report))
-            return (self._explain_failure() if has_failed else Findings()), not has_failed
-        canaries = plant(self.copy.root, self.request.targets)
-        if canaries is None:
-            return self._reproduce_without_canaries()
-        first, last = canaries
-        tests = (first.file, *self._select_tests(), last.file)
+        """Run the targets, in Python between canaries. Return the findings, and whether the targets pass."""
+        canaries = plant(self.copy.root, self.request.targets) if self._is_python else ()
+        files = [canary.file for canary in canaries or ()]
+        tests = (*files[:1], *self._select_tests(), *files[1:])
         report = self.runs.run(self.copy, "targets in a clean copy", tests=tests).report
         # Later runs collect all tests and must not find the canaries.
-        for canary in canaries:
+        for canary in canaries or ():
             remove(self.copy.root, canary)
-        if report is None:
-            return self._explain_failure(), False
-        misreport = find_misreport(first, report) or find_misreport(last, report)
-        if misreport is not None:
-            return self._explain_misreport(misreport), not self._find_failing(report)
-        if self._find_failing(report):
-            return self._explain_failure(), False
-        return Findings(), True
+        has_failed = report is None or bool(self._find_failing(report))
+        if canaries is None:
+            why = "A link leads from the folder of the target tests out of the project, so cdd cannot add known tests"
+            notice = f"{why}, and the targets fail in a clean copy." if has_failed else f"{why}."
+            return Findings(notices=(notice,)), not has_failed
+        misreports = [find_misreport(canary, report) for canary in canaries] if report is not None else []
+        if misreport := next(filter(None, misreports), None):
+            return self._explain_misreport(misreport), not has_failed
+        return (self._explain_failure() if has_failed else Findings()), not has_failed
 
     def alter_code(self) -> Findings:
         """Run the targets on altered versions of the changed code. At least one run must fail."""
-        mutants = build_mutants([change for change in self.request.changes if self._is_inside(change.path)])
+        mutants = mutation.build_mutants([change for change in self.request.changes if self._is_inside(change.path)])
         if not mutants.chosen:
             return Findings(notices=("No altered code was tried: the change has no Python code to alter.",))
         altered = [mutant for mutant in mutants.chosen if mutant.how != ALL_RAISE]
@@ -241,13 +226,6 @@ class _CopyCheck:
 
     def _find_failing(self, report: SuiteReport) -> tuple[str, ...]:
         return find_not_passing(self.request.targets, report)
-
-    def _reproduce_without_canaries(self) -> tuple[Findings, bool]:
-        report = self.runs.run(self.copy, "targets in a clean copy", tests=self._select_tests()).report
-        why = "A link leads from the folder of the target tests out of the project, so cdd cannot add known tests"
-        if report is None or self._find_failing(report):
-            return Findings(notices=(f"{why}, and the targets fail in a clean copy.",)), False
-        return Findings(notices=(f"{why}.",)), True
 
     def _explain_misreport(self, misreport: str) -> Findings:
         if not self._do_canaries_work():
@@ -308,9 +286,9 @@ class _CopyCheck:
         return f"The targets need files that git ignores, some of these: {shown}."
 
     def _try(self, mutants: Sequence[Mutant]) -> Survival:
-        return try_mutants(
+        return mutation.try_mutants(
             mutants,
-            run=lambda mutant: run_mutant(self.copy, mutant, tests=self._select_tests(), runs=self.runs),
+            run=lambda mutant: mutation.run_mutant(self.copy, mutant, tests=self._select_tests(), runs=self.runs),
             targets=self.request.targets,
         )
 
@@ -319,7 +297,7 @@ class _CopyCheck:
         file = self.copy.root / path
         return file.resolve() == Path(os.path.normpath(file))
 
-    def _find_doubt(self, mutants: Mutants) -> str | None:
+    def _find_doubt(self, mutants: mutation.Mutants) -> str | None:
         """Return why surviving mutants prove nothing, or None if they do."""
         changes = self.request.changes
         if any(not change.path.endswith(PYTHON) for change in changes):
@@ -329,7 +307,7 @@ class _CopyCheck:
         texts = dict.fromkeys((path for mutant in mutants.chosen for path in mutant.texts), "raise SystemError\n")
         # Targets that pass on files that cannot be imported use another copy, such as an installed one.
         broken = Mutant(where="changed files", how="cannot be imported", texts=texts)
-        run = run_mutant(self.copy, broken, tests=self._select_tests(), runs=self.runs)
+        run = mutation.run_mutant(self.copy, broken, tests=self._select_tests(), runs=self.runs)
         is_loaded = run.report is None or bool(self._find_failing(run.report))
         return None if is_loaded else "the targets do not load the changed files, or load them from elsewhere"
 

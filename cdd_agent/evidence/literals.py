@@ -204,12 +204,11 @@ def _read_literals(body: list[ast.stmt]) -> dict[str, ast.expr]:
     literals: dict[str, ast.expr] = {}
     for statement in body:
         match statement:
-            case ast.Assign(targets=[ast.Name(id=name)], value=value) if is_literal(value):
+            case (
+                ast.Assign(targets=[ast.Name(id=name)], value=value)
+                | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
+            ) if is_literal(value):
                 literals[name] = value
-            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value) if is_literal(value):
-                literals[name] = value
-            case _:
-                pass
     return literals
 
 
@@ -228,8 +227,6 @@ def _examples_in(function: Function, known: dict[str, ast.expr]) -> Iterator[Sta
                 yield from _examples_of_equality(left, right, known=known, values=values)
             case ast.For(iter=table):
                 yield from _examples_of_rows(_resolve(table, known))
-            case _:
-                pass
 
 
 def _find_parameter_tables(decorator: ast.expr, known: dict[str, ast.expr]) -> Iterator[ast.expr]:
@@ -454,8 +451,6 @@ def _find_families(tree: ast.Module) -> Iterator[_Family]:
                     chains = [branch for statement in block for branch in _split_chain(statement, constants)]
                     tests = [statement.test for statement in block if isinstance(statement, ast.If)]
                     yield _Family(tests, chains)
-            case _:
-                pass
 
 
 def _split_blocks(node: Function | ast.If | ast.For | ast.Try | ast.With) -> Iterator[list[ast.stmt]]:
@@ -488,8 +483,6 @@ def _find_tables(tree: ast.Module) -> set[int]:
                 used.append(table)
             case ast.Call(func=ast.Attribute(value=table, attr="get" | "setdefault" | "pop"), args=[key, *_]):
                 used += [] if isinstance(key, ast.Constant) else [table]
-            case _:
-                pass
     names = {_read_last_name(table) for table in used}
     return {id(table) for table in used} | {id(value) for name in names for value in tables.get(name, ())}
 
@@ -545,8 +538,6 @@ def _find_results(body: list[ast.stmt]) -> frozenset[str]:
                 values.append(value)
             case ast.Expr(value=ast.Call(args=args)):
                 values.extend(args)
-            case _:
-                pass
     return _keep_literals(values)
 
 

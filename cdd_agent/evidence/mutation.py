@@ -9,7 +9,7 @@ import ast
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice, zip_longest
+from itertools import zip_longest
 
 from cdd_agent.errors import CddError
 from cdd_agent.events import Emit, Event, SuiteStarted
@@ -81,21 +81,17 @@ def build_mutants(changes: Sequence[ProductChange], *, most: int = MOST) -> Muta
         elif touched:
             is_covered = False
     mixed = (spot for row in zip_longest(*by_kind.values()) for spot in row if spot is not None)
-    chosen = list(islice(_drop_duplicates(map(_alter_spot, mixed)), most - 1))
+    different: dict[tuple[tuple[str, str], ...], Mutant] = {}
+    for mutant in filter(None, map(_alter_spot, mixed)):
+        different.setdefault(tuple(mutant.texts.items()), mutant)
+        if len(different) == most - 1:
+            break
+    chosen = list(different.values())
     if raising:
         first, *rest = raising
         names = f"{first} and {len(rest)} more" if rest else first
         chosen.insert(1, Mutant(where=f"the changed functions of {names}", how=ALL_RAISE, texts=raising))
     return Mutants(chosen=tuple(chosen), is_exhaustive=is_covered and bool(raising))
-
-
-def _drop_duplicates(mutants: Iterable[Mutant | None]) -> Iterator[Mutant]:
-    seen: set[tuple[tuple[str, str], ...]] = set()
-    for mutant in filter(None, mutants):
-        texts = tuple(mutant.texts.items())
-        if texts not in seen:
-            seen.add(texts)
-            yield mutant
 
 
 def _changes_docstring(change: ProductChange, tree: ast.Module) -> bool:
@@ -241,8 +237,6 @@ def _find_annotations(tree: ast.Module) -> set[int]:
                 roots.append(annotation)
             case ast.Assign(targets=[ast.Name(id="__all__" | "__slots__" | "__version__" | "__author__")], value=value):
                 roots.append(value)
-            case _:
-                pass
     return {id(inner) for root in roots if root is not None for inner in ast.walk(root)}
 
 

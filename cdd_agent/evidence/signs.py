@@ -26,22 +26,14 @@ _INSTEAD = {
 }
 
 _TOOLS = frozenset({"pytest", "_pytest", "pluggy", "unittest", "pytest_tdd_agent", "xdist"})
+_STACK_CALLS = (
+    *("sys._getframe", "sys._current_frames", "inspect.stack", "inspect.currentframe", "inspect.getouterframes"),
+    *("traceback.extract_stack", "traceback.walk_stack", "gc.get_objects", "gc.get_referrers"),
+)
 _CALLS = {
-    "os._exit": "exit",
-    "os.abort": "exit",
-    "sys._getframe": "stack",
-    "sys._current_frames": "stack",
-    "inspect.stack": "stack",
-    "inspect.currentframe": "stack",
-    "inspect.getouterframes": "stack",
-    "traceback.extract_stack": "stack",
-    "traceback.walk_stack": "stack",
-    "gc.get_objects": "stack",
-    "gc.get_referrers": "stack",
-    "sys.settrace": "trace",
-    "sys.setprofile": "trace",
-    "threading.settrace": "trace",
-    "threading.setprofile": "trace",
+    **dict.fromkeys(("os._exit", "os.abort"), "exit"),
+    **dict.fromkeys(_STACK_CALLS, "stack"),
+    **dict.fromkeys(("sys.settrace", "sys.setprofile", "threading.settrace", "threading.setprofile"), "trace"),
 }
 _OUTCOMES = re.compile(r"(_?pytest(\.outcomes)?\.(skip|xfail|exit|fail|importorskip)|unittest(\.case)?\.SkipTest)")
 _VARIABLES = re.compile(r"PYTEST_(CURRENT_TEST|VERSION|XDIST_\w+|ADDOPTS)|TDD_AGENT\w*")
@@ -50,6 +42,7 @@ _REPORT = re.compile(r"tdd[-_]agent")
 _OPENERS = re.compile(r"(^|\.)(open|fdopen|Path|read_text|read_bytes|glob|rglob|listdir|scandir|walk)$")
 _DESCRIPTORS = re.compile(r"/(proc/self|dev)/fd\b")
 _FD_CALLS = frozenset({"os.write", "os.fdopen", "open", "os.closerange", "os.close", "os.pwrite", "os.ftruncate"})
+_FD_PROBES = frozenset({"os.fstat", "os.dup", "os.lseek"})
 _EQUAL_FOR_ALL = {"__eq__": (True, False), "__ne__": (True, False), "__contains__": (True,)}
 _STATED = {
     "test_tool": r"pytest|_pytest|unittest|pluggy|xdist|plugins?|fixtures?",
@@ -186,8 +179,6 @@ def _check_class(node: ast.ClassDef) -> Iterator[Suspicion]:
                     constant[name] = True
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.Lambda(body=ast.Constant(value=value))):
                 constant[name] = value
-            case _:
-                pass
     for name, values in _EQUAL_FOR_ALL.items():
         if constant.get(name) in values and name in constant:
             yield Suspicion(node.lineno, "equality", f"{node.name}.{name} ignores the other object")
@@ -233,17 +224,11 @@ def _check_lookup(node: ast.Compare | ast.Subscript, names: dict[str, str]) -> I
 
 
 def _check_loop(node: ast.For, names: dict[str, str]) -> Iterator[Suspicion]:
-    if not (isinstance(node.iter, ast.Call) and resolve_name(node.iter.func, names) == "range"):
-        return
-    if not isinstance(node.target, ast.Name):
+    is_range = isinstance(node.iter, ast.Call) and resolve_name(node.iter.func, names) == "range"
+    if not is_range or not isinstance(node.target, ast.Name):
         return
     for inner in ast.walk(node):
-        if isinstance(inner, ast.Call) and resolve_name(inner.func, names) in (
-            *_FD_CALLS,
-            "os.fstat",
-            "os.dup",
-            "os.lseek",
-        ):
+        if isinstance(inner, ast.Call) and resolve_name(inner.func, names) in _FD_CALLS | _FD_PROBES:
             first = inner.args[0] if inner.args else None
             if isinstance(first, ast.Name) and first.id == node.target.id:
                 yield Suspicion(inner.lineno, "descriptor", "file descriptors are tried by their numbers")

@@ -189,7 +189,8 @@ def offer_hooks(repository: Repository) -> Offer | None:
     """
     settings = parse_settings(repository.git("config", "--list", "-z", "--show-scope", "--show-origin"))
     folder = _find_hook_folder(settings, repository)
-    hooks = [] if folder is None else [path for name in COMMIT_HOOKS if _is_executable(path := folder / name)]
+    files = [] if folder is None else [folder / name for name in COMMIT_HOOKS]
+    hooks = [path for path in files if path.is_file() and os.access(path, os.X_OK)]
     # Newer versions of git also run hooks that the configuration names, without a file.
     named = [
         f"{each.key} = {each.value}" for each in settings if each.is_from_repository and each.key.startswith("hook.")
@@ -221,10 +222,6 @@ def _find_hook_folder(settings: Sequence[GitSetting], repository: Repository) ->
     folder = (repository.root / os.path.expanduser(configured[-1].value)).resolve()
     inside = any(folder.is_relative_to(own) for own in (repository.root.resolve(), repository.location.common_dir))
     return folder if inside or configured[-1].is_from_repository else None
-
-
-def _is_executable(path: Path) -> bool:
-    return path.is_file() and os.access(path, os.X_OK)
 
 
 def _list_hook_inputs(repository: Repository, *, folder: Path | None) -> list[Path]:

@@ -49,15 +49,6 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     id: str = msgspec.field(name="Handoff-Id")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TipCandidate:
-    """A commit that may have held all notes."""
-
-    commit: str
-    source: str
-    """Where it was found, as part of a sentence."""
-
-
 def find_traces(repository: Repository) -> tuple[Trace, ...]:
     """Return the phases that landed on the user's branches, tags and work trees, newest first.
 
@@ -130,13 +121,13 @@ def read_past_versions(repository: Repository, top: str, *, of: Collection[Commi
     return {commit: [content[blob] for blob in each if blob in content] for commit, each in blobs.items()}
 
 
-def find_tips(repository: Repository, ref: str) -> Iterator[TipCandidate]:
-    """Yield possible earlier tips of ``ref``, most likely first: from its reflog, then among all objects."""
+def find_tips(repository: Repository, ref: str) -> Iterator[tuple[str, str]]:
+    """Yield possible earlier tips of ``ref`` and where each was found: in its reflog, then among all objects."""
     with contextlib.suppress(OSError):
         reflog = read_ordinary(repository.location.common_dir / "logs" / ref, limit_bytes=_REFLOG_BYTES)
         for line in reversed(reflog.split(b"\n")):
             if entry := _REFLOG_ENTRY.fullmatch(line):
-                yield TipCandidate(commit=entry[1].decode(), source="the last good entry of its reflog")
+                yield entry[1].decode(), "the last good entry of its reflog"
     listing = repository.git("cat-file", "--batch-all-objects", "--batch-check=%(objecttype) %(objectname)")
     commits = [line.removeprefix("commit ") for line in listing.splitlines() if line.startswith("commit ")]
     times: dict[str, int] = {}
@@ -150,7 +141,7 @@ def find_tips(repository: Repository, ref: str) -> Iterator[TipCandidate]:
                 parents.update(re.findall(r"^parent (\w+)$", header, re.MULTILINE))
     # Of several commits in the same second, one without children is the newest.
     for commit in sorted(times, key=lambda commit: (times[commit], commit not in parents), reverse=True):
-        yield TipCandidate(commit=commit, source="the newest notes among the objects that no ref names")
+        yield commit, "the newest notes among the objects that no ref names"
 
 
 def find_same_patches(repository: Repository, commits: Collection[CommitId]) -> dict[CommitId, list[CommitId]]:
@@ -427,12 +418,12 @@ class _RepairPlan:
             what, self.is_broken = error.happened, True
         if not self.is_broken and not expects_notes:
             return
-        for candidate in find_tips(self.repository, REF):
+        for tip, source in find_tips(self.repository, REF):
             with contextlib.suppress(NotesDamaged):
-                notes = self._read(candidate.commit)
+                notes = self._read(tip)
                 if any(note.handoffs for note in notes.values()):
-                    self.base, self.before = candidate.commit, notes
-                    self._report(what, f"It is set to {candidate.commit}, {candidate.source}, with {len(notes)} notes.")
+                    self.base, self.before = tip, notes
+                    self._report(what, f"It is set to {tip}, {source}, with {len(notes)} notes.")
                     return
         action = "No earlier version can be found, so it is reconstructed from the commits."
         if not self.is_broken:

@@ -176,12 +176,6 @@ def write_runs(folder: Path, files: Files, *, last: str) -> None:
                 (folder / name).parent.rmdir()
 
 
-def restore_reports(folder: Path, files: Files) -> None:
-    """Write the reports ``files``. Other reports stay."""
-    for name, data in files.items():
-        write_atomic(folder / name, data)
-
-
 def rewind(files: Files, handoff: Handoff, *, commit: CommitId, removed: Set[str]) -> Files:
     """Return the run files that fit ``commit``, whose note is ``handoff``, once the ``removed`` commits are gone.
 

@@ -21,7 +21,7 @@ from cdd_agent.errors import UsageError
 from cdd_agent.events import CommitMoved, Emit, FileMoved, Notice, RollbackPlanned, RolledBack
 from cdd_agent.git.commits import refresh_index, require_finished
 from cdd_agent.git.notes import Note, read_handoffs, survey_notes
-from cdd_agent.git.repository import ROLLBACK, Change, CommitId, Repository, resolve_revision
+from cdd_agent.git.repository import ROLLBACK, CommitId, Repository, resolve_revision
 from cdd_agent.git.runner import GitRefused
 from cdd_agent.git.snapshot import Snapshot, Snapshots, list_entries
 from cdd_agent.history import records
@@ -46,28 +46,7 @@ class RollbackPlan:
     """The record to store. Its snapshot is taken when the plan is applied."""
     before: RunFiles
     after: Files
-    removed: tuple[tuple[CommitId, str], ...]
-    returning: tuple[tuple[CommitId, str], ...]
-    changes: tuple[Change, ...]
-    pushed: int
-    """The number of removed commits that another repository may have."""
-    next_phase: str
-    """The phase that ``cdd tdd resume`` continues with. Empty for an undo, where the state says so itself."""
-
-    def as_event(self) -> RollbackPlanned:
-        """Return the plan as an event for JSON output."""
-        return RollbackPlanned(
-            branch=self.record.branch,
-            source=self.record.source,
-            target=self.record.target,
-            going=tuple(CommitMoved(commit=commit, subject=subject) for commit, subject in self.removed),
-            coming=tuple(CommitMoved(commit=commit, subject=subject) for commit, subject in self.returning),
-            files=tuple(FileMoved(path=change.path, kind=change.kind) for change in self.changes),
-            uncommitted=self.record.uncommitted,
-            pushed=self.pushed,
-            kept=self.record.ref,
-            next=self.next_phase,
-        )
+    effects: RollbackPlanned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +104,7 @@ class Rollbacks:
             refs=_list_checkpoints(repository),
         )
         before = records.read_runs(self.runs, self.reports)
-        removed = {commit for commit, _ in _list_commits(repository, f"{target}..{source}")}
+        removed = {each.commit for each in _list_commits(repository, f"{target}..{source}")}
         after = rewind(before.state, handoff, commit=target, removed=removed)
         return self._build_plan(record, before=before, after=after, next_phase=handoff.next_phase)
 
@@ -271,16 +250,19 @@ class Rollbacks:
         span = f"{record.target}..{record.source}"
         removed = _list_commits(repository, span)
         unpushed = repository.git("rev-list", "--count", span, "--not", "--remotes").strip()
-        return RollbackPlan(
-            record=record,
-            before=before,
-            after=after,
-            removed=removed,
-            returning=_list_commits(repository, f"{record.source}..{record.target}"),
-            changes=changes,
+        effects = RollbackPlanned(
+            branch=record.branch,
+            source=record.source,
+            target=record.target,
+            going=removed,
+            coming=_list_commits(repository, f"{record.source}..{record.target}"),
+            files=tuple(FileMoved(path=change.path, kind=change.kind) for change in changes),
+            uncommitted=record.uncommitted,
             pushed=len(removed) - int(unpushed),
-            next_phase=next_phase,
+            kept=record.ref,
+            next=next_phase,
         )
+        return RollbackPlan(record=record, before=before, after=after, effects=effects)
 
     def _apply_record(self, stored: StoredRecord) -> None:
         record, repository = stored.record, self.repository
@@ -323,8 +305,8 @@ class Rollbacks:
             old = records.read(repository, record.undoes).record
             commands = [each for each in commands if each.split()[1] not in old.refs]
             commands += [f"update {ref} {value}\n" for ref, value in old.refs.items() if present.get(ref) != value]
-            reports = records.read_stored_files(record.undoes, repository, folder="before/reports")
-            records.restore_reports(self.reports, reports)
+            for name, data in records.read_stored_files(record.undoes, repository, folder="before/reports").items():
+                write_atomic(self.reports / name, data)
         if commands:
             repository.git("update-ref", "--stdin", stdin="".join(commands).encode())
         if record.undoes is not None:
@@ -449,10 +431,10 @@ def _list_checkpoints(repository: Repository) -> dict[str, str]:
     return {ref: value for ref, value in pairs if ref.startswith(_CHECKPOINTS)}
 
 
-def _list_commits(repository: Repository, span: str) -> tuple[tuple[CommitId, str], ...]:
+def _list_commits(repository: Repository, span: str) -> tuple[CommitMoved, ...]:
     lines = repository.git("log", "-z", "--format=%H %s", span).split("\0")
     pairs = (line.partition(" ") for line in lines if line)
-    return tuple((CommitId(commit), subject) for commit, _, subject in pairs)
+    return tuple(CommitMoved(commit=commit, subject=subject) for commit, _, subject in pairs)
 
 
 def _list_sources(record: RollbackRecord) -> tuple[tuple[Snapshot, tuple[str, ...]], ...]:

@@ -6,12 +6,12 @@ Notes on commits that a rollback removed from the branch stay in the repository 
 import os
 import socket
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 from cdd_agent.errors import UsageError
 from cdd_agent.events import HandoffListed, RunStanding
-from cdd_agent.git.notes import Damage, Note, NotesDamaged, find_missing_ref, survey_notes
+from cdd_agent.git.notes import Damage, Note, NotesDamaged, Survey, find_missing_ref, survey_notes
 from cdd_agent.git.repository import CommitId, Repository, format_lines
 from cdd_agent.storage import LockHolder, read_holder
 from cdd_agent.workflows.orchestration.feature import (
@@ -25,18 +25,8 @@ from cdd_agent.workflows.orchestration.feature import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReachableNotes:
-    """The notes on commits that HEAD contains."""
-
-    entries: tuple[Note, ...]
-    """At least one, newest commit first."""
-    damages: tuple[Damage, ...]
-    """Problems of all notes in the repository."""
-
-
-def read_reachable_notes(repository: Repository) -> ReachableNotes:
-    """Read the notes on commits that HEAD contains.
+def read_reachable_notes(repository: Repository) -> Survey:
+    """Read the notes on commits that HEAD contains, and the problems of all notes in the repository.
 
     Raises ``UsageError`` if there are none, and ``NotesDamaged`` if none can be read.
     """
@@ -59,7 +49,7 @@ def read_reachable_notes(repository: Repository) -> ReachableNotes:
             f"None of the {len(survey.entries)} handoff notes is on a commit of {repository.read_branch() or 'HEAD'}.",
             hint=f"switch to the run's branch: git switch BRANCH; or start a run here: {BEGIN}",
         )
-    return ReachableNotes(entries=entries, damages=survey.damages)
+    return replace(survey, entries=entries)
 
 
 def list_handoffs(entries: Iterable[Note], *, most: int | None = None) -> tuple[HandoffListed, ...]:
@@ -107,7 +97,7 @@ def find_status(repository: Repository, root: Path, *, locks: Path) -> tuple[Run
     return status_from_notes(notes, locks=locks), notes.damages
 
 
-def status_from_notes(notes: ReachableNotes, *, locks: Path) -> RunStanding:
+def status_from_notes(notes: Survey, *, locks: Path) -> RunStanding:
     """Return the status of the run with the newest note. Raises ``UsageError`` if no note belongs to a run."""
     newest = next((entry for entry in notes.entries if entry.latest.ticket.startswith(PREFIX)), None)
     if newest is None:

@@ -192,7 +192,7 @@ class AnthropicModel:
             try:
                 return self._try_once(body, emit=emit, shown=shown)
             except RequestFailed as failed:
-                retry = self._plan_retry(failed.failure, number)
+                retry = self._plan_retry(failed.failure, number, withdrawn=bool(shown))
                 if retry is None:
                     failure = replace(failed.failure, message=self._clean(failed.failure.message).rstrip("."))
                     error = explain(failure, model=self.name, url=self._endpoint.url, tries=number)
@@ -200,7 +200,7 @@ class AnthropicModel:
             except ModelError as error:
                 cleaned = ModelError(self._clean(error.happened), hint=error.hint)
                 raise cleaned from self._drop_if_revealing(error.__cause__)
-            emit(replace(retry, withdrawn=bool(shown)))
+            emit(retry)
             self._clock.sleep(retry.wait_s)
             number = retry.number
 
@@ -221,13 +221,14 @@ class AnthropicModel:
         if usage != Usage():
             emit(prices.make_answer_lost(self.name, usage))
 
-    def _plan_retry(self, failure: Failure, number: int) -> RetryScheduled | None:
+    def _plan_retry(self, failure: Failure, number: int, *, withdrawn: bool) -> RetryScheduled | None:
         wait_s = choose_pause_s(failure, number, chance=random.random()) if number < self._limits.tries else None
         if wait_s is None or wait_s > LONGEST_ASKED_S:
             return None
         if wait_s > LONGEST_WAIT_S and not (self._may_wait and self._may_wait(failure.summary, wait_s)):
             return None
-        return RetryScheduled(why=failure.summary, wait_s=wait_s, number=number + 1, limit=self._limits.tries)
+        limit = self._limits.tries
+        return RetryScheduled(why=failure.summary, wait_s=wait_s, number=number + 1, limit=limit, withdrawn=withdrawn)
 
     def _clean(self, text: str) -> str:
         # Shortening comes last: half a key is not recognized.

@@ -4,7 +4,7 @@ A model that is not in the file, such as a replayed recording, has an unknown co
 """
 
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -91,7 +91,7 @@ def cost_usd(model: str, usage: Usage) -> float | None:
 
 def make_answer_lost(model: str, usage: Usage) -> AnswerLost:
     """Return the event for an answer that costs money but did not become a turn."""
-    return AnswerLost(model=model, cost_usd=cost_usd(model, usage), **asdict(usage))
+    return AnswerLost(model=model, cost_usd=cost_usd(model, usage), **usage.token_counts)
 
 
 def _find_family(model: str) -> ModelPrices | None:

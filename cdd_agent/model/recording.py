@@ -6,7 +6,7 @@
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cache
 from math import isfinite
 from pathlib import Path
@@ -252,7 +252,7 @@ def _encode_turn(turn: RecordedTurn) -> dict[str, JSON]:
     encoded["content"] = [_encode_block(block, make_call_id(turn.number, at)) for at, block in enumerate(turn.content)]
     if turn.stop_reason != infer_stop_reason(turn.content):
         encoded["stop_reason"] = turn.stop_reason
-    usage: dict[str, JSON] = {name: count for name, count in asdict(turn.usage).items() if count}
+    usage: dict[str, JSON] = {name: count for name, count in turn.usage.token_counts.items() if count}
     return encoded | ({"usage": usage} if usage else {})
 
 
@@ -268,6 +268,8 @@ def _make_yaml_printer() -> Callable[[list[dict[str, JSON]]], str]:
     import yaml
 
     class Printer(yaml.SafeDumper):
+        """A YAML dumper without aliases."""
+
         def ignore_aliases(self, data: object) -> bool:
             return True
 

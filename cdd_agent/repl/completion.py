@@ -339,9 +339,7 @@ def _complete_command(prefix: str) -> Iterator[Completion]:
     fit = [command for command in COMMANDS if len(prefix) > 1 or command.name.startswith(prefix)]
     for command in _rank(prefix, fit, name=lambda command: command.name):
         shown = f"/{command.name} {command.argument}".rstrip()
-        yield Completion(
-            command.name, start_position=-len(prefix), display=clean(shown), display_meta=clean(command.help)
-        )
+        yield Completion(command.name, start_position=-len(prefix), display=shown, display_meta=command.help)
 
 
 def _complete_described(prefix: str, found: Iterable[Described]) -> Iterator[Completion]:

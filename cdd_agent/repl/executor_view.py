@@ -15,7 +15,6 @@ from cdd_agent.workflows.execution.executor import Executor
 from cdd_agent.workflows.execution.intervention import DEFAULT_MESSAGE, Intervention
 
 MOST_FILES_SHOWN = 8
-"""How many files of one kind the summary names."""
 MOST_CHANGES_SHOWN = 10
 _NUMBER = re.compile(r"(?:step\s+)?#?(\d{1,9})", re.IGNORECASE)
 
@@ -66,11 +65,9 @@ def _group_files(state: RunState) -> dict[str, list[str]]:
             for path in paths:
                 existed.setdefault(path, before)
                 exists[path] = after
+    changes = {path: (existed[path], exists[path]) for path in sorted(exists)}
     kinds = {"created": (False, True), "modified": (True, True), "deleted": (True, False)}
-    return {
-        kind: [path for path in sorted(exists) if (existed[path], exists[path]) == change]
-        for kind, change in kinds.items()
-    }
+    return {kind: [path for path in changes if changes[path] == change] for kind, change in kinds.items()}
 
 
 def _next_command(state: RunState, *, is_at_prompt: bool) -> str:
@@ -119,10 +116,8 @@ def handle_input(executor: Executor, words: str, *, screen: Screen) -> bool:
             Intervention(executor).commit_changes(line.rest)
         case "keep":
             Intervention(executor).keep_changes()
-            text = (
-                "The next step keeps your changes as they are. It does not commit them, and the model cannot edit them."
-            )
-            screen.line(text)
+            kept = "The next step keeps your changes as they are."
+            screen.line(f"{kept} It does not commit them, and the model cannot edit them.")
         case "continue" if failed:
             raise UsageError(f"Step {failed[0]} failed.", hint="type retry, skip or exit")
         case "continue" | "retry" | "skip" | "done" if _has_new_documents(executor, screen=screen):
@@ -149,9 +144,8 @@ def format_current_step(executor: Executor) -> str:
 
 def show_choices(executor: Executor, *, screen: Screen) -> bool:
     """Show what the user can type now. Return whether anything is left to do."""
-    state = executor.state
-    step = executor.find_next_step()
-    failed, pending, outdated = state.numbers(Status.FAILED), state.numbers(Status.PENDING), executor.list_stale_steps()
+    state, step, outdated = executor.state, executor.find_next_step(), executor.list_stale_steps()
+    failed, pending = state.numbers(Status.FAILED), state.numbers(Status.PENDING)
     skipped, completed = state.numbers(Status.SKIPPED), state.numbers(Status.COMPLETED)
     total = len(state.step_executions)
     if failed:
@@ -191,13 +185,9 @@ def _describe_failure(executor: Executor, number: int) -> str:
             f"Type: done {number} (all tests must pass), retry, skip, status, exit"
         )
     waiting = [n for n in find_dependents(executor.depends, (number,)) if state.execution(n).status == Status.PENDING]
-    match waiting:
-        case []:
-            waits = ""
-        case [only]:
-            waits = f"; step {only} waits for it"
-        case _:
-            waits = f"; steps {_join(waiting)} wait for it"
+    waits = f"; steps {_join(waiting)} wait for it" if waiting else ""
+    if len(waiting) == 1:
+        waits = f"; step {waiting[0]} waits for it"
     return f"{step} failed and was rolled back{waits}. Type: retry, skip, status, exit"
 
 

@@ -449,9 +449,8 @@ class MarkdownStream:
 
     def _begin_apart(self, token: "Token", lines: Sequence[str], *, is_alone: bool, is_whole: bool) -> None:
         if token.type == "table_open":
-            self._replace_source(
-                "\n".join([self._source[:-1], *lines, ""]) if self._source else "\n".join([*lines, ""])
-            )
+            above = [self._source[:-1]] if self._source else []
+            self._replace_source("\n".join([*above, *lines, ""]))
             self._held = "table"
         elif not is_alone:  # there may be more lines than one where a long list was not parsed with each
             for line in lines[:-1]:

@@ -318,12 +318,7 @@ def _read_plainly(status: PromptStatus) -> str:
 
 class _Prompt:
     def __init__(
-        self,
-        history: Path | None,
-        *,
-        candidates: Candidates,
-        color: bool | None,
-        editing_mode: Literal["emacs", "vi"],
+        self, history: Path | None, *, candidates: Candidates, color: bool | None, editing_mode: Literal["emacs", "vi"]
     ) -> None:
         self._status = PromptStatus()
         self._message = ""

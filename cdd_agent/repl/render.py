@@ -5,6 +5,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 
+from msgspec.structs import replace
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
@@ -20,7 +21,7 @@ from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.untrusted.text import clean
 from cdd_agent.work import state_file
 from cdd_agent.work.order import sort_by_dependencies
-from cdd_agent.work.state import Phase, RunState, Status, StepExecution, UsageTotals
+from cdd_agent.work.state import Phase, RunState, Status, StepExecution, Usage
 
 WAITING = "waiting for the model"
 SAVING = "saving"
@@ -45,31 +46,20 @@ _STATUS_LOOK = {
 
 def summarize_ticket(ticket: Ticket) -> TicketListed:
     """Return the progress of a ticket; ``problem`` says why its files are invalid."""
+    listed = TicketListed(
+        ticket=ticket.slug, title="", missing=(), has_plan=False, status="", steps=0, completed=0, failed=0, problem=""
+    )
     try:
         wanted, state = spec.load(ticket.spec_path), state_file.load(ticket.state_path)
     except UsageError as error:
-        return TicketListed(
-            ticket=ticket.slug,
-            title="",
-            missing=(),
-            has_plan=False,
-            status="",
-            steps=0,
-            completed=0,
-            failed=0,
-            problem=error.happened,
-        )
-    return TicketListed(
-        ticket=ticket.slug,
-        title=wanted.title,
-        missing=spec.find_missing(wanted),
-        has_plan=ticket.plan_path.exists(),
-        status="" if state is None else state.status,
-        steps=0 if state is None else len(state.step_executions),
-        completed=0 if state is None else len(state.numbers(Status.COMPLETED)),
-        failed=0 if state is None else len(state.numbers(Status.FAILED)),
-        problem="",
-    )
+        return replace(listed, problem=error.happened)
+    missing, has_plan = spec.find_missing(wanted), ticket.plan_path.exists()
+    listed = replace(listed, title=wanted.title, missing=missing, has_plan=has_plan)
+    if state is None:
+        return listed
+    completed, failed = (len(state.numbers(status)) for status in (Status.COMPLETED, Status.FAILED))
+    steps = len(state.step_executions)
+    return replace(listed, status=state.status, steps=steps, completed=completed, failed=failed)
 
 
 def list_steps(ticket: Ticket) -> Iterator[StepListed]:
@@ -126,10 +116,9 @@ def _sort_steps(plan: Plan) -> tuple[Step, ...]:
     by_number: dict[int, Step] = {}
     for step in plan.steps:
         by_number.setdefault(step.number, step)
+    known = {n: [d for d in step.depends_on if d in by_number] for n, step in by_number.items()}
     try:
-        numbers = sort_by_dependencies(
-            {n: [d for d in step.depends_on if d in by_number] for n, step in by_number.items()}
-        )
+        numbers = sort_by_dependencies(known)
     except UsageError:  # a cycle
         numbers = tuple(by_number)
     duplicates = (step for step in plan.steps if by_number[step.number] is not step)
@@ -237,13 +226,9 @@ class Renderer:
                 screen.say(f"{framework}: {purpose}")
             case events.SuiteFinished(framework=framework, purpose=purpose):
                 errors = "error" if event.errors == 1 else "errors"
-                counts = {
-                    "passed": event.passed,
-                    "failed": event.failed,
-                    errors: event.errors,
-                    "skipped": event.skipped,
-                }
-                text = ", ".join(f"{number} {word}" for word, number in counts.items() if number)
+                words = ("passed", "failed", errors, "skipped")
+                numbers = zip((event.passed, event.failed, event.errors, event.skipped), words, strict=True)
+                text = ", ".join(f"{number} {word}" for number, word in numbers if number)
                 text = event.problem or f"{text or 'no test was collected'} in {event.duration_s:.1f} s"
                 head = "" if self._is_in_tool else f"{screen.symbols['tool']} {framework}, {purpose}: "
                 style = "dim" if event.problem is None else "red"
@@ -397,9 +382,8 @@ def _draw_gate(step: StepExecution, phase: Phase, *, screen: Screen) -> Text:
     if not attempts:
         return Text()
     verdict = attempts[-1].verdict
-    text = Text(
-        f"{len(attempts)}{screen.symbols[verdict]}", style="green" if verdict == "open" else "red", no_wrap=True
-    )
+    style = "green" if verdict == "open" else "red"
+    text = Text(f"{len(attempts)}{screen.symbols[verdict]}", style=style, no_wrap=True)
     # Phases can share a commit; only the first of them shows it.
     commits = list(step.commits.values())
     is_own = phase in step.commits and commits.index(step.commits[phase]) == list(step.commits).index(phase)
@@ -408,7 +392,7 @@ def _draw_gate(step: StepExecution, phase: Phase, *, screen: Screen) -> Text:
     return text
 
 
-def format_cost(used: UsageTotals) -> str:
+def format_cost(used: Usage) -> str:
     """Return the cost as text, such as ``0.42 USD``; empty if nothing was used."""
     if used.cost_usd is not None:
         return f"{used.cost_usd:.2f} USD"

@@ -18,7 +18,7 @@ from cdd_agent.repl.screen import Screen
 from cdd_agent.repl.terminal import PromptStatus
 from cdd_agent.review import Review
 from cdd_agent.tickets.ticket import Ticket, find, list_tickets
-from cdd_agent.work.state import UsageTotals
+from cdd_agent.work.state import Usage
 from cdd_agent.workflows.conversation.dialog import Dialog
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
@@ -44,14 +44,14 @@ class ProgressTracker:
         self.gate = ""
         self.tokens = 0
         """Tokens of the last request and its answer."""
-        self.used = UsageTotals()
+        self.used = Usage()
         """What all agents of the session have used."""
 
     def write(self, event: Event) -> None:
         """Update the progress after an event."""
         match event:
             case events.TurnEnded() | events.AnswerLost():
-                used = UsageTotals(
+                used = Usage(
                     input_tokens=event.input_tokens,
                     output_tokens=event.output_tokens,
                     cache_read_tokens=event.cache_read_tokens,

@@ -38,7 +38,6 @@ Typed: TypeAlias = Callable[[str], str]
 MOST_ROWS = 20
 """How many rows of the history are shown by default."""
 MOST_FAILING = 5
-"""How many failing tests are named."""
 _MOST_TABLE_ROWS = 200
 _MOST_FILES = 30
 _ALLOW_DIRTY = "--allow-dirty"
@@ -334,27 +333,29 @@ def show_rollback(plan: RollbackPlan, *, screen: Screen) -> None:
         if len(rows) > _MOST_FILES:
             screen.line(f"and {len(rows) - _MOST_FILES} more", indent=2)
 
-    record = plan.record
-    screen.line(f"{record.branch}: {record.source[:_SHORT]} -> {record.target[:_SHORT]}", style="bold")
-    for heading, style, commits in (("Removed", "red", plan.removed), ("Restored", "green", plan.returning)):
-        rows = [Text.assemble((commit[:_SHORT], style), f" {clean(subject)}") for commit, subject in commits]
+    effects = plan.effects
+    screen.line(f"{effects.branch}: {effects.source[:_SHORT]} -> {effects.target[:_SHORT]}", style="bold")
+    for heading, style, commits in (("Removed", "red", effects.going), ("Restored", "green", effects.coming)):
+        rows = [Text.assemble((each.commit[:_SHORT], style), f" {clean(each.subject)}") for each in commits]
         show_list(f"{heading} commits, {len(rows)}:", rows, hang=11)
-    changes = [f"{_SIGNS[change.kind]} {change.path}" for change in plan.changes]
+    changes = [f"{_SIGNS[change.kind]} {change.path}" for change in effects.files]
     show_list(f"Changed files, {len(changes)}:", changes)
-    show_list("Uncommitted files of the run, which are saved first:", record.uncommitted)
-    if plan.pushed:
-        text = f"Another repository may already have {plan.pushed} of those commits: the next push will need --force."
+    show_list("Uncommitted files of the run, which are saved first:", effects.uncommitted)
+    if effects.pushed:
+        text = (
+            f"Another repository may already have {effects.pushed} of those commits: the next push will need --force."
+        )
         screen.line(text, style="yellow")
-    if plan.next_phase and plan.next_phase != "COMPLETE":
-        screen.line(f"The run then continues with {plan.next_phase}.")
-    screen.line(f"Everything is saved under {record.ref}. Your own changes and files stay.")
+    if effects.next and effects.next != "COMPLETE":
+        screen.line(f"The run then continues with {effects.next}.")
+    screen.line(f"Everything is saved under {effects.kept}. Your own changes and files stay.")
 
 
 def report_rollback(plan: RollbackPlan, *, screen: Screen, typed: Typed = str) -> None:
     """Show the result of a rollback and the next commands."""
     screen.line(f"{plan.record.branch} is at {plan.record.target[:_SHORT]}.", style="bold")
-    if plan.next_phase and plan.next_phase != "COMPLETE":
-        screen.line(f"Continue with {plan.next_phase}: {typed('cdd tdd resume')}")
+    if plan.effects.next and plan.effects.next != "COMPLETE":
+        screen.line(f"Continue with {plan.effects.next}: {typed('cdd tdd resume')}")
     screen.line(f"Undo the rollback: {typed('cdd tdd rollback --undo')}")
 
 

@@ -1,4 +1,7 @@
-"""One attempt at a phase: a fresh conversation with the model, and the gate's verdict on the resulting files."""
+"""One attempt at a phase: a fresh conversation with the model, and the gate's verdict on the resulting files.
+
+The model works with tools that lock the files of the phase, or answers with whole files.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -55,6 +58,9 @@ from pytest_tdd_agent.codec import ReportError, load
 from pytest_tdd_agent.report import Reason, SuiteReport, Verdict, count_outcomes
 
 MAX_ANSWER_CHARACTERS = 20_000
+
+MAX_LOCKED_FILES = 40
+"""Maximum number of files that the sandbox locks one by one."""
 
 
 def list_attempts(phase: Phase, step: StepExecution) -> tuple[AttemptRecord, ...]:
@@ -362,10 +368,6 @@ class Attempt:
         if head is None or before.head is None or head == before.head or repository.read_branch() != before.branch:
             return False
         return self.recovery.has_only(checkpoint, head=head, base=before.head)
-
-
-MAX_LOCKED_FILES = 40
-"""Maximum number of files that the sandbox locks one by one."""
 
 
 def make_tools(locks: PhaseLocks, context: Context, *, after_writing: tuple[str, ...] = ()) -> tuple[Tool, ...]:

@@ -1,7 +1,8 @@
 """The inputs of a cycle: the work item, the policy, the brief for the model, and the context.
 
 A workflow makes these records. The context holds the parts that a cycle works with: the project's files, history and
-tests, the model, and the place for reports.
+tests, the model, and the place for reports. The functions at the end format a work item, its failures and the earlier
+attempts as text for the model.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -110,13 +110,13 @@ def parse(text: str, *, path: str, default_kind: Kind = "feature") -> Plan:
     Raises ``DocumentError``, which names ``path`` and lists every line that cannot be understood. Whether the plan can
     be executed is the question of ``plan.find_problems``.
     """
-    _require_at_most(_LIMIT_CHARACTERS, len(text), "characters", path=path)
+    _require_at_most(_LIMIT_CHARACTERS, len(text), unit="characters", path=path)
     line_ends = text.count("\n") + text.count("\r") - text.count("\r\n")
-    _require_at_most(_LIMIT_LINES, line_ends, "lines", path=path)
+    _require_at_most(_LIMIT_LINES, line_ends, unit="lines", path=path)
     lines, problems = split_lines(text)
     outline = Outline(lines)
     steps = [block for block in outline.blocks if block.name == "step"]
-    _require_at_most(LIMIT_STEPS, len(steps), "steps", path=path)
+    _require_at_most(LIMIT_STEPS, len(steps), unit="steps", path=path)
     readers = [_StepReader(block, default_kind) for block in steps]
     problems = [*problems, *outline.problems, *(problem for reader in readers for problem in reader.problems)]
     if problems:
@@ -131,7 +131,7 @@ def parse(text: str, *, path: str, default_kind: Kind = "feature") -> Plan:
     )
 
 
-def _require_at_most(limit: int, count: int, unit: str, *, path: str) -> None:
+def _require_at_most(limit: int, count: int, *, unit: str, path: str) -> None:
     if count > limit:
         problem = Problem(line=0, message=f"it has {count} {unit}; a plan has at most {limit}")
         raise DocumentError(path, (problem,), hint="split it into several tickets")

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Literal, Self, TypeAlias
+from typing import Literal, TypeAlias
 
 from cdd_agent.errors import UsageError
 
@@ -42,31 +42,13 @@ class StepKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Tokens of one or more turns of a model."""
+    """The tokens, calls, minutes and dollars of one or more turns of a model."""
 
     input_tokens: int = 0
     """Tokens that were neither read from nor written to the cache."""
     output_tokens: int = 0
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
-
-    @property
-    def tokens(self) -> int:
-        """All tokens, including cached ones."""
-        return self.input_tokens + self.output_tokens + self.cache_read_tokens + self.cache_write_tokens
-
-    def __add__(self, other: Self) -> Self:
-        """Return the sum of both."""
-        return replace(self, **{name: getattr(self, name) + getattr(other, name) for name in _TOKENS})
-
-
-_TOKENS = tuple(Usage.__dataclass_fields__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UsageTotals(Usage):
-    """The usage of a run or a step so far."""
-
     calls: int = 0
     """Calls of the model, including those without an answer."""
     minutes: float = 0.0
@@ -75,12 +57,22 @@ class UsageTotals(Usage):
     known_usd: float = 0.0
     """The cost of the parts with a known price."""
 
-    def __add__(self, other: Self) -> Self:
-        """Add two totals. The cost is unknown if either is."""
+    @property
+    def token_counts(self) -> dict[str, int]:
+        """Kind of tokens, as the name of its field -> count."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__ if name.endswith("_tokens")}
+
+    @property
+    def tokens(self) -> int:
+        """All tokens, including cached ones."""
+        return sum(self.token_counts.values())
+
+    def __add__(self, other: "Usage") -> "Usage":
+        """Add two usages. The cost is unknown if either is."""
         parts = [part for part in (self, other) if part.tokens or part.cost_usd is not None]
         known = [part.cost_usd for part in parts if part.cost_usd is not None]
-        return replace(
-            Usage.__add__(self, other),  # super() does not work in a class with slots that dataclass creates anew
+        return Usage(
+            **{kind: count + other.token_counts[kind] for kind, count in self.token_counts.items()},
             calls=self.calls + other.calls,
             minutes=self.minutes + other.minutes,
             cost_usd=sum(known) if parts and len(known) == len(parts) else None,
@@ -139,7 +131,7 @@ class StepExecution:
     """The ref that the step rolls back to."""
     baseline: str | None = None
     """The path of the report before the current phase."""
-    usage: UsageTotals = UsageTotals()
+    usage: Usage = Usage()
     """The usage of all attempts, including those before a retry."""
 
 
@@ -162,7 +154,7 @@ class RunState:
     sandbox: str | None = None
     """The level of the tests' sandbox."""
     model: str | None = None
-    usage: UsageTotals = UsageTotals()
+    usage: Usage = Usage()
     step_executions: Mapping[int, StepExecution] = field(default_factory=dict)
     """Step number -> execution, in the order of the plan."""
 
@@ -239,7 +231,7 @@ def record_files(
     return _with(state, changed)
 
 
-def record_usage(state: RunState, number: int | None, *, step: UsageTotals, ticket: UsageTotals) -> RunState:
+def record_usage(state: RunState, number: int | None, *, step: Usage, ticket: Usage) -> RunState:
     """Replace the usage of the run and, if ``number`` is given, of the step."""
     updated = replace(state, usage=ticket)
     return updated if number is None else _with(updated, replace(state.execution(number), usage=step))

@@ -17,7 +17,7 @@ from cdd_agent.config.settings import private_folder
 from cdd_agent.errors import DocumentError, Problem, UsageError
 from cdd_agent.storage import exclusive_lock, read_ordinary, sweep, write_atomic
 from cdd_agent.untrusted import documents
-from cdd_agent.work.state import SCHEMA, RunState, UsageTotals
+from cdd_agent.work.state import SCHEMA, RunState, Usage
 
 LIMIT_BYTES = 10_000_000
 """The size limit of a state, about a thousand times that of a long plan."""
@@ -142,7 +142,7 @@ def _find_foreign_value(state: RunState) -> str | None:
     return None
 
 
-def _has_negative(usage: UsageTotals) -> bool:
+def _has_negative(usage: Usage) -> bool:
     # A negative number would let the run exceed its limits.
     return any(value is not None and value < 0 for value in astuple(usage))
 

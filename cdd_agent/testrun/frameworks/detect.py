@@ -10,6 +10,7 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 from cdd_agent.config import settings
@@ -36,11 +37,10 @@ _CONFIGURED = ("pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "conf
 _MENTIONS = ("pyproject.toml", "setup.cfg", "tox.ini", "Pipfile", "requirements.txt", "requirements-dev.txt")
 _TEST_FILES = ("test_*.py", "*_test.py", "tests/test_*.py", "tests/*/test_*.py", "test/test_*.py", "src/*/test_*.py")
 _SOURCES = ("*.py", "src/*.py", "src/*/*.py", "tests/*.py")
-_BELOW = ("*/*.py",)
 _ENVIRONMENTS = (".venv", "venv", "env")
-_PACKAGE_MANAGERS = frozenset({"npm", "pnpm", "yarn", "bun"})
+_PACKAGE_MANAGERS = ("npm", "pnpm", "yarn", "bun")
 _SHELL = re.compile(r"[;&|<>$`*?(){}\n]")
-_TEST_FOLDERS = frozenset({"test", "tests", "testing", "testdata", "fixtures", "spec", "__tests__", "__fixtures__"})
+_TEST_FOLDERS = {"test", "tests", "testing", "testdata", "fixtures", "spec", "__tests__", "__fixtures__"}
 """Folders in which a package is test data of the package around it."""
 _CONFIGURES = ("pytest.ini", "tox.ini", "setup.cfg", "requirements.txt")
 _PACKAGES = ("setup.py", "Pipfile", "uv.lock", "poetry.lock", "pdm.lock")
@@ -57,10 +57,9 @@ class NoFramework(EnvironmentMissing):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectFramework:
-    """The framework that runs the tests."""
+    """The framework that runs the tests; None is pytest."""
 
     framework: Framework | None
-    """None for pytest."""
     finding: FrameworkMatch
 
     @property
@@ -110,18 +109,15 @@ def find_matches(root: Path) -> tuple[ProjectFramework, ...]:
 
 def explain_pytest(root: Path, *, is_alone: bool) -> str | None:
     """Return why pytest runs the tests, or None; a Python file is enough only without another framework."""
-    for name in _CONFIGURED:
-        if (root / name).is_file():
-            return f"there is {name}"
-    for pattern in _TEST_FILES:
-        if found := next(root.glob(pattern), None):
-            return f"there is {found.relative_to(root).as_posix()}"
-    for name in _MENTIONS:
-        if re.search(rb"\bpytest\b", read_content(root / name)):
-            return f"{name} names pytest"
-    if is_alone and (alone := next(_find_python(root, (*_SOURCES, *_BELOW)), None)):
-        return f"there is {alone.relative_to(root).as_posix()}"
-    return None
+    configured = (root / name for name in _CONFIGURED if (root / name).is_file())
+    tests = (path for pattern in _TEST_FILES for path in root.glob(pattern))
+    found = next(chain(configured, tests), None)
+    if found is None:
+        for name in _MENTIONS:
+            if re.search(rb"\bpytest\b", read_content(root / name)):
+                return f"{name} names pytest"
+        found = next(_find_python(root, (*_SOURCES, "*/*.py")), None) if is_alone else None
+    return None if found is None else f"there is {found.relative_to(root).as_posix()}"
 
 
 def is_loose(root: Path) -> bool:
@@ -171,7 +167,7 @@ def _detect_by_command(root: Path, command: str, *, framework: str) -> ProjectFr
     elif needs_shell:
         known = COMMAND
     else:
-        known = None if runs_pytest(root, words) else _match_words(words) or _detect_by_scripts(root, words)
+        known = None if runs_pytest(root, words) else _match_words(root, words)
     argv = tuple(words)
     if known is UNITTEST:
         argv = argv[:1]  # the interpreter: cdd's own program runs the tests
@@ -179,18 +175,16 @@ def _detect_by_command(root: Path, command: str, *, framework: str) -> ProjectFr
         argv = ("sh", "-c", f'{command} "$@"' if known is not COMMAND else command, "sh")
     elif words[0] == "npm" and known is not COMMAND and "--" not in words:
         argv = (*argv, "--")  # npm keeps options before this for itself
-    return ProjectFramework(
-        framework=known, finding=FrameworkMatch(manifest=root, argv=argv, why="test_command says so")
-    )
+    finding = FrameworkMatch(manifest=root, argv=argv, why="test_command says so")
+    return ProjectFramework(framework=known, finding=finding)
 
 
-def _match_words(words: list[str]) -> Framework | None:
-    if "node" in (os.path.basename(word) for word in words) and "--test" in words:
+def _match_words(root: Path, words: list[str]) -> Framework:
+    """Return the framework that a command names."""
+    if "node" in map(os.path.basename, words) and "--test" in words:
         return NODE
-    return next((each for each in FRAMEWORKS if any(re.fullmatch(each.word, word) for word in words)), None)
-
-
-def _detect_by_scripts(root: Path, words: list[str]) -> Framework:
+    if named := next((each for each in FRAMEWORKS if any(re.fullmatch(each.word, word) for word in words)), None):
+        return named
     # A package manager runs a script; if only one JavaScript framework is found, the script runs that one.
     found = [each for each in JAVASCRIPT if words[0] in _PACKAGE_MANAGERS and each.find(root)]
     return found[0] if len(found) == 1 else COMMAND
@@ -244,8 +238,7 @@ def find_project(here: Path, *, top: Path) -> Path:
     """
     upwards = tuple(_iterate_upwards(here, top))
     for number, folder in enumerate(upwards):
-        is_set_up = (folder / settings.CONFIG_FILE).is_file() or bool(list_tickets(folder))
-        if folder == top or is_set_up:
+        if folder == top or (folder / settings.CONFIG_FILE).is_file() or list_tickets(folder):
             return folder
         if _is_package(folder, top=top):
             around = (each for each in upwards[number + 1 :] if list_tickets(each) and find_matches(each))
@@ -285,7 +278,9 @@ def _is_package(folder: Path, *, top: Path) -> bool:
         return False
     above = tuple(_iterate_upwards(folder.parent, top))
     names = _list_own_names(folder)
-    if any(name not in _WITHOUT_MANIFEST and not _is_member(folder, name, above=above) for name in names):
+    builds = (_BY_FRAMEWORK[name].begins_build for name in names - _WITHOUT_MANIFEST)
+    # A build that begins above also runs the folder's tests.
+    if any(begins_build(folder) or not any(map(begins_build, above)) for begins_build in builds):
         return True
     if PYTEST in names and _is_python_package(folder):
         return True
@@ -315,9 +310,3 @@ def _has_manifest(folder: Path) -> bool:
 def _is_python_package(folder: Path) -> bool:
     has_lock = any((folder / name).is_file() for name in _PACKAGES)
     return has_lock or _PACKAGE.search(read_content(folder / "pyproject.toml")) is not None
-
-
-def _is_member(folder: Path, name: str, *, above: tuple[Path, ...]) -> bool:
-    """Return whether a build that begins above also runs the folder's tests."""
-    begins_build = _BY_FRAMEWORK[name].begins_build
-    return not begins_build(folder) and any(map(begins_build, above))

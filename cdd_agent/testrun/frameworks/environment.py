@@ -62,7 +62,12 @@ class ToolLocations:
 
     def folder(self, variable: str, *, default: str) -> Path:
         """Return the folder that a variable names, else ``default`` in the user's home."""
-        return Path(self.environment.get(variable) or Path(self.environment.get("HOME") or Path.home(), default))
+        return Path(self.environment.get(variable) or self.home / default)
+
+    @property
+    def home(self) -> Path:
+        """The user's home."""
+        return Path(self.environment.get("HOME") or Path.home())
 
 
 Requirements = Callable[[ToolLocations], Tools]
@@ -149,7 +154,7 @@ def _require_java(locations: ToolLocations, home: Path) -> Tools:
 
 def require_maven(locations: ToolLocations) -> Tools:
     """Return Java and Maven's local repository."""
-    home = locations.folder("MAVEN_USER_HOME", default=".m2")
+    home = locations.home / ".m2"
     java, repository = _require_java(locations, home), home / "repository"
     variables = {**java.variables, "MAVEN_USER_HOME": str(home)}
     arguments = ("-o", f"-Dmaven.repo.local={repository}", *_UNTRACKED)

@@ -69,14 +69,9 @@ class CommandSuite:
 
     def with_root(self, root: Path, *, reads: tuple[Path, ...] = ()) -> "CommandSuite":
         """Return the tests of a copy, compiled from scratch, with links to installed packages."""
-        modules = environment.link_modules(self.root, copy=root)
-        return replace(
-            self,
-            root=root,
-            finding=replace(self.finding, manifest=root / os.path.relpath(self.finding.manifest, self.root)),
-            cache=None,
-            reads=(*self.reads, *modules, *reads),
-        )
+        reads = (*self.reads, *environment.link_modules(self.root, copy=root), *reads)
+        finding = replace(self.finding, manifest=root / os.path.relpath(self.finding.manifest, self.root))
+        return replace(self, root=root, finding=finding, cache=None, reads=reads)
 
     def without_cache(self) -> "CommandSuite":
         """Return the same tests, after dropping the build results of the project's own code."""
@@ -107,8 +102,8 @@ class CommandSuite:
         with tempfile.TemporaryDirectory(prefix="cdd-testrun-", ignore_cleanup_errors=True) as name:
             folder = Path(name).resolve()
             results, built = folder / "results", folder / "built"
-            results.mkdir()
-            built.mkdir()
+            for each in (results, built):
+                each.mkdir()
             try:
                 result = self._execute(self._tools(self.cache or built), targets=targets, results=results)
             except OSError as error:
@@ -160,14 +155,9 @@ class CommandSuite:
             if others is None:
                 break
             known = {case.nodeid for case in found.tests}
-            found = replace(
-                found,
-                tests=(*found.tests, *(case for case in others.tests if case.nodeid not in known)),
-                collect_errors=(
-                    *found.collect_errors,
-                    *(each for each in others.collect_errors if each.nodeid not in names),
-                ),
-            )
+            tests = (case for case in others.tests if case.nodeid not in known)
+            errors = (each for each in others.collect_errors if each.nodeid not in names)
+            found = replace(found, tests=(*found.tests, *tests), collect_errors=(*found.collect_errors, *errors))
         return found
 
     def _run_without(self, broken: frozenset[str], *, folder: Path) -> ParsedResults | None:
@@ -196,21 +186,20 @@ class CommandSuite:
         manifest = (self.finding.manifest,) if self.finding.manifest.is_file() else ()
         program, *words = self.finding.argv
         program = str(self.root / program) if "/" in program else program
-        arguments = self.framework.arguments(targets, results)
-        return self.sandbox.run(
-            Command(
-                argv=(program, *words, *tools.arguments, *arguments),
-                cwd=self.root,
-                access=self._access(tools, locked=(*tests, *manifest), writes=(results,)),
-                variables={**tools.variables, **dict(self.framework.variables)},
-                timeout_s=self.timeout_s,
-                output_cap=OUTPUT_CAP_BYTES,
-            )
+        command = Command(
+            argv=(program, *words, *tools.arguments, *self.framework.arguments(targets, results)),
+            cwd=self.root,
+            access=self._access(tools, locked=(*tests, *manifest), writes=(results,)),
+            variables={**tools.variables, **dict(self.framework.variables)},
+            timeout_s=self.timeout_s,
+            output_cap=OUTPUT_CAP_BYTES,
         )
+        return self.sandbox.run(command)
 
     def _read(self, result: Result, results: Path) -> ParsedResults:
+        status = result.exit_status
         return self.framework.read(
-            FinishedRun(root=self.root, results=results, output=result.output, exit_status=result.exit_status)
+            FinishedRun(root=self.root, results=results, output=result.output, exit_status=status)
         )
 
     def _tools(self, cache: Path) -> Tools:
@@ -244,9 +233,8 @@ def _restore_paths(found: ParsedResults, copy: Path, *, root: Path) -> ParsedRes
     """Return the results with the project's paths, so that the same error looks the same in every copy."""
 
     def restore(failure: Failure) -> Failure:
-        texts = (failure.message, failure.text, failure.output)
-        message, text, output = (each.replace(str(copy), str(root)) for each in texts)
-        return replace(failure, message=message, text=text, output=output)
+        texts = {name: getattr(failure, name).replace(str(copy), str(root)) for name in ("message", "text", "output")}
+        return replace(failure, **texts)
 
     tests = (replace(case, failure=restore(case.failure)) if case.failure else case for case in found.tests)
     errors = (replace(each, failure=restore(each.failure)) for each in found.collect_errors)
@@ -254,17 +242,11 @@ def _restore_paths(found: ParsedResults, copy: Path, *, root: Path) -> ParsedRes
 
 
 def _report_problem(problem: str, began: float, *, result: Result | None = None) -> SuiteRun:
-    return SuiteRun(
-        report=None,
-        problem=problem,
-        output="" if result is None else _cut_middle(result.output),
-        duration_s=time.monotonic() - began,
-        notices=() if result is None else result.remarks,
-    )
+    output, notices = (_cut_middle(result.output), result.remarks) if result else ("", ())
+    duration_s = time.monotonic() - began
+    return SuiteRun(report=None, problem=problem, output=output, duration_s=duration_s, notices=notices)
 
 
 def _cut_middle(output: str) -> str:
-    half = SHOWN_CHARACTERS // 2
-    if len(output) <= SHOWN_CHARACTERS:
-        return output
-    return f"{output[:half]}\n[... {len(output) - SHOWN_CHARACTERS} characters dropped ...]\n{output[-half:]}"
+    half, dropped = SHOWN_CHARACTERS // 2, len(output) - SHOWN_CHARACTERS
+    return output if dropped <= 0 else f"{output[:half]}\n[... {dropped} characters dropped ...]\n{output[-half:]}"

@@ -6,6 +6,7 @@ the questions that the model asked the developer, and interpret the answers.
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -105,13 +106,9 @@ class Dialog:
             keep = self.transcript.make_recorder(
                 agent, ticket=ticket, model=lambda: self.model.name, token=token, is_begun=bool(messages)
             )
-        return Conversation(
-            f"{role}\n\n{marks.rule}\n\nWork: {agent} {ticket}",  # a recording finds its turns by the last line
-            token=token,
-            preface=format_conventions(self.memory, marks=marks),
-            keep=keep,
-            messages=messages,
-        )
+        system = f"{role}\n\n{marks.rule}\n\nWork: {agent} {ticket}"  # a recording finds its turns by the last line
+        preface = format_conventions(self.memory, marks=marks)
+        return Conversation(system, token=token, preface=preface, keep=keep, messages=messages)
 
     def _replace(self, agent: str, *, ticket: str, token: str, messages: tuple[Message, ...] = ()) -> Conversation:
         """Create a conversation whose messages replace those in the transcript."""
@@ -155,9 +152,8 @@ def normalize(question: Question) -> Question:
         raise UsageError("The question is empty.", hint="ask one question")
     for option in options:
         if _NUMBER.fullmatch(option):
-            raise UsageError(
-                f"The option {option} looks like an option number.", hint=f"add the unit, such as `{option} lines`"
-            )
+            hint = f"add the unit, such as `{option} lines`"
+            raise UsageError(f"The option {option} looks like an option number.", hint=hint)
     return replace(question, question=words, options=options)
 
 
@@ -204,20 +200,14 @@ def extract_questions(text: str) -> list[str]:
     >>> extract_questions("It is empty.\\n\\n**What then?** An error, or nothing?")
     ['What then? An error, or nothing?']
     """
-    return [
-        " ".join(_EMPHASIS.sub("", paragraph).split())
-        for paragraph in _PARAGRAPHS.split(text)
-        if _ASKING.search(paragraph)
-    ]
+    asking = filter(_ASKING.search, _PARAGRAPHS.split(text))
+    return [" ".join(_EMPHASIS.sub("", paragraph).split()) for paragraph in asking]
 
 
 def _read_calls(turn: AssistantMessage) -> list[tuple[ToolCall, Question]]:
-    """Return the valid calls of the asking tool in ``turn``."""
     calls = []
     for block in turn.content:
         if isinstance(block, ToolCall) and block.name == ASK_TOOL:
-            try:
+            with suppress(UsageError):  # the model was told what is wrong with such a call
                 calls.append((block, normalize(read_input(block.input, Question))))
-            except UsageError:
-                continue
     return calls

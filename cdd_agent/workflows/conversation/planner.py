@@ -90,8 +90,6 @@ def find_new_files(plan: Plan, *, workspace: Workspace) -> frozenset[str]:
 
 
 class _Paths:
-    """Files and their folders, searchable in any case."""
-
     def __init__(self, paths: Iterable[str]) -> None:
         self._by_folded: dict[str, str] = {}
         self.files: set[str] = set()
@@ -113,7 +111,6 @@ class _Paths:
 
 
 def _list_paths(step: Step) -> Iterator[tuple[str, str]]:
-    """Return field and path of each file inside the project that a step names, without test names."""
     for field, names in (("files", step.files), ("tests", step.tests)):
         for path in dict.fromkeys(name.partition("::")[0] for name in names):
             if path and not is_outside(path):
@@ -121,14 +118,13 @@ def _list_paths(step: Step) -> Iterator[tuple[str, str]]:
 
 
 def _list_folders(path: str) -> list[str]:
-    """Return the folders above ``path``, outermost first, without the project's."""
+    # The outermost first, without the project's.
     return [str(folder) for folder in reversed(PurePosixPath(path).parents[:-1])]
 
 
 def _check_writable(path: str, workspace: Workspace) -> Objection:
     if "\\" in path:
-        slashed = path.replace("\\", "/")
-        return f"names {path}, which contains a backslash", f"write {slashed}"
+        return f"names {path}, which contains a backslash", "write " + path.replace("\\", "/")
     try:
         workspace.resolve_writable(path)
     except UsageError as error:
@@ -161,7 +157,6 @@ def _check_node_id(test: str) -> Objection:
 
 
 def _is_defined(test: str, workspace: Workspace) -> bool:
-    """Return whether the file of a node id defines that function in that class."""
     path, *names = test.split("[", 1)[0].split("::")
     try:
         body: list[ast.stmt] = ast.parse(decode(workspace.read(path))).body
@@ -236,8 +231,8 @@ class Planner:
     def find_problems(self, plan: Plan) -> tuple[Problem, ...]:
         """List the problems of ``plan``, in itself and in this project, by line."""
         problems = plans.find_problems(plan, criteria=self._spec.criterion_ids)
-        problems += find_problems(plan, workspace=self._dialog.workspace)
-        return tuple(sorted(problems, key=lambda problem: problem.line))
+        here = find_problems(plan, workspace=self._dialog.workspace)
+        return tuple(sorted((*problems, *here), key=lambda problem: problem.line))
 
     def find_warnings(self, plan: Plan) -> tuple[Problem, ...]:
         """List the oddities of ``plan`` by line."""
@@ -313,7 +308,6 @@ def _load_complete_spec(ticket: Ticket) -> Spec:
     complete = spec.load(ticket.spec_path)
     missing = spec.find_missing(complete)
     if missing:
-        raise UsageError(
-            f"The spec of {ticket.slug} is not complete; it lacks {', '.join(missing)}.", hint=f"cdd spec {ticket.slug}"
-        )
+        happened = f"The spec of {ticket.slug} is not complete; it lacks {', '.join(missing)}."
+        raise UsageError(happened, hint=f"cdd spec {ticket.slug}")
     return complete

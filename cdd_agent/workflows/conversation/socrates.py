@@ -9,7 +9,7 @@ import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 from msgspec import Meta
 
@@ -64,11 +64,13 @@ def assign_ids(texts: Sequence[str], *, known: Sequence[Criterion]) -> tuple[Cri
 
 
 def _split_id(text: str, ids: set[str]) -> tuple[str | None, str]:
-    """Split a sentence into the known id it begins with, if any, and the rest without any id."""
     name, colon, sentence = text.partition(":")
     if colon and name.strip() in ids:
         return name.strip(), sentence.strip()
     return None, re.sub(r"^AC-\d+:\s*", "", text)
+
+
+Texts: TypeAlias = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,12 +82,10 @@ class SpecChanges:
 
     title: Annotated[str | None, Meta(description="One line")] = None
     description: Annotated[str | None, Meta(description="The goal and the reason, written for people")] = None
-    acceptance_criteria: Annotated[
-        tuple[str, ...] | None, Meta(description="All of them: WHEN ... THE SYSTEM SHALL ...")
-    ] = None
-    out_of_scope: Annotated[tuple[str, ...] | None, Meta(description="What this ticket does not cover")] = None
+    acceptance_criteria: Annotated[Texts | None, Meta(description="All of them: WHEN ... THE SYSTEM SHALL ...")] = None
+    out_of_scope: Annotated[Texts | None, Meta(description="What this ticket does not cover")] = None
     technical_notes: Annotated[str | None, Meta(description="Constraints on the implementation")] = None
-    open_questions: Annotated[tuple[str, ...] | None, Meta(description="Unanswered questions; [] for none")] = None
+    open_questions: Annotated[Texts | None, Meta(description="Unanswered questions; [] for none")] = None
 
     @property
     def values(self) -> dict[str, Change]:
@@ -120,12 +120,9 @@ class SpecEditor:
         quoted = marks.wrap(text.removeprefix("\ufeff"), source="spec.yaml")
         current = self._parse(text)
         rows = "\n".join(f"- {item}" for item in (*spec.find_missing(current), *spec.find_vague_criteria(current)))
-        # The open questions are words from the file, so the list needs marks like the file itself.
-        gaps = (
-            f"Missing or vague:\n\n{marks.wrap(rows, source='gaps in spec.yaml')}"
-            if rows
-            else "Nothing is missing. Ask only if it cannot be tested in this form."
-        )
+        gaps = "Nothing is missing. Ask only if it cannot be tested in this form."
+        if rows:  # the open questions are words from the file, so the list needs marks like the file itself
+            gaps = f"Missing or vague:\n\n{marks.wrap(rows, source='gaps in spec.yaml')}"
         return f"spec.yaml of the ticket `{self._ticket.slug}` {verb}:\n\n{quoted}\n\n{gaps}"
 
     def tool(self) -> Tool:
@@ -145,7 +142,6 @@ class SpecEditor:
             self._save(before, after)
 
     def _update(self, changes: SpecChanges) -> ToolOutput:
-        """Show the change, save it unless the developer objects, and report what is still missing."""
         before = self._read_text()
         if self._shown is not None and self._shown[1] != before:
             self._shown = (self._shown[0], before)
@@ -159,8 +155,7 @@ class SpecEditor:
             values["acceptance_criteria"] = assign_ids(changes.acceptance_criteria, known=known)
         after = self._update_text(before, values)
         if after == before:
-            text = f"Nothing to save: spec.yaml already says this. {_report_gaps(self._parse(before))}"
-            return ToolOutput(text=text)
+            return ToolOutput(text=f"Nothing to save: spec.yaml already says this. {_report_gaps(self._parse(before))}")
         self._propose(before, after)
         objection = self._dialog.objection() if self._dialog.objection is not None else None
         if objection is not None:
@@ -289,7 +284,6 @@ class Socrates:
         return "".join(block.text for block in turns[-1].content if isinstance(block, Text)) if turns else ""
 
     def _interpret(self, question: Question, words: str) -> str:
-        """Return the developer's answer in the form that the model gets."""
         if questions.is_postponed(words, options=question.options):
             self._editor.leave_open(question.question)
             answer = _POSTPONED
@@ -312,14 +306,12 @@ class Socrates:
         return run.text
 
     def _show(self, question: Question) -> None:
-        event = QuestionAsked(agent="socrates", question=question.question, options=question.options)
-        self._dialog.emit(event)
+        self._dialog.emit(QuestionAsked(agent="socrates", question=question.question, options=question.options))
 
     def _ask_tool(self) -> Tool:
         return define_tool(ASK_TOOL, Question, run=self._ask, subject=lambda question: question.question)
 
     def _ask(self, question: Question) -> ToolOutput:
-        """Accept the first question of a turn."""
         if self._asked is not None:
             text = f'Ask one question at a time: "{self._asked.question}" is pending. Ask this one after its answer.'
             return ToolOutput(text=text, is_error=True)

@@ -38,7 +38,7 @@ class Documents:
         wanted = spec.parse(spec_text, path=str(ticket.spec_path))
         default = choose_default_kind(wanted.type)
         plan = plan_markdown.parse(plan_text, path=str(ticket.plan_path), default_kind=default)
-        problems = find_problems(plan, criteria=[criterion.id for criterion in wanted.acceptance_criteria])
+        problems = find_problems(plan, criteria=wanted.criterion_ids)
         if problems:
             hint = f"correct these lines, or draft the plan again: cdd plan {ticket.slug}"
             raise DocumentError(str(ticket.plan_path), problems, hint=hint)
@@ -55,14 +55,12 @@ class Documents:
 
     def list_changes_since(self, state: RunState) -> tuple[str, ...]:
         """Return a sentence for each document that changed after the last step of ``state``."""
-        digests = {
-            "plan.md has changed since the last step": (state.plan_sha256, self.plan_sha256),
-            "spec.yaml has changed since the last step, so the plan may no longer match it": (
-                state.spec_sha256,
-                self.spec_sha256,
-            ),
-        }
-        return tuple(text for text, (before, now) in digests.items() if before is not None and before != now)
+        changes = []
+        if state.plan_sha256 not in (None, self.plan_sha256):
+            changes.append("plan.md has changed since the last step")
+        if state.spec_sha256 not in (None, self.spec_sha256):
+            changes.append("spec.yaml has changed since the last step, so the plan may no longer match it")
+        return tuple(changes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,8 +118,7 @@ class TicketFiles:
         changed = [path for path in self.repository.list_uncommitted() if path in own]
         if not changed:
             return
-        subject = f"plan: {format_line(documents.plan.title)}"
-        before = self.repository.read_head()
+        subject, before = f"plan: {format_line(documents.plan.title)}", self.repository.read_head()
         message = f"{subject}\n\nTicket: {self.ticket.slug}\nPhase: PLAN\n"
         commit = commit_paths(self.repository, message, paths=changed)
         if commit != before:

@@ -101,18 +101,15 @@ class Executor:
         first = RunState(ticket_slug=self.ticket.slug, started_at=self.clock.now(), step_executions=pending)
         self.changed = () if known is None else self.documents.list_changes_since(known)
         state, notices = reconcile(known or first, keys)
-        self.remarks = (*self._report_lost_state(), *self.changed, *notices)
+        self.remarks = (*self.changed, *notices)
+        path, copy = self.ticket.state_path, state_file.backup_path(self.ticket.state_path)
+        if self.is_new and copy.exists():
+            lost = (
+                f"{path.name} is missing, so every step counts as pending. {copy.name} holds the state before its last "
+                f"change: to continue from there, mv {copy.name} {path.name} in {self.ticket.folder}"
+            )
+            self.remarks = (lost, *self.remarks)
         self._run.resume(state)
-
-    def _report_lost_state(self) -> tuple[str, ...]:
-        path = self.ticket.state_path
-        copy = state_file.backup_path(path)
-        if not self.is_new or not copy.exists():
-            return ()
-        return (
-            f"{path.name} is missing, so every step counts as pending. {copy.name} holds the state before its last "
-            f"change: to continue from there, mv {copy.name} {path.name} in {self.ticket.folder}",
-        )
 
     @contextmanager
     def running(self) -> Iterator[None]:

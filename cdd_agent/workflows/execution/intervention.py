@@ -62,9 +62,8 @@ class Intervention:
             try:
                 commit = commit_paths(repository, f"{subject}\n", paths=paths)
             except GateClosed as refused:
-                raise GateClosed(
-                    refused.happened, hint="fix what the hook reports, then type commit again"
-                ) from refused
+                hint = "fix what the hook reports, then type commit again"
+                raise GateClosed(refused.happened, hint=hint) from refused
             self._context.emit(Committed(phase="by hand", commit=commit, subject=subject.split("\n", 1)[0]))
 
     def keep_changes(self) -> None:
@@ -81,9 +80,8 @@ class Intervention:
         executor, context, number = self._executor, self._context, step.number
         status = executor.state.execution(number).status
         if status in {Status.COMPLETED, Status.IN_PROGRESS}:
-            shown = status.replace("_", " ")
             hint = "press Enter to continue with the plan, or type retry to restart a step"
-            raise UsageError(f"Step {number} is {shown}.", hint=hint)
+            raise UsageError(f"Step {number} is {status.replace('_', ' ')}.", hint=hint)
         executor.require_dependencies(step)
         executor.prepare_repository(allow_dirty=False)
         now, head = executor.clock.now, context.repository.read_head()
@@ -133,13 +131,12 @@ def _choose_paths(repository: Repository, changes: tuple[str, ...]) -> tuple[str
     if not changes:
         raise UsageError("You have no uncommitted changes.", hint="press Enter to continue with the plan")
     flags = repository.git("ls-files", "-v", "-z").split("\0")
-    hidden = {
-        entry[2:] for entry in flags if entry[:1] == "S" or entry[:1].islower()
-    }  # skip-worktree, assume-unchanged
+    # skip-worktree, assume-unchanged
+    hidden = {entry[2:] for entry in flags if entry[:1] == "S" or entry[:1].islower()}
     paths = tuple(path for path in dict.fromkeys(changes) if path not in hidden)
     if not paths:
-        shown = ", ".join(changes)
-        raise UsageError(f"git is set to ignore these changes: {shown}.", hint="type keep to continue without them")
+        happened = f"git is set to ignore these changes: {', '.join(changes)}."
+        raise UsageError(happened, hint="type keep to continue without them")
     options = ("--porcelain", "-z", "--untracked-files=no", "--no-renames", "--ignore-submodules=dirty")
     fields = [field for field in repository.git("status", *options).split("\0") if field[3:] in paths]
     there = {path for path in paths if (repository.root / path).is_symlink() or (repository.root / path).is_file()}

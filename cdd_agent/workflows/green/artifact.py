@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -174,11 +174,8 @@ def encode_event(artifact: GreenArtifact) -> bytes:
 
 
 _STATUSES: dict[str, Status] = {
-    "passed": "passed",
+    **{status: status for status in get_args(Status)},
     "xpassed": "passed",
-    "failed": "failed",
-    "error": "error",
-    "skipped": "skipped",
     "xfailed": "skipped",
 }
 """pytest's outcome -> status in the artifact."""

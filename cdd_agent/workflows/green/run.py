@@ -1,6 +1,7 @@
 """GREEN on its own: one work item with a single phase, which the same command begins and continues."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -19,7 +20,7 @@ from cdd_agent.tdd.verdict import list_test_files
 from cdd_agent.untrusted.keys import mask
 from cdd_agent.work import state as states
 from cdd_agent.work import state_file
-from cdd_agent.work.state import RunState, Status, StepKey, UsageTotals
+from cdd_agent.work.state import RunState, Status, StepKey, Usage
 from cdd_agent.workflows.green import request as requests
 from cdd_agent.workflows.green.artifact import GreenArtifact, make_artifact
 from cdd_agent.workflows.green.request import GreenRequest, Wanted
@@ -94,7 +95,6 @@ def make_brief_for(workspace: Workspace, settings: GreenSettings, *, edit_format
 
 
 def _quote_files(names: tuple[str, ...], workspace: Workspace) -> list[str]:
-    """Return the contents of the files, as many as there is room for."""
     shown, room = [], MAX_TEST_CHARACTERS
     for name in names:
         text = _read_text(name, workspace)
@@ -117,10 +117,8 @@ def find_related_code(tests: Sequence[str], *, workspace: Workspace, is_test: Ca
     """Return the source files whose names occur in ``tests``, files or folders; the most frequent name first."""
     names = workspace.list_files()
     test_files = [name for name in names if any(name == t or name.startswith(f"{t.rstrip('/')}/") for t in tests)]
-    counts: dict[str, int] = {}
-    for word in re.findall(r"\w+", "\n".join(_read_text(name, workspace) or "" for name in test_files)):
-        counts[word] = counts.get(word, 0) + 1
-    mentions = {name: counts.get(_module_name(name), 0) for name in names if not is_test(name)}
+    counts = Counter(re.findall(r"\w+", "\n".join(_read_text(name, workspace) or "" for name in test_files)))
+    mentions = {name: counts[_module_name(name)] for name in names if not is_test(name)}
     found, room = list[str](), MAX_RELATED_CHARACTERS
     for name in sorted((name for name in mentions if mentions[name]), key=lambda name: (-mentions[name], name)):
         text = _read_text(name, workspace)
@@ -166,15 +164,18 @@ class Green:
         with alone_on(self.ticket.folder, context=context):
             request, state = self._find_interrupted(anew=anew) or self._begin()
             self._run.save(state)
-            remarks = (*self._list_remarks(), *commits.list_warnings(context.repository))
-            with self._run.report(
-                remarks, settle=lambda: self._run.save(states.finish(self._run.state, now=self.clock.now()))
-            ):
+            remarks = list(commits.list_warnings(context.repository))
+            if files := ", ".join(context.policy.gate_runs):
+                remarks.insert(0, f"full_suite_on_completion is false: the gate runs only the tests of {files}.")
+
+            def settle() -> None:
+                self._run.save(states.finish(self._run.state, now=self.clock.now()))
+
+            with self._run.report(remarks, settle=settle):
                 why = self._run_cycle(request)
         return make_artifact(request, self._run.state.execution(_STEP), why=why, context=context)
 
     def _run_cycle(self, request: GreenRequest) -> str | None:
-        """Run the cycle, save its result, and return why not all tests pass."""
         self._run.begin_step(_STEP)
         item = replace(request.make_item(self.ticket.slug), extra_files=self._list_extra_files(request))
         ending = self._run.run_cycle(item)
@@ -192,16 +193,11 @@ class Green:
         tests, is_test = request.test_files, context.suite.conventions.is_test
         return (*tests, *find_related_code(tests, workspace=context.workspace, is_test=is_test))
 
-    def _list_remarks(self) -> Iterator[str]:
-        if self.context.policy.gate_runs:
-            files = ", ".join(self.context.policy.gate_runs)
-            yield f"full_suite_on_completion is false: the gate runs only the tests of {files}."
-
     def _find_interrupted(self, *, anew: bool) -> tuple[GreenRequest, RunState] | None:
         """Return the interrupted run; None if there is none, or if ``anew`` undid it."""
         context = self.context
         known = state_file.load(self.ticket.state_path)
-        self._run.meter.resume(known.usage if known else UsageTotals())
+        self._run.meter.resume(known.usage if known else Usage())
         if known is None or not known.numbers(Status.IN_PROGRESS):
             return None
         step = known.execution(_STEP)

@@ -59,27 +59,23 @@ def make_brief_for(repository: Repository, workspace: Workspace) -> BriefFor:
     def make_brief(item: WorkItem, phase: Phase) -> Brief:
         agent, task = _TASKS[phase]
         role, _, rules = (_PROMPTS / f"{agent}.md").read_text(encoding="utf-8").partition(_PLAN_HEADING)
-        brief = Brief(
+        if phase == "plan":
+            text = _read_text(workspace, test_list.NAME)
+            listed = f"There is no {test_list.NAME} yet." if text is None else f"# {test_list.NAME}\n\n{text.strip()}"
+            rules, requirements = f"{_PLAN_HEADING}\n\n{rules.strip()}", f"{item.goal}\n\n{listed}"
+        else:
+            rules, requirements = read_phase_rules(phase), describe_item(item, heading="Test")
+        return Brief(
             phase=phase,
             agent=agent,
             role=role,
-            rules="",
+            rules=rules,
             work=f"tdd {item.ticket} cycle {item.number} {phase}",
             task=task,
-            requirements="",
+            requirements=requirements,
             source="test-list.md",
-        )
-        if phase != "plan":
-            requirements = describe_item(item, heading="Test")
-            return replace(brief, rules=read_phase_rules(phase), requirements=requirements)
-        content = _read_text(workspace, test_list.NAME)
-        listed = f"There is no {test_list.NAME} yet." if content is None else f"# {test_list.NAME}\n\n{content.strip()}"
-        return replace(
-            brief,
-            rules=f"{_PLAN_HEADING}\n\n{rules.strip()}",
-            requirements=f"{item.goal}\n\n{listed}",
-            judge=lambda answer: judge(item, answer),
-            finalize_item=finalize,
+            judge=(lambda answer: judge(item, answer)) if phase == "plan" else None,
+            finalize_item=finalize if phase == "plan" else None,
         )
 
     return make_brief

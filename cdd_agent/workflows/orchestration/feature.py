@@ -210,7 +210,6 @@ def read_history(repository: Repository, *, slug: str | None = None) -> FeatureH
 
 
 def _read_request(repository: Repository, handoffs: Iterable[CommittedHandoff]) -> str:
-    """Return the text between subject and trailers of the first PLAN's commit."""
     plans = [each for each in handoffs if each.handoff.phase == "PLAN" and each.handoff.error is None]
     if not plans:
         return ""
@@ -253,7 +252,7 @@ def _rebuild_step(number: int, lines: list[CommittedHandoff], *, now: str, conte
     landed = [each for each in lines if each.handoff.error is None]
     commits: dict[str, str] = {PHASE_OF[each.handoff.phase]: str(each.commit) for each in landed}
     title = next((each.handoff.current_test.description for each in landed), last.current_test.description)
-    is_over = _is_end_of_cycle(last)
+    is_over = last.phase == "REFACTOR" or (last.error is None and (last.next_phase == "COMPLETE" or _is_covered(last)))
     answer = _rebuild_answer(landed, context=context)
     if answer is None and not is_over:
         commits = {}  # the chosen test is unknown, so PLAN chooses again
@@ -275,7 +274,6 @@ def _rebuild_step(number: int, lines: list[CommittedHandoff], *, now: str, conte
 
 
 def _move_to_head(slug: str, step: StepExecution, *, head: CommitId | None, context: Context) -> StepExecution:
-    """Return ``step`` as it continues from HEAD with its landed phases."""
     step = replace(step, base_commit=head)
     if not step.commits or head is None:
         return step
@@ -288,12 +286,6 @@ def _move_to_head(slug: str, step: StepExecution, *, head: CommitId | None, cont
             attempts.append(AttemptRecord(phase=phase, number=1, verdict="open", report=report))
     *_, latest = step.commits
     return replace(step, commits={**step.commits, latest: str(head)}, attempts=tuple(attempts))
-
-
-def _is_end_of_cycle(last: Handoff) -> bool:
-    if last.error is not None and last.phase != "REFACTOR":
-        return False
-    return last.phase == "REFACTOR" or last.next_phase == "COMPLETE" or _is_covered(last)
 
 
 def _is_covered(handoff: Handoff) -> bool:

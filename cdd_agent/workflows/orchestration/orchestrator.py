@@ -13,7 +13,7 @@ from cdd_agent.errors import GateClosed, UsageError
 from cdd_agent.events import Notice, StepFinished, StepStarted
 from cdd_agent.git import commits
 from cdd_agent.tdd.context import Context, Policy, ResumeCommands, WorkItem
-from cdd_agent.tdd.cycle import Ending, WorkflowRun
+from cdd_agent.tdd.cycle import WorkflowRun
 from cdd_agent.tdd.recovery import StepRecovery, alone_on, landed_head
 from cdd_agent.tdd.verdict import RedVerdict
 from cdd_agent.work import state as states
@@ -30,9 +30,8 @@ from cdd_agent.workflows.orchestration.feature import (
     rebuild_state,
 )
 
-COMMANDS = ResumeCommands(
-    resume=RESUME, restart="cdd tdd rollback COMMIT (cdd tdd history lists the commits)", unit="cycle"
-)
+_GO_BACK = "cdd tdd rollback COMMIT (cdd tdd history lists the commits)"
+COMMANDS = ResumeCommands(resume=RESUME, restart=_GO_BACK, unit="cycle")
 _UNCHOSEN_TITLE = "the next test"
 """Title of a cycle before its test is chosen."""
 
@@ -71,7 +70,6 @@ def find_state(feature: Feature, *, context: Context, now: str) -> RunState:
 
 
 def _has_moved_away(state: RunState, *, feature: Feature, context: Context) -> bool:
-    """Return whether HEAD is at a commit that the run did not make."""
     if not state.step_executions:
         return False
     step = _last_cycle(state)
@@ -202,13 +200,10 @@ class Orchestrator:
         self.context.emit(StepFinished(number=number, status=Status.COMPLETED, error=None))
 
     def _list_done(self) -> dict[str, bool]:
-        """Return title -> whether the test passed at once, for each completed cycle."""
-        return {
-            step.title: any(
-                each.finding == RedVerdict.ALREADY_GREEN and each.verdict == "open" for each in step.attempts
-            )
-            for step in list_completed(self._state)
-        }
+        # Title -> whether the test passed at once.
+        at_once = ("open", RedVerdict.ALREADY_GREEN)
+        steps = list_completed(self._state)
+        return {step.title: any((each.verdict, each.finding) == at_once for each in step.attempts) for step in steps}
 
     def _find_or_begin_cycle(self) -> StepExecution:
         in_progress = self._state.numbers(Status.IN_PROGRESS)
@@ -239,10 +234,8 @@ class Orchestrator:
         """Run the phases of ``item``; raises ``GateClosed`` if one fails."""
         ending = self._run.run_cycle(item)
         self._run.state = ending.state
-        if ending.how in ("failed", "blocked"):
-            self._stop(item, ending)
-
-    def _stop(self, item: WorkItem, ending: Ending) -> None:
+        if ending.how not in ("failed", "blocked"):
+            return
         step = ending.state.execution(item.number)
         why = ending.why or ending.how
         self._run.save(_replace_cycle(self._state, replace(step, error=why)))
@@ -254,6 +247,5 @@ class Orchestrator:
         raise GateClosed(
             f"The run {self.feature.slug} is {word} in cycle {item.number}{title}: {why}\n"
             f"The changes of {phase_name(step.phase or item.phases[0])} were rolled back; the earlier phases stay.",
-            hint=f"fix the cause, commit that, and continue with: {RESUME}; "
-            "or go back with cdd tdd rollback COMMIT (cdd tdd history lists the commits)",
+            hint=f"fix the cause, commit that, and continue with: {RESUME}; or go back with {_GO_BACK}",
         )

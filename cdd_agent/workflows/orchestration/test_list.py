@@ -244,10 +244,7 @@ def _check_choice(choice: Choice, facts: ListFacts) -> Iterator[tuple[str, str]]
     entry = find_entry(facts.now, choice.description)
     if entry is None:
         happened = f"{choice.description!r} is not in {NAME}."
-        yield (
-            "not_listed",
-            f"{happened} Choose a description from the list, word for word, or add it first.",
-        )
+        yield "not_listed", f"{happened} Choose a description from the list, word for word, or add it first."
     elif entry.is_done or normalize(choice.description) in {normalize(each) for each in facts.completed}:
         yield "already_done", f"{choice.description!r} is already done. Choose an open test."
     try:
@@ -285,6 +282,5 @@ def _find_answers(words: str) -> Iterator[dict[str, object]]:
 
 
 def _split_words(name: str) -> tuple[str, ...]:
-    """Return the words of an identifier or a sentence, without ``test``."""
     words = (word.casefold() for word in _WORD.findall(_CAMEL_BOUNDARY.sub(" ", name)))
     return tuple(word for word in words if word not in ("test", "tests"))

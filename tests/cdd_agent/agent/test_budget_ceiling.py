@@ -7,12 +7,12 @@ import pytest
 from cdd_agent.agent.budget import Ceiling, Ceilings, ScopeUsage, find_exceeded_limit, format_unknown_price
 from cdd_agent.config.settings import Settings
 from cdd_agent.errors import BudgetSpent, ExitCode
-from cdd_agent.work.state import UsageTotals
+from cdd_agent.work.state import Usage
 
-USED = UsageTotals(input_tokens=900, output_tokens=100, calls=7, minutes=2.5, cost_usd=None, known_usd=1.25)
+USED = Usage(input_tokens=900, output_tokens=100, calls=7, minutes=2.5, cost_usd=None, known_usd=1.25)
 
 
-def account(ceiling: Ceiling, used: UsageTotals = USED) -> ScopeUsage:
+def account(ceiling: Ceiling, used: Usage = USED) -> ScopeUsage:
     return ScopeUsage(scope="step", name="step 2 of sale", ceiling=ceiling, used=used)
 
 

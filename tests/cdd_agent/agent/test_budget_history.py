@@ -7,7 +7,7 @@ from cdd_agent.agent.budget import read_conversation_usage, read_step_usage
 from cdd_agent.events import Notice, TurnEnded
 from cdd_agent.journal import Journal
 from cdd_agent.work import state_file
-from cdd_agent.work.state import RunState, UsageTotals
+from cdd_agent.work.state import RunState, Usage
 from tests.fakes.clock import FakeClock
 
 
@@ -39,7 +39,7 @@ def test_the_turns_of_conversations_are_added_up_and_those_of_steps_are_not(tmp_
         turn("executor", 1000, cost_usd=9.0),
         turn("planner", 20, cost_usd=0.25),
     )
-    assert read_conversation_usage(path) == UsageTotals(
+    assert read_conversation_usage(path) == Usage(
         input_tokens=30,
         output_tokens=2,
         cache_read_tokens=4,
@@ -63,17 +63,17 @@ def test_lines_that_no_run_wrote_count_for_nothing(tmp_path: Path) -> None:
 
 
 def test_without_a_journal_nothing_was_said(tmp_path: Path) -> None:
-    assert read_conversation_usage(tmp_path / "none.jsonl") == UsageTotals()
+    assert read_conversation_usage(tmp_path / "none.jsonl") == Usage()
 
 
 def test_a_pipe_in_place_of_a_journal_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "events.jsonl")
-    assert read_conversation_usage(tmp_path / "events.jsonl") == UsageTotals()
+    assert read_conversation_usage(tmp_path / "events.jsonl") == Usage()
 
 
 def test_what_steps_used_is_in_the_state(tmp_path: Path) -> None:
-    path, used = tmp_path / "execution-state.json", UsageTotals(input_tokens=7, calls=1)
-    assert read_step_usage(path) == UsageTotals()
+    path, used = tmp_path / "execution-state.json", Usage(input_tokens=7, calls=1)
+    assert read_step_usage(path) == Usage()
     state_file.save(path, RunState(ticket_slug="sale", started_at="t", usage=used))
     assert read_step_usage(path) == used
 
@@ -81,4 +81,4 @@ def test_what_steps_used_is_in_the_state(tmp_path: Path) -> None:
 def test_of_a_state_that_is_damaged_nothing_is_known(tmp_path: Path) -> None:
     path = tmp_path / "execution-state.json"
     path.write_text("{")
-    assert read_step_usage(path) == UsageTotals()
+    assert read_step_usage(path) == Usage()

@@ -12,7 +12,7 @@ from cdd_agent.events import Emit, Event
 from cdd_agent.model import prices
 from cdd_agent.model.conversation import Request, Text, ToolCall, ToolResult, Turn, UserMessage
 from cdd_agent.model.replay import ReplayModel
-from cdd_agent.work.state import Usage, UsageTotals
+from cdd_agent.work.state import Usage
 from tests.fakes.clock import FakeClock
 
 OPUS = "claude-opus-5-5"
@@ -152,24 +152,24 @@ def test_a_request_that_is_longer_than_what_is_left_is_not_sent() -> None:
 def test_a_step_begins_anew_and_the_ticket_goes_on() -> None:
     meter = metered(Counting([Usage(input_tokens=100)] * 9), step=Ceiling(tokens=290), ticket=Ceiling(tokens=600))
     for number in (1, 2):
-        meter.begin(f"step {number} of sale", used=UsageTotals())
+        meter.begin(f"step {number} of sale", used=Usage())
         ask(meter)
         ask(meter)
     assert (meter.step.tokens, meter.ticket.tokens) == (200, 400)
-    meter.begin("step 2 of sale", used=UsageTotals(input_tokens=200))
+    meter.begin("step 2 of sale", used=Usage(input_tokens=200))
     assert meter.step.tokens == 200
     ask(meter)
     with pytest.raises(BudgetSpent, match="Step 2 of sale has used 300 tokens"):
         ask(meter)
-    meter.begin("step 3 of sale", used=UsageTotals())
+    meter.begin("step 3 of sale", used=Usage())
     with pytest.raises(BudgetSpent, match="The ticket sale has 100 tokens left"):
         ask(meter, Request(system="x" * 300, messages=HI.messages))
 
 
 def test_an_earlier_sitting_counts_for_the_ticket_alone() -> None:
     meter = metered(Counting([Usage(input_tokens=10)]), ticket=Ceiling(tokens=1000))
-    meter.resume(UsageTotals(output_tokens=900))
-    meter.begin("step 1 of sale", used=UsageTotals())
+    meter.resume(Usage(output_tokens=900))
+    meter.begin("step 1 of sale", used=Usage())
     ask(meter)
     assert (meter.step.tokens, meter.ticket.tokens) == (10, 910)
     with pytest.raises(BudgetSpent, match="The ticket sale has 90 tokens left"):
@@ -177,11 +177,11 @@ def test_an_earlier_sitting_counts_for_the_ticket_alone() -> None:
 
 
 def test_all_that_work_for_a_ticket_share_what_it_may_use() -> None:
-    tally, limit = Tally(UsageTotals(input_tokens=400)), Ceiling(tokens=1000)
+    tally, limit = Tally(Usage(input_tokens=400)), Ceiling(tokens=1000)
     socrates, executor = (
         metered(Counting([Usage(input_tokens=250)]), ticket=limit, tally=tally) for _ in ("socrates", "executor")
     )
-    executor.resume(UsageTotals(input_tokens=300))
+    executor.resume(Usage(input_tokens=300))
     ask(socrates)
     ask(executor)
     assert tally.used.tokens == 900
@@ -192,7 +192,7 @@ def test_all_that_work_for_a_ticket_share_what_it_may_use() -> None:
 
 
 def test_a_conversation_that_another_model_goes_on_with_keeps_its_limit() -> None:
-    tally = Tally(UsageTotals())
+    tally = Tally(Usage())
     ask(metered(Counting([Usage(input_tokens=1000)]), step=Ceiling(calls=2), tally=tally))
     other = metered(Counting([Usage()] * 2, name="claude-haiku-5-5"), step=Ceiling(calls=2), tally=tally)
     assert other.step.tokens == 1000
@@ -205,7 +205,7 @@ def test_a_limit_that_is_reached_is_told_before_any_call() -> None:
     inner = Counting([])
     meter = metered(inner, step=Ceiling(minutes=5))
     meter.check()
-    meter.begin("step 1 of sale", used=UsageTotals(minutes=5.0))
+    meter.begin("step 1 of sale", used=Usage(minutes=5.0))
     with pytest.raises(BudgetSpent, match=r"Step 1 of sale has used 5\.0 minutes, and max_minutes_per_step is 5"):
         meter.check()
     assert inner.asked == 0
@@ -214,7 +214,7 @@ def test_a_limit_that_is_reached_is_told_before_any_call() -> None:
 def test_the_time_of_a_step_runs_from_its_first_call_on_until_the_work_pauses() -> None:
     clock = FakeClock()
     meter = metered(Counting([Usage()] * 3, clock=clock, takes_s=60), step=Ceiling(minutes=10), clock=clock)
-    meter.begin("step 1 of sale", used=UsageTotals(minutes=1.0))
+    meter.begin("step 1 of sale", used=Usage(minutes=1.0))
     clock.sleep(300)
     assert meter.step.minutes == 1.0
     ask(meter)
@@ -270,7 +270,7 @@ def test_where_the_price_is_not_known_dollars_are_not_limited_and_tokens_are() -
 
 def test_what_is_known_of_a_cost_counts_where_the_rest_is_not() -> None:
     meter = metered(Counting([]), ticket=Ceiling(usd=5))
-    meter.resume(UsageTotals(input_tokens=9, cost_usd=None, known_usd=5.5))
+    meter.resume(Usage(input_tokens=9, cost_usd=None, known_usd=5.5))
     with pytest.raises(BudgetSpent, match=r"The ticket sale has used 5\.50 USD, and max_usd_per_ticket is 5"):
         meter.check()
 

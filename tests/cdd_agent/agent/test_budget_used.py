@@ -6,7 +6,7 @@ from cdd_agent.agent.budget import totals_from_answer, totals_from_usage
 from cdd_agent.agent.loop import make_turn_ended
 from cdd_agent.model import prices
 from cdd_agent.model.conversation import Turn
-from cdd_agent.work.state import Usage, UsageTotals
+from cdd_agent.work.state import Usage
 
 OPUS = "claude-opus-5-5"
 USAGE = Usage(input_tokens=1, output_tokens=20, cache_read_tokens=300, cache_write_tokens=4000)
@@ -15,7 +15,7 @@ COST = prices.cost_usd(OPUS, USAGE)
 
 def test_both_events_of_an_answer_tell_what_it_used() -> None:
     turn = Turn(content=(), stop_reason="end_turn", usage=USAGE)
-    whole = UsageTotals(
+    whole = Usage(
         input_tokens=1,
         output_tokens=20,
         cache_read_tokens=300,

@@ -53,8 +53,8 @@ def test_every_name_of_a_commit_leads_to_it(run: Run) -> None:
     target = run.commits["refactor 1"]
     run.repository.git("tag", "there", target)
     plans = [run.rollbacks.plan(name) for name in (target, target[:9], "HEAD~4", "there")]
-    assert [len(plan.removed) for plan in plans] == [4] * 4
-    assert len({tuple(plan.removed) for plan in plans}) == 1
+    assert [len(plan.effects.going) for plan in plans] == [4] * 4
+    assert len({plan.effects.going for plan in plans}) == 1
 
 
 def test_what_went_stays_reachable_and_keeps_its_notes(run: Run) -> None:
@@ -308,14 +308,14 @@ def test_undo_on_another_branch_names_the_right_one(run: Run) -> None:
 def test_the_look_tells_commits_files_and_what_comes_next(run: Run) -> None:
     run.repository.git("update-ref", "refs/remotes/origin/main", run.commits["plan 2"])
     plan = run.rollbacks.plan(run.commits["refactor 1"])
-    assert [commit for commit, _ in plan.removed] == [
+    assert [each.commit for each in plan.effects.going] == [
         run.commits[f"{p} 2"] for p in ("refactor", "green", "red", "plan")
     ]
-    assert plan.removed[-1][1] == "plan: subtracts"
-    assert {(change.path, change.kind) for change in plan.changes} == {
+    assert plan.effects.going[-1].subject == "plan: subtracts"
+    assert {(change.path, change.kind) for change in plan.effects.files} == {
         ("calc.py", "modified"),
         ("test-list.md", "modified"),
         ("test_calc.py", "modified"),
         ("tests/data2.txt", "deleted"),
     }
-    assert (plan.pushed, plan.next_phase, plan.returning) == (1, "PLAN", ())
+    assert (plan.effects.pushed, plan.effects.next, plan.effects.coming) == (1, "PLAN", ())

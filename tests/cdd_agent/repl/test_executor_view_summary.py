@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from cdd_agent.repl.executor_view import format_duration, show_summary
-from cdd_agent.work.state import RunState, Status, StepExecution, UsageTotals
+from cdd_agent.work.state import RunState, Status, StepExecution, Usage
 from tests.fakes.demo import captured
 
 
@@ -42,10 +42,8 @@ def test_many_files_are_counted_and_not_all_named() -> None:
 
 
 def test_time_is_what_was_worked_whatever_the_clock_said() -> None:
-    one = step(1, usage=UsageTotals(minutes=1.5), started_at="2026-01-31T00:00:00Z")
-    two = step(
-        2, usage=UsageTotals(minutes=0.5), started_at="2026-01-31T12:00:00Z", completed_at="2026-01-31T11:00:00Z"
-    )
+    one = step(1, usage=Usage(minutes=1.5), started_at="2026-01-31T00:00:00Z")
+    two = step(2, usage=Usage(minutes=0.5), started_at="2026-01-31T12:00:00Z", completed_at="2026-01-31T11:00:00Z")
     assert "time     2 min 0 s in all: step 1 1 min 30 s, step 2 30 s" in told(one, two, step(3))
     assert "time     30 s" in told(two)
 
@@ -64,7 +62,7 @@ def test_the_next_command_is_named(status: Status, following: str) -> None:
 
 
 def test_a_cost_that_is_not_known_is_said_so() -> None:
-    used = UsageTotals(input_tokens=1000, cache_write_tokens=500, output_tokens=20)
+    used = Usage(input_tokens=1000, cache_write_tokens=500, output_tokens=20)
     (row,) = [row for row in told(step(1), model="m", usage=used) if "tokens" in row]
     assert row == "completed; model m; 1,500 tokens read, 20 written; cost unknown"
     part = replace(used, known_usd=0.25)

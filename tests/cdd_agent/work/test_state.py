@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from cdd_agent.errors import UsageError
 from cdd_agent.work import state
-from cdd_agent.work.state import AttemptRecord, RunState, Status, StepKey, UsageTotals
+from cdd_agent.work.state import AttemptRecord, RunState, Status, StepKey, Usage
 
 ONE, TWO = (StepKey(number=n, title=f"Step {n}", text_sha256=f"sha{n}") for n in (1, 2))
 RED = AttemptRecord(phase="red", number=1, verdict="closed", reasons=("already_green",))
@@ -157,7 +157,7 @@ def test_a_retry_puts_a_failed_run_back_in_progress() -> None:
 counts = st.integers(0, 10**9)
 dollars = st.integers(0, 10**6).map(float)
 usages = st.builds(
-    UsageTotals,
+    Usage,
     input_tokens=counts,
     output_tokens=counts,
     cache_read_tokens=counts,
@@ -170,7 +170,7 @@ usages = st.builds(
 
 
 def test_usage_adds_up() -> None:
-    first = UsageTotals(
+    first = Usage(
         input_tokens=1,
         output_tokens=2,
         cache_read_tokens=3,
@@ -182,7 +182,7 @@ def test_usage_adds_up() -> None:
     )
 
     assert (first + first).tokens == 20
-    assert first + first == UsageTotals(
+    assert first + first == Usage(
         input_tokens=2,
         output_tokens=4,
         cache_read_tokens=6,
@@ -195,36 +195,36 @@ def test_usage_adds_up() -> None:
 
 
 @given(usages, usages, usages)
-def test_the_order_in_which_usage_is_added_does_not_matter(a: UsageTotals, b: UsageTotals, c: UsageTotals) -> None:
+def test_the_order_in_which_usage_is_added_does_not_matter(a: Usage, b: Usage, c: Usage) -> None:
     assert (a + b) + c == a + (b + c)
     assert a + b == b + a
-    assert a + UsageTotals() == a
+    assert a + Usage() == a
 
 
 def test_minutes_and_calls_without_tokens_leave_the_cost_known() -> None:
-    known = UsageTotals(input_tokens=1, cost_usd=0.5, known_usd=0.5)
+    known = Usage(input_tokens=1, cost_usd=0.5, known_usd=0.5)
 
-    assert (known + UsageTotals(calls=1, minutes=2.0)).cost_usd == 0.5
-    assert (UsageTotals(calls=1) + UsageTotals(minutes=1.0)).cost_usd is None
+    assert (known + Usage(calls=1, minutes=2.0)).cost_usd == 0.5
+    assert (Usage(calls=1) + Usage(minutes=1.0)).cost_usd is None
 
 
 def test_a_cost_that_is_unknown_in_part_is_unknown() -> None:
-    known = UsageTotals(input_tokens=1, cost_usd=0.5)
-    unknown = UsageTotals(input_tokens=1)
+    known = Usage(input_tokens=1, cost_usd=0.5)
+    unknown = Usage(input_tokens=1)
 
     assert (known + unknown).cost_usd is None
     assert (unknown + known).cost_usd is None
 
 
 def test_what_is_known_of_a_cost_stays_known() -> None:
-    known, unknown = UsageTotals(input_tokens=1, cost_usd=0.5, known_usd=0.5), UsageTotals(input_tokens=1)
+    known, unknown = Usage(input_tokens=1, cost_usd=0.5, known_usd=0.5), Usage(input_tokens=1)
 
     assert (known + unknown + known).known_usd == 1.0
 
 
 def test_a_step_that_is_tried_again_has_used_what_its_earlier_tries_did() -> None:
-    used = UsageTotals(input_tokens=7, calls=1)
+    used = Usage(input_tokens=7, calls=1)
     run = state.retry_step(state.record_usage(failed(), 1, step=used, ticket=used), 1)
 
     assert run.execution(1).usage == used
-    assert run.execution(2).usage == UsageTotals()
+    assert run.execution(2).usage == Usage()

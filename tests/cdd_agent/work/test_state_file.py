@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cdd_agent.errors import DocumentError, UsageError
 from cdd_agent.work import state as work
-from cdd_agent.work.state import AttemptRecord, RunState, Status, StepExecution, StepKey, UsageTotals
+from cdd_agent.work.state import AttemptRecord, RunState, Status, StepExecution, StepKey, Usage
 from cdd_agent.work.state_file import backup_path, decode, encode, load, save
 
 FIRST = RunState(
@@ -35,7 +35,7 @@ attempts = st.builds(
 )
 tokens = st.integers(0, 10**9)
 usages = st.builds(
-    UsageTotals,
+    Usage,
     input_tokens=tokens,
     output_tokens=tokens,
     cache_read_tokens=tokens,
@@ -217,8 +217,8 @@ def test_a_file_of_an_earlier_version_that_counted_less_is_read() -> None:
 
     state = decode(json.dumps(old).encode(), path="state.json")
 
-    assert state.usage == UsageTotals(input_tokens=5, output_tokens=4, cache_read_tokens=3)
-    assert state.execution(1).usage == UsageTotals()
+    assert state.usage == Usage(input_tokens=5, output_tokens=4, cache_read_tokens=3)
+    assert state.execution(1).usage == Usage()
 
 
 @pytest.mark.parametrize("where", ["run", "step"])
