@@ -124,10 +124,7 @@ _TO_CONFINE = "apt-get install bubblewrap, or pip install 'cdd-agent[sandbox]', 
 
 
 def check_sandbox(asked: str) -> tuple[Check, Sandbox | None]:
-    """Check the sandbox and return it, or None if none works.
-
-    Every check tries the four forbidden acts again. Earlier results do not count.
-    """
+    """Try the four forbidden acts in the sandbox. Return the result and the sandbox, or None if none works."""
     trials: list[LevelTrial] = []
     for trial in try_levels(asked) if asked != "none" else ():
         trials.append(trial)

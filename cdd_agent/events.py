@@ -398,43 +398,18 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-Event: TypeAlias = (
-    RunStarted
-    | RunFinished
-    | TextDelta
-    | ThinkingDelta
-    | TurnEnded
-    | AnswerLost
-    | RetryScheduled
-    | ToolCalled
-    | ToolReturned
-    | QuestionAsked
-    | Compacted
-    | SpecProposed
-    | SpecSaved
-    | PlanDrafted
-    | StepStarted
-    | StepFinished
-    | StepReviewed
-    | TicketListed
-    | StepListed
-    | AttemptStarted
-    | SuiteStarted
-    | SuiteFinished
-    | GateJudged
-    | Committed
-    | ClaimChecked
-    | HandoffsAudited
-    | RolledBack
-    | HandoffListed
-    | RunStanding
-    | RollbackPlanned
-    | NoteDamaged
-    | NoteRepaired
-    | NotesRepaired
-    | Notice
-)
+_RunEvent: TypeAlias = RunStarted | RunFinished | Notice | QuestionAsked | TicketListed | StepListed
+_ModelEvent: TypeAlias = TextDelta | ThinkingDelta | TurnEnded | AnswerLost | RetryScheduled | Compacted
+_ToolEvent: TypeAlias = ToolCalled | ToolReturned
+_DraftEvent: TypeAlias = SpecProposed | SpecSaved | PlanDrafted
+_StepEvent: TypeAlias = StepStarted | StepFinished | StepReviewed | AttemptStarted | Committed
+_TestEvent: TypeAlias = SuiteStarted | SuiteFinished | GateJudged
+_HistoryEvent: TypeAlias = HandoffListed | RunStanding | RollbackPlanned | RolledBack | ClaimChecked | HandoffsAudited
+_NoteEvent: TypeAlias = NoteDamaged | NoteRepaired | NotesRepaired
 
+Event: TypeAlias = (
+    _RunEvent | _ModelEvent | _ToolEvent | _DraftEvent | _StepEvent | _TestEvent | _HistoryEvent | _NoteEvent
+)
 Emit: TypeAlias = Callable[[Event], None]
 
 _BYTE = re.compile("[\udc80-\udcff]")

@@ -60,10 +60,7 @@ class _Fenced(NamedTuple):
 
 
 def parse_files(answer: str) -> tuple[FileBlock, ...]:
-    """Return the files of ``answer``, in order.
-
-    Raises ``UsageError`` with the line of an unclosed or ambiguous fence, an invalid path, or a repeated path.
-    """
+    """Return the files of ``answer`` in order; raise ``UsageError`` with the line of an unclear or repeated block."""
     files: list[FileBlock] = []
     for number, fenced in enumerate(_iter_fenced(answer), start=1):
         if number > MAX_FENCED:

@@ -141,16 +141,12 @@ def totals_from_usage(usage: Usage, *, cost_usd: float | None) -> Usage:
 
 MAX_JOURNAL_BYTES = 64_000_000
 """Size of a journal with about ten thousand turns."""
-
 EXECUTOR = "executor"
 """The agent whose usage is saved in the ticket's state."""
 
 
 def read_conversation_usage(journal: Path) -> Usage:
-    """Return the usage of the conversations about a ticket, according to its journal.
-
-    Unreadable lines are ignored, and so is a journal that is too large or not a regular file.
-    """
+    """Return the usage of the conversations about a ticket, according to the readable lines of its journal."""
     try:
         lines = read_ordinary(journal, limit_bytes=MAX_JOURNAL_BYTES).splitlines()
     except OSError:
@@ -321,10 +317,7 @@ class _TimeLimitReached(BaseException):
 
 
 def run_within(seconds: float, work: Callable[[], T], *, hint: str) -> T:
-    """Return the result of ``work``; raise ``UsageError`` with ``hint`` if it takes longer than ``seconds``.
-
-    Works only in the main thread, and only for work that may be interrupted anywhere.
-    """
+    """Return the result of ``work``, which may be interrupted anywhere; raise ``UsageError`` after ``seconds``."""
     is_running = True
 
     def ring(_number: int, _frame: object) -> None:

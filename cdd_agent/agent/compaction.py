@@ -44,10 +44,7 @@ PREAMBLE = (
 
 
 def needs_compaction(last_turn_tokens: int, model_name: str, *, percent: int) -> bool:
-    """Return whether the last turn's tokens reach ``percent`` of the model's context window.
-
-    False if the window is not known or ``percent`` is 0.
-    """
+    """Return whether the last turn fills ``percent`` (0: never) of the model's context window, if that is known."""
     window = prices.find_context_window(model_name)
     return window is not None and percent > 0 and last_turn_tokens * 100 >= window * percent
 

@@ -507,7 +507,6 @@ def _make_missing_error(body: str, change: _Change) -> UsageError:
 
 
 def _find_nearest(contents: Lines, old_lines: Lines) -> int | None:
-    """Return the index of the line where the most similar passage begins."""
     file_lines, wanted = ([line.strip() for line in lines] for lines in (contents, old_lines))
     counts = Counter(file_lines)
     # SequenceMatcher takes time proportional to the number of equal pairs.

@@ -22,7 +22,6 @@ from cdd_agent.workspace.files import Workspace, decode
 from cdd_agent.workspace.memory import Memory
 
 MAX_SOURCE_CHARACTERS = 60
-
 _MARK = re.compile(r"<(?=\s*/?\s*data-[a-z]{6})", re.IGNORECASE)
 
 

@@ -45,7 +45,6 @@ from cdd_agent.untrusted.documents import map_texts
 
 SCHEMA = 1
 """The schema of the file; a file with a greater number is refused."""
-
 FILE = "transcript.jsonl"
 
 

@@ -20,7 +20,6 @@ from cdd_agent.model.conversation import JSON, ToolSpec
 from cdd_agent.untrusted.keys import mask
 
 T = TypeVar("T")
-
 _MAX_SHOWN = 60
 """Characters of an unknown field in an error."""
 

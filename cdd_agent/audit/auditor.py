@@ -9,23 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
-from cdd_agent.audit.handoffs import (
-    AuditedCommit,
-    AuditedHandoff,
-    Chain,
-    Claim,
-    PlacedHandoff,
-    Placement,
-    Span,
-    build_chains,
-    confirm,
-    find_commit,
-    find_report,
-    leave_open,
-    place_handoffs,
-    read_span,
-    refute,
-)
+from cdd_agent.audit import handoffs
+from cdd_agent.audit.handoffs import Chain, Claim, PlacedHandoff, Placement, Span, confirm, leave_open, refute
 from cdd_agent.audit.reruns import RerunClaims
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.events import ClaimChecked, Emit, HandoffsAudited
@@ -34,7 +19,7 @@ from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.testrun.suite import Suite
 from cdd_agent.work.handoff import PHASE_OF, GateSummary, Handoff, is_newer, phase_name, sequence
 
-FindCommit: TypeAlias = Callable[[str], AuditedCommit | None]
+FindCommit: TypeAlias = Callable[[str], handoffs.AuditedCommit | None]
 _SHORT = 8
 _WITHOUT_RED = ("docs:", "chore:")
 _MADE_BY = "create some with: cdd exec SLUG, cdd tdd run WORDS or cdd green TEST"
@@ -142,7 +127,7 @@ def _compare_trailers(placed: PlacedHandoff, handoff: Handoff) -> str:
     )
 
 
-def _check_carried_over(handoff: Handoff, commit: AuditedCommit, *, find: FindCommit) -> Claim:
+def _check_carried_over(handoff: Handoff, commit: handoffs.AuditedCommit, *, find: FindCommit) -> Claim:
     """Check a note that names another commit: git copies notes when it rewrites commits."""
     named = handoff.commit[:_SHORT]
     original, ids = find(handoff.commit), commit.trailers["Handoff-Id"]
@@ -194,7 +179,7 @@ class Auditor:
         self._reports = reports
         self._emit = emit
 
-    def run(self, revisions: str = "HEAD") -> tuple[AuditedHandoff, ...]:
+    def run(self, revisions: str = "HEAD") -> tuple[handoffs.AuditedHandoff, ...]:
         """Audit every handoff in ``revisions``, oldest first. Each claim is emitted as soon as it is checked.
 
         Raises ``UsageError`` for an invalid range, ``NotesDamaged`` if the notes cannot be read, and
@@ -202,7 +187,7 @@ class Auditor:
         """
         if revisions == "HEAD" and self._repository.read_head() is None:
             raise EnvironmentMissing("The repository has no commit, so it has no handoffs.", hint=_MADE_BY)
-        span = read_span(self._repository, revisions)
+        span = handoffs.read_span(self._repository, revisions)
         ends = read_shallow_commits(self._repository) & span.commits.keys()
         if ends:
             raise EnvironmentMissing(
@@ -223,12 +208,12 @@ class Auditor:
                 )
         return self._audit(span, notes)
 
-    def _audit(self, span: Span, notes: dict[CommitId, Note]) -> tuple[AuditedHandoff, ...]:
-        handoffs = place_handoffs(span, notes)
+    def _audit(self, span: Span, notes: dict[CommitId, Note]) -> tuple[handoffs.AuditedHandoff, ...]:
+        placed_handoffs = handoffs.place_handoffs(span, notes)
         reruns = RerunClaims(repository=self._repository, span=span, suite=self._suite, emit=self._emit)
         audited = tuple(
             self._audit_handoff(placed, chain, reruns=reruns)
-            for placed, chain in zip(handoffs, build_chains(handoffs), strict=True)
+            for placed, chain in zip(placed_handoffs, handoffs.build_chains(placed_handoffs), strict=True)
             if placed.commit.id in span.inside
         )
         claims = [claim for each in audited for claim in each.claims]
@@ -241,8 +226,8 @@ class Auditor:
             raise EnvironmentMissing(f"No handoff could be audited. {text}", hint="find the cause: cdd doctor")
         return audited
 
-    def _audit_handoff(self, placed: PlacedHandoff, chain: Chain, *, reruns: RerunClaims) -> AuditedHandoff:
-        audited = AuditedHandoff(
+    def _audit_handoff(self, placed: PlacedHandoff, chain: Chain, *, reruns: RerunClaims) -> handoffs.AuditedHandoff:
+        audited = handoffs.AuditedHandoff(
             ticket=placed.ticket, cycle=placed.cycle, phase=placed.phase_name, commit=placed.commit.id, claims=()
         )
         for claim in self._check_claims(placed, chain, reruns=reruns):
@@ -264,11 +249,11 @@ class Auditor:
         yield check_note(placed)
         if placed.handoff is None:
             return
-        yield check_commit(placed, find=lambda name: find_commit(self._repository, name))
+        yield check_commit(placed, find=lambda name: handoffs.find_commit(self._repository, name))
         if not placed.has_landed:
             return
         yield check_chain(placed, chain, began_red=lambda: reruns.began_red(placed, chain))
-        claim, report = find_report(placed, reports=self._reports)
+        claim, report = handoffs.find_report(placed, reports=self._reports)
         if claim is not None:
             yield claim
         yield from reruns.check(placed, chain, report=report)

@@ -220,11 +220,13 @@ class PlacedHandoff:
 
     commit: AuditedCommit
     placement: Placement
-    handoff: Handoff | None
     ticket: str
     cycle: int
     phase: Phase | None
-    base: str | None
+    """None if unknown."""
+    handoff: Handoff | None = None
+    """None if it is missing."""
+    base: str | None = None
     """The commit on which the cycle began, which the handoff's id is derived from. Empty: none. None: unknown.
 
     Also None for commits before the range whose trailers have the id.
@@ -306,16 +308,8 @@ def _place_on(
     lost = [each for each in dict.fromkeys(commit.trailers["Handoff-Id"]) if each not in present]
     positions = [_read_trailers(commit, identity) or _NOWHERE for identity in lost]
     for ticket, cycle, phase in positions or ([_NOWHERE] if problem else []):
-        yield PlacedHandoff(
-            commit=commit,
-            placement=Placement.MISSING,
-            handoff=None,
-            ticket=ticket,
-            cycle=cycle,
-            phase=phase,
-            base=None,
-            why=problem,
-        )
+        missing = Placement.MISSING
+        yield PlacedHandoff(commit=commit, placement=missing, ticket=ticket, cycle=cycle, phase=phase, why=problem)
     cycles = [(handoff.ticket, handoff.cycle_number) for handoff in newest.values()]
     placed = [
         _place(

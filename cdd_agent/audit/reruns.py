@@ -12,29 +12,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from cdd_agent.audit.handoffs import (
-    PHASES,
-    AuditedCommit,
-    Chain,
-    Claim,
-    PlacedHandoff,
-    Placement,
-    Span,
-    confirm,
-    leave_open,
-    refute,
-)
+from cdd_agent.audit import handoffs
+from cdd_agent.audit.handoffs import Chain, Claim, PlacedHandoff, Placement, Span, confirm, leave_open, refute
 from cdd_agent.events import Emit, SuiteStarted
-from cdd_agent.evidence.clean_copy import (
-    clean_copy,
-    copy_ignored_files,
-    explain_failure,
-    find_layout,
-    find_not_passing,
-    list_entries,
-)
+from cdd_agent.evidence.clean_copy import clean_copy, copy_ignored_files, explain_failure, find_layout, find_not_passing
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.git.runner import GitError
+from cdd_agent.git.snapshot import list_entries
 from cdd_agent.sandbox.port import Command, Result, Sandbox
 from cdd_agent.tdd import verdict
 from cdd_agent.tdd.baseline import add_hidden_tests
@@ -147,7 +131,7 @@ class Reruns:
     has_run: bool = False
     _results: dict[str, RerunResult] = field(default_factory=dict)
 
-    def run(self, commit: AuditedCommit, *, called: str) -> RerunResult:
+    def run(self, commit: handoffs.AuditedCommit, *, called: str) -> RerunResult:
         """Run the tests of a commit, unless they have run. ``called`` names the commit on the screen."""
         if commit.tree not in self._results:
             self.has_tried = True
@@ -159,7 +143,7 @@ class Reruns:
                 self._results[commit.tree] = failure
         return self._results[commit.tree]
 
-    def _run(self, commit: AuditedCommit, *, called: str) -> RerunResult:
+    def _run(self, commit: handoffs.AuditedCommit, *, called: str) -> RerunResult:
         purpose = f"{called}, {commit.id[:_SHORT]} in a clean copy"
         layout = find_layout(self.repository, self.suite)
         with clean_copy(self.repository, self.suite, green=commit.id, red=commit.id) as copy:
@@ -374,9 +358,9 @@ class PhaseHistory:
     span: Span
     layout: ProjectLayout
 
-    def find_before(self, placed: PlacedHandoff, chain: Chain) -> AuditedCommit | None:
+    def find_before(self, placed: PlacedHandoff, chain: Chain) -> handoffs.AuditedCommit | None:
         """Return the commit to compare a phase with, or None."""
-        phases = PHASES[1 : PHASES.index(placed.phase)] if placed.phase is not None else ()
+        phases = handoffs.PHASES[1 : handoffs.PHASES.index(placed.phase)] if placed.phase is not None else ()
         earlier = [chain.landed[phase].commit for phase in phases if phase in chain.landed]
         if placed.placement is Placement.WITHOUT_COMMIT:
             return placed.commit
@@ -400,12 +384,12 @@ class PhaseHistory:
             title=current.description if current is not None else "",
             goal="",
             kind="feature" if is_feature else "bug",
-            phases=PHASES,
+            phases=handoffs.PHASES,
             tests=listed or ((current.test_file,) if current is not None and current.test_file else ()),
             sources=(*sources, *sorted(path for path in changes.difference(sources) if not is_test(path))),
         )
 
-    def list_changes(self, commit: AuditedCommit, before: AuditedCommit | None) -> frozenset[str]:
+    def list_changes(self, commit: handoffs.AuditedCommit, before: handoffs.AuditedCommit | None) -> frozenset[str]:
         """Return the paths that differ between two commits, relative to the project."""
         if before is None:
             paths = list(list_entries(self.repository, commit.id))
@@ -413,7 +397,7 @@ class PhaseHistory:
             paths = [change.path for change in self.repository.list_changes(before.id, commit.id)]
         return frozenset(self.layout.relativize(path) for path in paths)
 
-    def list_changed_tests(self, placed: PlacedHandoff, before: AuditedCommit) -> frozenset[str]:
+    def list_changed_tests(self, placed: PlacedHandoff, before: handoffs.AuditedCommit) -> frozenset[str]:
         """Return the changed files that the note lists as tests, whatever their names."""
         handoff = placed.handoff
         if handoff is None:
@@ -504,7 +488,7 @@ class RerunClaims:
             knows_sources="green" in chain.landed,
         )
 
-    def _run(self, commit: AuditedCommit, placed: PlacedHandoff, *, reruns: Reruns) -> RerunResult:
+    def _run(self, commit: handoffs.AuditedCommit, placed: PlacedHandoff, *, reruns: Reruns) -> RerunResult:
         is_own = commit.id == placed.commit.id
         return reruns.run(commit, called=placed.description if is_own else f"before {placed.description}")
 

@@ -130,10 +130,7 @@ for command in (
 
 
 def run(arguments: Sequence[str], *, key: Secret | None = None) -> int:
-    """Run the command line and return its exit code. Errors go to standard error.
-
-    Without ``key``, the API key is taken out of the environment.
-    """
+    """Run the command line and return its exit code. Without ``key``, take the API key out of the environment."""
     # Signals that the caller ignores stay ignored, such as SIGHUP under nohup.
     for number, answer in ((signal.SIGINT, _Interruption()), (signal.SIGTERM, _end), (signal.SIGHUP, _end)):
         if signal.getsignal(number) != signal.SIG_IGN:

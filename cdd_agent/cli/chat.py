@@ -1,7 +1,4 @@
-"""Open the chat prompt in a project.
-
-The prompt appears before cdd loads what only an answer needs, above all ``compose`` and ``session``.
-"""
+"""Open the chat prompt in a project, before loading what only an answer needs: ``compose`` and ``session``."""
 
 import io
 import shutil
@@ -48,10 +45,7 @@ _NO_KEY = (
 
 
 def chat(invocation: Invocation, *, first: str = "") -> None:
-    """Run the prompt until the user leaves. ``first`` is a line to start with.
-
-    Raises ``click.exceptions.Exit`` unless the exit code is 0.
-    """
+    """Run the prompt, from the line ``first`` on. Raises ``click.exceptions.Exit`` unless the exit code is 0."""
     with ExitStack() as stack:
         startup = _Startup(invocation)
         somebody_types = invocation.is_interactive

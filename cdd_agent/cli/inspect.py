@@ -213,7 +213,5 @@ def _ask_about(found: "Iterable[Offer]", approvals: "Approvals", *, invocation: 
         screen.show(Text(f"{state}, sha256 {offer.digest}", style="dim" if decision else "bold"), wrap=False)
     if undecided:
         screen.gap()
-        raise UsageError(
-            f"{undecided} of them need your decision, and cdd cannot ask you here.",
-            hint=f"in a terminal: {approvals.decided_by}; or after reading it: {approvals.decided_by} --digest SHA",
-        )
+        hint = f"in a terminal: {approvals.decided_by}; or after reading it: {approvals.decided_by} --digest SHA"
+        raise UsageError(f"{undecided} of them need your decision, and cdd cannot ask you here.", hint=hint)

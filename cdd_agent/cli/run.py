@@ -99,10 +99,8 @@ def exec_(invocation: Invocation, slug: str, *, step: int | None, retry: int | N
         invocation.screen.gap()
         show_summary(executor.state, screen=invocation.screen)
     for number in executor.state.numbers(Status.FAILED):
-        raise GateClosed(
-            f"Step {number} failed: {executor.state.execution(number).title}.",
-            hint=f"change the plan or the code, then: cdd exec {slug} --retry {number}",
-        )
+        hint = f"change the plan or the code, then: cdd exec {slug} --retry {number}"
+        raise GateClosed(f"Step {number} failed: {executor.state.execution(number).title}.", hint=hint)
 
 
 def _open_prompt(invocation: Invocation, line: str) -> None:

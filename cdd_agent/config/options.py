@@ -36,9 +36,7 @@ class Options:
     objection: Callable[[], str | None] | None = None
     """Asks for objections to a change of a spec, which was just shown. If nobody can be asked, it is saved."""
     ask_command: "AskCommand | None" = None
-    """Asks whether the model may run a command."""
     choose: Choose | None = None
-    """Asks which of several things is meant."""
     sandbox: str | None = None
     """The requested sandbox level; with None, ``CDD_SANDBOX`` or else the best available level counts."""
     attended: bool = False

@@ -145,15 +145,11 @@ def private_folder(project: Path) -> Path:
         try:
             folder.mkdir(exist_ok=True)
         except FileExistsError as error:
-            raise UsageError(
-                f"{folder} is a file, but cdd needs a folder of that name.",
-                hint=f"move it away: mv {folder} {folder}.moved",
-            ) from error
+            hint = f"move it away: mv {folder} {folder}.moved"
+            raise UsageError(f"{folder} is a file, but cdd needs a folder of that name.", hint=hint) from error
     for path in _find_links(folder):
-        raise UsageError(
-            f"{path} is a link, so cdd would write its files elsewhere.",
-            hint=f"see where it leads, ls -l {path}, then remove it",
-        )
+        hint = f"see where it leads, ls -l {path}, then remove it"
+        raise UsageError(f"{path} is a link, so cdd would write its files elsewhere.", hint=hint)
     ignore = folder / ".gitignore"
     if not (ignore.exists() and ignore.stat().st_size):  # a full disk or a power cut can leave an empty file
         write_atomic(ignore, b"*\n!config.yaml\n")

@@ -25,7 +25,6 @@ Subject: TypeAlias = Literal["settings", "test command", "framework", "interpret
 
 SCHEMA = 1
 MAX_SIZE_BYTES = 4_000_000
-"""The size limit of the file of decisions."""
 MOST_KEPT = 32
 """The number of decisions about one subject of one project; the oldest are dropped first."""
 MOST_COMMANDS_KEPT = 500

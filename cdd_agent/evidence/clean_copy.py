@@ -17,7 +17,7 @@ from pathlib import Path
 
 from cdd_agent.git.repository import Repository, encode_text, private_index
 from cdd_agent.git.runner import GitError
-from cdd_agent.git.snapshot import CDD_IDENTITY
+from cdd_agent.git.snapshot import CDD_IDENTITY, list_entries
 from cdd_agent.testrun.suite import ProjectLayout, Suite
 from cdd_agent.untrusted.paths import is_marked_as_environment
 from pytest_tdd_agent.comparison import strip_parameters
@@ -123,16 +123,6 @@ def find_project_folder(repository: Repository, suite: Suite) -> str:
 def find_layout(repository: Repository, suite: Suite) -> ProjectLayout:
     """Return the layout that tells the project's tests from other files of the work tree."""
     return ProjectLayout(project=find_project_folder(repository, suite), conventions=suite.conventions)
-
-
-def list_entries(repository: Repository, tree: str) -> dict[str, tuple[str, str]]:
-    """Return path -> mode and object id of everything in a tree."""
-    entries = {}
-    for line in filter(None, repository.git("ls-tree", "-r", "-z", "--full-tree", tree).split("\0")):
-        fields, _, path = line.partition("\t")
-        mode, _, object_id = fields.split(" ")
-        entries[path] = (mode, object_id)
-    return entries
 
 
 def list_product_changes(

@@ -9,7 +9,9 @@ import ast
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from functools import partial
+from itertools import islice, zip_longest
+from typing import TypeAlias
 
 from cdd_agent.errors import CddError
 from cdd_agent.events import Emit, Event, SuiteStarted
@@ -59,9 +61,12 @@ class Mutants:
     """Whether a target that depends on the changed code must fail on one of them."""
 
 
+_Alter: TypeAlias = Callable[[], Mutant | None]
+
+
 def build_mutants(changes: Sequence[ProductChange], *, most: int = MOST) -> Mutants:
     """Build mutants of the changed lines. There are none if no changed line is executed."""
-    by_kind: dict[str, list[_Spot]] = {"return": [], "condition": [], "constant": []}
+    by_kind: dict[str, list[_Alter]] = {"return": [], "condition": [], "constant": []}
     raising: dict[str, str] = {}
     is_covered = True
     for change in changes:
@@ -70,8 +75,8 @@ def build_mutants(changes: Sequence[ProductChange], *, most: int = MOST) -> Muta
             is_covered = False
             continue
         touched = find_touched_lines(change.old, change.new)
-        for kind, spot in _find_spots(change.path, change.new, touched=touched):
-            by_kind[kind].append(spot)
+        for kind, alter in _find_alterations(change.path, change.new, touched=touched):
+            by_kind[kind].append(alter)
         functions = _find_changed_functions(tree, touched)
         lines = {line for node in functions for line in _lines_of(node)}
         is_covered &= not _changes_docstring(change, tree) and touched <= lines
@@ -80,9 +85,9 @@ def build_mutants(changes: Sequence[ProductChange], *, most: int = MOST) -> Muta
             raising[change.path] = text
         elif touched:
             is_covered = False
-    mixed = (spot for row in zip_longest(*by_kind.values()) for spot in row if spot is not None)
+    mixed = (alter() for row in zip_longest(*by_kind.values()) for alter in row if alter is not None)
     different: dict[tuple[tuple[str, str], ...], Mutant] = {}
-    for mutant in filter(None, map(_alter_spot, mixed)):
+    for mutant in filter(None, mixed):
         different.setdefault(tuple(mutant.texts.items()), mutant)
         if len(different) == most - 1:
             break
@@ -101,15 +106,7 @@ def _changes_docstring(change: ProductChange, tree: ast.Module) -> bool:
     return any(lines[number - 1].strip() and lines[number - 1] not in before for number in find_docstring_lines(tree))
 
 
-@dataclass(frozen=True, slots=True)
-class _Spot:
-    path: str
-    text: str
-    position: int
-    """The node's index in the order of ``ast.walk``."""
-
-
-def _find_spots(path: str, text: str, *, touched: Collection[int]) -> Iterator[tuple[str, _Spot]]:
+def _find_alterations(path: str, text: str, *, touched: Collection[int]) -> Iterator[tuple[str, _Alter]]:
     tree = parse(text)
     if tree is None:
         return
@@ -119,20 +116,19 @@ def _find_spots(path: str, text: str, *, touched: Collection[int]) -> Iterator[t
     for node, index, kind in sorted(nodes, key=lambda each: getattr(each[0], "lineno", 0)):
         # A returned value is altered as a whole, so the constants in it are not altered again.
         if kind is not None and not (kind == "constant" and id(node) in returned):
-            yield kind, _Spot(path, text, index)
+            yield kind, partial(_alter_node, path, text, index=index)
 
 
-def _alter_spot(spot: _Spot) -> Mutant | None:
+def _alter_node(path: str, text: str, *, index: int) -> Mutant | None:
+    """Alter the node at this index of ``ast.walk``. None if the source stays the same or is nested too deeply."""
     try:
-        tree = ast.parse(spot.text)
+        tree = ast.parse(text)
         before = ast.unparse(tree) + "\n"
-        line, how = _alter(next(node for index, node in enumerate(ast.walk(tree)) if index == spot.position))
-        text = _unparse(tree)
+        line, how = _alter(next(islice(ast.walk(tree), index, None)))
+        altered = _unparse(tree)
     except (RecursionError, MemoryError):
         return None
-    return (
-        None if text in (None, before) else Mutant(where=f"{spot.path}:{line}", how=how, texts={spot.path: text or ""})
-    )
+    return Mutant(where=f"{path}:{line}", how=how, texts={path: altered}) if altered not in (None, before) else None
 
 
 def _classify(node: ast.AST, touched: Collection[int], *, fixed: Collection[int]) -> str | None:

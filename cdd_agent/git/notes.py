@@ -45,14 +45,9 @@ _SHOWN = 3
 DamageKind: TypeAlias = Literal["unreadable", "newer", "dangling", "lock"]
 
 
-def ref_lock_path(location: RepositoryLocation, ref: str) -> Path:
-    """Return the path of git's own lock for ``ref``."""
-    return location.common_dir / f"{ref}.lock"
-
-
 def find_stale_lock(location: RepositoryLocation, ref: str) -> Path | None:
     """Return the lock of ``ref`` if it is older than ``STALE_S``; nobody can write the ref until it is removed."""
-    lock = ref_lock_path(location, ref)
+    lock = location.common_dir / f"{ref}.lock"  # git's own
     with contextlib.suppress(OSError):
         if time.time() - lock.lstat().st_mtime >= STALE_S:
             return lock
@@ -141,13 +136,13 @@ def require_valid_ref(repository: Repository, ref: str) -> None:
     """Raise ``NotesDamaged`` if the file of ``ref`` exists but does not hold a commit."""
     content = read_loose_ref(repository, ref)
     if content is not None and _REF_CONTENT.fullmatch(content) is None:
-        path = loose_ref_path(repository, ref)
+        path = repository.location.common_dir / ref
         raise NotesDamaged(f"{ref} is damaged: its file {path} holds {content[:60]!r} instead of a commit.")
 
 
 def read_loose_ref(repository: Repository, ref: str) -> bytes | None:
     """Return the content of the file of ``ref``, or None if the ref is packed or does not exist."""
-    path = loose_ref_path(repository, ref)
+    path = repository.location.common_dir / ref
     try:
         return read_ordinary(path, limit_bytes=_LIMIT_BYTES, through_links=True)
     except (FileNotFoundError, NotADirectoryError):
@@ -189,11 +184,6 @@ def has_ref(repository: Repository, ref: str) -> bool:
     except OSError:
         return True  # unknown: never report notes as missing
     return f" {ref}\n".encode() in packed
-
-
-def loose_ref_path(repository: Repository, ref: str) -> Path:
-    """Return where the file of ``ref`` is unless the ref is packed."""
-    return repository.location.common_dir / ref
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

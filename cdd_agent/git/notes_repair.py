@@ -253,12 +253,13 @@ def format_undo_command(repository: Repository, backup: str | None, *, found: st
         return f"git update-ref -d {REF}"
     if found is not None:
         return f"git update-ref {REF} {backup}"
-    return f"git cat-file blob {backup} > {shlex.quote(str(noted.loose_ref_path(repository, REF)))}"
+    return f"git cat-file blob {backup} > {shlex.quote(str(repository.location.common_dir / REF))}"
 
 
 def _overwrite_ref(repository: Repository, new: str) -> None:
     # git refuses to update a ref whose file is damaged. Replace the file as git would: lock, write, rename.
-    lock = noted.ref_lock_path(repository.location, REF)
+    file = repository.location.common_dir / REF
+    lock = file.with_name(f"{file.name}.lock")
     try:
         handle = os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     except FileExistsError as error:
@@ -267,7 +268,7 @@ def _overwrite_ref(repository: Repository, new: str) -> None:
         stream.write(f"{new}\n")
         stream.flush()
         os.fsync(stream.fileno())
-    os.replace(lock, noted.loose_ref_path(repository, REF))
+    os.replace(lock, file)
 
 
 def _find_free_ref(repository: Repository, now: str) -> str:

@@ -18,6 +18,8 @@ from typing import Literal, NewType
 from cdd_agent.errors import UsageError
 from cdd_agent.git import hardening
 from cdd_agent.git.runner import (
+    LOCK_PAUSE_S,
+    LOCK_WAIT_S,
     Call,
     GitError,
     GitRefused,
@@ -30,9 +32,6 @@ from cdd_agent.git.runner import (
 )
 from cdd_agent.storage import read_ordinary
 
-LOCK_WAIT_S = 2.0
-"""How long to wait for another process to release the index; editors lock it for a moment."""
-_LOCK_PAUSE_S = 0.05
 _LIMIT_BYTES = 500_000_000
 """``packed-refs`` holds a line for each ref."""
 
@@ -72,7 +71,7 @@ def require_usable(location: RepositoryLocation) -> None:
     while lock.exists():
         if time.monotonic() >= deadline:
             raise explain_index_lock(lock)
-        time.sleep(_LOCK_PAUSE_S)
+        time.sleep(LOCK_PAUSE_S)
     objects = location.common_dir / "objects"
     for folder in (location.git_dir, location.common_dir, objects, location.common_dir / "refs"):
         if not os.access(folder, os.W_OK | os.X_OK):
@@ -129,7 +128,7 @@ class Repository:
         """
         location = find_location(folder)
         repository = cls(location.root)
-        repository.runner.set_location(location)
+        repository.runner = Runner(location.root, location)
         return repository
 
     @classmethod

@@ -230,7 +230,7 @@ HOOKS_TIMEOUT_S = 1800.0
 """For a call with the user's hooks, which may run a whole test suite."""
 LOCK_WAIT_S = 2.0
 """How long to wait for another process to release the user's index; editors lock it for a moment."""
-_LOCK_PAUSE_S = 0.05
+LOCK_PAUSE_S = 0.05
 INHERITED_PIPE_S = 1.0
 """How long processes that git or a hook left behind may continue to write into git's output."""
 _POLL_S = 0.1
@@ -269,10 +269,10 @@ class _Configuration:
 class Runner:
     """Calls git in one folder."""
 
-    def __init__(self, folder: Path) -> None:
-        """Run nothing yet."""
+    def __init__(self, folder: Path, location: RepositoryLocation | None = None) -> None:
+        """Run nothing yet. Without a ``location``, git finds it before the first call."""
         self._folder = folder
-        self._location: RepositoryLocation | None = None
+        self._location = location
         self._configuration: _Configuration | None = None
 
     @property
@@ -281,10 +281,6 @@ class Runner:
         if self._location is None:
             self._location = find_location(self._folder)
         return self._location
-
-    def set_location(self, location: RepositoryLocation) -> None:
-        """Use a ``location`` that is already known."""
-        self._location = location
 
     def run(self, call: Call) -> str:
         """Return git's output; raises ``GitError`` if it fails."""
@@ -360,7 +356,7 @@ def run_once(call: Call, *, folder: Path, settings: Sequence[tuple[str, str]]) -
         message = err.decode("utf-8", "replace").strip()
         if parse_index_lock(message) is None or time.monotonic() >= deadline:
             raise explain_failure(call.arguments[0], message, status=status, hooks=call.hooks)
-        time.sleep(_LOCK_PAUSE_S)
+        time.sleep(LOCK_PAUSE_S)
 
 
 def _list_configuration_files(location: RepositoryLocation) -> Iterator[Path]:

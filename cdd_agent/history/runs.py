@@ -13,7 +13,7 @@ from cdd_agent.errors import UsageError
 from cdd_agent.events import HandoffListed, RunStanding
 from cdd_agent.git.notes import Damage, Note, NotesDamaged, Survey, find_missing_ref, survey_notes
 from cdd_agent.git.repository import CommitId, Repository, format_lines
-from cdd_agent.storage import LockHolder, read_holder
+from cdd_agent.storage import read_holder
 from cdd_agent.workflows.orchestration.feature import (
     BEGIN,
     PREFIX,
@@ -143,19 +143,13 @@ def _status_without_notes(run: Feature, *, locks: Path) -> RunStanding:
 
 def _describe_activity(lock: Path, *, otherwise: str) -> tuple[str, str]:
     """Return who is working on the run, empty if nobody, and what the user should do next."""
-    holder = _find_holder(lock)
-    return ("", otherwise) if holder is None else (str(holder), "wait until it finishes")
-
-
-def _find_holder(lock: Path) -> LockHolder | None:
     # Trying the lock itself would briefly hold it, and a cdd that starts at that moment would be turned away.
     holder = read_holder(lock)
-    if holder is None or holder.host != socket.gethostname():
-        return holder
-    try:
-        os.kill(holder.pid, 0)
-    except ProcessLookupError:
-        return None
-    except (OSError, OverflowError, TypeError):
-        return holder
-    return holder
+    if holder is not None and holder.host == socket.gethostname():
+        try:
+            os.kill(holder.pid, 0)
+        except ProcessLookupError:
+            holder = None
+        except (OSError, OverflowError, TypeError):
+            pass  # it cannot be asked, so it may be running
+    return ("", otherwise) if holder is None else (str(holder), "wait until it finishes")

@@ -27,19 +27,9 @@ from cdd_agent.config.settings import DEFAULT_MODEL
 from cdd_agent.errors import ModelError, UsageError
 from cdd_agent.events import Emit, Event, RetryScheduled, TextDelta
 from cdd_agent.model import conversation, prices
+from cdd_agent.model import failure as failures
 from cdd_agent.model.conversation import JSON, AssistantMessage, Request, Turn, repair_calls
-from cdd_agent.model.failure import (
-    LONGEST_ASKED_S,
-    LONGEST_WAIT_S,
-    AnswerLimits,
-    Failure,
-    RequestFailed,
-    check_key,
-    choose_pause_s,
-    explain,
-    parse_retry_after,
-    redact_url,
-)
+from cdd_agent.model.failure import AnswerLimits, Failure, RequestFailed
 from cdd_agent.model.secret import Secret
 from cdd_agent.model.stream import parse_object, read_answer
 from cdd_agent.work.state import Usage
@@ -53,7 +43,6 @@ API_URL = "https://api.anthropic.com"
 
 MayWait: TypeAlias = Callable[[str, float], bool]
 """Asks the user whether to wait: the reason and the seconds. Returns False if nobody can be asked."""
-
 _MAX_PAUSED_TURNS = 3
 _MAX_MESSAGE = 300
 """Characters of a server's message in an error."""
@@ -98,7 +87,7 @@ class Endpoint:
             is_usable = False
         if not is_usable:
             raise UsageError(
-                f"ANTHROPIC_BASE_URL is not an address of a server: {redact_url(url)}.",
+                f"ANTHROPIC_BASE_URL is not an address of a server: {failures.redact_url(url)}.",
                 hint=f"write it like {API_URL}, or: unset ANTHROPIC_BASE_URL",
             )
         names = (f"{parts.scheme}_proxy", f"{parts.scheme}_proxy".upper(), "all_proxy", "ALL_PROXY")
@@ -150,7 +139,7 @@ class AnthropicModel:
 
     def check(self) -> None:
         """Raise ``ModelError`` if the key is missing or cannot be sent; send nothing."""
-        check_key(self._key.reveal())
+        failures.check_key(self._key.reveal())
 
     def reply(self, request: Request, *, emit: Emit) -> Turn:
         """Return the complete turn; emit its text while it comes; retry transient failures."""
@@ -195,7 +184,7 @@ class AnthropicModel:
                 retry = self._plan_retry(failed.failure, number, withdrawn=bool(shown))
                 if retry is None:
                     failure = replace(failed.failure, message=self._clean(failed.failure.message).rstrip("."))
-                    error = explain(failure, model=self.name, url=self._endpoint.url, tries=number)
+                    error = failures.explain(failure, model=self.name, url=self._endpoint.url, tries=number)
                     raise error from self._drop_if_revealing(failed.__cause__)
             except ModelError as error:
                 cleaned = ModelError(self._clean(error.happened), hint=error.hint)
@@ -222,12 +211,12 @@ class AnthropicModel:
             emit(prices.make_answer_lost(self.name, usage))
 
     def _plan_retry(self, failure: Failure, number: int, *, withdrawn: bool) -> RetryScheduled | None:
-        wait_s = choose_pause_s(failure, number, chance=random.random()) if number < self._limits.tries else None
-        if wait_s is None or wait_s > LONGEST_ASKED_S:
-            return None
-        if wait_s > LONGEST_WAIT_S and not (self._may_wait and self._may_wait(failure.summary, wait_s)):
-            return None
         limit = self._limits.tries
+        wait_s = failures.choose_pause_s(failure, number, chance=random.random())
+        if number >= limit or wait_s is None or wait_s > failures.LONGEST_ASKED_S:
+            return None
+        if wait_s > failures.LONGEST_WAIT_S and not (self._may_wait and self._may_wait(failure.summary, wait_s)):
+            return None
         return RetryScheduled(why=failure.summary, wait_s=wait_s, number=number + 1, limit=limit, withdrawn=withdrawn)
 
     def _clean(self, text: str) -> str:
@@ -314,10 +303,7 @@ class Connection:
 
 
 class Transport:
-    """Carries requests for the SDK's HTTP client; has the methods of ``httpx2.BaseTransport``.
-
-    httpx2's own transport takes no network backend, hence no deadline.
-    """
+    """Carries requests for the SDK's HTTP client, with a deadline; has the methods of ``httpx2.BaseTransport``."""
 
     def __init__(self, endpoint: Endpoint, *, key: Secret, deadline: "Deadline", clock: Clock) -> None:
         """Open nothing yet; raises what the libraries raise for an unusable proxy or certificate file."""
@@ -379,7 +365,6 @@ class Transport:
         )
 
     def _check(self, answer: "httpcore2.Response", headers: Mapping[str, str]) -> None:
-        """Raise ``RequestFailed`` unless ``answer`` is a success and a stream of events that can be read as it is."""
         kind = headers.get("content-type", "of no kind")
         if not 200 <= answer.status < 300:
             raise RequestFailed(self._read_error(answer, headers))
@@ -405,12 +390,12 @@ class Transport:
                 case {"error": {"message": str(message)}}:
                     pass
         if 300 <= answer.status < 400 and "location" in headers:
-            message = f"it points to {redact_url(headers['location'])}"
+            message = f"it points to {failures.redact_url(headers['location'])}"
         return Failure(
             cause="status",
             status=answer.status,
             message=message,
-            retry_after_s=parse_retry_after(headers.get("retry-after", ""), now=self._clock.now()),
+            retry_after_s=failures.parse_retry_after(headers.get("retry-after", ""), now=self._clock.now()),
             may_retry=headers.get("x-should-retry") != "false",
         )
 

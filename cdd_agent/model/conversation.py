@@ -17,7 +17,6 @@ from cdd_agent.work.state import Usage
 
 JSON: TypeAlias = bool | int | float | str | list["JSON"] | dict[str, "JSON"] | None
 """Any JSON value."""
-
 _DEFECT = "not_run_because"
 
 StopReason: TypeAlias = Literal["end_turn", "tool_use", "max_tokens", "stop_sequence", "refusal", "pause_turn"]
@@ -85,7 +84,6 @@ Message: TypeAlias = UserMessage | AssistantMessage
 
 RecordMessage: TypeAlias = Callable[[Message], None]
 """Records a message in a transcript."""
-
 CHARACTERS_PER_TOKEN = 4
 """A rough average."""
 
@@ -246,16 +244,12 @@ class Model(Protocol):
         ...
 
     def reply(self, request: Request, *, emit: Emit) -> Turn:
-        """Return the complete turn, and emit its text as ``TextDelta`` events while it arrives.
-
-        Raises ``ModelError`` or ``RecordingError`` if there is no turn.
-        """
+        """Return the complete turn or raise ``CddError``; emit its text as ``TextDelta`` events while it arrives."""
         ...
 
 
 THINKING: dict[str, JSON] = {"type": "adaptive", "display": "summarized"}
 """The model decides how much it thinks; a summary of its thoughts is shown."""
-
 CACHE_MARK: dict[str, JSON] = {"type": "ephemeral"}
 """The server caches everything up to a block with this mark for the next request."""
 

@@ -17,7 +17,6 @@ from cdd_agent.errors import ModelError, UsageError
 
 LONGEST_WAIT_S = 60.0
 """cdd asks the user before a longer pause, which only a server can request."""
-
 LONGEST_ASKED_S = 86_400.0
 """cdd does not even ask about a longer pause."""
 
@@ -41,7 +40,6 @@ _SET_KEY = "export ANTHROPIC_API_KEY=... (keys are made at https://platform.clau
 _WITHOUT_MODEL = "these work without a model: cdd demo, cdd --replay FILE, cdd status, pytest --tdd-agent"
 _AGAIN = "run the same command again"
 _NEW_CONVERSATION = "start the step again, which begins a new conversation, or"
-
 _STATUS_WORDS = {408: "request timed out", 409: "conflict", 429: "rate limit reached", 529: "overloaded"}
 
 _CAUSES: dict[Cause, tuple[str, str, str]] = {

@@ -27,7 +27,6 @@ RecordedStop: TypeAlias = Literal["end_turn", "tool_use", "max_tokens", "stop_se
 RecordedBlock: TypeAlias = Text | ToolCall
 
 _STOPS: dict[str, RecordedStop] = {stop: stop for stop in get_args(RecordedStop)}
-
 MAX_BYTES = 8_000_000
 MAX_TURNS = 10_000
 MAX_PATTERN = 10_000

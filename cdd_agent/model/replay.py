@@ -22,7 +22,6 @@ from cdd_agent.untrusted import keys
 
 PIECE_LENGTH = 80
 """Characters of one ``TextDelta``."""
-
 _SHOWN_LINES = 3
 _SHOWN_CHARACTERS = 600
 _SHOWN_TURNS = 8
@@ -248,10 +247,7 @@ class RecordingModel:
 
 
 def make_pattern(system: str) -> str | None:
-    """Return a pattern for the last line of ``system``, which names agent, ticket, step, phase and attempt.
-
-    Of a very long line, it matches only the start.
-    """
+    """Return a pattern for the (start of the) last line of ``system``, which names agent, ticket, step and phase."""
     line = extract_last_line(system)
     end = "$" if len(line) <= _MATCHED_CHARACTERS else ""
     return f"^{re.escape(line[:_MATCHED_CHARACTERS]).replace(_ESCAPED_SPACE, ' ')}{end}" if line else None

@@ -101,10 +101,7 @@ def redact_keys(text: str, *, key: Secret | None = None) -> str:
 
 
 def protect_memory() -> None:
-    """Prevent other processes of this user from reading this one's memory or attaching a debugger (Linux).
-
-    Child processes are not affected. The system writes no core file of this process.
-    """
+    """Prevent other processes of this user from reading or debugging this one (Linux), and core files of it."""
     import ctypes  # Not at the top: `cdd --version` does not need it.
 
     libc = ctypes.CDLL(None)

@@ -26,7 +26,6 @@ MAX_DEPTH = 64
 """Nested objects and lists of one event or tool input."""
 _MAX_COMPLAINT = 100
 """Characters of a parse error that go to the model."""
-
 _STOPS: dict[str, StopReason] = {stop: stop for stop in get_args(StopReason)}
 _USAGE_FIELDS = {
     "input_tokens": "input_tokens",

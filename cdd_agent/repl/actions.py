@@ -16,7 +16,7 @@ from cdd_agent.model import prices
 from cdd_agent.model.conversation import AssistantMessage, Conversation, UserMessage
 from cdd_agent.model.conversation import Text as Words
 from cdd_agent.repl import dialogs, executor_view, workflow_actions
-from cdd_agent.repl.commands import as_prompt_command, list_help
+from cdd_agent.repl.commands import list_help
 from cdd_agent.repl.render import format_cost, show_ticket, show_tickets
 from cdd_agent.repl.screen import show_checks
 from cdd_agent.repl.state import AGENT_COMMANDS, SessionState, agent_name, create_agent, report_dropped
@@ -32,7 +32,6 @@ from cdd_agent.workflows.execution.executor import Executor
 from cdd_agent.workspace.files import Workspace
 
 MOST_LINES = 12
-"""How many lines of the agent's last message are repeated."""
 MOST_CHARACTERS = 150
 """How much of the user's last message is repeated."""
 _AFTER_STOP = {
@@ -258,9 +257,9 @@ def _show_model(session: SessionState) -> None:
 def show_status(session: SessionState, argument: str) -> None:
     """Show all tickets, or the progress of one."""
     if argument:
-        show_ticket(find(session.agents.root, argument), screen=session.screen, typed=as_prompt_command)
+        show_ticket(find(session.agents.root, argument), screen=session.screen)
     else:
-        show_tickets(list_tickets(session.agents.root), screen=session.screen, typed=as_prompt_command)
+        show_tickets(list_tickets(session.agents.root), screen=session.screen)
 
 
 def create_ticket(session: SessionState, argument: str) -> None:
@@ -411,4 +410,3 @@ ACTIONS: Mapping[str, Action] = {
     "help": show_help,
     "exit": exit_session,
 }
-"""Name of a command -> its function."""

@@ -31,19 +31,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MOST_LISTED = 20_000
-"""The largest number of files in a listing."""
 DEEPEST = 12
 """How many levels of folders a listing without git enters."""
 WALK_S = 2.0
 MOST_HANDOFFS = 200
-"""How many handoffs of a long history are offered."""
 MOST_OFFERED = 50
-"""The length of the longest menu."""
 
 REMEMBERED_S = 2.0
 """The lifetime of a listing."""
 FIRST_LISTING_S = 1.0
-"""How long to wait for the first listing."""
 NEXT_LISTING_S = 0.2
 """How long to wait for a newer listing before offering the old one."""
 _POLL_S = 0.05
@@ -59,10 +55,7 @@ _INCOMPLETE = frozenset({"/tdd run", "/tdd rollback"})
 
 
 def list_project_files(root: Path) -> list[str]:
-    """Return the paths below ``root`` that git does not ignore; without a repository, all files found there.
-
-    Raises ``GitError`` if git fails.
-    """
+    """Return the paths below ``root`` that git does not ignore; without a repository, all. Raises ``GitError``."""
     from cdd_agent.git.repository import Repository
 
     try:
@@ -155,13 +148,10 @@ class Candidates:
     """Functions that return what completes a line. They run in the background; one that fails offers nothing."""
 
     slugs: Callable[[], Iterable[Described]] = _none
-    """Tickets and their titles."""
     steps: Callable[[str], Iterable[Described]] = lambda _: ()
     """Numbers and titles of a ticket's steps."""
     sessions: Callable[[], Iterable[Described]] = _none
-    """Sessions that can be resumed."""
     models: Callable[[], Iterable[Described]] = _none
-    """Models with known prices."""
     handoffs: Callable[[], Iterable[Described]] = _none
     """Commits of a run that can be rolled back to, and the phase of each."""
     files: Callable[[], Iterable[str]] = _none

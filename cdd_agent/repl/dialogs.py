@@ -162,10 +162,8 @@ def _require_unchanged(review: Review) -> None:
     state, step = state_file.load(review.ticket.state_path), review.step
     commits = state.execution(step.number).commits.values() if state is not None else ()
     if set(commits) != {shown.commit for shown in step.commits}:
-        raise UsageError(
-            f"Step {step.number} has changed since it was shown, so it was not approved.",
-            hint=f"review it again: cdd review {review.ticket.slug}",
-        )
+        hint = f"review it again: cdd review {review.ticket.slug}"
+        raise UsageError(f"Step {step.number} has changed since it was shown, so it was not approved.", hint=hint)
 
 
 def show_overview(steps: tuple[StepToReview, ...], *, screen: Screen) -> None:
@@ -258,7 +256,5 @@ def _parse(words: str, review: Review) -> tuple[str, str]:
         raise UsageError(f"Step {first} is not completed.", hint=f"completed steps: {', '.join(numbers)}")
     near = difflib.get_close_matches(first.lower(), WORDS, n=1)
     question = f"did you mean {near[0]}? " if near else ""
-    raise UsageError(
-        f"Unknown input {words!r} for a review.",
-        hint=f"{question}Type one of: approve, next, previous, diff [FILE], the number of a step, exit",
-    )
+    hint = f"{question}Type one of: approve, next, previous, diff [FILE], the number of a step, exit"
+    raise UsageError(f"Unknown input {words!r} for a review.", hint=hint)

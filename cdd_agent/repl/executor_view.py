@@ -86,9 +86,7 @@ def _next_command(state: RunState, *, is_at_prompt: bool) -> str:
 class _Input:
     word: str
     number: int | None = None
-    """The step that the line names."""
     rest: str = ""
-    """The message after ``commit``."""
 
 
 def greet(executor: Executor, *, screen: Screen) -> bool:

@@ -22,7 +22,6 @@ from prompt_toolkit.layout.utils import explode_text_fragments
 WITHIN_S = 0.01
 """Keys closer together than this belong to one burst."""
 MOST_KEYS = 100_000
-"""The size of the largest burst."""
 LONGEST_TYPED = 32
 """A longer run of text is a paste, even without a line break."""
 LONG_LINES = 15

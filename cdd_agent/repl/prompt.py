@@ -86,10 +86,8 @@ def edit_text(text: str, *, environment: Mapping[str, str] = os.environ) -> str:
             _run_editor([*command, str(path)], name=editor)
             content = path.read_bytes()
     except OSError as error:
-        raise UsageError(
-            f"The file for {editor} cannot be written or read: {error.strerror}.",
-            hint="save it under the name it was opened with, and check with df -h that no disk is full",
-        ) from error
+        hint = "save it under the name it was opened with, and check with df -h that no disk is full"
+        raise UsageError(f"The file for {editor} cannot be written or read: {error.strerror}.", hint=hint) from error
     return content.decode("utf-8", "replace").replace("\r\n", "\n").removesuffix("\n")
 
 

@@ -16,9 +16,7 @@ from cdd_agent.shell.permission import CommandAnswer, CommandQuestion
 from cdd_agent.untrusted.text import clean
 
 MOST_LINES = 16
-"""How many lines of an offer are shown."""
 MOST_ROWS = 24
-"""How many rows of a command are shown."""
 _LAST_ROWS = 8
 """How many of these rows show the end of the command."""
 _MIN_WIDTH = 20
@@ -88,10 +86,7 @@ def ask_choice(question: str, choices: tuple[str, ...], *, screen: Screen) -> in
 
 
 def ask_objection(*, screen: Screen) -> str | None:
-    """Ask whether to save the change that was just shown.
-
-    Returns None for yes, else the user's reason, which may be empty. Enter alone means yes.
-    """
+    """Ask whether to save the change just shown. Return None for yes or Enter, else the reason, which may be empty."""
     discard_typed_ahead()
     while True:
         word, why = _ask_word("Save this? [Y/n, or n and why]", screen=screen)

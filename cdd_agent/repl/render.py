@@ -3,7 +3,7 @@
 ``summarize_ticket`` and ``list_steps`` return the same status as plain values, for ``cdd --json status``.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from msgspec.structs import replace
 from rich.console import Group
@@ -302,15 +302,15 @@ class Renderer:
                 screen.line(f"{screen.symbols[symbol]} {self._unit} {place} {status}{why}", style=style)
 
 
-def show_tickets(tickets: Sequence[Ticket], *, screen: Screen, typed: Callable[[str], str] = str) -> None:
-    """Show all tickets with their progress. ``typed`` turns a shell command into what the reader types here."""
+def show_tickets(tickets: Sequence[Ticket], *, screen: Screen) -> None:
+    """Show all tickets with their progress."""
     if not tickets:
-        screen.line(typed("No tickets yet. Create one: cdd new SLUG"))
+        screen.line(screen.as_typed("No tickets yet. Create one: cdd new SLUG"))
         return
     table = create_table("ticket", "title", "spec", "plan", "steps done")
     for ticket in map(summarize_ticket, tickets):
         if ticket.problem:
-            problem = typed(f"not valid; details: cdd status {ticket.ticket}")
+            problem = screen.as_typed(f"not valid; details: cdd status {ticket.ticket}")
             table.add_row(ticket.ticket, Text(problem, style="bold red"))
             continue
         missing = len(ticket.missing)
@@ -325,18 +325,15 @@ def show_tickets(tickets: Sequence[Ticket], *, screen: Screen, typed: Callable[[
     screen.show(table)
 
 
-def show_ticket(ticket: Ticket, *, screen: Screen, typed: Callable[[str], str] = str) -> None:
-    """Show the progress of a ticket and the next command. Raises ``DocumentError`` for invalid files.
-
-    ``typed`` turns a shell command into what the reader types here.
-    """
+def show_ticket(ticket: Ticket, *, screen: Screen) -> None:
+    """Show the progress of a ticket and the next command. Raises ``DocumentError`` for invalid files."""
     wanted = spec.load(ticket.spec_path)
     missing = spec.find_missing(wanted)
     state = state_file.load(ticket.state_path)
     screen.line(Text.assemble((ticket.slug, "bold"), f"  {clean(wanted.title)}"))
     if missing:
         screen.line(f"spec   {'; '.join(missing)}", style="yellow", indent=2, hang=7)
-        screen.line(typed(f"next   cdd spec {ticket.slug}"), indent=2)
+        screen.line(screen.as_typed(f"next   cdd spec {ticket.slug}"), indent=2)
         return
     if state is not None:
         show_steps(state, screen=screen)
@@ -346,10 +343,10 @@ def show_ticket(ticket: Ticket, *, screen: Screen, typed: Callable[[str], str] =
         plan = plan_markdown.load(ticket.plan_path)
         screen.line(f"plan   {len(plan.steps)} steps, not started", indent=2)
         show_plan(plan, screen=screen, criteria=wanted.criterion_ids)
-        screen.line(typed(f"next   cdd exec {ticket.slug}"), indent=2)
+        screen.line(screen.as_typed(f"next   cdd exec {ticket.slug}"), indent=2)
     else:
         screen.line("plan   none yet", indent=2)
-        screen.line(typed(f"next   cdd plan {ticket.slug}"), indent=2)
+        screen.line(screen.as_typed(f"next   cdd plan {ticket.slug}"), indent=2)
 
 
 def show_steps(state: RunState, *, screen: Screen) -> None:

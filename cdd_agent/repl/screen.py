@@ -10,7 +10,7 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TextIO
@@ -207,6 +207,8 @@ class Screen:
         self._live = LiveLine(self.console, frames=frames, enabled=animated and self._is_terminal)
         self.indent = 0
         """The indentation of the model's text and of diffs."""
+        self.as_typed: Callable[[str], str] = str
+        """Turns a shell command into what the reader types here."""
         self._prose: MarkdownStream | PlainStream | None = None
         self._is_blank = True
 

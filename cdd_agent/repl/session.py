@@ -109,6 +109,8 @@ class Session:
         """Prepare a session. Without ``somebody_types`` the lines are a script, whose errors set the exit code."""
         self._state = SessionState(agents, screen=screen)
         self._screen = screen
+        # /tdd takes the options of `cdd tdd`; other commands with options can only be typed in a shell.
+        screen.as_typed = lambda command: as_prompt_command(command.replace("cdd tdd ", "/tdd "))
         self._read = read
         self._somebody_types = somebody_types
 

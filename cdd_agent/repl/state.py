@@ -151,7 +151,6 @@ class SessionState:
         self.agents = agents
         self.screen = screen
         self.slug = ""
-        """The current ticket, if any."""
         self.is_over = False
         self.agent: Agent | None = None
         """The agent that gets plain words."""

@@ -64,10 +64,7 @@ def discard_typed_ahead() -> None:
 
 
 class Echo:
-    """Switches off the terminal's echo while cdd works.
-
-    The echo is restored for questions, while the process is suspended, and at the end.
-    """
+    """Switches off the terminal's echo while cdd works, except for questions and while the process is suspended."""
 
     def __init__(self) -> None:
         """Leave the terminal as it is."""
@@ -114,7 +111,6 @@ class Echo:
 
 
 ECHO = Echo()
-"""The echo of the process's only terminal."""
 
 
 def _switch_echo(*, on: bool) -> bool:

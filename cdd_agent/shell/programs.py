@@ -45,7 +45,6 @@ from cdd_agent.shell.wrappers import (
 
 _TESTS = Effect(kind="tests")
 _WRITE = Effect(kind="write")
-
 _FLAGS = re.compile(r"-[xqvslhV]+|-r[A-Za-z]+|-p ?no:\w+|-n(?:\d+|auto)|-k.+|-m.+")
 _LONG_FLAGS = re.compile(
     r"--(?:exitfirst|quiet|verbose|collect-only|co|no-header|no-summary|last-failed|lf|failed-first|ff|new-first|nf"

@@ -19,7 +19,6 @@ from cdd_agent.untrusted.paths import PRIVATE_FOLDERS, explain_protection, find_
 
 CommandClass: TypeAlias = Literal["read", "tests", "write", "other", "outside"]
 """``read``, ``tests`` and ``write`` stay in the project, ``outside`` changes something else, ``other`` is unknown."""
-
 CLASSES: tuple[CommandClass, ...] = get_args(CommandClass)
 """From harmless to strictest."""
 

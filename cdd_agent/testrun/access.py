@@ -40,18 +40,11 @@ user = site.getuserbase() if site.ENABLE_USER_SITE else ""
 """
 """Python 3.8 code that an interpreter runs to report its paths: it binds ``reads`` and ``user``."""
 
-_SYSTEM = frozenset(
-    map(
-        Path,
-        ("/", "/boot", "/dev", "/etc", "/home", "/media", "/mnt", "/proc", "/root", "/run", "/sys", "/tmp", "/var"),
-    )
-)
-_USUAL_HIDDEN = frozenset(
-    {
-        *(".asdf", ".cache", ".conda", ".local", ".mise", ".nix-profile", ".nox", ".pixi", ".pyenv", ".rye"),
-        *(".tox", ".venv", ".venvs", ".virtualenvs"),
-    }
-)
+_SYSTEM = {"/", "/boot", "/dev", "/etc", "/home", "/media", "/mnt", "/proc", "/root", "/run", "/sys", "/tmp", "/var"}
+_USUAL_HIDDEN = {
+    *(".asdf", ".cache", ".conda", ".local", ".mise", ".nix-profile", ".nox", ".pixi", ".pyenv", ".rye"),
+    *(".tox", ".venv", ".venvs", ".virtualenvs"),
+}
 """Hidden folders in the home folder where tools install interpreters and packages."""
 _FILE_CAP_BYTES = 1 << 16
 
@@ -73,9 +66,7 @@ def _iterate_start_paths(python: Path) -> Iterator[Path]:
             if entry.is_symlink():
                 yield entry.resolve().parent
             elif entry.suffix == ".pth":
-                for line in _read_lines(entry):
-                    if line.startswith("/"):
-                        yield Path(line.strip())
+                yield from (Path(line.strip()) for line in _read_lines(entry) if line.startswith("/"))
 
 
 def _read_lines(path: Path) -> list[str]:
@@ -99,7 +90,7 @@ def select_readable(paths: Iterable[Path], *, home: Path | None = None) -> tuple
 
 def _may_be_read(path: Path, *, home: Path) -> bool:
     for each in (path, path.resolve()):
-        if not each.is_absolute() or each in _SYSTEM or home == each or each in home.parents:
+        if not each.is_absolute() or str(each) in _SYSTEM or home == each or each in home.parents:
             return False
         inside = each.relative_to(home).parts if each.is_relative_to(home) else ()
         if inside and inside[0].startswith(".") and inside[0] not in _USUAL_HIDDEN:
@@ -162,42 +153,27 @@ def build_access(
     tickets = tuple(sorted({ticket.folder.parent for ticket in list_tickets(root)}))
     top = next((folder for folder in (root, *root.parents) if os.path.lexists(folder / ".git")), root)
     protected = find_protected_paths(root)
-    environment = [path for path in _iterate_reads(interpreter, root) if path != root and path not in root.parents]
-    python_path = [_absolute(root / entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    reads = (path.resolve() if path.is_symlink() and root in path.parents else path for path in interpreter.reads)
+    environment = [
+        path for path in reads if path not in root.parents and not _is_source(path, root, interpreter=interpreter)
+    ]
+    entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    python_path = (Path(os.path.abspath(root / entry)) for entry in entries if entry)
+    imported = [path for path in python_path if not _is_source(path, root, interpreter=interpreter)]
     around = select_readable([top]) if top != root else ()
+    # A project file could point to any repository outside.
+    inner = (folder for path in protected if path.name == ".git" for folder in find_git_folders(path.parent))
+    gits = (*find_git_folders(top), *(folder for folder in inner if folder.is_relative_to(root)))
+    readable = dict.fromkeys((*around, *gits, *environment, *imported, *protected, *tickets, *locked, *read_only))
     compared = (path for path in protected if not _is_large(path))
-    gits = (*find_git_folders(top), *_iterate_inner_git_folders(root, protected))
+    # Snapshots do not contain tickets, so only the sandbox can detect that one was changed.
+    guarded = dict.fromkeys((*_iterate_guarded(root, gits), *list_forbidden_paths(root), *compared, *tickets))
     return Access(
         read_write=(root, *read_write),
-        read_only=tuple(
-            dict.fromkeys(
-                path
-                for path in (
-                    *around,
-                    *gits,
-                    *environment,
-                    *(path for path in python_path if not _is_source(path, root, interpreter=interpreter)),
-                    *protected,
-                    *tickets,
-                    *locked,
-                    *read_only,
-                )
-                if path in environment or (path.exists() and not path.is_symlink())
-            )
-        ),
-        # Snapshots do not contain tickets, so only the sandbox can detect that one was changed.
-        protected=tuple(
-            dict.fromkeys((*_iterate_guarded(root, gits), *list_forbidden_paths(root), *compared, *tickets))
-        ),
+        read_only=tuple(path for path in readable if path in environment or (path.exists() and not path.is_symlink())),
+        protected=tuple(guarded),
         aside=root / ASIDE if (root / ASIDE.parent).is_dir() else None,
     )
-
-
-def _iterate_reads(interpreter: Runtime, root: Path) -> Iterator[Path]:
-    for path in interpreter.reads:
-        real = path.resolve() if path.is_symlink() and root in path.parents else path
-        if not _is_source(real, root, interpreter=interpreter):
-            yield real
 
 
 def _is_source(path: Path, root: Path, *, interpreter: Runtime) -> bool:
@@ -206,15 +182,8 @@ def _is_source(path: Path, root: Path, *, interpreter: Runtime) -> bool:
         return False
     inside = path.relative_to(root).parts
     folders = [root.joinpath(*inside[:end]) for end in range(1, len(inside) + 1)]
-    return not (
-        any(part.endswith("-packages") for part in inside)
-        or any(map(is_environment, folders))
-        or (path != root and interpreter.path.is_relative_to(path))
-    )
-
-
-def _absolute(path: Path) -> Path:
-    return Path(os.path.abspath(path))
+    is_packages = any(part.endswith("-packages") for part in inside) or any(map(is_environment, folders))
+    return not is_packages and (path == root or not interpreter.path.is_relative_to(path))
 
 
 def find_git_folders(top: Path) -> tuple[Path, ...]:
@@ -240,13 +209,6 @@ def find_git_folders(top: Path) -> tuple[Path, ...]:
 
 def _read_git_file(path: Path) -> str:
     return read_ordinary(path, limit_bytes=_GIT_FILE_BYTES, through_links=True).decode("utf-8")
-
-
-def _iterate_inner_git_folders(root: Path, protected: tuple[Path, ...]) -> Iterator[Path]:
-    for marker in protected:
-        if marker.name == ".git":
-            # A project file could point to any repository outside.
-            yield from (folder for folder in find_git_folders(marker.parent) if folder.is_relative_to(root))
 
 
 def _iterate_guarded(root: Path, gits: tuple[Path, ...]) -> Iterator[Path]:

@@ -74,10 +74,9 @@ class _SavedAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Answers:
-    """The file of answers, oldest first."""
-
     schema: int
     answers: tuple[_SavedAnswer, ...] = ()
+    """The oldest first."""
 
 
 class Probe:
@@ -111,17 +110,16 @@ class Probe:
         if self._sandbox is not None and is_reached_through(self._project, python):
             result = self._run_sandboxed(python, self._sandbox, variables=variables)
         else:
-            result = _run(
-                [str(python), "-c", _QUESTION],
-                Path(os.sep),  # not the project: Python would import modules from the current folder
-                variables=_remove_own_variables(self._environment) | variables,
-            )
+            variables = _remove_own_variables(self._environment) | variables
+            # Not in the project: Python would import modules from the current folder.
+            result = _run([str(python), "-c", _QUESTION], Path(os.sep), variables=variables)
         if isinstance(result, str):
             return result
         try:
             answer = msgspec.json.decode(result.stdout.splitlines()[-1], type=PythonInfo)
         except (IndexError, msgspec.DecodeError, RecursionError):
-            return _get_last_line(result)
+            lines = [line for line in result.stderr.splitlines() if line.strip()]
+            return lines[-1].strip() if lines else f"it ended with status {result.returncode}"
         if self._cache_folder is not None:
             self._save_answer(self._describe_current(python, answer), folder=self._cache_folder)
         return answer
@@ -130,11 +128,11 @@ class Probe:
         self, python: Path, sandbox: Sandbox, *, variables: Mapping[str, str]
     ) -> subprocess.CompletedProcess[str] | str:
         with scratch() as folder:
-            access = Access(read_write=(Path(folder).resolve(),), read_only=reach.guess_reads(python))
+            private = Path(folder).resolve()
             command = Command(
                 argv=(str(python), "-c", _QUESTION),
-                cwd=Path(folder).resolve(),
-                access=access,
+                cwd=private,
+                access=Access(read_write=(private,), read_only=reach.guess_reads(python)),
                 variables={**variables, "PYTHONDONTWRITEBYTECODE": "1"},
                 timeout_s=TIMEOUT_S,
             )
@@ -224,11 +222,6 @@ def _run(argv: Sequence[str], folder: Path, *, variables: Mapping[str, str]) -> 
     return subprocess.CompletedProcess(process.args, process.returncode, output[0], stderr=output[1])
 
 
-def _get_last_line(result: subprocess.CompletedProcess[str]) -> str:
-    lines = [line for line in result.stderr.splitlines() if line.strip()]
-    return lines[-1].strip() if lines else f"it ended with status {result.returncode}"
-
-
 def _remove_own_variables(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if not name.startswith(_LEFT_OUT)}
 
@@ -242,10 +235,9 @@ _READ_BY_TOOLS = ("Pipfile", "Pipfile.lock", "hatch.toml", "poetry.lock", "poetr
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InterpreterCandidate:
-    """An interpreter that may be the project's."""
+    """An interpreter that may be the project's, and the rule that found it."""
 
     rule: str
-    """The rule that found it, as errors name it."""
     path: Path
     """Its absolute path. A link is not resolved, because Python finds its environment by it."""
     is_guess: bool = False
@@ -263,7 +255,6 @@ class NamedEnvironment:
     tool: str = ""
     """The tool that manages it: ``poetry``, ``hatch`` or ``pipenv``."""
     name: str = ""
-    """The tool's name for it."""
 
 
 NO_ENVIRONMENT = NamedEnvironment()
@@ -325,11 +316,7 @@ def _find_conda(rule: str, folder: Path) -> Iterator[InterpreterCandidate]:
 
 def _find_pdm(project: Path) -> Iterator[InterpreterCandidate]:
     # A file of the project: it could name any program, so the name must be that of a Python.
-    try:
-        content = read_ordinary(project / ".pdm-python", limit_bytes=MAX_FILE_BYTES, through_links=True)
-        python = Path(content.decode("utf-8").strip())
-    except (OSError, UnicodeDecodeError):
-        return
+    python = Path(os.fsdecode(read_content(project / ".pdm-python").strip()))
     if python.is_absolute() and python.name.startswith("python") and python.is_file():
         yield InterpreterCandidate(rule=".pdm-python", path=python, is_named_by_project=True)
 
@@ -339,7 +326,8 @@ def _ask_tools(
 ) -> Iterator[InterpreterCandidate]:
     """Yield the environments of poetry, hatch and pipenv outside the project, or only that of the ``named`` tool."""
     # Reading a pipe would make the tool wait forever.
-    if any(_is_special(project / name) for name in _READ_BY_TOOLS):
+    files = (project / name for name in _READ_BY_TOOLS)
+    if any(path.exists() and not path.is_file() and not path.is_dir() for path in files):
         return
     tools = get_table(read_toml(project / "pyproject.toml"), "tool", "hatch") | read_toml(project / "hatch.toml")
     poetry = "poetry" in get_table(read_toml(project / "pyproject.toml"), "tool")
@@ -375,10 +363,6 @@ def read_content(path: Path) -> bytes:
         return b""
 
 
-def _is_special(path: Path) -> bool:
-    return path.exists() and not path.is_file() and not path.is_dir()
-
-
 def get_table(inside: Mapping[str, object], *names: str) -> dict[str, object]:
     """Return the table that the names lead to, or an empty one."""
     found: object = inside
@@ -398,20 +382,16 @@ def _runs_code(settings: object) -> bool:
 
 
 def _find_tox_or_nox(project: Path) -> Iterator[InterpreterCandidate]:
-    found = [folder for folder in (find_newest(project / tool, "*") for tool in (".tox", ".nox")) if folder is not None]
-    if found:
-        last = max(found, key=_creation_order)
+    found = filter(None, (find_newest(project / tool, "*") for tool in (".tox", ".nox")))
+    if last := max(found, key=_creation_order, default=None):
         yield from _find_virtual(last.relative_to(project).as_posix(), last)
 
 
 def find_newest(folder: Path, pattern: str) -> Path | None:
     """Return the newest environment with pytest in ``folder`` whose name matches ``pattern``, or None."""
     names = (path.parent for path in folder.glob(f"{pattern}/pyvenv.cfg"))
-    return max(
-        (path for path in names if any(path.glob("lib/python3*/site-packages/pytest"))),
-        key=_creation_order,
-        default=None,
-    )
+    found = (path for path in names if any(path.glob("lib/python3*/site-packages/pytest")))
+    return max(found, key=_creation_order, default=None)
 
 
 def _creation_order(folder: Path) -> tuple[int, str]:
@@ -438,7 +418,7 @@ class PytestMissing(EnvironmentMissing):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interpreter:
-    """A Python that can run the project's tests."""
+    """A Python that can run the project's tests; see ``PythonInfo``."""
 
     path: Path
     origin: str
@@ -446,9 +426,7 @@ class Interpreter:
     python: str
     pytest: str
     reads: tuple[Path, ...] = ()
-    """Paths that it needs to read besides the system's programs."""
     user_base: str = ""
-    """Folder of the user's own packages, if it uses them."""
 
 
 def find_interpreter(
@@ -480,10 +458,10 @@ def find_interpreter(
 
 
 def _is_supported(answer: PythonInfo | str) -> bool:
-    return not isinstance(answer, str) and all(
-        tuple(int(number) for number in re.findall(r"\d+", version)[:2]) >= oldest
-        for version, oldest in ((answer.python, OLDEST_PYTHON), (answer.pytest, OLDEST_PYTEST))
-    )
+    def is_new(version: str, oldest: tuple[int, int]) -> bool:
+        return tuple(map(int, re.findall(r"\d+", version)[:2])) >= oldest
+
+    return not isinstance(answer, str) and is_new(answer.python, OLDEST_PYTHON) and is_new(answer.pytest, OLDEST_PYTEST)
 
 
 def _make_interpreter(candidate: InterpreterCandidate, answer: PythonInfo | str) -> Interpreter:
@@ -515,11 +493,7 @@ def _make_interpreter(candidate: InterpreterCandidate, answer: PythonInfo | str)
 
 
 def _build_install_command(python: Path) -> str:
-    configuration = python.parent.parent / "pyvenv.cfg"
-    try:
-        is_uvs = b"\nuv = " in read_ordinary(configuration, limit_bytes=MAX_FILE_BYTES, through_links=True)
-    except OSError:
-        is_uvs = False
+    is_uvs = b"\nuv = " in read_content(python.parent.parent / "pyvenv.cfg")
     # Environments that uv creates have no pip.
     return f"uv pip install --python {python}" if is_uvs else f"{python} -m pip install"
 

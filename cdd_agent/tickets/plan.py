@@ -15,22 +15,17 @@ from cdd_agent.errors import Problem
 
 Kind: TypeAlias = Literal["feature", "bug", "refactor", "docs", "chore"]
 """The kind of work of a step. It decides which phases the step goes through."""
-
 KINDS: tuple[Kind, ...] = get_args(Kind)
-
 TEST_FIRST: frozenset[Kind] = frozenset({"feature", "bug"})
 """The kinds that start with a failing test."""
-
 SIZES = frozenset(["xs", "s", "m", "l", "xl", "tiny", "trivial", "small", "medium", "large", "low", "high"])
 """Known sizes in lower case. Any other size is kept, with a warning."""
-
 LARGE = frozenset(["l", "xl", "large", "high"])
 """Sizes of a step that should be split."""
 MANY_STEPS = 20
 """A plan with more steps gets a warning."""
 MANY_FILES = 8
 """A step with more files gets a warning."""
-
 _KIND_OF_TYPE: dict[str, Kind] = {**{kind: kind for kind in KINDS}, "doc": "docs", "spike": "chore"}
 _OUTSIDE = re.compile(r"[/\\~]|[A-Za-z]:[/\\]")
 
@@ -102,10 +97,7 @@ class Plan:
 
 
 def find_problems(plan: Plan, *, criteria: Sequence[str]) -> tuple[Problem, ...]:
-    """Return every broken rule, by line. A plan with problems cannot be executed.
-
-    ``criteria`` are the ids of the spec's acceptance criteria.
-    """
+    """Return every broken rule, by line, if the spec has ``criteria`` with these ids; the plan cannot be executed."""
     if not plan.steps:
         return (Problem(line=0, message="the plan has no steps", hint="write `### Step 1: what to do`"),)
     problems = [

@@ -21,7 +21,6 @@ BlockName: TypeAlias = Literal["title", "step", "overview", "steps", "risks", "o
 LIMIT_STEPS = 1000
 _LIMIT_CHARACTERS = 1_000_000
 _LIMIT_LINES = 40_000
-
 _LINE = re.compile(r"([^\r\n]*)(?:\r\n|\r|\n|\Z)")
 _FENCE = re.compile(r"\s*(?:[-*+]\s+)?(?P<fence>`{3,}|~{3,})(?P<info>.*)")
 _HEADING = re.compile(r" {0,3}(?P<marks>#{1,6})(?P<text>(?:[ \t].*)?)")
@@ -243,7 +242,6 @@ class Outline:
         return not _parse_section_name(text) and (is_wrong_level or _UNREADABLE_STEP.match(text) is not None)
 
     def _start_block(self, line: Line, match: re.Match[str]) -> Block | None:
-        """Return the block that a heading starts, or None if the heading belongs to the current block."""
         level, text = len(match["marks"]), _read_heading_text(match)
         if name := _parse_section_name(text):
             return Block(heading=line, level=level, name=name, text=text)

@@ -15,7 +15,6 @@ from cdd_agent.tickets.yaml import Document, Edit, Item, Layout, Node, quote
 SCHEMA = "cdd/1"
 TYPES = ("feature", "bug", "enhancement", "refactor", "chore", "doc", "spike")
 STATUSES = ("draft", "refined", "planned", "executing", "done")
-
 _TEXTS = ("title", "type", "status", "description", "technical_notes")
 _LISTS = ("out_of_scope", "open_questions", "depends_on")
 _LAYOUT = Layout(
@@ -116,10 +115,7 @@ def save(path: Path, text: str) -> None:
 
 
 def parse(text: str, *, path: str) -> Spec:
-    """Parse ``text``. Every value stays the text that the user wrote.
-
-    Raises ``DocumentError``, which names ``path`` and lists every value that is not valid.
-    """
+    """Parse ``text``; raise ``DocumentError``, which names ``path`` and lists every value that is not valid."""
     return _read_spec(yaml.parse(text, path=path, layout=_LAYOUT), path)
 
 

@@ -22,17 +22,14 @@ if TYPE_CHECKING:
 
 LIMIT_BYTES = 64 * 1024
 LIMIT_VALUES = 5_000
-
 _LINE = re.compile(r"([^\r\n]*)(\r\n|\r|\n|\Z)")
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\x85": "\\N", "\u2028": "\\L", "\u2029": "\\P"}
 """Characters that a plain sentence may contain but a double-quoted one must escape."""
-
 _TOP_KEY = re.compile(r"(?P<key>[A-Za-z_][\w-]*)[ \t]*:(?=[ \t]|$)[ \t]*")
 _ITEM = re.compile(r"(?P<indent> *)-(?:[ \t]+|$)")
 _QUOTED = re.compile(r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^']|'')*')[ \t]*(?:[ \t]\#[^\n]*)?""", re.DOTALL)
 _BLOCK = re.compile(r"[|>][-+0-9]{0,2}[ \t]*(?:[ \t]#.*)?")
 _VALUE = re.compile(r"(?P<before>[ \t]*(?:-[ \t]+)?(?:[\w-]+[ \t]*:[ \t]+)?)(?P<value>.*?)[ \t]*")
-
 _FIRST_DASH = re.compile(r"[\r\n]( *)-(?=[ \t\r\n]|\Z)")
 _REST_OF_LINE = re.compile(r"[^\r\n]*")
 _REST_AND_END = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)?")
@@ -276,7 +273,6 @@ def _compose(source: "QuotedSource", *, path: str) -> "yaml.Node | None":
 
 
 def _convert(node: "yaml.Node", source: "QuotedSource") -> Node:
-    """Convert a node of PyYAML, with offsets into the source as the user wrote it."""
     import yaml
 
     line = node.start_mark.line + 1
@@ -296,8 +292,6 @@ def _convert(node: "yaml.Node", source: "QuotedSource") -> Node:
 
 
 class _Span(NamedTuple):
-    """A sentence: its offsets in the source and in the quoted text."""
-
     start: int
     end: int
     quoted_start: int = 0

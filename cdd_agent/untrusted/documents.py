@@ -69,7 +69,6 @@ MOST_LEVELS = 50
 MOST_ALIASES = 100
 MOST_REPEATED = 20_000
 """Number of values that all aliases together may repeat."""
-
 _TAGS = (None, "!", "tag:yaml.org,2002:str", "tag:yaml.org,2002:seq", "tag:yaml.org,2002:map")
 """Tags that only repeat the type of the node."""
 
@@ -85,10 +84,7 @@ def check_yaml(text: str, *, limit_bytes: int) -> None:
 def check_events(
     events: Iterable["yaml.Event"], *, limit_values: int = MOST_VALUES, limit_repeated: int = MOST_REPEATED
 ) -> None:
-    """Raise ``UnfitError`` at the first event that makes a document unsafe to load.
-
-    ``limit_repeated`` limits the values that all aliases together repeat.
-    """
+    """Raise ``UnfitError`` at the first unsafe event; all aliases together may repeat ``limit_repeated`` values."""
     checker = _EventChecker(limit_values=limit_values, limit_repeated=limit_repeated)
     for event in events:
         checker.check(event)
@@ -109,8 +105,6 @@ class _Collection:
 
 
 class _EventChecker:
-    """Tracks the open collections, the anchors and the totals of one document."""
-
     def __init__(self, *, limit_values: int, limit_repeated: int) -> None:
         self._limit_values = limit_values
         self._limit_repeated = limit_repeated

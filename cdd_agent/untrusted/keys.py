@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Shape:
-    """The shape of one kind of key."""
-
     kind: str
     marks: tuple[str, ...]
     """Every match contains one of these, so the slower pattern is tried only on texts that do."""

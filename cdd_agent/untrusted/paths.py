@@ -57,7 +57,6 @@ def _strip_invisible(name: str) -> str:
 
 PRIVATE_FOLDERS = frozenset({".git", ".cdd"})
 """Folders of git and of cdd, which agents neither read nor write."""
-
 STATE_FILE = "execution-state.json"
 """A file that anyone may read and only cdd may write, including its copies."""
 
@@ -81,18 +80,14 @@ SETTINGS_FILES = (
     *FILES,
 )
 """Single files of the same kind. ``.gitattributes`` decides what a diff shows and which programs git runs."""
-
 SETTINGS_ENDINGS = (".code-workspace",)
 """Endings of files of the same kind."""
-
 STARTUP_FILES = ("*.pth", "sitecustomize.py", "usercustomize.py")
 """Files that every Python with their folder on its path loads."""
-
 ENVIRONMENT_FOLDERS = frozenset(
     {".conda", ".hatch", ".nox", ".pixi", ".tox", ".venv", "__pycache__", "__pypackages__", "venv"}
 )
 """Folders with the tests' interpreter or with compiled code. A folder with one of ``ENVIRONMENT_MARKS`` counts too."""
-
 ENVIRONMENT_MARKS = ("pyvenv.cfg", "conda-meta")
 """Files that identify a virtual environment, and a conda environment."""
 
@@ -186,7 +181,6 @@ def _is_private(name: str) -> bool:
 
 _SAMPLE = re.compile(r"(?:^|[._-])(?:example|sample|template|dist)(?:[._-]|$)")
 """Part of the name of an environment file that is only an example."""
-
 _COPY = re.compile(r"(?:~|\.(?:bak|old|orig|save))+$")
 """Endings of copies that an editor or a person made."""
 
@@ -201,7 +195,6 @@ _FILES = (
 _STAGES = ("env.dev", "env.development", "env.local", "env.prod", "env.production", "env.staging", "env.test")
 _SHOWABLE = ("*.tfvars", "*.tfvars.json", ".dev.vars.*", *_STAGES)
 """Settings files that include secrets, unless the name says that they are examples."""
-
 _SECRET_PATHS = (".aws/config", ".aws/credentials", ".docker/config.json", ".kube/config")
 _ENVIRONMENTS = frozenset({".env", ".env.d", ".envs"})
 """Folders of environment files. A Python environment can have the same name, hence ``_SOURCES``."""
@@ -210,10 +203,7 @@ _FOLDERS = frozenset({".azure", ".gnupg", ".ssh"})
 
 
 def is_secret(path: str) -> bool:
-    """Return whether a relative path names a file of secrets, in any spelling.
-
-    Copies such as ``id_rsa.bak`` count. Environment files named example, sample, template or dist do not.
-    """
+    """Return whether a path names a file of secrets or a copy, in any spelling; example environment files are not."""
     names = [fold_name(part) for part in path.split("/")]
     name = names[-1] = _COPY.sub("", names[-1]) or names[-1]
     if name.startswith(".env") or name.endswith(".env") or any(fnmatchcase(name, pattern) for pattern in _SHOWABLE):

@@ -7,7 +7,7 @@ is checked as strictly as cdd writes it.
 import json
 import re
 from collections.abc import Mapping
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -22,7 +22,7 @@ LIMIT_BYTES = 1_000_000
 
 PhaseName: TypeAlias = Literal["PLAN", "RED", "GREEN", "REFACTOR"]
 """A phase as in notes and trailers."""
-NextPhase: TypeAlias = Literal["PLAN", "RED", "GREEN", "REFACTOR", "COMPLETE"]
+NextPhase: TypeAlias = PhaseName | Literal["COMPLETE"]
 """The phase after a handoff, or the end of the run."""
 
 _Name: TypeAlias = Annotated[str, msgspec.Meta(min_length=1)]
@@ -31,8 +31,8 @@ _Commit: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{1,64}\Z")]
 _OwnRef: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^refs/cdd/(?!.*\.\.)[\w./-]+\Z")]
 _Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 
-_ORDER: tuple[PhaseName, ...] = ("PLAN", "RED", "GREEN", "REFACTOR")
-_NAMES: Mapping[Phase, PhaseName] = {"plan": "PLAN", "red": "RED", "green": "GREEN", "refactor": "REFACTOR"}
+_ORDER: tuple[PhaseName, ...] = get_args(PhaseName)
+_NAMES: Mapping[Phase, PhaseName] = dict(zip(get_args(Phase), _ORDER, strict=True))
 PHASE_OF: Mapping[str, Phase] = {name: phase for phase, name in _NAMES.items()}
 """The inverse of ``phase_name``."""
 _HALF = re.compile("[\ud800-\udfff]")
@@ -107,8 +107,6 @@ class Handoff(
 
 
 class _HandoffVersion(msgspec.Struct):
-    """The version of a line."""
-
     v: int
 
 

@@ -11,10 +11,7 @@ Id = TypeVar("Id", bound=Hashable)
 
 
 def sort_by_dependencies(depends: Mapping[Id, Iterable[Id]]) -> tuple[Id, ...]:
-    """Return every id after those it depends on, otherwise in the order of the mapping.
-
-    Raises ``UsageError`` for an unknown dependency and for a cycle.
-    """
+    """Return each id after those it depends on; raise ``UsageError`` for a cycle or an unknown dependency."""
     needs = {name: tuple(wanted) for name, wanted in depends.items()}
     for name, wanted in needs.items():
         for missing in (need for need in wanted if need not in needs):

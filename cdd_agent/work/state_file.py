@@ -21,7 +21,6 @@ from cdd_agent.work.state import SCHEMA, RunState, Usage
 
 LIMIT_BYTES = 10_000_000
 """The size limit of a state, about a thousand times that of a long plan."""
-
 _OWN_REPORT = re.compile(r"(?:[^/\0]+/)*\.cdd/reports/[^/\0]+/[^/\0]+\.json")
 _OWN_REF = re.compile(r"refs/cdd/[\w./-]+")
 _COMMIT = re.compile(r"[0-9a-f]{1,64}")
@@ -122,7 +121,6 @@ def backup_path(path: Path) -> Path:
 
 
 def _find_foreign_value(state: RunState) -> str | None:
-    """Describe the first value that cdd would not have written."""
     if _has_negative(state.usage):
         return f"the run has a negative usage: {state.usage!r:.200}"
     for number, step in state.step_executions.items():
@@ -204,9 +202,6 @@ def lock_ticket(project: Path, folder: Path) -> Iterator[bool]:
 
 @contextlib.contextmanager
 def lock_repository(common: Path) -> Iterator[bool]:
-    """Lock the repository with the common folder ``common``, including all its work trees and projects.
-
-    Returns whether the last holder was killed. Raises ``UsageError`` naming the process that holds the lock.
-    """
+    """Lock the repository for all its work trees, or raise ``UsageError``; yield whether the last holder was killed."""
     with exclusive_lock(common / REPOSITORY_LOCK, purpose="Carrying out a plan in this repository") as was_killed:
         yield was_killed

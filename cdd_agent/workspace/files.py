@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-
 _OPENAT2 = 437
 """Number of the system call, on every architecture except alpha."""
 _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
@@ -225,7 +224,6 @@ def _open_stepwise(folder: int, name: str, /, *, flags: int) -> int:
 
 
 def _split_components(name: str) -> list[str]:
-    """Split a name into components; raise ``OSError`` if it could lead outside."""
     parts = [part for part in name.split("/") if part not in ("", ".")]
     try:
         os.fsencode(name)
@@ -245,7 +243,6 @@ def _split_name(name: str) -> tuple[str, str]:
 
 
 def _read_permissions(name: str, folder: int) -> int | None:
-    """Return the permission bits of a regular file, or None if it does not exist."""
     try:
         mode = os.stat(name or ".", dir_fd=folder, follow_symlinks=False).st_mode
     except FileNotFoundError:
@@ -270,7 +267,6 @@ def _classify_entry(entry: os.DirEntry[str]) -> Literal["file", "folder", "link"
 
 SIZE_CAP_BYTES = 256 * 1024
 """Size of the largest file that is read at once."""
-
 PAGED_CAP_BYTES = 16 * 1024 * 1024
 """Size of the largest file that is read in parts."""
 
@@ -280,7 +276,6 @@ SKIPPED_FOLDERS = (
     | {".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache", "node_modules"}
 )
 """Folders of generated files, which are not listed."""
-
 _ALLOWED = "give a path inside the project, such as src/module.py"
 
 

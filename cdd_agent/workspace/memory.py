@@ -15,11 +15,9 @@ from cdd_agent.workspace.files import Workspace
 
 NAMES = ("AGENTS.md", "CLAUDE.md")
 """Names of memory files, in the order in which they are read in each folder."""
-
 KB = 1024
 MOST_BYTES = 32 * KB
 """Limit for all files together; the nearest to the project are cut last."""
-
 MOST_READ_BYTES = 1024 * 1024
 """Limit for one file; larger files are left out."""
 

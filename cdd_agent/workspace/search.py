@@ -53,10 +53,7 @@ def glob(workspace: Workspace, pattern: str) -> tuple[str, ...]:
 
 
 def grep(workspace: Workspace, pattern: str, *, files: str = "**", limit: int = HIT_CAP) -> Hits:
-    """Find the lines that match a regular expression, in the files that match the glob pattern ``files``.
-
-    Raises ``UsageError`` for an invalid expression.
-    """
+    """Find the lines that match a regular expression in matching files; ``UsageError`` if it is invalid."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -105,7 +102,6 @@ Piece: TypeAlias = Callable[[str, set[int]], set[int]]
 All alternatives advance together, so the time grows with the product of the lengths of pattern and path. A regular
 expression would try the alternatives one after another, in exponential time.
 """
-
 _DEEPEST = 20
 """How deep braces may be nested."""
 _SET = r"\[(?:[!^][^/]|[^/!^])[^\]/]*\]"
@@ -122,7 +118,6 @@ def _follow(pieces: Sequence[Piece], path: str, *, positions: set[int]) -> set[i
 
 
 def _parse_pattern(pattern: str) -> Sequence[Piece]:
-    """Parse a pattern; raise ``ValueError`` or ``re.error`` if it is invalid."""
     nested: list[list[list[Piece]]] = [[[]]]  # for each open brace its alternatives, each a list of pieces
     for token in _TOKEN.findall(pattern):
         match token:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable, Iterator
 
 from cdd_agent.errors import EnvironmentMissing
-from cdd_agent.sandbox.warden.supervision import FolderEntry, open_root, resolve_links
+from cdd_agent.sandbox.warden.supervision import FolderEntry, closing, open_root, resolve_links
 
 _FILE_CAP_BYTES = 1 << 20
 _MOST_ENTRIES = 300
@@ -67,12 +67,9 @@ class PathState:
                 os.fchmod(stream.fileno(), self.bits)
         elif isinstance(self.content, dict):
             os.mkdir(entry.name, dir_fd=entry.folder)
-            folder = entry.open()
-            try:
+            with closing(entry.open()) as folder:
                 restored = [state.restore(entry.inside(folder, name)) for name, state in self.content.items()]
                 os.fchmod(folder, self.bits)
-            finally:
-                os.close(folder)
             return all(restored)
         return self.content is not None
 
@@ -106,16 +103,13 @@ def _read_content(
     if stat.S_ISLNK(status.st_mode):
         return os.readlink(entry.name, dir_fd=entry.folder)
     if stat.S_ISDIR(status.st_mode):
-        folder = entry.open()
-        try:
+        with closing(entry.open()) as folder:
             names = list_names(folder)
             left[0] -= _MOST_ENTRIES + 1 if names is None else len(names)
             if names is None or left[0] < 0:
                 return None
             states = {name: capture(entry.inside(folder, name), budget, left=left) for name in names}
             return {name: state for name, state in states.items() if state is not None}
-        finally:
-            os.close(folder)
     if not stat.S_ISREG(status.st_mode) or status.st_size > min(_FILE_CAP_BYTES, budget.left_bytes):
         return None
     with open(os.open(entry.name, _READ, dir_fd=entry.folder), "rb") as stream:
@@ -234,13 +228,10 @@ class Guard:
 
     def _compare_entries(self, entry: FolderEntry, before: dict[str, PathState]) -> bool:
         """Compare each entry of a folder; return False if too many are new, so that the folder must be replaced."""
-        folder = _open_folder(entry)
-        try:
+        with closing(_open_folder(entry)) as folder:
             names = list_names(folder, known=len(before))
             for name in () if names is None else sorted({*names, *before}):
                 self._compare(entry.inside(folder, name), before.get(name))
-        finally:
-            os.close(folder)
         return names is not None
 
     def _set_aside(self, entry: FolderEntry, *, existed: bool) -> str:
@@ -258,14 +249,9 @@ class Guard:
 
     def _move(self, entry: FolderEntry) -> str:
         if self._aside is not None:
-            try:
-                folder = _make_folder(self._aside)
-                try:
-                    return os.path.join(self._aside, entry.move(folder, before="-"))
-                finally:
-                    os.close(folder)
-            except OSError:
-                pass  # the folder has become a link, or is on another file system
+            # It fails if the folder has become a link, or is on another file system.
+            with contextlib.suppress(OSError), closing(_make_folder(self._aside)) as folder:
+                return os.path.join(self._aside, entry.move(folder, before="-"))
         # No program looks for a file with this name.
         return os.path.join(os.path.dirname(entry.shown), entry.move(entry.folder, after=".cdd-"))
 
@@ -302,14 +288,11 @@ def _make_folder(path: str) -> int:
     top, middle = os.path.split(above)
     folder = open_root(top)
     for name in (middle, last):
-        try:
+        with closing(folder):
             entry = FolderEntry(folder, name, shown=name)
             if entry.read_status() is None:
                 os.mkdir(name, 0o700, dir_fd=folder)
-            inner = entry.open()
-        finally:
-            os.close(folder)
-        folder = inner
+            folder = entry.open()
     return folder
 
 

@@ -17,7 +17,7 @@ from cdd_agent.sandbox.warden.supervision import GRACE_S, REPAIRED, SWEEP_S, Out
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cdd_agent.sandbox.warden.supervision import Order, Rules
+    from cdd_agent.sandbox.warden.supervision import Order
 
 _TICK_S = 0.25
 _CHUNK_BYTES = 1 << 16
@@ -176,21 +176,17 @@ def _execute(order: "Order", output: int, *, report: int, warden: int) -> None:
         os.chdir(order["cwd"])
         for kind, most in order["limits"]:
             _lower_limit(kind, most)
-        if order["rules"] is not None:
-            _confine(order["rules"])
+        if (rules := order["rules"]) is not None:
+            if rules["paths"] is not None:
+                kernel.apply_landlock(rules["paths"], network=rules["network"])
+                kernel.drop_capabilities()
+            kernel.leave_keyring()
+            kernel.refuse_calls(network=rules["network"])
         os.execve(order["argv"][0], order["argv"], order["environment"])
     except OSError as error:
         os.write(report, str(error.errno or 1).encode())
     finally:
         os._exit(127)
-
-
-def _confine(rules: "Rules") -> None:
-    if rules["paths"] is not None:
-        kernel.apply_landlock(rules["paths"], network=rules["network"])
-        kernel.drop_capabilities()
-    kernel.leave_keyring()
-    kernel.refuse_calls(network=rules["network"])
 
 
 def _lower_limit(kind: int, most: int) -> None:

@@ -7,10 +7,12 @@ Processes are found by their parents. The warden is a subreaper (``kernel.become
 children, and no process leaves its tree by a new group, session or name, or by the end of its parent.
 """
 
+import contextlib
 import errno
 import os
 import stat
 import time
+from collections.abc import Iterator
 
 TYPE_CHECKING = False  # as in `typing`, whose import would take too long here
 if TYPE_CHECKING:
@@ -55,6 +57,15 @@ _MOST_NUMBERS = 100
 """Numbers to try for a free name before a random one; a program may have taken them all."""
 
 
+@contextlib.contextmanager
+def closing(descriptor: int) -> Iterator[int]:
+    """Yield an open descriptor, and close it after the block."""
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
 class FolderEntry:
     """A name in an open folder."""
 
@@ -81,11 +92,9 @@ class FolderEntry:
 
     def grant_access(self) -> None:
         """Restore the owner's permissions of the folder at this entry."""
-        handle = os.open(self.name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.folder)
-        try:
+        flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        with closing(os.open(self.name, flags, dir_fd=self.folder)) as handle:
             os.chmod(f"/proc/self/fd/{handle}", stat.S_IMODE(os.fstat(handle).st_mode) | 0o700)
-        finally:
-            os.close(handle)
 
     def remove(self, left: list[int]) -> None:
         """Delete the entry recursively; raises ``OSError`` after ``left[0]`` entries."""
@@ -94,8 +103,7 @@ class FolderEntry:
             os.unlink(self.name, dir_fd=self.folder)
             return
         self.grant_access()
-        folder = self.open()
-        try:
+        with closing(self.open()) as folder:
             with os.scandir(folder) as entries:
                 names = [entry.name for entry, _ in zip(entries, range(left[0] + 1), strict=False)]
             left[0] -= len(names)
@@ -103,8 +111,6 @@ class FolderEntry:
                 raise OSError(errno.E2BIG, "It holds too many entries")
             for name in names:
                 self.inside(folder, name).remove(left)
-        finally:
-            os.close(folder)
         os.rmdir(self.name, dir_fd=self.folder)
 
     def move(self, folder: int, *, before: str = "", after: str = "") -> str:

@@ -304,7 +304,10 @@ def find_importer(root: Path, error: str) -> str | None:
 _USES_RUNNER = re.compile(r"['\"]node:test['\"]")
 
 
-class _Error(_Thrown, rename="camel", frozen=True):
+class _Error(msgspec.Struct, rename="camel"):
+    name: str | None = None
+    message: str | None = None
+    stack: str | None = None
     failure_type: str = ""
     exit_code: int | None = None
     cause: "_Error | None" = None

@@ -40,15 +40,10 @@ class PytestCall:
     """Words before pytest that do more than locate it."""
 
 
-def is_pytest(word: str) -> bool:
-    """Return whether the word is pytest's program or module."""
-    return _PYTEST.fullmatch(word) is not None
-
-
-def find_call(root: Path, words: Sequence[str], *, is_trial: bool = False) -> PytestCall | None:
+def find_call(root: Path, words: Sequence[str]) -> PytestCall | None:
     """Return the call of pytest in a command, or None.
 
-    Raises ``EnvironmentMissing`` if it names an environment that does not exist, unless ``is_trial``.
+    Raises ``EnvironmentMissing`` if it names an environment that does not exist.
     """
     left = list(words)
     ignored: list[str] = []
@@ -59,19 +54,13 @@ def find_call(root: Path, words: Sequence[str], *, is_trial: bool = False) -> Py
             left = left[len(first) :]
     if not left:
         return None
-    tool = _TOOLS.get(os.path.basename(left[0]), _find_direct)
-    try:
-        call = tool(root, left)
-    except EnvironmentMissing:
-        if not is_trial:
-            raise
-        return PytestCall(arguments=())
+    call = _TOOLS.get(os.path.basename(left[0]), _find_direct)(root, left)
     return None if call is None else replace(call, ignored=(*ignored, *call.ignored))
 
 
 def _find_direct(root: Path, words: list[str]) -> PytestCall | None:
     """Find pytest in ``python -m pytest``, ``uv run pytest``, ``coverage run -m pytest`` and the like."""
-    at = next((at for at, word in enumerate(words) if is_pytest(word)), None)
+    at = next((at for at, word in enumerate(words) if _PYTEST.fullmatch(word)), None)
     if at is None:
         return None
     before, program = words[:at], words[at]
@@ -114,15 +103,13 @@ def _find_in_environment(
 def _list_commands(script: object) -> list[str]:
     """Return the commands of a script in any of the forms that tools allow."""
     match script:
-        case str():
-            return [script]
-        case list() if all(isinstance(word, str) for word in script):
-            return [str(line) for line in script]
-        case {"cmd": str() as line}:
+        case (str() as line) | {"cmd": str() as line}:
             return [line]
         case {"cmd": list() as words} if all(isinstance(word, str) for word in words):
             return [shlex.join(map(str, words))]
         case {"composite": list() as lines}:
+            return [str(line) for line in lines]
+        case list() as lines if all(isinstance(line, str) for line in lines):
             return [str(line) for line in lines]
     return []
 
@@ -166,10 +153,9 @@ def _find_in_tox(root: Path, words: list[str]) -> PytestCall | None:
     """Find pytest in ``tox``, ``tox -e py311,py312 -- tests``."""
     own, rest = _split_rest(words[1:])
     names = [name for value in _list_values(own, ("-e", "--env"), many=False) for name in value.split(",") if name]
+    found = PytestCall(arguments=tuple(rest)) if _mentions_pytest(root) else None
     if lines := _list_tox_commands(root, names):
         found = _find_in_commands(lines, rest)
-    else:
-        found = PytestCall(arguments=tuple(rest)) if _mentions_pytest(root) else None
     return None if found is None else replace(found, named=_find_environment(root, "tox", names=names, hint="--notest"))
 
 
@@ -224,20 +210,21 @@ def _list_values(words: list[str], options: tuple[str, ...], *, many: bool) -> l
 
 def _find_environment(root: Path, tool: str, *, names: list[str], hint: str) -> NamedEnvironment:
     """Return the environment of tox or nox that a command names; raise ``EnvironmentMissing`` if it does not exist."""
-    folder = root / f".{tool}"
-    patterns = names or ["*"]
+    folder, patterns = root / f".{tool}", names
     if tool == "nox":
         plain = (re.sub(r"[^\w\s-]", "-", name).strip().lower() for name in names)
         folders = [re.sub(r"[-\s]+", "-", name).strip("-") for name in plain]  # as nox names them
-        patterns = [pattern for name in folders for pattern in (name, f"{name}-*")] or ["*"]
-    for pattern in patterns:
+        patterns = [pattern for name in folders for pattern in (name, f"{name}-*")]
+    for pattern in patterns or ["*"]:
         if (found := find_newest(folder, pattern)) is not None:
             return NamedEnvironment(python=found / "bin" / "python")
-    named = f" {', '.join(names)}" if names else ""
-    option = f" -e {','.join(names)}" if tool == "tox" else f" -s {' '.join(names)}"
+    named, option = "", ""
+    if names:
+        named = f" {', '.join(names)}"
+        option = f" -e {','.join(names)}" if tool == "tox" else f" -s {' '.join(names)}"
     raise EnvironmentMissing(
         f"test_command names {tool}'s environment{named}, but {folder} has none with pytest.",
-        hint=f"create it once, with the packages that the tests need: {tool}{option if names else ''} {hint}",
+        hint=f"create it once, with the packages that the tests need: {tool}{option} {hint}",
     )
 
 
@@ -268,22 +255,17 @@ _VALUED = _SELECTS | {
     *("--cov-config", "--cov-fail-under", "--timeout", "--timeout-method", "--ds", "--dc", "--asyncio-mode"),
     *("--verbosity", "--show-capture", "--capture", "--hypothesis-profile", "--randomly-seed"),
 }
-_REFUSED = frozenset(
-    {
-        *("-x", "-h", "-V", "-f", "--exitfirst", "--lf", "--last-failed", "--ff", "--failed-first", "--nf"),
-        *("--new-first", "--sw", "--stepwise", "--stepwise-skip", "--co", "--collect-only", "--collectonly"),
-        *("--setup-plan", "--setup-only", "--setup-show", "--pdb", "--trace", "--debug", "--fixtures", "--markers"),
-        *("--version", "--help", "--noconftest", "--pyargs", "--looponfail", "--cache-clear", "--tdd-agent"),
-    }
-)
+_REFUSED = {
+    *("-x", "-h", "-V", "-f", "--exitfirst", "--lf", "--last-failed", "--ff", "--failed-first", "--nf", "--new-first"),
+    *("--sw", "--stepwise", "--stepwise-skip", "--co", "--collect-only", "--collectonly", "--setup-plan"),
+    *("--setup-only", "--setup-show", "--pdb", "--trace", "--debug", "--fixtures", "--markers", "--version", "--help"),
+    *("--noconftest", "--pyargs", "--looponfail", "--cache-clear", "--tdd-agent"),
+}
 """Options that would interfere with cdd's own options."""
-_REFUSED_VALUED = frozenset(
-    {
-        *("-c", "-p", "--config-file", "--rootdir", "--confcutdir", "--maxfail", "--junitxml", "--junit-xml"),
-        *("--basetemp", "--color", "--pdbcls", "--report-log", "--html", "--reruns", "--lfnf"),
-        *("--last-failed-no-failures", "--inifile"),
-    }
-)
+_REFUSED_VALUED = {
+    *("-c", "-p", "--config-file", "--rootdir", "--confcutdir", "--maxfail", "--junitxml", "--junit-xml", "--inifile"),
+    *("--basetemp", "--color", "--pdbcls", "--report-log", "--html", "--reruns", "--lfnf", "--last-failed-no-failures"),
+}
 _LETTERS = {option[1]: option for option in _VALUED | _REFUSED_VALUED if len(option) == 2}
 """One-letter options that take a value."""
 
@@ -315,10 +297,8 @@ class PytestArguments:
         """Add a file, a folder or a node id."""
         path, colons, inside = word.partition("::")
         name = os.path.relpath(self.root / path, self.root)
-        if name.startswith(os.pardir) or not self.is_path(word):
-            self.ignored.append(word)
-        else:
-            self.selects.append(f"{Path(name).as_posix()}{colons}{inside}")
+        is_own = self.is_path(word) and not name.startswith(os.pardir)
+        (self.selects if is_own else self.ignored).append(f"{name}{colons}{inside}" if is_own else word)
 
     def is_path(self, word: str) -> bool:
         """Return whether a word names an existing file or folder."""
@@ -334,8 +314,8 @@ class PytestArguments:
             if word == "--":
                 for path in left:
                     self.add_path(path)
-                return
-            if word.startswith("--"):
+                left = []
+            elif word.startswith("--"):
                 is_unknown = name not in _REFUSED and left and not left[0].startswith("-") and not self.is_path(left[0])
                 takes_value = name in _VALUED | _REFUSED_VALUED or is_unknown
                 self.add_option(name, value if equals else left.pop(0) if takes_value and left else None)
@@ -373,7 +353,10 @@ def parse_command(root: Path, words: Sequence[str]) -> PytestArguments:
 
 def runs_pytest(root: Path, words: Sequence[str]) -> bool:
     """Return whether the words name pytest, or a tool's script or environment that runs it."""
-    return any(map(is_pytest, words)) or find_call(root, words, is_trial=True) is not None
+    try:
+        return any(map(_PYTEST.fullmatch, words)) or find_call(root, words) is not None
+    except EnvironmentMissing:
+        return True
 
 
 def explain_ignored(command: Iterable[str], ignored: Iterable[str]) -> str:

@@ -50,16 +50,10 @@ def find(folder: Path) -> FrameworkMatch | None:
         if _IMPORTS.search(data) and not _IS_PYTEST.search(data):
             manifests = (folder / name for name in (*_MANIFESTS, inside.parts[0]))
             manifest = next(path for path in manifests if path.exists())
-            return FrameworkMatch(
-                manifest=manifest, argv=(_find_python(folder),), why=f"{inside.as_posix()} imports unittest"
-            )
+            pythons = (folder / name / "bin" / "python" for name in (".venv", "venv", "env"))
+            python = next((str(path) for path in pythons if path.exists()), "python3")
+            return FrameworkMatch(manifest=manifest, argv=(python,), why=f"{inside.as_posix()} imports unittest")
     return None
-
-
-def _find_python(folder: Path) -> str:
-    """Return the interpreter of the project's virtual environment, or else ``python3``."""
-    inside = (Path(name) / "bin" / "python" for name in (".venv", "venv", "env"))
-    return next((str(folder / path) for path in inside if (folder / path).exists()), "python3")
 
 
 def build_arguments(targets: tuple[str, ...], results: Path) -> tuple[str, ...]:
@@ -90,16 +84,9 @@ def read(run: FinishedRun) -> ParsedResults:
     if not lines or lines[-1].event != "over":
         where = f" in {begun[-1]}" if len(begun) > len(ended) else ""
         problem = f"the tests ended early{where} (exit status {run.exit_status})"
-    return ParsedResults(
-        tests=tuple(
-            Case(each.nodeid, each.outcome, each.file, each.line, each.duration_s, failure=each.failure)
-            for each in ended
-        ),
-        collect_errors=tuple(
-            CollectError(each.nodeid, each.failure) for each in lines if each.event == "unready" and each.failure
-        ),
-        problem=problem,
-    )
+    tests = (Case(it.nodeid, it.outcome, it.file, it.line, it.duration_s, failure=it.failure) for it in ended)
+    errors = (CollectError(each.nodeid, each.failure) for each in lines if each.event == "unready" and each.failure)
+    return ParsedResults(tests=tuple(tests), collect_errors=tuple(errors), problem=problem)
 
 
 def is_test(path: str) -> bool:

@@ -120,10 +120,8 @@ class Dialog:
 
 ASK_TOOL = "AskDeveloper"
 """The name of the tool with which the model asks the developer."""
-
 _POSTPONING = frozenset({"later", "skip", "don't know", "dont know", "no idea"})
 """Answers that leave a question open, in any case, with or without a full stop."""
-
 _NUMBER = re.compile(r"\(?(?P<number>\d{1,2})[.)]?")
 _PARAGRAPHS = re.compile(r"\n[ \t]*\n")
 _ASKING = re.compile(r"\?(?=[\s*_)\"'\u201d]|$)")

@@ -32,7 +32,6 @@ from cdd_agent.workspace.files import Workspace, decode
 
 Objection: TypeAlias = tuple[str, str] | None
 """A step's mistake, worded to follow its number, and the fix. None if the step is correct."""
-
 _NAME = re.compile(r"[^\W\d]\w*")
 
 
@@ -268,10 +267,7 @@ class Planner:
         return "\n\n".join(parts)
 
     def _submit(self, draft: Draft) -> ToolOutput:
-        """Save the draft, or list its problems. The last allowed draft ends the run.
-
-        Raises ``UsageError`` if someone else has changed the file since the model saw it.
-        """
+        """Save the draft, or list its problems; raise ``UsageError`` if someone else has changed the file meanwhile."""
         present = self._read_plan()
         if present is not None and present != self._shown:
             self._shown = present

@@ -27,7 +27,6 @@ from cdd_agent.workflows.execution.documents import Documents, TicketFiles, make
 _PROMPTS = Path(__file__).parent / "prompts"
 _ROLES = {"tools": "executor.md", "blocks": "executor_blocks.md"}
 """Edit format -> role."""
-
 _DEPENDENCY_SKIPPED = "it depends on a step that was skipped"
 
 
@@ -113,10 +112,7 @@ class Executor:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Lock ticket and repository while steps run, and save the state when the block ends.
-
-        Raises ``UsageError`` if another process holds a lock, ``GitUnable`` if no commit could be made.
-        """
+        """Lock ticket and repository while steps run, or raise ``UsageError``; save the state when the block ends."""
         with alone_on(self.ticket.folder, context=self.context):
             self.read()  # another process may have worked on the ticket before the lock was taken
             found, known = self.state, self.reported_remarks

@@ -31,7 +31,6 @@ MAX_TEST_CHARACTERS = 24_000
 MAX_RELATED_CHARACTERS = 48_000
 """Of all files that a model without tools gets besides the tests."""
 MAX_RELATED_FILES = 20
-
 _STEP = 1
 """The number of the only step."""
 _PROMPTS = Path(__file__).parent / "prompts"
@@ -220,7 +219,6 @@ class Green:
         return request, known
 
     def _begin(self) -> tuple[GreenRequest, RunState]:
-        """Return a new run after its tests were seen to fail; nothing changes before that."""
         context, repository = self.context, self.context.repository
         commits.require_undisturbed(repository, () if self.allows_dirty else tuple(self._list_blocking_changes()))
         head = commits.require_base(repository)

@@ -19,15 +19,15 @@ from cdd_agent.tdd.context import (
     read_phase_rules,
 )
 from cdd_agent.untrusted.text import format_line
+from cdd_agent.work.handoff import CurrentTest
 from cdd_agent.workflows.orchestration import test_list
 from cdd_agent.workflows.orchestration.feature import Feature
-from cdd_agent.workflows.orchestration.test_list import Choice, ListEntry, ListFacts
+from cdd_agent.workflows.orchestration.test_list import ListEntry, ListFacts
 from cdd_agent.workspace.files import Workspace
 from pytest_tdd_agent.report import Reason
 
 LIMIT_BYTES = 200_000
 """Of a list, or of a test file."""
-
 _PROMPTS = Path(__file__).parent / "prompts"
 _PLAN_HEADING = "## This phase: PLAN"
 """Separates role and rules in the list agent's prompt."""
@@ -99,7 +99,7 @@ def make_plan_item(feature: Feature, number: int, *, done: Mapping[str, bool]) -
     )
 
 
-def finalize_plan_item(item: WorkItem, chosen: Choice | None, *, entries: tuple[ListEntry, ...]) -> WorkItem:
+def finalize_plan_item(item: WorkItem, chosen: CurrentTest | None, *, entries: tuple[ListEntry, ...]) -> WorkItem:
     """Return PLAN's ``item`` with the list agent's choice, for its commit and its note."""
     done = item.progress.completed if item.progress else ()
     if chosen is None:
@@ -115,7 +115,9 @@ def finalize_plan_item(item: WorkItem, chosen: Choice | None, *, entries: tuple[
     )
 
 
-def make_test_item(item: WorkItem, chosen: Choice, *, feature: Feature, entries: tuple[ListEntry, ...]) -> WorkItem:
+def make_test_item(
+    item: WorkItem, chosen: CurrentTest, *, feature: Feature, entries: tuple[ListEntry, ...]
+) -> WorkItem:
     """Return the work item of the phases after PLAN, whose ``item`` is given."""
     chosen_item = finalize_plan_item(item, chosen, entries=entries)
     return replace(
@@ -154,7 +156,7 @@ def require_list(workspace: Workspace) -> None:
         ) from error
 
 
-def read_choice(answer: str, workspace: Workspace) -> Choice | None:
+def read_choice(answer: str, workspace: Workspace) -> CurrentTest | None:
     """Return the choice in an accepted answer, with paths relative to the project; None: all tests are done."""
     chosen = test_list.read_answer(answer)
     return None if chosen is None else test_list.resolve_paths(chosen, workspace.resolve)

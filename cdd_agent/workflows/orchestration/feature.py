@@ -20,10 +20,9 @@ from cdd_agent.tdd.context import Context
 from cdd_agent.tdd.recovery import StepRecovery
 from cdd_agent.tdd.verdict import RedVerdict
 from cdd_agent.work import state_file
-from cdd_agent.work.handoff import PHASE_OF, Handoff
+from cdd_agent.work.handoff import PHASE_OF, CurrentTest, Handoff
 from cdd_agent.work.state import AttemptRecord, RunState, Status, StepExecution
 from cdd_agent.workflows.orchestration import test_list
-from cdd_agent.workflows.orchestration.test_list import Choice
 
 PREFIX = "tdd-"
 """The beginning of every feature's name, which is the ``ticket`` of its notes."""
@@ -31,7 +30,6 @@ BEGIN = 'cdd tdd run "DESCRIPTION"'
 RESUME = "cdd tdd resume"
 LIMIT_BYTES = 100_000
 """Of a request."""
-
 RUN = rf"{PREFIX}[a-z0-9][a-z0-9-]{{0,79}}"
 """Pattern of a run's name, which comes from a note and becomes part of paths and refs."""
 _SLUG = re.compile(RUN)
@@ -183,10 +181,7 @@ class FeatureHistory:
 
 
 def read_history(repository: Repository, *, slug: str | None = None) -> FeatureHistory | None:
-    """Return the history of this run, or of the latest run, according to the notes on HEAD's commits.
-
-    Raises ``NotesDamaged`` if a note cannot be read.
-    """
+    """Return the history of this or the latest run from the notes on HEAD's commits; ``NotesDamaged`` if unreadable."""
     survey = survey_notes(repository)
     for damage in survey.damages:
         if damage.kind in ("unreadable", "newer"):
@@ -304,7 +299,7 @@ def _rebuild_answer(landed: Sequence[CommittedHandoff], *, context: Context) -> 
     test = test or first.current_test
     if not test_file:
         return None
-    choice = Choice(description=test.description, test_file=test_file, impl_file=test.impl_file)
+    choice = CurrentTest(description=test.description, test_file=test_file, impl_file=test.impl_file)
     return test_list.format_answer(choice)
 
 

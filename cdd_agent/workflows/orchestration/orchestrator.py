@@ -151,10 +151,7 @@ class Orchestrator:
         return self._run.state
 
     def run(self) -> RunState:
-        """Begin, or continue, until the feature is complete.
-
-        Raises ``GateClosed`` if a phase fails: the landed phases stay, and ``run`` continues after them.
-        """
+        """Begin, or continue after the landed phases, until the feature is complete; ``GateClosed`` if one fails."""
         with self._running():
             while self._state.status != Status.COMPLETED:
                 self._run_cycle()

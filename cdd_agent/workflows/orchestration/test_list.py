@@ -14,6 +14,7 @@ import msgspec
 
 from cdd_agent.errors import UsageError
 from cdd_agent.untrusted.text import format_line
+from cdd_agent.work.handoff import CurrentTest
 from pytest_tdd_agent.report import Reason
 
 NAME = "test-list.md"
@@ -24,7 +25,6 @@ MAX_ANSWER_CHARACTERS = 20_000
 MAX_DESCRIPTION_CHARACTERS = 300
 COVERED = "(covered)"
 """Mark behind a test that passed at once."""
-
 _FENCE = re.compile(r"\s*(`{3,}|~{3,})")
 _BOX = re.compile(r"\s*(?:>\s*)*(?:[-*+•]|\d{1,9}[.)])\s*\[(?P<mark>[^\[\]]?)\]\s*(?P<text>\S.*)")
 _COVERED_MARK = re.compile(
@@ -32,7 +32,6 @@ _COVERED_MARK = re.compile(
 )
 _DECORATION = re.compile(r"[*_`~]+")
 _DONE_MARKS = frozenset("xX✓✔☑~")
-
 _ANSWER_FORM = '{"currentTest": {"description": "...", "testFile": "...", "implFile": "..."}} or {"currentTest": null}'
 _TEST_NAME = re.compile(r"(test_\w+|\w+_test|[\w.-]+[.-](test|spec)|\w*(Test|Tests|Spec|IT))\.\w+")
 _IN_TEST_FOLDER = re.compile(r"(?:.*/)?(?:tests?|__tests__|specs?)/(?:.*/)?[^/]+\.\w+")
@@ -59,23 +58,6 @@ class ListEntry:
     """The box is ticked."""
     is_covered: bool = False
     """Marked as a test that passed at once."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """The next test."""
-
-    description: str
-    test_file: str
-    """Relative to the project."""
-    impl_file: str
-    """Relative to the project; empty if unknown."""
-
-
-class _Test(msgspec.Struct, rename="camel"):
-    description: str
-    test_file: str
-    impl_file: str
 
 
 class UnreadableAnswer(ValueError):
@@ -140,7 +122,7 @@ def list_open(entries: tuple[ListEntry, ...]) -> tuple[str, ...]:
     return tuple(entry.text for entry in entries if not entry.is_done)
 
 
-def read_answer(answer: str) -> Choice | None:
+def read_answer(answer: str) -> CurrentTest | None:
     """Return the test that an agent's answer chooses, or None if it says that all tests are done.
 
     Raises ``UnreadableAnswer`` if it says neither. Text around the JSON is ignored, and the last JSON object counts.
@@ -152,27 +134,24 @@ def read_answer(answer: str) -> Choice | None:
     if chosen is None:
         return None
     try:
-        test = msgspec.convert(chosen, _Test)
+        test = msgspec.convert(chosen, CurrentTest)
     except msgspec.ValidationError as error:
         raise UnreadableAnswer(f"currentTest does not have the required form: {error}") from error
     description = format_line(test.description)[:MAX_DESCRIPTION_CHARACTERS].strip()
     if not description:
         raise UnreadableAnswer("the description of currentTest is empty")
-    return Choice(description=description, test_file=test.test_file.strip(), impl_file=test.impl_file.strip())
+    return CurrentTest(description=description, test_file=test.test_file.strip(), impl_file=test.impl_file.strip())
 
 
-def resolve_paths(choice: Choice, resolve_path: Callable[[str], str]) -> Choice:
+def resolve_paths(choice: CurrentTest, resolve_path: Callable[[str], str]) -> CurrentTest:
     """Return ``choice`` with paths relative to the project; raises ``UsageError`` for a path outside."""
     test_file, impl_file = (resolve_path(path) if path else "" for path in (choice.test_file, choice.impl_file))
-    return Choice(description=choice.description, test_file=test_file, impl_file=impl_file)
+    return CurrentTest(description=choice.description, test_file=test_file, impl_file=impl_file)
 
 
-def format_answer(choice: Choice | None) -> str:
+def format_answer(choice: CurrentTest | None) -> str:
     """Return the answer with this choice."""
-    if choice is None:
-        return '{"currentTest": null}'
-    test = _Test(description=choice.description, test_file=choice.test_file, impl_file=choice.impl_file)
-    return json.dumps({"currentTest": msgspec.to_builtins(test)})
+    return json.dumps({"currentTest": msgspec.to_builtins(choice)})
 
 
 def find_objections(answer: str, facts: ListFacts) -> tuple[Reason, ...]:
@@ -240,7 +219,7 @@ def _check_list(facts: ListFacts) -> Iterator[tuple[str, str]]:
         seen.add(normalize(entry.text))
 
 
-def _check_choice(choice: Choice, facts: ListFacts) -> Iterator[tuple[str, str]]:
+def _check_choice(choice: CurrentTest, facts: ListFacts) -> Iterator[tuple[str, str]]:
     entry = find_entry(facts.now, choice.description)
     if entry is None:
         happened = f"{choice.description!r} is not in {NAME}."

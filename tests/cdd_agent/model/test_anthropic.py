@@ -8,12 +8,12 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from threading import Event as Signal
 from threading import Thread, Timer
 
 import pytest
+from msgspec import structs
 
 from cdd_agent.clock import SystemClock
 from cdd_agent.errors import ExitCode, ModelError, UsageError
@@ -409,7 +409,7 @@ def test_what_a_whole_answer_that_cannot_be_used_has_cost_is_told() -> None:
         pytest.raises(ModelError, match="refused to answer"),
     ):
         model.reply(asking(), emit=seen.append)
-    assert lost(seen) == [replace(LOST, output_tokens=4)]
+    assert lost(seen) == [structs.replace(LOST, output_tokens=4)]
 
 
 def test_what_an_answer_that_the_user_stops_has_cost_is_told() -> None:

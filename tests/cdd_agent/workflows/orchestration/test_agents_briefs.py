@@ -2,13 +2,13 @@ import pytest
 
 from cdd_agent.errors import UsageError
 from cdd_agent.tdd.context import Progress
+from cdd_agent.work.handoff import CurrentTest
 from cdd_agent.workflows.orchestration import agents, test_list
 from cdd_agent.workflows.orchestration.feature import make_feature
-from cdd_agent.workflows.orchestration.test_list import Choice
 from tests.fakes.project import Project
 
 LIST = test_list.parse("- [x] adds two\n- [x] adds zero (covered)\n- [ ] **Subtracts** two.\n- [ ] divides\n")
-CHOICE = Choice(description="subtracts two", test_file="tests/test_sum.py", impl_file="src/sum.py")
+CHOICE = CurrentTest(description="subtracts two", test_file="tests/test_sum.py", impl_file="src/sum.py")
 
 
 def test_the_list_agent_knows_request_list_and_what_is_completed(project: Project) -> None:

@@ -8,6 +8,7 @@ from cdd_agent.errors import UsageError
 from cdd_agent.git import notes_repair
 from cdd_agent.git.notes import NotesDamaged
 from cdd_agent.tdd.verdict import RedVerdict
+from cdd_agent.work.handoff import CurrentTest
 from cdd_agent.work.state import Status
 from cdd_agent.workflows.orchestration import test_list
 from cdd_agent.workflows.orchestration.feature import (
@@ -57,7 +58,7 @@ def test_the_request_and_every_cycle_are_told_by_the_history(stopped_after: Stop
     assert (first.title, tuple(first.commits)) == (TITLES[0], ("plan", "red", "green", "refactor"))
     assert (second.title, second.attempts[-1].finding) == (TITLES[1], RedVerdict.ALREADY_GREEN)
     assert test_list.read_answer(end.attempts[0].answer or "") is None
-    assert test_list.read_answer(first.attempts[0].answer or "") == test_list.Choice(
+    assert test_list.read_answer(first.attempts[0].answer or "") == CurrentTest(
         description=TITLES[0], test_file=TESTS, impl_file=SOURCE
     )
 

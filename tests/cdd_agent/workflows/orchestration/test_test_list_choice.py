@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdd_agent.errors import UsageError
+from cdd_agent.work.handoff import CurrentTest
 from cdd_agent.workflows.orchestration.test_list import (
-    Choice,
     ListFacts,
     UnreadableAnswer,
     find_objections,
@@ -16,7 +16,7 @@ from cdd_agent.workflows.orchestration.test_list import (
     read_answer,
 )
 
-CHOICE = Choice(description="adds two numbers", test_file="tests/test_sum.py", impl_file="sum.py")
+CHOICE = CurrentTest(description="adds two numbers", test_file="tests/test_sum.py", impl_file="sum.py")
 ANSWER = format_answer(CHOICE)
 LIST = "- [x] adds nothing\n- [ ] adds two numbers\n- [ ] adds three\n"
 
@@ -80,7 +80,7 @@ def test_what_says_neither_is_refused_with_the_form_that_is_asked_for(words: str
 
 @given(st.text(), st.text(min_size=1), st.text())
 def test_an_answer_that_is_written_is_read_again(before: str, name: str, after: str) -> None:
-    choice = Choice(description="adds", test_file=name.strip(), impl_file="a.py")
+    choice = CurrentTest(description="adds", test_file=name.strip(), impl_file="a.py")
     assert read_answer(before.replace("{", "") + format_answer(choice) + after.replace("{", "")) == choice
 
 
