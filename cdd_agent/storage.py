@@ -83,10 +83,7 @@ def read_ordinary(path: Path, *, limit_bytes: int, through_links: bool = False) 
 
 
 def read_text(path: Path, *, limit_bytes: int) -> str:
-    """Return the text of a file that people write, with its line ends, without ever waiting.
-
-    Raises ``FileNotFoundError``, and ``DocumentError`` for a file that is not UTF-8 or has more than ``limit_bytes``.
-    """
+    """Return the text of a file that people write; raises ``FileNotFoundError``, or ``DocumentError`` saying why."""
     try:
         return read_ordinary(path, limit_bytes=limit_bytes, through_links=True).decode("utf-8")
     except UnicodeDecodeError as error:
@@ -101,10 +98,7 @@ def read_text(path: Path, *, limit_bytes: int) -> str:
 
 
 class Log:
-    """A file to which lines are appended; only the user may read it.
-
-    If a line could not be completed, the next one still starts on a new line.
-    """
+    """A file to which lines are appended and which only the user may read. A torn line ends before the next one."""
 
     def __init__(self, path: Path) -> None:
         """Open ``path``, creating it and its folder if missing; raises ``OSError`` unless it is an ordinary file."""

@@ -90,10 +90,8 @@ def _extract_summary(turn: Turn) -> str:
             why = "the model refused to write it"
         case _:
             why = "the model's answer was empty"
-    raise ModelError(
-        f"The conversation was not summarized: {why}. It is unchanged.",
-        hint="continue, try again with /compact, or start a new conversation with /clear",
-    )
+    hint = "continue, try again with /compact, or start a new conversation with /clear"
+    raise ModelError(f"The conversation was not summarized: {why}. It is unchanged.", hint=hint)
 
 
 def _iter_parts(messages: tuple[Message, ...]) -> Iterator[tuple[str, str]]:

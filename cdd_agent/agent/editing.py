@@ -197,20 +197,16 @@ def require_no_mask(text: str, *, before: str, where: str) -> None:
     """Raise ``UsageError`` if ``text`` contains a mask that is not part of ``before``."""
     added = next((found for found in MASK.findall(text) if found not in before), None)
     if added is not None:
-        raise UsageError(
-            f"{where} contains {added}, which stands for a key that you cannot see. Nothing was changed.",
-            hint="edit the lines around it; lines that you do not edit keep their content",
-        )
+        happened = f"{where} contains {added}, which stands for a key that you cannot see. Nothing was changed."
+        raise UsageError(happened, hint="edit the lines around it; lines that you do not edit keep their content")
 
 
 def restore_keys(masked: Masked, edited: str) -> str:
     """Return the edited text with its keys; raise ``UsageError`` if the edit touched one."""
     text = masked.restore(edited)
     if text is None:
-        raise UsageError(
-            "The edit overlaps a masked text that is shaped like a key. Nothing was changed.",
-            hint="edit the lines around it; only the user may replace a key",
-        )
+        hint = "edit the lines around it; only the user may replace a key"
+        raise UsageError("The edit overlaps a masked text that is shaped like a key. Nothing was changed.", hint=hint)
     return text
 
 
@@ -220,10 +216,8 @@ def require_python(name: str, *, before: bytes, after: bytes) -> None:
         return
     error = _find_syntax_error(after)
     if error is not None:
-        raise UsageError(
-            f"{name} would no longer be valid Python. Nothing was changed: {mask(error).text}",
-            hint="fix the new text; if the change needs several edits, make sure that each one leaves valid code",
-        )
+        hint = "fix the new text; if the change needs several edits, make sure that each one leaves valid code"
+        raise UsageError(f"{name} would no longer be valid Python. Nothing was changed: {mask(error).text}", hint=hint)
 
 
 def _find_syntax_error(source: bytes) -> str | None:
@@ -313,9 +307,8 @@ def replace(text: str, old: str, *, new: str, replace_all: bool = False) -> Edit
     if len(splices) > 1 and (ignored or not replace_all):
         raise _make_ambiguous_error(body, splices, ignored=ignored)
     if len(body) + sum(len(splice.replacement) - splice.end + splice.start for splice in splices) > MAX_CHARACTERS:
-        raise UsageError(
-            "The file would become too large. Nothing was changed.", hint="replace fewer places, or use a shorter text"
-        )
+        hint = "replace fewer places, or use a shorter text"
+        raise UsageError("The file would become too large. Nothing was changed.", hint=hint)
     ends = [0, *(splice.end for splice in splices)]
     parts = [body[end : splice.start] + splice.replacement for end, splice in zip(ends, splices, strict=False)]
     text = "".join([mark, *parts, body[ends[-1] :]])

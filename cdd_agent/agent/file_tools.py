@@ -93,10 +93,8 @@ class _Files:
         masked = mask(decode(data))
         lines = editing.split_lines(masked.text)
         if lines and inputs.offset > len(lines):
-            raise UsageError(
-                f"{inputs.file_path} has only {len(lines)} lines; offset {inputs.offset} is behind its end.",
-                hint="use a smaller offset",
-            )
+            happened = f"{inputs.file_path} has only {len(lines)} lines; offset {inputs.offset} is behind its end."
+            raise UsageError(happened, hint="use a smaller offset")
         self._known.note(self._workspace.resolve(inputs.file_path), data)
         last = inputs.offset - 1 + min(inputs.limit, LINES_PER_READ)
         rows = _number_lines(lines, first=inputs.offset, last=last)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import Any, Literal, TypeAlias, assert_never
+from typing import Any, Literal, TypeAlias
 
 from msgspec import structs
 
@@ -186,15 +186,9 @@ def _ask_model(request: Request, *, model: Model, conversation: Conversation, em
 
 
 def _find_end(turn: Turn) -> End | None:
-    match turn.stop_reason:
-        case "refusal":
-            return "refused"
-        case "max_tokens" | "pause_turn":
-            return None
-        case "end_turn" | "stop_sequence" | "tool_use":
-            return "answered" if turn.text.strip() else None
-        case _:
-            assert_never(turn.stop_reason)
+    if turn.stop_reason == "refusal":
+        return "refused"
+    return "answered" if turn.stop_reason not in ("max_tokens", "pause_turn") and turn.text.strip() else None
 
 
 def _answer_calls(

@@ -267,9 +267,8 @@ def load_last_session(project: Path, *, present: str = "") -> EarlierSession:
         if not _is_open(_transcript_path(project, name)) and _transcript_path(project, name).exists():
             load_session(project, name)
     if not known:
-        raise UsageError(
-            "There is no earlier session to resume.", hint="start one with /spec, /plan or /exec and a ticket"
-        )
+        hint = "start one with /spec, /plan or /exec and a ticket"
+        raise UsageError("There is no earlier session to resume.", hint=hint)
     return load_session(project, known[0].id)
 
 
@@ -286,13 +285,11 @@ def load_session(project: Path, name: str, *, present: str = "") -> EarlierSessi
         hint = f"did you mean /resume {near[0]}" if near else "there are no sessions yet; start one with /spec"
         raise UsageError(f"There is no session {name}.", hint=hint)
     if name == present:
-        raise UsageError(
-            f"The session {name} is the current one.", hint="continue here; /back returns to the previous agent"
-        )
+        hint = "continue here; /back returns to the previous agent"
+        raise UsageError(f"The session {name} is the current one.", hint=hint)
     if _is_open(path):
-        raise UsageError(
-            f"The session {name} is open in another terminal.", hint="continue there, or close it there with /exit"
-        )
+        hint = "continue there, or close it there with /exit"
+        raise UsageError(f"The session {name} is open in another terminal.", hint=hint)
     try:
         return _read(path)
     except OSError as error:
@@ -387,10 +384,8 @@ def _read(path: Path, *, with_messages: bool = True) -> EarlierSession:
     status = os.stat(path, follow_symlinks=False)
     # A repository may bring a file with this name.
     if status.st_uid != os.geteuid() or status.st_mode & 0o077:
-        raise UsageError(
-            f"{path} is accessible to others, which cdd's sessions never are. It may have come with the project.",
-            hint=f"if it is yours, run chmod 600 {path} and try again; otherwise remove it",
-        )
+        happened = f"{path} is accessible to others, which cdd's sessions never are. It may have come with the project."
+        raise UsageError(happened, hint=f"if it is yours, run chmod 600 {path} and try again; otherwise remove it")
     content = read_ordinary(path, limit_bytes=MAX_TRANSCRIPT_BYTES)
     reader = _TranscriptReader(path, with_messages=with_messages)
     for number, line in enumerate(content.split(b"\n"), start=1):

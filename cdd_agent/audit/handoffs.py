@@ -132,10 +132,7 @@ class Span:
 
 
 def read_span(repository: Repository, revisions: str) -> Span:
-    """Read a range in git's notation, such as ``main..HEAD`` or ``v1^!``. ``HEAD`` means the whole history.
-
-    Raises ``UsageError`` if it names no commits.
-    """
+    """Read a range in git's notation, such as ``main..HEAD``; raises ``UsageError`` if it names no commits."""
     # Only ids go on to other git commands, so the range cannot smuggle in an option.
     ids = _resolve_range(repository, revisions)
     tips = [each for each in ids if not each.startswith("^")]

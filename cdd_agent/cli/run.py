@@ -267,17 +267,10 @@ def rollback(invocation: Invocation, commit: str | None, *, undo: bool) -> None:
 @headless
 def repair_notes(invocation: Invocation, *, applies: bool, fetched: str | None) -> None:
     """Show the problems of the handoff notes and their repairs; with --apply, apply these."""
-    from cdd_agent.clock import SystemClock
     from cdd_agent.events import NoteDamaged, NoteRepaired, NotesRepaired
-    from cdd_agent.git import notes_repair
     from cdd_agent.repl import workflow_actions
 
-    rollbacks = workflow_actions.finish_pending_rollback(_rollbacks(invocation))
-    repository = rollbacks.repository
-    if fetched is not None:
-        workflow_actions.merge_notes(fetched, rollbacks=rollbacks)
-    applied = notes_repair.apply_repairs(repository, now=SystemClock().now()) if applies else None
-    repairs = notes_repair.plan_repairs(repository) if applied is None else applied.repairs
+    repairs, applied = workflow_actions.find_repairs(_rollbacks(invocation), fetched, applies=applies)
     if invocation.as_json:
         for each in repairs:
             if applies and each.mends:

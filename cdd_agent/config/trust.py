@@ -185,6 +185,7 @@ class Approvals:
 
     def _read(self) -> tuple[Decision, ...]:
         self._require_outside()
+        name, again = f"The file of your approvals, {self.path},", f"decide again: {self.decided_by}"
         try:
             data = read_ordinary(self.path, limit_bytes=MAX_SIZE_BYTES)
             found = os.lstat(self.path)
@@ -193,22 +194,16 @@ class Approvals:
         except FileNotFoundError:
             return ()
         except OSError as error:
-            raise EnvironmentMissing(
-                f"The file of your approvals, {self.path}, cannot be trusted: {error.strerror or error}.",
-                hint=f"chmod 600 {self.path}, or move it away and decide again: {self.decided_by}",
-            ) from error
+            hint = f"chmod 600 {self.path}, or move it away and {again}"
+            raise EnvironmentMissing(f"{name} cannot be trusted: {error.strerror or error}.", hint=hint) from error
         try:
             file = msgspec.json.decode(data, type=_Decisions)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise EnvironmentMissing(
-                f"The file of your approvals, {self.path}, is damaged: {error}.",
-                hint=f"move it away, mv {self.path} {self.path}.damaged, and decide again: {self.decided_by}",
-            ) from error
+            hint = f"move it away, mv {self.path} {self.path}.damaged, and {again}"
+            raise EnvironmentMissing(f"{name} is damaged: {error}.", hint=hint) from error
         if file.schema != SCHEMA:
-            raise EnvironmentMissing(
-                f"The file of your approvals, {self.path}, has schema {file.schema}; this cdd knows {SCHEMA}.",
-                hint=f"use the newer cdd that wrote it, or move the file away and decide again: {self.decided_by}",
-            )
+            hint = f"use the newer cdd that wrote it, or move the file away and {again}"
+            raise EnvironmentMissing(f"{name} has schema {file.schema}; this cdd knows {SCHEMA}.", hint=hint)
         return file.decisions
 
     def _require_outside(self) -> None:

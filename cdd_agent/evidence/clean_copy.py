@@ -128,10 +128,7 @@ def find_layout(repository: Repository, suite: Suite) -> ProjectLayout:
 def list_product_changes(
     repository: Repository, *, layout: ProjectLayout, red: str, green: str, tests: Collection[str] = ()
 ) -> tuple[ProductChange, ...]:
-    """List the changes between two trees, except test files and ``tests`` (files, relative to the project).
-
-    Only Python sources have their texts read.
-    """
+    """List the changes between two trees, except test files and ``tests``. Only Python sources have texts."""
     changes = []
     for change in repository.list_changes(red, green, submodules=False):
         path = os.path.relpath(change.path, layout.project or ".")

@@ -112,10 +112,7 @@ def parse_settings(text: str) -> tuple[GitSetting, ...]:
 
 
 def build_overrides(settings: Sequence[GitSetting]) -> tuple[tuple[str, str], ...]:
-    """Return keys and values that replace the programs named by the repository.
-
-    The user's own values of such a key are repeated after the override.
-    """
+    """Return settings that replace the repository's programs, followed by the user's own values of each key."""
     own = [setting for setting in settings if setting.scope in ("system", "global")]
     overrides: list[tuple[str, str]] = []
     for key in _list_program_keys(settings):

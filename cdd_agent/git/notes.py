@@ -64,10 +64,7 @@ class NotesDamaged(GitUnable):
 
 
 def append_line(repository: Repository, commit: CommitId, *, line: str) -> None:
-    """Add ``line`` to the note on ``commit`` unless the note already contains it.
-
-    Raises ``NotesDamaged``, and changes nothing, if the note cannot be read.
-    """
+    """Add ``line`` to the note on ``commit`` unless it is there; raises ``NotesDamaged`` if the note is unreadable."""
     line = line.encode("utf-8", "backslashreplace").decode("utf-8")  # JSON escapes for lone surrogates
     commit = CommitId(resolve_revision(repository, commit))
     with lock_notes(repository):
@@ -87,10 +84,7 @@ def append_line(repository: Repository, commit: CommitId, *, line: str) -> None:
 
 
 def read_lines(repository: Repository, commit: CommitId) -> tuple[str, ...]:
-    """Return the lines of the note on ``commit``, oldest first; empty if it has no note.
-
-    Raises ``NotesDamaged`` if the note is empty, not text, or unreadable.
-    """
+    """Return the lines of the note on ``commit``, oldest first, if any; raises ``NotesDamaged`` if it is unreadable."""
     commit = CommitId(resolve_revision(repository, commit))
     require_valid_ref(repository, REF)
     try:
@@ -117,10 +111,7 @@ def lock_notes(repository: Repository) -> Iterator[None]:
 
 
 def read_tip(repository: Repository, ref: str = REF) -> str | None:
-    """Return the commit that holds all notes of ``ref``; None only if the ref does not exist.
-
-    Raises ``NotesDamaged`` if the ref exists but does not name a readable commit.
-    """
+    """Return the commit that holds all notes of ``ref``, or None without the ref; raises ``NotesDamaged``."""
     require_valid_ref(repository, ref)
     try:
         return repository.git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}").strip()
@@ -241,10 +232,7 @@ class Reachability:
 
 
 def read_handoffs(repository: Repository, commit: CommitId) -> tuple[Handoff, ...]:
-    """Return the handoffs in the note on ``commit``; empty only if it has no note.
-
-    Raises ``NotesDamaged`` if it has a note without a handoff.
-    """
+    """Return the handoffs in the note on ``commit``, if any; raises ``NotesDamaged`` for a note without a handoff."""
     lines = read_lines(repository, commit)
     handoffs = decode_handoffs(lines)
     if lines and not handoffs:
@@ -359,10 +347,7 @@ def write_objects(repository: Repository, contents: Iterable[bytes]) -> list[str
 def _sort_newest_first(
     repository: Repository, commits: Sequence[CommitId]
 ) -> tuple[tuple[CommitId, ...], tuple[CommitId, ...]]:
-    """Return the commits that exist, newest first and before their parents, and those that do not exist.
-
-    Otherwise the order stays the same.
-    """
+    """Return the existing commits, newest first and before their parents, and those that do not exist."""
     if not commits:
         return (), ()
     log = ("log", "--no-walk=unsorted", "--ignore-missing", "--stdin", "--format=%H %ct %P")
@@ -450,10 +435,7 @@ def merge_fetched(repository: Repository, ref: str) -> int:
 
 
 def find_missing_ref(repository: Repository) -> NotesDamaged | None:
-    """Return the error for a history whose notes were not cloned; None if no commit has a handoff trailer.
-
-    Call it only if the ref of notes does not exist.
-    """
+    """Return the error for a missing ref of notes; None if no commit has a handoff trailer."""
     head = repository.read_head()
     log = ("log", "-1", "--format=%H", "--basic-regexp", "--grep=^Handoff-Id: ")
     if head is None or not repository.git(*log, head).strip():

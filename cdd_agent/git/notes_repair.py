@@ -50,10 +50,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_traces(repository: Repository) -> tuple[Trace, ...]:
-    """Return the phases that landed on the user's branches, tags and work trees, newest first.
-
-    A squashed commit may hold several.
-    """
+    """Return the phases that landed on the user's branches, tags and work trees, newest first."""
     log = ("log", "-z", "--basic-regexp", "--grep=^Handoff-Id: ", "--format=%H%n%B", *_OWN)
     traces: list[Trace] = []
     for entry in repository.git(*log).split("\0"):

@@ -121,11 +121,7 @@ class Repository:
 
     @classmethod
     def find(cls, folder: Path) -> "Repository":
-        """Return the repository whose work tree contains ``folder``.
-
-        Raises ``EnvironmentMissing`` with the reason: git is missing or too old, or the repository is missing, bare,
-        owned by another user or the repository of another work tree.
-        """
+        """Return the repository whose work tree contains ``folder``; raises ``EnvironmentMissing`` with the reason."""
         location = find_location(folder)
         repository = cls(location.root)
         repository.runner = Runner(location.root, location)
@@ -133,10 +129,7 @@ class Repository:
 
     @classmethod
     def create(cls, folder: Path, *, branch: str = "main", template: bool = True) -> "Repository":
-        """Create a repository in ``folder``. Without the user's ``template`` it has no hooks.
-
-        Raises ``UsageError`` if ``folder`` is already a repository.
-        """
+        """Create a repository, with the user's hooks only if ``template``; raises ``UsageError`` if there is one."""
         if (folder / ".git").exists():
             raise UsageError(f"{folder} is already a git repository.", hint="name a folder without a .git entry")
         plain = () if template else ("--template=",)
@@ -221,10 +214,7 @@ class Repository:
 
 
 def resolve_revision(repository: Repository, name: str) -> str:
-    """Return the full object id of ``name``; an object id is returned unchanged.
-
-    Raises ``UsageError`` if ``name`` is not an id, branch, tag or other ref of a commit.
-    """
+    """Return the full id of a commit's name, or an id unchanged; raises ``UsageError`` if it names no commit."""
     if _OBJECT_ID.fullmatch(name):
         return name
     try:

@@ -382,10 +382,7 @@ def _read_state(path: Path) -> _State:
 def _run(
     argv: Sequence[str], *, cwd: Path, stdin: bytes, env: Mapping[str, str], hooks: bool
 ) -> tuple[int, bytes, bytes]:
-    """Return exit status, output and errors of ``argv``, which runs in a new session that ends with the call.
-
-    Raises ``GitTimeout`` after the time limit, and ``EnvironmentMissing`` if git is not installed.
-    """
+    """Run ``argv`` in a new session, and return exit status, output and errors; raises ``GitTimeout``."""
     limit_s = HOOKS_TIMEOUT_S if hooks else TIMEOUT_S
     pipe = subprocess.PIPE
     try:

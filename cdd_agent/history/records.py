@@ -103,10 +103,7 @@ def store(repository: Repository, record: RollbackRecord, *, before: RunFiles, a
 
 
 def load(repository: Repository, ref: str) -> StoredRecord | None:
-    """Read the record that ``ref`` names, or return None if the ref does not exist.
-
-    Raises ``UsageError`` if it names anything else.
-    """
+    """Read the record that ``ref`` names, None if there is no ref; raises ``UsageError`` if it names anything else."""
     commits = repository.git("for-each-ref", "--format=%(objectname)", ref).split()
     return read(repository, CommitId(commits[0])) if commits else None
 
@@ -139,10 +136,7 @@ def next_number(repository: Repository) -> int:
 
 
 def read_stored_files(commit: CommitId, repository: Repository, *, folder: str) -> Files:
-    """Read the runs' files from a record. ``folder``: before/state, before/reports or after/state.
-
-    Raises ``UsageError`` if one would be written outside a run's folder.
-    """
+    """Read before/state, before/reports or after/state; raises ``UsageError`` for a path outside a run's folder."""
     lines = repository.git("ls-tree", "-r", "-z", "--full-tree", commit, "--", folder)
     entries = [entry.partition("\t") for entry in lines.split("\0") if entry]
     blobs = {path.removeprefix(f"{folder}/"): fields.split()[2] for fields, _, path in entries}

@@ -169,10 +169,7 @@ class Rollbacks:
                 self.finish()
 
     def finish(self) -> None:
-        """Finish an interrupted rollback, if there is one. The caller is inside ``alone``.
-
-        If the branch has moved since, the rollback is abandoned with a notice.
-        """
+        """Finish an interrupted rollback, inside ``alone``; if the branch has moved, abandon it with a notice."""
         repository = self.repository
         stored = records.load(repository, ROLLBACK)
         if stored is None:

@@ -76,10 +76,7 @@ def list_handoffs(entries: Iterable[Note], *, most: int | None = None) -> tuple[
 
 
 def find_status(repository: Repository, root: Path, *, locks: Path) -> tuple[RunStanding, tuple[Damage, ...]]:
-    """Return the status of the run that ``cdd tdd resume`` would continue, else of the last one, and damaged notes.
-
-    ``locks`` is the folder of lock files. Raises as ``read_reachable_notes`` and ``status_from_notes`` do.
-    """
+    """Return the status of the run that ``cdd tdd resume`` would continue, else of the last one, and damaged notes."""
     open_run = find_latest(root)
     if open_run is not None and is_complete(open_run):
         open_run = None

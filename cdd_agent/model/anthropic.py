@@ -86,10 +86,8 @@ class Endpoint:
         except ValueError:
             is_usable = False
         if not is_usable:
-            raise UsageError(
-                f"ANTHROPIC_BASE_URL is not an address of a server: {failures.redact_url(url)}.",
-                hint=f"write it like {API_URL}, or: unset ANTHROPIC_BASE_URL",
-            )
+            happened = f"ANTHROPIC_BASE_URL is not an address of a server: {failures.redact_url(url)}."
+            raise UsageError(happened, hint=f"write it like {API_URL}, or: unset ANTHROPIC_BASE_URL")
         names = (f"{parts.scheme}_proxy", f"{parts.scheme}_proxy".upper(), "all_proxy", "ALL_PROXY")
         proxy = next((environment[name] for name in names if environment.get(name)), None)
         direct = environment.get("no_proxy") or environment.get("NO_PROXY") or ""
@@ -152,10 +150,8 @@ class AnthropicModel:
                 rest = self._ask(replace(request, messages=messages), emit=emit)
                 turn = replace(rest, content=turn.content + rest.content, usage=turn.usage + rest.usage)
             if turn.stop_reason == "pause_turn":
-                raise ModelError(
-                    f"The server paused the turn {_MAX_PAUSED_TURNS + 1} times and did not finish it.",
-                    hint="run the same command again",
-                )
+                happened = f"The server paused the turn {_MAX_PAUSED_TURNS + 1} times and did not finish it."
+                raise ModelError(happened, hint="run the same command again")
         except BaseException:
             self._report_lost(turn.usage, emit=emit)
             raise

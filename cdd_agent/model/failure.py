@@ -212,10 +212,8 @@ def check_key(key: str) -> None:
     if not key:
         raise ModelError("No model is available: ANTHROPIC_API_KEY is not set.", hint=f"{_SET_KEY}; {_WITHOUT_MODEL}")
     if not key.isascii() or not key.isprintable() or " " in key:
-        raise ModelError(
-            "The API key cannot be sent: it holds a space, a line break or a character outside ASCII.",
-            hint=f"copy it again, then {_SET_KEY}",
-        )
+        happened = "The API key cannot be sent: it holds a space, a line break or a character outside ASCII."
+        raise ModelError(happened, hint=f"copy it again, then {_SET_KEY}")
 
 
 def explain(failure: Failure, *, model: str, url: str, tries: int) -> ModelError:
@@ -265,8 +263,6 @@ def _read_limit(variable: str, environment: Mapping[str, str], *, default: float
     except ValueError:
         number = 0.0
     if not 1e-3 <= number <= _LARGEST_LIMIT:
-        raise UsageError(
-            f"{variable}={value} is not a number from 0.001 to {_LARGEST_LIMIT:.0f}.",
-            hint=f"unset {variable} or correct it",
-        )
+        hint = f"unset {variable} or correct it"
+        raise UsageError(f"{variable}={value} is not a number from 0.001 to {_LARGEST_LIMIT:.0f}.", hint=hint)
     return number

@@ -83,22 +83,16 @@ def read_recording(path: Path) -> str:
     try:
         text = read_ordinary(path, limit_bytes=MAX_BYTES, through_links=True).decode("utf-8")
     except FileNotFoundError as error:
-        raise RecordingError(
-            f"There is no recording at {path}.",
-            hint="check the path given to --replay, or record a run with --record FILE",
-        ) from error
+        hint = "check the path given to --replay, or record a run with --record FILE"
+        raise RecordingError(f"There is no recording at {path}.", hint=hint) from error
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else error
-        raise RecordingError(
-            f"The recording {path} cannot be read: {why}.",
-            hint=f"a recording is a regular UTF-8 file of at most {MAX_BYTES} bytes",
-        ) from error
+        hint = f"a recording is a regular UTF-8 file of at most {MAX_BYTES} bytes"
+        raise RecordingError(f"The recording {path} cannot be read: {why}.", hint=hint) from error
     kind = keys.find_key_kind(text)
     if kind is not None:
-        raise RecordingError(
-            f"The recording {path} contains a text shaped like a key ({kind}).",
-            hint="remove it, and replace the key if it is real: everyone with the file has it",
-        )
+        hint = "remove it, and replace the key if it is real: everyone with the file has it"
+        raise RecordingError(f"The recording {path} contains a text shaped like a key ({kind}).", hint=hint)
     return text
 
 

@@ -169,10 +169,8 @@ class RecordingModel:
         """Check the inner model; raise ``RecordingError`` if the file cannot be written."""
         folder = self._path.absolute().parent
         if not os.access(self._path if self._path.exists() else folder, os.W_OK):
-            raise RecordingError(
-                f"The recording {self._path} cannot be written.",
-                hint=f"choose a file in an existing, writable folder; this one is in {folder}",
-            )
+            hint = f"choose a file in an existing, writable folder; this one is in {folder}"
+            raise RecordingError(f"The recording {self._path} cannot be written.", hint=hint)
         self._inner.check()
 
     def reply(self, request: Request, *, emit: Emit) -> Turn:
@@ -210,17 +208,13 @@ class RecordingModel:
                 )
         content = self._format_with(turn)
         if len(content.encode()) > recording.MAX_BYTES:
-            raise RecordingError(
-                f"Turn {turn.number} was not saved: {self._path} would exceed {recording.MAX_BYTES} bytes.",
-                hint="continue with another file: --record FILE",
-            )
+            happened = f"Turn {turn.number} was not saved: {self._path} would exceed {recording.MAX_BYTES} bytes."
+            raise RecordingError(happened, hint="continue with another file: --record FILE")
         try:
             write_atomic(self._path, content.encode())
         except OSError as error:
-            raise RecordingError(
-                f"Turn {turn.number} cannot be saved in {self._path}: {error.strerror}.",
-                hint="free some space, or run without --record",
-            ) from error
+            happened = f"Turn {turn.number} cannot be saved in {self._path}: {error.strerror}."
+            raise RecordingError(happened, hint="free some space, or run without --record") from error
         self._turns.append(turn)
         self._content = content
 
@@ -233,10 +227,8 @@ class RecordingModel:
             longer = recording.parse_recording(self._format_with(probe), source=str(self._path), is_json=self._is_json)
         if longer != (*self._turns, probe):
             why = "it is not a list with a dash before each turn"
-            raise RecordingError(
-                f"Turns cannot be appended to the recording {self._path}: {why}.",
-                hint="choose another file with --record FILE",
-            )
+            hint = "choose another file with --record FILE"
+            raise RecordingError(f"Turns cannot be appended to the recording {self._path}: {why}.", hint=hint)
 
     def _format_with(self, turn: RecordedTurn) -> str:
         # YAML is appended, not rewritten, so that comments and formatting stay.

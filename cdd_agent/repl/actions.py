@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TypeAlias
 
 from rich.text import Text
 
@@ -387,10 +386,7 @@ def _format_time(session: EarlierSession) -> str:
     return datetime.fromisoformat(session.time).astimezone().strftime("%d %b %H:%M").lstrip("0")
 
 
-Action: TypeAlias = Callable[[SessionState, str], None]
-"""Carries out a command with its argument. Raises ``CddError``."""
-
-ACTIONS: Mapping[str, Action] = {
+ACTIONS: Mapping[str, Callable[[SessionState, str], None]] = {
     "spec": open_spec,
     "plan": open_plan,
     "exec": open_exec,

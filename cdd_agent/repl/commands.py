@@ -5,13 +5,12 @@ What each command does is in ``actions``. Completion needs the tables alone, bef
 
 import difflib
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from cdd_agent.errors import UsageError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlashCommand:
+class SlashCommand(NamedTuple):
     """One slash command."""
 
     name: str
@@ -20,28 +19,25 @@ class SlashCommand:
     help: str
 
 
-COMMANDS = tuple(
-    SlashCommand(name=name, argument=argument, help=text)
-    for name, argument, text in (
-        ("spec", "[SLUG]", "Socrates asks questions until the ticket's spec is complete"),
-        ("plan", "[SLUG]", "the Planner writes a plan from the complete spec"),
-        ("exec", "[SLUG]", "the Executor carries out the plan, test first"),
-        ("review", "[SLUG]", "see what completed steps changed, and approve them"),
-        ("green", "TEST...", "write the code for tests that already fail"),
-        ("tdd", "[WORD ...]", "run TEXT, resume, status, history, rollback COMMIT, repair-notes"),
-        ("audit", "[RANGE]", "check the claims of handoff notes by running the tests again"),
-        ("back", "", "return to the previous agent and its conversation"),
-        ("new", "SLUG [TITLE]", "create a ticket"),
-        ("status", "[SLUG]", "show all tickets, or the progress of one"),
-        ("cost", "", "show the tokens and dollars of this session and of the ticket"),
-        ("model", "[MODEL]", "show the model and its prices, or use another model"),
-        ("compact", "", "replace the conversation by a summary"),
-        ("clear", "", "start a new conversation with the same agent"),
-        ("resume", "[SESSION]", "continue the last session, or the one named"),
-        ("doctor", "", "check everything a run needs, and test the sandbox"),
-        ("help", "", "show this list"),
-        ("exit", "", "leave; everything is already saved"),
-    )
+COMMANDS = (
+    SlashCommand("spec", "[SLUG]", "Socrates asks questions until the ticket's spec is complete"),
+    SlashCommand("plan", "[SLUG]", "the Planner writes a plan from the complete spec"),
+    SlashCommand("exec", "[SLUG]", "the Executor carries out the plan, test first"),
+    SlashCommand("review", "[SLUG]", "see what completed steps changed, and approve them"),
+    SlashCommand("green", "TEST...", "write the code for tests that already fail"),
+    SlashCommand("tdd", "[WORD ...]", "run TEXT, resume, status, history, rollback COMMIT, repair-notes"),
+    SlashCommand("audit", "[RANGE]", "check the claims of handoff notes by running the tests again"),
+    SlashCommand("back", "", "return to the previous agent and its conversation"),
+    SlashCommand("new", "SLUG [TITLE]", "create a ticket"),
+    SlashCommand("status", "[SLUG]", "show all tickets, or the progress of one"),
+    SlashCommand("cost", "", "show the tokens and dollars of this session and of the ticket"),
+    SlashCommand("model", "[MODEL]", "show the model and its prices, or use another model"),
+    SlashCommand("compact", "", "replace the conversation by a summary"),
+    SlashCommand("clear", "", "start a new conversation with the same agent"),
+    SlashCommand("resume", "[SESSION]", "continue the last session, or the one named"),
+    SlashCommand("doctor", "", "check everything a run needs, and test the sandbox"),
+    SlashCommand("help", "", "show this list"),
+    SlashCommand("exit", "", "leave; everything is already saved"),
 )
 
 TDD_WORDS = {

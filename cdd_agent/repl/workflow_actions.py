@@ -129,13 +129,8 @@ def repair_notes(session: "SessionState", argument: str) -> None:
     if argument not in ("", "--apply") and (option != "--merge" or not ref):
         hint = "/tdd repair-notes, /tdd repair-notes --apply, or /tdd repair-notes --merge REF"
         raise UsageError(f"Unexpected argument {argument!r:.50}.", hint=hint)
-    rollbacks = finish_pending_rollback(_rollbacks(session))
-    repository = rollbacks.repository
-    if ref:
-        merge_notes(ref.strip(), rollbacks=rollbacks)
-    result = notes_repair.apply_repairs(repository, now=SystemClock().now()) if option == "--apply" else None
-    repairs = notes_repair.plan_repairs(repository) if result is None else result.repairs
-    show_repairs(repairs, applied=result, screen=session.screen)
+    repairs, applied = find_repairs(_rollbacks(session), ref.strip() or None, applies=option == "--apply")
+    show_repairs(repairs, applied=applied, screen=session.screen)
 
 
 WORDS: "Mapping[str, Callable[[SessionState, str], None]]" = {
@@ -345,6 +340,21 @@ def report_rollback(plan: RollbackPlan, *, screen: Screen) -> None:
     screen.line(f"Undo the rollback: {screen.as_typed('cdd tdd rollback --undo')}")
 
 
+def find_repairs(
+    rollbacks: Rollbacks, fetched: str | None, *, applies: bool
+) -> tuple[tuple[Repair, ...], RepairResult | None]:
+    """Return the repairs of the notes, and their result if it ``applies`` them. Merge the ref ``fetched`` first."""
+    repository = finish_pending_rollback(rollbacks).repository
+    if fetched is not None:
+        count = merge_fetched(repository, fetched)
+        commits = "1 commit" if count == 1 else f"{count} commits"
+        rollbacks.emit(Notice(text=f"Merged {fetched}: the notes of {commits} changed."))
+    if not applies:
+        return notes_repair.plan_repairs(repository), None
+    applied = notes_repair.apply_repairs(repository, now=SystemClock().now())
+    return applied.repairs, applied
+
+
 def show_repairs(repairs: Sequence[Repair], *, applied: RepairResult | None, screen: Screen) -> None:
     """Show the problems of the notes and their repairs; if they were ``applied``, also how to undo them."""
     for each in repairs:
@@ -360,12 +370,6 @@ def show_repairs(repairs: Sequence[Repair], *, applied: RepairResult | None, scr
     elif any(each.mends for each in repairs):
         text = f"Nothing was changed yet. Apply the repairs: {screen.as_typed('cdd tdd repair-notes --apply')}"
         screen.line(text, style="bold")
-
-
-def merge_notes(ref: str, *, rollbacks: Rollbacks) -> None:
-    """Merge the notes fetched into ``ref`` into the local ones and report how many changed."""
-    count = merge_fetched(rollbacks.repository, ref)
-    rollbacks.emit(Notice(text=f"Merged {ref}: the notes of {count} commit{'' if count == 1 else 's'} changed."))
 
 
 def show_audit(audited: Sequence[AuditedHandoff], *, screen: Screen) -> None:

@@ -16,10 +16,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Resource limits of one program and everything that it starts; None means unlimited.
-
-    A command without any limits gets ``supervised.make_default_limits``.
-    """
+    """Resource limits of a program and all that it starts. None: unlimited. All None: ``make_default_limits``."""
 
     memory_bytes: int | None = None
     """Data segment of each process."""

@@ -37,11 +37,7 @@ _TASKS = 4096
 
 
 def make_default_limits(timeout_s: float) -> Limits:
-    """Return limits that only a runaway program reaches.
-
-    Memory is three quarters of the machine's, without memory that is only reserved. Processor time is that of all
-    processors until the timeout.
-    """
+    """Return limits that only a runaway program reaches: most memory, and all processors until the timeout."""
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return Limits(
         memory_bytes=max(2 * _GIB, machine * 3 // 4),

@@ -369,10 +369,7 @@ READERS: Mapping[str, OptionSpec] = {
     **dict.fromkeys(
         ("fd", "fdfind"),
         OptionSpec(
-            bad="xX",
-            bad_long=("--exec", "--exec-batch", "--search-path", "--base-directory"),
-            text="dteEgj",
-            skipped=1,
+            bad="xX", bad_long=("--exec", "--exec-batch", "--search-path", "--base-directory"), text="dteEgj", skipped=1
         ),
     ),
     "tree": OptionSpec(bad="oR", text="LPI", bad_long=("--output",)),

@@ -283,7 +283,7 @@ def find_candidates(
             yield from _find_virtual(os.path.relpath(folder / name, project), folder / name)
     yield from _find_pdm(project)
     yield from _ask_tools(project, environment)
-    yield from _find_conda(".pixi/envs/default", project / ".pixi" / "envs" / "default")
+    yield from _find_conda(".pixi/envs/default", project / ".pixi/envs/default")
     yield from _find_tox_or_nox(project)
     if environment.get("CONDA_PREFIX") and environment.get("CONDA_DEFAULT_ENV") != "base":
         yield from _find_conda("CONDA_PREFIX", Path(environment["CONDA_PREFIX"]))
@@ -316,7 +316,7 @@ def _find_conda(rule: str, folder: Path) -> Iterator[InterpreterCandidate]:
 
 def _find_pdm(project: Path) -> Iterator[InterpreterCandidate]:
     # A file of the project: it could name any program, so the name must be that of a Python.
-    python = Path(os.fsdecode(read_content(project / ".pdm-python").strip()))
+    python = Path(read_content(project / ".pdm-python").decode("utf-8", "replace").strip())
     if python.is_absolute() and python.name.startswith("python") and python.is_file():
         yield InterpreterCandidate(rule=".pdm-python", path=python, is_named_by_project=True)
 

@@ -57,10 +57,9 @@ def describe_running_tests(stream: Path) -> str:
 
 def find_uninstalled_module(report: SuiteReport, root: Path) -> str | None:
     """Return the module in ``src`` that no test could import, or None if tests ran or failed otherwise."""
-    if report.tests:
-        return None
-    wanted = {error.failure.missing_name for error in report.collect_errors if error.failure.kind == "missing_module"}
-    for name in sorted(name for name in wanted if name and name.isidentifier()):
+    failures = [] if report.tests else [error.failure for error in report.collect_errors]
+    wanted = {each.missing_name or "" for each in failures if each.kind == "missing_module"}
+    for name in sorted(filter(str.isidentifier, wanted)):
         if (root / "src" / name / "__init__.py").is_file() or (root / "src" / f"{name}.py").is_file():
             return name
     return None
@@ -78,8 +77,7 @@ def explain_stop(output: str) -> str:
     """Return ``: `` and pytest's last message about why it stopped, with the options to remove."""
     messages = _STOP_LINE.findall(output) or _INTERNAL_ERROR.findall(output)
     if not messages:
-        refused = find_refusal(output)
-        return f": {refused}" if refused else ""
+        return f": {refused}" if (refused := find_refusal(output)) else ""
     is_option = "stopping after" in messages[-1] or "continuing from this test" in messages[-1]
     hint = "; remove -x, --maxfail and --stepwise from pytest's configuration" if is_option else ""
     return f": {messages[-1]}{hint}"
@@ -192,11 +190,9 @@ class PytestSuite:
             if self.bytecode is not None:
                 _drop_dated_bytecode(self.bytecode, self.interpreter.path)
             result = self._pytest(private, nonce, arguments=targets)
-            notices: tuple[str, ...] = ()
-            if why := _explain_absent_plugin(private / "report.json", result, python=self.interpreter.path):
+            why = _explain_absent_plugin(private / "report.json", result, python=self.interpreter.path)
+            if why is not None:
                 result = self._pytest(private, nonce, arguments=("-o", "addopts=", *targets))
-                notices = (why,)
-            notices += result.remarks
             report, problem = self._read_back(private / "report.json", nonce, result=result)
             if self.bytecode is not None:
                 shutil.rmtree(self.bytecode / private.resolve().relative_to("/"), ignore_errors=True)
@@ -208,7 +204,7 @@ class PytestSuite:
             problem=problem,
             output=result.output,
             duration_s=time.monotonic() - started,
-            notices=notices,
+            notices=(*([why] if why else []), *result.remarks),
             was_refused=problem is not None and problem.startswith(_REFUSED),
         )
 
@@ -216,38 +212,35 @@ class PytestSuite:
         """Run pytest with the plugin in the folder ``private`` and the report there."""
         flaky = ("--tdd-agent-flaky", str(self.flaky)) if self.flaky else ()
         run_plugin, plugin = f"tdd_agent_run_{nonce}", f"tdd_agent_{nonce}"
-        argv = [
+        argv = (
             *(str(self.interpreter.path), str(private / "launcher.py"), str(self.bytecode or ""), run_plugin, plugin),
             *("-p", run_plugin, "-p", f"no:{pytest_tdd_agent.__name__}", "-p", plugin),
             *("--tdd-agent-report", str(private / "report.json"), "--tdd-agent-nonce", nonce),
             *("--tdd-agent-audit", *flaky),
             *("--rootdir=.", "--continue-on-collection-errors", "--maxfail=0", "--color=no", *arguments),
-        ]
+        )
         variables = {"PYTHONDONTWRITEBYTECODE": "1", **build_user_base_variable(self.interpreter.user_base)}
         if self.bytecode is not None:
             self.bytecode.mkdir(parents=True, exist_ok=True)
         if "PYTHONPATH" in os.environ:
             variables["PYTHONPATH"] = os.environ["PYTHONPATH"]
-        return self.sandbox.run(
-            Command(
-                argv=tuple(argv),
-                cwd=self.root,
-                access=self._access(private),
-                variables=variables,
-                timeout_s=self.timeout_s,
-                output_cap=OUTPUT_CAP_BYTES,
-            )
-        )
-
-    def _access(self, private: Path) -> Access:
-        # The code under test must not change the tests or pytest's configuration while they run.
-        return build_access(
+        access = build_access(
             self.root,
             self.interpreter,
             read_write=(private, *(() if self.bytecode is None else (self.bytecode,))),
             read_only=(private / "plugins", private / "launcher.py", *self.reads),
+            # The code under test must not change the tests or pytest's configuration while they run.
             locked=find_test_code(self.root),
         )
+        command = Command(
+            argv=argv,
+            cwd=self.root,
+            access=access,
+            variables=variables,
+            timeout_s=self.timeout_s,
+            output_cap=OUTPUT_CAP_BYTES,
+        )
+        return self.sandbox.run(command)
 
     def _read_back(self, path: Path, nonce: str, *, result: Result) -> tuple[SuiteReport | None, str | None]:
         """Return the report if it is complete and of this run, or else the problem."""
@@ -265,8 +258,7 @@ class PytestSuite:
         if not report.complete:
             why = explain_stop(result.output)
             return None, f"the run ended early (pytest status {report.exit_status}){running}{why}"
-        module = find_uninstalled_module(report, self.root)
-        if module is not None:
+        if module := find_uninstalled_module(report, self.root):
             install = f"{self.interpreter.path} -m pip install -e {self.root}"
             return None, f"no test can import {module}, which is in src and not installed: {install}"
         return replace(report, sandbox=result.level), None
@@ -311,5 +303,5 @@ def _explain_absent_plugin(report: Path, result: Result, *, python: Path) -> str
     has_run = report.exists() and result.exit_status != _USAGE_ERROR
     if result.timed_out or has_run or reason is None or not is_absent_plugin(reason):
         return None
-    what_to_do = suggest_fix(reason, python)
-    return f"the tests ran without the project's addopts, which pytest refused: {reason}; {what_to_do}"
+    fix = suggest_fix(reason, python)
+    return f"the tests ran without the project's addopts, which pytest refused: {reason}; {fix}"

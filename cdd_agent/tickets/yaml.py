@@ -143,7 +143,9 @@ class Document:
             return []
         if node.kind != "list" or node.is_flow:
             return [self._rewrite_list(node, items=items)]
-        indent = self._dash_indent(node)
+        # Not the column of node.start: an anchor before the list ("key: &a") is part of the node.
+        dash = _FIRST_DASH.search(self.source, max(0, self._line_start(node.start) - 1))
+        indent = dash[1] if dash else ""
         kept = {item.index: item for item in items if item.index is not None}
         # Items are kept only if they still come first and in the same order; otherwise the whole list is written anew.
         if [item.index for item in items[: len(kept)]] != sorted(kept):
@@ -151,7 +153,9 @@ class Document:
         edits: list[Edit] = []
         for index, old in enumerate(node.items):
             if index not in kept:
-                edits.append(Edit(self._item_start(old, indent), self._next_line(old.end), ""))
+                # The dash may be in a line above the item's text.
+                start = max(self.source.rfind(f"{end}{indent}-", 0, old.start) for end in "\n\r") + 1
+                edits.append(Edit(start, self._next_line(old.end), ""))
             elif edit := kept[index].edit:
                 edits.append(edit)
         if not items:
@@ -180,15 +184,6 @@ class Document:
     def _space_before(self, node: Node) -> str:
         # An empty value starts right at its colon or dash.
         return " " if self.source[node.start - 1 : node.start] in (":", "-") else ""
-
-    def _dash_indent(self, node: Node) -> str:
-        # Not the column of node.start: an anchor before the list ("key: &a") is part of the node.
-        first = _FIRST_DASH.search(self.source, max(0, self._line_start(node.start) - 1))
-        return first[1] if first else ""
-
-    def _item_start(self, node: Node, indent: str) -> int:
-        # The dash may be in a line above the item's text.
-        return max(self.source.rfind(f"{end}{indent}-", 0, node.start) for end in "\n\r") + 1
 
     def _line_start(self, offset: int) -> int:
         return max(self.source.rfind("\n", 0, offset), self.source.rfind("\r", 0, offset)) + 1

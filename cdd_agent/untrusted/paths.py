@@ -94,14 +94,14 @@ ENVIRONMENT_MARKS = ("pyvenv.cfg", "conda-meta")
 _SETTINGS_FILES = (*(f"/{fold_name(name)}/" for name in SETTINGS_FILES), *(f"{ending}/" for ending in SETTINGS_ENDINGS))
 _IN_SETTINGS_FOLDER = re.compile(f"/(?:{'|'.join(re.escape(fold_name(name)) for name in SETTINGS_FOLDERS)})/")
 _COMPILED = "__pycache__"
-_GIT_BY_OTHER_NAMES = frozenset({"git~1"})
+_PRIVATE_NAMES = PRIVATE_FOLDERS | {"git~1"}
 _CUSTOMIZE = frozenset({"sitecustomize", "usercustomize"})
 _NOT_WALKED = PRIVATE_FOLDERS | ENVIRONMENT_FOLDERS | {"node_modules"}
 
 
 def find_private_part(path: str) -> str | None:
     """Return the first component of a relative path that names a private folder, in its original spelling."""
-    return next((part for part in path.split("/") if _is_private(fold_name(part))), None)
+    return next((part for part in path.split("/") if fold_name(part) in _PRIVATE_NAMES), None)
 
 
 def explain_protection(path: str) -> str | None:
@@ -173,10 +173,6 @@ def _list_entries(folder: Path) -> list[tuple[str, bool]]:
             return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in opened]
     except OSError:
         return []
-
-
-def _is_private(name: str) -> bool:
-    return name in PRIVATE_FOLDERS or name in _GIT_BY_OTHER_NAMES
 
 
 _SAMPLE = re.compile(r"(?:^|[._-])(?:example|sample|template|dist)(?:[._-]|$)")

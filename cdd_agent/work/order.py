@@ -16,8 +16,7 @@ def sort_by_dependencies(depends: Mapping[Id, Iterable[Id]]) -> tuple[Id, ...]:
     for name, wanted in needs.items():
         for missing in (need for need in wanted if need not in needs):
             raise UsageError(
-                f"{name} depends on {missing}, which does not exist.",
-                hint=f"add {missing}, or remove the dependency",
+                f"{name} depends on {missing}, which does not exist.", hint=f"add {missing}, or remove the dependency"
             )
     sorter = TopologicalSorter(needs)
     try:

@@ -163,8 +163,7 @@ class RunState:
         if number not in self.step_executions:
             known = ", ".join(str(known) for known in self.step_executions) or "no steps"
             raise UsageError(
-                f"The run has no step {number}; it has {known}.",
-                hint=f"list the steps: cdd status {self.ticket_slug}",
+                f"The run has no step {number}; it has {known}.", hint=f"list the steps: cdd status {self.ticket_slug}"
             )
         return self.step_executions[number]
 
@@ -218,12 +217,7 @@ def record_commit(state: RunState, number: int, *, phase: str, commit: str) -> R
 
 
 def record_files(
-    state: RunState,
-    number: int,
-    *,
-    created: Iterable[str] = (),
-    modified: Iterable[str] = (),
-    deleted: Iterable[str] = (),
+    state: RunState, number: int, *, created: Iterable[str], modified: Iterable[str], deleted: Iterable[str]
 ) -> RunState:
     """Replace the changed files of step ``number``."""
     step = state.execution(number)

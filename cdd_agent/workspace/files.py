@@ -338,9 +338,8 @@ class Workspace:
         reason = paths.explain_protection(name)
         folders = name.split("/")[:-1]
         above = ("/".join(folders[: end + 1]) for end in range(len(folders)))
-        if reason is None and any(
-            self._beneath.exists(f"{each}/{mark}") for each in above for mark in paths.ENVIRONMENT_MARKS
-        ):
+        marks = (f"{folder}/{mark}" for folder in above for mark in paths.ENVIRONMENT_MARKS)
+        if reason is None and any(map(self._beneath.exists, marks)):
             reason = "belongs to a Python environment that runs tests"
         if reason is not None:
             raise UsageError(
@@ -375,9 +374,8 @@ class Workspace:
         try:
             self._beneath.write(name, data)
         except OSError as error:
-            raise UsageError(
-                f"{path} cannot be written: {error.strerror}.", hint="check the folder's name and permissions"
-            ) from error
+            happened = f"{path} cannot be written: {error.strerror}."
+            raise UsageError(happened, hint="check the folder's name and permissions") from error
 
     def digest(self, path: str) -> str | None:
         """Return the SHA-256 of a file in hexadecimal, or None if it does not exist."""
@@ -439,11 +437,12 @@ class Workspace:
         try:
             return self._beneath.read(name, size_bytes)
         except FileNotFoundError as error:
-            raise UsageError(f"{path} does not exist.", hint=_suggest_paths(path, self.list_files())) from error
+            near = get_close_matches(path.removeprefix("./"), self.list_files(), n=3, cutoff=0.6)
+            hint = f"did you mean {' or '.join(near)}?" if near else "list the files with Glob"
+            raise UsageError(f"{path} does not exist.", hint=hint) from error
         except OSError as error:
-            raise UsageError(
-                f"{path} cannot be read: {error.strerror}.", hint="list the files there with Glob"
-            ) from error
+            happened = f"{path} cannot be read: {error.strerror}."
+            raise UsageError(happened, hint="list the files there with Glob") from error
 
 
 def decode(data: bytes) -> str:
@@ -471,8 +470,3 @@ def _find_git_folders(project: ConfinedFolder) -> tuple[Path, ...]:
     except OSError:
         return (folder,)
     return (folder,) if "\0" in shared else (folder, Path(os.path.realpath(folder / shared)))
-
-
-def _suggest_paths(path: str, listing: tuple[str, ...]) -> str:
-    near = get_close_matches(path.removeprefix("./"), listing, n=3, cutoff=0.6)
-    return f"did you mean {' or '.join(near)}?" if near else "list the files with Glob"

@@ -16,6 +16,7 @@ from cdd_agent.workspace.files import Workspace, decode
 HIT_CAP = 200
 SHOWN_LENGTH = 300
 """Length to which the line of a hit is cut."""
+_SUCH_AS = "use one such as src/**/*.py"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,16 +84,12 @@ def grep(workspace: Workspace, pattern: str, *, files: str = "**", limit: int = 
 
 def _find_matching(workspace: Workspace, pattern: str) -> Iterator[str]:
     if pattern.startswith("/") or ".." in pattern.split("/") or not pattern.strip():
-        raise UsageError(
-            f"The pattern {pattern!r} does not stay inside the project.", hint="use one such as src/**/*.py"
-        )
+        raise UsageError(f"The pattern {pattern!r} does not stay inside the project.", hint=_SUCH_AS)
     anywhere = pattern if "/" in pattern else f"**/{pattern}"
     try:
         pieces = _parse_pattern(anywhere.removeprefix("./"))
     except (re.error, ValueError) as error:
-        raise UsageError(
-            f"The pattern {pattern!r} cannot be read: {error}.", hint="use one such as src/**/*.py"
-        ) from error
+        raise UsageError(f"The pattern {pattern!r} cannot be read: {error}.", hint=_SUCH_AS) from error
     return (path for path in workspace.list_files() if len(path) in _follow(pieces, path, positions={0}))
 
 

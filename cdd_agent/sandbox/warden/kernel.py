@@ -164,10 +164,7 @@ def leave_keyring() -> None:
 
 
 def refuse_calls(*, network: bool) -> None:
-    """Irrevocably apply ``build_filter`` to this process, if available; raises ``OSError``.
-
-    The process must have called ``renounce_privileges``.
-    """
+    """Irrevocably apply ``build_filter``, if available, after ``renounce_privileges``; raises ``OSError``."""
     if not is_available():
         return
     instructions = build_filter(_machine(), network=network)

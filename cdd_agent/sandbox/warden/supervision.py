@@ -140,10 +140,7 @@ def open_root(root: str) -> int:
 
 
 def resolve_links(root: str, name: str) -> list[str]:
-    """Return the links between ``name`` and its target, and the target, as names below ``root``.
-
-    A target outside ``root`` is left out.
-    """
+    """Return the links between ``name`` and its target, and the target, as names below ``root``; none outside it."""
     found: list[str] = []
     done: list[str] = []
     left = name.split("/")[::-1]

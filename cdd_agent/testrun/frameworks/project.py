@@ -24,18 +24,15 @@ from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.testrun.suite import PYTEST, Suite
 
 FILE = "tdd.properties"
-_LIMIT_BYTES = 16_000
 _LINE = re.compile(r"\s*(?P<key>test\.command|bash\.timeout)\s*[=:]\s*(?P<value>.*?)\s*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Properties:
-    """The settings in ``tdd.properties`` that cdd uses."""
+    """The settings in ``tdd.properties`` that cdd uses: ``test.command`` and ``bash.timeout``."""
 
     command: str = ""
-    """``test.command``."""
     timeout_s: float | None = None
-    """``bash.timeout``, in seconds."""
 
 
 def offer_properties(project: Path) -> Offer | None:
@@ -70,7 +67,7 @@ def read_properties(project: Path, *, allows: Callable[[Offer], bool]) -> Proper
 def _read_lines(project: Path) -> list[tuple[int, str, str]]:
     """Return number, key and value of the effective lines."""
     try:
-        text = read_ordinary(project / FILE, limit_bytes=_LIMIT_BYTES).decode("utf-8", "replace")
+        text = read_ordinary(project / FILE, limit_bytes=16_000).decode("utf-8", "replace")
     except OSError:
         return []
     found = [(number, _LINE.fullmatch(line)) for number, line in enumerate(text.splitlines(), start=1)]
@@ -81,8 +78,6 @@ IN_PYTHON_ONLY = (
     "cdd checks GREEN by its gate and by a second run in a clean copy. The checks with altered expectations, examples "
     "and mutants need pytest."
 )
-
-CHANGED_BY = "framework: NAME in .cdd/config.yaml says otherwise"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +102,7 @@ def make_suite(context: SuiteContext) -> Suite:
     command = settings.test_command or ("" if settings.framework else properties.command)
     found = _find(context, command=command)
     is_usual = settings.test_timeout_s == Settings().test_timeout_s
-    timeout_s = properties.timeout_s if properties.timeout_s is not None and is_usual else settings.test_timeout_s
+    timeout_s = (properties.timeout_s if is_usual else None) or settings.test_timeout_s
     if found.framework is None:
         try:
             return _make_pytest_suite(context, found, timeout_s=timeout_s)
@@ -136,26 +131,24 @@ def _find(context: SuiteContext, *, command: str) -> ProjectFramework:
     found = detect(context.root, choose=context.choose)
     if len(names) > 1 and context.trust.save_choice("framework", found.name, among=names):
         others = f"as long as the project has {' and '.join(names)}"
-        context.tell(f"{found.name} runs the tests here from now on, {others}; {CHANGED_BY}.")
+        changed_by = "framework: NAME in .cdd/config.yaml says otherwise"
+        context.tell(f"{found.name} runs the tests here from now on, {others}; {changed_by}.")
     return found
 
 
 def _make_pytest_suite(context: SuiteContext, found: ProjectFramework, *, timeout_s: float) -> PytestSuite:
     arguments = parse_command(context.root, found.finding.argv)
+    root, environment, trust, sandbox = context.root, context.environment, context.trust, context.sandbox
     interpreter = find_approved_interpreter(
-        context.root,
-        environment=context.environment,
-        trust=context.trust,
-        sandbox=context.sandbox,
-        named=arguments.named,
+        root, environment=environment, trust=trust, sandbox=sandbox, named=arguments.named
     )
     if arguments.ignored:
         context.tell(explain_ignored(found.finding.argv, arguments.ignored))
     narrowed = f"{PYTEST.discovery}; test_command narrows them to `{shlex.join(arguments.selects)}`"
     return PytestSuite(
-        root=context.root,
+        root=root,
         interpreter=interpreter,
-        sandbox=context.sandbox,
+        sandbox=sandbox,
         timeout_s=timeout_s,
         bytecode=private_folder(context.root) / "bytecode",
         flaky=context.settings.test_reruns,
