@@ -221,21 +221,15 @@ class StreamedTurn:
         """Return the complete turn, or raise the ``ModelError`` that says why it cannot be used."""
         stop = _STOPS.get(self._stop)
         if self._stop == "model_context_window_exceeded":
-            raise ModelError(
-                "The conversation no longer fits the model's context window.",
-                hint="start the step again, which begins a new conversation, or split it into smaller steps",
-            )
+            hint = "start the step again, which begins a new conversation, or split it into smaller steps"
+            raise ModelError("The conversation no longer fits the model's context window.", hint=hint)
         if stop is None:
-            raise ModelError(
-                f"The model ended its turn for an unknown reason: {self._stop or None}.",
-                hint="run the same command again; if it happens every time, choose another model with --model ID",
-            )
+            hint = "run the same command again; if it happens every time, choose another model with --model ID"
+            raise ModelError(f"The model ended its turn for an unknown reason: {self._stop or None}.", hint=hint)
         if stop == "refusal":
             category = f" ({self._refusal_category})" if self._refusal_category else ""
-            raise ModelError(
-                f"The model refused to answer: stop reason refusal{category}.",
-                hint="reword the ticket or the step, or choose another model with --model ID",
-            )
+            hint = "reword the ticket or the step, or choose another model with --model ID"
+            raise ModelError(f"The model refused to answer: stop reason refusal{category}.", hint=hint)
         calls_tool = any(block.get("type") == "tool_use" for block in self._blocks)
         if calls_tool != (stop == "tool_use") and stop != "max_tokens":
             raise _malformed(f"{'it calls a tool' if calls_tool else 'it calls no tool'} but ends with {stop}")

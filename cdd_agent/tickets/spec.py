@@ -140,10 +140,8 @@ def update(text: str, changes: Mapping[str, Change], *, path: str) -> str:
         wanted = changes[key] if key in changes else _get_value(before, document, key=key)
         wanted = tuple(wanted) if isinstance(wanted, list) else wanted
         if _get_value(after, after_document, key=key) != wanted:
-            raise UsageError(
-                f"{key} in {path} cannot be changed without disturbing the rest of the file.",
-                hint=f"change {key} in an editor, without aliases and brackets",
-            )
+            hint = f"change {key} in an editor, without aliases and brackets"
+            raise UsageError(f"{key} in {path} cannot be changed without disturbing the rest of the file.", hint=hint)
     return changed
 
 

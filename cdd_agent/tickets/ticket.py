@@ -117,10 +117,8 @@ def create(project: Path, slug: str, *, title: str, type: str) -> Ticket:
     if taken:
         raise UsageError(f"The ticket '{slug}' exists already: {taken.folder}.", hint=f"continue with: cdd spec {slug}")
     if len(title) > MOST_TITLE_CHARACTERS:
-        raise UsageError(
-            f"The title has {len(title)} characters; {MOST_TITLE_CHARACTERS} are allowed.",
-            hint="shorten it, and put the rest into the description",
-        )
+        hint = "shorten it, and put the rest into the description"
+        raise UsageError(f"The title has {len(title)} characters; {MOST_TITLE_CHARACTERS} are allowed.", hint=hint)
     ticket = Ticket(slug=slug, folder=project / "tickets" / slug)
     _refuse_links(project, ticket)
     text = _TEMPLATE.format(title=quote(" ".join(title.split())), type=type)
@@ -138,29 +136,21 @@ def _is_ticket(folder: Path) -> bool:
 def _refuse_links(project: Path, ticket: Ticket) -> None:
     folder = ticket.folder.resolve()
     if not folder.is_relative_to(project.resolve()):
-        raise UsageError(
-            f"The ticket {ticket.slug} is in {folder}, outside the project {project}.",
-            hint=f"replace the link by a folder: ls -ld {ticket.folder.parent} {ticket.folder}",
-        )
+        hint = f"replace the link by a folder: ls -ld {ticket.folder.parent} {ticket.folder}"
+        raise UsageError(f"The ticket {ticket.slug} is in {folder}, outside the project {project}.", hint=hint)
     for path in (ticket.spec_path, ticket.plan_path, ticket.state_path):
         is_document = path != ticket.state_path
         if path.is_symlink() or (is_document and path.exists() and not path.is_file()):
             kind = "a link" if path.is_symlink() else "not a regular file"
-            raise UsageError(
-                f"{path} is {kind}; the files of a ticket must be regular files.",
-                hint=f"replace it by the file: ls -l {path}",
-            )
+            hint = f"replace it by the file: ls -l {path}"
+            raise UsageError(f"{path} is {kind}; the files of a ticket must be regular files.", hint=hint)
 
 
 def _check_slug(slug: str) -> None:
     if len(slug) > MOST_SLUG_CHARACTERS:
-        raise UsageError(
-            f"The name of the ticket has {len(slug)} characters; at most {MOST_SLUG_CHARACTERS} are allowed.",
-            hint=f"shorten it: {slug[:20]}",
-        )
+        happened = f"The name of the ticket has {len(slug)} characters; at most {MOST_SLUG_CHARACTERS} are allowed."
+        raise UsageError(happened, hint=f"shorten it: {slug[:20]}")
     if not _SLUG.fullmatch(slug):
         proposed = re.sub(r"[^a-z0-9]+", "-", slug.lower()).strip("-") or "my-ticket"
-        raise UsageError(
-            f"'{slug}' is not the name of a ticket: use lower-case letters, digits and dashes.",
-            hint=f"write it as: {proposed}",
-        )
+        hint = f"write it as: {proposed}"
+        raise UsageError(f"'{slug}' is not the name of a ticket: use lower-case letters, digits and dashes.", hint=hint)

@@ -15,9 +15,8 @@ def sort_by_dependencies(depends: Mapping[Id, Iterable[Id]]) -> tuple[Id, ...]:
     needs = {name: tuple(wanted) for name, wanted in depends.items()}
     for name, wanted in needs.items():
         for missing in (need for need in wanted if need not in needs):
-            raise UsageError(
-                f"{name} depends on {missing}, which does not exist.", hint=f"add {missing}, or remove the dependency"
-            )
+            hint = f"add {missing}, or remove the dependency"
+            raise UsageError(f"{name} depends on {missing}, which does not exist.", hint=hint)
     sorter = TopologicalSorter(needs)
     try:
         sorter.prepare()

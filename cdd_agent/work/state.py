@@ -162,9 +162,8 @@ class RunState:
         """Return the execution of step ``number``. Raises ``UsageError`` if there is none."""
         if number not in self.step_executions:
             known = ", ".join(str(known) for known in self.step_executions) or "no steps"
-            raise UsageError(
-                f"The run has no step {number}; it has {known}.", hint=f"list the steps: cdd status {self.ticket_slug}"
-            )
+            hint = f"list the steps: cdd status {self.ticket_slug}"
+            raise UsageError(f"The run has no step {number}; it has {known}.", hint=hint)
         return self.step_executions[number]
 
     def numbers(self, *statuses: Status) -> tuple[int, ...]:
@@ -262,10 +261,8 @@ def review_step(state: RunState, number: int, *, decision: str) -> RunState:
     """Record the reviewer's decision about step ``number``, which must be completed."""
     step = state.execution(number)
     if step.status != Status.COMPLETED:
-        raise UsageError(
-            f"Step {number} is {step.status.replace('_', ' ')}; only a completed one can be reviewed.",
-            hint=f"list the steps: cdd status {state.ticket_slug}",
-        )
+        happened = f"Step {number} is {step.status.replace('_', ' ')}; only a completed one can be reviewed."
+        raise UsageError(happened, hint=f"list the steps: cdd status {state.ticket_slug}")
     return _with(state, replace(step, review=decision))
 
 
@@ -282,10 +279,8 @@ def _require(state: RunState, number: int, *allowed: Status, verb: str) -> StepE
     step = state.execution(number)
     if step.status not in allowed:
         wanted = " or ".join(status.replace("_", " ") for status in allowed)
-        raise UsageError(
-            f"Step {number} is {step.status.replace('_', ' ')}; only a step that is {wanted} can be {verb}.",
-            hint=f"start the step again: cdd exec {state.ticket_slug} --retry {number}",
-        )
+        happened = f"Step {number} is {step.status.replace('_', ' ')}; only a step that is {wanted} can be {verb}."
+        raise UsageError(happened, hint=f"start the step again: cdd exec {state.ticket_slug} --retry {number}")
     return step
 
 

@@ -331,10 +331,8 @@ class Workspace:
         name = self.resolve_readable(path)
         lexical = self._lexical(path)
         if lexical.as_posix() != name or os.path.islink(self.root / lexical):
-            raise UsageError(
-                f"{path} is a link or passes through one, and files are not written through links.",
-                hint=f"write to {name} if you mean that file",
-            )
+            happened = f"{path} is a link or passes through one, and files are not written through links."
+            raise UsageError(happened, hint=f"write to {name} if you mean that file")
         reason = paths.explain_protection(name)
         folders = name.split("/")[:-1]
         above = ("/".join(folders[: end + 1]) for end in range(len(folders)))
@@ -342,10 +340,8 @@ class Workspace:
         if reason is None and any(map(self._beneath.exists, marks)):
             reason = "belongs to a Python environment that runs tests"
         if reason is not None:
-            raise UsageError(
-                f"Agents may not write {path}: it {reason}.",
-                hint="leave it unchanged, and ask the user to change it if needed",
-            )
+            hint = "leave it unchanged, and ask the user to change it if needed"
+            raise UsageError(f"Agents may not write {path}: it {reason}.", hint=hint)
         return name
 
     def exists(self, path: str) -> bool:
@@ -360,10 +356,8 @@ class Workspace:
         """
         data = self._content(self.resolve_readable(path), path, size_bytes=cap_bytes + 1)
         if len(data) > cap_bytes:
-            raise UsageError(
-                f"{path} is larger than {cap_bytes // 1024} KB.",
-                hint="read it in parts with offset and limit; change it with a command",
-            )
+            hint = "read it in parts with offset and limit; change it with a command"
+            raise UsageError(f"{path} is larger than {cap_bytes // 1024} KB.", hint=hint)
         if b"\0" in data:
             raise UsageError(f"{path} is a binary file: it contains a NUL byte.", hint="read its source instead")
         return data

@@ -60,9 +60,8 @@ def grep(workspace: Workspace, pattern: str, *, files: str = "**", limit: int = 
             warnings.simplefilter("ignore")
             expression = re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as error:
-        raise UsageError(
-            f"{pattern!r} is not a regular expression: {error}.", hint="escape ( ) [ ] { } . * + ? with a backslash"
-        ) from error
+        hint = "escape ( ) [ ] { } . * + ? with a backslash"
+        raise UsageError(f"{pattern!r} is not a regular expression: {error}.", hint=hint) from error
     shown: list[Hit] = []
     total = unread = count = 0
     for path in _find_matching(workspace, files):

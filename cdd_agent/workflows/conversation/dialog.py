@@ -92,10 +92,8 @@ class Dialog:
         if run.end in {"out_of_turns", "out_of_tokens", "stuck"}:
             more = ", or raise max_turns in .cdd/config.yaml" if run.end == "out_of_turns" else ""
             reason = "; its last tool calls all failed" if run.end == "stuck" else ""
-            raise BudgetSpent(
-                f"{agent} used {run.turns} turns and {run.calls} tool calls without answering{reason}.",
-                hint=f"rephrase your request{more}",
-            )
+            happened = f"{agent} used {run.turns} turns and {run.calls} tool calls without answering{reason}."
+            raise BudgetSpent(happened, hint=f"rephrase your request{more}")
         return run
 
     def _create(self, agent: str, *, ticket: str, token: str, messages: tuple[Message, ...] = ()) -> Conversation:

@@ -216,10 +216,8 @@ class Planner:
             problems = "".join(f"\n  {problem}" for problem in self._drafts[-1]) if self._drafts else ""
             answer = f" It said: {redact_keys(run.text.strip())}" if run.text.strip() and not problems else ""
             count = {0: "no draft", 1: "1 draft"}.get(len(self._drafts), f"{len(self._drafts)} drafts")
-            raise GateClosed(
-                f"No plan was accepted: the Planner submitted {count}.{problems}{answer}",
-                hint=f"add details to the spec, or write {self.ticket.plan_path} by hand",
-            )
+            hint = f"add details to the spec, or write {self.ticket.plan_path} by hand"
+            raise GateClosed(f"No plan was accepted: the Planner submitted {count}.{problems}{answer}", hint=hint)
         return accepted
 
     def load(self) -> Plan:
@@ -271,10 +269,8 @@ class Planner:
         present = self._read_plan()
         if present is not None and present != self._shown:
             self._shown = present
-            raise UsageError(
-                f"Not saved: plan.md has changed. It says now:\n{present}",
-                hint="include these changes and submit the whole plan again",
-            )
+            hint = "include these changes and submit the whole plan again"
+            raise UsageError(f"Not saved: plan.md has changed. It says now:\n{present}", hint=hint)
         number = len(self._drafts) + 1
         plan, problems = self._parse(draft.content)
         self._drafts.append(problems)

@@ -52,10 +52,8 @@ class Intervention:
             require_finished(repository)
             number = self._find_underway()
             if number is not None:  # cdd cannot distinguish its unfinished files from the user's
-                raise UsageError(
-                    f"Step {number} was interrupted, and its files are among the changes.",
-                    hint=f"press Enter to continue it, or type skip {number} to undo it",
-                )
+                hint = f"press Enter to continue it, or type skip {number} to undo it"
+                raise UsageError(f"Step {number} was interrupted, and its files are among the changes.", hint=hint)
             paths = _choose_paths(repository, executor.files.list_user_changes())
             require_identity(repository)
             subject = message.strip() or DEFAULT_MESSAGE

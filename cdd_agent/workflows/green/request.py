@@ -140,10 +140,8 @@ def resolve_targets(root: Path, targets: Sequence[str], *, here: Path | None = N
             for folder, file in found[:2]
         ]
         first = next(folder for folder, _ in found if folder != root)
-        raise UsageError(
-            f"The tests belong to different projects: {' and '.join(names)}.\nNothing was touched.",
-            hint=f"run one project at a time: cdd --project {_quote(first)} green TEST...",
-        )
+        happened = f"The tests belong to different projects: {' and '.join(names)}.\nNothing was touched."
+        raise UsageError(happened, hint=f"run one project at a time: cdd --project {_quote(first)} green TEST...")
     project = found[0][0]
     inside = "" if project == root else f"{project.relative_to(root).as_posix()}/"
     relative = (f"{target}/".removeprefix(inside).removesuffix("/") or "." for target in located)
@@ -207,10 +205,8 @@ def find_failures(targets: Sequence[str], report: SuiteReport) -> Mapping[str, F
 def require_failing(targets: Sequence[str], report: SuiteReport) -> None:
     """Raise ``UsageError`` unless each of ``targets`` contains a failing test."""
     if not report.structured:
-        raise UsageError(
-            f"{report.framework} does not report single tests, so that none can be named.",
-            hint="set the framework or its command in .cdd/config.yaml: framework: NAME, or test_command: COMMAND",
-        )
+        hint = "set the framework or its command in .cdd/config.yaml: framework: NAME, or test_command: COMMAND"
+        raise UsageError(f"{report.framework} does not report single tests, so that none can be named.", hint=hint)
     passing = [target for target in targets if not find_failures((target,), report)]
     if not passing:
         return

@@ -227,10 +227,8 @@ class Green:
         if seen.was_refused:
             raise UsageError(f"The tests cannot be found: {seen.problem}.", hint="name test files, or tests in them")
         if seen.report is None:
-            raise EnvironmentMissing(
-                f"The tests cannot be run: {seen.problem}.\n{seen.output.strip()[-2000:]}",
-                hint=f"make `{context.suite.command}` work in {context.suite.root}",
-            )
+            happened = f"The tests cannot be run: {seen.problem}.\n{seen.output.strip()[-2000:]}"
+            raise EnvironmentMissing(happened, hint=f"make `{context.suite.command}` work in {context.suite.root}")
         now = self.clock.now()
         request = self.wanted.make_request(seen.report, now=now, head=head)
         requests.save(self.ticket, request)

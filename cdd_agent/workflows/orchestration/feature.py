@@ -79,18 +79,14 @@ def make_feature(root: Path, text: str, *, taken: Collection[str] = ()) -> Featu
         example = 'describe the feature: cdd tdd run "a calculator that adds and subtracts"'
         raise UsageError("The request is empty.", hint=example)
     if len(text.encode()) > LIMIT_BYTES:
-        raise UsageError(
-            f"The request has more than {LIMIT_BYTES:,} bytes.",
-            hint="put the details into a file of the project, commit it, and name it in the request",
-        )
+        hint = "put the details into a file of the project, commit it, and name it in the request"
+        raise UsageError(f"The request has more than {LIMIT_BYTES:,} bytes.", hint=hint)
     unfinished = find_latest(root)
     if unfinished is not None and not is_complete(unfinished):
         if unfinished.text == text:
             return unfinished
-        raise UsageError(
-            f"The run {unfinished.slug} is not complete.",
-            hint=f"continue it: {RESUME}; or delete it first: rm -r {shlex.quote(str(unfinished.folder))}",
-        )
+        hint = f"continue it: {RESUME}; or delete it first: rm -r {shlex.quote(str(unfinished.folder))}"
+        raise UsageError(f"The run {unfinished.slug} is not complete.", hint=hint)
     slug, folder = make_slug(text), _runs_folder(root)
     names = (slug, *(f"{slug}-{number}" for number in range(2, 10_000)))
     free = next(name for name in names if name not in taken and not (folder / name).exists())
