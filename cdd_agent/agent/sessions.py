@@ -257,10 +257,7 @@ def list_sessions(project: Path, *, present: str = "") -> tuple[EarlierSession, 
 
 
 def load_last_session(project: Path, *, present: str = "") -> EarlierSession:
-    """Return the latest session that can be resumed, with its conversations.
-
-    Raises ``UsageError`` if there is none, and what ``load_session`` raises if a later one cannot be read.
-    """
+    """Return the latest session that can be resumed; raise ``UsageError`` if there is none or a later one is broken."""
     known = list_sessions(project, present=present)
     later = {name for name in _list_names(project) if not known or name > known[0].id} - {present}
     for name in sorted(later, reverse=True):

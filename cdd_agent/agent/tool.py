@@ -47,10 +47,7 @@ class Tool:
 
 
 def define_tool(name: str, inputs: type[T], *, run: Callable[[T], ToolOutput], subject: Callable[[T], str]) -> Tool:
-    """Return a tool whose input is validated against the dataclass ``inputs`` before ``run`` gets it.
-
-    The docstring of ``inputs`` describes the tool to the model.
-    """
+    """Return a tool that validates its input against ``inputs``, whose docstring describes the tool to the model."""
     description = " ".join((inputs.__doc__ or "").split())
     spec = ToolSpec(name=name, description=description, input_schema=_build_schema(inputs))
 
@@ -77,10 +74,7 @@ def define_tool(name: str, inputs: type[T], *, run: Callable[[T], ToolOutput], s
 
 
 def read_input(fields: Mapping[str, JSON], inputs: type[T]) -> T:
-    """Convert ``fields`` to the dataclass ``inputs``.
-
-    Raises ``UsageError``, with the path of the field, for wrong types, missing and unknown keys, and lone surrogates.
-    """
+    """Convert ``fields`` to the dataclass ``inputs``; raise ``UsageError``, which names the field, if they differ."""
     schema = _build_schema(inputs)
     expected = f"it takes {msgspec.json.encode(schema).decode()}"
     known = schema["properties"]

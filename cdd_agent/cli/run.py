@@ -1,6 +1,5 @@
 """The commands that run agents: ``cdd spec``, ``plan``, ``exec``, ``green``, ``tdd`` and ``demo``."""
 
-import dataclasses
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -267,7 +266,7 @@ def rollback(invocation: Invocation, commit: str | None, *, undo: bool) -> None:
 @headless
 def repair_notes(invocation: Invocation, *, applies: bool, fetched: str | None) -> None:
     """Show the problems of the handoff notes and their repairs; with --apply, apply these."""
-    from cdd_agent.events import NoteDamaged, NoteRepaired, NotesRepaired
+    from cdd_agent.events import NoteRepaired, NotesRepaired
     from cdd_agent.repl import workflow_actions
 
     repairs, applied = workflow_actions.find_repairs(_rollbacks(invocation), fetched, applies=applies)
@@ -276,7 +275,7 @@ def repair_notes(invocation: Invocation, *, applies: bool, fetched: str | None) 
             if applies and each.mends:
                 invocation.sink(NoteRepaired(what=each.what, commit=each.commit, action=each.action))
             else:
-                invocation.sink(NoteDamaged(**dataclasses.asdict(each)))
+                invocation.sink(each)
         if applied is not None:
             invocation.sink(NotesRepaired(backup=applied.backup, undo=applied.undo))
     else:

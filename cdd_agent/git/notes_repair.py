@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from cdd_agent.events import NoteDamaged
 from cdd_agent.git import notes as noted
 from cdd_agent.git.notes import REF, REF_NAME, Note, NotesDamaged
 from cdd_agent.git.repository import CommitId, Repository, encode_text, format_lines, private_index
@@ -275,40 +276,17 @@ def _find_free_ref(repository: Repository, now: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Repair:
-    """One problem, and its repair."""
-
-    what: str
-    commit: CommitId | None
-    """The commit of the note; None for the ref and its lock."""
-    action: str
-    """A sentence: the repair, or the command to type if cdd changes nothing."""
-    mends: bool = True
-
-    def __str__(self) -> str:
-        """Return both sentences."""
-        return f"{self.what} {self.action}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RepairResult:
     """The repairs that were applied, and how to undo them."""
 
-    repairs: tuple[Repair, ...]
+    repairs: tuple[NoteDamaged, ...]
     backup: str | None
     """The ref of the old notes; None if nothing changed, or there were none."""
     undo: str | None
     """The command that restores the old notes; None if nothing changed."""
 
-    def __str__(self) -> str:
-        """Return how to undo the repair."""
-        if self.undo is None:
-            return "The notes did not change."
-        saved = f"The old notes are saved as {self.backup}. " if self.backup else ""
-        return f"{saved}To undo the repair: {self.undo}"
 
-
-def plan_repairs(repository: Repository) -> tuple[Repair, ...]:
+def plan_repairs(repository: Repository) -> tuple[NoteDamaged, ...]:
     """Return the problems and the repairs that ``apply_repairs`` would make; changes nothing."""
     return tuple(_RepairPlan(repository).repairs)
 
@@ -335,7 +313,7 @@ def apply_repairs(repository: Repository, *, now: str) -> RepairResult:
 class _RepairPlan:
     def __init__(self, repository: Repository) -> None:
         self.repository = repository
-        self.repairs: list[Repair] = []
+        self.repairs: list[NoteDamaged] = []
         self.tip: str | None = None
         """The commit that the ref names, whether or not its notes are readable."""
         self.base: str | None = None
@@ -379,7 +357,7 @@ class _RepairPlan:
             raise NotesDamaged(f"The repaired note on {odd} is not as planned.", hint=f"undo the repair: {undo}")
 
     def _report(self, what: str, action: str, *, commit: CommitId | None = None, mends: bool = True) -> None:
-        self.repairs.append(Repair(what=what, commit=commit, action=action, mends=mends))
+        self.repairs.append(NoteDamaged(what=what, commit=commit, action=action, mends=mends))
 
     def _set_note(self, commit: CommitId, lines: Iterable[str]) -> None:
         known = self.before.get(commit)

@@ -75,10 +75,7 @@ class Endpoint:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> "Endpoint":
-        """Read ``ANTHROPIC_BASE_URL``, ``HTTPS_PROXY``, ``NO_PROXY`` and ``SSL_CERT_FILE``.
-
-        Raises ``UsageError`` for an invalid address.
-        """
+        """Read ``ANTHROPIC_BASE_URL``, ``HTTPS_PROXY``, ``NO_PROXY`` and ``SSL_CERT_FILE``, or raise ``UsageError``."""
         url = environment.get("ANTHROPIC_BASE_URL") or API_URL
         try:
             parts = urlsplit(url)

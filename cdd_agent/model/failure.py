@@ -166,10 +166,7 @@ class AnswerLimits:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> "AnswerLimits":
-        """Read ``CDD_MODEL_IDLE_S``, ``CDD_MODEL_TOTAL_S`` and ``CDD_MODEL_ANSWER_BYTES``.
-
-        Raises ``UsageError`` for a value that is not a number above 0.
-        """
+        """Read ``CDD_MODEL_IDLE_S``, ``CDD_MODEL_TOTAL_S`` and ``CDD_MODEL_ANSWER_BYTES``, or raise ``UsageError``."""
         usual = cls()
         return cls(
             idle_s=_read_limit("CDD_MODEL_IDLE_S", environment, default=usual.idle_s),
@@ -191,10 +188,7 @@ def choose_pause_s(failure: Failure, number: int, *, chance: float) -> float | N
 
 
 def parse_retry_after(value: str, *, now: str) -> float | None:
-    """Return the seconds in a ``Retry-After`` header, which holds seconds or a date; None for anything else.
-
-    ``now`` has the form that the clock gives.
-    """
+    """Return the seconds until the end of a ``Retry-After`` header, a number or a date; None for anything else."""
     value = value.strip()
     # float() alone would also take "nan", "inf" and "1e400".
     if re.fullmatch(r"[+-]?[0-9]{1,99}(\.[0-9]{0,9})?", value):

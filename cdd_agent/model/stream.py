@@ -94,11 +94,7 @@ def _drop_pings(events: Iterable[dict[str, JSON]], limits: AnswerLimits, *, cloc
 
 
 def parse_events(chunks: Iterable[bytes]) -> Iterator[dict[str, JSON]]:
-    """Yield the JSON objects in a stream of server-sent events, however the stream is cut into ``chunks``.
-
-    Raises ``RequestFailed`` for data that is not one strict JSON object. Drops an event that the end of the stream
-    cuts off.
-    """
+    """Yield the complete JSON objects of a stream of server-sent events; ``RequestFailed`` for other data."""
     data: list[bytes] = []
     for line in _split_lines(chunks):
         if line.startswith(b"data:"):

@@ -139,22 +139,18 @@ Described: TypeAlias = tuple[str, str]
 """A text to insert and its description."""
 
 
-def _none() -> tuple[()]:
-    return ()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidates:
     """Functions that return what completes a line. They run in the background; one that fails offers nothing."""
 
-    slugs: Callable[[], Iterable[Described]] = _none
+    slugs: Callable[[], Iterable[Described]] = lambda: ()
     steps: Callable[[str], Iterable[Described]] = lambda _: ()
     """Numbers and titles of a ticket's steps."""
-    sessions: Callable[[], Iterable[Described]] = _none
-    models: Callable[[], Iterable[Described]] = _none
-    handoffs: Callable[[], Iterable[Described]] = _none
+    sessions: Callable[[], Iterable[Described]] = lambda: ()
+    models: Callable[[], Iterable[Described]] = lambda: ()
+    handoffs: Callable[[], Iterable[Described]] = lambda: ()
     """Commits of a run that can be rolled back to, and the phase of each."""
-    files: Callable[[], Iterable[str]] = _none
+    files: Callable[[], Iterable[str]] = lambda: ()
     """Paths relative to the project, with forward slashes. Secret files among them are not offered."""
 
 

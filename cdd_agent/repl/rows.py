@@ -7,10 +7,10 @@ import functools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.style import Style
 from rich.text import Text
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from markdown_it.rules_inline import StateInline
     from markdown_it.token import Token
     from rich.syntax import Syntax
-
-Side = Literal["left", "center", "right"]
 
 DIM = "dim"
 """The style of everything that is not text: rules, marks, link targets."""
@@ -271,7 +269,7 @@ def draw_table(lines: Sequence[str], *, width: int, look: Look) -> list[Text]:
     box = Box("    \n" + plain + ruled + plain + ruled + ruled + plain + "    \n")
     table = Table(box=box, show_edge=False, pad_edge=False, border_style=DIM, show_lines=is_wrapped)
     for name, rule, wide in zip(head, _split_cells(lines[1]), widths, strict=True):
-        side: Side = "center" if rule[:1] + rule[-1:] == "::" else "right" if rule.endswith(":") else "left"
+        side: JustifyMethod = "center" if rule[:1] + rule[-1:] == "::" else "right" if rule.endswith(":") else "left"
         table.add_column(name, justify=side, overflow="fold", width=wide)
     for row in rows:
         table.add_row(*row)

@@ -115,7 +115,6 @@ def _iter_leaves(root: "Node") -> Iterator["Node"]:
 
 
 def _is_plain_heredoc(start: "Node", source: bytes) -> bool:
-    """Return whether the here-document certainly ends where the tree says it does."""
     holder = start.parent
     delimiter = source[start.start_byte : start.end_byte]
     if holder is None or not _DELIMITER.fullmatch(delimiter) or any(mark in source for mark in _ARITHMETIC):
@@ -314,16 +313,9 @@ class TreeWalk:
     def _add_construct(self, node: "Node", effect: Effect, *, folders: Folders) -> None:
         # A permission for a construct holds only for its own line: is_exact is false.
         self.taints = True
-        self.commands.append(
-            SimpleCommand(
-                text=get_text(node),
-                effect=effect,
-                folders=folders,
-                is_exact=False,
-                start=node.start_byte,
-                end=node.end_byte,
-            )
-        )
+        text, start, end = get_text(node), node.start_byte, node.end_byte
+        command = SimpleCommand(text=text, effect=effect, folders=folders, is_exact=False, start=start, end=end)
+        self.commands.append(command)
 
 
 def _merge_folders(first: Folders, second: Folders) -> Folders:

@@ -129,12 +129,10 @@ class Runtime(Protocol):
     @property
     def path(self) -> Path:
         """Its path."""
-        ...
 
     @property
     def reads(self) -> tuple[Path, ...]:
         """Paths that it needs to read besides the system's programs."""
-        ...
 
 
 def build_access(

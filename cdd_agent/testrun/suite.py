@@ -142,53 +142,41 @@ class Suite(Protocol):
     @property
     def root(self) -> Path:
         """The project's folder."""
-        ...
 
     @property
     def sandbox(self) -> Sandbox:
         """The sandbox in which the tests run."""
-        ...
 
     @property
     def timeout_s(self) -> float:
         """The time limit of one run."""
-        ...
 
     @property
     def conventions(self) -> Conventions:
         """The naming conventions of the project's framework."""
-        ...
 
     @property
     def command(self) -> str:
         """The command line that runs all tests in the project's folder."""
-        ...
 
     @property
     def variables(self) -> Mapping[str, str]:
         """Environment variables with which the model's commands find the test tools."""
-        ...
 
     def run(self, targets: tuple[str, ...] = (), *, keep: Path | None = None) -> SuiteRun:
         """Run the tests in ``targets`` (node ids, files, folders), or all; also save the report to ``keep``."""
-        ...
 
     def with_root(self, root: Path, *, reads: tuple[Path, ...] = ()) -> "Suite":
         """Return the tests of a copy at ``root``, built from scratch, which can also read ``reads``."""
-        ...
 
     def without_cache(self) -> "Suite":
         """Return the same tests without the build results of earlier runs."""
-        ...
 
     def with_timeout(self, timeout_s: float) -> "Suite":
         """Return the same tests with another time limit."""
-        ...
 
     def with_sandbox(self, sandbox: Sandbox) -> "Suite":
         """Return the same tests in another sandbox."""
-        ...
 
     def build_access(self, *, locked: tuple[Path, ...] = (), tests_too: bool = False) -> Access:
         """Build the access of the model's commands; ``locked`` paths and, with ``tests_too``, tests are read-only."""
-        ...

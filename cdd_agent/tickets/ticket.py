@@ -101,10 +101,7 @@ def list_tickets(project: Path) -> tuple[Ticket, ...]:
 
 
 def create(project: Path, slug: str, *, title: str, type: str) -> Ticket:
-    """Create a ticket with a spec to fill in, and tell git to ignore state files.
-
-    Raises ``UsageError`` if the slug is taken, the type is unknown, or a link leads out of the project.
-    """
+    """Create a ticket with a spec to fill in; raise ``UsageError`` for a used slug, an unknown type or a link."""
     from cdd_agent.tickets.spec import TYPES
     from cdd_agent.tickets.yaml import quote
 

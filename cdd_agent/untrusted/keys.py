@@ -107,20 +107,15 @@ def mask(text: str) -> Masked:
     originals: list[str] = []
     at = 0
     spans = _find_spans(text)
-    for start, end, kind in spans:
-        _add_text(text[at:start], pieces, originals=originals)
+    for start, end, kind in (*spans, (len(text), len(text), "")):
+        pieces.append(text[at:start])
+        originals += MASK.findall(text[at:start])  # a literal mask in the text is restored as itself
         for row in re.split(r"(\n)", text[start:end]):
             is_key = row.strip("\"' \t\r\n\\") != ""
             pieces.append(f"[masked: {kind}]" if is_key else row)
             originals += [row] if is_key else []
         at = end
-    _add_text(text[at:], pieces, originals=originals)
     return Masked(text="".join(pieces), count=len(spans), originals=tuple(originals))
-
-
-def _add_text(text: str, pieces: list[str], *, originals: list[str]) -> None:
-    pieces.append(text)
-    originals += MASK.findall(text)  # a literal mask in the text is restored as itself
 
 
 def _find_spans(text: str) -> list[tuple[int, int, str]]:

@@ -35,10 +35,7 @@ _VARIATION_SELECTORS = range(0xFE00, 0xFE10)
 
 
 def fold_name(name: str) -> str:
-    """Normalize one component of a path: case, width, invisible characters, and trailing dots and blanks.
-
-    ``.`` and ``..`` stay as they are.
-    """
+    """Normalize case, width, invisible characters and trailing dots of a component; ``.`` and ``..`` stay."""
     if name.strip(".") == "":
         return name
     # For NTFS, a colon begins the name of a stream of the same file.

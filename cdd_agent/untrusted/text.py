@@ -81,25 +81,18 @@ def require_visible(after: str, *, before: str) -> None:
 
 def format_counts(characters: Sequence[str]) -> str:
     """Format characters by code point and count, the most frequent first, at most ``SHOWN_KINDS``."""
-    return _format_kinds(Counter(map(format_code_point, characters)))
+    kinds = Counter(map(format_code_point, characters))
+    shown = [name if count == 1 else f"{count} x {name}" for name, count in kinds.most_common(SHOWN_KINDS)]
+    more = [f"{len(kinds) - SHOWN_KINDS} kinds more"] if len(kinds) > SHOWN_KINDS else []
+    return ", ".join([*shown, *more])
 
 
 def format_counts_by_line(lines: Mapping[int, str]) -> str:
     """Format which of the ``lines`` (number -> text) hold which invisible characters; empty if none do."""
-    found = {
-        at: _format_kinds(Counter(map(format_code_point, find_unseen(line))))
-        for at, line in lines.items()
-        if find_unseen(line)
-    }
-    shown = [f"line {at} {kinds}" for at, kinds in list(found.items())[:SHOWN_LINES]]
+    found = [f"line {at} {format_counts(unseen)}" for at, line in lines.items() if (unseen := find_unseen(line))]
+    shown = found[:SHOWN_LINES]
     more = [f"and {len(found) - SHOWN_LINES} more lines"] if len(found) > SHOWN_LINES else []
     return "; ".join([*shown, *more])
-
-
-def _format_kinds(kinds: Counter[str]) -> str:
-    shown = [name if count == 1 else f"{count} x {name}" for name, count in kinds.most_common(SHOWN_KINDS)]
-    more = [f"{len(kinds) - SHOWN_KINDS} kinds more"] if len(kinds) > SHOWN_KINDS else []
-    return ", ".join([*shown, *more])
 
 
 _ESCAPE_SEQUENCES = re.compile(

@@ -192,7 +192,7 @@ def start_step(state: RunState, step: StepKey, *, now: str, base_commit: str | N
         base_commit=known.base_commit or base_commit,
     )
     state = replace(state, status=Status.IN_PROGRESS, current_step=step.number, completed_at=None)
-    return _with(state, known)
+    return replace_step(state, known)
 
 
 def enter_phase(
@@ -200,19 +200,19 @@ def enter_phase(
 ) -> RunState:
     """Start ``phase``. A resumed run needs checkpoint and baseline; without a checkpoint the present one stays."""
     step = _require(state, number, Status.IN_PROGRESS, verb="moved to a phase")
-    return _with(state, replace(step, phase=phase, checkpoint=checkpoint or step.checkpoint, baseline=baseline))
+    return replace_step(state, replace(step, phase=phase, checkpoint=checkpoint or step.checkpoint, baseline=baseline))
 
 
 def record_attempt(state: RunState, number: int, *, attempt: AttemptRecord) -> RunState:
     """Add an attempt to step ``number``."""
     step = _require(state, number, Status.IN_PROGRESS, verb="attempted")
-    return _with(state, replace(step, phase=attempt.phase, attempts=(*step.attempts, attempt)))
+    return replace_step(state, replace(step, phase=attempt.phase, attempts=(*step.attempts, attempt)))
 
 
 def record_commit(state: RunState, number: int, *, phase: str, commit: str) -> RunState:
     """Add the commit of ``phase`` to step ``number``."""
     step = state.execution(number)
-    return _with(state, replace(step, commits={**step.commits, phase: commit}))
+    return replace_step(state, replace(step, commits={**step.commits, phase: commit}))
 
 
 def record_files(
@@ -221,13 +221,13 @@ def record_files(
     """Replace the changed files of step ``number``."""
     step = state.execution(number)
     changed = replace(step, files_created=tuple(created), files_modified=tuple(modified), files_deleted=tuple(deleted))
-    return _with(state, changed)
+    return replace_step(state, changed)
 
 
 def record_usage(state: RunState, number: int | None, *, step: Usage, ticket: Usage) -> RunState:
     """Replace the usage of the run and, if ``number`` is given, of the step."""
     updated = replace(state, usage=ticket)
-    return updated if number is None else _with(updated, replace(state.execution(number), usage=step))
+    return updated if number is None else replace_step(updated, replace(state.execution(number), usage=step))
 
 
 def complete_step(state: RunState, number: int, *, now: str) -> RunState:
@@ -263,7 +263,7 @@ def review_step(state: RunState, number: int, *, decision: str) -> RunState:
     if step.status != Status.COMPLETED:
         happened = f"Step {number} is {step.status.replace('_', ' ')}; only a completed one can be reviewed."
         raise UsageError(happened, hint=f"list the steps: cdd status {state.ticket_slug}")
-    return _with(state, replace(step, review=decision))
+    return replace_step(state, replace(step, review=decision))
 
 
 def finish(state: RunState, *, now: str) -> RunState:
@@ -284,13 +284,14 @@ def _require(state: RunState, number: int, *allowed: Status, verb: str) -> StepE
     return step
 
 
-def _with(state: RunState, step: StepExecution) -> RunState:
+def replace_step(state: RunState, step: StepExecution) -> RunState:
+    """Return ``state`` with the execution ``step`` in place of the one with its number."""
     return replace(state, step_executions={**state.step_executions, step.step_number: step})
 
 
 def _end(state: RunState, step: StepExecution) -> RunState:
     current = None if state.current_step == step.step_number else state.current_step
-    return replace(_with(state, step), current_step=current)
+    return replace(replace_step(state, step), current_step=current)
 
 
 def reconcile(state: RunState, steps: Sequence[StepKey]) -> tuple[RunState, tuple[str, ...]]:

@@ -187,10 +187,7 @@ REPOSITORY_LOCK = "cdd-exec.lock"
 
 @contextlib.contextmanager
 def lock_ticket(project: Path, folder: Path) -> Iterator[bool]:
-    """Lock the ticket in ``folder``. Returns whether its last holder was killed, and deletes leftover files.
-
-    Raises ``UsageError`` naming the process that holds the lock.
-    """
+    """Lock the ticket in ``folder``, or raise ``UsageError``; yield whether the last holder was killed."""
     private = private_folder(project)
     lock = private / "locks" / f"{folder.name}.lock"
     with exclusive_lock(lock, purpose=f"Work on the ticket {folder.name}") as was_killed:

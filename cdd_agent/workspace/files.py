@@ -311,10 +311,7 @@ class Workspace:
         return name
 
     def resolve_readable(self, path: str) -> str:
-        """Resolve a path whose content may be shown.
-
-        Raises ``UsageError`` as ``resolve`` does, and if the given or the resolved name is that of a file of secrets.
-        """
+        """Resolve a path as ``resolve`` does; raise ``UsageError`` also for a file of secrets."""
         name = self.resolve(path)
         if paths.is_secret(self._lexical(path).as_posix()) or paths.is_secret(name):
             raise UsageError(
@@ -324,10 +321,7 @@ class Workspace:
         return name
 
     def resolve_writable(self, path: str) -> str:
-        """Resolve a path where a file may be written.
-
-        Raises ``UsageError`` as ``resolve_readable`` does, and for links, settings and the state of a ticket.
-        """
+        """Resolve a path as ``resolve_readable`` does; raise ``UsageError`` also for links and protected files."""
         name = self.resolve_readable(path)
         lexical = self._lexical(path)
         if lexical.as_posix() != name or os.path.islink(self.root / lexical):

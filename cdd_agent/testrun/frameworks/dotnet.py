@@ -8,16 +8,7 @@ from xml.etree.ElementTree import Element
 
 from cdd_agent.testrun.frameworks.framework import FinishedRun, ParsedResults
 from cdd_agent.testrun.frameworks.junit_xml import read_xml, strip_namespace
-from cdd_agent.testrun.frameworks.sources import (
-    Compiler,
-    Missing,
-    Sources,
-    drop_duplicates,
-    find_missing,
-    select_own_frames,
-    shorten,
-    split_target,
-)
+from cdd_agent.testrun.frameworks.sources import Compiler, Missing, Sources, shorten, split_target
 from pytest_tdd_agent.failure import MESSAGE_CAP
 from pytest_tdd_agent.report import Case, Failure
 
@@ -98,7 +89,7 @@ def begins_build(folder: Path) -> bool:
 def build_arguments(targets: tuple[str, ...], results: Path) -> tuple[str, ...]:
     """Ask for a TRX file for each project, and for the tests in ``targets`` unless a target is a folder."""
     chosen = [_build_filter(target) for target in targets]
-    filters = ("--filter", "|".join(drop_duplicates(filter(None, chosen)))) if chosen and all(chosen) else ()
+    filters = ("--filter", "|".join(dict.fromkeys(filter(None, chosen)))) if chosen and all(chosen) else ()
     return ("--logger", "trx", "--results-directory", str(results), "--nologo", *filters)
 
 
@@ -116,7 +107,7 @@ def read(run: FinishedRun) -> ParsedResults:
     sources = Sources(run.root, suffixes=LANGUAGES, built=("bin", "obj", "packages", "TestResults"))
 
     def explain(match: re.Match[str]) -> Missing:
-        return find_missing(_RULES, f"{match['code']}: {match['message']}")
+        return Missing.from_rules(_RULES, f"{match['code']}: {match['message']}")
 
     errors = Compiler(_ERROR, explain, is_test).read(run.plain_output, sources)
     trx = [_read_trx(path, sources) for path in sorted(run.results.glob("*.trx"))[:TRX_CAP]]
@@ -189,7 +180,9 @@ def _describe_failure(result: Element, outcome: str, *, sources: Sources) -> Fai
     thrown = _THROWN.match(message)
     kind = {"timeout": "timeout", "aborted": "crash"}.get(outcome) or _classify(message, thrown)
     calls = ((sources.find_own(match["path"].replace("\\", "/")), match) for match in _FRAME.finditer(trace))
-    frames, _ = select_own_frames((path, int(match["line"]), match["function"]) for path, match in calls if path)
+    frames, _ = Sources.select_own_frames(
+        (path, int(match["line"]), match["function"]) for path, match in calls if path
+    )
     at = frames[-1] if frames else None
     functions = (match["function"] for match in _CALL.finditer(trace))
     first = next((function for function in functions if not function.startswith(_RUNNERS)), "")

@@ -59,7 +59,6 @@ class NameRule(Protocol):
 
     def __call__(self, root: Path, sources: tuple[str, ...], *, tests: tuple[str, ...]) -> Iterable[str]:
         """Yield the names; ``tests`` are the test files that fail. All paths are relative to ``root``."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,17 +10,7 @@ from pathlib import Path
 import msgspec
 
 from cdd_agent.testrun.frameworks.framework import FinishedRun, ParsedResults
-from cdd_agent.testrun.frameworks.sources import (
-    Compiler,
-    Missing,
-    Sources,
-    drop_duplicates,
-    find_missing,
-    read_text,
-    select_own_frames,
-    shorten,
-    split_target,
-)
+from cdd_agent.testrun.frameworks.sources import Compiler, Missing, Sources, read_text, shorten, split_target
 from pytest_tdd_agent.failure import MESSAGE_CAP
 from pytest_tdd_agent.report import Case, Failure, Frame
 
@@ -87,8 +77,8 @@ def build_arguments(targets: tuple[str, ...], results: Path) -> tuple[str, ...]:
     """
     parts = [split_target(target) for target in targets]
     folders = [file.rpartition("/")[0] if file.endswith(".go") else f"{file}/..." for file, _ in parts]
-    packages = drop_duplicates(f"./{folder}" if folder not in ("", "/...", "./...") else "./." for folder in folders)
-    names = drop_duplicates(name.partition("/")[0].partition(" > ")[0] for _, name in parts)
+    packages = dict.fromkeys(f"./{folder}" if folder not in ("", "/...", "./...") else "./." for folder in folders)
+    names = dict.fromkeys(name.partition("/")[0].partition(" > ")[0] for _, name in parts)
     is_exact = all(_TEST.fullmatch(name) for name in names) and names
     chosen = ("-run", f"^({'|'.join(names)})$") if is_exact else ()
     return ("-json", "-count=1", *chosen, *(packages or ("./...",)))
@@ -175,7 +165,7 @@ def read(run: FinishedRun) -> ParsedResults:
         tests.append(Case(f"{file}::{name}", _OUTCOMES[action], file, at, seconds, failure=failure))
 
     def explain(match: re.Match[str]) -> Missing:
-        missing = find_missing(_RULES, match["message"])
+        missing = Missing.from_rules(_RULES, match["message"])
         is_module = missing.name and missing.kind == "missing_module" and module
         return missing._replace(is_own=missing.name.startswith(module)) if missing.name and is_module else missing
 
@@ -226,7 +216,7 @@ def _describe_failure(text: str, *, file: str, sources: Sources) -> Failure:
         # The goroutine that panicked is printed first.
         first = text.partition("goroutine ")[2].partition("\n\n")[0]
         calls = ((sources.find_own(call["path"]), call) for call in _FRAME.finditer(first))
-        frames, _ = select_own_frames(
+        frames, _ = Sources.select_own_frames(
             (own, int(call["line"]), call["function"].partition("(")[0]) for own, call in calls
         )
         path, line = (frames[-1].path, frames[-1].line) if frames else (None, None)

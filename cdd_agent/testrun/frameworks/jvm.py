@@ -9,17 +9,7 @@ from pathlib import Path
 
 from cdd_agent.testrun.frameworks.framework import FinishedRun, ParsedResults
 from cdd_agent.testrun.frameworks.junit_xml import JunitCase, read_junit
-from cdd_agent.testrun.frameworks.sources import (
-    Compiler,
-    Missing,
-    Sources,
-    drop_duplicates,
-    find_missing,
-    read_text,
-    select_own_frames,
-    shorten,
-    split_target,
-)
+from cdd_agent.testrun.frameworks.sources import Compiler, Missing, Sources, read_text, shorten, split_target
 from pytest_tdd_agent.failure import MESSAGE_CAP
 from pytest_tdd_agent.report import Case, CollectError, Failure
 
@@ -126,13 +116,13 @@ def build_maven_arguments(targets: tuple[str, ...], results: Path) -> tuple[str,
     chosen = _select_classes(targets)
     if not chosen:
         return settings
-    tests = ",".join(drop_duplicates(f"{owner.replace('.', '/')}{method and f'#{method}'}" for owner, method in chosen))
+    tests = ",".join(dict.fromkeys(f"{owner.replace('.', '/')}{method and f'#{method}'}" for owner, method in chosen))
     return (*settings, "-DfailIfNoTests=false", "-Dsurefire.failIfNoSpecifiedTests=false", f"-Dtest={tests}")
 
 
 def build_gradle_arguments(targets: tuple[str, ...], results: Path) -> tuple[str, ...]:
     """Ask for every project without a daemon, and select classes unless a target is a folder."""
-    names = drop_duplicates(f"{owner}{method and f'.{method}'}" for owner, method in _select_classes(targets))
+    names = dict.fromkeys(f"{owner}{method and f'.{method}'}" for owner, method in _select_classes(targets))
     filters = tuple(part for name in names for part in ("--tests", name))
     return (*filters, "--continue", "--no-daemon", "--console=plain")
 
@@ -267,7 +257,7 @@ def describe_failure(case: JunitCase, classes: Classes, *, phase: str = "call") 
     message = case.message.removeprefix(f"{thrown}: ") or case.text.strip().partition("\n")[0]
     kind = _classify(thrown, message)
     calls = ((classes.find_file(call["owner"]), call) for call in _FRAME.finditer(case.text))
-    frames, is_foreign = select_own_frames(
+    frames, is_foreign = Sources.select_own_frames(
         (path, int(call["line"]), call["method"])
         for path, call in calls
         if path is not None or not _RUNNERS.match(call["owner"])
@@ -309,7 +299,7 @@ def read_compile_errors(output: str, sources: Sources) -> tuple[CollectError, ..
     def explain(match: re.Match[str]) -> Missing:
         message = match["message"]
         is_symbol = message.startswith("cannot find symbol")
-        missing = _find_symbol(match["rest"], match["path"]) if is_symbol else find_missing(_RULES, message)
+        missing = _find_symbol(match["rest"], match["path"]) if is_symbol else Missing.from_rules(_RULES, message)
         is_import = missing.kind in ("missing_module", "import_error")
         return missing._replace(is_own=classes.has_package(missing.name)) if missing.name and is_import else missing
 

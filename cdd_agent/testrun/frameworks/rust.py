@@ -12,16 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from cdd_agent.testrun.frameworks.framework import FinishedRun, FrameworkMatch, ParsedResults, number_cases
 from cdd_agent.testrun.frameworks.junit_xml import JunitCase, read_junit
-from cdd_agent.testrun.frameworks.sources import (
-    Compiler,
-    Missing,
-    Sources,
-    drop_duplicates,
-    read_text,
-    select_own_frames,
-    shorten,
-    split_target,
-)
+from cdd_agent.testrun.frameworks.sources import Compiler, Missing, Sources, read_text, shorten, split_target
 from pytest_tdd_agent.failure import MESSAGE_CAP
 from pytest_tdd_agent.report import Case, CollectError, Failure, Frame
 
@@ -160,10 +151,10 @@ def _select(targets: tuple[str, ...]) -> tuple[str, ...]:
     built = [_INTEGRATION.search(file) for file, _ in parts]
     options: tuple[str, ...] = ()
     if parts and all(built):
-        options = drop_duplicates(f"--test={found['program']}" for found in built if found)
+        options = tuple(dict.fromkeys(f"--test={found['program']}" for found in built if found))
     elif parts and all(file.endswith("tests") for file, _ in parts):
         options = ("--test=*",)
-    return (*options, "--", "--exact", *drop_duplicates(names)) if names and all(names) else options
+    return (*options, "--", "--exact", *dict.fromkeys(names)) if names and all(names) else options
 
 
 def list_sources(root: Path) -> Sources:
@@ -244,7 +235,7 @@ class Program:
             # A closure's frame repeats that of the function around it, unless the panic is in the closure.
             if path is None or "{{closure}}" not in match["function"] or not any(own for own, _, _ in calls):
                 calls.append((path, int(match["line"]), match["function"]))
-        return select_own_frames(calls)
+        return self.sources.select_own_frames(calls)
 
 
 def _classify(text: str, panic: re.Match[str] | None) -> tuple[str, str]:

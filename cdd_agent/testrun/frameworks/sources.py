@@ -115,6 +115,21 @@ class Sources:
         found = [match.start() for match in re.finditer(pattern, text, re.MULTILINE)]
         return text.count("\n", 0, found[0]) + 1 if len(found) == 1 else 0
 
+    @staticmethod
+    def select_own_frames(calls: Iterable[tuple[str | None, int, str]]) -> tuple[tuple[Frame, ...], bool]:
+        """Return the project's calls of a stack, the innermost last, and whether a library call was inside them.
+
+        ``calls`` are (own file or None, line, function), the innermost first.
+        """
+        found: list[Frame] = []
+        is_foreign = False
+        for path, line, function in calls:
+            if path is None:
+                is_foreign = is_foreign or not found
+            else:
+                found.append(Frame(path=path, line=line, function=function))
+        return tuple(reversed(found[:FRAMES_CAP])), is_foreign
+
 
 class Missing(NamedTuple):
     """The meaning of a compiler's message."""
@@ -125,18 +140,18 @@ class Missing(NamedTuple):
     is_own: bool | None = None
     """Whether that name would be the project's."""
 
+    @classmethod
+    def from_rules(cls, rules: Iterable[tuple[str, str]], message: str) -> "Missing":
+        """Apply the first of ``rules`` (pattern at the beginning -> kind) that matches.
 
-def find_missing(rules: Iterable[tuple[str, str]], message: str) -> Missing:
-    """Apply the first of ``rules`` (pattern at the beginning -> kind) that matches.
-
-    The groups ``name`` and ``owner`` of a pattern are the missing name and the type or module that lacks it.
-    """
-    for pattern, kind in rules:
-        if found := re.match(pattern, message):
-            parts = found.groupdict()
-            name, owner = parts.get("name"), parts.get("owner")
-            return Missing(kind, f"{owner}.{name}" if owner and name else name)
-    return Missing("collection_error")
+        The groups ``name`` and ``owner`` of a pattern are the missing name and the type or module that lacks it.
+        """
+        for pattern, kind in rules:
+            if found := re.match(pattern, message):
+                parts = found.groupdict()
+                name, owner = parts.get("name"), parts.get("owner")
+                return cls(kind, f"{owner}.{name}" if owner and name else name)
+        return cls("collection_error")
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,18 +196,3 @@ class Compiler:
             text = shorten("\n\n".join(failure.text for failure in failures)) if self.joins_texts else first.text
             collected.append(CollectError(nodeid, replace(first, text=text)))
         return tuple(collected)
-
-
-def select_own_frames(calls: Iterable[tuple[str | None, int, str]]) -> tuple[tuple[Frame, ...], bool]:
-    """Return the project's calls of a stack, the innermost last, and whether a library call was inside them.
-
-    ``calls`` are (own file or None, line, function), the innermost first.
-    """
-    found: list[Frame] = []
-    is_foreign = False
-    for path, line, function in calls:
-        if path is None:
-            is_foreign = is_foreign or not found
-        else:
-            found.append(Frame(path=path, line=line, function=function))
-    return tuple(reversed(found[:FRAMES_CAP])), is_foreign

@@ -36,10 +36,7 @@ _NAME = re.compile(r"[^\W\d]\w*")
 
 
 def find_problems(plan: Plan, *, workspace: Workspace) -> tuple[Problem, ...]:
-    """List the files that cannot be written as planned, and the test ids that pytest cannot have, by line.
-
-    Paths outside the project are left to ``plan.find_problems``.
-    """
+    """List the files that cannot be written as planned and the impossible test ids of the project, by line."""
     present = _Paths(workspace.list_files())
     planned = _Paths(path for step in plan.steps for _, path in _list_paths(step))
     problems: list[Problem] = []
@@ -199,10 +196,7 @@ class Planner:
             self._dialog.model.check()
 
     def draft(self, request: str = "") -> Plan:
-        """Let the model draft a plan as ``request`` says, and return the accepted and saved one.
-
-        Raises ``GateClosed`` with the problems of the last draft if none was accepted.
-        """
+        """Return the accepted and saved plan; raise ``GateClosed`` with the problems of the last draft."""
         self._spec = _load_complete_spec(self.ticket)
         self._drafts, self._accepted = [], None
         self.conversation = self._dialog.summarize_if_long(self.conversation, "planner", ticket=self.ticket.slug)

@@ -247,10 +247,7 @@ class Socrates:
             self._dialog.model.check()
 
     def open(self, *, somebody_answers: bool) -> str:
-        """Let Socrates speak first and return the text.
-
-        If nobody can answer, it infers what it can, and its questions become the spec's open questions.
-        """
+        """Let Socrates speak first; if nobody answers, its questions become the spec's open questions."""
         if somebody_answers:
             return self._talk(self._editor.tool(), self._ask_tool())
         begin = len(self.conversation.messages)

@@ -101,10 +101,7 @@ class TicketFiles:
         return tuple(path for path in changed if not path.startswith(own) and path != ignore)
 
     def require_clean(self, *, allow_dirty: bool) -> None:
-        """Raise ``UsageError`` for uncommitted changes outside the tickets, unless they are allowed.
-
-        A merge or rebase in progress is never allowed: the first commit would conclude it.
-        """
+        """Raise ``UsageError`` for a merge in progress, and for the user's changes unless they are allowed."""
         require_undisturbed(self.repository, () if allow_dirty else self.list_user_changes())
 
     def commit_documents(self, documents: Documents, *, emit: Emit) -> None:

@@ -71,10 +71,7 @@ class Intervention:
         self._executor.keeps_changes = True
 
     def mark_done(self, step: Step) -> None:
-        """Complete ``step`` if all tests pass on the committed files and the step's tests are among them.
-
-        Raises ``UsageError`` if the step cannot be marked now, ``GateClosed`` with the reasons if tests fail.
-        """
+        """Complete ``step`` if all tests pass on the committed files, else raise ``UsageError`` or ``GateClosed``."""
         executor, context, number = self._executor, self._context, step.number
         status = executor.state.execution(number).status
         if status in {Status.COMPLETED, Status.IN_PROGRESS}:

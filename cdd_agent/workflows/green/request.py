@@ -153,10 +153,7 @@ def _quote(folder: Path) -> str:
 
 
 def resolve_in_project(project: Path, targets: Sequence[str], *, here: Path | None = None) -> tuple[str, ...]:
-    """Return ``targets`` relative to the project; their paths may also be relative to the folder ``here``.
-
-    Raises ``UsageError`` for options and for paths that are not in the project.
-    """
+    """Return ``targets`` relative to the project; a path may also start in ``here``. ``UsageError`` if outside."""
     if not targets:
         raise UsageError("No test is named.", hint="name the failing tests: cdd green tests/test_cart.py::test_total")
     if len(targets) > MAX_TARGETS:

@@ -316,10 +316,7 @@ def begin_feature(root: Path, repository: Repository, *, text: str) -> Feature:
 
 
 def find_resumable(root: Path, repository: Repository) -> Feature:
-    """Return the run to continue: the one whose request was saved last, else the latest in the notes.
-
-    Raises ``UsageError`` if there is none, ``NotesDamaged`` if the notes of existing commits are missing.
-    """
+    """Return the run to continue: the one saved last, else the latest in the notes; ``UsageError`` if there is none."""
     known = find_latest(root)
     if known is not None:
         return known

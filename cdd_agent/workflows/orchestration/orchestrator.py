@@ -108,11 +108,7 @@ def _reset_failed_phase(state: RunState) -> RunState:
     if step.error is None or step.status != Status.IN_PROGRESS:
         return state
     landed = tuple(attempt for attempt in step.attempts if attempt.phase in step.commits)
-    return _replace_cycle(state, replace(step, attempts=landed, error=None))
-
-
-def _replace_cycle(state: RunState, step: StepExecution) -> RunState:
-    return replace(state, step_executions={**state.step_executions, step.step_number: step})
+    return states.replace_step(state, replace(step, attempts=landed, error=None))
 
 
 def _last_cycle(state: RunState) -> StepExecution:
@@ -191,7 +187,7 @@ class Orchestrator:
         entries = agents.read_list(self.context.workspace)
         item = agents.make_test_item(plan_item, chosen, feature=self.feature, entries=entries)
         self.context.emit(StepStarted(number=number, total=max(len(entries), number), title=item.title))
-        self._run.save(_replace_cycle(self._state, replace(step, title=item.title)))
+        self._run.save(states.replace_step(self._state, replace(step, title=item.title)))
         self._carry_out(item)
         self._run.end_step(self._state, number)
         self.context.emit(StepFinished(number=number, status=Status.COMPLETED, error=None))
@@ -235,7 +231,7 @@ class Orchestrator:
             return
         step = ending.state.execution(item.number)
         why = ending.why or ending.how
-        self._run.save(_replace_cycle(self._state, replace(step, error=why)))
+        self._run.save(states.replace_step(self._state, replace(step, error=why)))
         if not self._is_attended:
             self._run.save(replace(self._state, status=Status.FAILED, completed_at=self.clock.now()))
         word = "paused" if self._is_attended else "aborted"

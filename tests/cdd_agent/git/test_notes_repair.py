@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+from cdd_agent.events import NoteDamaged
 from cdd_agent.git.notes import REF, NotesDamaged, append_line, read_lines, survey_notes
-from cdd_agent.git.notes_repair import Repair, RepairResult, apply_repairs, plan_repairs
+from cdd_agent.git.notes_repair import RepairResult, apply_repairs, plan_repairs
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.work.handoff import Handoff, encode
 from tests.cdd_agent.git.hostile.repository import plain, run_plain
@@ -54,7 +55,7 @@ def everything(repository: Repository) -> tuple[bytes, bytes | None]:
     return refs, path.read_bytes() if path.exists() else None
 
 
-def only(repairs: tuple[Repair, ...]) -> Repair:
+def only(repairs: tuple[NoteDamaged, ...]) -> NoteDamaged:
     (repair,) = repairs
     return repair
 
@@ -62,7 +63,6 @@ def only(repairs: tuple[Repair, ...]) -> Repair:
 def undo(repository: Repository, done: RepairResult) -> None:
     """Type the command that takes it back."""
     assert done.undo is not None
-    assert done.undo in str(done)
     subprocess.run(["sh", "-c", done.undo], cwd=repository.root, check=True, timeout=30)
 
 
@@ -188,7 +188,7 @@ def test_bad_notes_get_their_last_good_versions(repository: Repository) -> None:
     done = mended(repository)
     assert {repair.commit for repair in done.repairs} == set(commits)
     for repair in done.repairs:
-        assert str(repair).endswith("Its last readable version is restored.")
+        assert repair.action.endswith("Its last readable version is restored.")
     assert read_history(repository) == entries
     assert len(entries) == 5
     assert plain(repository.root, "rev-parse", BACKUP).stdout.decode().strip() == bad
@@ -374,7 +374,7 @@ def test_a_commit_that_was_picked_elsewhere_gets_a_note_of_its_trailers(reposito
     plain(repository.root, "cherry-pick", green)
     repair = only(mended(repository).repairs)
     assert repair.commit == head(repository)
-    assert str(repair) == (
+    assert f"{repair.what} {repair.action}" == (
         f"The commit {head(repository)} has the trailers of a handoff but no note. "
         "It is reconstructed from the trailers, without the evidence."
     )
