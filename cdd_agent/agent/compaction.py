@@ -50,10 +50,7 @@ def needs_compaction(last_turn_tokens: int, model_name: str, *, percent: int) ->
 
 
 def compact(conversation: Conversation, *, model: Model, emit: Emit, agent: str) -> Conversation:
-    """Return a new conversation with the same system prompt and token that starts with a summary of ``conversation``.
-
-    ``conversation`` stays unchanged. Raises what ``model`` raises, and ``ModelError`` if the summary is incomplete.
-    """
+    """Return a new conversation that starts with a summary; raise ``ModelError`` if the summary is incomplete."""
     marks = Marks(draw_token())
     prompt = (Path(__file__).parent / "prompts" / "summary.md").read_text(encoding="utf-8")
     # A recording finds the turn by this last line, such as ``Work: summary of socrates sale``.

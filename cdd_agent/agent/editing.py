@@ -351,12 +351,9 @@ def _find_exact(body: str, change: _Change, *, overlapping: bool) -> list[_Splic
 
 
 def _find_relaxed(body: str, change: _Change) -> tuple[str | None, list[_Splice]]:
-    """Return the first kind of difference that, when ignored, finds the old passage, and every place it finds.
-
-    Whole lines replace whole lines: the last one keeps its ending, or the lack of one.
-    """
-    lines = split_lines(body)
-    contents = _strip_endings(body)
+    """Return the first kind of difference that, when ignored, finds the old passage, and every place it finds."""
+    # Whole lines replace whole lines: the last one keeps its ending, or the lack of one.
+    lines, contents = split_lines(body), _strip_endings(body)
     starts = [0, *accumulate(map(len, lines))]
     count = len(change.old_lines)
     places = _find_places(contents, change.old_lines)

@@ -42,10 +42,7 @@ class Marks:
         )
 
     def wrap(self, text: str, *, source: str, exact: bool = False) -> str:
-        """Enclose ``text`` in the marks and show invisible characters by number.
-
-        ``exact``: only control characters are shown by number, because the model copies the text back.
-        """
+        """Enclose ``text`` in the marks; show invisible characters, if ``exact`` only controls, by number."""
         hidden = [*find_controls(text), *find_unseen(text)]
         remark = f"; cannot be seen: {format_counts(hidden)}" if hidden else ""
         body = show_controls(text if exact else show_unseen(text))

@@ -102,10 +102,7 @@ def sessions_folder(project: Path) -> Path:
 
 
 class Transcript:
-    """The transcript of the current session, whose file is created with its first line and locked until it is closed.
-
-    A write error is reported once and never ends the session.
-    """
+    """The transcript of the current session, created with its first line; a write error is reported once."""
 
     def __init__(self, project: Path, *, clock: Clock, tell: Emit) -> None:
         """Prepare a transcript; ``tell`` gets a notice if it cannot be written."""
@@ -128,11 +125,7 @@ class Transcript:
     def make_recorder(
         self, agent: str, *, ticket: str, model: Callable[[], str], token: str, is_begun: bool = False
     ) -> RecordMessage:
-        """Return a function that records the messages of a conversation.
-
-        The first message of a new conversation replaces an earlier one. ``is_begun``: ``copy_conversation`` records
-        the start.
-        """
+        """Return a function that records the messages of a conversation, and its start unless it ``is_begun``."""
 
         def record(message: Message) -> None:
             nonlocal is_begun

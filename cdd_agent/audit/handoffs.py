@@ -404,9 +404,9 @@ _MOST_FOLDERS = 10_000
 
 
 def find_report(placed: PlacedHandoff, *, reports: Path) -> tuple[Claim | None, SuiteReport | None]:
-    """Find the report of a handoff below ``reports`` by its name and its digest. Return the claim about it, and it.
+    """Find the report of a handoff below ``reports`` by name and digest, and return the claim about it, and it.
 
-    There is no claim if the phase needs no report, and no report unless its digest is the one in the note.
+    The claim is None if the phase does not need a report. The report is None unless it has the digest in the note.
     """
     gate = placed.handoff.gate if placed.handoff is not None else None
     if placed.handoff is None or gate is None or placed.phase == "plan":

@@ -276,7 +276,8 @@ def unmarked_index(repository: Repository) -> Iterator[dict[str, str]]:
     with private_index(repository.location.git_dir / "index") as index:
         tagged = repository.git("ls-files", "-v", "-z", variables=index).split("\0")
         marked = [(entry[0], entry[2:]) for entry in tagged if entry and (entry[0] == "S" or entry[0].islower())]
-        if marked and _is_sparse(repository):
+        sparse = [each.value for each in repository.runner.configuration() if each.key == "core.sparsecheckout"]
+        if marked and sparse and sparse[-1].lower() not in ("false", "no", "off", "0"):
             marked = [(tag, path) for tag, path in marked if _is_present(repository.root, path)]
         assumed = format_paths(path for tag, path in marked if tag.islower())
         skipped = format_paths(path for tag, path in marked if tag in "sS")
@@ -285,11 +286,6 @@ def unmarked_index(repository: Repository) -> Iterator[dict[str, str]]:
         if skipped:
             repository.git("update-index", "--no-skip-worktree", "-z", "--stdin", stdin=skipped, variables=index)
         yield index
-
-
-def _is_sparse(repository: Repository) -> bool:
-    values = [each.value for each in repository.runner.configuration() if each.key == "core.sparsecheckout"]
-    return bool(values) and values[-1].lower() not in ("false", "no", "off", "0")
 
 
 def _is_present(root: Path, path: str) -> bool:

@@ -103,7 +103,7 @@ def store(repository: Repository, record: RollbackRecord, *, before: RunFiles, a
 
 
 def load(repository: Repository, ref: str) -> StoredRecord | None:
-    """Read the record that ``ref`` names, None if there is no ref; raises ``UsageError`` if it names anything else."""
+    """Read the record that ``ref`` names, if the ref exists; raises ``UsageError`` if it names anything else."""
     commits = repository.git("for-each-ref", "--format=%(objectname)", ref).split()
     return read(repository, CommitId(commits[0])) if commits else None
 

@@ -203,10 +203,8 @@ class Rollbacks:
 
     def _find_uncommitted(self, head: CommitId) -> tuple[str, ...]:
         """Return the paths that interrupted phases changed without committing them, without the user's changes."""
-        paths: dict[str, None] = {}
-        for state in decode_states(records.read_runs(self.runs, self.reports).state):
-            paths |= dict.fromkeys(self._find_uncommitted_of_run(state, head))
-        return tuple(paths)
+        states = decode_states(records.read_runs(self.runs, self.reports).state)
+        return tuple(dict.fromkeys(path for state in states for path in self._find_uncommitted_of_run(state, head)))
 
     def _find_uncommitted_of_run(self, state: RunState, head: CommitId) -> tuple[str, ...]:
         step = state.step_executions.get(state.current_step or 0)

@@ -149,10 +149,7 @@ class RecordingModel:
     """A model that saves each turn of another model before returning it."""
 
     def __init__(self, inner: Model, path: Path, *, private: PrivateData | None = None) -> None:
-        """Continue the recording at ``path`` if there is one; raise ``RecordingError`` if turns cannot be appended.
-
-        ``private`` is by default the user's home directory and name and the current folder.
-        """
+        """Continue the recording at ``path`` if there is one; raise ``RecordingError`` if turns cannot be appended."""
         self.name = inner.name
         self._inner = inner
         self._path = path

@@ -139,14 +139,8 @@ class Permission:
     def _ask_about(self, part: "LinePart", line: str, *, offer: Offer | None = None) -> str | None:
         """Ask the user about a part; save the permission as ``offer``, if given."""
         assert self.ask is not None
-        question = CommandQuestion(
-            line=line,
-            start=part.start,
-            end=part.end,
-            kind=part.kind,
-            why=_shorten(part.effect.why),
-            loses=_shorten(part.effect.loses),
-        )
+        why, loses = _shorten(part.effect.why), _shorten(part.effect.loses)
+        question = CommandQuestion(line=line, start=part.start, end=part.end, kind=part.kind, why=why, loses=loses)
         answer = self.ask(question)
         if answer.verdict == "no":
             return _format_refusal(part, f"the developer said no{_format_reason(answer)} {_NO_WORKAROUND}")
@@ -188,8 +182,6 @@ def _format_reason(answer: CommandAnswer) -> str:
 
 
 def _make_look(root: str) -> "Callable[[str], Kind]":
-    """Return a function that inspects absolute paths of the project at ``root``."""
-
     def look(path: str) -> "Kind":
         real = os.path.realpath(path)
         if real != root and not real.startswith(f"{root}/"):

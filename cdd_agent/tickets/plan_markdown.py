@@ -507,10 +507,7 @@ def _tokenize(value: str) -> Iterable[_Token]:
 
 
 def _find_word_end(value: str, start: int, *, last_closed: int) -> int:
-    """Return the end of the word at ``start``. Brackets belong to it with their commas: ``test_a[x, y]``.
-
-    ``last_closed`` is the offset of the last closing bracket.
-    """
+    """Return the end of the word at ``start``. Brackets belong to it with their commas: ``test_a[x, y]``."""
     # Not one regular expression: it would search to the end of the value for each bracket that is never closed.
     if value[start] == "`":
         return start + 1

@@ -399,10 +399,7 @@ class _SentenceFinder:
         return at
 
     def _scan_value(self, at: int, column: int, *, indent: int, is_item: bool = True) -> int:
-        """Record the value that starts at ``column``, if it is a sentence.
-
-        It continues in the lines below that are indented deeper than ``indent``, up to a comment.
-        """
+        """Record a sentence that starts at ``column`` and continues in deeper lines, up to a comment."""
         end = at + 1
         while end < len(self._lines) and self._is_deeper(end, indent):
             end += 1

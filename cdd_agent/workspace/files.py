@@ -371,10 +371,7 @@ class Workspace:
         return hashlib.sha256(self._content(name, path)).hexdigest() if self._beneath.exists(name) else None
 
     def list_files(self) -> tuple[str, ...]:
-        """Return the relative paths of all regular files, sorted, without environments and ``SKIPPED_FOLDERS``.
-
-        Links to folders are not followed; links to files are listed if they end inside the project.
-        """
+        """Return the sorted paths of all regular files and links to them, without ``SKIPPED_FOLDERS``."""
         found: list[str] = []
         folders = [""]
         while folders:

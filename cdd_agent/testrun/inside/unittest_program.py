@@ -62,9 +62,8 @@ class Lines(unittest.TestResult):
         if test.countTestCases():
             self._fail(test, err)
         elif err[1] is not None:  # unittest's stand-in for a class or a module
-            self.write(
-                event="unready", nodeid=_find_owner(str(test)), failure=describe_error(err[1], phase="setup", file="")
-            )
+            failure = describe_error(err[1], phase="setup", file="")
+            self.write(event="unready", nodeid=_find_owner(str(test)), failure=failure)
 
     def addFailure(self, test: unittest.TestCase, err: OptExcInfo) -> None:
         """Record a failed assertion."""
@@ -105,9 +104,7 @@ class Lines(unittest.TestResult):
 
 def find_phase(error: BaseException) -> str:
     """Return ``setup``, ``call`` or ``teardown``, by the functions of unittest in the stack."""
-    names = set()
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        names.add(frame.f_code.co_name)
+    names = {frame.f_code.co_name for frame, _ in traceback.walk_tb(error.__traceback__)}
     if "_callSetUp" in names:
         return "setup"
     return "teardown" if names & {"_callTearDown", "_callCleanup", "doCleanups"} else "call"
@@ -146,17 +143,13 @@ def build_nodeid(test: unittest.TestCase) -> str:
 def _find_owner(holder: str) -> str:
     """Return file and class of a failed set-up, from unittest's ``setUpClass (module.Class)``."""
     name = holder.partition("(")[2].rstrip(")")
-    module = next((part for part in _iterate_prefixes(name) if part in sys.modules), "")
+    module = name
+    while module and module not in sys.modules:
+        module = module.rpartition(".")[0]
     path = getattr(sys.modules.get(module), "__file__", None)
     inside = name[len(module) :].strip(".").split(".")
     file = os.path.relpath(path, ROOT) if path else name
     return "::".join((file, *filter(None, inside)))
-
-
-def _iterate_prefixes(name: str) -> Iterator[str]:
-    while name:
-        yield name
-        name = name.rpartition(".")[0]
 
 
 def find_import_root(folder: str) -> str:
@@ -170,12 +163,8 @@ def load_suites(targets: list[str]) -> Iterator[tuple[unittest.TestSuite, str]]:
     """Yield the tests of each target's file or folder, and the name to select from them; empty: all."""
     loader = unittest.TestLoader()
     if not targets:
-        outside = [
-            name
-            for name in ("tests", "test")
-            if os.path.isdir(name) and find_import_root(os.path.abspath(name)) != ROOT
-        ]
-        for folder in (ROOT, *map(os.path.abspath, outside)):
+        folders = [os.path.abspath(name) for name in ("tests", "test") if os.path.isdir(name)]
+        for folder in (ROOT, *(folder for folder in folders if find_import_root(folder) != ROOT)):
             yield loader.discover(folder, top_level_dir=folder), ""
     for target in targets:
         file, _, name = target.partition("::")
@@ -224,23 +213,16 @@ class CapturedError(unittest.TestResult):
 
 
 def _record_unloaded(test: unittest.TestCase, result: Lines) -> None:
-    """Record a file that cannot be imported."""
     name = test.id().rpartition("_FailedTest.")[2]
-    file = next((path for path in _iterate_module_files(name) if os.path.exists(path)), name)
+    stems = [os.path.join(folder, *name.split(".")) for folder in sys.path if os.path.abspath(folder).startswith(ROOT)]
+    files = (path for stem in stems for path in (stem + ".py", os.path.join(stem, "__init__.py")))
+    file = next(filter(os.path.exists, files), name)
     # unittest keeps only the text of the error, so the module is imported again.
     caught = CapturedError()
     unittest.FunctionTestCase(lambda: importlib.import_module(name)).run(caught)
     if caught.error is not None:
         failure = describe_error(caught.error, phase="collect", file=os.path.relpath(file, ROOT))
         result.write(event="unready", nodeid=os.path.relpath(file, ROOT), failure=failure)
-
-
-def _iterate_module_files(name: str) -> Iterator[str]:
-    path = os.path.join(*name.split("."))
-    for folder in sys.path:
-        if os.path.abspath(folder).startswith(ROOT):
-            yield os.path.join(folder, path + ".py")
-            yield os.path.join(folder, path, "__init__.py")
 
 
 if __name__ == "__main__":

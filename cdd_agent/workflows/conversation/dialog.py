@@ -138,10 +138,7 @@ class Question:
 
 
 def normalize(question: Question) -> Question:
-    """Put the question and its options on one line each, and drop repeated options.
-
-    Raises ``UsageError`` if it cannot be answered: it is empty, or an option is a number, as option numbers are.
-    """
+    """Put each text on one line; raise ``UsageError`` if the question is empty or an option is a number."""
     words = " ".join(question.question.split())
     options = tuple(dict.fromkeys(line for option in question.options if (line := " ".join(option.split()))))
     if not words:

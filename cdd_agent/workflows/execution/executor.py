@@ -62,10 +62,7 @@ class Executor:
         allow_dirty: bool = False,
         meter: Meter | None = None,
     ) -> None:
-        """Read spec, plan and state; raises ``DocumentError`` for their problems. Changes nothing.
-
-        ``refactor``: feature and bug steps end with REFACTOR. Without a ``meter``, usage is not limited.
-        """
+        """Read spec, plan and state, or raise ``DocumentError``. ``refactor``: feature steps end with REFACTOR."""
         self.ticket = ticket
         self.sandbox = context.suite.sandbox.level
         self.clock = clock

@@ -128,10 +128,7 @@ class Orchestrator:
         allow_dirty: bool = False,
         is_attended: bool = False,
     ) -> None:
-        """Does nothing before ``run``. Without a ``meter``, usage is not limited.
-
-        ``is_attended``: a person can continue after a failed phase.
-        """
+        """Does nothing before ``run``. ``is_attended``: a person can continue after a failed phase."""
         self.feature = feature
         self.clock = clock
         self.allows_dirty = allow_dirty
