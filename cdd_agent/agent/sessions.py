@@ -250,7 +250,7 @@ def list_sessions(project: Path, *, present: str = "") -> tuple[EarlierSession, 
 
 
 def load_last_session(project: Path, *, present: str = "") -> EarlierSession:
-    """Return the latest session that can be resumed; raise ``UsageError`` if there is none or a later one is broken."""
+    """Return the latest session that can be resumed; raise ``UsageError`` if none exists or a later file is damaged."""
     known = list_sessions(project, present=present)
     later = {name for name in _list_names(project) if not known or name > known[0].id} - {present}
     for name in sorted(later, reverse=True):

@@ -377,7 +377,7 @@ class Transport:
                 body += chunk
                 if len(body) > _MAX_ERROR_BYTES:
                     break
-        message = ""  # stays empty for a body that is no error of the API, such as a proxy's page
+        message = ""  # stays empty for any other body, such as a proxy's page
         with suppress(ValueError):
             match parse_object(body.decode()):
                 case {"error": {"message": str(message)}}:

@@ -72,7 +72,7 @@ def _limit_size(chunks: Iterable[bytes], limits: AnswerLimits) -> Iterator[bytes
 
 
 def _drop_pings(events: Iterable[dict[str, JSON]], limits: AnswerLimits, *, clock: Clock) -> Iterator[dict[str, JSON]]:
-    """Yield the events that belong to the turn; raise ``RequestFailed`` for an error event or too long a run of pings."""
+    """Yield the events that belong to the turn; raise ``RequestFailed`` for an error event or a long run of pings."""
     # The idle timeout of the connection does not notice a server that only pings: each ping restarts it.
     last_s = clock.monotonic()
     for event in events:

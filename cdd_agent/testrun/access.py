@@ -152,9 +152,8 @@ def build_access(
     top = next((folder for folder in (root, *root.parents) if os.path.lexists(folder / ".git")), root)
     protected = find_protected_paths(root)
     reads = (path.resolve() if path.is_symlink() and root in path.parents else path for path in interpreter.reads)
-    environment = [
-        path for path in reads if path not in root.parents and not _is_source(path, root, interpreter=interpreter)
-    ]
+    outside = (path for path in reads if path not in root.parents)
+    environment = [path for path in outside if not _is_source(path, root, interpreter=interpreter)]
     entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     python_path = (Path(os.path.abspath(root / entry)) for entry in entries if entry)
     imported = [path for path in python_path if not _is_source(path, root, interpreter=interpreter)]
@@ -271,7 +270,6 @@ def find_test_code(root: Path) -> tuple[Path, ...]:
 
 
 def _limit_mounts(paths: list[Path], root: Path) -> tuple[Path, ...]:
-    """Return the first of ``paths``, up to the limit for mounts."""
     mounts: set[Path] = set()
     for number, path in enumerate(paths):
         mounts |= {path, *(folder for folder in path.parents if root in folder.parents)}

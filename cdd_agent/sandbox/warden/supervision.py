@@ -252,8 +252,7 @@ def end_all(root: int, deadline: float) -> int:
         empty_looks = 0 if living else empty_looks + 1
         for pid, group in living.items():
             # One signal reaches the whole group, however fast it forks.
-            with contextlib.suppress(OSError):
-                os.kill(-group if group not in spared else pid, _KILL)
+            _kill(-group if group not in spared else pid)
         if time.monotonic() > deadline:
             return sum(map(is_alive, living))
         if living:
@@ -276,3 +275,8 @@ def list_living(root: int) -> dict[int, int]:
         below.update(more)
         found.extend(more)
     return {pid: table[pid][2] for pid in found[1:] if table[pid][0] not in _DEAD}
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(OSError):
+        os.kill(pid, _KILL)

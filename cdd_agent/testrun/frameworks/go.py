@@ -35,10 +35,7 @@ _RULES = (
     (r"undefined: (?P<name>\w+)", "name_error"),
     (r"undeclared name: (?P<name>\w+)", "name_error"),
     (r"(?:not enough|too many) arguments in call to (?P<name>[\w.]+)", "signature_mismatch"),
-    (
-        r"(?:(?:no required module provides |cannot find module providing )?package) (?P<name>[^\s:;]+)",
-        "missing_module",
-    ),
+    (r"(?:(?:no required module provides|cannot find module providing) )?package (?P<name>[^\s:;]+)", "missing_module"),
     (r"syntax error|expected |missing |illegal |unexpected ", "syntax_error"),
 )
 """Beginning of a compiler message -> kind."""

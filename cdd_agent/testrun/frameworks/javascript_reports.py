@@ -131,10 +131,8 @@ def _convert_jest(test: _Assertion, context: ErrorContext) -> Case:
         is_matcher = any(isinstance(each, dict) and "matcherResult" in each for each in test.failure_details or ())
         failure = describe_error("\n".join(test.failure_messages or ()), context, is_expectation=is_matcher)
     file, line, duration_s = context.file, (test.location or {}).get("line") or 0, max(test.duration or 0.0, 0.0) / 1000
-    nodeid, reruns = (
-        f"{file}::{SEPARATOR.join((*test.ancestor_titles, test.title))}",
-        max((test.invocations or 1) - 1, 0),
-    )
+    nodeid = f"{file}::{SEPARATOR.join((*test.ancestor_titles, test.title))}"
+    reruns = max((test.invocations or 1) - 1, 0)
     return Case(nodeid, outcome, file, line, duration_s, reruns=reruns, failure=failure)
 
 
@@ -375,8 +373,6 @@ def read_node(run: FinishedRun) -> ParsedResults:
 
 @dataclass(slots=True, kw_only=True)
 class _NodeEvents:
-    """The tests and errors of the events so far."""
-
     root: Path
     is_selected: bool
     is_complete: bool = False

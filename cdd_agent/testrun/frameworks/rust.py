@@ -361,7 +361,6 @@ class _Section:
         return begun, expected, closed
 
     def _parse_outputs(self) -> dict[str, str]:
-        """Return the output of each failed test."""
         names = {_NOTE.sub("", name): name for name, result in self.found if result == "FAILED"}
         outputs: dict[str, list[str]] = {}
         current: list[str] = []

@@ -197,10 +197,8 @@ class CommandSuite:
         return self.sandbox.run(command)
 
     def _read(self, result: Result, results: Path) -> ParsedResults:
-        status = result.exit_status
-        return self.framework.read(
-            FinishedRun(root=self.root, results=results, output=result.output, exit_status=status)
-        )
+        run = FinishedRun(root=self.root, results=results, output=result.output, exit_status=result.exit_status)
+        return self.framework.read(run)
 
     def _tools(self, cache: Path) -> Tools:
         return environment.find_tools(self.framework.requirements, self.finding.argv[0], cache=cache, root=self.root)

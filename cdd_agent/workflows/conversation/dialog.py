@@ -201,6 +201,6 @@ def _read_calls(turn: AssistantMessage) -> list[tuple[ToolCall, Question]]:
     calls = []
     for block in turn.content:
         if isinstance(block, ToolCall) and block.name == ASK_TOOL:
-            with suppress(UsageError):  # the model was told what is wrong with such a call
+            with suppress(UsageError):  # the model already got the error for such a call
                 calls.append((block, normalize(read_input(block.input, Question))))
     return calls
