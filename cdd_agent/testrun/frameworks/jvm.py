@@ -128,7 +128,7 @@ def build_gradle_arguments(targets: tuple[str, ...], results: Path) -> tuple[str
 
 
 def _select_classes(targets: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Return classes and methods of all targets, or nothing if one is a folder."""
+    """Return classes and methods of all targets; empty if any target is a folder."""
     chosen = [select_class(target) for target in targets]
     return [] if None in chosen else [each for each in chosen if each]
 
