@@ -18,6 +18,7 @@ from cdd_agent import __version__
 from cdd_agent.cli import inspect
 from cdd_agent.cli import run as run_commands
 from cdd_agent.cli.invocation import Invocation, drop_output
+from cdd_agent.config.options import LEVELS
 from cdd_agent.errors import CddError, EnvironmentMissing, ExitCode, UsageError
 from cdd_agent.model import secret
 from cdd_agent.model.secret import Secret
@@ -90,9 +91,9 @@ model, no tests), 70 internal error, 130 interrupted."""
 @click.option("--record", type=click.Path(path_type=Path), metavar="FILE", help="Record the model's turns in FILE.")
 @click.option(
     "--sandbox",
-    type=click.Choice(["auto", "docker", "bwrap", "landlock", "none"]),
+    type=click.Choice(["auto", *LEVELS]),
     metavar="LEVEL",
-    help="Sandbox for tests and commands: docker, bwrap, landlock or none; auto uses the first available one.",
+    help=f"Sandbox for tests and commands: {', '.join(LEVELS[:-1])} or none; auto uses the first available one.",
 )
 @click.option("--yes", is_flag=True, help="Never ask; take the safe default, which destroys nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print one event per line on standard output.")

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Literal, get_args
 
+from cdd_agent.config.options import LEVELS, Level
 from cdd_agent.errors import EnvironmentMissing, UsageError
 from cdd_agent.sandbox.backends import BubblewrapSandbox, ContainerSandbox, LandlockSandbox
 from cdd_agent.sandbox.port import Access, Command, Sandbox
@@ -132,9 +132,6 @@ def _make_proof(act: str, refused: bool, *, answer: str) -> Proof:
     return Proof(act=act, refused=refused, answer="it only affected the sandbox" if refused else "it was done")
 
 
-Level = Literal["docker", "bwrap", "landlock", "none"]
-LEVELS: tuple[Level, ...] = get_args(Level)
-"""From the most to the least confined."""
 VARIABLE = "CDD_SANDBOX"
 _CONFINED = LEVELS[:-1]
 _HINTS = {

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from cdd_agent.config.options import ISOLATING_LEVELS
 from cdd_agent.config.trust import Approvals, Offer
 from cdd_agent.errors import CddError, EnvironmentMissing
 
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
 Granted: TypeAlias = Literal["write", "tests"]
 """Activities that need no permission, unless the user's settings say so."""
 
-# Under `landlock`, a command could delete `.git` and use sockets in the file system.
-ISOLATING_LEVELS = frozenset({"docker", "bwrap"})
-"""Sandbox levels at which a command reaches neither the network nor anything outside the project."""
 _MAX_SHOWN = 120
 """Characters of a command in an answer to the model."""
 _ACTIVITIES: dict[Granted, str] = {
