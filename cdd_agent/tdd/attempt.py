@@ -7,14 +7,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cdd_agent.agent import run_tools
+from cdd_agent.agent import tools
 from cdd_agent.agent.blocks import WholeFiles
 from cdd_agent.agent.editing import MayWrite
-from cdd_agent.agent.file_tools import make_file_tools, make_search_tools
 from cdd_agent.agent.loop import AgentRun, run_agent, run_without_tools
 from cdd_agent.agent.quoting import Marks, format_conventions
-from cdd_agent.agent.run_tools import make_bash_tool, make_blocked_tool, make_completion_tool, make_run_tests_tool
 from cdd_agent.agent.tool import Tool, ToolOutput, read_input
+from cdd_agent.agent.tools import (
+    make_bash_tool,
+    make_blocked_tool,
+    make_completion_tool,
+    make_file_tools,
+    make_run_tests_tool,
+    make_search_tools,
+)
 from cdd_agent.errors import UsageError
 from cdd_agent.events import AttemptStarted, GateJudged, Notice
 from cdd_agent.evidence.clean_copy import (
@@ -78,7 +84,7 @@ def load_report(attempt: AttemptRecord, *, root: Path) -> SuiteReport | None:
 
 def has_given_up(attempt: AttemptRecord) -> bool:
     """Return whether the agent reported that it cannot continue."""
-    return attempt.reasons[:1] != () and attempt.reasons[0].partition(":")[0] in run_tools.BLOCKED_CODES
+    return attempt.reasons[:1] != () and attempt.reasons[0].partition(":")[0] in tools.BLOCKED_CODES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +132,7 @@ class Attempt:
         brief = context.brief(self.item, self.phase)
         run = self._run_agent(brief, is_anew=is_anew)
         work = self._save_work(name)
-        if run.ended_by is not None and run.ended_by.name == run_tools.BLOCKED_TOOL:
+        if run.ended_by is not None and run.ended_by.name == tools.BLOCKED_TOOL:
             judgment = _Judgment(
                 verdict=self._refuse_blocked(run.ended_by),
                 report=None,
@@ -248,7 +254,7 @@ class Attempt:
         return _Work(snapshot=snapshot, changes=snapshots.list_changes_since(self.baseline.snapshot, until=snapshot))
 
     def _refuse_blocked(self, call: ToolCall) -> Verdict:
-        blocked = read_input(call.input, run_tools.BlockedReport)
+        blocked = read_input(call.input, tools.BlockedReport)
         message = format_line(mask(blocked.reason).text)[:MAX_ANSWER_CHARACTERS]
         return Verdict(phase=self.phase, open=False, reasons=(Reason(code=blocked.why, nodeid=None, message=message),))
 

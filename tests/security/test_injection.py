@@ -10,11 +10,17 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.agent.budget import Budget
-from cdd_agent.agent.file_tools import make_file_tools, make_search_tools
 from cdd_agent.agent.loop import run_agent
 from cdd_agent.agent.quoting import Marks
-from cdd_agent.agent.run_tools import make_bash_tool, make_blocked_tool, make_completion_tool, make_run_tests_tool
 from cdd_agent.agent.tool import Tool
+from cdd_agent.agent.tools import (
+    make_bash_tool,
+    make_blocked_tool,
+    make_completion_tool,
+    make_file_tools,
+    make_run_tests_tool,
+    make_search_tools,
+)
 from cdd_agent.errors import GateClosed
 from cdd_agent.events import Event, RolledBack, encode
 from cdd_agent.model.conversation import JSON, Conversation, Request, ToolResult, ToolSpec

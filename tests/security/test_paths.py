@@ -13,18 +13,20 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.agent.file_tools import (
+from cdd_agent.agent.tool import Tool, ToolOutput
+from cdd_agent.agent.tools import (
+    BashInput,
+    Completion,
     EditInput,
     GlobInput,
     GrepInput,
     ReadInput,
     Replacement,
+    RunTestsInput,
     WriteInput,
     make_file_tools,
     make_search_tools,
 )
-from cdd_agent.agent.run_tools import BashInput, Completion, RunTestsInput
-from cdd_agent.agent.tool import Tool, ToolOutput
 from cdd_agent.errors import UsageError
 from cdd_agent.evidence.clean_copy import copy_ignored_files
 from cdd_agent.model.conversation import JSON

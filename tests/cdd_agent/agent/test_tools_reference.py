@@ -4,8 +4,14 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.agent.budget import Budget
-from cdd_agent.agent.file_tools import make_file_tools, make_search_tools
-from cdd_agent.agent.run_tools import make_bash_tool, make_blocked_tool, make_completion_tool, make_run_tests_tool
+from cdd_agent.agent.tools import (
+    make_bash_tool,
+    make_blocked_tool,
+    make_completion_tool,
+    make_file_tools,
+    make_run_tests_tool,
+    make_search_tools,
+)
 from cdd_agent.errors import GateClosed
 from cdd_agent.model.conversation import ToolSpec
 from cdd_agent.sandbox.port import Access

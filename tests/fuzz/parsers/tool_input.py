@@ -6,9 +6,17 @@ from typing import TypeAlias, get_type_hints
 
 import msgspec
 
-from cdd_agent.agent.file_tools import EditInput, GlobInput, GrepInput, ReadInput, WriteInput
-from cdd_agent.agent.run_tools import BashInput, Completion, RunTestsInput
 from cdd_agent.agent.tool import ToolOutput, define_tool, read_input
+from cdd_agent.agent.tools import (
+    BashInput,
+    Completion,
+    EditInput,
+    GlobInput,
+    GrepInput,
+    ReadInput,
+    RunTestsInput,
+    WriteInput,
+)
 from cdd_agent.errors import UsageError
 from cdd_agent.model.conversation import JSON
 from tests.fuzz.figures import Figures

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdd_agent.agent.run_tools import make_bash_tool
+from cdd_agent.agent.tools import make_bash_tool
 from cdd_agent.compose import Composition
 from cdd_agent.config import settings
 from cdd_agent.config.options import Options
@@ -172,7 +172,7 @@ def test_no_program_is_started_through_a_shell_of_ours() -> None:
 
 def test_no_safety_rests_on_a_list_of_commands() -> None:
     """A deny list is no control: the tool that runs commands looks at none of their words."""
-    source = (PACKAGE / "agent" / "run_tools.py").read_text(encoding="utf-8")
+    source = (PACKAGE / "agent" / "tools.py").read_text(encoding="utf-8")
     assert re.findall(r"\bre\.|fnmatch|shlex|startswith|split\(", source) == []
     tool = make_bash_tool(PlainSandbox(), Path("/"), access=Access())
     assert tool.run({"command": "true; false || true # rm -rf /"}).text == "exit status 0"

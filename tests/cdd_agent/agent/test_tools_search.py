@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from cdd_agent.agent.file_tools import make_search_tools
+from cdd_agent.agent.tools import make_search_tools
 from cdd_agent.workspace.files import Workspace
 
 

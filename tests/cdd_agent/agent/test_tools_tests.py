@@ -1,6 +1,6 @@
 """"""
 
-from cdd_agent.agent.run_tools import make_run_tests_tool
+from cdd_agent.agent.tools import make_run_tests_tool
 from cdd_agent.errors import EnvironmentMissing
 
 
