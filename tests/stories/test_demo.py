@@ -92,7 +92,11 @@ def test_the_project_is_clean_and_its_tests_pass(demo: Demo) -> None:
     assert git(demo.folder, "status", "--porcelain") == ""
     assert git(demo.folder, "stash", "list") == ""
     result = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q"], cwd=demo.folder, capture_output=True, text=True, check=False
+        [sys.executable, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        cwd=demo.folder,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert result.returncode == 0, result.stdout
 

@@ -1,8 +1,9 @@
 """A recording, YAML or JSON: turns or ``RecordingError``; what is read can be printed, read back and put on record."""
 
-from dataclasses import replace
 from random import Random
 from typing import TypeAlias
+
+from msgspec import structs
 
 from cdd_agent.errors import RecordingError
 from cdd_agent.events import TurnEnded, encode
@@ -107,7 +108,7 @@ def read(given: Given) -> None:
             raise Broken(f"printed as {'JSON' if form else 'YAML'} the turns read back differently")
     for turn in turns:
         said = "".join(block.text for block in turn.content if isinstance(block, Text))
-        encode(replace(_TURN, text=said, stop_reason=turn.stop_reason))
+        encode(structs.replace(_TURN, text=said, stop_reason=turn.stop_reason))
 
 
 TARGET = Target(
