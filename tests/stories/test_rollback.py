@@ -31,4 +31,4 @@ def test_back_to_red_and_on_and_what_went_back_again(cdd: Cdd, tmp_path: Path) -
     assert git(folder, "rev-parse", "HEAD") == first
     assert git(folder, "status", "--porcelain") == ""
     assert "the run is complete" in cdd("tdd", "status", cwd=folder).stdout
-    assert "Nothing is wrong" in cdd("tdd", "repair-notes", cwd=folder).stdout
+    assert "The notes have no problems" in cdd("tdd", "repair-notes", cwd=folder).stdout
