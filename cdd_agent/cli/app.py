@@ -18,11 +18,11 @@ from cdd_agent import __version__
 from cdd_agent.cli import inspect
 from cdd_agent.cli import run as run_commands
 from cdd_agent.cli.invocation import Invocation, drop_output
-from cdd_agent.config.options import LEVELS
 from cdd_agent.errors import CddError, EnvironmentMissing, ExitCode, UsageError
 from cdd_agent.model import secret
 from cdd_agent.model.secret import Secret
 from cdd_agent.repl.terminal import ECHO
+from cdd_agent.sandbox.levels import LEVELS
 from cdd_agent.sandbox.warden import supervision
 
 SCHEMAS = {

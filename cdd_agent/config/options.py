@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from cdd_agent.config.trust import Ask
@@ -13,13 +13,6 @@ if TYPE_CHECKING:
     from cdd_agent.model.secret import Secret
     from cdd_agent.shell.permission import AskCommand
 
-
-Level = Literal["docker", "bwrap", "landlock", "none"]
-LEVELS: tuple[Level, ...] = get_args(Level)
-"""The sandbox levels, from the most to the least confined."""
-# Under `landlock`, a command could delete `.git` and use sockets in the file system.
-ISOLATING_LEVELS = frozenset[str]({"docker", "bwrap"})
-"""Sandbox levels at which a command reaches neither the network nor anything outside the project."""
 
 Choose: TypeAlias = Callable[[str, tuple[str, ...]], int]
 """Asks the user a question with several answers; returns the index of the answer."""

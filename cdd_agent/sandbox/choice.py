@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
-from cdd_agent.config.options import LEVELS, Level
 from cdd_agent.errors import EnvironmentMissing, UsageError
 from cdd_agent.sandbox.backends import BubblewrapSandbox, ContainerSandbox, LandlockSandbox
+from cdd_agent.sandbox.levels import LEVELS, Level
 from cdd_agent.sandbox.port import Access, Command, Sandbox
 from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.sandbox.warden.kernel import landlock_version

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from cdd_agent.config.options import ISOLATING_LEVELS
 from cdd_agent.config.trust import Approvals, Offer
 from cdd_agent.errors import CddError, EnvironmentMissing
+from cdd_agent.sandbox.levels import ISOLATING_LEVELS
 
 if TYPE_CHECKING:
     from cdd_agent.shell.analysis import LinePart
