@@ -86,7 +86,8 @@ def test_however_it_is_cut_a_text_becomes_the_same_rows(text: str, cuts: list[in
 
 @given(text=TEXTS)
 def test_a_row_is_nothing_but_text(text: str) -> None:
-    assert not NOT_TEXT.findall("".join(formatted(text)).replace("👩\u200d👩", ""))
+    # A joiner between two emoji is part of one character.
+    assert not NOT_TEXT.findall(re.sub("(?<=👩)\u200d(?=👩)", "", "".join(formatted(text))))
 
 
 @given(words=SENTENCES, indent=st.sampled_from(["", "> ", "- ", "1. ", "- > "]))
