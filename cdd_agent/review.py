@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 from cdd_agent.config.settings import private_folder
 from cdd_agent.errors import UsageError
 from cdd_agent.events import StepReviewed
-from cdd_agent.git.notes import decode_handoffs, read_lines
+from cdd_agent.git.notes import read_note
 from cdd_agent.git.repository import CommitId, Repository, resolve_revision
 from cdd_agent.storage import read_ordinary
 from cdd_agent.tickets.ticket import Ticket
@@ -92,7 +92,7 @@ def read_evidence(repository: Repository, commit: CommitId, *, reports: Collecti
     Lines that are not handoffs, or that lack a gate, do not count, because anyone with push access can write them.
     """
     evidence: dict[str, Evidence] = {}
-    for handoff in sorted(decode_handoffs(read_lines(repository, commit)), key=lambda handoff: handoff.seq):
+    for handoff in sorted(read_note(repository, commit).handoffs, key=lambda handoff: handoff.seq):
         if handoff.gate is not None:
             digest = handoff.gate.report_sha256
             report = "unchanged" if digest in reports else "changed or missing"

@@ -13,15 +13,22 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from graphlib import CycleError, TopologicalSorter
-from itertools import groupby
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from cdd_agent.errors import UsageError
 from cdd_agent.git import hardening
-from cdd_agent.git.repository import CommitId, Repository, encode_text, format_lines, resolve_revision
-from cdd_agent.git.runner import GitError, GitRefused, GitTimeout, GitUnable, RepositoryLocation
+from cdd_agent.git.repository import (
+    LIMIT_BYTES,
+    OBJECT_ID,
+    CommitId,
+    Repository,
+    encode_text,
+    format_lines,
+    has_ref,
+    resolve_revision,
+)
+from cdd_agent.git.runner import GitRefused, GitUnable, RepositoryLocation
 from cdd_agent.storage import exclusive_lock, read_ordinary
 from cdd_agent.work.handoff import Handoff, decode_line, is_newer
 
@@ -31,15 +38,12 @@ REF_NAME = REF.removeprefix("refs/notes/")
 LOCK_WAIT_S = 30.0
 REPAIR_COMMAND = "cdd tdd repair-notes"
 
-_LIMIT_BYTES = 500_000_000
-"""Upper bound for ``packed-refs``, which holds a line for each ref, and for the list of shallow commits."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _REF_CONTENT = re.compile(rb"(?!0+\s)([0-9a-f]{40}|[0-9a-f]{64}|ref: \S+)\s*")
 STALE_S = 600.0
 """Age of a lock that a killed process must have left; git itself holds it for a moment."""
 BACKUPS = "refs/cdd/notes-backup"
 """Prefix of the refs that hold notes as they were before a repair."""
-_OBJECT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _SHOWN = 3
 
 DamageKind: TypeAlias = Literal["unreadable", "newer", "dangling", "lock"]
@@ -57,10 +61,10 @@ def find_stale_lock(location: RepositoryLocation, ref: str) -> Path | None:
 class NotesDamaged(GitUnable):
     """Handoff notes exist but cannot be read or written; never treated as "no notes"."""
 
-    def __init__(self, happened: str, *, hint: str = "", status: int | None = None) -> None:
+    def __init__(self, happened: str, *, hint: str = "") -> None:
         """Without a ``hint`` the error names the command that repairs notes."""
         preview = f"list the damage and the possible repairs, without changing anything: {REPAIR_COMMAND}"
-        super().__init__(happened, hint=hint or preview, status=status)
+        super().__init__(happened, hint=hint or preview)
 
 
 def append_line(repository: Repository, commit: CommitId, *, line: str) -> None:
@@ -68,38 +72,17 @@ def append_line(repository: Repository, commit: CommitId, *, line: str) -> None:
     line = line.encode("utf-8", "backslashreplace").decode("utf-8")  # JSON escapes for lone surrogates
     commit = CommitId(resolve_revision(repository, commit))
     with lock_notes(repository):
-        lines = read_lines(repository, commit)
+        lines = read_note(repository, commit).lines
         if line in lines:
             return
         text = format_note((*lines, line))
         try:
             repository.git("notes", f"--ref={REF_NAME}", "add", "--force", "--file=-", commit, stdin=text.encode())
-        except GitTimeout:
-            raise
-        except GitError as error:
+        except (GitRefused, GitUnable) as error:
             if lock := find_stale_lock(repository.location, REF):
                 happened = f"cdd cannot write handoff notes: a killed git left {lock} more than ten minutes ago."
-                raise NotesDamaged(happened, status=error.status) from error
+                raise NotesDamaged(happened) from error
             raise
-
-
-def read_lines(repository: Repository, commit: CommitId) -> tuple[str, ...]:
-    """Return the lines of the note on ``commit``, oldest first, if any; raises ``NotesDamaged`` if it is unreadable."""
-    commit = CommitId(resolve_revision(repository, commit))
-    require_valid_ref(repository, REF)
-    try:
-        text = repository.git("notes", f"--ref={REF_NAME}", "show", commit)
-    except GitTimeout:
-        raise
-    except GitError as error:
-        if "no note found" in error.happened:
-            return ()
-        happened = f"The handoff note on {commit} cannot be read. {error.happened}"
-        raise NotesDamaged(happened, status=error.status) from error
-    wrong = describe_text_error(text)
-    if wrong is not None:
-        raise NotesDamaged(f"The handoff note on {commit} {wrong}.")
-    return split_note(text)
 
 
 @contextlib.contextmanager
@@ -115,12 +98,10 @@ def read_tip(repository: Repository, ref: str = REF) -> str | None:
     require_valid_ref(repository, ref)
     try:
         return repository.git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}").strip()
-    except GitTimeout:
-        raise
-    except GitError as error:
-        if not has_ref(repository, ref):
+    except (GitRefused, GitUnable) as error:
+        if not has_ref(repository.location, ref):
             return None
-        raise NotesDamaged(f"{ref} does not name a readable commit. {error.happened}", status=error.status) from error
+        raise NotesDamaged(f"{ref} does not name a readable commit. {error.happened}") from error
 
 
 def require_valid_ref(repository: Repository, ref: str) -> None:
@@ -135,7 +116,7 @@ def read_loose_ref(repository: Repository, ref: str) -> bytes | None:
     """Return the content of the file of ``ref``, or None if the ref is packed or does not exist."""
     path = repository.location.common_dir / ref
     try:
-        return read_ordinary(path, limit_bytes=_LIMIT_BYTES, through_links=True)
+        return read_ordinary(path, limit_bytes=LIMIT_BYTES, through_links=True)
     except (FileNotFoundError, NotADirectoryError):
         return b"" if path.is_symlink() else None
     except OSError as error:
@@ -162,19 +143,6 @@ def describe_text_error(text: str) -> str | None:
     if "\0" in text or _SURROGATE.search(text):
         return "is not text"
     return None
-
-
-def has_ref(repository: Repository, ref: str) -> bool:
-    """Return whether ``ref`` exists, even if it is damaged."""
-    if read_loose_ref(repository, ref) is not None:
-        return True
-    try:
-        packed = read_ordinary(repository.location.common_dir / "packed-refs", limit_bytes=_LIMIT_BYTES)
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True  # unknown: never report notes as missing
-    return f" {ref}\n".encode() in packed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,24 +190,32 @@ class Survey:
 class Reachability:
     """Which commits of readable notes are still part of the history."""
 
-    ordered: tuple[CommitId, ...]
-    """All of them, newest first, then those in ``gone``."""
+    counting: tuple[CommitId, ...]
+    """Newest first, then those in ``gone``; without lost commits whose handoffs are also in other notes."""
     gone: frozenset[CommitId]
-    lost: frozenset[CommitId]
-    """Those that no branch, tag or other ref reaches, including ``gone``."""
+    """Commits that do not exist any more."""
     dangling: dict[CommitId, Damage]
-    """Lost commit -> damage, unless a note on another commit holds the same handoffs."""
+    """Lost commit, which no branch, tag or other ref reaches -> damage."""
+
+
+def read_note(repository: Repository, commit: CommitId) -> Note:
+    """Return the note on ``commit``, empty without one; raises ``NotesDamaged`` unless it is text."""
+    commit = CommitId(resolve_revision(repository, commit))
+    tip = read_tip(repository)
+    for note in read_notes(repository, tip, only=commit) if tip is not None else ():
+        if note.damage is not None and not note.lines:
+            raise NotesDamaged(note.damage.what)
+        return note
+    return Note(commit=commit)
 
 
 def read_handoffs(repository: Repository, commit: CommitId) -> tuple[Handoff, ...]:
     """Return the handoffs in the note on ``commit``, if any; raises ``NotesDamaged`` for a note without a handoff."""
-    lines = read_lines(repository, commit)
-    handoffs = decode_handoffs(lines)
-    if lines and not handoffs:
-        damage = _describe_undecodable(commit, lines)
+    note = read_note(repository, commit)
+    if note.damage is not None:
         upgrade = "upgrade with: pip install --upgrade cdd-agent"
-        raise NotesDamaged(damage.what, hint=upgrade if damage.kind == "newer" else "")
-    return handoffs
+        raise NotesDamaged(note.damage.what, hint=upgrade if note.damage.kind == "newer" else "")
+    return note.handoffs
 
 
 def survey_notes(repository: Repository, *, ref: str = REF) -> Survey:
@@ -255,8 +231,7 @@ def survey_notes(repository: Repository, *, ref: str = REF) -> Survey:
     damages += [note.damage for note in notes.values() if note.damage is not None]
     reach = check_reachability(repository, [note for note in notes.values() if note.damage is None])
     damages += reach.dangling.values()
-    counting = (commit for commit in reach.ordered if commit not in reach.lost or commit in reach.dangling)
-    return Survey(tip=tip, entries=tuple(notes[commit] for commit in counting), damages=tuple(damages))
+    return Survey(tip=tip, entries=tuple(notes[commit] for commit in reach.counting), damages=tuple(damages))
 
 
 def check_reachability(repository: Repository, notes: Iterable[Note]) -> Reachability:
@@ -281,24 +256,30 @@ def check_reachability(repository: Repository, notes: Iterable[Note]) -> Reachab
             where = "is not in the repository" if commit in gone else "is not on any branch"
             what = f"There is a handoff note on {commit}, which {where}."
             dangling[commit] = Damage(kind="dangling", what=what, commit=commit)
-    return Reachability(ordered=(*existing, *gone), gone=frozenset(gone), lost=frozenset(lost), dangling=dangling)
+    counting = tuple(commit for commit in (*existing, *gone) if commit not in lost or commit in dangling)
+    return Reachability(counting=counting, gone=frozenset(gone), dangling=dangling)
 
 
-def read_notes(repository: Repository, top: str) -> tuple[Note, ...]:
+def read_notes(repository: Repository, top: str, *, only: CommitId | None = None) -> tuple[Note, ...]:
     """Return the notes in the tree of ``top``, ordered by commit id; ``NotesDamaged`` if the tree cannot be read."""
+    paths = [] if only is None else _list_note_paths(only)
     try:
-        listing = repository.git("ls-tree", "-r", "-z", "--full-tree", top)
-    except GitTimeout:
-        raise
-    except GitError as error:
-        raise NotesDamaged(f"The notes in {top} cannot be listed. {error.happened}", status=error.status) from error
+        listing = repository.git("ls-tree", "-r", "-z", "--full-tree", top, "--", *paths)
+    except (GitRefused, GitUnable) as error:
+        raise NotesDamaged(f"The notes in {top} cannot be listed. {error.happened}") from error
     blobs: dict[CommitId, list[tuple[str, str]]] = {}
     for about, _, path in (entry.partition("\t") for entry in listing.split("\0") if entry):
         name = path.replace("/", "")
-        if _OBJECT.fullmatch(name):
+        if OBJECT_ID.fullmatch(name):
             blobs.setdefault(CommitId(name), []).append((path, about.split(" ")[2]))
     content = read_objects(repository, {blob for found in blobs.values() for _, blob in found})
     return tuple(_decode_note(commit, found, content=content) for commit, found in sorted(blobs.items()))
+
+
+def _list_note_paths(commit: CommitId) -> list[str]:
+    # git spreads many notes over nested folders, each named after two digits.
+    pairs = [commit[at : at + 2] for at in range(0, len(commit), 2)]
+    return ["/".join((*pairs[:depth], "".join(pairs[depth:]))) for depth in range(len(pairs))]
 
 
 def identify_handoffs(note: Note) -> frozenset[tuple[str, str | None]]:
@@ -313,9 +294,7 @@ def read_objects(repository: Repository, objects: Iterable[str]) -> dict[str, by
         return {}
     try:
         answer = encode_text(repository.git("cat-file", "--batch", stdin=format_lines(wanted)))
-    except GitTimeout:
-        raise
-    except GitError:  # git stops at a damaged object; find it by bisection
+    except (GitRefused, GitUnable):  # git stops at a damaged object; find it by bisection
         if len(wanted) == 1:
             return {}
         half = len(wanted) // 2
@@ -348,36 +327,26 @@ def _sort_newest_first(
     repository: Repository, commits: Sequence[CommitId]
 ) -> tuple[tuple[CommitId, ...], tuple[CommitId, ...]]:
     """Return the existing commits, newest first and before their parents, and those that do not exist."""
-    if not commits:
-        return (), ()
-    log = ("log", "--no-walk=unsorted", "--ignore-missing", "--stdin", "--format=%H %ct %P")
-    rows = [line.split(" ") for line in repository.git(*log, stdin=format_lines(commits)).splitlines()]
-    listed = {row[0]: (int(row[1]), row[2:]) for row in rows}
-    existing = {commit: listed[commit] for commit in commits if commit in listed}
-    ordered: list[CommitId] = []
-    by_time = sorted(existing, key=lambda commit: existing[commit][0], reverse=True)
-    for _, group in groupby(by_time, key=lambda commit: existing[commit][0]):
-        ordered += _sort_children_first({commit: existing[commit][1] for commit in group})
-    return tuple(ordered), tuple(commit for commit in commits if commit not in existing)
-
-
-def _sort_children_first(parents: dict[CommitId, list[str]]) -> list[CommitId]:
-    position = {commit: number for number, commit in enumerate(parents)}
-    if all(position.get(CommitId(parent), at) >= at for commit, at in position.items() for parent in parents[commit]):
-        return list(parents)
-    sorter = TopologicalSorter(
-        {commit: [each for each in named if each in position] for commit, named in parents.items()}
-    )
-    try:
-        return [CommitId(commit) for commit in sorter.static_order()][::-1]
-    except CycleError:  # `git replace` can make commits their own ancestors
-        return list(parents)
+    listed = []
+    if commits:
+        log = ("log", "--no-walk=sorted", "--ignore-missing", "--stdin", "--format=%ct %H")
+        listed = [line.split(" ") for line in repository.git(*log, stdin=format_lines(commits)).splitlines()]
+    if not listed:
+        return (), tuple(commits)
+    existing = [CommitId(commit) for _, commit in listed]
+    # After a rebase many commits have the same time. Only a walk of the history orders them.
+    since = min(int(time) for time, _ in listed)
+    walk = repository.git("rev-list", "--date-order", f"--max-age={since}", "--stdin", stdin=format_lines(existing))
+    position = {commit: number for number, commit in enumerate(walk.splitlines())}
+    existing.sort(key=lambda commit: position.get(commit, len(position)))
+    known = set(existing)
+    return tuple(existing), tuple(commit for commit in commits if commit not in known)
 
 
 def read_shallow_commits(repository: Repository) -> frozenset[CommitId]:
     """Return the oldest commits of a shallow clone; empty for a complete repository."""
     try:
-        listing = read_ordinary(repository.location.common_dir / "shallow", limit_bytes=_LIMIT_BYTES)
+        listing = read_ordinary(repository.location.common_dir / "shallow", limit_bytes=LIMIT_BYTES)
     except FileNotFoundError:
         return frozenset()
     return frozenset(map(CommitId, listing.decode("ascii", "replace").split()))

@@ -19,8 +19,8 @@ import msgspec
 from cdd_agent.events import NoteDamaged
 from cdd_agent.git import notes as noted
 from cdd_agent.git.notes import REF, REF_NAME, Note, NotesDamaged
-from cdd_agent.git.repository import CommitId, Repository, encode_text, format_lines, private_index
-from cdd_agent.git.runner import GitError, GitTimeout, RepositoryLocation
+from cdd_agent.git.repository import CommitId, Repository, encode_text, format_lines, has_ref, private_index
+from cdd_agent.git.runner import GitRefused, GitUnable, RepositoryLocation
 from cdd_agent.storage import read_ordinary
 from cdd_agent.work.handoff import CurrentTest, Handoff, PhaseName, encode, next_phase_after, sequence
 
@@ -106,9 +106,7 @@ def read_past_versions(repository: Repository, top: str, *, of: Collection[Commi
     log = ("log", "--raw", "-z", "-m", "--root", "--no-abbrev", "--no-renames", "--format=", top)
     try:
         fields = repository.git(*log).split("\0")
-    except GitTimeout:
-        raise
-    except GitError:
+    except (GitRefused, GitUnable):
         return {}
     blobs: dict[CommitId, list[str]] = {}
     for about, path in zip(fields[0::2], fields[1::2], strict=False):
@@ -233,7 +231,7 @@ def replace_tip(repository: Repository, new: str, *, found: str | None, now: str
         repository.git("update-ref", *why, "--stdin", stdin=both.encode())
         return backup
     content = noted.read_loose_ref(repository, REF)
-    if content is None and not noted.has_ref(repository, REF):
+    if content is None and not has_ref(repository.location, REF):
         repository.git("update-ref", *why, REF, new, "0" * len(new))
         return None
     saved = repository.git("hash-object", "-w", "--stdin", stdin=b"broken\n" if content is None else content).strip()

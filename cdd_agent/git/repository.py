@@ -32,8 +32,8 @@ from cdd_agent.git.runner import (
 )
 from cdd_agent.storage import read_ordinary
 
-_LIMIT_BYTES = 500_000_000
-"""``packed-refs`` holds a line for each ref."""
+LIMIT_BYTES = 500_000_000
+"""Upper bound for files of git such as ``packed-refs``, which holds a line for each ref."""
 
 ROLLBACK = "refs/worktree/cdd/rollback"
 """Names the record of an unfinished rollback. Each work tree has its own ref."""
@@ -56,12 +56,22 @@ def is_unborn(location: RepositoryLocation) -> bool:
     """Return whether HEAD names a branch without commits, as opposed to a branch whose ref is damaged."""
     try:
         branch = _read_git_file(location.git_dir / "HEAD").strip().removeprefix("ref: ")
-        if not branch.startswith("refs/heads/") or os.path.lexists(location.common_dir / branch):
-            return False
-        packed = location.common_dir / "packed-refs"
-        return not packed.exists() or f" {branch}\n" not in _read_git_file(packed)
     except OSError:
         return False
+    return branch.startswith("refs/heads/") and not has_ref(location, branch)
+
+
+def has_ref(location: RepositoryLocation, ref: str) -> bool:
+    """Return whether ``ref`` exists, even if it is damaged."""
+    path = location.common_dir / ref
+    if os.path.lexists(path) and not path.is_dir():  # a folder holds refs below this name, or did
+        return True
+    try:
+        return f" {ref}\n" in _read_git_file(location.common_dir / "packed-refs")
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True  # unknown: never report a ref as missing
 
 
 def require_usable(location: RepositoryLocation) -> None:
@@ -92,13 +102,13 @@ def require_usable(location: RepositoryLocation) -> None:
 
 
 def _read_git_file(path: Path) -> str:
-    return read_ordinary(path, limit_bytes=_LIMIT_BYTES, through_links=True).decode("utf-8", "surrogateescape")
+    return read_ordinary(path, limit_bytes=LIMIT_BYTES, through_links=True).decode("utf-8", "surrogateescape")
 
 
 CommitId = NewType("CommitId", str)
 """Forty hexadecimal digits, or sixty-four in a SHA-256 repository."""
 
-_OBJECT_ID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+OBJECT_ID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,7 +225,7 @@ class Repository:
 
 def resolve_revision(repository: Repository, name: str) -> str:
     """Return the full id of a commit's name, or an id unchanged; raises ``UsageError`` if it names no commit."""
-    if _OBJECT_ID.fullmatch(name):
+    if OBJECT_ID.fullmatch(name):
         return name
     try:
         # The name may come from a file that somebody else wrote, and must not be read as an option.

@@ -42,8 +42,10 @@ class GitUnable(GitError):
     exit_code = ExitCode.ENVIRONMENT
 
 
-class GitTimeout(GitUnable):
-    """git, or a hook that it ran, exceeded the time limit."""
+class GitTimeout(GitError):
+    """git, or a hook that it ran, exceeded the time limit. That says nothing about the state of the repository."""
+
+    exit_code = ExitCode.ENVIRONMENT
 
 
 _KNOWN_FAILURES = (

@@ -21,7 +21,7 @@ from cdd_agent.git.commits import (
     refresh_index,
     require_identity,
 )
-from cdd_agent.git.notes import REF_NAME, append_line, read_lines
+from cdd_agent.git.notes import REF_NAME, append_line, read_note
 from cdd_agent.git.repository import CommitId, Repository, make_branch_ref, require_usable, resolve_revision
 from cdd_agent.git.runner import GitError, GitUnable
 from cdd_agent.git.snapshot import Snapshots
@@ -175,7 +175,7 @@ def test_what_the_program_does_to_a_repository_runs_nothing(hostile: Hostile) ->
     commit = commit_paths(repository, "ours\n\nHandoff-Id: 1\n", paths=["g.txt"])
     assert find_by_trailer(repository, "Handoff-Id", value="1", since=None) == commit
     append_line(repository, commit, line="{}")
-    assert read_lines(repository, commit) == ("{}",)
+    assert read_note(repository, commit).lines == ("{}",)
     refresh_index(repository, ["g.txt"])
     snapshots.forget("refs/cdd/*")
     assert hostile.marks == set()
@@ -627,7 +627,7 @@ def test_no_note_is_lost_when_two_processes_write_to_one_ref(tmp_path: Path) -> 
     for writer in writers:
         _, errors = writer.communicate(timeout=240)
         assert writer.returncode == 0, errors
-    kept = {commit for commit in commits if read_lines(repository, CommitId(commit)) == (f'{{"on": "{commit}"}}',)}
+    kept = {commit for commit in commits if read_note(repository, CommitId(commit)).lines == (f'{{"on": "{commit}"}}',)}
     assert len(kept) == 80
 
 
@@ -641,4 +641,4 @@ def test_a_note_that_cannot_be_read_is_not_written_over(tmp_path: Path) -> None:
     with pytest.raises(GitError):
         append_line(repository, head, line='{"seq": 2}')
     (tmp_path / "put aside").rename(held)
-    assert read_lines(repository, head) == ('{"seq": 1}',)
+    assert read_note(repository, head).lines == ('{"seq": 1}',)

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cdd_agent.git.notes import REF, NotesDamaged, append_line, read_handoffs, read_lines, survey_notes
+from cdd_agent.git.notes import REF, NotesDamaged, append_line, read_handoffs, read_note, survey_notes
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.work.handoff import encode
 from tests.cdd_agent.git.hostile.repository import plain
@@ -84,7 +84,7 @@ def test_a_broken_ref_is_an_error_and_never_no_history(
     harm(repository)
     asked = (
         lambda: survey_notes(repository),
-        lambda: read_lines(repository, commit),
+        lambda: read_note(repository, commit).lines,
         lambda: append_line(repository, commit, line="{}"),
     )
     before = (repository.location.common_dir / REF).read_bytes() if harm is not names_nothing_packed else b""

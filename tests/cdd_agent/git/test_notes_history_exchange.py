@@ -10,7 +10,7 @@ from cdd_agent.git.notes import (
     NotesDamaged,
     append_line,
     merge_fetched,
-    read_lines,
+    read_note,
     read_shallow_commits,
     survey_notes,
 )
@@ -66,7 +66,7 @@ def test_lines_of_both_sides_are_united_on_one_commit(repository: Repository, tm
         ("REFACTOR", "refactor-1-b0"),
     }
     assert united.latest.phase == "REFACTOR"
-    assert len(read_lines(copy, commit)) == 3
+    assert len(read_note(copy, commit).lines) == 3
     assert not list((copy.location.common_dir).glob("NOTES_MERGE*"))
 
 

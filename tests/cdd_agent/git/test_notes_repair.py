@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 
 from cdd_agent.events import NoteDamaged
-from cdd_agent.git.notes import REF, NotesDamaged, append_line, read_lines, survey_notes
+from cdd_agent.git.notes import REF, NotesDamaged, append_line, read_note, survey_notes
 from cdd_agent.git.notes_repair import RepairResult, apply_repairs, plan_repairs
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.work.handoff import Handoff, encode
@@ -255,7 +255,7 @@ def test_no_note_is_put_beside_one_of_a_later_version(repository: Repository) ->
     later = encode(handoff(head(repository))).replace('"v":1', '"v":2') + "\n"
     note(repository, head(repository), text=later.encode())
     assert [repair.mends for repair in mended(repository).repairs] == [False, False]
-    assert read_lines(repository, head(repository)) == (later.strip(),)
+    assert read_note(repository, head(repository)).lines == (later.strip(),)
 
 
 def test_a_squashed_commit_gets_all_that_its_trailers_tell(repository: Repository) -> None:
@@ -358,7 +358,7 @@ def test_a_note_that_two_commits_may_have_is_kept_and_told(repository: Repositor
     assert (told.commit, told.mends) == (old, False)
     assert told.action.startswith("2 commits may have replaced that commit: ")
     assert [repair.mends for repair in made_up] == [True, True]
-    assert len(read_lines(repository, old)) == 1
+    assert len(read_note(repository, old).lines) == 1
     again = only(plan_repairs(repository))
     assert (again.commit, again.mends) == (old, False)
 

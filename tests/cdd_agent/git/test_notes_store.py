@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from cdd_agent.errors import UsageError
-from cdd_agent.git.notes import append_line, lock_notes, read_handoffs, read_lines
+from cdd_agent.git.notes import append_line, lock_notes, read_handoffs, read_note
 from cdd_agent.git.repository import CommitId, Repository
 from tests.cdd_agent.git.hostile.repository import plain
 from tests.cdd_agent.git.notes_written import commit_of, head, landed
@@ -27,7 +27,7 @@ def test_lines_are_appended_in_order_and_git_shows_them(repository: Repository) 
     assert head is not None
     append_line(repository, head, line='{"seq":1}')
     append_line(repository, head, line='{"seq":2}')
-    assert read_lines(repository, head) == ('{"seq":1}', '{"seq":2}')
+    assert read_note(repository, head).lines == ('{"seq":1}', '{"seq":2}')
     shown = subprocess.run(
         ["git", "notes", "--ref=tdd-handoffs", "show", "HEAD"],
         cwd=repository.root,
@@ -43,7 +43,7 @@ def test_the_same_line_is_kept_once(repository: Repository) -> None:
     assert head is not None
     append_line(repository, head, line='{"seq":1}')
     append_line(repository, head, line='{"seq":1}')
-    assert read_lines(repository, head) == ('{"seq":1}',)
+    assert read_note(repository, head).lines == ('{"seq":1}',)
 
 
 def test_no_character_of_a_line_tears_it(repository: Repository) -> None:
@@ -52,13 +52,13 @@ def test_no_character_of_a_line_tears_it(repository: Repository) -> None:
     torn, half = '{"title":"a\u2028b\x85c\x0bd"}', '{"title":"\ud800"}'
     for line in (torn, half, half, '{"seq":3}'):
         append_line(repository, head, line=line)
-    assert read_lines(repository, head) == (torn, '{"title":"\\ud800"}', '{"seq":3}')
+    assert read_note(repository, head).lines == (torn, '{"title":"\\ud800"}', '{"seq":3}')
 
 
 def test_a_commit_without_a_note_has_no_lines(repository: Repository) -> None:
     head = repository.read_head()
     assert head is not None
-    assert read_lines(repository, head) == ()
+    assert read_note(repository, head).lines == ()
 
 
 def test_no_line_is_lost_when_processes_write_at_once(repository: Repository) -> None:
@@ -70,7 +70,7 @@ def test_no_line_is_lost_when_processes_write_at_once(repository: Repository) ->
     assert [writer.returncode for writer in writers] == [0, 0, 0], errors
     head = repository.read_head()
     assert head is not None
-    assert len(set(read_lines(repository, head))) == 15
+    assert len(set(read_note(repository, head).lines)) == 15
 
 
 WRITER_OF_MANY = """
@@ -97,23 +97,23 @@ def test_sixty_notes_that_four_processes_add_at_once_are_all_kept(repository: Re
     assert [writer.returncode for writer in writers] == [0, 0, 0, 0], errors
     listed = plain(repository.root, "notes", "--ref=tdd-handoffs", "list").stdout.decode().splitlines()
     assert {line.split(" ")[1] for line in listed} == set(commits)
-    assert all(read_lines(repository, CommitId(commit)) == (f'{{"on":"{commit}"}}',) for commit in commits[::20])
+    assert all(read_note(repository, CommitId(commit)).lines == (f'{{"on":"{commit}"}}',) for commit in commits[::20])
 
 
 def test_a_note_follows_its_commit_when_that_is_amended(repository: Repository) -> None:
     commit = landed(repository)
-    lines = read_lines(repository, commit)
+    lines = read_note(repository, commit).lines
     with lock_notes(repository):
         repository.git("commit", "--amend", "--quiet", "-m", "test: in other words")
     assert head(repository) != commit
-    assert read_lines(repository, head(repository)) == lines
+    assert read_note(repository, head(repository)).lines == lines
 
 
 @pytest.mark.parametrize("ours", [True, False], ids=["by-this-program", "by-plain-git"])
 def test_notes_follow_their_commits_through_a_rebase(repository: Repository, *, ours: bool) -> None:
     """The control shows that it is the setting of this program that keeps them."""
     old = [landed(repository, phase=phase) for phase in ("RED", "GREEN")]
-    lines = [read_lines(repository, commit) for commit in old]
+    lines = [read_note(repository, commit).lines for commit in old]
     plain(repository.root, "config", "notes.rewrite.rebase", "false")
     plain(repository.root, "checkout", "--quiet", "-b", "base", "main~2")
     commit_of(repository, "chore: before", name="before")
@@ -125,12 +125,12 @@ def test_notes_follow_their_commits_through_a_rebase(repository: Repository, *, 
         plain(repository.root, "rebase", "--quiet", "base")
     new = [CommitId(commit) for commit in plain(repository.root, "log", "--format=%H", "-2").stdout.decode().split()]
     assert set(new).isdisjoint(old)
-    assert [read_lines(repository, commit) for commit in reversed(new)] == (lines if ours else [(), ()])
+    assert [read_note(repository, commit).lines for commit in reversed(new)] == (lines if ours else [(), ()])
 
 
 def test_the_lines_of_squashed_commits_are_all_readable_on_the_one_that_is_left(repository: Repository) -> None:
     old = [landed(repository, phase=phase) for phase in ("RED", "GREEN")]
-    lines = [line for commit in old for line in read_lines(repository, commit)]
+    lines = [line for commit in old for line in read_note(repository, commit).lines]
     todo = repository.root / ".git" / "todo"
     todo.write_text(f"pick {old[0]}\nsquash {old[1]}\n")
     with lock_notes(repository):
@@ -138,10 +138,10 @@ def test_the_lines_of_squashed_commits_are_all_readable_on_the_one_that_is_left(
     squashed = head(repository)
     shown = plain(repository.root, "notes", "--ref=tdd-handoffs", "show", "HEAD").stdout.decode()
     assert shown.split("\n\n") != [shown], "git puts an empty line between them"
-    assert list(read_lines(repository, squashed)) == lines
+    assert list(read_note(repository, squashed).lines) == lines
     assert [each.phase for each in read_handoffs(repository, squashed)] == ["RED", "GREEN"]
     append_line(repository, squashed, line='{"seq":3}')
-    assert len(read_lines(repository, squashed)) == 3
+    assert len(read_note(repository, squashed).lines) == 3
 
 
 def test_only_one_changes_notes_at_a_time(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:

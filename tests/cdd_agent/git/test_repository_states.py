@@ -14,7 +14,7 @@ import pytest
 
 from cdd_agent.errors import CddError, UsageError
 from cdd_agent.git.commits import commit_paths, list_warnings, require_identity, require_undisturbed
-from cdd_agent.git.notes import append_line, read_lines
+from cdd_agent.git.notes import append_line, read_note
 from cdd_agent.git.repository import ROLLBACK, Repository, require_usable
 from cdd_agent.git.runner import GitUnable
 from cdd_agent.git.snapshot import Snapshots
@@ -218,7 +218,7 @@ def test_in_this_state_it_works(tmp_path: Path, *, make: Make) -> None:
         assert [change.path for change in repository.list_changes(head, commit)] == ["sub/new.txt"]
     assert set(plain(root, "ls-files").stdout.split(b"\n")) == set((tracked + b"sub/new.txt\n").split(b"\n"))
     append_line(repository, commit, line="{}")
-    assert read_lines(repository, commit) == ("{}",)
+    assert read_note(repository, commit).lines == ("{}",)
 
 
 def merging(folder: Path) -> Path:

@@ -79,5 +79,5 @@ def test_a_lock_that_is_gone_has_no_age(tmp_path: Path) -> None:
 
 
 def test_a_time_out_says_nothing_about_what_was_asked() -> None:
-    assert issubclass(GitTimeout, GitUnable)
+    assert not issubclass(GitTimeout, GitRefused | GitUnable)
     assert GitTimeout("x", hint="y").status is None
