@@ -266,7 +266,7 @@ def rollback(invocation: Invocation, commit: str | None, *, undo: bool) -> None:
 @headless
 def repair_notes(invocation: Invocation, *, applies: bool, fetched: str | None) -> None:
     """Show the problems of the handoff notes and their repairs; with --apply, apply these."""
-    from cdd_agent.events import NoteRepaired, NotesRepaired
+    from cdd_agent.events import NoteRepaired
     from cdd_agent.repl import workflow_actions
 
     repairs, applied = workflow_actions.find_repairs(_rollbacks(invocation), fetched, applies=applies)
@@ -277,7 +277,7 @@ def repair_notes(invocation: Invocation, *, applies: bool, fetched: str | None) 
             else:
                 invocation.sink(each)
         if applied is not None:
-            invocation.sink(NotesRepaired(backup=applied.backup, undo=applied.undo))
+            invocation.sink(applied)
     else:
         workflow_actions.show_repairs(repairs, applied=applied, screen=invocation.screen)
 

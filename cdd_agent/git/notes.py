@@ -12,7 +12,7 @@ import re
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -134,15 +134,6 @@ def split_note(text: str) -> tuple[str, ...]:
     """Return the lines of a note."""
     # Not splitlines: JSON may contain other characters that it takes for the end of a line.
     return tuple(line for line in text.split("\n") if line.strip())
-
-
-def describe_text_error(text: str) -> str | None:
-    """Return the predicate of a sentence about a note that is not text, or None if it is."""
-    if not text.strip():
-        return "is empty"
-    if "\0" in text or _SURROGATE.search(text):
-        return "is not text"
-    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -355,28 +346,33 @@ def read_shallow_commits(repository: Repository) -> frozenset[CommitId]:
 def _decode_note(commit: CommitId, found: Sequence[tuple[str, str]], *, content: Mapping[str, bytes]) -> Note:
     paths = tuple(path for path, _ in found)
     missing = [blob for _, blob in found if blob not in content]
-    text = "" if missing else b"\n".join(content[blob] for _, blob in found).decode("utf-8", "surrogateescape")
-    wrong = f"cannot be read: the object {missing[0]} is missing or damaged" if missing else describe_text_error(text)
-    if wrong is not None:
-        damage = Damage(kind="unreadable", what=f"The handoff note on {commit} {wrong}.", commit=commit)
-        return Note(commit=commit, paths=paths, damage=damage)
-    lines = split_note(text)
+    if missing:
+        what = f"The handoff note on {commit} cannot be read: the object {missing[0]} is missing or damaged."
+        return Note(commit=commit, paths=paths, damage=Damage(kind="unreadable", what=what, commit=commit))
+    return replace(decode_note(commit, b"\n".join(content[blob] for _, blob in found)), paths=paths)
+
+
+def decode_note(commit: CommitId, data: bytes) -> Note:
+    """Return the note on ``commit`` with the content ``data``."""
+    text = data.decode("utf-8", "surrogateescape")
+    is_text = "\0" not in text and not _SURROGATE.search(text)
+    lines = split_note(text) if is_text else ()
     handoffs = decode_handoffs(lines)
-    undecodable = None if handoffs else _describe_undecodable(commit, lines)
-    return Note(commit=commit, paths=paths, lines=lines, handoffs=handoffs, damage=undecodable)
+    kind: DamageKind = "unreadable"
+    if handoffs:
+        return Note(commit=commit, lines=lines, handoffs=handoffs)
+    if any(map(is_newer, lines)):
+        kind, what = "newer", f"A later version of cdd wrote the handoff note on {commit}."
+    elif lines:
+        what = f"The handoff note on {commit} does not hold a readable handoff."
+    else:
+        what = f"The handoff note on {commit} is {'empty' if is_text else 'not text'}."
+    return Note(commit=commit, lines=lines, damage=Damage(kind=kind, what=what, commit=commit))
 
 
 def decode_handoffs(lines: Iterable[str]) -> tuple[Handoff, ...]:
     """Return the handoffs in ``lines``; other lines are ignored."""
     return tuple(handoff for line in lines if (handoff := decode_line(line)) is not None)
-
-
-def _describe_undecodable(commit: CommitId, lines: Sequence[str]) -> Damage:
-    if any(is_newer(line) for line in lines):
-        newer = f"A later version of cdd wrote the handoff note on {commit}."
-        return Damage(kind="newer", what=newer, commit=commit)
-    what = f"The handoff note on {commit} does not hold a readable handoff."
-    return Damage(kind="unreadable", what=what, commit=commit)
 
 
 def merge_fetched(repository: Repository, ref: str) -> int:

@@ -11,18 +11,17 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from cdd_agent.events import NoteDamaged
+from cdd_agent.events import NoteDamaged, NotesRepaired
 from cdd_agent.git import notes as noted
 from cdd_agent.git.notes import REF, REF_NAME, Note, NotesDamaged
 from cdd_agent.git.repository import CommitId, Repository, encode_text, format_lines, has_ref, private_index
 from cdd_agent.git.runner import GitRefused, GitUnable, RepositoryLocation
 from cdd_agent.storage import read_ordinary
-from cdd_agent.work.handoff import CurrentTest, Handoff, PhaseName, encode, next_phase_after, sequence
+from cdd_agent.work.handoff import PHASE_OF, CurrentTest, Handoff, encode, next_phase_after, phase_name, sequence
 
 LIMIT_COMMITS = 5_000
 _CHUNK = 20_000
@@ -38,31 +37,23 @@ _TRAILER = re.compile(r"(?P<key>[A-Za-z][A-Za-z0-9-]*): (?P<value>.*\S)\s*")
 _REFLOG_ENTRY = re.compile(rb"[0-9a-f]{40,64} ([0-9a-f]{40,64}) .*")
 
 
-class Trace(msgspec.Struct, frozen=True, kw_only=True):
-    """The trailers of one landed phase in a commit message."""
+def find_traces(repository: Repository) -> tuple[tuple[CommitId, Handoff], ...]:
+    """Return commit and handoff of each phase that landed on the user's branches, tags and work trees, newest first.
 
-    commit: CommitId
-    title: str
-    """The subject of the commit without its prefix."""
-    ticket: str = msgspec.field(name="Ticket")
-    phase: PhaseName = msgspec.field(name="Phase")
-    cycle: int = msgspec.field(name="Cycle")
-    id: str = msgspec.field(name="Handoff-Id")
-
-
-def find_traces(repository: Repository) -> tuple[Trace, ...]:
-    """Return the phases that landed on the user's branches, tags and work trees, newest first."""
+    The handoffs have what the trailers of the commits say, without the evidence.
+    """
     log = ("log", "-z", "--basic-regexp", "--grep=^Handoff-Id: ", "--format=%H%n%B", *_OWN)
-    traces: list[Trace] = []
+    traces: list[tuple[CommitId, Handoff]] = []
     for entry in repository.git(*log).split("\0"):
         commit, _, message = entry.partition("\n")
-        traces += _parse_traces(CommitId(commit), message)
+        for block in _parse_trailers(message):
+            with contextlib.suppress(KeyError, ValueError, msgspec.ValidationError):
+                traces.append((CommitId(commit), _reconstruct_handoff(commit, message, trailers=block)))
     return tuple(traces)
 
 
-def _parse_traces(commit: CommitId, message: str) -> Iterator[Trace]:
-    """Yield a trace for each block of trailers; only paragraphs that consist entirely of trailers count."""
-    title = message.partition("\n")[0].partition(": ")[2] or message.partition("\n")[0]
+def _parse_trailers(message: str) -> Iterator[dict[str, str]]:
+    """Yield each block of trailers; only paragraphs that consist entirely of trailers count."""
     for paragraph in re.split(r"\n\s*\n", message):
         matches = [_TRAILER.fullmatch(line) for line in paragraph.strip("\n").split("\n")]
         blocks: list[dict[str, str]] = [{}]
@@ -70,35 +61,36 @@ def _parse_traces(commit: CommitId, message: str) -> Iterator[Trace]:
             if key in blocks[-1]:  # squashing puts the trailers of several commits into one paragraph
                 blocks.append({})
             blocks[-1][key] = value
-        for block in blocks:
-            with contextlib.suppress(msgspec.ValidationError):
-                trace = msgspec.convert({**block, "commit": commit, "title": title}, type=Trace, strict=False)
-                if trace.cycle > 0:
-                    msgspec.convert(msgspec.to_builtins(reconstruct_handoff(trace)), type=Handoff)
-                    yield trace
+        yield from blocks
 
 
-def reconstruct_handoff(trace: Trace) -> Handoff:
-    """Return the handoff that a commit's trailers describe, without the evidence that they do not contain."""
-    return Handoff(
-        seq=sequence(trace.phase, cycle=trace.cycle),
-        id=trace.id,
-        ticket=trace.ticket,
-        phase=trace.phase,
-        next_phase=next_phase_after(trace.phase),
-        cycle_number=trace.cycle,
-        current_test=CurrentTest(description=trace.title, test_file="", impl_file=""),
+def _reconstruct_handoff(commit: str, message: str, *, trailers: Mapping[str, str]) -> Handoff:
+    """Return the handoff that ``trailers`` describe; raises an error if one is missing or has an impossible value."""
+    phase = phase_name(PHASE_OF[trailers["Phase"]])
+    cycle = msgspec.convert(trailers["Cycle"], type=int, strict=False)
+    if cycle < 1:
+        raise ValueError(cycle)
+    subject = message.partition("\n")[0]
+    handoff = Handoff(
+        seq=sequence(phase, cycle=cycle),
+        id=trailers["Handoff-Id"],
+        ticket=trailers["Ticket"],
+        phase=phase,
+        next_phase=next_phase_after(phase),
+        cycle_number=cycle,
+        current_test=CurrentTest(description=subject.partition(": ")[2] or subject, test_file="", impl_file=""),
         completed_tests=(),
         pending_tests=(),
         test_result=None,
         error=None,
         error_details=None,
         retry_count=0,
-        commit=trace.commit,
+        commit=commit,
         checkpoint=None,
         gate=None,
         reconstructed=True,
     )
+    return msgspec.convert(msgspec.to_builtins(handoff), type=Handoff)  # msgspec checks values only when it decodes
 
 
 def read_past_versions(repository: Repository, top: str, *, of: Collection[CommitId]) -> dict[CommitId, list[bytes]]:
@@ -151,13 +143,9 @@ def find_same_patches(repository: Repository, commits: Collection[CommitId]) -> 
     diff = ("diff-tree", "--stdin", "--root", "--patch", "--full-index")
     diffs = repository.git(*diff, stdin=format_lines(sorted({*commits, *others})))
     ids = repository.git("patch-id", "--stable", stdin=encode_text(diffs)).splitlines()
-    patches = {CommitId(commit): patch for patch, commit in (line.split(" ") for line in ids)}
-    by_patch: dict[str, list[CommitId]] = {}
-    for other in others:
-        if other in patches:
-            by_patch.setdefault(patches[other], []).append(other)
+    patches = {commit: patch for patch, commit in (line.split(" ") for line in ids)}
     return {
-        commit: [other for other in by_patch.get(patches[commit], []) if other != commit]
+        commit: [other for other in others if other != commit and patches.get(other) == patches[commit]]
         for commit in commits
         if commit in patches
     }
@@ -202,16 +190,12 @@ def write_notes_commit(
     """Write a commit of the ``notes`` in ``base`` with ``changes``: commit -> new lines, or none to remove the note."""
     if base is not None and not changes:
         return base
-    known = {note.commit: note.paths for note in notes}
-    is_deep = any("/" in path for paths in known.values() for path in paths)
-    texts = tuple(dict.fromkeys(noted.format_note(lines) for lines in changes.values() if lines))
-    blobs = dict(zip(texts, noted.write_objects(repository, (text.encode() for text in texts)), strict=True))
-    entries = []
-    for commit, lines in changes.items():
-        entries += [f"0 {'0' * len(commit)}\t{path}\0" for path in known.get(commit, ())]
-        if lines:
-            path = f"{commit[:2]}/{commit[2:]}" if is_deep else commit
-            entries.append(f"100644 {blobs[noted.format_note(lines)]}\t{path}\0")
+    texts = {commit: noted.format_note(lines).encode() for commit, lines in changes.items() if lines}
+    blobs = noted.write_objects(repository, texts.values())
+    paths = {note.commit: note.paths for note in notes}
+    entries = [f"0 {'0' * len(commit)}\t{path}\0" for commit in changes for path in paths.get(commit, ())]
+    for commit, blob in zip(texts, blobs, strict=True):
+        entries.append(f"100644 {blob}\t{paths.get(commit, (commit,))[0]}\0")
     with private_index() as index:
         repository.git("read-tree", base or "--empty", variables=index)
         repository.git("update-index", "-z", "--index-info", stdin="".join(entries).encode(), variables=index)
@@ -219,48 +203,39 @@ def write_notes_commit(
     return repository.git("commit-tree", tree, *(("-p", base) if base else ()), "-m", _MESSAGE).strip()
 
 
-def replace_tip(repository: Repository, new: str, *, found: str | None, now: str) -> str | None:
-    """Set the ref of notes to ``new``, and return the backup ref of its old content; None if there was none.
+def replace_tip(repository: Repository, new: str, *, found: str | None, now: str) -> NotesRepaired:
+    """Set the ref of notes to ``new``, and return the backup ref of its old content and the command that undoes it.
 
     ``found`` is the commit that the ref names, if any; then git changes both refs at once, and only if it still does.
     """
+    file = repository.location.common_dir / REF
     backup = _find_free_ref(repository, now)
     why = ("-m", "cdd: notes repaired")
     if found is not None:
         both = f"create {backup} {found}\nupdate {REF} {new} {found}\n"
         repository.git("update-ref", *why, "--stdin", stdin=both.encode())
-        return backup
+        return NotesRepaired(backup=backup, undo=f"git update-ref {REF} {backup}")
     content = noted.read_loose_ref(repository, REF)
     if content is None and not has_ref(repository.location, REF):
         repository.git("update-ref", *why, REF, new, "0" * len(new))
-        return None
+        return NotesRepaired(backup=None, undo=f"git update-ref -d {REF}")
     saved = repository.git("hash-object", "-w", "--stdin", stdin=b"broken\n" if content is None else content).strip()
     repository.git("update-ref", backup, saved, "0" * len(saved))
     if content is None or _NAMES_AN_OBJECT.fullmatch(content):
         repository.git("update-ref", *why, REF, new)
     else:
-        _overwrite_ref(repository, new)
-    return backup
+        _overwrite_ref(file, new)
+    return NotesRepaired(backup=backup, undo=f"git cat-file blob {backup} > {shlex.quote(str(file))}")
 
 
-def format_undo_command(repository: Repository, backup: str | None, *, found: str | None) -> str:
-    """Return the shell command that undoes ``replace_tip``."""
-    if backup is None:
-        return f"git update-ref -d {REF}"
-    if found is not None:
-        return f"git update-ref {REF} {backup}"
-    return f"git cat-file blob {backup} > {shlex.quote(str(repository.location.common_dir / REF))}"
-
-
-def _overwrite_ref(repository: Repository, new: str) -> None:
+def _overwrite_ref(file: Path, new: str) -> None:
     # git refuses to update a ref whose file is damaged. Replace the file as git would: lock, write, rename.
-    file = repository.location.common_dir / REF
     lock = file.with_name(f"{file.name}.lock")
     try:
-        handle = os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        stream = lock.open("x")
     except FileExistsError as error:
         raise NotesDamaged(f"{lock} exists: another git process is running, or was killed.") from error
-    with os.fdopen(handle, "w") as stream:
+    with stream:
         stream.write(f"{new}\n")
         stream.flush()
         os.fsync(stream.fileno())
@@ -273,24 +248,13 @@ def _find_free_ref(repository: Repository, now: str) -> str:
     return next(each for each in (name, *(f"{name}-{number}" for number in range(2, 10**6))) if each not in existing)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RepairResult:
-    """The repairs that were applied, and how to undo them."""
-
-    repairs: tuple[NoteDamaged, ...]
-    backup: str | None
-    """The ref of the old notes; None if nothing changed, or there were none."""
-    undo: str | None
-    """The command that restores the old notes; None if nothing changed."""
-
-
 def plan_repairs(repository: Repository) -> tuple[NoteDamaged, ...]:
     """Return the problems and the repairs that ``apply_repairs`` would make; changes nothing."""
     return tuple(_RepairPlan(repository).repairs)
 
 
-def apply_repairs(repository: Repository, *, now: str) -> RepairResult:
-    """Repair the notes in one change of their ref; the backup ref is named after ``now``.
+def apply_repairs(repository: Repository, *, now: str) -> tuple[tuple[NoteDamaged, ...], NotesRepaired]:
+    """Repair the notes in one change of their ref, and return the repairs; the backup ref is named after ``now``.
 
     Reads the notes back, and raises ``NotesDamaged`` with the undo command if they differ from the plan.
     """
@@ -300,12 +264,11 @@ def apply_repairs(repository: Repository, *, now: str) -> RepairResult:
             plan.lock.unlink(missing_ok=True)
         changes = plan.list_changes()
         if not changes and plan.base == plan.tip and not plan.is_broken:
-            return RepairResult(repairs=tuple(plan.repairs), backup=None, undo=None)
+            return tuple(plan.repairs), NotesRepaired(backup=None, undo=None)
         new = write_notes_commit(repository, plan.base, notes=plan.before.values(), changes=changes)
-        backup = replace_tip(repository, new, found=plan.tip, now=now)
-        undo = format_undo_command(repository, backup, found=plan.tip)
-        plan.require_applied(undo=undo)
-        return RepairResult(repairs=tuple(plan.repairs), backup=backup, undo=undo)
+        result = replace_tip(repository, new, found=plan.tip, now=now)
+        plan.require_applied(undo=f"{result.undo}")
+        return tuple(plan.repairs), result
 
 
 class _RepairPlan:
@@ -329,7 +292,7 @@ class _RepairPlan:
         """The readable and the repaired notes."""
         # A note of a newer version of cdd may hold anything, so the traces of its commit are not missing.
         newer = {commit for commit, note in self.before.items() if note.damage and note.damage.kind == "newer"}
-        self.traces = tuple(trace for trace in traces if trace.commit not in newer)
+        self.traces = tuple((commit, trace) for commit, trace in traces if commit not in newer)
         unreadable = self._restore_past_versions()
         self._reattach_dangling()
         self._reconstruct_missing(unreadable)
@@ -358,15 +321,8 @@ class _RepairPlan:
         self.repairs.append(NoteDamaged(what=what, commit=commit, action=action, mends=mends))
 
     def _set_note(self, commit: CommitId, lines: Iterable[str]) -> None:
-        known = self.before.get(commit)
         unique = tuple(dict.fromkeys(lines))
-        self.notes[commit] = Note(
-            commit=commit,
-            paths=known.paths if known else (),
-            lines=unique,
-            handoffs=noted.decode_handoffs(unique),
-            damage=None,
-        )
+        self.notes[commit] = Note(commit=commit, lines=unique, handoffs=noted.decode_handoffs(unique))
 
     def _check_lock(self) -> None:
         lock = noted.find_stale_lock(self.repository.location, REF)
@@ -418,12 +374,12 @@ class _RepairPlan:
                 unreadable[commit] = note.damage.what
         versions = read_past_versions(self.repository, self.base, of=unreadable) if self.base and unreadable else {}
         for commit, what in list(unreadable.items()):
-            for text in (data.decode("utf-8", "surrogateescape") for data in versions.get(commit, [])):
-                if noted.describe_text_error(text) is None and noted.decode_handoffs(noted.split_note(text)):
-                    self._set_note(commit, noted.split_note(text))
-                    self._report(what, "Its last readable version is restored.", commit=commit)
-                    del unreadable[commit]
-                    break
+            past = (noted.decode_note(commit, data) for data in versions.get(commit, []))
+            readable = next((note for note in past if note.damage is None), None)
+            if readable is not None:
+                self._set_note(commit, readable.lines)
+                self._report(what, "Its last readable version is restored.", commit=commit)
+                del unreadable[commit]
         return unreadable
 
     def _reattach_dangling(self) -> None:
@@ -452,25 +408,26 @@ class _RepairPlan:
         landed = [each for each in note.handoffs if each.has_landed]
         ids = {each.id for each in landed}
         by_id = []
-        for trace in self.traces:
-            known = noted.identify_handoffs(self.notes[trace.commit]) if trace.commit in self.notes else frozenset()
+        for commit, trace in self.traces:
+            known = noted.identify_handoffs(self.notes[commit]) if commit in self.notes else frozenset()
             if trace.id in ids and not noted.identify_handoffs(note) <= known:
-                by_id.append(trace.commit)
+                by_id.append(commit)
         if by_id:
             return list(dict.fromkeys(by_id))
         phases = {(each.ticket, each.phase, each.cycle_number) for each in landed}
-        by_phase = [trace.commit for trace in self.traces if (trace.ticket, trace.phase, trace.cycle) in phases]
+        by_phase = [
+            commit for commit, trace in self.traces if (trace.ticket, trace.phase, trace.cycle_number) in phases
+        ]
         return [commit for commit in dict.fromkeys(by_phase) if commit not in self.before and commit not in self.notes]
 
     def _reconstruct_missing(self, unreadable: Mapping[CommitId, str]) -> None:
         """Reconstruct missing handoffs from trailers, and report the remaining unreadable notes."""
         added: Counter[CommitId] = Counter()
-        for trace in self.traces:
-            note = self.notes.get(trace.commit)
+        for commit, trace in self.traces:
+            note = self.notes.get(commit)
             if note is None or trace.id not in {each.id for each in note.handoffs}:
-                line = encode(reconstruct_handoff(trace))
-                self._set_note(trace.commit, (*(note.lines if note else ()), line))
-                added[trace.commit] += 1
+                self._set_note(commit, (*(note.lines if note else ()), encode(trace)))
+                added[commit] += 1
         for commit, count in added.items():
             what = unreadable.get(commit, f"The commit {commit} has the trailers of a handoff but no note.")
             subject = "It is" if count == 1 else f"Its {count} handoffs are"

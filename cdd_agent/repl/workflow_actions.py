@@ -13,10 +13,9 @@ from rich.text import Text
 from cdd_agent.audit.handoffs import CLAIMS, AuditedHandoff
 from cdd_agent.clock import SystemClock
 from cdd_agent.errors import AlreadyAtWork, UsageError
-from cdd_agent.events import HandoffListed, NoteDamaged, Notice, RunStanding
+from cdd_agent.events import HandoffListed, NoteDamaged, NotesRepaired, Notice, RunStanding
 from cdd_agent.git import notes_repair
 from cdd_agent.git.notes import Damage, merge_fetched
-from cdd_agent.git.notes_repair import RepairResult
 from cdd_agent.history.rollback import RollbackPlan, Rollbacks
 from cdd_agent.history.runs import find_status, list_handoffs, read_reachable_notes
 from cdd_agent.repl.question import ask_to_roll_back
@@ -342,7 +341,7 @@ def report_rollback(plan: RollbackPlan, *, screen: Screen) -> None:
 
 def find_repairs(
     rollbacks: Rollbacks, fetched: str | None, *, applies: bool
-) -> tuple[tuple[NoteDamaged, ...], RepairResult | None]:
+) -> tuple[tuple[NoteDamaged, ...], NotesRepaired | None]:
     """Return the repairs of the notes, and their result if it ``applies`` them. Merge the ref ``fetched`` first."""
     repository = finish_pending_rollback(rollbacks).repository
     if fetched is not None:
@@ -351,11 +350,10 @@ def find_repairs(
         rollbacks.emit(Notice(text=f"Merged {fetched}: the notes of {commits} changed."))
     if not applies:
         return notes_repair.plan_repairs(repository), None
-    applied = notes_repair.apply_repairs(repository, now=SystemClock().now())
-    return applied.repairs, applied
+    return notes_repair.apply_repairs(repository, now=SystemClock().now())
 
 
-def show_repairs(repairs: Sequence[NoteDamaged], *, applied: RepairResult | None, screen: Screen) -> None:
+def show_repairs(repairs: Sequence[NoteDamaged], *, applied: NotesRepaired | None, screen: Screen) -> None:
     """Show the problems of the notes and their repairs; if they were ``applied``, also how to undo them."""
     for each in repairs:
         symbol, style = ("tool", "") if each.mends else ("note", "yellow")

@@ -6,13 +6,14 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from msgspec import structs
 
-from cdd_agent.events import NoteDamaged
+from cdd_agent.events import NoteDamaged, NotesRepaired
 from cdd_agent.git.notes import REF, NotesDamaged, append_line, read_note, survey_notes
-from cdd_agent.git.notes_repair import RepairResult, apply_repairs, plan_repairs
+from cdd_agent.git.notes_repair import apply_repairs, plan_repairs
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.work.handoff import Handoff, encode
 from tests.cdd_agent.git.hostile.repository import plain, run_plain
@@ -38,12 +39,19 @@ NOW = "2026-01-31T12:00:00Z"
 BACKUP = "refs/cdd/notes-backup/20260131T120000Z"
 
 
-def mended(repository: Repository) -> RepairResult:
+class Done(NamedTuple):
+    """What was done."""
+
+    repairs: tuple[NoteDamaged, ...]
+    result: NotesRepaired
+
+
+def mended(repository: Repository) -> Done:
     """What was done, after a dry run that said the same and did nothing."""
     before = everything(repository)
     dry = plan_repairs(repository)
     assert everything(repository) == before
-    done = apply_repairs(repository, now=NOW)
+    done = Done(*apply_repairs(repository, now=NOW))
     assert done.repairs == dry
     return done
 
@@ -60,10 +68,10 @@ def only(repairs: tuple[NoteDamaged, ...]) -> NoteDamaged:
     return repair
 
 
-def undo(repository: Repository, done: RepairResult) -> None:
+def undo(repository: Repository, done: Done) -> None:
     """Type the command that takes it back."""
-    assert done.undo is not None
-    subprocess.run(["sh", "-c", done.undo], cwd=repository.root, check=True, timeout=30)
+    assert done.result.undo is not None
+    subprocess.run(["sh", "-c", done.result.undo], cwd=repository.root, check=True, timeout=30)
 
 
 def test_there_is_nothing_to_mend_in_whole_notes(repository: Repository) -> None:
@@ -72,7 +80,7 @@ def test_there_is_nothing_to_mend_in_whole_notes(repository: Repository) -> None
         landed(repository, cycle=cycle)
     before = everything(repository)
     done = mended(repository)
-    assert (done.repairs, done.backup, done.undo) == ((), None, None)
+    assert (done.repairs, done.result.backup, done.result.undo) == ((), None, None)
     assert everything(repository) == before
 
 
@@ -130,7 +138,7 @@ def test_a_ref_that_is_broken_is_set_back_to_its_last_good_commit(
     kept = everything(repository)
     assert kept[1] == broken[1] or harm is names_nothing_packed
     if harm is not deleted:
-        assert done.backup == BACKUP
+        assert done.result.backup == BACKUP
         with pytest.raises(NotesDamaged):
             read_history(repository)
 
@@ -167,7 +175,7 @@ def test_where_nothing_is_left_of_the_notes_they_are_made_up(repository: Reposit
 def test_a_broken_ref_without_anything_to_hold_is_mended_too(repository: Repository) -> None:
     (repository.location.common_dir / "refs/notes").mkdir(parents=True)
     broken(repository)
-    assert mended(repository).backup == BACKUP
+    assert mended(repository).result.backup == BACKUP
     assert read_history(repository) == ()
     assert plan_repairs(repository) == ()
 
@@ -234,7 +242,7 @@ def test_a_bad_note_that_nothing_tells_of_stays_and_is_told(repository: Reposito
     repair = only(done.repairs)
     assert not repair.mends
     assert repair.action.endswith(f"to remove it: git notes --ref=tdd-handoffs remove {commit}")
-    assert (done.undo, top(repository)) == (None, before)
+    assert (done.result.undo, top(repository)) == (None, before)
     subprocess.run(["sh", "-c", repair.action.partition("to remove it: ")[2]], cwd=repository.root, check=True)
     assert len(read_history(repository)) == 1
 
@@ -424,9 +432,9 @@ def test_an_old_lock_that_nobody_holds_is_told_and_removed_only_when_asked(repos
     repair = only(plan_repairs(repository))
     assert str(lock) in repair.what
     assert lock.exists()
-    done = apply_repairs(repository, now=NOW)
+    done = Done(*apply_repairs(repository, now=NOW))
     assert not lock.exists()
-    assert (done.repairs, done.undo) == ((repair,), None)
+    assert (done.repairs, done.result.undo) == ((repair,), None)
     append_line(repository, commit, line="{}")
 
 
@@ -475,7 +483,7 @@ def test_all_is_mended_at_once_in_one_change_of_the_ref(repository: Repository) 
     assert plain(repository.root, "rev-parse", f"{REF}~1").stdout.decode().strip() == before
     assert [entry.latest.cycle_number for entry in read_history(repository)] == [4, 3, 2, 1]
     note(repository, commits[0], text=b"again\n")
-    assert apply_repairs(repository, now=NOW).backup == f"{BACKUP}-2"
+    assert apply_repairs(repository, now=NOW)[1].backup == f"{BACKUP}-2"
 
 
 def test_notes_that_git_has_spread_over_folders_are_mended_where_they_are(repository: Repository) -> None:
