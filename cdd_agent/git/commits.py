@@ -13,7 +13,7 @@ from cdd_agent.config.trust import Offer
 from cdd_agent.errors import EnvironmentMissing, GateClosed, UsageError
 from cdd_agent.git.hardening import GitSetting, list_disabled_filters, parse_settings
 from cdd_agent.git.repository import CommitId, Repository, format_paths, private_index, resolve_revision
-from cdd_agent.git.runner import GitError, GitRefused, GitUnable
+from cdd_agent.git.runner import LIST_SETTINGS, GitError, GitRefused, GitUnable
 from cdd_agent.storage import read_ordinary
 from cdd_agent.untrusted import paths
 
@@ -187,7 +187,7 @@ def offer_hooks(repository: Repository) -> Offer | None:
     The user's own hooks are those in a folder that the user's git configuration names, outside the repository. Programs
     that a hook calls are not included, except files beside it in the work tree and the settings of common hook runners.
     """
-    settings = parse_settings(repository.git("config", "--list", "-z", "--show-scope", "--show-origin"))
+    settings = parse_settings(repository.git(*LIST_SETTINGS))
     folder = _find_hook_folder(settings, repository)
     files = [] if folder is None else [folder / name for name in COMMIT_HOOKS]
     hooks = [path for path in files if path.is_file() and os.access(path, os.X_OK)]
@@ -200,12 +200,10 @@ def offer_hooks(repository: Repository) -> Offer | None:
     contents: dict[Path, bytes] = {}
     for path in dict.fromkeys((*hooks, *_list_hook_inputs(repository, folder=folder))):
         contents[path] = _read_hook_file(path, limit_bytes=_LIMIT_BYTES - sum(map(len, contents.values())))
-    names = [_format_path(path, repository) for path in contents]
-    shown = [line for path, name in zip(hooks, names, strict=False) for line in (name, *_excerpt(contents[path]))]
-    inputs = names[len(hooks) :]
-    digests = [
-        f"{name}\0{hashlib.sha256(data).hexdigest()}" for name, data in zip(names, contents.values(), strict=True)
-    ]
+    names = {path: _format_path(path, repository) for path in contents}
+    shown = [line for path in hooks for line in (names[path], *_excerpt(contents[path]))]
+    inputs = list(names.values())[len(hooks) :]
+    digests = [f"{names[path]}\0{hashlib.sha256(data).hexdigest()}" for path, data in contents.items()]
     return Offer(
         subject="hooks",
         source=_format_path(folder, repository) if folder is not None and hooks else "git's configuration",

@@ -114,37 +114,35 @@ def parse_settings(text: str) -> tuple[GitSetting, ...]:
 def build_overrides(settings: Sequence[GitSetting]) -> tuple[tuple[str, str], ...]:
     """Return settings that replace the repository's programs, followed by the user's own values of each key."""
     own = [setting for setting in settings if setting.scope in ("system", "global")]
+    keys = (setting.key for setting in settings if setting.is_from_repository)
     overrides: list[tuple[str, str]] = []
-    for key in _list_program_keys(settings):
+    for key in dict.fromkeys(key for key in keys if _NAMES_A_PROGRAM.fullmatch(key)):
         overrides.append((key, "none" if key.startswith("submodule.") else _REPLACEMENTS.get(key, "")))
         overrides += [(setting.key, setting.value) for setting in own if setting.key == key]
     overrides += [(f"filter.{name}.required", "false") for name in list_disabled_filters(settings)]
     return tuple(overrides)
 
 
-def build_hook_overrides(settings: Iterable[GitSetting]) -> tuple[tuple[str, str], ...]:
-    """Return keys and values that disable hooks from the configuration, which newer versions of git support."""
-    names = dict.fromkeys(match["name"] for setting in settings if (match := _HOOK.fullmatch(setting.key)))
-    return tuple((f"hook.{name}.enabled", "false") for name in names)
-
-
 def list_disabled_filters(settings: Sequence[GitSetting]) -> tuple[str, ...]:
     """Return the filters that only the repository's own configuration defines, and that are not run."""
-    own = {_parse_filter_name(setting.key) for setting in settings if not setting.is_from_repository}
-    names = dict.fromkeys(_parse_filter_name(key) for key in _list_program_keys(settings))
-    return tuple(name for name in names if name is not None and name not in own)
+    active = list_active_filters(settings)
+    return tuple(name for name in _list_names(_FILTER, settings) if name not in active)
 
 
-def list_active_filters(settings: Sequence[GitSetting]) -> frozenset[str]:
+def list_active_filters(settings: Iterable[GitSetting]) -> frozenset[str]:
     """Return the filters that are run: those of the user's own configuration."""
-    names = {_parse_filter_name(setting.key) for setting in settings} - {None, *list_disabled_filters(settings)}
-    return frozenset(name for name in names if name is not None)
+    own = (setting for setting in settings if not setting.is_from_repository)
+    return frozenset(_list_names(_FILTER, own))
 
 
 def build_settings(settings: Sequence[GitSetting], *, hooks: bool, signs: bool) -> tuple[tuple[str, str], ...]:
     """Return the keys and values that a call sets; the last value of a key counts."""
     overrides = (*_ALWAYS, *build_overrides(settings), *(() if signs else _UNSIGNED))
-    return overrides if hooks else (*overrides, *_NO_HOOKS, *build_hook_overrides(settings))
+    if hooks:
+        return overrides
+    # Newer versions of git also run hooks that the configuration names.
+    named = ((f"hook.{name}.enabled", "false") for name in _list_names(_HOOK, settings))
+    return (*overrides, *_NO_HOOKS, *named)
 
 
 def build_command(arguments: Sequence[str]) -> list[str]:
@@ -182,11 +180,6 @@ def build_environment(given: Mapping[str, str], *, settings: Sequence[tuple[str,
     return variables
 
 
-def _list_program_keys(settings: Iterable[GitSetting]) -> tuple[str, ...]:
-    keys = (setting.key for setting in settings if setting.is_from_repository)
-    return tuple(dict.fromkeys(key for key in keys if _NAMES_A_PROGRAM.fullmatch(key)))
-
-
-def _parse_filter_name(key: str) -> str | None:
-    match = _FILTER.fullmatch(key)
-    return None if match is None else match["name"]
+def _list_names(pattern: re.Pattern[str], settings: Iterable[GitSetting]) -> Iterable[str]:
+    """Return the ``name`` in each key that matches ``pattern``, once."""
+    return dict.fromkeys(match["name"] for setting in settings if (match := pattern.fullmatch(setting.key)))

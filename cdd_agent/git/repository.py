@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Literal, NewType
 
 from cdd_agent.errors import UsageError
-from cdd_agent.git import hardening
 from cdd_agent.git.runner import (
     LOCK_PAUSE_S,
     LOCK_WAIT_S,
@@ -122,20 +121,18 @@ class Change:
 class Repository:
     """A work tree with its history."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, location: RepositoryLocation | None = None) -> None:
         """``root`` is the top level of the work tree; see ``find``."""
         self.root = root
         self.may_run_hooks: Callable[[], bool] = lambda: False
         """Returns whether the user approved this repository's hooks for commits."""
-        self.runner = Runner(root)
+        self.runner = Runner(root, location)
 
     @classmethod
     def find(cls, folder: Path) -> "Repository":
         """Return the repository whose work tree contains ``folder``; raises ``EnvironmentMissing`` with the reason."""
         location = find_location(folder)
-        repository = cls(location.root)
-        repository.runner = Runner(location.root, location)
-        return repository
+        return cls(location.root, location)
 
     @classmethod
     def create(cls, folder: Path, *, branch: str = "main", template: bool = True) -> "Repository":
@@ -143,8 +140,7 @@ class Repository:
         if (folder / ".git").exists():
             raise UsageError(f"{folder} is already a git repository.", hint="name a folder without a .git entry")
         plain = () if template else ("--template=",)
-        call = Call(arguments=("init", "--quiet", *plain, f"--initial-branch={branch}"), variables={})
-        run_once(call, folder=folder, settings=hardening.build_settings((), hooks=False, signs=False))
+        run_once(Call(arguments=("init", "--quiet", *plain, f"--initial-branch={branch}")), folder=folder)
         return cls(folder)
 
     @property

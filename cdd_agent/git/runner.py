@@ -12,9 +12,8 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, ClassVar, TypeAlias
 
 from cdd_agent.errors import CddError, EnvironmentMissing, ExitCode
 from cdd_agent.git import hardening
@@ -143,10 +142,8 @@ class RepositoryLocation:
     common_dir: Path
     """Data that all work trees of the repository share: objects, refs, configuration."""
 
-    QUESTION: ClassVar = ("rev-parse", "--path-format=absolute", "--git-dir", "--git-common-dir", "--show-toplevel")
-
     @classmethod
-    def read(cls, answer: str, *, folder: Path) -> "RepositoryLocation":
+    def parse(cls, answer: str, *, folder: Path) -> "RepositoryLocation":
         """Parse git's answer; raises ``EnvironmentMissing`` if the work tree does not contain its ``.git``."""
         lines = answer.removesuffix("\n").split("\n")
         if len(lines) != 3 or not all(line.startswith("/") for line in lines):
@@ -182,14 +179,6 @@ class RepositoryLocation:
             )
 
 
-def explain_missing_repository(message: str, *, folder: Path) -> EnvironmentMissing | None:
-    """Return the error for ``folder`` if git's message says that it is not usable as a work tree."""
-    for words, happened, hint in _REFUSALS:
-        if re.search(words, message):
-            return EnvironmentMissing(happened.format(folder=folder), hint=hint.format(folder=folder))
-    return None
-
-
 _REFUSALS = (
     (
         "dubious ownership",
@@ -213,6 +202,7 @@ _REFUSALS = (
         "git init {folder} && git -C {folder} add -A && git -C {folder} commit -m 'first commit'",
     ),
 )
+"""Pattern of git's message about a folder that is not usable as a work tree, what happened, what to type."""
 
 
 def _resolve_git_entry(entry: Path) -> Path | None:
@@ -237,10 +227,8 @@ INHERITED_PIPE_S = 1.0
 """How long processes that git or a hook left behind may continue to write into git's output."""
 _POLL_S = 0.1
 """How often to check whether git has ended while its pipes stay open."""
-
-_State: TypeAlias = tuple[int, ...] | None
-
-_PROBE = ("config", "--list", "-z", "--show-scope", "--show-origin")
+LIST_SETTINGS = ("config", "--list", "-z", "--show-scope", "--show-origin")
+"""Arguments of the call whose output ``parse_settings`` reads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,7 +237,7 @@ class Call:
 
     arguments: tuple[str, ...]
     stdin: bytes = b""
-    variables: Mapping[str, str]
+    variables: Mapping[str, str] = field(default_factory=dict)
     """Added to the built environment, and overriding it."""
     hooks: bool = False
     """Whether to run the repository's hooks, with the user's settings for transports."""
@@ -260,7 +248,8 @@ class Call:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Configuration:
     settings: tuple[GitSetting, ...]
-    files: Mapping[Path, _State]
+    files: Mapping[Path, tuple[int, ...] | None]
+    """Path -> its state when it was read; None if it did not exist."""
     is_final: bool
     """False if it includes other files: these may appear, and conditions become true, at any time."""
 
@@ -310,8 +299,8 @@ class Runner:
     def _read_configuration(self) -> _Configuration:
         # Record the states of the files first, so that a change during the call is noticed.
         files = {path: _read_state(path) for path in _list_configuration_files(self.location)}
-        call = Call(arguments=_PROBE, variables=self._location_variables())
-        settings = hardening.parse_settings(run_once(call, folder=self._folder, settings=_WITHOUT_REPOSITORY))
+        call = Call(arguments=LIST_SETTINGS, variables=self._location_variables())
+        settings = hardening.parse_settings(run_once(call, folder=self._folder))
         if not any(setting.scope == "command" for setting in settings):
             raise EnvironmentMissing(
                 "This git is too old: it ignores settings in variables, with which cdd keeps it from running a "
@@ -336,17 +325,18 @@ _WITHOUT_REPOSITORY = hardening.build_settings((), hooks=False, signs=False)
 
 def find_location(folder: Path) -> RepositoryLocation:
     """Return the repository that git finds from ``folder``; raises ``EnvironmentMissing`` if none is usable."""
-    call = Call(arguments=RepositoryLocation.QUESTION, variables={})
+    question = ("rev-parse", "--path-format=absolute", "--git-dir", "--git-common-dir", "--show-toplevel")
     try:
-        return RepositoryLocation.read(run_once(call, folder=folder, settings=_WITHOUT_REPOSITORY), folder=folder)
+        answer = run_once(Call(arguments=question), folder=folder)
     except GitError as error:
-        known = explain_missing_repository(error.happened, folder=folder)
-        if known is None:
-            raise
-        raise known from error
+        for words, happened, hint in _REFUSALS:
+            if re.search(words, error.happened):
+                raise EnvironmentMissing(happened.format(folder=folder), hint=hint.format(folder=folder)) from error
+        raise
+    return RepositoryLocation.parse(answer, folder=folder)
 
 
-def run_once(call: Call, *, folder: Path, settings: Sequence[tuple[str, str]]) -> str:
+def run_once(call: Call, *, folder: Path, settings: Sequence[tuple[str, str]] = _WITHOUT_REPOSITORY) -> str:
     """Return the output of git in ``folder`` with ``settings``; waits briefly for a locked index."""
     environment = hardening.build_environment(os.environ, settings=settings, hooks=call.hooks) | dict(call.variables)
     argv = hardening.build_command(call.arguments)
@@ -373,7 +363,7 @@ def _list_configuration_files(location: RepositoryLocation) -> Iterator[Path]:
         yield Path(os.environ.get("XDG_CONFIG_HOME") or Path(home, ".config"), "git", "config")
 
 
-def _read_state(path: Path) -> _State:
+def _read_state(path: Path) -> tuple[int, ...] | None:
     try:
         now = path.stat()
     except OSError:
@@ -387,17 +377,20 @@ def _run(
     """Run ``argv`` in a new session, and return exit status, output and errors; raises ``GitTimeout``."""
     limit_s = HOOKS_TIMEOUT_S if hooks else TIMEOUT_S
     pipe = subprocess.PIPE
-    try:
-        with _open_input(stdin) as stream:
+    # Not a pipe: Python's `communicate` leaves it half written after a timeout.
+    with tempfile.TemporaryFile() as stream:
+        stream.write(stdin)
+        stream.seek(0)
+        try:
             process = subprocess.Popen(
                 argv, cwd=cwd, env=env, stdin=stream, stdout=pipe, stderr=pipe, start_new_session=True
             )
-    except FileNotFoundError as error:
-        if not cwd.is_dir():
-            raise EnvironmentMissing(f"{cwd} is not a folder.", hint="name a folder that exists") from error
-        raise EnvironmentMissing(
-            "git is not installed.", hint="install git, for example: apt-get install git"
-        ) from error
+        except FileNotFoundError as error:
+            if not cwd.is_dir():
+                raise EnvironmentMissing(f"{cwd} is not a folder.", hint="name a folder that exists") from error
+            raise EnvironmentMissing(
+                "git is not installed.", hint="install git, for example: apt-get install git"
+            ) from error
     try:
         out, err = _read_output(process, limit_s=limit_s)
     except subprocess.TimeoutExpired as error:
@@ -412,16 +405,6 @@ def _run(
                 with contextlib.suppress(OSError):
                     output.close()
     return process.returncode, out, err
-
-
-@contextlib.contextmanager
-def _open_input(stdin: bytes) -> Iterator[IO[bytes]]:
-    # Not a pipe: Python's `communicate` leaves it half written after a timeout.
-    with tempfile.TemporaryFile() if stdin else open(os.devnull, "rb") as stream:
-        if stdin:
-            stream.write(stdin)
-            stream.seek(0)
-        yield stream
 
 
 def _read_output(process: "subprocess.Popen[bytes]", *, limit_s: float) -> tuple[bytes, bytes]:

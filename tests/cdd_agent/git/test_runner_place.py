@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.errors import EnvironmentMissing
-from cdd_agent.git.runner import RepositoryLocation, explain_missing_repository
+from cdd_agent.git.repository import Repository
+from cdd_agent.git.runner import GitError, RepositoryLocation, find_location
 
 
 def answer(root: Path, git_dir: Path) -> str:
@@ -15,7 +16,7 @@ def answer(root: Path, git_dir: Path) -> str:
 
 def test_the_folders_are_read_from_gits_answer(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
-    place = RepositoryLocation.read(answer(tmp_path, tmp_path / ".git"), folder=tmp_path)
+    place = RepositoryLocation.parse(answer(tmp_path, tmp_path / ".git"), folder=tmp_path)
     assert place == RepositoryLocation(root=tmp_path, git_dir=tmp_path / ".git", common_dir=tmp_path / ".git")
 
 
@@ -24,7 +25,7 @@ def test_a_file_leads_to_the_folder_it_names(tmp_path: Path) -> None:
     (tmp_path / "main" / "worktrees" / "work").mkdir(parents=True)
     root.mkdir()
     (root / ".git").write_text("gitdir: ../main/worktrees/work\n")
-    place = RepositoryLocation.read(answer(root, tmp_path / "main" / "worktrees" / "work"), folder=root)
+    place = RepositoryLocation.parse(answer(root, tmp_path / "main" / "worktrees" / "work"), folder=root)
     assert place.git_dir == tmp_path / "main" / "worktrees" / "work"
 
 
@@ -32,7 +33,7 @@ def test_a_pipe_in_the_place_of_a_git_file_is_no_git_file(tmp_path: Path) -> Non
     (tmp_path / "project.git").mkdir()
     os.mkfifo(tmp_path / ".git")
     with pytest.raises(EnvironmentMissing, match="as its work tree"):
-        RepositoryLocation.read(answer(tmp_path, tmp_path / "project.git"), folder=tmp_path)
+        RepositoryLocation.parse(answer(tmp_path, tmp_path / "project.git"), folder=tmp_path)
 
 
 @pytest.mark.parametrize("content", [None, "", "gitdir: elsewhere\n", "not a git file"])
@@ -43,7 +44,7 @@ def test_a_work_tree_whose_own_git_file_leads_elsewhere_is_refused(tmp_path: Pat
     if content is not None:
         (root / ".git").write_text(content)
     with pytest.raises(EnvironmentMissing, match="as its work tree") as caught:
-        RepositoryLocation.read(answer(root, git_dir), folder=tmp_path)
+        RepositoryLocation.parse(answer(root, git_dir), folder=tmp_path)
     assert caught.value.hint.endswith("config --unset core.worktree")
 
 
@@ -52,14 +53,14 @@ def test_a_work_tree_whose_own_git_file_leads_elsewhere_is_refused(tmp_path: Pat
 )
 def test_an_answer_of_an_older_git_is_refused(said: str) -> None:
     with pytest.raises(EnvironmentMissing, match="too old") as caught:
-        RepositoryLocation.read(said, folder=Path("/p"))
+        RepositoryLocation.parse(said, folder=Path("/p"))
     assert "git --version" in caught.value.hint
 
 
-def test_words_that_tell_of_something_else_are_no_missing_repository() -> None:
-    assert explain_missing_repository("fatal: bad config line 1 in file .git/config", folder=Path("/p")) is None
-    told = explain_missing_repository(
-        "fatal: not a git repository (or any of the parent directories): .git", folder=Path("/p")
-    )
-    assert told is not None
-    assert "/p is not in a git work tree" in told.happened
+def test_words_that_tell_of_something_else_are_no_missing_repository(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentMissing, match=f"{tmp_path} is not in a git work tree"):
+        find_location(tmp_path)
+    Repository.create(tmp_path)
+    (tmp_path / ".git" / "config").write_text("no section")
+    with pytest.raises(GitError, match="bad config line 1"):
+        find_location(tmp_path)
