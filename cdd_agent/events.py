@@ -11,6 +11,8 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 
+ChangeKind: TypeAlias = Literal["created", "modified", "deleted"]
+
 
 class HandoffListed(msgspec.Struct, frozen=True, kw_only=True):
     """The handoff of one phase, as recorded in its note."""
@@ -53,11 +55,11 @@ class CommitMoved(msgspec.Struct, frozen=True, kw_only=True):
     subject: str
 
 
-class FileMoved(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that a rollback changes."""
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """One path that differs between two trees."""
 
     path: str
-    kind: Literal["created", "modified", "deleted"]
+    kind: ChangeKind
 
 
 class RollbackPlanned(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +72,7 @@ class RollbackPlanned(msgspec.Struct, frozen=True, kw_only=True):
     """Commits to remove, newest first."""
     coming: tuple[CommitMoved, ...]
     """Commits to add back."""
-    files: tuple[FileMoved, ...]
+    files: tuple[Change, ...]
     uncommitted: tuple[str, ...]
     """Paths with uncommitted work of the run, which change too."""
     pushed: int
@@ -412,31 +414,23 @@ Event: TypeAlias = (
 )
 Emit: TypeAlias = Callable[[Event], None]
 
-_BYTE = re.compile("[\udc80-\udcff]")
-
 _BY_TAG: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event)}
 _BEYOND_ASCII = re.compile(r"[^ -~]")
 
 
 def encode(event: Event) -> bytes:
     """Return ``event`` as one line of JSON without a newline; control characters are escaped, so ``cat`` is safe."""
-    line = msgspec.json.encode(
-        {"event": type(event).__name__, **_escape_surrogates(msgspec.to_builtins(event))}
-    ).decode()
-    return _BEYOND_ASCII.sub(lambda c: c[0] if c[0].isprintable() else json.dumps(c[0])[1:-1], line).encode()
+    fields = {"event": type(event).__name__, **msgspec.to_builtins(event)}
+    line = json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+    return _BEYOND_ASCII.sub(_escape, line).encode()
 
 
-def _escape_surrogates(fields: dict[str, Any]) -> dict[str, Any]:
-    # Bytes of file names that are not UTF-8 become \xNN; other lone surrogates, \uNNNN.
-    def escape(value: object) -> object:
-        if isinstance(value, str):
-            text = _BYTE.sub(lambda found: f"\\x{ord(found[0]) - 0xDC00:02x}", value)
-            return text.encode("utf-8", "backslashreplace").decode("utf-8")
-        if isinstance(value, dict):
-            return _escape_surrogates(value)
-        return tuple(escape(item) for item in value) if isinstance(value, tuple) else value
-
-    return {name: escape(value) for name, value in fields.items()}
+def _escape(found: re.Match[str]) -> str:
+    # Bytes of file names that are not UTF-8 become the text \xNN; other lone surrogates, \uNNNN.
+    character, code = found[0], ord(found[0])
+    if 0xD800 <= code <= 0xDFFF:
+        return f"\\\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else f"\\\\u{code:04x}"
+    return character if character.isprintable() else json.dumps(character)[1:-1]
 
 
 def decode(line: bytes) -> Event:

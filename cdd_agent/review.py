@@ -2,18 +2,17 @@
 
 import hashlib
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Literal, TypeAlias
 
 from cdd_agent.config.settings import private_folder
 from cdd_agent.errors import UsageError
-from cdd_agent.events import StepReviewed
+from cdd_agent.events import ChangeKind, StepReviewed
 from cdd_agent.git.notes import read_note
-from cdd_agent.git.repository import CommitId, Repository, resolve_revision
+from cdd_agent.git.repository import KINDS, CommitId, Repository, resolve_revision
 from cdd_agent.storage import read_ordinary
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work import state_file
@@ -25,16 +24,13 @@ from pytest_tdd_agent.codec import LIMIT_BYTES
 _FILE = re.compile(r"^diff --git ", re.MULTILINE)
 _HUNK = re.compile(r"^@@ ", re.MULTILINE)
 
-Kind: TypeAlias = Literal["created", "modified", "deleted"]
-_KINDS: Mapping[str, Kind] = {"A": "created", "D": "deleted"}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileDiff:
     """One file before and after."""
 
     path: str
-    kind: Kind
+    kind: ChangeKind
     added: int | None
     """The number of lines. None for a binary file."""
     removed: int | None
@@ -59,7 +55,7 @@ def diff_commits(repository: Repository, before: str, *, after: str) -> tuple[Fi
         own = islice(parts, 2 if status == "T" else 1)
         starts = [(part, _HUNK.search(part)) for part in own]
         hunks = "\n".join(part[match.start() :].rstrip("\n") for part, match in starts if match)
-        kind = _KINDS.get(status, "modified")
+        kind = KINDS.get(status, "modified")
         diffs.append(FileDiff(path=path, kind=kind, added=added, removed=removed, hunks=hunks))
     return tuple(diffs)
 

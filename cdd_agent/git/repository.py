@@ -11,11 +11,11 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NewType
+from typing import NewType
 
 from cdd_agent.errors import UsageError
+from cdd_agent.events import Change, ChangeKind
 from cdd_agent.git.runner import (
     LOCK_PAUSE_S,
     LOCK_WAIT_S,
@@ -108,14 +108,8 @@ CommitId = NewType("CommitId", str)
 """Forty hexadecimal digits, or sixty-four in a SHA-256 repository."""
 
 OBJECT_ID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """One path that differs between two trees."""
-
-    path: str
-    kind: Literal["created", "modified", "deleted"]
+KINDS: Mapping[str, ChangeKind] = {"A": "created", "D": "deleted"}
+"""git's status of a path -> its kind of change, if not ``modified``."""
 
 
 class Repository:
@@ -212,9 +206,8 @@ class Repository:
         before, after = resolve_revision(self, before), resolve_revision(self, after)
         compare = ("diff-tree", "-r", "-z", "--no-renames", "--name-status", f"--ignore-submodules={which}")
         fields = self.git(*compare, before, after, "--").split("\0")
-        kinds: dict[str, Literal["created", "modified", "deleted"]] = {"A": "created", "D": "deleted"}
         return tuple(
-            Change(path=path, kind=kinds.get(status, "modified"))
+            Change(path=path, kind=KINDS.get(status, "modified"))
             for status, path in zip(fields[0::2], fields[1::2], strict=False)
         )
 

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cdd_agent.errors import UsageError
+from cdd_agent.events import Change
 from cdd_agent.git.hardening import list_active_filters
 from cdd_agent.git.repository import (
-    Change,
     CommitId,
     Repository,
     encode_text,

@@ -18,7 +18,7 @@ import msgspec
 
 from cdd_agent.config.settings import private_folder
 from cdd_agent.errors import UsageError
-from cdd_agent.events import CommitMoved, Emit, FileMoved, Notice, RollbackPlanned, RolledBack
+from cdd_agent.events import CommitMoved, Emit, Notice, RollbackPlanned, RolledBack
 from cdd_agent.git.commits import refresh_index, require_finished
 from cdd_agent.git.notes import Note, read_handoffs, survey_notes
 from cdd_agent.git.repository import ROLLBACK, CommitId, Repository, resolve_revision
@@ -251,7 +251,7 @@ class Rollbacks:
             target=record.target,
             going=removed,
             coming=_list_commits(repository, f"{record.source}..{record.target}"),
-            files=tuple(FileMoved(path=change.path, kind=change.kind) for change in changes),
+            files=changes,
             uncommitted=record.uncommitted,
             pushed=len(removed) - int(unpushed),
             kept=record.ref,

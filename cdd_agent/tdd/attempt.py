@@ -22,7 +22,7 @@ from cdd_agent.agent.tools import (
     make_search_tools,
 )
 from cdd_agent.errors import UsageError
-from cdd_agent.events import AttemptStarted, GateJudged, Notice
+from cdd_agent.events import AttemptStarted, Change, GateJudged, Notice
 from cdd_agent.evidence.clean_copy import (
     CheckRequest,
     Findings,
@@ -36,7 +36,6 @@ from cdd_agent.evidence.clean_copy import (
 )
 from cdd_agent.evidence.confirm import confirm
 from cdd_agent.evidence.stubs import NewTests, check_new_tests
-from cdd_agent.git.repository import Change
 from cdd_agent.git.snapshot import Snapshot
 from cdd_agent.model.conversation import CHARACTERS_PER_TOKEN, JSON, Conversation, ToolCall, draw_token
 from cdd_agent.sandbox.port import Access

@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from cdd_agent.events import Change
 from cdd_agent.evidence.literals import Function, parse
-from cdd_agent.git.repository import Change
 from cdd_agent.tdd.context import Phase, WorkItem
 from cdd_agent.testrun.suite import PLAIN_LAYOUT, PYTEST, Conventions, ProjectLayout
 from pytest_tdd_agent.comparison import is_inside, strip_parameters

@@ -3,8 +3,9 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.errors import EnvironmentMissing, GateClosed
+from cdd_agent.events import Change
 from cdd_agent.git.commits import commit_paths, find_by_trailer, move_head, require_identity
-from cdd_agent.git.repository import Change, Repository
+from cdd_agent.git.repository import Repository
 
 
 def test_a_commit_takes_the_named_paths_and_leaves_the_rest_of_the_index(repository: Repository) -> None:

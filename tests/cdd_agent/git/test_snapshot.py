@@ -8,8 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from cdd_agent.events import Change
 from cdd_agent.git.commits import commit_paths
-from cdd_agent.git.repository import Change, Repository
+from cdd_agent.git.repository import Repository
 from cdd_agent.git.snapshot import Snapshot, Snapshots
 
 REF = "refs/cdd/checkpoints/t/1"

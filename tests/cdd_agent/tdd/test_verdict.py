@@ -1,6 +1,6 @@
 import pytest
 
-from cdd_agent.git.repository import Change
+from cdd_agent.events import Change
 from cdd_agent.tdd import verdict
 from cdd_agent.tdd.context import Kind, Phase
 from cdd_agent.tdd.verdict import PhaseLocks
