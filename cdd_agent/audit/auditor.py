@@ -5,7 +5,6 @@ pure. ``Auditor`` adds the recorded reports and the tests that it runs again.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -144,7 +143,7 @@ def check_chain(placed: PlacedHandoff, chain: Chain, *, began_red: Callable[[], 
     ``began_red`` runs tests, so it is called only for a GREEN without a RED. It returns whether they failed on the
     commit before.
     """
-    red, green = chain.landed.get("red"), chain.landed.get("green")
+    red, green = chain.get("red"), chain.get("green")
     if placed.phase == "green":
         return _check_red_of_green(placed, red, began_red=began_red)
     if placed.phase != "refactor":
@@ -227,23 +226,27 @@ class Auditor:
         return audited
 
     def _audit_handoff(self, placed: PlacedHandoff, chain: Chain, *, reruns: RerunClaims) -> handoffs.AuditedHandoff:
-        audited = handoffs.AuditedHandoff(
-            ticket=placed.ticket, cycle=placed.cycle, phase=placed.phase_name, commit=placed.commit.id, claims=()
-        )
+        claims = []
         for claim in self._check_claims(placed, chain, reruns=reruns):
-            audited = replace(audited, claims=(*audited.claims, claim))
+            claims.append(claim)
             self._emit(
                 ClaimChecked(
-                    ticket=audited.ticket,
-                    cycle=audited.cycle,
-                    phase=audited.phase,
-                    commit=audited.commit,
+                    ticket=placed.ticket,
+                    cycle=placed.cycle,
+                    phase=placed.phase_name,
+                    commit=placed.commit.id,
                     claim=claim.name,
                     holds=claim.holds,
                     told=claim.text,
                 )
             )
-        return audited
+        return handoffs.AuditedHandoff(
+            ticket=placed.ticket,
+            cycle=placed.cycle,
+            phase=placed.phase_name,
+            commit=placed.commit.id,
+            claims=tuple(claims),
+        )
 
     def _check_claims(self, placed: PlacedHandoff, chain: Chain, *, reruns: RerunClaims) -> Iterator[Claim]:
         yield check_note(placed)

@@ -8,8 +8,8 @@ Trailers decide where a handoff belongs if the commit has them: editing them wou
 import hashlib
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
 from pathlib import Path
@@ -137,9 +137,7 @@ def read_span(repository: Repository, revisions: str) -> Span:
     ids = _resolve_range(repository, revisions)
     tips = [each for each in ids if not each.startswith("^")]
     inside = repository.git("rev-list", "--stdin", stdin=format_lines(ids)).split()
-    log = ("log", "-z", "--topo-order", "--reverse", f"--format={_FORMAT}", "--no-show-signature", "--stdin")
-    records = repository.git(*log, stdin=format_lines(tips)).split("\0")
-    commits = [_parse_commit(record) for record in records if record]
+    commits = _read_log(repository, "--topo-order", "--reverse", revisions=tips)
     return Span(commits={each.id: each for each in commits}, inside=frozenset(map(CommitId, inside)))
 
 
@@ -147,12 +145,16 @@ def find_commit(repository: Repository, commit: str) -> AuditedCommit | None:
     """Return the commit with this full id, or None if the repository does not have it."""
     if _REVISION.fullmatch(commit) is None:
         return None
-    log = ("log", "-z", "--no-walk", "--ignore-missing", f"--format={_FORMAT}", "--no-show-signature", "--stdin")
     try:
-        record = repository.git(*log, stdin=format_lines([commit])).split("\0")[0]
+        return next(iter(_read_log(repository, "--no-walk", "--ignore-missing", revisions=[commit])), None)
     except GitRefused:
         return None
-    return _parse_commit(record) if record else None
+
+
+def _read_log(repository: Repository, *options: str, revisions: Iterable[str]) -> list[AuditedCommit]:
+    log = ("log", "-z", *options, f"--format={_FORMAT}", "--stdin")
+    records = repository.git(*log, stdin=format_lines(revisions)).split("\0")
+    return [_parse_commit(record) for record in records if record]
 
 
 def _resolve_range(repository: Repository, revisions: str) -> list[str]:
@@ -252,16 +254,8 @@ class PlacedHandoff:
         return self.phase == "red" and self.handoff is not None and self.handoff.test_result == "PASS"
 
 
-@dataclass(frozen=True, slots=True)
-class Chain:
-    """The handoffs of one cycle."""
-
-    landed: dict[Phase, PlacedHandoff] = field(default_factory=dict)
-    """Phase -> the handoff that ended it."""
-
-    def can_continue_with(self, phase: Phase) -> bool:
-        """Return whether ``phase`` comes after all phases so far."""
-        return all(PHASES.index(phase) > PHASES.index(before) for before in self.landed)
+Chain: TypeAlias = Mapping[Phase, PlacedHandoff]
+"""The landed phases of one cycle -> the handoffs that ended them."""
 
 
 def place_handoffs(span: Span, notes: Mapping[CommitId, Note]) -> tuple[PlacedHandoff, ...]:
@@ -276,18 +270,18 @@ def place_handoffs(span: Span, notes: Mapping[CommitId, Note]) -> tuple[PlacedHa
 
 def build_chains(handoffs: Sequence[PlacedHandoff]) -> tuple[Chain, ...]:
     """Return the chain of each handoff. Misplaced handoffs and those without a phase get an empty chain."""
-    current: dict[tuple[str, int], Chain] = {}
-    chains = []
+    current: dict[tuple[str, int], dict[Phase, PlacedHandoff]] = {}
+    chains: list[Chain] = []
     for each in handoffs:
         if not each.phase or each.placement is Placement.MISPLACED:
-            chains.append(Chain())
+            chains.append({})
             continue
         key = (each.ticket, each.cycle)
-        chain = current.get(key)
-        if chain is None or (each.has_landed and not chain.can_continue_with(each.phase)):
-            chain = current[key] = Chain()
+        chain = current.setdefault(key, {})
         if each.has_landed:
-            chain.landed[each.phase] = each
+            if any(PHASES.index(before) >= PHASES.index(each.phase) for before in chain):
+                chain = current[key] = {}
+            chain[each.phase] = each
         chains.append(chain)
     return tuple(chains)
 
@@ -296,7 +290,7 @@ def _place_on(
     commit: AuditedCommit, note: Note | None, *, span: Span, owners: Mapping[str, CommitId]
 ) -> Iterator[PlacedHandoff]:
     newest: dict[tuple[str, str], Handoff] = {}
-    for handoff in filter(None, map(decode_line, note.lines if note is not None else ())):
+    for handoff in note.handoffs if note is not None else ():
         known = newest.get((handoff.id, handoff.phase))
         if known is None or (handoff.seq, not handoff.reconstructed) >= (known.seq, not known.reconstructed):
             newest[handoff.id, handoff.phase] = handoff

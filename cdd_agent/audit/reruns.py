@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
 from cdd_agent.audit import handoffs
 from cdd_agent.audit.handoffs import Chain, Claim, PlacedHandoff, Placement, Span, confirm, leave_open, refute
@@ -112,7 +113,6 @@ class RerunResult:
 
     report: SuiteReport | None
     problem: str
-    has_timed_out: bool
     digests: Mapping[str, str]
     """Test file, or test configuration in a file -> digest before the run."""
 
@@ -124,32 +124,34 @@ class Reruns:
     repository: Repository
     suite: Suite
     emit: Emit
-    without: "Reruns | None" = None
-    """The runs without ignored files, if this one copies them from the project."""
     has_copied: bool = False
-    has_tried: bool = False
+    """Whether a copy got ignored files."""
     has_run: bool = False
-    _results: dict[str, RerunResult] = field(default_factory=dict)
+    """Whether a run produced a report."""
+    results: dict[tuple[str, bool], RerunResult] = field(default_factory=dict)
+    """Tree, and whether ignored files were asked for -> result."""
 
-    def run(self, commit: handoffs.AuditedCommit, *, called: str) -> RerunResult:
-        """Run the tests of a commit, unless they have run. ``called`` names the commit on the screen."""
-        if commit.tree not in self._results:
-            self.has_tried = True
+    def run(self, commit: handoffs.AuditedCommit, *, called: str, with_ignored: bool = False) -> RerunResult:
+        """Run the tests of a commit, unless they have run. ``called`` names the commit on the screen.
+
+        ``with_ignored`` copies the files that git ignores from the project.
+        """
+        key = (commit.tree, with_ignored)
+        if key not in self.results:
             try:
-                self._results[commit.tree] = self._run(commit, called=called)
+                self.results[key] = self._run(commit, called=called, with_ignored=with_ignored)
             except (GitError, OSError) as error:
                 problem = f"cdd could not create a clean copy of {commit.id[:_SHORT]}: {explain_failure(error)}"
-                failure = RerunResult(report=None, problem=problem, has_timed_out=False, digests={})
-                self._results[commit.tree] = failure
-        return self._results[commit.tree]
+                self.results[key] = RerunResult(report=None, problem=problem, digests={})
+        return self.results[key]
 
-    def _run(self, commit: handoffs.AuditedCommit, *, called: str) -> RerunResult:
+    def _run(self, commit: handoffs.AuditedCommit, *, called: str, with_ignored: bool) -> RerunResult:
         purpose = f"{called}, {commit.id[:_SHORT]} in a clean copy"
         layout = find_layout(self.repository, self.suite)
         with clean_copy(self.repository, self.suite, green=commit.id, red=commit.id) as copy:
-            if self.without is not None:
+            if with_ignored:
                 if not copy_ignored_files(self.repository, self.suite.root.resolve(), copy=copy.root):
-                    return self.without.run(commit, called=called)
+                    return self.run(commit, called=called)
                 self.has_copied = True
                 purpose += ", with ignored files"
             entries = list_entries(self.repository, commit.id)
@@ -163,12 +165,7 @@ class Reruns:
                 run = redirected.run()
         self.emit(run.as_event(purpose, framework=framework))
         self.has_run = self.has_run or run.report is not None
-        return RerunResult(
-            report=run.report,
-            problem=run.problem or "",
-            has_timed_out=_TIME_OUT in (run.problem or ""),
-            digests=digests,
-        )
+        return RerunResult(report=run.report, problem=run.problem or "", digests=digests)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,25 +174,20 @@ class PhaseRerun:
 
     item: WorkItem
     """The work item as far as notes and commits describe it: the named tests, and all sources that GREEN changed."""
-    now: RerunResult
-    before: RerunResult | None
-    files: frozenset[str] = frozenset()
-    recorded: SuiteReport | None = None
+    report: SuiteReport
+    baseline: SuiteReport | None
+    """The report on the commit before the phase."""
+    files: frozenset[str]
+    """The paths that the phase changed."""
+    recorded: SuiteReport | None
     """The report that the gate judged, if it still exists."""
-    knows_sources: bool = True
+    knows_sources: bool
     """Whether the cycle has a GREEN, which shows the item's sources."""
-
-    @property
-    def baseline(self) -> SuiteReport | None:
-        """The report on the commit before the phase."""
-        return self.before.report if self.before is not None else None
 
 
 def find_new_tests(rerun: PhaseRerun) -> tuple[str, ...]:
     """Return the tests and files that RED added, or changed from passing to failing."""
-    now, before = rerun.now.report, rerun.baseline
-    if now is None:
-        return ()
+    now, before = rerun.report, rerun.baseline
     then = {case.nodeid: case.outcome for case in before.tests} if before else {}
     uncollected = {error.nodeid for error in before.collect_errors} if before else set()
     cases = (
@@ -209,9 +201,7 @@ def find_new_tests(rerun: PhaseRerun) -> tuple[str, ...]:
 
 def check_red(rerun: PhaseRerun) -> Claim:
     """Check whether the new tests fail for an acceptable reason, the recorded one."""
-    report = rerun.now.report
-    if report is None or (rerun.before is not None and rerun.before.report is None):
-        return _explain_missing(rerun.now if report is None else rerun.before or rerun.now, beside=rerun.before)
+    report = rerun.report
     # The gate compares with the tests before RED; without a commit before, there were none.
     empty = replace(report, tests=(), collect_errors=(), fingerprints={}, signs=(), audited=False, collected=0)
     new = find_new_tests(rerun)
@@ -239,37 +229,26 @@ def check_red(rerun: PhaseRerun) -> Claim:
 
 def check_covered_red(rerun: PhaseRerun) -> Claim:
     """Check whether the tests that passed at once still do, and nothing else broke."""
-    report = rerun.now.report
-    if report is None or (rerun.before is not None and rerun.before.report is None):
-        return _explain_missing(rerun.now if report is None else rerun.before or rerun.now, beside=rerun.before)
-    new = find_new_tests(rerun) or _match_tests(rerun.item, report)
+    new = find_new_tests(rerun) or _match_tests(rerun.item, rerun.report)
     if not new:
         return refute("run", "No new test could have passed at once.")
-    outcome = _ignore_changed_files(judge("green", report, baseline=rerun.baseline, targets=new))
-    if not outcome.open:
-        return refute("run", f"The tests do not pass at once: {_list_reasons(outcome.reasons)}")
+    if objections := _find_objections("green", rerun.report, baseline=rerun.baseline, targets=new):
+        return refute("run", f"The tests do not pass at once: {objections}")
     return confirm("run", f"{_count(len(new), 'new test')} pass at once.")
 
 
 def check_green(rerun: PhaseRerun, *, red: PhaseRerun | None) -> Claim:
     """Check whether the tests that failed in ``red``, and all that passed before, pass now."""
-    report, before = rerun.now.report, (red.now if red else rerun.before)
-    if report is None:
-        return _explain_missing(rerun.now, beside=before)
-    if before is not None and before.report is None:
-        return _explain_missing(before, beside=None)
-    baseline = before.report if before else None
-    targets = _match_tests(rerun.item, report) if began_red(rerun) else ()
-    if red is not None and red.now.report is not None:
-        opened = replace(red.now.report, gate=Verdict(phase="red", open=True))
-        baseline = add_hidden_tests(red.now.report, first=red.baseline) if red.baseline else opened
-        failed = set(list_failing(red.now.report))
-        targets = tuple(test for test in find_new_tests(red) if test in failed) or _match_tests(
-            red.item, red.now.report
-        )
-    outcome = _ignore_changed_files(judge("green", report, baseline=baseline, targets=targets))
-    if not outcome.open:
-        return refute("run", f"GREEN is not green: {_list_reasons(outcome.reasons)}")
+    report, baseline, targets = rerun.report, rerun.baseline, tuple[str, ...]()
+    if red is not None:
+        opened = replace(red.report, gate=Verdict(phase="red", open=True))
+        baseline = add_hidden_tests(red.report, first=red.baseline) if red.baseline else opened
+        failed = set(list_failing(red.report))
+        targets = tuple(test for test in find_new_tests(red) if test in failed) or _match_tests(red.item, red.report)
+    elif began_red(rerun.item, baseline):
+        targets = _match_tests(rerun.item, report)
+    if objections := _find_objections("green", report, baseline=baseline, targets=targets):
+        return refute("run", f"GREEN is not green: {objections}")
     passed = [case.nodeid for case in (rerun.recorded.tests if rerun.recorded else ()) if case.outcome == "passed"]
     if lost := find_not_passing(passed, report):
         return refute("run", f"{lost[0]} passed in GREEN's report, but does not pass now.")
@@ -278,21 +257,18 @@ def check_green(rerun: PhaseRerun, *, red: PhaseRerun | None) -> Claim:
     )
 
 
-def began_red(rerun: PhaseRerun) -> bool:
+def began_red(item: WorkItem, baseline: SuiteReport | None) -> bool:
     """Return whether the item's tests failed before GREEN, so that it needed no RED."""
-    before = list_failing(rerun.baseline) if rerun.baseline is not None else ()
-    return any(verdict.has_test(rerun.item, nodeid) for nodeid in before)
+    return baseline is not None and any(verdict.has_test(item, nodeid) for nodeid in list_failing(baseline))
 
 
 def check_refactor(rerun: PhaseRerun) -> Claim:
     """Check whether the same tests exist as before and pass."""
-    report, before = rerun.now.report, rerun.before
-    if report is None or before is None or before.report is None:
-        return _explain_missing(rerun.now if report is None else before or rerun.now, beside=before)
-    outcome = _ignore_changed_files(judge("refactor", report, baseline=before.report))
-    if not outcome.open:
-        return refute("run", f"REFACTOR broke something: {_list_reasons(outcome.reasons)}")
-    return confirm("run", f"The same {_count(len(report.tests), 'test')} as before pass.")
+    if rerun.baseline is None:
+        return leave_open("run", "The tests cannot be run: an earlier commit to compare with does not exist.")
+    if objections := _find_objections("refactor", rerun.report, baseline=rerun.baseline):
+        return refute("run", f"REFACTOR broke something: {objections}")
+    return confirm("run", f"The same {_count(len(rerun.report.tests), 'test')} as before pass.")
 
 
 def check_files(now: RerunResult, before: RerunResult, *, changed_tests: Collection[str]) -> Claim:
@@ -309,10 +285,9 @@ def check_files(now: RerunResult, before: RerunResult, *, changed_tests: Collect
 
 def _explain_missing(result: RerunResult, *, beside: RerunResult | None) -> Claim:
     """Return the claim for tests without a report. The commit is at fault if they run ``beside`` it."""
-    problem = result.problem or "an earlier commit to compare with does not exist"
-    if result.has_timed_out or result is beside or beside is None or beside.report is None:
-        return leave_open("run", f"The tests cannot be run: {problem}.")
-    return refute("run", f"The tests do not run to their end, but do on the commit before: {problem}.")
+    if _TIME_OUT in result.problem or beside is None or beside.report is None:
+        return leave_open("run", f"The tests cannot be run: {result.problem}.")
+    return refute("run", f"The tests do not run to their end, but do on the commit before: {result.problem}.")
 
 
 def _match_tests(item: WorkItem, report: SuiteReport) -> tuple[str, ...]:
@@ -320,10 +295,17 @@ def _match_tests(item: WorkItem, report: SuiteReport) -> tuple[str, ...]:
     return tuple(test for test in item.tests if any(each == test or is_inside(each, test) for each in ids))
 
 
-def _ignore_changed_files(verdict: Verdict) -> Verdict:
+def _find_objections(
+    phase: Literal["green", "refactor"],
+    report: SuiteReport,
+    *,
+    baseline: SuiteReport | None,
+    targets: Sequence[str] = (),
+) -> str:
+    """Return why the gate would stay closed, or nothing if it would open."""
+    reasons = judge(phase, report, baseline=baseline, targets=targets).reasons
     # check_files makes the claim about changed files.
-    reasons = tuple(reason for reason in verdict.reasons if reason.code != "protected_changed")
-    return replace(verdict, open=not reasons, reasons=reasons)
+    return _list_reasons([reason for reason in reasons if reason.code != "protected_changed"])
 
 
 def _find_failure_kinds(report: SuiteReport | None, tests: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
@@ -350,65 +332,6 @@ def _count(number: int, word: str) -> str:
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PhaseHistory:
-    """The commits and changes of phases."""
-
-    repository: Repository
-    span: Span
-    layout: ProjectLayout
-
-    def find_before(self, placed: PlacedHandoff, chain: Chain) -> handoffs.AuditedCommit | None:
-        """Return the commit to compare a phase with, or None."""
-        phases = handoffs.PHASES[1 : handoffs.PHASES.index(placed.phase)] if placed.phase is not None else ()
-        earlier = [chain.landed[phase].commit for phase in phases if phase in chain.landed]
-        if placed.placement is Placement.WITHOUT_COMMIT:
-            return placed.commit
-        if earlier:
-            return earlier[-1]
-        parent = placed.base if placed.placement is Placement.ADOPTED and placed.base else placed.commit.parent
-        return self.span.commits.get(CommitId(parent or ""))
-
-    def build_item(self, placed: PlacedHandoff, chain: Chain) -> WorkItem:
-        """Return the work item as far as note and history describe it."""
-        green, handoff = chain.landed.get("green"), placed.handoff
-        listed = (*handoff.pending_tests, *handoff.completed_tests) if handoff is not None else ()
-        current = handoff.current_test if handoff is not None else None
-        changes = self.list_changes(green.commit, self.find_before(green, chain)) if green is not None else frozenset()
-        sources = (current.impl_file,) if current is not None and current.impl_file else ()
-        is_test = self.layout.conventions.is_test
-        is_feature = green is not None and green.commit.subject.startswith("feat:")
-        return WorkItem(
-            ticket=placed.ticket,
-            number=placed.cycle,
-            title=current.description if current is not None else "",
-            goal="",
-            kind="feature" if is_feature else "bug",
-            phases=handoffs.PHASES,
-            tests=listed or ((current.test_file,) if current is not None and current.test_file else ()),
-            sources=(*sources, *sorted(path for path in changes.difference(sources) if not is_test(path))),
-        )
-
-    def list_changes(self, commit: handoffs.AuditedCommit, before: handoffs.AuditedCommit | None) -> frozenset[str]:
-        """Return the paths that differ between two commits, relative to the project."""
-        if before is None:
-            paths = list(list_entries(self.repository, commit.id))
-        else:
-            paths = [change.path for change in self.repository.list_changes(before.id, commit.id)]
-        return frozenset(self.layout.relativize(path) for path in paths)
-
-    def list_changed_tests(self, placed: PlacedHandoff, before: handoffs.AuditedCommit) -> frozenset[str]:
-        """Return the changed files that the note lists as tests, whatever their names."""
-        handoff = placed.handoff
-        if handoff is None:
-            return frozenset()
-        current = handoff.current_test
-        tests = tuple(filter(None, (current.test_file, *handoff.pending_tests, *handoff.completed_tests)))
-        names = list_files(tests, apart_from=(current.impl_file,))
-        files = self.list_changes(placed.commit, before)
-        return frozenset(path for path in files if any(path == name or path.startswith(f"{name}/") for name in names))
-
-
 class RerunClaims:
     """Runs the tests that handoffs claim something about, and checks the claims."""
 
@@ -424,22 +347,18 @@ class RerunClaims:
         return Reruns(repository=self._repository, suite=self._suite(), emit=self._emit)
 
     @cached_property
-    def _reruns_with_ignored(self) -> Reruns:
-        return Reruns(repository=self._repository, suite=self._reruns.suite, emit=self._emit, without=self._reruns)
-
-    @cached_property
-    def _history(self) -> PhaseHistory:
-        layout = find_layout(self._repository, self._reruns.suite)
-        return PhaseHistory(repository=self._repository, span=self._span, layout=layout)
+    def _layout(self) -> ProjectLayout:
+        return find_layout(self._repository, self._reruns.suite)
 
     @property
     def have_all_failed(self) -> bool:
         """Whether runs were attempted, but none produced a report."""
-        return "_reruns" in self.__dict__ and self._reruns.has_tried and not self._reruns.has_run
+        return "_reruns" in self.__dict__ and bool(self._reruns.results) and not self._reruns.has_run
 
     def began_red(self, placed: PlacedHandoff, chain: Chain) -> bool:
         """Return whether the tests of a GREEN failed on the commit before it."""
-        return began_red(self._rerun(placed, chain=chain, reruns=self._reruns, report=None))
+        _, before = self._run(placed, chain)
+        return began_red(self._build_item(placed, chain), before.report if before is not None else None)
 
     def check(self, placed: PlacedHandoff, chain: Chain, *, report: SuiteReport | None) -> Iterator[Claim]:
         """Check the claims of a landed phase about tests, if it makes any.
@@ -453,44 +372,117 @@ class RerunClaims:
             text = f"It was squashed with {other} into one commit, so the state between them is lost."
             yield leave_open("run", text)
             return
-        claim = self._check_run(placed, chain, report=report, reruns=self._reruns)
+        claim = self._check_run(placed, chain, recorded=report)
         if claim.holds is False:
-            again = self._check_run(placed, chain, report=report, reruns=self._reruns_with_ignored)
-            if again.holds and self._reruns_with_ignored.has_copied:
+            again = self._check_run(placed, chain, recorded=report, with_ignored=True)
+            if again.holds and self._reruns.has_copied:
                 claim = leave_open("run", "It holds only with files that git ignores, which nobody else has.")
         yield claim
-        before = self._history.find_before(placed, chain)
+        now, before = self._run(placed, chain)
         if placed.phase != "red" and before is not None:
-            now, then = (self._run(commit, placed, reruns=self._reruns) for commit in (placed.commit, before))
-            yield check_files(now, then, changed_tests=self._history.list_changed_tests(placed, before))
+            yield check_files(now, before, changed_tests=self._list_changed_tests(placed, chain))
 
-    def _check_run(self, placed: PlacedHandoff, chain: Chain, *, report: SuiteReport | None, reruns: Reruns) -> Claim:
-        rerun = self._rerun(placed, chain=chain, reruns=reruns, report=report)
-        match placed.phase:
-            case "red":
-                return check_covered_red(rerun) if placed.is_covered else check_red(rerun)
-            case "green":
-                red = chain.landed.get("red")
-                if red is None:
-                    return check_green(rerun, red=None)
-                return check_green(rerun, red=self._rerun(red, chain=chain, reruns=reruns, report=None))
-            case _:
-                return check_refactor(rerun)
+    def _check_run(
+        self, placed: PlacedHandoff, chain: Chain, *, recorded: SuiteReport | None, with_ignored: bool = False
+    ) -> Claim:
+        now, before = self._run(placed, chain, with_ignored=with_ignored)
+        if now.report is None:
+            return _explain_missing(now, beside=before)
+        if before is not None and before.report is None:
+            return _explain_missing(before, beside=before)
+        baseline = before.report if before is not None else None
+        rerun = self._describe(placed, chain, report=now.report, baseline=baseline, recorded=recorded)
+        if placed.phase == "red":
+            return check_covered_red(rerun) if placed.is_covered else check_red(rerun)
+        if placed.phase == "refactor":
+            return check_refactor(rerun)
+        red = chain.get("red")
+        if red is None or baseline is None:
+            return check_green(rerun, red=None)
+        # The commit before GREEN is that of RED, so only the commit before RED remains to be run.
+        _, first = self._run(red, chain, with_ignored=with_ignored)
+        before_red = first.report if first is not None else None
+        return check_green(rerun, red=self._describe(red, chain, report=baseline, baseline=before_red))
 
-    def _rerun(self, placed: PlacedHandoff, *, chain: Chain, reruns: Reruns, report: SuiteReport | None) -> PhaseRerun:
-        before = self._history.find_before(placed, chain)
+    def _run(
+        self, placed: PlacedHandoff, chain: Chain, *, with_ignored: bool = False
+    ) -> tuple[RerunResult, RerunResult | None]:
+        """Return the results on the commit of a phase and on the one before it."""
+        now = self._reruns.run(placed.commit, called=placed.description, with_ignored=with_ignored)
+        before = self._find_before(placed, chain)
+        if before is None:
+            return now, None
+        called = placed.description if before.id == placed.commit.id else f"before {placed.description}"
+        return now, self._reruns.run(before, called=called, with_ignored=with_ignored)
+
+    def _describe(
+        self,
+        placed: PlacedHandoff,
+        chain: Chain,
+        *,
+        report: SuiteReport,
+        baseline: SuiteReport | None,
+        recorded: SuiteReport | None = None,
+    ) -> PhaseRerun:
         return PhaseRerun(
-            item=self._history.build_item(placed, chain),
-            now=self._run(placed.commit, placed, reruns=reruns),
-            before=self._run(before, placed, reruns=reruns) if before is not None else None,
-            files=self._history.list_changes(placed.commit, before),
-            recorded=report,
-            knows_sources="green" in chain.landed,
+            item=self._build_item(placed, chain),
+            report=report,
+            baseline=baseline,
+            files=self._list_changes(placed, chain),
+            recorded=recorded,
+            knows_sources="green" in chain,
         )
 
-    def _run(self, commit: handoffs.AuditedCommit, placed: PlacedHandoff, *, reruns: Reruns) -> RerunResult:
-        is_own = commit.id == placed.commit.id
-        return reruns.run(commit, called=placed.description if is_own else f"before {placed.description}")
+    def _find_before(self, placed: PlacedHandoff, chain: Chain) -> handoffs.AuditedCommit | None:
+        """Return the commit to compare a phase with, or None."""
+        phases = handoffs.PHASES[1 : handoffs.PHASES.index(placed.phase)] if placed.phase is not None else ()
+        earlier = [chain[phase].commit for phase in phases if phase in chain]
+        if placed.placement is Placement.WITHOUT_COMMIT:
+            return placed.commit
+        if earlier:
+            return earlier[-1]
+        parent = placed.base if placed.placement is Placement.ADOPTED and placed.base else placed.commit.parent
+        return self._span.commits.get(CommitId(parent or ""))
+
+    def _build_item(self, placed: PlacedHandoff, chain: Chain) -> WorkItem:
+        """Return the work item as far as note and history describe it."""
+        green, handoff = chain.get("green"), placed.handoff
+        listed = (*handoff.pending_tests, *handoff.completed_tests) if handoff is not None else ()
+        current = handoff.current_test if handoff is not None else None
+        changes = self._list_changes(green, chain) if green is not None else frozenset()
+        sources = (current.impl_file,) if current is not None and current.impl_file else ()
+        is_test = self._layout.conventions.is_test
+        is_feature = green is not None and green.commit.subject.startswith("feat:")
+        return WorkItem(
+            ticket=placed.ticket,
+            number=placed.cycle,
+            title=current.description if current is not None else "",
+            goal="",
+            kind="feature" if is_feature else "bug",
+            phases=handoffs.PHASES,
+            tests=listed or ((current.test_file,) if current is not None and current.test_file else ()),
+            sources=(*sources, *sorted(path for path in changes.difference(sources) if not is_test(path))),
+        )
+
+    def _list_changes(self, placed: PlacedHandoff, chain: Chain) -> frozenset[str]:
+        """Return the paths that a phase changed, relative to the project."""
+        before = self._find_before(placed, chain)
+        if before is None:
+            paths = list(list_entries(self._repository, placed.commit.id))
+        else:
+            paths = [change.path for change in self._repository.list_changes(before.id, placed.commit.id)]
+        return frozenset(map(self._layout.relativize, paths))
+
+    def _list_changed_tests(self, placed: PlacedHandoff, chain: Chain) -> frozenset[str]:
+        """Return the changed files that the note lists as tests, whatever their names."""
+        handoff = placed.handoff
+        if handoff is None:
+            return frozenset()
+        current = handoff.current_test
+        tests = tuple(filter(None, (current.test_file, *handoff.pending_tests, *handoff.completed_tests)))
+        names = list_files(tests, apart_from=(current.impl_file,))
+        files = self._list_changes(placed, chain)
+        return frozenset(path for path in files if any(path == name or path.startswith(f"{name}/") for name in names))
 
 
 def _find_squashed_phase(placed: PlacedHandoff, chain: Chain) -> str | None:
@@ -498,7 +490,7 @@ def _find_squashed_phase(placed: PlacedHandoff, chain: Chain) -> str | None:
         return None
     others = (
         other.phase_name
-        for other in chain.landed.values()
+        for other in chain.values()
         if other is not placed and other.placement is Placement.OWN and other.commit.id == placed.commit.id
     )
     return next(others, None)
