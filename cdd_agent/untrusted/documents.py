@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import msgspec
+
 if TYPE_CHECKING:
     import yaml
 
@@ -62,6 +64,17 @@ def map_texts(value: object, change: Callable[[str], str]) -> object:
             return {map_texts(key, change): map_texts(item, change) for key, item in value.items()}
         case _:
             return value
+
+
+def encode_json(value: object) -> bytes:
+    """Return a record as JSON, with everything escaped that UTF-8 cannot encode, such as bytes of file names."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        plain = msgspec.to_builtins(value, str_keys=True)
+        return msgspec.json.encode(
+            map_texts(plain, lambda text: text.encode("utf-8", "backslashreplace").decode("utf-8"))
+        )
 
 
 MOST_VALUES = 50_000

@@ -4,15 +4,12 @@ Whoever can push can write such a note. Unknown keys are ignored, because a late
 is checked as strictly as cdd writes it.
 """
 
-import json
-import re
 from collections.abc import Mapping
 from typing import Annotated, Literal, TypeAlias, get_args
 
 import msgspec
 
 from cdd_agent.untrusted import documents
-from cdd_agent.untrusted.documents import check_size
 from cdd_agent.work.state import Phase
 
 VERSION = 1
@@ -35,7 +32,6 @@ _ORDER: tuple[PhaseName, ...] = get_args(PhaseName)
 _NAMES: Mapping[Phase, PhaseName] = dict(zip(get_args(Phase), _ORDER, strict=True))
 PHASE_OF: Mapping[str, Phase] = {name: phase for phase, name in _NAMES.items()}
 """The inverse of ``phase_name``."""
-_HALF = re.compile("[\ud800-\udfff]")
 
 
 class CurrentTest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -128,17 +124,13 @@ def next_phase_after(phase: PhaseName) -> NextPhase:
 
 def encode(handoff: Handoff) -> str:
     """Return the line without its end. Text that UTF-8 cannot encode is escaped."""
-    try:
-        return msgspec.json.encode(handoff).decode("utf-8")
-    except UnicodeEncodeError:
-        text = json.dumps(msgspec.to_builtins(handoff), separators=(",", ":"), ensure_ascii=False)
-        return _HALF.sub(lambda half: f"\\\\u{ord(half[0]):04x}", text)
+    return documents.encode_json(handoff).decode("utf-8")
 
 
 def decode_line(text: str) -> Handoff | None:
     """Return the handoff in a line, or None if it is not valid. Never raises."""
     try:
-        check_size(text, limit_bytes=LIMIT_BYTES)
+        documents.check_size(text, limit_bytes=LIMIT_BYTES)
         if msgspec.json.decode(text, type=_HandoffVersion).v != VERSION:
             return None
         handoff = msgspec.json.decode(text, type=Handoff)

@@ -1,6 +1,5 @@
 """Order things that depend on each other. Pure, and generic over their ids."""
 
-import heapq
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
 from typing import TypeVar
@@ -17,21 +16,14 @@ def sort_by_dependencies(depends: Mapping[Id, Iterable[Id]]) -> tuple[Id, ...]:
         for missing in (need for need in wanted if need not in needs):
             hint = f"add {missing}, or remove the dependency"
             raise UsageError(f"{name} depends on {missing}, which does not exist.", hint=hint)
-    sorter = TopologicalSorter(needs)
     try:
-        sorter.prepare()
+        TopologicalSorter(needs).prepare()
     except CycleError as error:
         cycle = " -> ".join(str(name) for name in reversed(error.args[1]))
         raise UsageError(f"these wait for each other: {cycle}.", hint="remove one of these dependencies") from error
-    names = list(needs)
-    index = {name: number for number, name in enumerate(names)}
-    free: list[int] = []
-    done: list[Id] = []
-    while sorter.is_active():
-        for name in sorter.get_ready():
-            heapq.heappush(free, index[name])
-        done.append(names[heapq.heappop(free)])
-        sorter.done(done[-1])
+    done: dict[Id, None] = {}
+    while ready := find_ready(needs, completed=done):
+        done[ready[0]] = None
     return tuple(done)
 
 

@@ -38,11 +38,7 @@ class _NewerSchemaError(DocumentError):
 
 def encode(state: RunState) -> bytes:
     """Return ``state`` as indented JSON. Text that UTF-8 cannot encode is escaped."""
-    try:
-        data = msgspec.json.encode(state)
-    except UnicodeEncodeError:
-        data = msgspec.json.encode(make_encodable(msgspec.to_builtins(state, str_keys=True)))
-    return msgspec.json.format(data, indent=2) + b"\n"
+    return msgspec.json.format(documents.encode_json(state), indent=2) + b"\n"
 
 
 def decode(data: bytes, *, path: str) -> RunState:
@@ -174,11 +170,6 @@ def _suggest_repair(path: Path, copy: Path | None, *, without: str) -> str:
     except (OSError, DocumentError):
         return f"{saved}; repair {path}, or delete it {without}"
     return f"{saved}; restore the state before the last change: cp {backup} {path}"
-
-
-def make_encodable(value: object) -> object:
-    """Return ``value`` with everything escaped that UTF-8 cannot encode, such as bytes of file names."""
-    return documents.map_texts(value, lambda text: text.encode("utf-8", "backslashreplace").decode("utf-8"))
 
 
 REPOSITORY_LOCK = "cdd-exec.lock"

@@ -17,9 +17,9 @@ from cdd_agent.git.repository import Repository
 from cdd_agent.tdd.attempt import has_given_up, list_attempts
 from cdd_agent.tdd.context import Context
 from cdd_agent.tdd.cycle import is_partial
+from cdd_agent.untrusted.documents import encode_json
 from cdd_agent.untrusted.keys import mask
 from cdd_agent.work.state import StepExecution
-from cdd_agent.work.state_file import make_encodable
 from cdd_agent.workflows.green.request import GreenRequest, contains
 from pytest_tdd_agent.codec import ReportError, load
 from pytest_tdd_agent.failure import KINDS
@@ -165,7 +165,7 @@ def encode_line(artifact: GreenArtifact) -> bytes:
     found = list(find_contradictions(artifact))
     if found:
         raise ValueError("; ".join(found))
-    return msgspec.json.encode(make_encodable(msgspec.to_builtins(artifact)))
+    return encode_json(artifact)
 
 
 def encode_event(artifact: GreenArtifact) -> bytes:
