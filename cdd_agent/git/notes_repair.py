@@ -244,7 +244,7 @@ def _overwrite_ref(file: Path, new: str) -> None:
 
 def _find_free_ref(repository: Repository, now: str) -> str:
     name = f"{noted.BACKUPS}/{re.sub(r'[^0-9A-Za-z]', '', now)}"
-    existing = set(repository.git("for-each-ref", "--format=%(refname)", f"{noted.BACKUPS}/").split())
+    existing = repository.list_refs(f"{noted.BACKUPS}/")
     return next(each for each in (name, *(f"{name}-{number}" for number in range(2, 10**6))) if each not in existing)
 
 

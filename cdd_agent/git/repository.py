@@ -200,6 +200,11 @@ class Repository:
         submodules = {path for about, path in zip(moved[0::2], moved[1::2], strict=False) if about[8:14] == "160000"}
         return frozenset(path for path in nested if path.endswith("/")) | submodules
 
+    def list_refs(self, pattern: str) -> dict[str, CommitId]:
+        """Return ref -> object of the ref ``pattern`` and the refs below it."""
+        lines = self.git("for-each-ref", "--format=%(refname) %(objectname)", pattern).splitlines()
+        return {ref: CommitId(value) for ref, _, value in (line.partition(" ") for line in lines)}
+
     def list_changes(self, before: str, after: str, *, submodules: bool = True) -> tuple[Change, ...]:
         """Return the paths that differ between two trees or commits, in git's order."""
         which = "none" if submodules else "all"

@@ -17,7 +17,7 @@ import msgspec
 
 from cdd_agent.errors import DocumentError, UsageError
 from cdd_agent.git.notes import read_objects, write_objects
-from cdd_agent.git.repository import ROLLBACK, CommitId, Repository, encode_text, private_index
+from cdd_agent.git.repository import ROLLBACK, CommitId, Repository, encode_text, format_lines, private_index
 from cdd_agent.git.snapshot import CDD_IDENTITY
 from cdd_agent.storage import is_leftover, read_ordinary, write_atomic
 from cdd_agent.tdd.recovery import checkpoint_ref
@@ -66,14 +66,6 @@ class RollbackRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunFiles:
-    """The states and reports of runs, which git does not track."""
-
-    state: Files
-    reports: Files
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRecord:
     """A rollback record with its commit."""
 
@@ -81,10 +73,9 @@ class StoredRecord:
     commit: CommitId
 
 
-def store(repository: Repository, record: RollbackRecord, *, before: RunFiles, after: Files) -> StoredRecord:
-    """Commit ``record`` with the runs' files. No ref names the commit yet."""
-    folders = (("before/state", before.state), ("before/reports", before.reports), ("after/state", after))
-    files = {f"{folder}/{name}": data for folder, content in folders for name, data in content.items()}
+def store(repository: Repository, record: RollbackRecord, *, folders: Mapping[str, Files]) -> StoredRecord:
+    """Commit ``record`` with the runs' files, which git does not track, in ``folders``. No ref names the commit yet."""
+    files = {f"{folder}/{name}": data for folder, content in folders.items() for name, data in content.items()}
     blobs = list(zip(files, write_objects(repository, files.values()), strict=True))
     kinds = _read_object_kinds(repository, record.refs.values())
     blobs += [(f"refs/{each}", each) for each in sorted(kinds) if kinds[each] == "blob"]
@@ -104,8 +95,8 @@ def store(repository: Repository, record: RollbackRecord, *, before: RunFiles, a
 
 def load(repository: Repository, ref: str) -> StoredRecord | None:
     """Read the record that ``ref`` names, if the ref exists; raises ``UsageError`` if it names anything else."""
-    commits = repository.git("for-each-ref", "--format=%(objectname)", ref).split()
-    return read(repository, CommitId(commits[0])) if commits else None
+    commit = repository.list_refs(ref).get(ref)
+    return read(repository, commit) if commit is not None else None
 
 
 def read(repository: Repository, commit: CommitId) -> StoredRecord:
@@ -126,13 +117,13 @@ def read(repository: Repository, commit: CommitId) -> StoredRecord:
 
 def load_newest(repository: Repository) -> StoredRecord | None:
     """Read the record of the last finished rollback or undo."""
-    refs = _list_refs(repository)
-    return load(repository, refs[max(refs)]) if refs else None
+    commits = _list_records(repository)
+    return read(repository, commits[max(commits)]) if commits else None
 
 
 def next_number(repository: Repository) -> int:
     """Return the number of the next record."""
-    return max(_list_refs(repository), default=0) + 1
+    return max(_list_records(repository), default=0) + 1
 
 
 def read_stored_files(commit: CommitId, repository: Repository, *, folder: str) -> Files:
@@ -150,13 +141,9 @@ def read_stored_files(commit: CommitId, repository: Repository, *, folder: str) 
     return {path: content[blob] for path, blob in blobs.items() if blob in content}
 
 
-def read_runs(state: Path, reports: Path) -> RunFiles:
-    """Read the files of all runs from disk, without the reports of tickets."""
-    state_files, report_files = (
-        {name: read_ordinary(folder / name, limit_bytes=_MAX_FILE_BYTES) for name in _list_run_files(folder)}
-        for folder in (state, reports)
-    )
-    return RunFiles(state=state_files, reports=report_files)
+def read_runs(folder: Path) -> Files:
+    """Read the states or reports of all runs from disk, without those of tickets."""
+    return {name: read_ordinary(folder / name, limit_bytes=_MAX_FILE_BYTES) for name in _list_run_files(folder)}
 
 
 def write_runs(folder: Path, files: Files, *, last: str) -> None:
@@ -258,18 +245,16 @@ def _is_in_run(name: str) -> bool:
     return len(parts) > 1 and re.fullmatch(RUN, parts[0]) is not None and not {"", ".", ".."} & set(parts)
 
 
-def _list_refs(repository: Repository) -> dict[int, str]:
-    refs = repository.git("for-each-ref", "--format=%(refname)", "refs/cdd/abandoned/").splitlines()
-    return {int(match[1]): ref for ref in refs if (match := _RECORD_REF.fullmatch(ref))}
+def _list_records(repository: Repository) -> dict[int, CommitId]:
+    refs = repository.list_refs("refs/cdd/abandoned/")
+    return {int(match[1]): commit for ref, commit in refs.items() if (match := _RECORD_REF.fullmatch(ref))}
 
 
 def _read_object_kinds(repository: Repository, objects: Iterable[str]) -> dict[str, str]:
     """Return object -> commit, tree or blob."""
-    listing = "".join(f"{each}\n" for each in dict.fromkeys(objects))
-    if not listing:
-        return {}
-    lines = repository.git("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=listing.encode())
-    return dict((line.split()[0], line.split()[1]) for line in lines.splitlines())
+    query = ("cat-file", "--batch-check=%(objectname) %(objecttype)")
+    lines = repository.git(*query, stdin=format_lines(dict.fromkeys(objects))).splitlines()
+    return {each: kind for each, _, kind in (line.partition(" ") for line in lines)}
 
 
 def _find_landed_commits(step: StepExecution, handoff: Handoff, *, commit: CommitId) -> dict[str, str] | None:

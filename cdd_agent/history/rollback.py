@@ -25,7 +25,7 @@ from cdd_agent.git.repository import ROLLBACK, CommitId, Repository, resolve_rev
 from cdd_agent.git.runner import GitRefused
 from cdd_agent.git.snapshot import Snapshot, Snapshots, list_entries
 from cdd_agent.history import records
-from cdd_agent.history.records import Files, RollbackRecord, RunFiles, StoredRecord, decode_states, rewind
+from cdd_agent.history.records import Files, RollbackRecord, StoredRecord, decode_states, rewind
 from cdd_agent.storage import write_atomic
 from cdd_agent.tdd.recovery import StepCheckpoints, alone, landed_head
 from cdd_agent.work.handoff import Handoff
@@ -44,7 +44,8 @@ class RollbackPlan:
 
     record: RollbackRecord
     """The record to store. Its snapshot is taken when the plan is applied."""
-    before: RunFiles
+    before: Files
+    """The states of the runs."""
     after: Files
     effects: RollbackPlanned
 
@@ -87,7 +88,8 @@ class Rollbacks:
         repository = self.repository
         branch, source = self._find_start()
         target, handoff = _find_target(repository, name)
-        uncommitted = self._find_uncommitted(source)
+        before = records.read_runs(self.runs)
+        uncommitted = self._find_uncommitted(before, source)
         if target == source and not uncommitted:
             raise UsageError(f"HEAD is at {source[:10]} already.", hint="list earlier commits: cdd tdd history")
         paths = (*(change.path for change in repository.list_changes(source, target)), *uncommitted)
@@ -103,9 +105,8 @@ class Rollbacks:
             by_commit=tuple(dict.fromkeys(paths)),
             refs=_list_checkpoints(repository),
         )
-        before = records.read_runs(self.runs, self.reports)
         removed = {each.commit for each in _list_commits(repository, f"{target}..{source}")}
-        after = rewind(before.state, handoff, commit=target, removed=removed)
+        after = rewind(before, handoff, commit=target, removed=removed)
         return self._build_plan(record, before=before, after=after, next_phase=handoff.next_phase)
 
     def plan_undo(self) -> RollbackPlan:
@@ -127,7 +128,8 @@ class Rollbacks:
                 f"The last rollback led to {old.target[:10]}, but {branch} no longer contains that commit.",
                 hint=show_removed,
             )
-        uncommitted = tuple(dict.fromkeys((*old.uncommitted, *self._find_uncommitted(source))))
+        before = records.read_runs(self.runs)
+        uncommitted = tuple(dict.fromkeys((*old.uncommitted, *self._find_uncommitted(before, source))))
         changed = (change.path for change in repository.list_changes(source, old.source))
         paths = tuple(dict.fromkeys((*changed, *uncommitted)))
         user_changes = set(self.snapshots.list_differing_paths(old.source, Snapshot(ref=old.ref, commit=old.snapshot)))
@@ -145,7 +147,6 @@ class Rollbacks:
             undoes=last.commit,
             refs=_list_checkpoints(repository),
         )
-        before = records.read_runs(self.runs, self.reports)
         after = records.read_stored_files(last.commit, repository, folder="before/state")
         return self._build_plan(record, before=before, after=after, next_phase="")
 
@@ -153,14 +154,16 @@ class Rollbacks:
         """Apply ``plan`` and return its record, which keeps everything the rollback removes."""
         snapshot = self.snapshots.take(_BEFORE, message="before a rollback")
         record = msgspec.structs.replace(plan.record, snapshot=snapshot.commit)
-        stored = records.store(self.repository, record, before=plan.before, after=plan.after)
+        reports = records.read_runs(self.reports)
+        folders = {"before/state": plan.before, "before/reports": reports, "after/state": plan.after}
+        stored = records.store(self.repository, record, folders=folders)
         self.repository.git("update-ref", ROLLBACK, stored.commit, "0" * len(stored.commit))
         self._apply_record(stored)
         return record
 
     def is_interrupted(self) -> bool:
         """Return whether a rollback was interrupted, or is in progress."""
-        return bool(self.repository.git("for-each-ref", ROLLBACK))
+        return bool(self.repository.list_refs(ROLLBACK))
 
     def finish_interrupted(self) -> None:
         """Finish an interrupted rollback, if there is one, inside ``alone``; raises as ``alone`` does."""
@@ -201,9 +204,9 @@ class Rollbacks:
             )
         return branch, head
 
-    def _find_uncommitted(self, head: CommitId) -> tuple[str, ...]:
+    def _find_uncommitted(self, runs: Files, head: CommitId) -> tuple[str, ...]:
         """Return the paths that interrupted phases changed without committing them, without the user's changes."""
-        states = decode_states(records.read_runs(self.runs, self.reports).state)
+        states = decode_states(runs)
         return tuple(dict.fromkeys(path for state in states for path in self._find_uncommitted_of_run(state, head)))
 
     def _find_uncommitted_of_run(self, state: RunState, head: CommitId) -> tuple[str, ...]:
@@ -222,7 +225,7 @@ class Rollbacks:
         was_killed = checkpoints.killed_position(state.branch) is not None
         return tuple(sorted((in_checkpoint | since if was_killed else in_checkpoint - since) - user_files))
 
-    def _build_plan(self, record: RollbackRecord, *, before: RunFiles, after: Files, next_phase: str) -> RollbackPlan:
+    def _build_plan(self, record: RollbackRecord, *, before: Files, after: Files, next_phase: str) -> RollbackPlan:
         repository = self.repository
         changes = repository.list_changes(record.source, record.target)
         # A submodule has its own history: the commit it should be at is recorded, but nothing inside it changes.
@@ -421,9 +424,8 @@ def _find_obstacles(root: Path, path: str) -> Iterator[str]:
 
 def _list_checkpoints(repository: Repository) -> dict[str, str]:
     """Return ref -> object of all checkpoints of runs."""
-    lines = repository.git("for-each-ref", "--format=%(refname) %(objectname)", "refs/cdd/checkpoints/").splitlines()
-    pairs = (line.split(" ") for line in lines)
-    return {ref: value for ref, value in pairs if ref.startswith(_CHECKPOINTS)}
+    refs = repository.list_refs("refs/cdd/checkpoints/")
+    return {ref: value for ref, value in refs.items() if ref.startswith(_CHECKPOINTS)}
 
 
 def _list_commits(repository: Repository, span: str) -> tuple[CommitMoved, ...]:

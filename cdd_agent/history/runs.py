@@ -7,6 +7,7 @@ import os
 import socket
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 from cdd_agent.errors import UsageError
@@ -54,25 +55,26 @@ def read_reachable_notes(repository: Repository) -> Survey:
 
 def list_handoffs(entries: Iterable[Note], *, most: int | None = None) -> tuple[HandoffListed, ...]:
     """List the handoffs in ``entries``, newest first, ``most`` of them or all."""
-    rows: list[HandoffListed] = []
-    for entry in entries:
-        if most is not None and len(rows) >= most:
-            break
-        for _, handoff in sorted(enumerate(entry.handoffs), key=lambda each: (each[1].seq, each[0]), reverse=True):
-            row = HandoffListed(
-                ticket=handoff.ticket,
-                cycle=handoff.cycle_number,
-                phase=handoff.phase,
-                following=handoff.next_phase,
-                result="CLOSED" if handoff.error is not None else handoff.test_result or "",
-                retries=handoff.retry_count,
-                commit=entry.commit,
-                description=handoff.current_test.description,
-                error=handoff.error or "",
-                reconstructed=handoff.reconstructed,
-            )
-            rows.append(row)
-    return tuple(rows[:most])
+    newest = (
+        (entry.commit, handoff)
+        for entry in entries
+        for handoff in sorted(reversed(entry.handoffs), key=lambda each: each.seq, reverse=True)
+    )
+    return tuple(
+        HandoffListed(
+            ticket=handoff.ticket,
+            cycle=handoff.cycle_number,
+            phase=handoff.phase,
+            following=handoff.next_phase,
+            result="CLOSED" if handoff.error is not None else handoff.test_result or "",
+            retries=handoff.retry_count,
+            commit=commit,
+            description=handoff.current_test.description,
+            error=handoff.error or "",
+            reconstructed=handoff.reconstructed,
+        )
+        for commit, handoff in islice(newest, most)
+    )
 
 
 def find_status(repository: Repository, root: Path, *, locks: Path) -> tuple[RunStanding, tuple[Damage, ...]]:
@@ -105,13 +107,9 @@ def status_from_notes(notes: Survey, *, locks: Path) -> RunStanding:
         )
     handoff = newest.latest
     details = handoff.error_details
-    rows = list_handoffs((newest,))
-    last = next(row for row in rows if (row.cycle, row.phase) == (handoff.cycle_number, handoff.phase))
-    is_over = last.following == "COMPLETE"
-    at_work, next_command = _describe_activity(
-        locks / f"{Path(handoff.ticket).name}.lock",
-        otherwise=f"the run is complete; start another one: {BEGIN}" if is_over else RESUME,
-    )
+    (last,) = list_handoffs((replace(newest, handoffs=(handoff,)),))
+    following = f"the run is complete; start another one: {BEGIN}" if last.following == "COMPLETE" else RESUME
+    at_work, next_command = _describe_activity(handoff.ticket, locks=locks, otherwise=following)
     return RunStanding(
         run=handoff.ticket,
         last=last,
@@ -126,7 +124,7 @@ def status_from_notes(notes: Survey, *, locks: Path) -> RunStanding:
 def _status_without_notes(run: Feature, *, locks: Path) -> RunStanding:
     state = load_state(run)
     steps = state.step_executions if state is not None else {}
-    at_work, next_command = _describe_activity(locks / f"{run.slug}.lock", otherwise=RESUME)
+    at_work, next_command = _describe_activity(run.slug, locks=locks, otherwise=RESUME)
     return RunStanding(
         run=run.slug,
         last=None,
@@ -138,8 +136,9 @@ def _status_without_notes(run: Feature, *, locks: Path) -> RunStanding:
     )
 
 
-def _describe_activity(lock: Path, *, otherwise: str) -> tuple[str, str]:
+def _describe_activity(run: str, *, locks: Path, otherwise: str) -> tuple[str, str]:
     """Return who is working on the run, empty if nobody, and what the user should do next."""
+    lock = locks / f"{Path(run).name}.lock"  # a note may name the run anything, such as ../x
     # Trying the lock itself would briefly hold it, and a cdd that starts at that moment would be turned away.
     holder = read_holder(lock)
     if holder is not None and holder.host == socket.gethostname():

@@ -7,7 +7,7 @@ from cdd_agent.errors import UsageError
 from cdd_agent.git.notes import append_line
 from cdd_agent.git.repository import ROLLBACK, CommitId
 from cdd_agent.history import records
-from cdd_agent.history.records import RollbackRecord, RunFiles
+from cdd_agent.history.records import RollbackRecord
 from cdd_agent.work.handoff import encode
 from tests.cdd_agent.history.made_runs import SLUG, Run, back, refused, said, work_tree
 
@@ -32,12 +32,15 @@ def test_a_record_is_read_as_it_was_stored_with_the_files_of_the_runs(run: Run) 
     tree = run.repository.git("rev-parse", "HEAD^{tree}").strip()
     refs = {f"refs/cdd/checkpoints/{SLUG}/{name}": each for name, each in (("ignored", blob), ("running", tree))}
     record = record_of(run, refs=refs)
-    before = RunFiles(state={f"{SLUG}/a": b"\0\xff"}, reports={f"{SLUG}/deep/b.json": b""})
-    stored = records.store(run.repository, record, before=before, after={f"{SLUG}/c": b"x"})
+    folders = {
+        "before/state": {f"{SLUG}/a": b"\0\xff"},
+        "before/reports": {f"{SLUG}/deep/b.json": b""},
+        "after/state": {f"{SLUG}/c": b"x"},
+    }
+    stored = records.store(run.repository, record, folders=folders)
     assert records.read(run.repository, stored.commit).record == record
-    whens = ("before/state", "before/reports", "after/state")
-    found = [records.read_stored_files(stored.commit, run.repository, folder=when) for when in whens]
-    assert found == [before.state, before.reports, {f"{SLUG}/c": b"x"}]
+    found = {each: records.read_stored_files(stored.commit, run.repository, folder=each) for each in folders}
+    assert found == folders
     kept = run.repository.git("rev-list", "--objects", stored.commit)
     assert blob in kept
     assert tree in kept
@@ -69,8 +72,7 @@ def test_what_a_stranger_may_have_put_there_is_refused(changes: dict[str, object
 
 @pytest.mark.parametrize("name", [f"{SLUG}/../../../up", "tdd-/x", "other/x", f"{SLUG}"])
 def test_no_file_is_written_outside_the_folder_of_a_run(name: str, run: Run) -> None:
-    files = RunFiles(state={}, reports={})
-    stored = records.store(run.repository, record_of(run), before=files, after={})
+    stored = records.store(run.repository, record_of(run), folders={})
     blob = run.repository.git("hash-object", "-w", "--stdin", stdin=b"x").strip()
     tree = run.repository.git("mktree", "-z", stdin=f"100644 blob {blob}\t{name.rpartition('/')[2]}\0".encode()).strip()
     for part in (*reversed(name.split("/")[:-1]), "state", "after"):
@@ -91,7 +93,7 @@ def test_what_else_lies_beside_the_runs_is_neither_kept_nor_touched(run: Run) ->
     strange = run.root / ".cdd" / "tdd" / "tdd-Mine" / "x"
     strange.parent.mkdir()
     strange.write_text("mine")
-    assert "tdd-Mine/x" not in records.read_runs(run.rollbacks.runs, run.rollbacks.reports).state
+    assert "tdd-Mine/x" not in records.read_runs(run.rollbacks.runs)
     back(run, run.commits["red 1"])
     assert strange.read_text() == "mine"
 
