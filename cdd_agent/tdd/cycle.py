@@ -34,9 +34,8 @@ from cdd_agent.work.state import (
     RunState,
     Status,
     StepExecution,
-    complete_step,
+    end_step,
     enter_phase,
-    fail_step,
     record_attempt,
     record_commit,
     record_usage,
@@ -499,11 +498,8 @@ class WorkflowRun:
 
     def end_step(self, state: RunState, number: int, *, error: str | None = None) -> None:
         """Save ``state`` with the step completed, or failed with ``error``."""
-        now = self.clock.now()
-        if error is None:
-            self.save(complete_step(state, number, now=now))
-        else:
-            self.save(fail_step(state, number, error=error, now=now))
+        status = Status.COMPLETED if error is None else Status.FAILED
+        self.save(end_step(state, number, status, now=self.clock.now(), error=error))
 
     @contextmanager
     def report(self, remarks: Iterable[str], *, settle: Callable[[], None]) -> Iterator[None]:

@@ -230,22 +230,11 @@ def record_usage(state: RunState, number: int | None, *, step: Usage, ticket: Us
     return updated if number is None else replace_step(updated, replace(state.execution(number), usage=step))
 
 
-def complete_step(state: RunState, number: int, *, now: str) -> RunState:
-    """Complete step ``number``, which must be in progress."""
-    step = _require(state, number, Status.IN_PROGRESS, verb="completed")
-    return _end(state, replace(step, status=Status.COMPLETED, completed_at=now, error=None))
-
-
-def fail_step(state: RunState, number: int, *, error: str, now: str) -> RunState:
-    """Mark step ``number`` as failed because of ``error``."""
-    step = _require(state, number, Status.IN_PROGRESS, verb="failed")
-    return _end(state, replace(step, status=Status.FAILED, completed_at=now, error=error))
-
-
-def skip_step(state: RunState, number: int, *, reason: str, now: str) -> RunState:
-    """Skip step ``number`` for ``reason``."""
-    step = _require(state, number, Status.PENDING, Status.IN_PROGRESS, Status.FAILED, verb="skipped")
-    return _end(state, replace(step, status=Status.SKIPPED, completed_at=now, error=reason))
+def end_step(state: RunState, number: int, status: Status, *, now: str, error: str | None = None) -> RunState:
+    """End step ``number`` as completed, failed or skipped; ``error`` is why. Only a skipped one need not be running."""
+    also = (Status.PENDING, Status.FAILED) if status == Status.SKIPPED else ()
+    step = _require(state, number, *also, Status.IN_PROGRESS, verb=status)
+    return _end(state, replace(step, status=status, completed_at=now, error=error))
 
 
 def retry_step(state: RunState, number: int) -> RunState:

@@ -40,7 +40,7 @@ from cdd_agent.repl.terminal import PromptStatus
 from cdd_agent.tickets import plan_markdown
 from cdd_agent.tickets.ticket import create, find, list_tickets
 from cdd_agent.untrusted.text import clean
-from cdd_agent.work.state import RunState, StepKey, fail_step, pending_steps, start_step
+from cdd_agent.work.state import RunState, Status, StepKey, end_step, pending_steps, start_step
 from tests.fakes.demo import captured
 from tests.fakes.sources import PACKAGE, PLUGIN, nodes_with
 from tests.fuzz import terminal as fuzz
@@ -140,7 +140,7 @@ def steps(text: str, screen: Screen) -> None:
         step_executions=pending_steps((key,)),
     )
     started = start_step(state, key, now=state.started_at, base_commit="0")
-    show_steps(fail_step(started, 1, error=text, now=state.started_at), screen=screen)
+    show_steps(end_step(started, 1, Status.FAILED, error=text, now=state.started_at), screen=screen)
 
 
 def plan(text: str, screen: Screen) -> None:

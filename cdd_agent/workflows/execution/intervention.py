@@ -88,7 +88,8 @@ class Intervention:
             codes = ", ".join(dict.fromkeys(reason.code for reason in judged.reasons))
             hint = f"fix and commit it, or let the agent do it: retry {number}"
             raise GateClosed(f"Step {number} is not done: {codes}.", hint=hint)
-        state = states.complete_step(states.record_attempt(state, number, attempt=record), number, now=now())
+        state = states.record_attempt(state, number, attempt=record)
+        state = states.end_step(state, number, states.Status.COMPLETED, now=now())
         executor.save(executor.unskip_dependents(state, number))
         context.emit(StepFinished(number=number, status=Status.COMPLETED, error=None))
 
