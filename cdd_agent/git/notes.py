@@ -49,9 +49,9 @@ _SHOWN = 3
 DamageKind: TypeAlias = Literal["unreadable", "newer", "dangling", "lock"]
 
 
-def find_stale_lock(location: RepositoryLocation, ref: str) -> Path | None:
-    """Return the lock of ``ref`` if it is older than ``STALE_S``; nobody can write the ref until it is removed."""
-    lock = location.common_dir / f"{ref}.lock"  # git's own
+def find_stale_lock(location: RepositoryLocation) -> Path | None:
+    """Return the lock of the notes if it is older than ``STALE_S``; nobody can write them until it is removed."""
+    lock = location.common_dir / f"{REF}.lock"  # git's own
     with contextlib.suppress(OSError):
         if time.time() - lock.lstat().st_mtime >= STALE_S:
             return lock
@@ -79,7 +79,7 @@ def append_line(repository: Repository, commit: CommitId, *, line: str) -> None:
         try:
             repository.git("notes", f"--ref={REF_NAME}", "add", "--force", "--file=-", commit, stdin=text.encode())
         except (GitRefused, GitUnable) as error:
-            if lock := find_stale_lock(repository.location, REF):
+            if lock := find_stale_lock(repository.location):
                 happened = f"cdd cannot write handoff notes: a killed git left {lock} more than ten minutes ago."
                 raise NotesDamaged(happened) from error
             raise
@@ -142,8 +142,6 @@ class Damage:
 
     kind: DamageKind
     what: str
-    commit: CommitId | None = None
-    """The commit of the note; None for a lock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +166,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """All readable notes of a ref, and all damage."""
+    """All readable notes, and all damage."""
 
     tip: str | None
     """The commit that holds the notes; None if the ref does not exist."""
@@ -209,12 +207,12 @@ def read_handoffs(repository: Repository, commit: CommitId) -> tuple[Handoff, ..
     return note.handoffs
 
 
-def survey_notes(repository: Repository, *, ref: str = REF) -> Survey:
-    """Return all notes of ``ref`` and their damage; raises ``NotesDamaged`` only if the ref itself is unreadable."""
-    tip = read_tip(repository, ref)
+def survey_notes(repository: Repository) -> Survey:
+    """Return all notes and their damage; raises ``NotesDamaged`` only if the ref itself is unreadable."""
+    tip = read_tip(repository)
     damages = []
-    if lock := find_stale_lock(repository.location, ref):
-        what = f"cdd cannot write notes to {ref}: a killed git left {lock}."
+    if lock := find_stale_lock(repository.location):
+        what = f"cdd cannot write notes to {REF}: a killed git left {lock}."
         damages.append(Damage(kind="lock", what=what))
     if tip is None:
         return Survey(tip=None, entries=(), damages=tuple(damages))
@@ -246,7 +244,7 @@ def check_reachability(repository: Repository, notes: Iterable[Note]) -> Reachab
         if commit in lost and not identify_handoffs(by_seq[commit]) <= saved:
             where = "is not in the repository" if commit in gone else "is not on any branch"
             what = f"There is a handoff note on {commit}, which {where}."
-            dangling[commit] = Damage(kind="dangling", what=what, commit=commit)
+            dangling[commit] = Damage(kind="dangling", what=what)
     counting = tuple(commit for commit in (*existing, *gone) if commit not in lost or commit in dangling)
     return Reachability(counting=counting, gone=frozenset(gone), dangling=dangling)
 
@@ -348,7 +346,7 @@ def _decode_note(commit: CommitId, found: Sequence[tuple[str, str]], *, content:
     missing = [blob for _, blob in found if blob not in content]
     if missing:
         what = f"The handoff note on {commit} cannot be read: the object {missing[0]} is missing or damaged."
-        return Note(commit=commit, paths=paths, damage=Damage(kind="unreadable", what=what, commit=commit))
+        return Note(commit=commit, paths=paths, damage=Damage(kind="unreadable", what=what))
     return replace(decode_note(commit, b"\n".join(content[blob] for _, blob in found)), paths=paths)
 
 
@@ -367,7 +365,7 @@ def decode_note(commit: CommitId, data: bytes) -> Note:
         what = f"The handoff note on {commit} does not hold a readable handoff."
     else:
         what = f"The handoff note on {commit} is {'empty' if is_text else 'not text'}."
-    return Note(commit=commit, lines=lines, damage=Damage(kind=kind, what=what, commit=commit))
+    return Note(commit=commit, lines=lines, damage=Damage(kind=kind, what=what))
 
 
 def decode_handoffs(lines: Iterable[str]) -> tuple[Handoff, ...]:

@@ -325,7 +325,7 @@ class _RepairPlan:
         self.notes[commit] = Note(commit=commit, lines=unique, handoffs=noted.decode_handoffs(unique))
 
     def _check_lock(self) -> None:
-        lock = noted.find_stale_lock(self.repository.location, REF)
+        lock = noted.find_stale_lock(self.repository.location)
         if lock is None:
             return
         what = f"cdd cannot write notes: {lock} has existed for more than ten minutes."
