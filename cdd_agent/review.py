@@ -5,14 +5,14 @@ import re
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import groupby
 from pathlib import Path
 
 from cdd_agent.config.settings import private_folder
 from cdd_agent.errors import UsageError
 from cdd_agent.events import ChangeKind, StepReviewed
 from cdd_agent.git.notes import read_note
-from cdd_agent.git.repository import KINDS, CommitId, Repository, resolve_revision
+from cdd_agent.git.repository import CommitId, Repository, resolve_revision
 from cdd_agent.storage import read_ordinary
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work import state_file
@@ -44,19 +44,17 @@ def diff_commits(repository: Repository, before: str, *, after: str) -> tuple[Fi
     Raises ``UsageError`` if one of the commits no longer exists.
     """
     compare = ("diff-tree", "-r", "--no-renames", "--no-color", "--ignore-submodules=none")
-    commits = (resolve_recorded(repository, before), resolve_recorded(repository, after), "--")
-    names = repository.git(*compare, "-z", "--name-status", *commits).split("\0")
-    counts = repository.git(*compare, "-z", "--numstat", *commits).split("\0")
-    parts = iter(_FILE.split(repository.git(*compare, "-p", *commits))[1:])
+    commits = (resolve_recorded(repository, before), resolve_recorded(repository, after))
+    counts = repository.git(*compare, "-z", "--numstat", *commits, "--").split("\0")
+    patches = _FILE.split(repository.git(*compare, "-p", *commits, "--"))[1:]
+    # For a file that became a link, or the reverse, there are two patches: a deletion and an addition.
+    by_file = [list(parts) for _, parts in groupby(patches, key=lambda patch: patch.partition("\n")[0])]
     diffs = []
-    for status, path, row in zip(names[0::2], names[1::2], counts, strict=False):
+    for change, row, parts in zip(repository.list_changes(*commits), counts, by_file, strict=False):
         added, removed = (int(count) if count.isdigit() else None for count in row.split("\t")[:2])
-        # For a file that became a link, or the reverse (T), the patch has two parts: a deletion and an addition.
-        own = islice(parts, 2 if status == "T" else 1)
-        starts = [(part, _HUNK.search(part)) for part in own]
+        starts = [(part, _HUNK.search(part)) for part in parts]
         hunks = "\n".join(part[match.start() :].rstrip("\n") for part, match in starts if match)
-        kind = KINDS.get(status, "modified")
-        diffs.append(FileDiff(path=path, kind=kind, added=added, removed=removed, hunks=hunks))
+        diffs.append(FileDiff(path=change.path, kind=change.kind, added=added, removed=removed, hunks=hunks))
     return tuple(diffs)
 
 

@@ -233,13 +233,14 @@ def check_covered_red(rerun: PhaseRerun) -> Claim:
     if not new:
         return refute("run", "No new test could have passed at once.")
     if objections := _find_objections("green", rerun.report, baseline=rerun.baseline, targets=new):
-        return refute("run", f"The tests do not pass at once: {objections}")
+        return refute("run", f"The tests do not pass at once: {_list_reasons(objections)}")
     return confirm("run", f"{_count(len(new), 'new test')} pass at once.")
 
 
 def check_green(rerun: PhaseRerun, *, red: PhaseRerun | None) -> Claim:
     """Check whether the tests that failed in ``red``, and all that passed before, pass now."""
-    report, baseline, targets = rerun.report, rerun.baseline, tuple[str, ...]()
+    report, baseline = rerun.report, rerun.baseline
+    targets: tuple[str, ...] = ()
     if red is not None:
         opened = replace(red.report, gate=Verdict(phase="red", open=True))
         baseline = add_hidden_tests(red.report, first=red.baseline) if red.baseline else opened
@@ -248,7 +249,7 @@ def check_green(rerun: PhaseRerun, *, red: PhaseRerun | None) -> Claim:
     elif began_red(rerun.item, baseline):
         targets = _match_tests(rerun.item, report)
     if objections := _find_objections("green", report, baseline=baseline, targets=targets):
-        return refute("run", f"GREEN is not green: {objections}")
+        return refute("run", f"GREEN is not green: {_list_reasons(objections)}")
     passed = [case.nodeid for case in (rerun.recorded.tests if rerun.recorded else ()) if case.outcome == "passed"]
     if lost := find_not_passing(passed, report):
         return refute("run", f"{lost[0]} passed in GREEN's report, but does not pass now.")
@@ -267,7 +268,7 @@ def check_refactor(rerun: PhaseRerun) -> Claim:
     if rerun.baseline is None:
         return leave_open("run", "The tests cannot be run: an earlier commit to compare with does not exist.")
     if objections := _find_objections("refactor", rerun.report, baseline=rerun.baseline):
-        return refute("run", f"REFACTOR broke something: {objections}")
+        return refute("run", f"REFACTOR broke something: {_list_reasons(objections)}")
     return confirm("run", f"The same {_count(len(rerun.report.tests), 'test')} as before pass.")
 
 
@@ -301,11 +302,11 @@ def _find_objections(
     *,
     baseline: SuiteReport | None,
     targets: Sequence[str] = (),
-) -> str:
+) -> list[Reason]:
     """Return why the gate would stay closed, or nothing if it would open."""
     reasons = judge(phase, report, baseline=baseline, targets=targets).reasons
     # check_files makes the claim about changed files.
-    return _list_reasons([reason for reason in reasons if reason.code != "protected_changed"])
+    return [reason for reason in reasons if reason.code != "protected_changed"]
 
 
 def _find_failure_kinds(report: SuiteReport | None, tests: Sequence[str]) -> Mapping[str, tuple[str, ...]]:

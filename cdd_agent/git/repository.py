@@ -108,8 +108,6 @@ CommitId = NewType("CommitId", str)
 """Forty hexadecimal digits, or sixty-four in a SHA-256 repository."""
 
 OBJECT_ID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-KINDS: Mapping[str, ChangeKind] = {"A": "created", "D": "deleted"}
-"""git's status of a path -> its kind of change, if not ``modified``."""
 
 
 class Repository:
@@ -211,8 +209,9 @@ class Repository:
         before, after = resolve_revision(self, before), resolve_revision(self, after)
         compare = ("diff-tree", "-r", "-z", "--no-renames", "--name-status", f"--ignore-submodules={which}")
         fields = self.git(*compare, before, after, "--").split("\0")
+        kinds: dict[str, ChangeKind] = {"A": "created", "D": "deleted"}
         return tuple(
-            Change(path=path, kind=KINDS.get(status, "modified"))
+            Change(path=path, kind=kinds.get(status, "modified"))
             for status, path in zip(fields[0::2], fields[1::2], strict=False)
         )
 

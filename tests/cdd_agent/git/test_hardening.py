@@ -82,8 +82,11 @@ def test_what_names_no_program_is_left_alone(key: str) -> None:
 
 
 def test_hooks_of_the_configuration_are_turned_off_whoever_set_them() -> None:
-    found = (of("local", "hook.a.b.command", "evil"), of("local", "hook.a.b.event", "pre-commit"))
-    found = (*found, of("global", "hook.c.command", "own"))
+    found = (
+        of("local", "hook.a.b.command", "evil"),
+        of("local", "hook.a.b.event", "pre-commit"),
+        of("global", "hook.c.command", "own"),
+    )
     disabled = {("hook.a.b.enabled", "false"), ("hook.c.enabled", "false")}
     assert disabled <= set(build_settings(found, hooks=False, signs=False))
     assert disabled.isdisjoint(build_settings(found, hooks=True, signs=False))
