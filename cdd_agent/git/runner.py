@@ -25,14 +25,14 @@ from cdd_agent.storage import read_ordinary
 class GitError(CddError):
     """git failed; the message quotes its output."""
 
-    def __init__(self, happened: str, *, hint: str, status: int | None = None) -> None:
-        """``status`` is the exit status of git, or None if it did not exit."""
-        super().__init__(happened, hint=hint)
-        self.status = status
-
 
 class GitRefused(GitError):
     """git refused what it was asked to do; in the same state of the repository it can do other things."""
+
+    def __init__(self, happened: str, *, hint: str, status: int) -> None:
+        """``status`` is the exit status of git."""
+        super().__init__(happened, hint=hint)
+        self.status = status
 
 
 class GitUnable(GitError):
@@ -91,12 +91,12 @@ def explain_failure(verb: str, message: str, *, status: int, hooks: bool = False
     """Return the error for ``git VERB`` that failed with ``status`` and ``message``."""
     lock = parse_index_lock(message)
     if lock is not None:
-        return explain_index_lock(lock, status=status)
+        return explain_index_lock(lock)
     failure = f"git {verb} failed: {message or f'exit status {status}'}"
     # With hooks, status 1 is the refusal of a hook, whose message may contain anything.
     for words, happened, hint in () if hooks and status == 1 else _KNOWN_FAILURES:
         if re.search(words, message, re.IGNORECASE):
-            return GitUnable(f"{happened} {failure}", hint=hint, status=status)
+            return GitUnable(f"{happened} {failure}", hint=hint)
     return GitRefused(failure, hint="fix the problem that git reports, then try again", status=status)
 
 
@@ -106,7 +106,7 @@ def parse_index_lock(message: str) -> Path | None:
     return None if match is None else Path(match["path"])
 
 
-def explain_index_lock(lock: Path, *, status: int | None = None) -> GitUnable:
+def explain_index_lock(lock: Path) -> GitUnable:
     """Return the error that names the lock and its age."""
     # cdd never removes it, because another git process may hold it.
     try:
@@ -116,7 +116,6 @@ def explain_index_lock(lock: Path, *, status: int | None = None) -> GitUnable:
     return GitUnable(
         f"git's index is locked: {lock} has existed{age}. Another git process is running, or was killed.",
         hint=f"wait for it to end; if no git is running here: rm {lock}",
-        status=status,
     )
 
 

@@ -44,7 +44,7 @@ def test_a_state_that_git_names_is_told_with_what_to_type(said: str, told: str, 
     assert told in error.happened
     assert said in error.happened, "its own words stay"
     assert typed in error.hint
-    assert (error.exit_code, error.status) == (ExitCode.ENVIRONMENT, 128)
+    assert error.exit_code == ExitCode.ENVIRONMENT
 
 
 def test_what_a_hook_says_is_no_state_of_the_repository() -> None:
@@ -80,4 +80,4 @@ def test_a_lock_that_is_gone_has_no_age(tmp_path: Path) -> None:
 
 def test_a_time_out_says_nothing_about_what_was_asked() -> None:
     assert not issubclass(GitTimeout, GitRefused | GitUnable)
-    assert GitTimeout("x", hint="y").status is None
+    assert GitTimeout("x", hint="y").exit_code == ExitCode.ENVIRONMENT
