@@ -177,10 +177,7 @@ def _may_run_in(process: Path, *, folders: tuple[Path, ...]) -> bool:
 
 def _has_open(process: Path, path: Path) -> bool:
     with contextlib.suppress(OSError):
-        for name in os.listdir(process / "fd"):
-            with contextlib.suppress(OSError):
-                if os.readlink(process / "fd" / name) == str(path):
-                    return True
+        return any(os.path.realpath(link) == str(path) for link in (process / "fd").iterdir())
     return False
 
 

@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from string import ascii_lowercase
 from typing import NewType
 
 from cdd_agent.errors import UsageError
@@ -282,12 +283,9 @@ def unmarked_index(repository: Repository) -> Iterator[dict[str, str]]:
         sparse = [each.value for each in repository.runner.configuration() if each.key == "core.sparsecheckout"]
         if marked and sparse and sparse[-1].lower() not in ("false", "no", "off", "0"):
             marked = [(tag, path) for tag, path in marked if _is_present(repository.root, path)]
-        assumed = format_paths(path for tag, path in marked if tag.islower())
-        skipped = format_paths(path for tag, path in marked if tag in "sS")
-        if assumed:
-            repository.git("update-index", "--no-assume-unchanged", "-z", "--stdin", stdin=assumed, variables=index)
-        if skipped:
-            repository.git("update-index", "--no-skip-worktree", "-z", "--stdin", stdin=skipped, variables=index)
+        for option, tags in (("--no-assume-unchanged", ascii_lowercase), ("--no-skip-worktree", "sS")):
+            if paths := format_paths(path for tag, path in marked if tag in tags):
+                repository.git("update-index", option, "-z", "--stdin", stdin=paths, variables=index)
         yield index
 
 

@@ -8,9 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from cdd_agent.errors import UsageError
+from cdd_agent.events import Change, ChangeKind
 
 SCHEMA = 1
 """The version of the file format. Files with a greater version are refused."""
@@ -215,13 +216,13 @@ def record_commit(state: RunState, number: int, *, phase: str, commit: str) -> R
     return replace_step(state, replace(step, commits={**step.commits, phase: commit}))
 
 
-def record_files(
-    state: RunState, number: int, *, created: Iterable[str], modified: Iterable[str], deleted: Iterable[str]
-) -> RunState:
+def record_files(state: RunState, number: int, *, changes: Sequence[Change]) -> RunState:
     """Replace the changed files of step ``number``."""
-    step = state.execution(number)
-    changed = replace(step, files_created=tuple(created), files_modified=tuple(modified), files_deleted=tuple(deleted))
-    return replace_step(state, changed)
+    created, modified, deleted = (
+        tuple(change.path for change in changes if change.kind == kind) for kind in get_args(ChangeKind)
+    )
+    step = replace(state.execution(number), files_created=created, files_modified=modified, files_deleted=deleted)
+    return replace_step(state, step)
 
 
 def record_usage(state: RunState, number: int | None, *, step: Usage, ticket: Usage) -> RunState:

@@ -202,10 +202,7 @@ class Executor:
         base, head = state.execution(number).base_commit, self.context.repository.read_head()
         if base is None or head is None:
             return state
-        paths: dict[str, list[str]] = {"created": [], "modified": [], "deleted": []}
-        for change in self.context.repository.list_changes(base, head):
-            paths[change.kind].append(change.path)
-        return states.record_files(state, number, **paths)
+        return states.record_files(state, number, changes=self.context.repository.list_changes(base, head))
 
     def run_all(self) -> None:
         """Run steps until none can run or one fails. Steps that depend on a skipped step are skipped."""

@@ -3,6 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdd_agent.errors import UsageError
+from cdd_agent.events import Change
 from cdd_agent.work import state
 from cdd_agent.work.state import AttemptRecord, RunState, Status, StepKey, Usage
 
@@ -73,7 +74,8 @@ def test_attempts_and_commits_and_files_add_up() -> None:
     run = state.record_attempt(started(), 1, attempt=RED)
     run = state.record_commit(run, 1, phase="red", commit="c1")
     run = state.record_commit(run, 1, phase="green", commit="c2")
-    run = state.record_files(run, 1, created=["a.py"], modified=["b.py"], deleted=["c.py"])
+    changes = [Change(path="b.py", kind="modified"), Change(path="a.py", kind="created")]
+    run = state.record_files(run, 1, changes=[*changes, Change(path="c.py", kind="deleted")])
     step = run.execution(1)
 
     assert (step.attempts, step.phase) == ((RED,), "red")
