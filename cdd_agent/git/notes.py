@@ -29,6 +29,7 @@ from cdd_agent.git.repository import (
     resolve_revision,
 )
 from cdd_agent.git.runner import GitRefused, GitUnable, RepositoryLocation
+from cdd_agent.git.snapshot import list_entries
 from cdd_agent.storage import exclusive_lock, read_ordinary
 from cdd_agent.work.handoff import Handoff, decode_line, is_newer
 
@@ -253,14 +254,14 @@ def read_notes(repository: Repository, top: str, *, only: CommitId | None = None
     """Return the notes in the tree of ``top``, ordered by commit id; ``NotesDamaged`` if the tree cannot be read."""
     paths = [] if only is None else _list_note_paths(only)
     try:
-        listing = repository.git("ls-tree", "-r", "-z", "--full-tree", top, "--", *paths)
+        entries = list_entries(repository, top, *paths)
     except (GitRefused, GitUnable) as error:
         raise NotesDamaged(f"The notes in {top} cannot be listed. {error.happened}") from error
     blobs: dict[CommitId, list[tuple[str, str]]] = {}
-    for about, _, path in (entry.partition("\t") for entry in listing.split("\0") if entry):
+    for path, (_, blob) in entries.items():
         name = path.replace("/", "")
         if OBJECT_ID.fullmatch(name):
-            blobs.setdefault(CommitId(name), []).append((path, about.split(" ")[2]))
+            blobs.setdefault(CommitId(name), []).append((path, blob))
     content = read_objects(repository, {blob for found in blobs.values() for _, blob in found})
     return tuple(_decode_note(commit, found, content=content) for commit, found in sorted(blobs.items()))
 

@@ -203,9 +203,10 @@ class SidecarCache:
             del self._known[next(iter(self._known))]
 
 
-def list_entries(repository: Repository, tree: str) -> dict[str, tuple[str, str]]:
-    """Return path -> mode and id of the files in a tree."""
-    listed = (line.partition("\t") for line in repository.git("ls-tree", "-r", "-z", tree).split("\0") if line)
+def list_entries(repository: Repository, tree: str, *paths: str) -> dict[str, tuple[str, str]]:
+    """Return path -> mode and id of the files in a tree, or of those that are or are below ``paths``."""
+    lines = repository.git("ls-tree", "-r", "-z", "--full-tree", tree, "--", *paths).split("\0")
+    listed = (line.partition("\t") for line in lines if line)
     return {path: (about.split()[0], about.split()[2]) for about, _, path in listed}
 
 

@@ -18,7 +18,7 @@ import msgspec
 from cdd_agent.errors import DocumentError, UsageError
 from cdd_agent.git.notes import read_objects, write_objects
 from cdd_agent.git.repository import ROLLBACK, CommitId, Repository, encode_text, format_lines, private_index
-from cdd_agent.git.snapshot import CDD_IDENTITY
+from cdd_agent.git.snapshot import CDD_IDENTITY, list_entries
 from cdd_agent.storage import is_leftover, read_ordinary, write_atomic
 from cdd_agent.tdd.recovery import checkpoint_ref
 from cdd_agent.work import state_file
@@ -128,9 +128,8 @@ def next_number(repository: Repository) -> int:
 
 def read_stored_files(commit: CommitId, repository: Repository, *, folder: str) -> Files:
     """Read before/state, before/reports or after/state; raises ``UsageError`` for a path outside a run's folder."""
-    lines = repository.git("ls-tree", "-r", "-z", "--full-tree", commit, "--", folder)
-    entries = [entry.partition("\t") for entry in lines.split("\0") if entry]
-    blobs = {path.removeprefix(f"{folder}/"): fields.split()[2] for fields, _, path in entries}
+    entries = list_entries(repository, commit, folder)
+    blobs = {path.removeprefix(f"{folder}/"): blob for path, (_, blob) in entries.items()}
     foreign = next((name for name in blobs if not _is_in_run(name)), None)
     if foreign is not None:
         raise UsageError(
@@ -201,21 +200,17 @@ def rewind_state(state: RunState, handoff: Handoff, *, commit: CommitId) -> RunS
     landed = _find_landed_commits(step, handoff, commit=commit)
     if landed is None:
         return None
-    again = replace(
-        step,
+    again = StepExecution(
+        step_number=step.step_number,
+        title=step.title,
+        text_sha256=step.text_sha256,
         status=Status.IN_PROGRESS,
-        completed_at=None,
-        error=None,
-        files_created=(),
-        files_modified=(),
-        files_deleted=(),
+        started_at=step.started_at,
         phase=handoff.gate.phase if handoff.gate is not None else step.phase,
         attempts=tuple(replace(each, checkpoint=None) for each in step.attempts if each.phase in landed),
         commits=landed,
-        review=None,
         base_commit=commit,
-        checkpoint=None,
-        baseline=None,
+        usage=step.usage,
     )
     again = replace(again, checkpoint=checkpoint_ref(state.ticket_slug, again, name="start"))
     return replace(
