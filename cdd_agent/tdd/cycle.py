@@ -499,7 +499,7 @@ class WorkflowRun:
     def end_step(self, state: RunState, number: int, *, error: str | None = None) -> None:
         """Save ``state`` with the step completed, or failed with ``error``."""
         status = Status.COMPLETED if error is None else Status.FAILED
-        self.save(end_step(state, number, status, now=self.clock.now(), error=error))
+        self.save(end_step(state, number, status=status, now=self.clock.now(), error=error))
 
     @contextmanager
     def report(self, remarks: Iterable[str], *, settle: Callable[[], None]) -> Iterator[None]:

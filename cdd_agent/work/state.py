@@ -231,7 +231,7 @@ def record_usage(state: RunState, number: int | None, *, step: Usage, ticket: Us
     return updated if number is None else replace_step(updated, replace(state.execution(number), usage=step))
 
 
-def end_step(state: RunState, number: int, status: Status, *, now: str, error: str | None = None) -> RunState:
+def end_step(state: RunState, number: int, *, status: Status, now: str, error: str | None = None) -> RunState:
     """End step ``number`` as completed, failed or skipped; ``error`` is why. Only a skipped one need not be running."""
     also = (Status.PENDING, Status.FAILED) if status == Status.SKIPPED else ()
     step = _require(state, number, *also, Status.IN_PROGRESS, verb=status)

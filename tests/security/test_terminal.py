@@ -140,7 +140,7 @@ def steps(text: str, screen: Screen) -> None:
         step_executions=pending_steps((key,)),
     )
     started = start_step(state, key, now=state.started_at, base_commit="0")
-    show_steps(end_step(started, 1, Status.FAILED, error=text, now=state.started_at), screen=screen)
+    show_steps(end_step(started, 1, status=Status.FAILED, error=text, now=state.started_at), screen=screen)
 
 
 def plan(text: str, screen: Screen) -> None:

@@ -215,7 +215,7 @@ class Executor:
 
     def skip(self, number: int, *, reason: str) -> None:
         """Skip a step, undoing it first if it is in progress. Its dependents cannot run."""
-        skipped = states.end_step(self.state, number, Status.SKIPPED, now=self.clock.now(), error=reason)
+        skipped = states.end_step(self.state, number, status=Status.SKIPPED, now=self.clock.now(), error=reason)
         self.make_recovery(number).undo_if_underway(branch=self.state.branch, why="the step is skipped")
         self.save(skipped)
         self._emit(StepFinished(number=number, status=Status.SKIPPED, error=reason))

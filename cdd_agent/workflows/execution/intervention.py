@@ -89,7 +89,7 @@ class Intervention:
             hint = f"fix and commit it, or let the agent do it: retry {number}"
             raise GateClosed(f"Step {number} is not done: {codes}.", hint=hint)
         state = states.record_attempt(state, number, attempt=record)
-        state = states.end_step(state, number, states.Status.COMPLETED, now=now())
+        state = states.end_step(state, number, status=Status.COMPLETED, now=now())
         executor.save(executor.unskip_dependents(state, number))
         context.emit(StepFinished(number=number, status=Status.COMPLETED, error=None))
 

@@ -86,7 +86,7 @@ def test_a_project_without_tickets_says_how_to_make_one() -> None:
 def test_a_failed_step_shows_why_and_which_gate_stayed_closed() -> None:
     state = start_step(NEW, KEYS[0], now="2026-01-31T12:00:00Z")
     state = record_attempt(state, 1, attempt=AttemptRecord(phase="red", number=1, verdict="closed"))
-    state = end_step(state, 1, Status.FAILED, error="RED was \x1b[31mrefused", now="2026-01-31T12:00:00Z")
+    state = end_step(state, 1, status=Status.FAILED, error="RED was \x1b[31mrefused", now="2026-01-31T12:00:00Z")
     with captured() as (screen, shown):
         show_steps(state, screen=screen)
     lines = shown.getvalue().splitlines()

@@ -22,7 +22,7 @@ def started() -> RunState:
 def failed() -> RunState:
     run = state.enter_phase(started(), 1, phase="red", checkpoint="refs/cdd/1", baseline="reports/1.json")
     run = state.record_commit(state.record_attempt(run, 1, attempt=RED), 1, phase="red", commit="c1")
-    return state.end_step(run, 1, state.Status.FAILED, error="no failing test", now="t2")
+    return state.end_step(run, 1, status=state.Status.FAILED, error="no failing test", now="t2")
 
 
 def test_a_new_run_has_every_step_pending() -> None:
@@ -85,7 +85,7 @@ def test_attempts_and_commits_and_files_add_up() -> None:
 
 def test_a_completed_step_has_no_error_left() -> None:
     run = state.start_step(state.retry_step(failed(), 1), ONE, now="t3")
-    run = state.end_step(run, 1, state.Status.COMPLETED, now="t4")
+    run = state.end_step(run, 1, status=state.Status.COMPLETED, now="t4")
 
     step = run.execution(1)
     assert (step.status, step.error, step.completed_at) == (Status.COMPLETED, None, "t4")
@@ -107,7 +107,7 @@ def test_a_retried_step_begins_afresh_and_remembers_its_error() -> None:
 
 
 def test_a_skipped_step_is_not_completed() -> None:
-    run = state.end_step(new_run(), 2, state.Status.SKIPPED, error="not needed", now="t1")
+    run = state.end_step(new_run(), 2, status=state.Status.SKIPPED, error="not needed", now="t1")
 
     assert run.numbers(Status.SKIPPED) == (2,)
     assert run.numbers(Status.COMPLETED) == ()
@@ -115,7 +115,7 @@ def test_a_skipped_step_is_not_completed() -> None:
 
 def test_only_a_step_in_progress_can_be_completed() -> None:
     with pytest.raises(UsageError, match="Step 1 is pending; only a step that is in progress can be completed"):
-        state.end_step(new_run(), 1, state.Status.COMPLETED, now="t1")
+        state.end_step(new_run(), 1, status=state.Status.COMPLETED, now="t1")
 
 
 def test_a_failed_step_is_not_started_again_without_a_retry() -> None:
@@ -131,7 +131,7 @@ def test_an_unknown_step_is_refused_with_the_known_ones() -> None:
 
 
 def test_a_run_left_half_way_stays_in_progress() -> None:
-    run = state.end_step(started(), 1, state.Status.COMPLETED, now="t2")
+    run = state.end_step(started(), 1, status=state.Status.COMPLETED, now="t2")
 
     finished = state.finish(run, now="t3")
 
@@ -144,9 +144,9 @@ def test_a_run_with_a_failed_step_has_failed() -> None:
 
 def test_a_run_is_completed_when_nothing_is_left_to_do() -> None:
     run = state.end_step(
-        state.end_step(started(), 1, state.Status.COMPLETED, now="t2"),
+        state.end_step(started(), 1, status=state.Status.COMPLETED, now="t2"),
         2,
-        state.Status.SKIPPED,
+        status=state.Status.SKIPPED,
         error="not needed",
         now="t3",
     )

@@ -241,7 +241,7 @@ def test_the_file_is_indented_for_people() -> None:
 
 
 def test_text_that_utf8_cannot_hold_is_written_with_its_escape() -> None:
-    state = work.end_step(SECOND, 1, work.Status.FAILED, error="no file caf\udce9.py", now="t")
+    state = work.end_step(SECOND, 1, status=work.Status.FAILED, error="no file caf\udce9.py", now="t")
 
     assert decode(encode(state), path="state.json").execution(1).error == "no file caf\\udce9.py"
 

@@ -20,7 +20,9 @@ def run(*completed: int) -> RunState:
     state = RunState(ticket_slug="csv", started_at="t0", step_executions=work.pending_steps([A, B, C]))
     for step in (A, B, C):
         if step.number in completed:
-            state = work.end_step(work.start_step(state, step, now="t1"), step.number, work.Status.COMPLETED, now="t2")
+            state = work.end_step(
+                work.start_step(state, step, now="t1"), step.number, status=work.Status.COMPLETED, now="t2"
+            )
     return state
 
 
@@ -66,7 +68,7 @@ def test_a_completed_step_whose_text_changed_is_stale_and_reported_until_it_is_d
     assert reconcile(state, steps) == (state, notices)
 
     again = work.start_step(work.retry_step(state, 2), steps[1], now="t5")
-    assert reconcile(work.end_step(again, 2, work.Status.COMPLETED, now="t6"), steps)[1] == ()
+    assert reconcile(work.end_step(again, 2, status=work.Status.COMPLETED, now="t6"), steps)[1] == ()
 
 
 def test_a_step_rewritten_altogether_is_known_by_its_number() -> None:
@@ -106,7 +108,7 @@ def test_a_current_step_that_left_the_plan_is_current_no_more() -> None:
 def test_titles_that_are_there_twice_decide_nothing() -> None:
     twice = [key(1, "Same", "a"), key(2, "Same", "b")]
     state = RunState(ticket_slug="csv", started_at="t0", step_executions=work.pending_steps(twice))
-    state = work.end_step(work.start_step(state, twice[1], now="t1"), 2, work.Status.COMPLETED, now="t2")
+    state = work.end_step(work.start_step(state, twice[1], now="t1"), 2, status=work.Status.COMPLETED, now="t2")
 
     moved, notices = reconcile(state, [key(1, "Same", "b"), key(2, "Same", "a")])
 
