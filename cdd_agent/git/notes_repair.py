@@ -296,18 +296,17 @@ class _RepairPlan:
 
     def list_changes(self) -> dict[CommitId, tuple[str, ...]]:
         """Return commit -> lines of each note that differs from ``base``, without lines if it is to be removed."""
-        changes: dict[CommitId, tuple[str, ...]] = {
-            commit: () for commit, note in self.before.items() if commit not in self.notes and note.damage is None
-        }
-        for commit, note in self.notes.items():
-            if commit not in self.before or self.before[commit].lines != note.lines:
-                changes[commit] = note.lines
-        return changes
+        planned, before = self._list_planned(), {commit: note.lines for commit, note in self.before.items()}
+        return {each: planned.get(each, ()) for each in before | planned if planned.get(each) != before.get(each)}
+
+    def _list_planned(self) -> dict[CommitId, tuple[str, ...]]:
+        """Return commit -> lines of each note after the repair."""
+        unchanged = {commit: note for commit, note in self.before.items() if note.damage is not None}
+        return {commit: note.lines for commit, note in (unchanged | self.notes).items()}
 
     def require_applied(self, *, undo: str) -> None:
         """Raise ``NotesDamaged`` unless the notes in the repository are the planned ones."""
-        unchanged = {commit: note for commit, note in self.before.items() if note.damage is not None}
-        planned = {commit: note.lines for commit, note in (unchanged | self.notes).items()}
+        planned = self._list_planned()
         tip = noted.read_tip(self.repository)
         actual = {note.commit: note.lines for note in noted.read_notes(self.repository, tip)} if tip else {}
         if actual != planned:
