@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -17,11 +18,11 @@ from cdd_agent.config.options import Options
 from cdd_agent.config.trust import Approvals, Trust
 from cdd_agent.doctor import ProjectParts
 from cdd_agent.errors import UsageError
-from cdd_agent.events import Emit, Notice
+from cdd_agent.events import Emit, Event, Notice
 from cdd_agent.git import commits
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.snapshot import Snapshots
-from cdd_agent.journal import journal_path
+from cdd_agent.journal import Journal, journal_path
 from cdd_agent.model.anthropic import AnthropicModel, Endpoint
 from cdd_agent.model.conversation import Model
 from cdd_agent.model.failure import AnswerLimits, redact_url
@@ -50,16 +51,48 @@ from cdd_agent.workflows.orchestration.orchestrator import Orchestrator
 from cdd_agent.workspace.files import Workspace
 from cdd_agent.workspace.memory import Memory, read_memory
 
+_TOOLS_ONLY = "edit_format: blocks applies to cdd exec and cdd green; the agents of cdd tdd work with tools."
 
-class Adapters:
-    """The adapters for one project; each is made when it is first used."""
+
+class Composition:
+    """One project: its adapters, each made when it is first used, and the agents that work on it."""
 
     def __init__(self, options: Options, *, emit: Emit, environment: Mapping[str, str] = os.environ) -> None:
-        """Reads and runs nothing yet."""
+        """Reads and runs nothing yet. Events go to ``emit``."""
         self.options = options
         self.environment = environment
-        self.emit = hide_keys(emit, key=options.key)
         self.clock: Clock = SystemClock()
+        self.emit = hide_keys(self._write, key=options.key)
+        self.listeners: list[Emit] = []
+        """Functions that get each event before it is shown."""
+        self.tallies: dict[str, Tally] = {}
+        """Slug -> usage of the ticket by all agents."""
+        self.transcript: Transcript | None = None
+        """Saves conversations for a later session."""
+        self.has_told_memory = False
+        """The user has been told which conventions of the project every agent gets."""
+        self._show = emit
+        self._journals: dict[str, Journal] = {}
+        self._journal: Journal | None = None
+        self._open_files = ExitStack()
+
+    def _write(self, event: Event) -> None:
+        if self._journal is not None:
+            self._journal.write(event)
+        for listen in (*self.listeners, self._show):
+            listen(event)
+
+    def follow(self, slug: str) -> None:
+        """Also write the following events to the journal of ``slug``."""
+        if slug not in self._journals:
+            path = journal_path(self.root, slug)
+            journal = Journal(path, clock=self.clock, report=self._show)
+            self._journals[slug] = self._open_files.enter_context(journal)
+        self._journal = self._journals[slug]
+
+    def close(self) -> None:
+        """Close the journals."""
+        self._open_files.close()
 
     def _notify(self, text: str) -> None:
         self.emit(Notice(text=text))
@@ -166,7 +199,7 @@ class Adapters:
     def parts(self) -> ProjectParts:
         """Return the parts that ``cdd doctor`` checks; they never ask the user."""
         options = replace(self.options, ask=None, attended=True)
-        asks_nobody = Adapters(options, emit=lambda _: None, environment=self.environment)
+        asks_nobody = Composition(options, emit=lambda _: None, environment=self.environment)
         return ProjectParts(
             root=self.root,
             environment=self.environment,
@@ -180,41 +213,23 @@ class Adapters:
             model=lambda: asks_nobody.model,
         )
 
-
-_TOOLS_ONLY = "edit_format: blocks applies to cdd exec and cdd green; the agents of cdd tdd work with tools."
-
-
-class Composition:
-    """One project and the agents that work on it."""
-
-    def __init__(self, options: Options, *, emit: Emit, environment: Mapping[str, str] = os.environ) -> None:
-        """Reads and runs nothing yet."""
-        self.adapters = Adapters(options, emit=emit, environment=environment)
-        self._options = options
-        self.tallies: dict[str, Tally] = {}
-        """Slug -> usage of the ticket by all agents."""
-        self.transcript: Transcript | None = None
-        """Saves conversations for a later session."""
-        self.has_told_memory = False
-        """The user has been told which conventions of the project every agent gets."""
-
     def socrates(self, ticket: Ticket) -> Socrates:
         """Return Socrates for a ticket."""
         return Socrates(ticket, dialog=self.dialog(ticket, command="spec"))
 
     def planner(self, ticket: Ticket) -> Planner:
         """Return the Planner for a ticket."""
-        return Planner(ticket, dialog=self.dialog(ticket, command="plan"), max_drafts=self.adapters.settings.max_drafts)
+        return Planner(ticket, dialog=self.dialog(ticket, command="plan"), max_drafts=self.settings.max_drafts)
 
     def dialog(self, ticket: Ticket, *, command: str) -> Dialog:
         """Return the context of a conversation that ``cdd COMMAND`` holds about a ticket."""
-        adapters, limits = self.adapters, self.adapters.settings
+        limits = self.settings
         return Dialog(
-            workspace=Workspace(adapters.root),
+            workspace=Workspace(self.root),
             model=self._make_ticket_meter(ticket, command=command),
             budget=Budget.from_settings(limits),
-            emit=adapters.emit,
-            objection=self._options.objection,
+            emit=self.emit,
+            objection=self.options.objection,
             memory=self.memory(),
             transcript=self.transcript,
             compact_at_percent=limits.compact_at_percent,
@@ -222,9 +237,9 @@ class Composition:
 
     def memory(self) -> Memory:
         """Return the conventions of the project; report them the first time."""
-        memory = read_memory(self.adapters.root)
+        memory = read_memory(self.root)
         if memory.summary and not self.has_told_memory:
-            self.adapters.emit(Notice(text=memory.summary))
+            self.emit(Notice(text=memory.summary))
         self.has_told_memory = True
         return memory
 
@@ -234,103 +249,97 @@ class Composition:
         The project may be a folder inside the work tree. Its files and tests are those of the folder; checkpoints and
         commits cover the whole tree.
         """
-        adapters, limits = self.adapters, self.adapters.settings
-        brief, folders = (
-            make_brief_for(limits.edit_format),
-            TicketFiles(repository=adapters.repository, ticket=ticket).list_folders(),
-        )
+        limits = self.settings
+        brief = make_brief_for(limits.edit_format)
+        folders = TicketFiles(repository=self.repository, ticket=ticket).list_folders()
         try:
             context = self.context(ticket.slug, brief=brief, policy=Policy.from_settings(limits), left_out=folders)
         except NoFramework as missing:
-            raise suggest_project(missing, ticket, root=adapters.root) from missing
+            raise suggest_project(missing, ticket, root=self.root) from missing
         return Executor(
             ticket,
             context=context,
-            clock=adapters.clock,
+            clock=self.clock,
             refactor=limits.refactor == "always",
-            allow_dirty=self._options.allow_dirty,
+            allow_dirty=self.options.allow_dirty,
             meter=self._make_ticket_meter(ticket, command="exec"),
         )
 
     def orchestrator(self, feature: Feature) -> Orchestrator:
         """Return the orchestrator for a feature."""
-        adapters, limits = self.adapters, self.adapters.settings
+        limits = self.settings
         if limits.edit_format != "tools":
-            adapters.emit(Notice(text=_TOOLS_ONLY))
-        brief = agents.make_brief_for(adapters.repository, Workspace(adapters.root))
+            self.emit(Notice(text=_TOOLS_ONLY))
+        brief = agents.make_brief_for(self.repository, Workspace(self.root))
         policy = orchestration.adapt_policy(Policy.from_settings(limits))
         return Orchestrator(
             feature,
             context=self.context(feature.slug, brief=brief, policy=policy),
-            clock=adapters.clock,
+            clock=self.clock,
             meter=self._make_meter(feature.slug, go_on=RESUME),
-            allow_dirty=self._options.allow_dirty,
-            is_attended=self._options.attended,
+            allow_dirty=self.options.allow_dirty,
+            is_attended=self.options.attended,
         )
 
     def green(self, wanted: Wanted) -> Green:
         """Return GREEN for failing tests, which may belong to a folder below the project's."""
-        if wanted.project not in (None, self.adapters.root):
-            self.adapters.emit(
-                Notice(text=f"These tests belong to {wanted.project}: using the settings of that project.")
-            )
-            options = replace(self.adapters.options, project=wanted.project)
-            below = Composition(options, emit=self.adapters.emit, environment=self.adapters.environment)
+        if wanted.project not in (None, self.root):
+            self.emit(Notice(text=f"These tests belong to {wanted.project}: using the settings of that project."))
+            options = replace(self.options, project=wanted.project)
+            below = Composition(options, emit=self.emit, environment=self.environment)
             return below.green(wanted)
-        adapters, limits, own = self.adapters, self.adapters.settings, self.adapters.settings.green
+        limits, own = self.settings, self.settings.green
         policy = green.adapt_policy(Policy.from_settings(limits), own, wanted=wanted)
-        brief = green.make_brief_for(Workspace(adapters.root), own, edit_format=limits.edit_format)
+        brief = green.make_brief_for(Workspace(self.root), own, edit_format=limits.edit_format)
         context = self.context(wanted.slug, brief=brief, policy=policy)
-        run = wanted.find_run(adapters.root)
+        run = wanted.find_run(self.root)
         tally = Tally(budget.read_step_usage(run.state_path))
         return Green(
             wanted,
-            context=replace(context, suite=adapters.suite.with_timeout(own.test_timeout_s)),
-            clock=adapters.clock,
-            allow_dirty=self._options.allow_dirty,
+            context=replace(context, suite=self.suite.with_timeout(own.test_timeout_s)),
+            clock=self.clock,
+            allow_dirty=self.options.allow_dirty,
             meter=self._make_meter(run.slug, go_on=wanted.commands.resume, tally=tally),
         )
 
     def context(self, name: str, *, brief: BriefFor, policy: Policy, left_out: tuple[str, ...] = ()) -> Context:
         """Return the context of cycles; reports are saved under ``name``, and snapshots leave out ``left_out``."""
-        adapters, repository = self.adapters, self.adapters.repository
+        repository = self.repository
         repository.may_run_hooks()  # ask the user before the work begins, not at the first commit
         return Context(
             repository=repository,
             snapshots=Snapshots(repository, left_out=left_out),
-            workspace=Workspace(adapters.root),
-            suite=adapters.suite,
-            model=adapters.model,
+            workspace=Workspace(self.root),
+            suite=self.suite,
+            model=self.model,
             policy=policy,
             brief=brief,
-            permission=adapters.permission,
-            reports=settings.private_folder(adapters.root) / "reports" / name,
-            emit=adapters.emit,
+            permission=self.permission,
+            reports=settings.private_folder(self.root) / "reports" / name,
+            emit=self.emit,
             memory=self.memory(),
         )
 
     def auditor(self) -> Auditor:
         """Return the auditor, which checks handoff notes against history and tests."""
-        adapters = self.adapters
         return Auditor(
-            repository=adapters.repository,
-            suite=lambda: adapters.suite,
-            reports=settings.private_folder(adapters.root) / "reports",
-            emit=adapters.emit,
+            repository=self.repository,
+            suite=lambda: self.suite,
+            reports=settings.private_folder(self.root) / "reports",
+            emit=self.emit,
         )
 
     def review(self, ticket: Ticket) -> Review:
         """Return the review of a ticket's completed steps."""
-        return Review(ticket, repository=self.adapters.repository, project=self.adapters.root)
+        return Review(ticket, repository=self.repository, project=self.root)
 
     def _make_meter(self, slug: str, *, go_on: str, tally: Tally | None = None) -> Meter:
-        adapters = self.adapters
-        ceilings = Ceilings.from_settings(adapters.settings)
-        return Meter(adapters.model, clock=adapters.clock, ticket=slug, go_on=go_on, ceilings=ceilings, tally=tally)
+        ceilings = Ceilings.from_settings(self.settings)
+        return Meter(self.model, clock=self.clock, ticket=slug, go_on=go_on, ceilings=ceilings, tally=tally)
 
     def _make_ticket_meter(self, ticket: Ticket, *, command: str) -> Meter:
         # All agents of a ticket share one tally, so its limits hold for their sum.
         if ticket.slug not in self.tallies:
-            talked = budget.read_conversation_usage(journal_path(self.adapters.root, ticket.slug))
+            talked = budget.read_conversation_usage(journal_path(self.root, ticket.slug))
             self.tallies[ticket.slug] = Tally(talked + budget.read_step_usage(ticket.state_path))
         return self._make_meter(ticket.slug, go_on=f"cdd {command} {ticket.slug}", tally=self.tallies[ticket.slug])

@@ -19,22 +19,12 @@ from cdd_agent.config import settings
 from cdd_agent.config.trust import Approvals
 from cdd_agent.errors import ExitCode
 from cdd_agent.repl.terminal import ECHO, PromptStatus, ReadLine
-from cdd_agent.tickets.ticket import Ticket, list_tickets
+from cdd_agent.tickets.ticket import list_tickets
 from cdd_agent.untrusted.text import clean
 
 if TYPE_CHECKING:
-    from cdd_agent.audit.auditor import Auditor
     from cdd_agent.compose import Composition
     from cdd_agent.config.trust import Offer
-    from cdd_agent.doctor import Check
-    from cdd_agent.events import Emit, Event
-    from cdd_agent.journal import Journal
-    from cdd_agent.repl.state import Workflows
-    from cdd_agent.review import Review
-    from cdd_agent.workflows.conversation.dialog import Dialog
-    from cdd_agent.workflows.conversation.planner import Planner
-    from cdd_agent.workflows.conversation.socrates import Socrates
-    from cdd_agent.workflows.execution.executor import Executor
 
 _MIN_WIDTH = 20
 """Below this width, the terminal itself breaks the lines."""
@@ -62,8 +52,14 @@ def chat(invocation: Invocation, *, first: str = "") -> None:
                 from cdd_agent.repl.session import Session
 
                 startup.project.has_told_memory = shows_welcome
-                agents = _ProjectAgents(startup, stack)
-                session = Session(agents, screen=invocation.screen, read=read, somebody_types=somebody_types)
+                session = Session(
+                    startup.project,
+                    screen=invocation.screen,
+                    read=read,
+                    model=startup.model_name if somebody_types else "",
+                    somebody_types=somebody_types,
+                )
+                stack.callback(session.close)
         except KeyboardInterrupt as stop:
             if not isinstance(read, _ReadAhead):
                 raise
@@ -132,8 +128,6 @@ class _Startup:
 
     def __init__(self, invocation: Invocation) -> None:
         self.invocation = invocation
-        self.listeners: list[Emit] = []
-        """Functions that get each event before it is shown."""
 
     @property
     def somebody_answers(self) -> bool:
@@ -153,92 +147,15 @@ class _Startup:
     def model_name(self) -> str:
         """The model at the start. Only a recording must be opened to know it."""
         is_recorded = self.invocation.options.find_recording() is not None
-        return self.project.adapters.model.name if is_recorded else self.settings.model
+        return self.project.model.name if is_recorded else self.settings.model
 
     @cached_property
     def project(self) -> "Composition":
-        from cdd_agent.compose import Composition
-
-        return Composition(self.invocation.interactive_options, emit=self._emit)
+        return self.invocation.open_project()
 
     def _allows(self, offer: "Offer") -> bool:
         # The adapters, which are slow to load, are needed only to ask or to report a declined offer.
-        return Approvals(self.root).find_decision(offer) is True or self.project.adapters.trust.allows(offer)
-
-    def _emit(self, event: "Event") -> None:
-        for listen in self.listeners:
-            listen(event)
-        self.invocation.sink(event)
-
-
-class _ProjectAgents:
-    """The agents of a project. The events of each go to its ticket's journal too."""
-
-    def __init__(self, startup: _Startup, stack: ExitStack) -> None:
-        from cdd_agent.agent.sessions import Transcript, prune_sessions
-        from cdd_agent.repl.state import ProgressTracker
-
-        self.root = startup.root
-        self._startup = startup
-        self._project = startup.project
-        self.workflows: Workflows = startup.project
-        self._stack = stack
-        self._journals: dict[str, Journal] = {}
-        self._journal: Journal | None = None
-        self.progress = ProgressTracker(model=startup.model_name if startup.invocation.is_interactive else "")
-        startup.listeners += [self._write_journal, self.progress.write]
-        self.transcript = Transcript(self.root, clock=self._project.adapters.clock, tell=startup.invocation.sink)
-        self._project.transcript = self.transcript
-        stack.callback(lambda: prune_sessions(self.root, present=self.transcript.id))
-        stack.callback(self.transcript.close)
-
-    @property
-    def model_name(self) -> str:
-        return self._project.adapters.model.name
-
-    def use_model(self, name: str) -> None:
-        self._project.adapters.use_model(name)
-
-    def socrates(self, ticket: Ticket) -> "Socrates":
-        self.follow(ticket)
-        return self._project.socrates(ticket)
-
-    def planner(self, ticket: Ticket) -> "Planner":
-        self.follow(ticket)
-        return self._project.planner(ticket)
-
-    def executor(self, ticket: Ticket) -> "Executor":
-        self.follow(ticket)
-        return self._project.executor(ticket)
-
-    def review(self, ticket: Ticket) -> "Review":
-        self.follow(ticket)
-        return self._project.review(ticket)
-
-    def dialog(self, ticket: Ticket, *, command: str) -> "Dialog":
-        return self._project.dialog(ticket, command=command)
-
-    def auditor(self) -> "Auditor":
-        return self._project.auditor()
-
-    def run_checks(self) -> "Iterator[Check]":
-        from cdd_agent.doctor import run_checks
-
-        return run_checks(self._project.adapters.parts())
-
-    def follow(self, ticket: Ticket) -> None:
-        from cdd_agent.journal import Journal, journal_path
-
-        if ticket.slug not in self._journals:
-            path = journal_path(self.root, ticket.slug)
-            self._journals[ticket.slug] = self._stack.enter_context(
-                Journal(path, clock=self._project.adapters.clock, report=self._startup.invocation.sink)
-            )
-        self._journal = self._journals[ticket.slug]
-
-    def _write_journal(self, event: "Event") -> None:
-        if self._journal is not None:
-            self._journal.write(event)
+        return Approvals(self.root).find_decision(offer) is True or self.project.trust.allows(offer)
 
 
 def _read_terminal(invocation: Invocation, startup: _Startup) -> ReadLine:

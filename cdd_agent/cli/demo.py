@@ -69,12 +69,12 @@ def play(invocation: Invocation, example: DemoExample, *, folder: Path | None) -
     invocation = replace(invocation, options=options)
     script = example.script
     with invocation.open_ticket(script.ticket) as (composition, ticket):
-        composition.adapters.emit(Notice(text=f"{script.title}, in {composition.adapters.root}"))
+        composition.emit(Notice(text=f"{script.title}, in {composition.root}"))
         _show_heading(invocation, "spec: Socrates questions the ticket")
         socrates = composition.socrates(ticket)
         socrates.open(somebody_answers=True)
         for answer in script.answers:
-            composition.adapters.emit(Notice(text=f"developer: {answer}"))
+            composition.emit(Notice(text=f"developer: {answer}"))
             socrates.hear(answer)
         _show_heading(invocation, "plan: the Planner writes the steps")
         planner = composition.planner(ticket)
@@ -86,9 +86,9 @@ def play(invocation: Invocation, example: DemoExample, *, folder: Path | None) -
         with executor.running():
             executor.run_all()
     if not invocation.as_json:
-        _show_summary(invocation.screen, executor.state, repository=composition.adapters.repository)
+        _show_summary(invocation.screen, executor.state, repository=composition.repository)
     if executor.state.status != Status.COMPLETED:
-        hint = f"cd {composition.adapters.root} && cdd status {script.ticket}"
+        hint = f"cd {composition.root} && cdd status {script.ticket}"
         raise GateClosed("The demo did not complete its ticket.", hint=hint)
 
 

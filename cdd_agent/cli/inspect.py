@@ -48,7 +48,7 @@ def doctor(invocation: Invocation) -> None:
     from cdd_agent.repl.screen import show_checks
 
     with invocation.screen.working("checking"):
-        checks = run_checks(invocation.open_project().adapters.parts())
+        checks = run_checks(invocation.open_project().parts())
         is_well = show_checks(_print_json(checks) if invocation.as_json else checks, screen=invocation.screen)
     if not is_well:
         raise click.exceptions.Exit(int(ExitCode.ENVIRONMENT))
@@ -124,8 +124,8 @@ def review(invocation: Invocation, slug: str, *, approve: tuple[int, ...], full:
 
     with invocation.open_ticket(slug) as (project, ticket):
         for number in approve:
-            approve_step(ticket, number, project=project.adapters.root)
-        steps = load_completed_steps(ticket, project.adapters.repository, project=project.adapters.root)
+            approve_step(ticket, number, project=project.root)
+        steps = load_completed_steps(ticket, project.repository, project=project.root)
     if invocation.as_json:
         for step in steps:
             invocation.sink(step.as_event(slug))
@@ -154,7 +154,7 @@ def trust(invocation: Invocation, *, digests: tuple[str, ...], forget: bool) -> 
     """
     from cdd_agent.doctor import list_offers
 
-    parts = invocation.open_project().adapters.parts()
+    parts = invocation.open_project().parts()
     approvals = parts.approvals
     if forget:
         count = approvals.forget()

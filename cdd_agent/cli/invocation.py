@@ -5,7 +5,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -117,7 +117,7 @@ class Invocation:
         """
         from cdd_agent.tickets.ticket import find
 
-        return self.open_journal(lambda project: find(project.adapters.root, slug))
+        return self.open_journal(lambda project: find(project.root, slug))
 
     @contextmanager
     def open_journal(self, find: Callable[["Composition"], Found]) -> Iterator[tuple["Composition", Found]]:
@@ -125,22 +125,13 @@ class Invocation:
 
         No journal is created if ``find`` raises.
         """
-        from cdd_agent.compose import Composition
-        from cdd_agent.journal import Journal, journal_path
         from cdd_agent.repl.render import WAITING
 
-        sinks: list[Emit] = [self.sink]
-
-        def emit(event: "Event") -> None:
-            for sink in sinks:
-                sink(event)
-
-        composition = Composition(self.interactive_options, emit=emit)
-        found = find(composition)
-        path = journal_path(composition.adapters.root, found.slug)
-        with Journal(path, clock=composition.adapters.clock, report=self.sink) as journal, self.screen.working(WAITING):
-            sinks.insert(0, journal.write)
-            yield composition, found
+        project = self.open_project()
+        found = find(project)
+        with closing(project), self.screen.working(WAITING):
+            project.follow(found.slug)
+            yield project, found
 
 
 def drop_output(*, hung_up: bool = False) -> None:

@@ -13,7 +13,7 @@ from cdd_agent.cli.invocation import Invocation, headless
 from cdd_agent.errors import GateClosed, UsageError
 
 if TYPE_CHECKING:
-    from cdd_agent.compose import Adapters, Composition
+    from cdd_agent.compose import Composition
     from cdd_agent.history.rollback import Rollbacks
     from cdd_agent.tickets.ticket import Ticket
     from cdd_agent.workflows.green.artifact import GreenArtifact
@@ -38,10 +38,9 @@ def spec(invocation: Invocation, slug: str) -> None:
         if socrates.missing:
             raise GateClosed(
                 f"The spec is not complete: {'; '.join(socrates.missing)}.",
-                hint=f"answer in {ticket.spec_path.relative_to(project.adapters.root)}, "
-                f"or, in a terminal: cdd spec {slug}",
+                hint=f"answer in {ticket.spec_path.relative_to(project.root)}, or, in a terminal: cdd spec {slug}",
             )
-        project.adapters.emit(Notice(text=f"The spec is complete. Next: cdd plan {slug}"))
+        project.emit(Notice(text=f"The spec is complete. Next: cdd plan {slug}"))
 
 
 @click.command(short_help="The Planner writes a plan from the complete spec.")
@@ -62,7 +61,7 @@ def plan(invocation: Invocation, slug: str) -> None:
 
             new = planner.find_new_files(drafted)
             show_plan(drafted, screen=invocation.screen, criteria=planner.criteria, created=new)
-        project.adapters.emit(Notice(text=f"The plan is saved. Next: cdd exec {slug}"))
+        project.emit(Notice(text=f"The plan is saved. Next: cdd exec {slug}"))
 
 
 @click.command(name="exec", short_help="The Executor carries out the plan, test first.")
@@ -112,7 +111,7 @@ def _open_prompt(invocation: Invocation, line: str) -> None:
 def _hold_ticket(invocation: Invocation, slug: str) -> Iterator[tuple["Composition", "Ticket"]]:
     from cdd_agent.work.state_file import lock_ticket
 
-    with invocation.open_ticket(slug) as (project, ticket), lock_ticket(project.adapters.root, ticket.folder):
+    with invocation.open_ticket(slug) as (project, ticket), lock_ticket(project.root, ticket.folder):
         yield project, ticket
 
 
@@ -143,7 +142,7 @@ def green(invocation: Invocation, tests: tuple[str, ...], *, out: Path | None, a
         raise UsageError(f"The folder {out.parent} for {out.name} does not exist.", hint=f"mkdir -p {out.parent}")
 
     def find(project: "Composition") -> "Wanted":
-        return replace(resolve_targets(project.adapters.root, tests, here=Path.cwd()), **given)
+        return replace(resolve_targets(project.root, tests, here=Path.cwd()), **given)
 
     with invocation.open_journal(find) as (project, wanted):
         artifact = project.green(wanted).run(anew=anew)
@@ -297,9 +296,9 @@ def _confirm_rollback(invocation: Invocation) -> bool:
     return ask_to_roll_back(screen=invocation.screen)
 
 
-def _orchestrate(invocation: Invocation, find: Callable[["Adapters"], "Feature"]) -> None:
+def _orchestrate(invocation: Invocation, find: Callable[["Composition"], "Feature"]) -> None:
     _rollbacks(invocation).finish_interrupted()
-    with invocation.open_journal(lambda project: find(project.adapters)) as (project, feature):
+    with invocation.open_journal(find) as (project, feature):
         project.orchestrator(feature).run()
 
 

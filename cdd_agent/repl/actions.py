@@ -10,6 +10,7 @@ from rich.text import Text
 from cdd_agent.agent.loop import INTERRUPTED
 from cdd_agent.agent.quoting import Marks, attach_files
 from cdd_agent.agent.sessions import EarlierSession, SavedConversation, list_sessions, load_last_session, load_session
+from cdd_agent.doctor import run_checks
 from cdd_agent.errors import UsageError
 from cdd_agent.model import prices
 from cdd_agent.model.conversation import AssistantMessage, Conversation, UserMessage
@@ -56,14 +57,14 @@ def open_plan(session: SessionState, argument: str) -> None:
 
 def _open_conversation(session: SessionState, name: str, *, argument: str) -> None:
     ticket = session.find_ticket(argument)
-    agent = session.find_agent(name, slug=ticket.slug) or create_agent(name, ticket, agents=session.agents)
+    agent = session.find_agent(name, slug=ticket.slug) or create_agent(name, ticket, project=session.project)
     agent.check()
     session.switch_to(agent)
     _continue(agent, "", session=session)
 
 
 def _continue(agent: Socrates | Planner, message: str, *, session: SessionState) -> None:
-    with lock_ticket(session.agents.root, agent.ticket.folder):
+    with lock_ticket(session.project.root, agent.ticket.folder):
         if isinstance(agent, Socrates):
             dialogs.continue_spec(agent, message, screen=session.screen)
         else:
@@ -81,14 +82,16 @@ def open_review(session: SessionState, argument: str) -> None:
 
 
 def _start_executor(session: SessionState, ticket: Ticket, *, goes_back: bool = False) -> None:
-    executor = session.agents.executor(ticket)
+    session.project.follow(ticket.slug)
+    executor = session.project.executor(ticket)
     session.switch_to(executor, goes_back=goes_back)
     if not executor_view.greet(executor, screen=session.screen):
         session.leave_agent(for_good=True)
 
 
 def _start_review(session: SessionState, ticket: Ticket, *, goes_back: bool = False) -> None:
-    review = session.agents.review(ticket)
+    session.project.follow(ticket.slug)
+    review = session.project.review(ticket)
     session.switch_to(review, goes_back=goes_back)
     if not dialogs.start_review(review, screen=session.screen):
         session.leave_agent(for_good=True)
@@ -104,7 +107,7 @@ def go_back(session: SessionState, _argument: str) -> None:
         session.screen.line("Left the agent. Return with /spec, /plan or /exec.")
         return
     name, slug = previous
-    ticket = find(session.agents.root, slug)
+    ticket = find(session.project.root, slug)
     agent = session.find_agent(name, slug=slug)
     if agent is not None:
         session.switch_to(agent, goes_back=True)
@@ -121,8 +124,8 @@ def send(session: SessionState, words: str) -> None:
     agent, screen = session.agent, session.screen
     match agent:
         case Socrates() | Planner() if words:
-            session.agents.transcript.record_input(words)
-            workspace, marks = Workspace(session.agents.root), Marks(agent.conversation.token)
+            session.transcript.record_input(words)
+            workspace, marks = Workspace(session.project.root), Marks(agent.conversation.token)
             message = attach_files(words, workspace, marks=marks, tell=screen.note)
             _continue(agent, message, session=session)
         case Socrates() if agent.conversation.messages:
@@ -197,9 +200,9 @@ def report_stop(session: SessionState, words: str) -> None:
 
 def show_cost(session: SessionState, _argument: str) -> None:
     """Show what this session and the execution of the current ticket have used."""
-    usages = {"this session": session.agents.progress.used}
+    usages = {"this session": session.progress.used}
     if session.slug:
-        state = state_file.load(find(session.agents.root, session.slug).state_path)
+        state = state_file.load(find(session.project.root, session.slug).state_path)
         if state is not None:
             usages[f"all of /exec {session.slug}"] = state.usage
     for name, used in usages.items():
@@ -222,9 +225,9 @@ def choose_model(session: SessionState, argument: str) -> None:
         return
     if len(argument.split()) > 1:
         raise UsageError(f"{argument!r} is not the id of a model.", hint=f"/model {argument.split(maxsplit=1)[0]}")
-    session.agents.use_model(argument)
-    session.agents.progress.model = argument
-    session.agents.progress.tokens = 0
+    session.project.use_model(argument)
+    session.progress.model = argument
+    session.progress.tokens = 0
     session.screen.line(f"{argument} answers from now on. The conversations continue.")
     session.rebuild_agents()
     if prices.find_context_window(argument) is None:
@@ -234,7 +237,7 @@ def choose_model(session: SessionState, argument: str) -> None:
 
 
 def _show_model(session: SessionState) -> None:
-    name, percent = session.agents.model_name, session.prompt_status.context_percent
+    name, percent = session.project.model.name, session.prompt_status.context_percent
     size = prices.find_context_window(name)
     if size is None:
         known = f"unknown; cdd knows those of {', '.join(prices.list_priced_models())}"
@@ -256,9 +259,9 @@ def _show_model(session: SessionState) -> None:
 def show_status(session: SessionState, argument: str) -> None:
     """Show all tickets, or the progress of one."""
     if argument:
-        show_ticket(find(session.agents.root, argument), screen=session.screen)
+        show_ticket(find(session.project.root, argument), screen=session.screen)
     else:
-        show_tickets(list_tickets(session.agents.root), screen=session.screen)
+        show_tickets(list_tickets(session.project.root), screen=session.screen)
 
 
 def create_ticket(session: SessionState, argument: str) -> None:
@@ -267,16 +270,16 @@ def create_ticket(session: SessionState, argument: str) -> None:
     if not slug:
         raise UsageError("A ticket needs a name.", hint="/new export-as-csv Export as CSV")
     title = title.strip() or slug.replace("-", " ").capitalize()
-    ticket = create(session.agents.root, slug, title=title, type="feature")
+    ticket = create(session.project.root, slug, title=title, type="feature")
     session.select_ticket(ticket)
-    path = ticket.spec_path.relative_to(session.agents.root)
+    path = ticket.spec_path.relative_to(session.project.root)
     session.screen.line(f"Created {path}. Describe there what you want, or let Socrates ask you: /spec")
 
 
 def run_doctor(session: SessionState, _argument: str) -> None:
     """Check everything that a run needs."""
     session.screen.say("checking what a run needs")
-    show_checks(session.agents.run_checks(), screen=session.screen)
+    show_checks(run_checks(session.project.parts()), screen=session.screen)
 
 
 def show_help(session: SessionState, _argument: str) -> None:
@@ -292,7 +295,7 @@ def exit_session(session: SessionState, _argument: str) -> None:
 
 def resume_session(session: SessionState, argument: str) -> None:
     """Continue an earlier session with its conversations and its last active agent."""
-    root, present = session.agents.root, session.agents.transcript.id
+    root, present = session.project.root, session.transcript.id
     earlier = load_session(root, argument, present=present) if argument else load_last_session(root, present=present)
     if earlier.agent not in AGENT_COMMANDS:
         raise UsageError(f"The session {earlier.id} has no conversation.", hint=_NO_CONVERSATION)
@@ -313,23 +316,23 @@ def resume_session(session: SessionState, argument: str) -> None:
     elif earlier.agent == "review":
         open_review(session, ticket.slug)
     elif last is None:
-        agent = create_agent(earlier.agent, ticket, agents=session.agents)
+        agent = create_agent(earlier.agent, ticket, project=session.project)
         session.switch_to(agent)
         show_last_message(agent, session=session)
     else:
         agent = _restore_agent(last, session=session)
-        model = session.agents.model_name
+        model = session.project.model.name
         if last.model != model:
             screen.note(f"The conversation started with {last.model}; now {model} answers.")
         session.switch_to(agent)
         show_last_message(agent, session=session, typed=last.typed)
-    session.agents.transcript.record_continuation(earlier.id)
+    session.transcript.record_continuation(earlier.id)
 
 
 def _restore_agent(talk: SavedConversation, *, session: SessionState) -> Socrates | Planner:
-    ticket = find(session.agents.root, talk.ticket)
-    agent = create_agent(talk.agent, ticket, agents=session.agents)
-    agent.conversation = session.agents.dialog(ticket, command=AGENT_COMMANDS[talk.agent]).resume_session(talk)
+    ticket = find(session.project.root, talk.ticket)
+    agent = create_agent(talk.agent, ticket, project=session.project)
+    agent.conversation = session.project.dialog(ticket, command=AGENT_COMMANDS[talk.agent]).resume_session(talk)
     return agent
 
 
@@ -341,7 +344,7 @@ def compact(session: SessionState, _argument: str) -> None:
     if not agent.conversation.messages:
         raise UsageError("The conversation is empty; there is nothing to compact.", hint="write a message first")
     name, ticket = agent_name(agent), agent.ticket
-    dialog = session.agents.dialog(ticket, command=AGENT_COMMANDS[name])
+    dialog = session.project.dialog(ticket, command=AGENT_COMMANDS[name])
     agent.conversation = dialog.summarize(agent.conversation, name, ticket=ticket.slug)
 
 
@@ -352,7 +355,7 @@ def clear(session: SessionState, _argument: str) -> None:
         return
     name, ticket = agent_name(agent), agent.ticket
     command = AGENT_COMMANDS[name]
-    agent.conversation = session.agents.dialog(ticket, command=command).restart(name, ticket=ticket.slug)
+    agent.conversation = session.project.dialog(ticket, command=command).restart(name, ticket=ticket.slug)
     text = f"Started a new conversation. spec.yaml and plan.md are unchanged. Write a message, or type /{command}."
     session.screen.line(text)
 

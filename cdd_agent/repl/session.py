@@ -13,17 +13,22 @@ import tempfile
 import time
 import traceback
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cdd_agent import __version__
+from cdd_agent.agent.sessions import prune_sessions
 from cdd_agent.errors import CddError, EnvironmentMissing, ExitCode
 from cdd_agent.model.secret import redact_keys
 from cdd_agent.repl.actions import ACTIONS, report_stop, send
 from cdd_agent.repl.commands import as_prompt_command, parse_command
 from cdd_agent.repl.render import WAITING
 from cdd_agent.repl.screen import Screen
-from cdd_agent.repl.state import Agents, SessionState
+from cdd_agent.repl.state import SessionState
 from cdd_agent.repl.terminal import PromptStatus, ReadLine
 from cdd_agent.untrusted.text import clean
+
+if TYPE_CHECKING:
+    from cdd_agent.compose import Composition
 
 LEAVES_WITHIN_S = 2.0
 """A second Ctrl-C at the prompt within this time ends the session."""
@@ -105,14 +110,22 @@ def _first_copy_error(error: shutil.Error) -> OSError:
 class Session:
     """One session at the prompt."""
 
-    def __init__(self, agents: Agents, *, screen: Screen, read: ReadLine, somebody_types: bool = True) -> None:
+    def __init__(
+        self, project: "Composition", *, screen: Screen, read: ReadLine, model: str = "", somebody_types: bool = True
+    ) -> None:
         """Prepare a session. Without ``somebody_types`` the lines are a script, whose errors set the exit code."""
-        self._state = SessionState(agents, screen=screen)
+        self._state = SessionState(project, screen=screen, model=model)
         self._screen = screen
         # /tdd takes the options of `cdd tdd`; other commands with options can only be typed in a shell.
         screen.as_typed = lambda command: as_prompt_command(command.replace("cdd tdd ", "/tdd "))
         self._read = read
         self._somebody_types = somebody_types
+
+    def close(self) -> None:
+        """Close the journals and the transcript, and remove old sessions."""
+        self._state.project.close()
+        self._state.transcript.close()
+        prune_sessions(self._state.project.root, present=self._state.transcript.id)
 
     @property
     def prompt_status(self) -> PromptStatus:

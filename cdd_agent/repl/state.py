@@ -1,14 +1,10 @@
 """The state of a session at the prompt: the agents, the ticket, and the progress of the work."""
 
-from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from cdd_agent import events
 from cdd_agent.agent.sessions import Transcript
-from cdd_agent.audit.auditor import Auditor
-from cdd_agent.doctor import Check
 from cdd_agent.errors import UsageError
 from cdd_agent.events import Event
 from cdd_agent.model import prices
@@ -19,14 +15,12 @@ from cdd_agent.repl.terminal import PromptStatus
 from cdd_agent.review import Review
 from cdd_agent.tickets.ticket import Ticket, find, list_tickets
 from cdd_agent.work.state import Usage
-from cdd_agent.workflows.conversation.dialog import Dialog
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
 from cdd_agent.workflows.execution.executor import Executor
-from cdd_agent.workflows.green.request import Wanted
-from cdd_agent.workflows.green.run import Green
-from cdd_agent.workflows.orchestration.feature import Feature
-from cdd_agent.workflows.orchestration.orchestrator import Orchestrator
+
+if TYPE_CHECKING:
+    from cdd_agent.compose import Composition
 
 Agent: TypeAlias = Socrates | Planner | Executor | Review
 
@@ -89,67 +83,17 @@ def compute_context_percent(model: str, *, tokens: int) -> int | None:
     return min(100, tokens * 100 // size) if size and tokens else None
 
 
-class Workflows(Protocol):
-    """Creates the workflows that run without a conversation."""
-
-    def green(self, wanted: Wanted) -> Green:
-        """Return a run of GREEN for failing tests."""
-
-    def orchestrator(self, feature: Feature) -> Orchestrator:
-        """Return the orchestrator of a feature."""
-
-
-class Agents(Protocol):
-    """Creates the agents of a project and sends their events to the screen and the ticket's journal."""
-
-    workflows: Workflows
-    progress: ProgressTracker
-    transcript: Transcript
-    """Records the conversations of this session."""
-
-    @property
-    def root(self) -> Path:
-        """The project's folder."""
-
-    def socrates(self, ticket: Ticket) -> Socrates:
-        """Return Socrates on a ticket."""
-
-    def planner(self, ticket: Ticket) -> Planner:
-        """Return the Planner on a ticket."""
-
-    def executor(self, ticket: Ticket) -> Executor:
-        """Return the Executor on a ticket."""
-
-    def review(self, ticket: Ticket) -> Review:
-        """Return a review of the completed steps of a ticket."""
-
-    @property
-    def model_name(self) -> str:
-        """The model that answers."""
-
-    def use_model(self, name: str) -> None:
-        """Use another model for all agents created later. Raises ``UsageError`` while a recording is played."""
-
-    def dialog(self, ticket: Ticket, *, command: str) -> Dialog:
-        """Return what gives conversations to Socrates (``spec``) or the Planner (``plan``)."""
-
-    def follow(self, ticket: Ticket) -> None:
-        """Write the following events to the journal of ``ticket``."""
-
-    def auditor(self) -> Auditor:
-        """Return the auditor of handoff notes."""
-
-    def run_checks(self) -> Iterable[Check]:
-        """Run the checks of the doctor one by one."""
-
-
 class SessionState:
     """The state that the commands at the prompt read and change."""
 
-    def __init__(self, agents: Agents, *, screen: Screen) -> None:
-        """Start without an active agent."""
-        self.agents = agents
+    def __init__(self, project: "Composition", *, screen: Screen, model: str = "") -> None:
+        """Start without an active agent. ``model`` is shown until an event names another one."""
+        self.project = project
         self.screen = screen
+        self.progress = ProgressTracker(model=model)
+        project.listeners.append(self.progress.write)
+        self.transcript = Transcript(project.root, clock=project.clock, tell=project.emit)
+        project.transcript = self.transcript
         self.slug = ""
         self.is_over = False
         self.agent: Agent | None = None
@@ -162,7 +106,7 @@ class SessionState:
     @property
     def prompt_status(self) -> PromptStatus:
         """Where the user is now."""
-        progress = self.agents.progress
+        progress = self.progress
         match self.agent:
             case Executor() as executor:
                 step = executor_view.format_current_step(executor)
@@ -177,13 +121,13 @@ class SessionState:
 
     def find_ticket(self, argument: str) -> Ticket:
         """Return the ticket that a command names, else the current one, else the only one of the project."""
-        tickets = list_tickets(self.agents.root)
+        tickets = list_tickets(self.project.root)
         slug = argument or self.slug or (tickets[0].slug if len(tickets) == 1 else "")
         if not slug:
             known = ", ".join(ticket.slug for ticket in tickets)
             hint = f"name one of: {known}" if known else "create one: /new SLUG"
             raise UsageError("No ticket is selected.", hint=hint)
-        return find(self.agents.root, slug)
+        return find(self.project.root, slug)
 
     def find_agent(self, name: str, *, slug: str) -> Socrates | Planner | None:
         """Return the agent of this name that already talks about this ticket, if any."""
@@ -203,8 +147,8 @@ class SessionState:
         self.slug = agent.ticket.slug
         if isinstance(agent, Socrates | Planner):
             self.remember(agent)
-        self.agents.follow(agent.ticket)
-        self.agents.transcript.switch_agent(here[0], ticket=here[1])
+        self.project.follow(agent.ticket.slug)
+        self.transcript.switch_agent(here[0], ticket=here[1])
 
     def leave_agent(self, *, for_good: bool = False) -> None:
         """Deactivate the agent. Unless it is left ``for_good``, /back returns to it."""
@@ -230,27 +174,29 @@ class SessionState:
         here = self.agent
         for (name, slug), agent in list(self._alive.items()):
             try:
-                new = create_agent(name, agent.ticket, agents=self.agents)
+                new = create_agent(name, agent.ticket, project=self.project)
             except UsageError as error:
                 del self._alive[name, slug]
                 self._previous = [previous for previous in self._previous if previous != (name, slug)]
                 report_dropped(name, slug, error=error, screen=self.screen)
                 continue
-            dialog = self.agents.dialog(agent.ticket, command=AGENT_COMMANDS[name])
+            dialog = self.project.dialog(agent.ticket, command=AGENT_COMMANDS[name])
             new.conversation = dialog.drop_thoughts(agent.conversation, name, ticket=slug)
             self._alive[name, slug] = new
         match here:
             case Executor() as executor:
                 self.leave_agent(for_good=True)
-                self.agent = self.agents.executor(executor.ticket)
+                self.project.follow(executor.ticket.slug)
+                self.agent = self.project.executor(executor.ticket)
             case Socrates() | Planner() as agent:
                 self.agent = self._alive.get((agent_name(agent), agent.ticket.slug))
-                self.agents.follow(agent.ticket)
+                self.project.follow(agent.ticket.slug)
 
 
-def create_agent(name: str, ticket: Ticket, *, agents: Agents) -> Socrates | Planner:
+def create_agent(name: str, ticket: Ticket, *, project: "Composition") -> Socrates | Planner:
     """Return Socrates or the Planner. Raises ``UsageError`` if the ticket does not allow it."""
-    return agents.socrates(ticket) if name == "socrates" else agents.planner(ticket)
+    project.follow(ticket.slug)
+    return project.socrates(ticket) if name == "socrates" else project.planner(ticket)
 
 
 def report_dropped(name: str, slug: str, *, error: UsageError, screen: Screen) -> None:

@@ -22,7 +22,6 @@ from cdd_agent.repl.question import ask_to_roll_back
 from cdd_agent.repl.render import Renderer, create_table
 from cdd_agent.repl.screen import Screen
 from cdd_agent.tdd.recovery import alone
-from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.untrusted.text import clean
 from cdd_agent.workflows.green.artifact import GreenArtifact
 from cdd_agent.workflows.green.request import resolve_targets
@@ -143,8 +142,8 @@ WORDS: "Mapping[str, Callable[[SessionState, str], None]]" = {
 
 
 def _orchestrate(session: "SessionState", feature: Feature, *, allows_dirty: bool) -> None:
-    session.agents.follow(Ticket(slug=feature.slug, folder=feature.folder))
-    orchestrator = session.agents.workflows.orchestrator(feature)
+    session.project.follow(feature.slug)
+    orchestrator = session.project.orchestrator(feature)
     orchestrator.allows_dirty = orchestrator.allows_dirty or allows_dirty
     orchestrator.run()
 
@@ -157,7 +156,7 @@ def _split_allow_dirty(argument: str) -> tuple[str, bool]:
 
 
 def _rollbacks(session: "SessionState") -> Rollbacks:
-    return Rollbacks.of_project(session.agents.root, emit=Renderer(session.screen).write)
+    return Rollbacks.of_project(session.project.root, emit=Renderer(session.screen).write)
 
 
 def run_green(session: "SessionState", argument: str) -> None:
@@ -167,9 +166,9 @@ def run_green(session: "SessionState", argument: str) -> None:
     except ValueError as error:
         hint = "quote names with spaces: /green 'tests/a b.py'"
         raise UsageError(f"Cannot parse the names of the tests: {error}.", hint=hint) from error
-    wanted = resolve_targets(session.agents.root, [word for word in words if word not in (_ANEW, _ALLOW_DIRTY)])
-    session.agents.follow(wanted.find_run(wanted.project or session.agents.root))
-    run = session.agents.workflows.green(wanted)
+    wanted = resolve_targets(session.project.root, [word for word in words if word not in (_ANEW, _ALLOW_DIRTY)])
+    session.project.follow(wanted.slug)
+    run = session.project.green(wanted)
     run.allows_dirty = run.allows_dirty or _ALLOW_DIRTY in words
     artifact = run.run(anew=_ANEW in words)
     show_artifact(artifact, screen=session.screen)
@@ -179,7 +178,7 @@ def run_green(session: "SessionState", argument: str) -> None:
 def run_audit(session: "SessionState", argument: str) -> None:
     """Check the handoff notes of a range against the history and against new test runs."""
     session.screen.say("reading notes")
-    show_audit(session.agents.auditor().run(argument or "HEAD"), screen=session.screen)
+    show_audit(session.project.auditor().run(argument or "HEAD"), screen=session.screen)
 
 
 def show_artifact(artifact: GreenArtifact, *, screen: Screen) -> None:

@@ -36,8 +36,8 @@ def composed(tmp_path: Path, *, config: str = "", model: str | None = None, repl
 def told(composition: Composition) -> list[Event]:
     """What is told when the model is chosen, and used again."""
     seen: list[Event] = []
-    composition.adapters.emit = seen.append
-    assert composition.adapters.model is composition.adapters.model
+    composition.emit = seen.append
+    assert composition.model is composition.model
     return seen
 
 
@@ -65,15 +65,13 @@ def test_nothing_is_told_where_no_limit_fails_to_hold(
 
 def test_the_agents_of_a_ticket_share_its_limit_with_what_earlier_sittings_used(tmp_path: Path) -> None:
     composition = composed(tmp_path, config="max_tokens_per_ticket: 2300\n", replay=True)
-    ticket = create(composition.adapters.root, "sale", title="A sale", type="feature")
+    ticket = create(composition.root, "sale", title="A sale", type="feature")
     used = Usage(input_tokens=1000)
     state_file.save(ticket.state_path, RunState(ticket_slug="sale", started_at="t", usage=used))
     drafted = TurnEnded(
         agent="planner", text="", stop_reason="end_turn", input_tokens=500, output_tokens=0, cache_read_tokens=0
     )
-    with Journal(
-        composition.adapters.root / ".cdd" / "journal" / "sale" / "events.jsonl", clock=FakeClock()
-    ) as journal:
+    with Journal(composition.root / ".cdd" / "journal" / "sale" / "events.jsonl", clock=FakeClock()) as journal:
         journal.write(drafted)
 
     for command in ("spec", "plan"):
@@ -112,10 +110,10 @@ def test_that_the_agents_of_tdd_work_with_tools_is_told_where_blocks_are_asked_f
     tmp_path: Path, edit_format: str, *, is_told: bool
 ) -> None:
     composition = composed(tmp_path, config=f"edit_format: {edit_format}\n", replay=True)
-    root = lay(composition.adapters.root, {"go.mod": "module a\n"})
+    root = lay(composition.root, {"go.mod": "module a\n"})
     subprocess.run(["git", "init", "-q", str(root)], check=True)
     seen: list[Event] = []
-    composition.adapters.emit = seen.append
+    composition.emit = seen.append
     composition.orchestrator(Feature(slug="tdd-a", text="a", folder=root / ".cdd" / "tdd" / "tdd-a"))
     told = [event.text for event in seen if isinstance(event, Notice)]
     text = "edit_format: blocks applies to cdd exec and cdd green; the agents of cdd tdd work with tools."

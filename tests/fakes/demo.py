@@ -13,25 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.agent.sessions import Transcript
-from cdd_agent.audit.auditor import Auditor
 from cdd_agent.cli.demo import find_examples
 from cdd_agent.compose import Composition
 from cdd_agent.config.options import Options
-from cdd_agent.doctor import Check, run_checks
-from cdd_agent.events import Event
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
 from cdd_agent.repl.render import Renderer
 from cdd_agent.repl.screen import Screen
-from cdd_agent.repl.state import ProgressTracker, Workflows
-from cdd_agent.review import Review
 from cdd_agent.testrun.interpreter import Interpreter
-from cdd_agent.tickets.ticket import Ticket
-from cdd_agent.workflows.conversation.dialog import Dialog
-from cdd_agent.workflows.conversation.planner import Planner
-from cdd_agent.workflows.conversation.socrates import Socrates
-from cdd_agent.workflows.execution.executor import Executor
 from tests.fakes.program import played
 from tests.fakes.suite import FakeSuite
 
@@ -88,60 +77,16 @@ def in_process(project: Path) -> FakeSuite:
     )
 
 
-class ProjectCrew:
-    """The agents of a real project, the model played from a recording, its tests run in this process or by pytest."""
+class ProjectCrew(Composition):
+    """A real project, the model played from a recording, its tests run in this process or by pytest."""
 
     def __init__(
         self, project: Path, *, screen: Screen, replay: Path | None = RECORDING, runs_pytest: bool = False
     ) -> None:
-        self.progress = ProgressTracker()
-        self._sinks = [self.progress.write, Renderer(screen).write]
-        self._composition = Composition(
+        super().__init__(
             Options(project=project, replay=replay),
-            emit=self._emit,
+            emit=Renderer(screen).write,
             environment={name: value for name, value in os.environ.items() if not name.startswith("ANTHROPIC")},
         )
         if not runs_pytest:
-            vars(self._composition.adapters)["suite"] = in_process(self.root)
-        self.workflows: Workflows = self._composition
-        self.transcript = Transcript(project, clock=self._composition.adapters.clock, tell=self._emit)
-        self._composition.transcript = self.transcript
-
-    @property
-    def root(self) -> Path:
-        return self._composition.adapters.root
-
-    def socrates(self, ticket: Ticket) -> Socrates:
-        return self._composition.socrates(ticket)
-
-    def planner(self, ticket: Ticket) -> Planner:
-        return self._composition.planner(ticket)
-
-    def executor(self, ticket: Ticket) -> Executor:
-        return self._composition.executor(ticket)
-
-    def review(self, ticket: Ticket) -> Review:
-        return self._composition.review(ticket)
-
-    @property
-    def model_name(self) -> str:
-        return self._composition.adapters.model.name
-
-    def use_model(self, name: str) -> None:
-        self._composition.adapters.use_model(name)
-
-    def dialog(self, ticket: Ticket, *, command: str) -> Dialog:
-        return self._composition.dialog(ticket, command=command)
-
-    def follow(self, ticket: Ticket) -> None:
-        """Nothing is journaled."""
-
-    def auditor(self) -> Auditor:
-        return self._composition.auditor()
-
-    def run_checks(self) -> Iterator[Check]:
-        return run_checks(self._composition.adapters.parts())
-
-    def _emit(self, event: Event) -> None:
-        for sink in self._sinks:
-            sink(event)
+            vars(self)["suite"] = in_process(self.root)

@@ -248,7 +248,7 @@ def executor_of(trial: Trial, *, emit: Emit = lambda _: None, clock: Clock | Non
     options = Options(project=trial.project, replay=trial.folder.parent / "recording.yaml")
     composition = Composition(options, emit=emit, environment=trial.environment)
     if clock is not None:
-        composition.adapters.clock = clock
+        composition.clock = clock
     return composition.executor(find(trial.project, SLUG))
 
 

@@ -358,7 +358,7 @@ def test_a_repository_names_neither_address_nor_key_nor_limit(setting: str, tmp_
     environment = {"HOME": str(tmp_path / "home"), "XDG_STATE_HOME": str(tmp_path / "state")}
     composition = Composition(options, emit=lambda _: None, environment=environment)
     with pytest.raises(CddError, match="unknown setting"):
-        _ = composition.adapters.model
+        _ = composition.model
 
 
 def test_a_file_of_variables_in_the_repository_moves_no_address(tmp_path: Path) -> None:
@@ -370,7 +370,7 @@ def test_a_file_of_variables_in_the_repository_moves_no_address(tmp_path: Path) 
     with MessagesServer(turns(WORDS)) as server:
         environment = {"HOME": str(tmp_path / "home"), "ANTHROPIC_BASE_URL": server.base_url}
         options = Options(project=project, key=Secret(KEY))
-        model = Composition(options, emit=lambda _: None, environment=environment).adapters.model
+        model = Composition(options, emit=lambda _: None, environment=environment).model
         assert model.reply(asking(), emit=lambda _: None).text
     assert len(server.requests) == 1
 
@@ -405,7 +405,7 @@ def test_a_proxy_of_the_user_is_used_and_a_server_without_encryption_is_named(tm
             "HTTP_PROXY": proxy.base_url,
         }
         options = Options(project=tmp_path / "project", key=Secret(KEY))
-        model = Composition(options, emit=seen.append, environment=environment).adapters.model
+        model = Composition(options, emit=seen.append, environment=environment).model
         with pytest.raises(ModelError, match=r"no such endpoint: http://models\.invalid/v1/messages"):
             model.reply(asking(), emit=lambda _: None)
     assert len(proxy.requests) == 1
@@ -545,7 +545,7 @@ def test_a_service_that_says_the_key_is_not_written_down(tmp_path: Path) -> None
     with MessagesServer(turns(f"- content: ['your key is {key}']\n")) as server:
         options = Options(project=tmp_path / "project", key=Secret(key), record=tmp_path / "run.yaml")
         environment = {"HOME": str(tmp_path / "home"), "ANTHROPIC_BASE_URL": server.base_url}
-        model = Composition(options, emit=lambda _: None, environment=environment).adapters.model
+        model = Composition(options, emit=lambda _: None, environment=environment).model
         with pytest.raises(RecordingError, match="it contains the API key") as caught:
             model.reply(asking(), emit=lambda _: None)
     assert key not in str(caught.value)

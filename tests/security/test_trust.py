@@ -403,7 +403,7 @@ def test_commits_go_with_approved_hooks_and_without_declined_ones(
     hook.chmod(0o755)
     seen: list[Event] = []
     options = Options(project=trusted, ask=Answers(answer))
-    repository = Composition(options, emit=seen.append, environment=users_folder(tmp_path)).adapters.repository
+    repository = Composition(options, emit=seen.append, environment=users_folder(tmp_path)).repository
     repository.git("config", "user.name", "Ada")
     repository.git("config", "user.email", "ada@example.org")
     commit_paths(repository, "settings", paths=[str(settings.CONFIG_FILE)])

@@ -17,7 +17,7 @@ def invocation(project: Path, *, as_json: bool = False) -> Invocation:
 
 
 def test_events_are_words_on_standard_output(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    invocation(project).open_project().adapters.emit(Notice(text="mind this"))
+    invocation(project).open_project().emit(Notice(text="mind this"))
     assert capsys.readouterr().out == "• mind this\n"
 
 
@@ -25,7 +25,7 @@ def test_with_json_events_are_lines_and_words_go_to_standard_error(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told = invocation(project, as_json=True)
-    told.open_project().adapters.emit(Notice(text="mind this"))
+    told.open_project().emit(Notice(text="mind this"))
     told.screen.line("words")
     output = capsys.readouterr()
     assert json.loads(output.out) == {"event": "Notice", "text": "mind this"}
@@ -46,6 +46,6 @@ def test_a_journal_is_made_only_for_a_ticket_that_is_there(project: Path) -> Non
         pass
     assert not (project / ".cdd").exists()
     with invocation(project).open_ticket(SLUG) as (composition, ticket):
-        composition.adapters.emit(Notice(text="mind this"))
+        composition.emit(Notice(text="mind this"))
     assert ticket.slug == SLUG
     assert "mind this" in (project / ".cdd/journal" / SLUG / "events.jsonl").read_text(encoding="utf-8")

@@ -29,7 +29,7 @@ def test_sessions_say_when_who_and_the_first_words(project: Path) -> None:
     assert list(found.sessions()) == []
     prompt.die()
     ((name, told),) = found.sessions()
-    assert name == prompt.crew.transcript.id
+    assert name == prompt.id
     assert told.endswith(f", /spec {SLUG}: For trains.")
 
 

@@ -79,7 +79,7 @@ def test_a_normal_exit_can_be_resumed_by_its_id(project: Path) -> None:
     first.says("/spec")
     first.says("/exit")
     first.die()
-    name = first.crew.transcript.id
+    name = first.id
     second = Prompt(project, model=scripted())
     assert "What is it for?" in second.says(f"/resume {name}")
 
@@ -161,7 +161,7 @@ def test_a_summary_takes_the_conversation_s_place(project: Path) -> None:
     prompt.die()
     again = Prompt(project, model=scripted())
     again.says("/resume")
-    assert len(again.crew.transcript.id) > 0
+    assert len(again.id) > 0
 
 
 def test_a_long_conversation_is_shortened_by_itself(project: Path) -> None:

@@ -14,7 +14,7 @@ class ScriptedCrew(ProjectCrew):
 
     def use(self, model: Model) -> None:
         """Let ``model`` answer."""
-        vars(self._composition.adapters)["model"] = model
+        vars(self)["model"] = model
 
 
 class Prompt:
@@ -41,8 +41,15 @@ class Prompt:
         place = self.session.prompt_status
         return place.agent, place.ticket
 
+    @property
+    def id(self) -> str:
+        """The id of the session."""
+        assert self.crew.transcript is not None
+        return self.crew.transcript.id
+
     def die(self) -> None:
         """End as if killed: nothing is told to anybody, and the kernel lets go of the files."""
+        assert self.crew.transcript is not None
         self.crew.transcript.close()
 
     @staticmethod

@@ -109,5 +109,5 @@ def test_a_pipe_in_place_of_the_configuration_is_no_wait(tmp_path: Path) -> None
     (tmp_path / "test_it.py").write_text("")
     with awake():
         options = Options(project=tmp_path, attended=True)
-        suite = Composition(options, emit=lambda _: None, environment={"PATH": os.environ["PATH"]}).adapters.suite
+        suite = Composition(options, emit=lambda _: None, environment={"PATH": os.environ["PATH"]}).suite
     assert suite.root == tmp_path

@@ -256,7 +256,7 @@ def test_the_whole_program_refuses_a_level_that_cannot_be_had(
 
     def level_of(options: Options, **more: str) -> str:
         project = Composition(options, emit=lambda _: None, environment={**environment, **more})
-        return project.adapters.suite.sandbox.level
+        return project.suite.sandbox.level
 
     (tmp_path / "test_it.py").write_text("")
     here = Options(project=tmp_path)
