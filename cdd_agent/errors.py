@@ -14,6 +14,7 @@
 """
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -40,6 +41,18 @@ class CddError(Exception):
         super().__init__(happened)
         self.happened = happened
         self.hint = hint
+
+
+def suggest(word: str, known: Iterable[str], text: str, *, otherwise: str = "", cutoff: float = 0.6) -> str:
+    """Return ``text`` with the one of ``known`` that is nearest to ``word`` in place of ``{}``, or ``otherwise``.
+
+    >>> suggest("stauts", ("status", "review"), "did you mean: cdd {}", otherwise="cdd --help lists the commands")
+    'did you mean: cdd status'
+    """
+    import difflib  # most commands end without an unknown word
+
+    near = difflib.get_close_matches(word, known, n=1, cutoff=cutoff)
+    return text.format(near[0]) if near else otherwise
 
 
 class UsageError(CddError):

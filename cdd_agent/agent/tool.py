@@ -10,12 +10,11 @@ import dataclasses
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TypeVar
 
 import msgspec
 
-from cdd_agent.errors import CddError, UsageError
+from cdd_agent.errors import CddError, UsageError, suggest
 from cdd_agent.model.conversation import JSON, ToolSpec
 from cdd_agent.untrusted.keys import mask
 
@@ -81,8 +80,7 @@ def read_input(fields: Mapping[str, JSON], inputs: type[T]) -> T:
     assert isinstance(known, dict)
     for key in fields:
         if key not in known:
-            near = get_close_matches(key[:_MAX_SHOWN], known, n=1)
-            suggestion = f", did you mean `{near[0]}`?" if near else ""
+            suggestion = suggest(key[:_MAX_SHOWN], known, ", did you mean `{}`?")
             raise UsageError(f"Object has no field `{key[:_MAX_SHOWN]}`{suggestion}", hint=expected)
     try:
         msgspec.json.encode(dict(fields))

@@ -18,7 +18,7 @@ from cdd_agent import __version__
 from cdd_agent.cli import inspect
 from cdd_agent.cli import run as run_commands
 from cdd_agent.cli.invocation import Invocation, drop_output
-from cdd_agent.errors import CddError, EnvironmentMissing, ExitCode, UsageError
+from cdd_agent.errors import CddError, EnvironmentMissing, ExitCode, UsageError, suggest
 from cdd_agent.model import secret
 from cdd_agent.model.secret import Secret
 from cdd_agent.repl.terminal import ECHO
@@ -43,11 +43,8 @@ def schema(name: str) -> None:
     from importlib.resources import files
 
     if name not in SCHEMAS:
-        import difflib
-
         happened = f"Unknown schema {name!r}." if name else "Which schema? None was named."
-        near = difflib.get_close_matches(name, SCHEMAS, n=1)
-        hint = f"did you mean: cdd schema {near[0]}" if near else f"cdd schema {' | '.join(SCHEMAS)}"
+        hint = suggest(name, SCHEMAS, "did you mean: cdd schema {}", otherwise=f"cdd schema {' | '.join(SCHEMAS)}")
         raise UsageError(happened, hint=hint)
     package, file = SCHEMAS[name]
     sys.stdout.write(files(package).joinpath(file).read_text(encoding="utf-8"))
@@ -65,10 +62,7 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command that ``args`` name. Raises ``UsageError`` with the nearest one."""
         if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
-            import difflib
-
-            near = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
-            hint = f"did you mean: cdd {near[0]}" if near else "cdd --help lists the commands"
+            hint = suggest(args[0], self.commands, "did you mean: cdd {}", otherwise="cdd --help lists the commands")
             raise UsageError(f"Unknown command {args[0]!r}.", hint=hint)
         return super().resolve_command(ctx, args)
 

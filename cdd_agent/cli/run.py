@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cdd_agent.cli.invocation import Invocation, headless
-from cdd_agent.errors import GateClosed, UsageError
+from cdd_agent.errors import GateClosed, UsageError, suggest
 
 if TYPE_CHECKING:
     from cdd_agent.compose import Composition
@@ -320,9 +320,6 @@ def demo(invocation: Invocation, name: str, *, listed: bool, keep: Path | None) 
             invocation.screen.line(f"{example.name:<{width}}  {example.script.title}", hang=width + 2)
         return
     if name not in known:
-        import difflib
-
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean: cdd demo {near[0]}" if near else f"cdd demo {' | '.join(known)}"
+        hint = suggest(name, known, "did you mean: cdd demo {}", otherwise=f"cdd demo {' | '.join(known)}")
         raise UsageError(f"Unknown example {name!r}.", hint=hint)
     play(invocation, known[name], folder=keep)

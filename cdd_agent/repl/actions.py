@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from difflib import get_close_matches
 from pathlib import Path
 
 from rich.text import Text
@@ -11,7 +10,7 @@ from cdd_agent.agent.loop import INTERRUPTED
 from cdd_agent.agent.quoting import Marks, attach_files
 from cdd_agent.agent.sessions import EarlierSession, SavedConversation, list_sessions, load_last_session, load_session
 from cdd_agent.doctor import run_checks
-from cdd_agent.errors import UsageError
+from cdd_agent.errors import UsageError, suggest
 from cdd_agent.model import prices
 from cdd_agent.model.conversation import AssistantMessage, Conversation, UserMessage
 from cdd_agent.model.conversation import Text as Words
@@ -231,8 +230,7 @@ def choose_model(session: SessionState, argument: str) -> None:
     session.screen.line(f"{argument} answers from now on. The conversations continue.")
     session.rebuild_agents()
     if prices.find_context_window(argument) is None:
-        near = get_close_matches(argument, prices.list_priced_models(), n=1)
-        question = f" Did you mean {near[0]}?" if near else ""
+        question = suggest(argument, prices.list_priced_models(), " Did you mean {}?")
         session.screen.note(f"Its price is unknown. cdd cannot show its cost or enforce limits in dollars.{question}")
 
 

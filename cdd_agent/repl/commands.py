@@ -3,11 +3,10 @@
 What each command does is in ``actions``. Completion needs the tables alone, before anything else is loaded.
 """
 
-import difflib
 import re
 from typing import NamedTuple
 
-from cdd_agent.errors import UsageError
+from cdd_agent.errors import UsageError, suggest
 
 
 class SlashCommand(NamedTuple):
@@ -76,8 +75,8 @@ def parse_command(line: str) -> tuple[SlashCommand, str]:
     matches = [known for known in by_name if name and known.startswith(name)]
     if name in by_name or len(matches) == 1:
         return by_name[name if name in by_name else matches[0]], argument.strip()
-    near = matches or difflib.get_close_matches(name, by_name, n=1, cutoff=0.4)
-    question = f"did you mean {' or '.join(f'/{known}' for known in near)}? " if near else ""
+    near = " or /".join(matches) or suggest(name, by_name, "{}", cutoff=0.4)
+    question = f"did you mean /{near}? " if near else ""
     raise UsageError(f"Unknown command /{name}.", hint=f"{question}/help lists the commands")
 
 

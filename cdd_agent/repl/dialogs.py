@@ -1,10 +1,8 @@
 """The dialogs with Socrates and the Planner, and the review of completed steps."""
 
-import difflib
-
 from rich.text import Text
 
-from cdd_agent.errors import DocumentError, UsageError
+from cdd_agent.errors import DocumentError, UsageError, suggest
 from cdd_agent.repl.render import show_plan
 from cdd_agent.repl.screen import Screen
 from cdd_agent.review import Evidence, FileDiff, LandedCommit, Review, StepToReview
@@ -238,8 +236,8 @@ def _format_size(files: tuple[FileDiff, ...]) -> str:
 def _find_files(step: StepToReview, path: str) -> tuple[FileDiff, ...]:
     files = tuple(file for file in step.files if path in ("", file.path))
     if path and not files:
-        near = difflib.get_close_matches(path, [file.path for file in step.files], n=1, cutoff=0.3)
-        hint = f"did you mean: diff {near[0]}" if near else "diff alone shows all files"
+        known = (file.path for file in step.files)
+        hint = suggest(path, known, "did you mean: diff {}", otherwise="diff alone shows all files", cutoff=0.3)
         raise UsageError(f"Step {step.number} did not change {path!r}.", hint=hint)
     return files
 
@@ -254,7 +252,6 @@ def _parse(words: str, review: Review) -> tuple[str, str]:
         return "step", first
     if first.isdecimal() and not argument:
         raise UsageError(f"Step {first} is not completed.", hint=f"completed steps: {', '.join(numbers)}")
-    near = difflib.get_close_matches(first.lower(), WORDS, n=1)
-    question = f"did you mean {near[0]}? " if near else ""
+    question = suggest(first.lower(), WORDS, "did you mean {}? ")
     hint = f"{question}Type one of: approve, next, previous, diff [FILE], the number of a step, exit"
     raise UsageError(f"Unknown input {words!r} for a review.", hint=hint)

@@ -1,11 +1,10 @@
 """The dialog with the Executor: it shows the plan's progress, carries out the user's words, and sums up a run."""
 
-import difflib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from cdd_agent.errors import UsageError
+from cdd_agent.errors import UsageError, suggest
 from cdd_agent.repl.commands import EXECUTOR_WORDS, TAKE_A_STEP, as_prompt_command, match_executor_word
 from cdd_agent.repl.render import show_steps
 from cdd_agent.repl.screen import Screen
@@ -268,7 +267,6 @@ def _parse(words: str) -> _Input:
         return _Input(word=word, number=int(number[1]) if number else None)
     if word in TAKE_A_STEP:
         raise UsageError(f"{rest!r} is not the number of a step.", hint=f"for example: {word} 2")
-    near = difflib.get_close_matches(first.lower(), EXECUTOR_WORDS, n=1)
-    question = f"did you mean {near[0]}? " if near else ""
+    question = suggest(first.lower(), EXECUTOR_WORDS, "did you mean {}? ")
     words_known = "continue (or Enter), retry, skip, done, commit, keep, status, exit"
     raise UsageError(f"Unknown input {words!r} for the Executor.", hint=f"{question}Type one of: {words_known}")

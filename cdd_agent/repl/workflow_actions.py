@@ -3,7 +3,6 @@
 import contextlib
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,7 @@ from rich.text import Text
 
 from cdd_agent.audit.handoffs import CLAIMS, AuditedHandoff
 from cdd_agent.clock import SystemClock
-from cdd_agent.errors import AlreadyAtWork, UsageError
+from cdd_agent.errors import AlreadyAtWork, UsageError, suggest
 from cdd_agent.events import HandoffListed, NoteDamaged, NotesRepaired, Notice, RunStanding
 from cdd_agent.git import notes_repair
 from cdd_agent.git.notes import Damage, merge_fetched
@@ -60,8 +59,7 @@ def run_tdd_command(session: "SessionState", argument: str) -> None:
     word, _, rest = argument.partition(" ")
     action = WORDS.get(word or "status")
     if action is None:
-        near = get_close_matches(word, WORDS, n=1)
-        hint = f"did you mean: /tdd {near[0]}" if near else f"/tdd {' | '.join(WORDS)}"
+        hint = suggest(word, WORDS, "did you mean: /tdd {}", otherwise=f"/tdd {' | '.join(WORDS)}")
         raise UsageError(f"Unknown command /tdd {word:.50}.", hint=hint)
     action(session, rest.strip())
 

@@ -5,13 +5,12 @@ number, never dropped. ``docs/decisions/0010-yaml-in-place.md`` says why no Mark
 """
 
 import dataclasses
-import difflib
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
-from cdd_agent.errors import DocumentError, Problem, UsageError
+from cdd_agent.errors import DocumentError, Problem, UsageError, suggest
 from cdd_agent.storage import read_text
 from cdd_agent.tickets.plan import KINDS, Kind, Plan, Step
 
@@ -370,9 +369,9 @@ class _StepReader:
         return continues_value
 
     def _suggest_key(self, key: str, line: Line) -> None:
-        near = difflib.get_close_matches(key.lower(), _KEYS, n=1, cutoff=0.85)
-        if near:
-            hint = f"did you mean '{near[0].capitalize()}'?"
+        nearest = suggest(key.lower(), _KEYS, "{}", cutoff=0.85)
+        if nearest:
+            hint = f"did you mean '{nearest.capitalize()}'?"
             self.problems.append(Problem(line=line.number, message=f"the key '{key}' is unknown", hint=hint))
 
     def _parse_values(self, name: str, parse_value: Callable[[str], tuple[Value, ...]]) -> tuple[Value, ...]:

@@ -1,11 +1,10 @@
 """A ticket: a folder with a spec, a plan and the state of its execution."""
 
-import difflib
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from cdd_agent.errors import UsageError
+from cdd_agent.errors import UsageError, suggest
 from cdd_agent.storage import write_atomic
 
 _SLUG = re.compile(r"[a-z0-9][a-z0-9-]*")
@@ -82,10 +81,10 @@ def find(project: Path, slug: str) -> Ticket:
             _refuse_links(project, found)
             return found
     slugs = [ticket.slug for ticket in list_tickets(project)]
-    near = difflib.get_close_matches(slug, slugs, n=1, cutoff=0.5)
+    nearest = suggest(slug, slugs, "{}", cutoff=0.5)
     few = ", ".join(slugs[:MOST_NAMED]) + (" ..." if len(slugs) > MOST_NAMED else "")
-    known = f"the nearest is '{near[0]}'" if near else f"the tickets are: {few}" if slugs else "there are none yet"
-    hint = f"type {near[0]}, or create {slug} with: cdd new {slug}" if near else f"create it with: cdd new {slug}"
+    known = f"the nearest is '{nearest}'" if nearest else f"the tickets are: {few}" if slugs else "there are none yet"
+    hint = f"type {nearest}, or create {slug} with: cdd new {slug}" if nearest else f"create it with: cdd new {slug}"
     raise UsageError(f"There is no ticket '{slug}' in {project}; {known}.", hint=hint)
 
 
@@ -107,8 +106,7 @@ def create(project: Path, slug: str, *, title: str, type: str) -> Ticket:
 
     _check_slug(slug)
     if type not in TYPES:
-        near = difflib.get_close_matches(type, TYPES, n=1)
-        meant = f"did you mean '{near[0]}'? " if near else ""
+        meant = suggest(type, TYPES, "did you mean '{}'? ")
         raise UsageError(f"'{type}' is not a type of ticket.", hint=f"{meant}the types are {', '.join(TYPES)}")
     taken = next((ticket for ticket in list_tickets(project) if ticket.slug == slug), None)
     if taken:

@@ -1,6 +1,5 @@
 """The request of GREEN on its own: the tests to pass, checked before anything is done."""
 
-import difflib
 import hashlib
 import os
 import re
@@ -12,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from cdd_agent.config.settings import private_folder
-from cdd_agent.errors import UsageError
+from cdd_agent.errors import UsageError, suggest
 from cdd_agent.storage import read_ordinary, write_atomic
 from cdd_agent.tdd.context import Kind, ResumeCommands, WorkItem
 from cdd_agent.tdd.verdict import is_or_contains
@@ -171,8 +170,8 @@ def _resolve_target(target: str, *, project: Path, here: Path | None) -> str:
     if found is None:
         folder = (project / path).parent
         known = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
-        near = difflib.get_close_matches(Path(path).name, known, n=1)
-        hint = f"did you mean {Path(path).with_name(near[0])}?" if near else "name an existing test file"
+        nearest = suggest(Path(path).name, known, "{}")
+        hint = f"did you mean {Path(path).with_name(nearest)}?" if nearest else "name an existing test file"
         raise UsageError(f"There is no {path or 'file'} in {project}.", hint=hint)
     name = os.path.relpath(found, project)
     if name.startswith(os.pardir):
@@ -210,8 +209,8 @@ def require_failing(targets: Sequence[str], report: SuiteReport) -> None:
     for target in passing:
         if not any(contains(target, case.nodeid) for case in report.tests):
             known = [case.nodeid for case in report.tests] + list(list_failing(report))
-            near = difflib.get_close_matches(target, known, n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]}?" if near else "name an existing test, or the whole file"
+            otherwise = "name an existing test, or the whole file"
+            hint = suggest(target, known, "did you mean {}?", otherwise=otherwise, cutoff=0.5)
             raise UsageError(f"{target} does not match a test that was run.", hint=hint)
     more = f" and {len(passing) - _MAX_TARGETS_SHOWN} more" if len(passing) > _MAX_TARGETS_SHOWN else ""
     outcomes = {case.outcome for case in report.tests if any(contains(target, case.nodeid) for target in passing)}
