@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from rich.text import Text
@@ -44,18 +45,12 @@ _SAMPLE_TOKENS = 1_000
 _NO_CONVERSATION = "start a conversation: /spec or /plan with a ticket"
 
 
-def open_spec(session: SessionState, argument: str) -> None:
-    """Start or continue the questions about a ticket, or say that its spec is complete."""
-    _open_conversation(session, "socrates", argument=argument)
-
-
-def open_plan(session: SessionState, argument: str) -> None:
-    """Show the plan of a ticket, or draft it, and wait for changes."""
-    _open_conversation(session, "planner", argument=argument)
-
-
-def _open_conversation(session: SessionState, name: str, *, argument: str) -> None:
+def open_agent(session: SessionState, argument: str, *, name: str) -> None:
+    """Start or continue the work of the agent ``name`` on a ticket."""
     ticket = session.find_ticket(argument)
+    if name in ("executor", "review"):
+        _start(name, ticket, session=session)
+        return
     agent = session.find_agent(name, slug=ticket.slug) or create_agent(name, ticket, project=session.project)
     agent.check()
     session.switch_to(agent)
@@ -70,29 +65,18 @@ def _continue(agent: Socrates | Planner, message: str, *, session: SessionState)
             dialogs.continue_plan(agent, message, screen=session.screen)
 
 
-def open_exec(session: SessionState, argument: str) -> None:
-    """Show the progress of the plan and wait for a word."""
-    _start_executor(session, session.find_ticket(argument))
-
-
-def open_review(session: SessionState, argument: str) -> None:
-    """Show the first completed step without a decision, or say that all are approved."""
-    _start_review(session, session.find_ticket(argument))
-
-
-def _start_executor(session: SessionState, ticket: Ticket, *, goes_back: bool = False) -> None:
+def _start(name: str, ticket: Ticket, *, session: SessionState, goes_back: bool = False) -> None:
+    """Start the Executor or a review, and leave it at once if nothing is left to do."""
     session.project.follow(ticket.slug)
-    executor = session.project.executor(ticket)
-    session.switch_to(executor, goes_back=goes_back)
-    if not executor_view.greet(executor, screen=session.screen):
-        session.leave_agent(for_good=True)
-
-
-def _start_review(session: SessionState, ticket: Ticket, *, goes_back: bool = False) -> None:
-    session.project.follow(ticket.slug)
-    review = session.project.review(ticket)
-    session.switch_to(review, goes_back=goes_back)
-    if not dialogs.start_review(review, screen=session.screen):
+    if name == "executor":
+        executor = session.project.executor(ticket)
+        session.switch_to(executor, goes_back=goes_back)
+        has_work = executor_view.greet(executor, screen=session.screen)
+    else:
+        review = session.project.review(ticket)
+        session.switch_to(review, goes_back=goes_back)
+        has_work = dialogs.start_review(review, screen=session.screen)
+    if not has_work:
         session.leave_agent(for_good=True)
 
 
@@ -108,14 +92,12 @@ def go_back(session: SessionState, _argument: str) -> None:
     name, slug = previous
     ticket = find(session.project.root, slug)
     agent = session.find_agent(name, slug=slug)
-    if agent is not None:
+    if agent is None:
+        _start(name, ticket, session=session, goes_back=True)
+    else:
         session.switch_to(agent, goes_back=True)
         session.screen.line(f"Back in /{AGENT_COMMANDS[name]} {slug}.", style="bold")
         show_last_message(agent, session=session)
-    elif name == "review":
-        _start_review(session, ticket, goes_back=True)
-    else:
-        _start_executor(session, ticket, goes_back=True)
 
 
 def send(session: SessionState, words: str) -> None:
@@ -309,10 +291,8 @@ def resume_session(session: SessionState, argument: str) -> None:
             session.remember(_restore_agent(talk, session=session))
         except UsageError as error:
             report_dropped(talk.agent, talk.ticket, error=error, screen=screen)
-    if earlier.agent == "executor":
-        open_exec(session, ticket.slug)
-    elif earlier.agent == "review":
-        open_review(session, ticket.slug)
+    if earlier.agent in ("executor", "review"):
+        _start(earlier.agent, ticket, session=session)
     elif last is None:
         agent = create_agent(earlier.agent, ticket, project=session.project)
         session.switch_to(agent)
@@ -388,10 +368,7 @@ def _format_time(session: EarlierSession) -> str:
 
 
 ACTIONS: Mapping[str, Callable[[SessionState, str], None]] = {
-    "spec": open_spec,
-    "plan": open_plan,
-    "exec": open_exec,
-    "review": open_review,
+    **{command: partial(open_agent, name=name) for name, command in AGENT_COMMANDS.items()},
     "green": workflow_actions.run_green,
     "tdd": workflow_actions.run_tdd_command,
     "audit": workflow_actions.run_audit,

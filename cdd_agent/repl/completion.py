@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MOST_LISTED = 20_000
-DEEPEST = 12
-"""How many levels of folders a listing without git enters."""
 WALK_S = 2.0
 MOST_HANDOFFS = 200
 MOST_OFFERED = 50
@@ -61,7 +59,7 @@ def list_project_files(root: Path) -> list[str]:
     try:
         repository = Repository.find(root)
     except EnvironmentMissing:
-        return list(_walk(root))
+        return list(islice(_walk(root), MOST_LISTED))
     listed = repository.git("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate").split("\0")
     start = os.path.relpath(root, repository.root).replace(os.sep, "/")
     within = "" if start == "." else f"{start}/"
@@ -73,24 +71,11 @@ def _walk(root: Path) -> Iterator[str]:
     from cdd_agent.workspace.files import SKIPPED_FOLDERS
 
     end = time.monotonic() + WALK_S
-    count = 0
-    folders = [("", 0)]
-    for within, depth in folders:
-        try:
-            with os.scandir(root / within) as found:
-                entries = sorted(found, key=lambda entry: entry.name)
-        except OSError:
-            continue
-        for entry in entries:
-            name = f"{within}{entry.name}"
-            if entry.is_dir(follow_symlinks=False):
-                if depth < DEEPEST and entry.name not in SKIPPED_FOLDERS and not entry.name.startswith("."):
-                    folders.append((f"{name}/", depth + 1))
-                continue
-            yield name
-            count += 1
-            if count == MOST_LISTED or time.monotonic() > end:
-                return
+    for folder, folders, names in os.walk(root):
+        folders[:] = (name for name in folders if name not in SKIPPED_FOLDERS and not name.startswith("."))
+        yield from (os.path.relpath(os.path.join(folder, name), root) for name in names)
+        if time.monotonic() > end:
+            return
 
 
 class CachedListing:

@@ -144,7 +144,8 @@ class PlainStream:
     def __init__(self) -> None:
         """Start with an empty text."""
         self._pieces: list[str] = []
-        self._blank_lines = 0
+        self._blank: list[Text] = []
+        """The blank lines that are printed if more text follows."""
         self._has_begun = False
 
     def feed(self, piece: str) -> list[Text]:
@@ -153,24 +154,19 @@ class PlainStream:
         lines: list[Text] = []
         for end in ended:
             self._pieces.append(end)
-            lines += self._end_line()
+            lines += self.end()
         self._pieces.append(rest)
         return lines
 
     def end(self) -> list[Text]:
-        """Return the last line, without blank lines after it, and start a new text."""
-        lines = self._end_line()
-        self._blank_lines, self._has_begun = 0, False
-        return lines
-
-    def _end_line(self) -> list[Text]:
+        """Return the current line, below the blank lines before it; nothing if it is blank."""
         line = clean("".join(self._pieces)).rstrip()
         self._pieces.clear()
         if not line:
-            self._blank_lines += 1
+            if self._has_begun:
+                self._blank.append(Text())
             return []
-        blank = [Text()] * (self._blank_lines if self._has_begun else 0)
-        self._blank_lines, self._has_begun = 0, True
+        blank, self._blank, self._has_begun = self._blank, [], True
         return [*blank, Text(line)]
 
 
