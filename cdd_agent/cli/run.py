@@ -14,7 +14,7 @@ from cdd_agent.errors import GateClosed, UsageError, suggest
 
 if TYPE_CHECKING:
     from cdd_agent.compose import Composition
-    from cdd_agent.history.rollback import Rollbacks
+    from cdd_agent.repl.workflow_actions import RunHistory
     from cdd_agent.tickets.ticket import Ticket
     from cdd_agent.workflows.green.artifact import GreenArtifact
     from cdd_agent.workflows.green.request import Wanted
@@ -197,14 +197,7 @@ def resume(invocation: Invocation) -> None:
 @headless
 def status(invocation: Invocation) -> None:
     """Show the progress of the run with the newest handoff note on this branch, and what to type next."""
-    from cdd_agent.repl import workflow_actions
-
-    state, damages = workflow_actions.find_run_status(workflow_actions.finish_pending_rollback(_rollbacks(invocation)))
-    if invocation.as_json:
-        invocation.sink(state)
-    else:
-        workflow_actions.show_run_status(state, screen=invocation.screen)
-    workflow_actions.show_damages(damages, screen=invocation.screen)
+    _history(invocation).show_status()
 
 
 @tdd.command(short_help="List the phases of the run, newest first.")
@@ -214,16 +207,7 @@ def status(invocation: Invocation) -> None:
 @headless
 def history(invocation: Invocation, number: int) -> None:
     """List the handoff notes in the history of HEAD, newest first."""
-    from cdd_agent.repl import workflow_actions
-
-    rollbacks = workflow_actions.finish_pending_rollback(_rollbacks(invocation))
-    rows, hidden, damages = workflow_actions.list_history(rollbacks, most=number)
-    if invocation.as_json:
-        for row in rows:
-            invocation.sink(row)
-    else:
-        workflow_actions.show_history(rows, hidden=hidden, screen=invocation.screen)
-    workflow_actions.show_damages(damages, screen=invocation.screen)
+    _history(invocation).show_phases(number)
 
 
 @tdd.command(short_help="Go back to a commit of the run, or undo that.")
@@ -236,27 +220,11 @@ def rollback(invocation: Invocation, commit: str | None, *, undo: bool) -> None:
     cdd shows the effects and asks first. It saves everything that is removed, and keeps your uncommitted changes and
     files. If they are in the way, it does nothing. `cdd tdd resume` then continues with the phase after COMMIT.
     """
-    from cdd_agent.repl import workflow_actions
-    from cdd_agent.tdd.recovery import alone
-
     if (commit is None) is not undo:
         happened = "Which commit? None was named." if commit is None else "A commit and --undo exclude each other."
         hint = "cdd tdd rollback COMMIT, or cdd tdd rollback --undo; cdd tdd history lists them"
         raise UsageError(happened, hint=hint)
-    rollbacks = _rollbacks(invocation)
-    with alone(rollbacks.repository):
-        rollbacks.finish()
-        plan = rollbacks.plan(commit) if commit is not None else rollbacks.plan_undo()
-        if invocation.as_json:
-            invocation.sink(plan.effects)
-        else:
-            workflow_actions.show_rollback(plan, screen=invocation.screen)
-        if not invocation.assume_yes and not _confirm_rollback(invocation):
-            invocation.screen.line("Nothing was changed.")
-            return
-        rollbacks.apply(plan)
-    if not invocation.as_json:
-        workflow_actions.report_rollback(plan, screen=invocation.screen)
+    _history(invocation).roll_back(commit, is_agreed=lambda: invocation.assume_yes or _confirm_rollback(invocation))
 
 
 @tdd.command("repair-notes", short_help="Check the handoff notes, or repair them.")
@@ -265,27 +233,15 @@ def rollback(invocation: Invocation, commit: str | None, *, undo: bool) -> None:
 @headless
 def repair_notes(invocation: Invocation, *, applies: bool, fetched: str | None) -> None:
     """Show the problems of the handoff notes and their repairs; with --apply, apply these."""
-    from cdd_agent.events import NoteRepaired
-    from cdd_agent.repl import workflow_actions
-
-    repairs, applied = workflow_actions.find_repairs(_rollbacks(invocation), fetched, applies=applies)
-    if invocation.as_json:
-        for each in repairs:
-            if applies and each.mends:
-                invocation.sink(NoteRepaired(what=each.what, commit=each.commit, action=each.action))
-            else:
-                invocation.sink(each)
-        if applied is not None:
-            invocation.sink(applied)
-    else:
-        workflow_actions.show_repairs(repairs, applied=applied, screen=invocation.screen)
+    _history(invocation).repair_notes(fetched, applies=applies)
 
 
-def _rollbacks(invocation: Invocation) -> "Rollbacks":
-    from cdd_agent.history.rollback import Rollbacks
+def _history(invocation: Invocation) -> "RunHistory":
+    from cdd_agent.repl.workflow_actions import RunHistory
     from cdd_agent.testrun.root import find_root
 
-    return Rollbacks.of_project(find_root(invocation.options), emit=invocation.sink)
+    root = find_root(invocation.options)
+    return RunHistory(root, screen=invocation.screen, emit=invocation.sink, as_json=invocation.as_json)
 
 
 def _confirm_rollback(invocation: Invocation) -> bool:
@@ -297,7 +253,7 @@ def _confirm_rollback(invocation: Invocation) -> bool:
 
 
 def _orchestrate(invocation: Invocation, find: Callable[["Composition"], "Feature"]) -> None:
-    _rollbacks(invocation).finish_interrupted()
+    _history(invocation).rollbacks.finish_interrupted()
     with invocation.open_journal(find) as (project, feature):
         project.orchestrator(feature).run()
 

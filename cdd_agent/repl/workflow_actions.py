@@ -3,7 +3,9 @@
 import contextlib
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -12,7 +14,7 @@ from rich.text import Text
 from cdd_agent.audit.handoffs import CLAIMS, AuditedHandoff
 from cdd_agent.clock import SystemClock
 from cdd_agent.errors import AlreadyAtWork, UsageError, suggest
-from cdd_agent.events import HandoffListed, NoteDamaged, NotesRepaired, Notice, RunStanding
+from cdd_agent.events import Emit, HandoffListed, NoteDamaged, NoteRepaired, NotesRepaired, Notice, RunStanding
 from cdd_agent.git import notes_repair
 from cdd_agent.git.notes import Damage, merge_fetched
 from cdd_agent.history.rollback import RollbackPlan, Rollbacks
@@ -70,9 +72,8 @@ def run_feature(session: "SessionState", argument: str) -> None:
     if text.startswith("--"):
         hint = "describe the feature: /tdd run a calculator that adds numbers; the only option is --allow-dirty"
         raise UsageError(f"/tdd run has no option {text.split()[0]!r:.50}.", hint=hint)
-    rollbacks = _rollbacks(session)
-    rollbacks.finish_interrupted()
-    _orchestrate(session, begin_feature(rollbacks.root, rollbacks.repository, text=text), allows_dirty=allows_dirty)
+    find = partial(begin_feature, session.project.root, session.project.repository, text=text)
+    _orchestrate(session, find, allows_dirty=allows_dirty)
 
 
 def resume_feature(session: "SessionState", argument: str) -> None:
@@ -80,16 +81,13 @@ def resume_feature(session: "SessionState", argument: str) -> None:
     rest, allows_dirty = _split_allow_dirty(argument)
     if rest:
         raise UsageError(f"Unexpected argument {rest!r:.50}.", hint="/tdd resume, or /tdd resume --allow-dirty")
-    rollbacks = _rollbacks(session)
-    rollbacks.finish_interrupted()
-    _orchestrate(session, find_resumable(rollbacks.root, rollbacks.repository), allows_dirty=allows_dirty)
+    find = partial(find_resumable, session.project.root, session.project.repository)
+    _orchestrate(session, find, allows_dirty=allows_dirty)
 
 
 def show_feature_status(session: "SessionState", _argument: str) -> None:
     """Show the progress of the run."""
-    status, damages = find_run_status(finish_pending_rollback(_rollbacks(session)))
-    show_run_status(status, screen=session.screen)
-    show_damages(damages, screen=session.screen)
+    _history(session).show_status()
 
 
 def show_phases(session: "SessionState", argument: str) -> None:
@@ -97,26 +95,15 @@ def show_phases(session: "SessionState", argument: str) -> None:
     number = argument.removeprefix("-n").strip()
     if number and not (number.isascii() and number.isdigit() and len(number) < 10):
         raise UsageError(f"{argument!r:.50} is not a number of rows.", hint="/tdd history -n 50; -n 0 shows all")
-    rollbacks = finish_pending_rollback(_rollbacks(session))
-    rows, hidden, damages = list_history(rollbacks, most=int(number) if number else MOST_ROWS)
-    show_history(rows, hidden=hidden, screen=session.screen)
-    show_damages(damages, screen=session.screen)
+    _history(session).show_phases(int(number) if number else MOST_ROWS)
 
 
 def roll_back(session: "SessionState", argument: str) -> None:
     """Show the effects of a rollback, or of its undo, and apply it if the user agrees."""
     if not argument:
         raise UsageError("Which commit? None was named.", hint="/tdd history lists them; /tdd rollback COMMIT")
-    rollbacks = _rollbacks(session)
-    with alone(rollbacks.repository):
-        rollbacks.finish()
-        plan = rollbacks.plan_undo() if argument == "--undo" else rollbacks.plan(argument)
-        show_rollback(plan, screen=session.screen)
-        if not ask_to_roll_back(screen=session.screen):
-            session.screen.line("Nothing was changed.")
-            return
-        rollbacks.apply(plan)
-    report_rollback(plan, screen=session.screen)
+    commit = None if argument == "--undo" else argument
+    _history(session).roll_back(commit, is_agreed=partial(ask_to_roll_back, screen=session.screen))
 
 
 def repair_notes(session: "SessionState", argument: str) -> None:
@@ -125,8 +112,7 @@ def repair_notes(session: "SessionState", argument: str) -> None:
     if argument not in ("", "--apply") and (option != "--merge" or not ref):
         hint = "/tdd repair-notes, /tdd repair-notes --apply, or /tdd repair-notes --merge REF"
         raise UsageError(f"Unexpected argument {argument!r:.50}.", hint=hint)
-    repairs, applied = find_repairs(_rollbacks(session), ref.strip() or None, applies=option == "--apply")
-    show_repairs(repairs, applied=applied, screen=session.screen)
+    _history(session).repair_notes(ref.strip() or None, applies=option == "--apply")
 
 
 WORDS: "Mapping[str, Callable[[SessionState, str], None]]" = {
@@ -139,7 +125,9 @@ WORDS: "Mapping[str, Callable[[SessionState, str], None]]" = {
 }
 
 
-def _orchestrate(session: "SessionState", feature: Feature, *, allows_dirty: bool) -> None:
+def _orchestrate(session: "SessionState", find: Callable[[], Feature], *, allows_dirty: bool) -> None:
+    _history(session).rollbacks.finish_interrupted()
+    feature = find()
     session.project.follow(feature.slug)
     orchestrator = session.project.orchestrator(feature)
     orchestrator.allows_dirty = orchestrator.allows_dirty or allows_dirty
@@ -153,8 +141,8 @@ def _split_allow_dirty(argument: str) -> tuple[str, bool]:
     return argument.removeprefix(_ALLOW_DIRTY).removesuffix(_ALLOW_DIRTY).strip(), True
 
 
-def _rollbacks(session: "SessionState") -> Rollbacks:
-    return Rollbacks.of_project(session.project.root, emit=Renderer(session.screen).write)
+def _history(session: "SessionState") -> "RunHistory":
+    return RunHistory(session.project.root, screen=session.screen, emit=Renderer(session.screen).write)
 
 
 def run_green(session: "SessionState", argument: str) -> None:
@@ -202,11 +190,82 @@ def show_artifact(artifact: GreenArtifact, *, screen: Screen) -> None:
     screen.fields((word, text) for word, text in rows if text)
 
 
-def list_history(rollbacks: Rollbacks, *, most: int) -> tuple[tuple[HandoffListed, ...], int, tuple[Damage, ...]]:
-    """Return the newest handoffs, how many more there are, and the damaged notes. ``most`` 0 returns all."""
-    notes = read_reachable_notes(rollbacks.repository)
-    rows = list_handoffs(notes.entries, most=most or None)
-    return rows, sum(len(entry.handoffs) for entry in notes.entries) - len(rows), notes.damages
+class RunHistory:
+    """Shows and changes the history of a run, for the prompt and the command line."""
+
+    def __init__(self, root: Path, *, screen: Screen, emit: Emit, as_json: bool = False) -> None:
+        """With ``as_json``, results go to ``emit`` and are not shown."""
+        self.rollbacks = Rollbacks.of_project(root, emit=emit)
+        self._repository = self.rollbacks.repository
+        self._screen = screen
+        self._emit = emit
+        self._as_json = as_json
+
+    def show_status(self) -> None:
+        """Show the progress of the run and the damaged notes."""
+        self._finish_pending()
+        locks = self.rollbacks.runs.parent / "locks"
+        status, damages = find_status(self._repository, self.rollbacks.root, locks=locks)
+        if self._as_json:
+            self._emit(status)
+        else:
+            show_run_status(status, screen=self._screen)
+        show_damages(damages, screen=self._screen)
+
+    def show_phases(self, most: int) -> None:
+        """Show the newest phases, and the damaged notes. ``most`` 0 shows all."""
+        self._finish_pending()
+        notes = read_reachable_notes(self._repository)
+        rows = list_handoffs(notes.entries, most=most or None)
+        if self._as_json:
+            for row in rows:
+                self._emit(row)
+        else:
+            hidden = sum(len(entry.handoffs) for entry in notes.entries) - len(rows)
+            show_history(rows, hidden=hidden, screen=self._screen)
+        show_damages(notes.damages, screen=self._screen)
+
+    def roll_back(self, commit: str | None, *, is_agreed: Callable[[], bool]) -> None:
+        """Show the effects of a rollback to ``commit``, or of undoing the last one, and apply it if that is agreed."""
+        rollbacks = self.rollbacks
+        with alone(self._repository):
+            rollbacks.finish()
+            plan = rollbacks.plan_undo() if commit is None else rollbacks.plan(commit)
+            if self._as_json:
+                self._emit(plan.effects)
+            else:
+                show_rollback(plan, screen=self._screen)
+            if not is_agreed():
+                self._screen.line("Nothing was changed.")
+                return
+            rollbacks.apply(plan)
+        if not self._as_json:
+            report_rollback(plan, screen=self._screen)
+
+    def repair_notes(self, fetched: str | None, *, applies: bool) -> None:
+        """Show the repairs of the notes, and their result if it ``applies`` them. Merge the ref ``fetched`` first."""
+        self._finish_pending()
+        if fetched is not None:
+            count = merge_fetched(self._repository, fetched)
+            self._emit(Notice(text=f"Merged {fetched}: the notes of {_count(count, 'commit')} changed."))
+        applied = None
+        if applies:
+            repairs, applied = notes_repair.apply_repairs(self._repository, now=SystemClock().now())
+        else:
+            repairs = notes_repair.plan_repairs(self._repository)
+        if not self._as_json:
+            show_repairs(repairs, applied=applied, screen=self._screen)
+            return
+        for each in repairs:
+            is_repaired = applies and each.mends
+            self._emit(NoteRepaired(what=each.what, commit=each.commit, action=each.action) if is_repaired else each)
+        if applied is not None:
+            self._emit(applied)
+
+    def _finish_pending(self) -> None:
+        """Finish an interrupted rollback, unless another cdd process is at work."""
+        with contextlib.suppress(AlreadyAtWork):
+            self.rollbacks.finish_interrupted()
 
 
 def show_history(rows: Sequence[HandoffListed], *, hidden: int, screen: Screen) -> None:
@@ -252,11 +311,6 @@ def _draw_cells(row: HandoffListed) -> tuple[str | Text, ...]:
     )
 
 
-def find_run_status(rollbacks: Rollbacks) -> tuple[RunStanding, tuple[Damage, ...]]:
-    """Return the status of the run and the damaged notes."""
-    return find_status(rollbacks.repository, rollbacks.root, locks=rollbacks.runs.parent / "locks")
-
-
 def show_run_status(status: RunStanding, *, screen: Screen) -> None:
     """Show the progress of a run and the next command."""
     last = status.last
@@ -290,13 +344,6 @@ def show_damages(damages: Sequence[Damage], *, screen: Screen) -> None:
     if damages:
         count = f"{len(damages)} notes have problems. " if len(damages) > 3 else ""
         screen.line(f"{count}Show the repairs: {screen.as_typed('cdd tdd repair-notes')}")
-
-
-def finish_pending_rollback(rollbacks: Rollbacks) -> Rollbacks:
-    """Finish an interrupted rollback, unless another cdd process is at work, and return ``rollbacks``."""
-    with contextlib.suppress(AlreadyAtWork):
-        rollbacks.finish_interrupted()
-    return rollbacks
 
 
 def show_rollback(plan: RollbackPlan, *, screen: Screen) -> None:
@@ -334,20 +381,6 @@ def report_rollback(plan: RollbackPlan, *, screen: Screen) -> None:
     if plan.effects.next and plan.effects.next != "COMPLETE":
         screen.line(f"Continue with {plan.effects.next}: {screen.as_typed('cdd tdd resume')}")
     screen.line(f"Undo the rollback: {screen.as_typed('cdd tdd rollback --undo')}")
-
-
-def find_repairs(
-    rollbacks: Rollbacks, fetched: str | None, *, applies: bool
-) -> tuple[tuple[NoteDamaged, ...], NotesRepaired | None]:
-    """Return the repairs of the notes, and their result if it ``applies`` them. Merge the ref ``fetched`` first."""
-    repository = finish_pending_rollback(rollbacks).repository
-    if fetched is not None:
-        count = merge_fetched(repository, fetched)
-        commits = "1 commit" if count == 1 else f"{count} commits"
-        rollbacks.emit(Notice(text=f"Merged {fetched}: the notes of {commits} changed."))
-    if not applies:
-        return notes_repair.plan_repairs(repository), None
-    return notes_repair.apply_repairs(repository, now=SystemClock().now())
 
 
 def show_repairs(repairs: Sequence[NoteDamaged], *, applied: NotesRepaired | None, screen: Screen) -> None:
