@@ -82,14 +82,13 @@ def _start(name: str, ticket: Ticket, *, session: SessionState, goes_back: bool 
 
 def go_back(session: SessionState, _argument: str) -> None:
     """Return to the previous agent and its conversation, or from the first one to the plain prompt."""
-    previous = session.pop_previous()
-    if previous is None and session.agent is None:
-        raise UsageError("No previous agent.", hint="open one: /spec, /plan or /exec with a ticket")
-    if previous is None:
+    if not session.previous:
+        if session.agent is None:
+            raise UsageError("No previous agent.", hint="open one: /spec, /plan or /exec with a ticket")
         session.leave_agent(for_good=True)
         session.screen.line("Left the agent. Return with /spec, /plan or /exec.")
         return
-    name, slug = previous
+    name, slug = session.previous.pop()
     ticket = find(session.project.root, slug)
     agent = session.find_agent(name, slug=slug)
     if agent is None:
@@ -251,7 +250,8 @@ def create_ticket(session: SessionState, argument: str) -> None:
         raise UsageError("A ticket needs a name.", hint="/new export-as-csv Export as CSV")
     title = title.strip() or slug.replace("-", " ").capitalize()
     ticket = create(session.project.root, slug, title=title, type="feature")
-    session.select_ticket(ticket)
+    session.leave_agent()
+    session.slug = ticket.slug
     path = ticket.spec_path.relative_to(session.project.root)
     session.screen.line(f"Created {path}. Describe there what you want, or let Socrates ask you: /spec")
 

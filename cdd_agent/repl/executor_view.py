@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from cdd_agent.errors import UsageError, suggest
 from cdd_agent.repl.commands import EXECUTOR_WORDS, TAKE_A_STEP, as_prompt_command, match_executor_word
@@ -81,13 +80,6 @@ def _next_command(state: RunState, *, is_at_prompt: bool) -> str:
     return f"cdd review {state.ticket_slug}, or: git log --oneline{since}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Input:
-    word: str
-    number: int | None = None
-    rest: str = ""
-
-
 def greet(executor: Executor, *, screen: Screen) -> bool:
     """Show the progress of the plan. Return whether anything is left to do."""
     _show_remarks(executor, screen=screen)
@@ -101,16 +93,16 @@ def greet(executor: Executor, *, screen: Screen) -> bool:
 
 def handle_input(executor: Executor, words: str, *, screen: Screen) -> bool:
     """Carry out a line. Return whether the Executor stays active."""
-    line = _parse(words)
+    word, rest = _parse(words)
     failed = executor.state.numbers(Status.FAILED)
-    match line.word:
+    match word:
         case "exit":
             screen.line("Left the Executor. Return with /exec.")
             return False
         case "status":
             show_steps(executor.state, screen=screen)
         case "commit":
-            Intervention(executor).commit_changes(line.rest)
+            Intervention(executor).commit_changes(rest)
         case "keep":
             Intervention(executor).keep_changes()
             kept = "The next step keeps your changes as they are."
@@ -119,12 +111,12 @@ def handle_input(executor: Executor, words: str, *, screen: Screen) -> bool:
             raise UsageError(f"Step {failed[0]} failed.", hint="type retry, skip or exit")
         case "continue" | "retry" | "skip" | "done" if _has_new_documents(executor, screen=screen):
             pass
-        case "continue" | "retry" if _is_blocked_by_changes(executor, line, screen=screen):
+        case "continue" | "retry" if _is_blocked_by_changes(executor, word, screen=screen):
             screen.gap()
             screen.line("Type: commit, keep, status, exit. Or change the files yourself and press Enter.", style="bold")
             return True
         case _:
-            _carry_out(line, executor)
+            _carry_out(word, int(rest) if rest else None, executor=executor)
             if not executor.state.numbers(Status.PENDING, Status.IN_PROGRESS):
                 screen.gap()
                 show_summary(executor.state, screen=screen, is_at_prompt=True)
@@ -211,28 +203,26 @@ def _has_new_documents(executor: Executor, *, screen: Screen) -> bool:
     return True
 
 
-def _is_blocked_by_changes(executor: Executor, line: _Input, *, screen: Screen) -> bool:
-    changes = Intervention(executor).list_blocking_changes(anew=line.word == "retry")
+def _is_blocked_by_changes(executor: Executor, word: str, *, screen: Screen) -> bool:
+    changes = Intervention(executor).list_blocking_changes(anew=word == "retry")
     if not changes:
         return False
     screen.line("You have uncommitted changes. cdd did not touch them:", style="yellow")
-    for path in changes[:MOST_CHANGES_SHOWN]:
-        screen.line(path, indent=2)
-    if len(changes) > MOST_CHANGES_SHOWN:
-        screen.line(f"and {len(changes) - MOST_CHANGES_SHOWN} more", indent=2)
+    screen.items(changes, most=MOST_CHANGES_SHOWN)
     choices = {
         "commit": f'commits only these changes, as "{DEFAULT_MESSAGE}"; or type: commit MESSAGE',
         "keep": "keeps them uncommitted; the tests see them, and the next step does not commit them",
     }
-    for word, text in choices.items():
-        screen.line(f"{word:<8}{text}", indent=2, hang=8)
+    for choice, text in choices.items():
+        screen.line(f"{choice:<8}{text}", indent=2, hang=8)
     return True
 
 
-def _carry_out(line: _Input, executor: Executor) -> None:
+def _carry_out(word: str, number: int | None, *, executor: Executor) -> None:
     with executor.running():
-        number = _choose_step(executor) if line.number is None and line.word in TAKE_A_STEP else line.number
-        match line.word, number:
+        if number is None and word in TAKE_A_STEP:
+            number = _choose_step(executor)
+        match word, number:
             case "skip", int(number):
                 executor.skip(number, reason="skipped by the user")
                 return
@@ -257,14 +247,15 @@ def _choose_step(executor: Executor) -> int:
     return int(candidates[0])
 
 
-def _parse(words: str) -> _Input:
+def _parse(words: str) -> tuple[str, str]:
+    """Return the word that a line means, and what follows it: the number of a step, or a message for a commit."""
     first, _, rest = words.strip().partition(" ")
     word, rest = match_executor_word(first), rest.strip()
     number = _NUMBER.fullmatch(rest)
     if word == "commit":
-        return _Input(word=word, rest=rest)
+        return word, rest
     if word is not None and (not rest or (word in TAKE_A_STEP and number)):
-        return _Input(word=word, number=int(number[1]) if number else None)
+        return word, number[1] if number else ""
     if word in TAKE_A_STEP:
         raise UsageError(f"{rest!r} is not the number of a step.", hint=f"for example: {word} 2")
     question = suggest(first.lower(), EXECUTOR_WORDS, "did you mean {}? ")

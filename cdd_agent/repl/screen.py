@@ -10,7 +10,7 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TextIO
@@ -231,10 +231,18 @@ class Screen:
         """Print a remark behind the symbol for notes."""
         self.line(f"{self.symbols['note']} {text}", style="yellow", indent=indent)
 
-    def fields(self, rows: Iterable[tuple[str, str]], *, width: int = 9) -> None:
-        """Print names and texts in two columns; ``width`` is that of the first."""
+    def fields(self, rows: Iterable[tuple[str, str]], *, error: str = "") -> None:
+        """Print names and texts in two columns, and the text of the field named ``error`` in red."""
         for name, text in rows:
-            self.line(Text.assemble((f"{name:<{width}}", "dim"), clean(text)), hang=width)
+            style = "bold red" if name and name == error else ""
+            self.line(Text.assemble((f"{name:<9}", "dim"), (clean(text), style)), hang=9)
+
+    def items(self, texts: Sequence[str | Text], *, most: int, hang: int = 2) -> None:
+        """Print ``most`` of the texts, indented, and how many there are besides."""
+        for text in texts[:most]:
+            self.line(text, indent=2, hang=hang)
+        if len(texts) > most:
+            self.line(f"and {len(texts) - most} more", indent=2)
 
     def gap(self) -> None:
         """Print a blank line, unless the last line is blank."""

@@ -100,7 +100,7 @@ class SessionState:
         """The agent that gets plain words."""
         self._alive: dict[tuple[str, str], Socrates | Planner] = {}
         """Agents with a conversation, by name and ticket."""
-        self._previous: list[tuple[str, str]] = []
+        self.previous: list[tuple[str, str]] = []
         """Name and ticket of the agents that were active before, latest last."""
 
     @property
@@ -141,8 +141,8 @@ class SessionState:
         """Make ``agent`` the active one. Unless the user ``goes_back``, /back returns to the one before."""
         here = (agent_name(agent), agent.ticket.slug)
         if self.agent is not None and not goes_back:
-            self._previous.append((agent_name(self.agent), self.agent.ticket.slug))
-        self._previous = [previous for previous in self._previous if previous != here]
+            self.previous.append((agent_name(self.agent), self.agent.ticket.slug))
+        self.previous = [previous for previous in self.previous if previous != here]
         self.agent = agent
         self.slug = agent.ticket.slug
         if isinstance(agent, Socrates | Planner):
@@ -154,17 +154,8 @@ class SessionState:
         """Deactivate the agent. Unless it is left ``for_good``, /back returns to it."""
         if self.agent is not None and not for_good:
             here = (agent_name(self.agent), self.agent.ticket.slug)
-            self._previous = [*(previous for previous in self._previous if previous != here), here]
+            self.previous = [*(previous for previous in self.previous if previous != here), here]
         self.agent = None
-
-    def pop_previous(self) -> tuple[str, str] | None:
-        """Remove and return name and ticket of the agent that was active before, or None."""
-        return self._previous.pop() if self._previous else None
-
-    def select_ticket(self, ticket: Ticket) -> None:
-        """Make ``ticket`` the current one, without an active agent."""
-        self.leave_agent()
-        self.slug = ticket.slug
 
     def rebuild_agents(self) -> None:
         """Create all agents again, with their conversations, after the model has changed.
@@ -177,7 +168,7 @@ class SessionState:
                 new = create_agent(name, agent.ticket, project=self.project)
             except UsageError as error:
                 del self._alive[name, slug]
-                self._previous = [previous for previous in self._previous if previous != (name, slug)]
+                self.previous = [previous for previous in self.previous if previous != (name, slug)]
                 report_dropped(name, slug, error=error, screen=self.screen)
                 continue
             dialog = self.project.dialog(agent.ticket, command=AGENT_COMMANDS[name])

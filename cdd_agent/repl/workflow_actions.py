@@ -331,10 +331,7 @@ def show_run_status(status: RunStanding, *, screen: Screen) -> None:
     phase = "PLAN" if last is None else last.following
     following = f"   (continues with {phase})" if not status.at_work and phase != "COMPLETE" else ""
     rows += [("at work", status.at_work), ("next", screen.as_typed(f"{status.next}{following}"))]
-    for name, text in rows:
-        if text:
-            style = "bold red" if name == "error" else ""
-            screen.line(Text.assemble((f"{name:<8} ", "dim"), (clean(text), style)), hang=9)
+    screen.fields(((name, text) for name, text in rows if text), error="error")
 
 
 def show_damages(damages: Sequence[Damage], *, screen: Screen) -> None:
@@ -348,23 +345,19 @@ def show_damages(damages: Sequence[Damage], *, screen: Screen) -> None:
 
 def show_rollback(plan: RollbackPlan, *, screen: Screen) -> None:
     """Show the effects of a rollback: commits, files, and the next phase."""
-
-    def show_list(heading: str, rows: Sequence[str | Text], *, hang: int = 2) -> None:
-        if rows:
-            screen.line(heading)
-        for row in rows[:_MOST_FILES]:
-            screen.line(row, indent=2, hang=hang)
-        if len(rows) > _MOST_FILES:
-            screen.line(f"and {len(rows) - _MOST_FILES} more", indent=2)
-
     effects = plan.effects
     screen.line(f"{effects.branch}: {effects.source[:_SHORT]} -> {effects.target[:_SHORT]}", style="bold")
     for heading, style, commits in (("Removed", "red", effects.going), ("Restored", "green", effects.coming)):
         rows = [Text.assemble((each.commit[:_SHORT], style), f" {clean(each.subject)}") for each in commits]
-        show_list(f"{heading} commits, {len(rows)}:", rows, hang=11)
+        if rows:
+            screen.line(f"{heading} commits, {len(rows)}:")
+            screen.items(rows, most=_MOST_FILES, hang=11)
     changes = [f"{_SIGNS[change.kind]} {change.path}" for change in effects.files]
-    show_list(f"Changed files, {len(changes)}:", changes)
-    show_list("Uncommitted files of the run, which are saved first:", effects.uncommitted)
+    uncommitted = "Uncommitted files of the run, which are saved first:"
+    for heading, paths in ((f"Changed files, {len(changes)}:", changes), (uncommitted, effects.uncommitted)):
+        if paths:
+            screen.line(heading)
+            screen.items(paths, most=_MOST_FILES)
     if effects.pushed:
         text = (
             f"Another repository may already have {effects.pushed} of those commits: the next push will need --force."
