@@ -180,19 +180,23 @@ TESTS = "def test_that_passes():\n    assert True\n\n\ndef test_that_fails():\n 
 _EXPECTED = {"test_that_passes": "passed", "test_that_fails": "failed"}
 
 
-def try_plugin(suite: Suite) -> str | None:
-    """Run two tests of cdd with the plugin. Return the problem, or None if it works or is not needed."""
+def check_plugin(suite: Suite) -> Check:
+    """Run two tests of cdd with the plugin."""
     if not isinstance(suite, PytestSuite):
-        return None
+        return Check(told=f"not needed: cdd reads the results of {suite.conventions.framework} directly")
     with scratch() as folder:
         root = Path(folder) / "project"
         root.mkdir()
         (root / "test_trial.py").write_text(TESTS, encoding="ascii")
         run = replace(suite, root=root, timeout_s=TIMEOUT_S, bytecode=None, flaky=0).run()
+    tests = run.report.tests if run.report is not None else ()
+    reported = {case.nodeid.rpartition("::")[2]: case.outcome for case in tests}
+    if reported == _EXPECTED:
+        return Check(told="reports a passing and a failing test correctly in the project's interpreter")
+    told = f"of two tests, one passes and one fails, but the report says {reported}"
     if run.report is None:
-        return run.problem or "the plugin wrote no report"
-    reported = {case.nodeid.rpartition("::")[2]: case.outcome for case in run.report.tests}
-    return None if reported == _EXPECTED else f"of two tests, one passes and one fails, but the report says {reported}"
+        told = run.problem or "the plugin wrote no report"
+    return Check(state="missing", told=told, fix="create the interpreter's environment again")
 
 
 def run_checks(parts: ProjectParts) -> Iterator[Check]:
@@ -205,7 +209,7 @@ def run_checks(parts: ProjectParts) -> Iterator[Check]:
     yield interpreter
     checked, sandbox = check_sandbox(parts.sandbox)
     yield replace(checked, name="sandbox")
-    for name, run in (("plugin", _check_plugin), ("tests", check_tests)):
+    for name, run in (("plugin", check_plugin), ("tests", check_tests)):
         if interpreter.state != "ok":
             yield Check(name=name, state="note", told="not tried: this check needs an interpreter")
         elif sandbox is None:
@@ -279,15 +283,6 @@ def _check_interpreter(parts: ProjectParts) -> Check:
         return Check(told=suite.conventions.discovery)
     found = suite.interpreter
     return Check(told=f"Python {found.python} with pytest {found.pytest}: {found.path} ({found.origin})")
-
-
-def _check_plugin(suite: Suite) -> Check:
-    if not isinstance(suite, PytestSuite):
-        return Check(told=f"not needed: cdd reads the results of {suite.conventions.framework} directly")
-    why_not = try_plugin(suite)
-    if why_not is not None:
-        return Check(state="missing", told=why_not, fix="create the interpreter's environment again")
-    return Check(told="reports a passing and a failing test correctly in the project's interpreter")
 
 
 def _check_model(parts: ProjectParts) -> Check:

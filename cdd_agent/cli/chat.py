@@ -6,7 +6,7 @@ import signal
 import sys
 import textwrap
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,34 +36,29 @@ _NO_KEY = (
 
 def chat(invocation: Invocation, *, first: str = "") -> None:
     """Run the prompt, from the line ``first`` on. Raises ``click.exceptions.Exit`` unless the exit code is 0."""
-    with ExitStack() as stack:
-        startup = _Startup(invocation)
-        somebody_types = invocation.is_interactive
-        shows_welcome = somebody_types and not first
-        read = _read_terminal(invocation, startup) if somebody_types else _read_input()
-        if shows_welcome:
-            _show_welcome(startup.root, somebody_answers=startup.somebody_answers, color=invocation.color)
-            try:
-                read = _ReadAhead(read)
-            except EOFError:
-                return
+    startup = _Startup(invocation)
+    somebody_types = invocation.is_interactive
+    shows_welcome = somebody_types and not first
+    read = _read_terminal(invocation, startup) if somebody_types else _read_input()
+    if shows_welcome:
+        _show_welcome(invocation.root, somebody_answers=startup.somebody_answers, color=invocation.color)
         try:
-            with ECHO.disable() if somebody_types else nullcontext(), _defer_interrupts():
-                from cdd_agent.repl.session import Session
+            read = _ReadAhead(read)
+        except EOFError:
+            return
+    try:
+        with ECHO.disable() if somebody_types else nullcontext(), _defer_interrupts():
+            from cdd_agent.repl.session import Session
 
-                startup.project.has_told_memory = shows_welcome
-                session = Session(
-                    startup.project,
-                    screen=invocation.screen,
-                    read=read,
-                    model=startup.model_name if somebody_types else "",
-                    somebody_types=somebody_types,
-                )
-                stack.callback(session.close)
-        except KeyboardInterrupt as stop:
-            if not isinstance(read, _ReadAhead):
-                raise
-            read.pending = stop
+            startup.project.has_told_memory = shows_welcome
+            model = startup.model_name if somebody_types else ""
+            screen = invocation.screen
+            session = Session(startup.project, screen=screen, read=read, model=model, somebody_types=somebody_types)
+    except KeyboardInterrupt as stop:
+        if not isinstance(read, _ReadAhead):
+            raise
+        read.pending = stop
+    with closing(session):
         code = session.run(first=first)
     if code != ExitCode.DONE:
         raise click.exceptions.Exit(int(code))
@@ -134,14 +129,8 @@ class _Startup:
         return self.invocation.options.find_recording() is not None or bool(self.invocation.options.key)
 
     @cached_property
-    def root(self) -> Path:
-        from cdd_agent.testrun.root import find_root
-
-        return find_root(self.invocation.options)
-
-    @cached_property
     def settings(self) -> settings.Settings:
-        return settings.load(self.root, allows=self._allows, model=self.invocation.options.model)
+        return settings.load(self.invocation.root, allows=self._allows, model=self.invocation.options.model)
 
     @cached_property
     def model_name(self) -> str:
@@ -155,17 +144,17 @@ class _Startup:
 
     def _allows(self, offer: "Offer") -> bool:
         # The adapters, which are slow to load, are needed only to ask or to report a declined offer.
-        return Approvals(self.root).find_decision(offer) is True or self.project.trust.allows(offer)
+        return Approvals(self.invocation.root).find_decision(offer) is True or self.project.trust.allows(offer)
 
 
 def _read_terminal(invocation: Invocation, startup: _Startup) -> ReadLine:
     from cdd_agent.repl.completion import find_candidates
     from cdd_agent.repl.prompt import make_reader
 
-    has_history = (startup.root / ".git").exists()
+    has_history = (invocation.root / ".git").exists()
     return make_reader(
-        settings.private_folder(startup.root) / "history" if has_history else None,
-        candidates=find_candidates(startup.root),
+        settings.private_folder(invocation.root) / "history" if has_history else None,
+        candidates=find_candidates(invocation.root),
         model=startup.model_name,
         color=invocation.color,
         editing_mode=startup.settings.editing_mode,

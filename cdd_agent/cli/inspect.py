@@ -75,10 +75,9 @@ def _print_json(checks: "Iterable[Check]") -> "Iterator[Check]":
 @click.pass_obj
 def new(invocation: Invocation, *, slug: str, title: str | None, kind: str) -> None:
     """Create the ticket SLUG from the template."""
-    from cdd_agent.testrun.root import find_root
     from cdd_agent.tickets.ticket import create
 
-    root = find_root(invocation.options)
+    root = invocation.root
     ticket = create(root, slug, title=title or slug.replace("-", " ").capitalize(), type=kind)
     path = ticket.spec_path.relative_to(root)
     invocation.screen.line(f"Created {path}. Describe there what you want, then: cdd spec {slug}")
@@ -90,10 +89,9 @@ def new(invocation: Invocation, *, slug: str, title: str | None, kind: str) -> N
 def status(invocation: Invocation, slug: str | None) -> None:
     """Show all tickets of the project, or the progress of the ticket SLUG."""
     from cdd_agent.repl.render import list_steps, show_ticket, show_tickets, summarize_ticket
-    from cdd_agent.testrun.root import find_root
     from cdd_agent.tickets.ticket import find, list_tickets
 
-    root = find_root(invocation.options)
+    root = invocation.root
     if invocation.as_json:
         found = list_tickets(root) if slug is None else (find(root, slug),)
         for ticket in found:

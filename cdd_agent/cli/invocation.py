@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import click
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from cdd_agent.compose import Composition
     from cdd_agent.config.options import Options
     from cdd_agent.events import Emit, Event
@@ -47,6 +49,13 @@ class Invocation:
     def is_interactive(self) -> bool:
         """Whether cdd can talk with the user."""
         return sys.stdin.isatty() and sys.stdout.isatty() and not (self.assume_yes or self.as_json)
+
+    @cached_property
+    def root(self) -> "Path":
+        """The project's folder."""
+        from cdd_agent.testrun.root import find_root
+
+        return find_root(self.options)
 
     @cached_property
     def screen(self) -> "Screen":

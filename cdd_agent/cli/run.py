@@ -238,10 +238,8 @@ def repair_notes(invocation: Invocation, *, applies: bool, fetched: str | None) 
 
 def _history(invocation: Invocation) -> "RunHistory":
     from cdd_agent.repl.workflow_actions import RunHistory
-    from cdd_agent.testrun.root import find_root
 
-    root = find_root(invocation.options)
-    return RunHistory(root, screen=invocation.screen, emit=invocation.sink, as_json=invocation.as_json)
+    return RunHistory(invocation.root, screen=invocation.screen, emit=invocation.sink, as_json=invocation.as_json)
 
 
 def _confirm_rollback(invocation: Invocation) -> bool:

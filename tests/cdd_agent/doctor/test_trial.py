@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from cdd_agent.doctor import ProjectParts, try_plugin
+from cdd_agent.doctor import ProjectParts, check_plugin
 from cdd_agent.sandbox.port import Command, Result
 from cdd_agent.sandbox.supervised import PlainSandbox
 
@@ -18,17 +18,17 @@ class Silent:
 
 def test_two_tests_are_told_apart_and_nothing_is_left_behind(parts: ProjectParts) -> None:
     before = sorted(Path(parts.root).rglob("*"))
-    assert try_plugin(parts.suite()) is None
+    assert check_plugin(parts.suite()).state == "ok"
     assert sorted(Path(parts.root).rglob("*")) == before
     assert isinstance(parts.suite().sandbox, PlainSandbox)
 
 
 def test_a_project_s_own_configuration_takes_no_part(parts: ProjectParts) -> None:
     (parts.root / "pytest.ini").write_text("[pytest]\naddopts = --no-such-option\n")
-    assert try_plugin(parts.suite()) is None
+    assert check_plugin(parts.suite()).state == "ok"
 
 
 def test_no_report_is_told(parts: ProjectParts) -> None:
-    told = try_plugin(parts.suite().with_sandbox(Silent()))
-    assert told is not None
-    assert "status 3" in told
+    check = check_plugin(parts.suite().with_sandbox(Silent()))
+    assert check.state == "missing"
+    assert "status 3" in check.told
