@@ -113,8 +113,9 @@ class Pastes:
 
     def __init__(self) -> None:
         """Start without pastes."""
-        self._texts: list[str] = []
-        self._labels: list[str] = []
+        self._texts: dict[str, str] = {}
+        """Chip -> the paste that it represents."""
+        self._labels: dict[str, str] = {}
         self._pasted = 0
 
     def shorten(self, text: str) -> str:
@@ -135,19 +136,18 @@ class Pastes:
 
     def expand(self, text: str) -> str:
         """Return ``text`` with every chip replaced by its paste."""
-        return _MARK.sub(lambda found: self._texts[_index(found[0])] if self.label(found[0]) else found[0], text)
+        return _MARK.sub(lambda found: self._texts.get(found[0], found[0]), text)
 
     def label(self, character: str) -> str | None:
         """Return the label of a chip, or None for any other character."""
-        index = _index(character)
-        return self._labels[index] if 0 <= index < len(self._labels) else None
+        return self._labels.get(character)
 
     def _add_chip(self, text: str, label: str) -> str:
         if len(self._texts) > _LAST_MARK - _FIRST_MARK:  # all marks are in use
             return text
-        self._texts.append(text)
-        self._labels.append(label)
-        return chr(_FIRST_MARK + len(self._texts) - 1)
+        chip = chr(_FIRST_MARK + len(self._texts))
+        self._texts[chip], self._labels[chip] = text, label
+        return chip
 
 
 class ChipProcessor(Processor):
@@ -176,10 +176,6 @@ class ChipProcessor(Processor):
             source_to_display=lambda at: starts[at] if at < len(starts) else end + at - len(starts) + 1,
             display_to_source=lambda at: bisect_right(starts, at) - 1 if at < end else len(starts) - 1 + at - end,
         )
-
-
-def _index(character: str) -> int:
-    return ord(character) - _FIRST_MARK if len(character) == 1 else -1
 
 
 def _is_long(text: str) -> bool:

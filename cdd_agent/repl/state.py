@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from cdd_agent import events
+from cdd_agent.agent.budget import totals_from_answer
 from cdd_agent.agent.sessions import Transcript
 from cdd_agent.errors import UsageError
 from cdd_agent.events import Event
@@ -45,16 +46,8 @@ class ProgressTracker:
         """Update the progress after an event."""
         match event:
             case events.TurnEnded() | events.AnswerLost():
-                used = Usage(
-                    input_tokens=event.input_tokens,
-                    output_tokens=event.output_tokens,
-                    cache_read_tokens=event.cache_read_tokens,
-                    cache_write_tokens=event.cache_write_tokens,
-                    calls=1,
-                    cost_usd=event.cost_usd,
-                    known_usd=event.cost_usd or 0.0,
-                )
-                self.used += used
+                used = totals_from_answer(event)
+                self.used += replace(used, calls=1)
                 self.tokens, self.model = used.tokens, event.model or self.model
             case events.Compacted():
                 self.tokens = 0
