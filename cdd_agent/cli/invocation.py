@@ -5,10 +5,10 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, wraps
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,17 +20,6 @@ if TYPE_CHECKING:
     from cdd_agent.events import Emit, Event
     from cdd_agent.repl.screen import Screen
     from cdd_agent.tickets.ticket import Ticket
-
-
-class Named(Protocol):
-    """Something that has a journal."""
-
-    @property
-    def slug(self) -> str:
-        """The name of the journal."""
-
-
-Found = TypeVar("Found", bound=Named)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,28 +108,27 @@ class Invocation:
 
         return Composition(self.interactive_options, emit=self.sink)
 
-    def open_ticket(self, slug: str) -> AbstractContextManager[tuple["Composition", "Ticket"]]:
-        """Return the project and a ticket. The events also go to the ticket's journal.
+    @contextmanager
+    def open_ticket(self, slug: str) -> Iterator[tuple["Composition", "Ticket"]]:
+        """Yield the project and a ticket. The events also go to the ticket's journal.
 
         Raises ``UsageError``, and creates no journal, for an unknown ticket.
         """
         from cdd_agent.tickets.ticket import find
 
-        return self.open_journal(lambda project: find(project.root, slug))
+        project = self.open_project()
+        ticket = find(project.root, slug)
+        with self.work_on(project, slug):
+            yield project, ticket
 
     @contextmanager
-    def open_journal(self, find: Callable[["Composition"], Found]) -> Iterator[tuple["Composition", Found]]:
-        """Yield the project and the result of ``find``. The events also go to the journal of that result.
-
-        No journal is created if ``find`` raises.
-        """
+    def work_on(self, project: "Composition", slug: str) -> Iterator[None]:
+        """Write the project's events to the journal of ``slug``, and show the activity, while the block runs."""
         from cdd_agent.repl.render import WAITING
 
-        project = self.open_project()
-        found = find(project)
         with closing(project), self.screen.working(WAITING):
-            project.follow(found.slug)
-            yield project, found
+            project.follow(slug)
+            yield
 
 
 def drop_output(*, hung_up: bool = False) -> None:

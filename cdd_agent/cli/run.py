@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from cdd_agent.repl.workflow_actions import RunHistory
     from cdd_agent.tickets.ticket import Ticket
     from cdd_agent.workflows.green.artifact import GreenArtifact
-    from cdd_agent.workflows.green.request import Wanted
     from cdd_agent.workflows.orchestration.feature import Feature
 
 
@@ -141,10 +140,9 @@ def green(invocation: Invocation, tests: tuple[str, ...], *, out: Path | None, a
     if out is not None and not out.absolute().parent.is_dir():
         raise UsageError(f"The folder {out.parent} for {out.name} does not exist.", hint=f"mkdir -p {out.parent}")
 
-    def find(project: "Composition") -> "Wanted":
-        return replace(resolve_targets(project.root, tests, here=Path.cwd()), **given)
-
-    with invocation.open_journal(find) as (project, wanted):
+    project = invocation.open_project()
+    wanted = replace(resolve_targets(project.root, tests, here=Path.cwd()), **given)
+    with invocation.work_on(project, wanted.slug):
         artifact = project.green(wanted).run(anew=anew)
     _deliver(artifact, out=out, invocation=invocation)
     artifact.require_green(wanted.commands.resume)
@@ -252,7 +250,9 @@ def _confirm_rollback(invocation: Invocation) -> bool:
 
 def _orchestrate(invocation: Invocation, find: Callable[["Composition"], "Feature"]) -> None:
     _history(invocation).rollbacks.finish_interrupted()
-    with invocation.open_journal(find) as (project, feature):
+    project = invocation.open_project()
+    feature = find(project)
+    with invocation.work_on(project, feature.slug):
         project.orchestrator(feature).run()
 
 

@@ -96,10 +96,15 @@ class CachedListing:
 
     def __call__(self) -> list[str]:
         """Return the newest listing; the previous listing, or nothing, if the next is late or fails."""
+        from multiprocessing.pool import ThreadPool
+
         with self._lock:
             if self._running is None and time.monotonic() - self._started_at >= REMEMBERED_S:
                 self._started_at = time.monotonic()
-                self._running = self._start()
+                # Unlike the executors of concurrent.futures, a pool does not delay the exit of the process.
+                pool = ThreadPool(1)
+                self._running = pool.apply_async(self._list_items)
+                pool.close()
             running = self._running
         if running is not None:
             running.wait(FIRST_LISTING_S if self._items is None else NEXT_LISTING_S)
@@ -109,15 +114,6 @@ class CachedListing:
                     if running.successful():
                         self._items = running.get()
         return self._items or []
-
-    def _start(self) -> "AsyncResult[list[str]]":
-        # Unlike the executors of concurrent.futures, a pool does not delay the exit of the process.
-        from multiprocessing.pool import ThreadPool
-
-        pool = ThreadPool(1)
-        running = pool.apply_async(self._list_items)
-        pool.close()
-        return running
 
 
 Described: TypeAlias = tuple[str, str]

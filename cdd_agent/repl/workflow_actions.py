@@ -85,11 +85,6 @@ def resume_feature(session: "SessionState", argument: str) -> None:
     _orchestrate(session, find, allows_dirty=allows_dirty)
 
 
-def show_feature_status(session: "SessionState", _argument: str) -> None:
-    """Show the progress of the run."""
-    _history(session).show_status()
-
-
 def show_phases(session: "SessionState", argument: str) -> None:
     """Show the phases of the run, newest first: 20 of them or as many as the argument says."""
     number = argument.removeprefix("-n").strip()
@@ -118,7 +113,7 @@ def repair_notes(session: "SessionState", argument: str) -> None:
 WORDS: "Mapping[str, Callable[[SessionState, str], None]]" = {
     "run": run_feature,
     "resume": resume_feature,
-    "status": show_feature_status,
+    "status": lambda session, _: _history(session).show_status(),
     "history": show_phases,
     "rollback": roll_back,
     "repair-notes": repair_notes,
