@@ -43,18 +43,6 @@ class CddError(Exception):
         self.hint = hint
 
 
-def suggest(word: str, known: Iterable[str], text: str, *, otherwise: str = "", cutoff: float = 0.6) -> str:
-    """Return ``text`` with the one of ``known`` that is nearest to ``word`` in place of ``{}``, or ``otherwise``.
-
-    >>> suggest("stauts", ("status", "review"), "did you mean: cdd {}", otherwise="cdd --help lists the commands")
-    'did you mean: cdd status'
-    """
-    import difflib  # most commands end without an unknown word
-
-    near = difflib.get_close_matches(word, known, n=1, cutoff=cutoff)
-    return text.format(near[0]) if near else otherwise
-
-
 class UsageError(CddError):
     """The user asked for something that does not exist or is not allowed."""
 
@@ -116,3 +104,15 @@ class ModelError(EnvironmentMissing):
 
 class RecordingError(EnvironmentMissing):
     """A recording cannot be read, has ended, or does not contain this request."""
+
+
+def suggest(word: str, known: Iterable[str], *, text: str = "{}", otherwise: str = "", cutoff: float = 0.6) -> str:
+    """Return ``text`` with the one of ``known`` that is nearest to ``word`` in place of ``{}``, or ``otherwise``.
+
+    >>> suggest("stauts", ("status", "review"), text="did you mean: cdd {}", otherwise="cdd --help lists the commands")
+    'did you mean: cdd status'
+    """
+    import difflib  # most commands end without an unknown word
+
+    near = difflib.get_close_matches(word, known, n=1, cutoff=cutoff)
+    return text.format(near[0]) if near else otherwise

@@ -80,7 +80,7 @@ def read_input(fields: Mapping[str, JSON], inputs: type[T]) -> T:
     assert isinstance(known, dict)
     for key in fields:
         if key not in known:
-            suggestion = suggest(key[:_MAX_SHOWN], known, ", did you mean `{}`?")
+            suggestion = suggest(key[:_MAX_SHOWN], known, text=", did you mean `{}`?")
             raise UsageError(f"Object has no field `{key[:_MAX_SHOWN]}`{suggestion}", hint=expected)
     try:
         msgspec.json.encode(dict(fields))

@@ -44,7 +44,7 @@ def schema(name: str) -> None:
 
     if name not in SCHEMAS:
         happened = f"Unknown schema {name!r}." if name else "Which schema? None was named."
-        hint = suggest(name, SCHEMAS, "did you mean: cdd schema {}", otherwise=f"cdd schema {' | '.join(SCHEMAS)}")
+        hint = suggest(name, SCHEMAS, text="did you mean: cdd schema {}", otherwise=f"cdd schema {' | '.join(SCHEMAS)}")
         raise UsageError(happened, hint=hint)
     package, file = SCHEMAS[name]
     sys.stdout.write(files(package).joinpath(file).read_text(encoding="utf-8"))
@@ -62,7 +62,9 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command that ``args`` name. Raises ``UsageError`` with the nearest one."""
         if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
-            hint = suggest(args[0], self.commands, "did you mean: cdd {}", otherwise="cdd --help lists the commands")
+            hint = suggest(
+                args[0], self.commands, text="did you mean: cdd {}", otherwise="cdd --help lists the commands"
+            )
             raise UsageError(f"Unknown command {args[0]!r}.", hint=hint)
         return super().resolve_command(ctx, args)
 

@@ -274,6 +274,6 @@ def demo(invocation: Invocation, name: str, *, listed: bool, keep: Path | None) 
             invocation.screen.line(f"{example.name:<{width}}  {example.script.title}", hang=width + 2)
         return
     if name not in known:
-        hint = suggest(name, known, "did you mean: cdd demo {}", otherwise=f"cdd demo {' | '.join(known)}")
+        hint = suggest(name, known, text="did you mean: cdd demo {}", otherwise=f"cdd demo {' | '.join(known)}")
         raise UsageError(f"Unknown example {name!r}.", hint=hint)
     play(invocation, known[name], folder=keep)

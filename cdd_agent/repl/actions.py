@@ -211,7 +211,7 @@ def choose_model(session: SessionState, argument: str) -> None:
     session.screen.line(f"{argument} answers from now on. The conversations continue.")
     session.rebuild_agents()
     if prices.find_context_window(argument) is None:
-        question = suggest(argument, prices.list_priced_models(), " Did you mean {}?")
+        question = suggest(argument, prices.list_priced_models(), text=" Did you mean {}?")
         session.screen.note(f"Its price is unknown. cdd cannot show its cost or enforce limits in dollars.{question}")
 
 

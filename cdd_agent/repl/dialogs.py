@@ -237,7 +237,7 @@ def _find_files(step: StepToReview, path: str) -> tuple[FileDiff, ...]:
     files = tuple(file for file in step.files if path in ("", file.path))
     if path and not files:
         known = (file.path for file in step.files)
-        hint = suggest(path, known, "did you mean: diff {}", otherwise="diff alone shows all files", cutoff=0.3)
+        hint = suggest(path, known, text="did you mean: diff {}", otherwise="diff alone shows all files", cutoff=0.3)
         raise UsageError(f"Step {step.number} did not change {path!r}.", hint=hint)
     return files
 
@@ -252,6 +252,6 @@ def _parse(words: str, review: Review) -> tuple[str, str]:
         return "step", first
     if first.isdecimal() and not argument:
         raise UsageError(f"Step {first} is not completed.", hint=f"completed steps: {', '.join(numbers)}")
-    question = suggest(first.lower(), WORDS, "did you mean {}? ")
+    question = suggest(first.lower(), WORDS, text="did you mean {}? ")
     hint = f"{question}Type one of: approve, next, previous, diff [FILE], the number of a step, exit"
     raise UsageError(f"Unknown input {words!r} for a review.", hint=hint)

@@ -258,6 +258,6 @@ def _parse(words: str) -> tuple[str, str]:
         return word, number[1] if number else ""
     if word in TAKE_A_STEP:
         raise UsageError(f"{rest!r} is not the number of a step.", hint=f"for example: {word} 2")
-    question = suggest(first.lower(), EXECUTOR_WORDS, "did you mean {}? ")
+    question = suggest(first.lower(), EXECUTOR_WORDS, text="did you mean {}? ")
     words_known = "continue (or Enter), retry, skip, done, commit, keep, status, exit"
     raise UsageError(f"Unknown input {words!r} for the Executor.", hint=f"{question}Type one of: {words_known}")

@@ -61,7 +61,7 @@ def run_tdd_command(session: "SessionState", argument: str) -> None:
     word, _, rest = argument.partition(" ")
     action = WORDS.get(word or "status")
     if action is None:
-        hint = suggest(word, WORDS, "did you mean: /tdd {}", otherwise=f"/tdd {' | '.join(WORDS)}")
+        hint = suggest(word, WORDS, text="did you mean: /tdd {}", otherwise=f"/tdd {' | '.join(WORDS)}")
         raise UsageError(f"Unknown command /tdd {word:.50}.", hint=hint)
     action(session, rest.strip())
 

@@ -369,7 +369,7 @@ class _StepReader:
         return continues_value
 
     def _suggest_key(self, key: str, line: Line) -> None:
-        nearest = suggest(key.lower(), _KEYS, "{}", cutoff=0.85)
+        nearest = suggest(key.lower(), _KEYS, cutoff=0.85)
         if nearest:
             hint = f"did you mean '{nearest.capitalize()}'?"
             self.problems.append(Problem(line=line.number, message=f"the key '{key}' is unknown", hint=hint))

@@ -81,7 +81,7 @@ def find(project: Path, slug: str) -> Ticket:
             _refuse_links(project, found)
             return found
     slugs = [ticket.slug for ticket in list_tickets(project)]
-    nearest = suggest(slug, slugs, "{}", cutoff=0.5)
+    nearest = suggest(slug, slugs, cutoff=0.5)
     few = ", ".join(slugs[:MOST_NAMED]) + (" ..." if len(slugs) > MOST_NAMED else "")
     known = f"the nearest is '{nearest}'" if nearest else f"the tickets are: {few}" if slugs else "there are none yet"
     hint = f"type {nearest}, or create {slug} with: cdd new {slug}" if nearest else f"create it with: cdd new {slug}"
@@ -106,7 +106,7 @@ def create(project: Path, slug: str, *, title: str, type: str) -> Ticket:
 
     _check_slug(slug)
     if type not in TYPES:
-        meant = suggest(type, TYPES, "did you mean '{}'? ")
+        meant = suggest(type, TYPES, text="did you mean '{}'? ")
         raise UsageError(f"'{type}' is not a type of ticket.", hint=f"{meant}the types are {', '.join(TYPES)}")
     taken = next((ticket for ticket in list_tickets(project) if ticket.slug == slug), None)
     if taken:

@@ -170,7 +170,7 @@ def _resolve_target(target: str, *, project: Path, here: Path | None) -> str:
     if found is None:
         folder = (project / path).parent
         known = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
-        nearest = suggest(Path(path).name, known, "{}")
+        nearest = suggest(Path(path).name, known)
         hint = f"did you mean {Path(path).with_name(nearest)}?" if nearest else "name an existing test file"
         raise UsageError(f"There is no {path or 'file'} in {project}.", hint=hint)
     name = os.path.relpath(found, project)
@@ -210,7 +210,7 @@ def require_failing(targets: Sequence[str], report: SuiteReport) -> None:
         if not any(contains(target, case.nodeid) for case in report.tests):
             known = [case.nodeid for case in report.tests] + list(list_failing(report))
             otherwise = "name an existing test, or the whole file"
-            hint = suggest(target, known, "did you mean {}?", otherwise=otherwise, cutoff=0.5)
+            hint = suggest(target, known, text="did you mean {}?", otherwise=otherwise, cutoff=0.5)
             raise UsageError(f"{target} does not match a test that was run.", hint=hint)
     more = f" and {len(passing) - _MAX_TARGETS_SHOWN} more" if len(passing) > _MAX_TARGETS_SHOWN else ""
     outcomes = {case.outcome for case in report.tests if any(contains(target, case.nodeid) for target in passing)}
