@@ -269,9 +269,6 @@ class MarkdownStream:
         self._look = look
         self._word = ""
         self._rows: list[Text] = []
-        self._start()
-
-    def _start(self) -> None:
         self._line = ""
         """The words of the line that is not complete."""
         self._is_decided = False
@@ -307,14 +304,11 @@ class MarkdownStream:
         return rows
 
     def end(self) -> list[Text]:
-        """Return the rows that are left. The next piece begins a new text."""
+        """Return the rows that are left."""
         rows = self.feed("\n" if self._word or self._line else "")
         self._close_leaf()
         self._draw_source(is_end=True)
-        rows += self._rows
-        self._rows = []
-        self._start()
-        return rows
+        return [*rows, *self._rows]
 
     @property
     def tail(self) -> str:

@@ -149,12 +149,6 @@ def test_blank_lines_neither_begin_nor_end_a_text() -> None:
     assert formatted("\n\none\n\n\ntwo\n\n") == ["one", "", "two"]
 
 
-def test_a_text_that_ended_leaves_nothing_to_the_next_one() -> None:
-    prose = MarkdownStream(20, look=ASCII)
-    given_out(prose, ["- a\n\n```\nx = 1"])
-    assert [row.plain for row in given_out(prose, ["b\n"])] == ["b"]
-
-
 def test_escape_sequences_are_dropped_wherever_they_are_cut() -> None:
     text = "\x1b[2Jred\x1b]0;a title\x07 \x1b]8;;http://x y\x1b\\link"
     assert formatted(text) == ["red link"]
