@@ -29,7 +29,7 @@ def audit(invocation: Invocation, revisions: str) -> None:
     from cdd_agent.repl.workflow_actions import show_audit
 
     with invocation.screen.working("reading notes"):
-        audited = invocation.open_project().auditor().run(revisions)
+        audited = invocation.project.auditor().run(revisions)
     if not invocation.as_json:
         show_audit(audited, screen=invocation.screen)
     if any(each.failed for each in audited):
@@ -48,7 +48,7 @@ def doctor(invocation: Invocation) -> None:
     from cdd_agent.repl.screen import show_checks
 
     with invocation.screen.working("checking"):
-        checks = run_checks(invocation.open_project().parts())
+        checks = run_checks(invocation.project.parts())
         is_well = show_checks(_print_json(checks) if invocation.as_json else checks, screen=invocation.screen)
     if not is_well:
         raise click.exceptions.Exit(int(ExitCode.ENVIRONMENT))
@@ -152,7 +152,7 @@ def trust(invocation: Invocation, *, digests: tuple[str, ...], forget: bool) -> 
     """
     from cdd_agent.doctor import list_offers
 
-    parts = invocation.open_project().parts()
+    parts = invocation.project.parts()
     approvals = parts.approvals
     if forget:
         count = approvals.forget()

@@ -102,8 +102,9 @@ class Invocation:
             choose=lambda question, choices: ask_choice(question, choices, screen=self.screen),
         )
 
-    def open_project(self) -> "Composition":
-        """Return the project. Its events go to the output."""
+    @cached_property
+    def project(self) -> "Composition":
+        """The project. Its events go to the output."""
         from cdd_agent.compose import Composition
 
         return Composition(self.interactive_options, emit=self.sink)
@@ -116,7 +117,7 @@ class Invocation:
         """
         from cdd_agent.tickets.ticket import find
 
-        project = self.open_project()
+        project = self.project
         ticket = find(project.root, slug)
         with self.work_on(project, slug):
             yield project, ticket

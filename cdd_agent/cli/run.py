@@ -140,7 +140,7 @@ def green(invocation: Invocation, tests: tuple[str, ...], *, out: Path | None, a
     if out is not None and not out.absolute().parent.is_dir():
         raise UsageError(f"The folder {out.parent} for {out.name} does not exist.", hint=f"mkdir -p {out.parent}")
 
-    project = invocation.open_project()
+    project = invocation.project
     wanted = replace(resolve_targets(project.root, tests, here=Path.cwd()), **given)
     with invocation.work_on(project, wanted.slug):
         artifact = project.green(wanted).run(anew=anew)
@@ -250,7 +250,7 @@ def _confirm_rollback(invocation: Invocation) -> bool:
 
 def _orchestrate(invocation: Invocation, find: Callable[["Composition"], "Feature"]) -> None:
     _history(invocation).rollbacks.finish_interrupted()
-    project = invocation.open_project()
+    project = invocation.project
     feature = find(project)
     with invocation.work_on(project, feature.slug):
         project.orchestrator(feature).run()

@@ -17,7 +17,7 @@ def invocation(project: Path, *, as_json: bool = False) -> Invocation:
 
 
 def test_events_are_words_on_standard_output(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    invocation(project).open_project().emit(Notice(text="mind this"))
+    invocation(project).project.emit(Notice(text="mind this"))
     assert capsys.readouterr().out == "• mind this\n"
 
 
@@ -25,7 +25,7 @@ def test_with_json_events_are_lines_and_words_go_to_standard_error(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told = invocation(project, as_json=True)
-    told.open_project().emit(Notice(text="mind this"))
+    told.project.emit(Notice(text="mind this"))
     told.screen.line("words")
     output = capsys.readouterr()
     assert json.loads(output.out) == {"event": "Notice", "text": "mind this"}
