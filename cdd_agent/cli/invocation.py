@@ -117,18 +117,17 @@ class Invocation:
         """
         from cdd_agent.tickets.ticket import find
 
-        project = self.project
-        ticket = find(project.root, slug)
-        with self.work_on(project, slug):
-            yield project, ticket
+        ticket = find(self.project.root, slug)
+        with self.work_on(slug):
+            yield self.project, ticket
 
     @contextmanager
-    def work_on(self, project: "Composition", slug: str) -> Iterator[None]:
+    def work_on(self, slug: str) -> Iterator[None]:
         """Write the project's events to the journal of ``slug``, and show the activity, while the block runs."""
         from cdd_agent.repl.render import WAITING
 
-        with closing(project), self.screen.working(WAITING):
-            project.follow(slug)
+        with closing(self.project), self.screen.working(WAITING):
+            self.project.follow(slug)
             yield
 
 

@@ -142,7 +142,7 @@ def green(invocation: Invocation, tests: tuple[str, ...], *, out: Path | None, a
 
     project = invocation.project
     wanted = replace(resolve_targets(project.root, tests, here=Path.cwd()), **given)
-    with invocation.work_on(project, wanted.slug):
+    with invocation.work_on(wanted.slug):
         artifact = project.green(wanted).run(anew=anew)
     _deliver(artifact, out=out, invocation=invocation)
     artifact.require_green(wanted.commands.resume)
@@ -252,7 +252,7 @@ def _orchestrate(invocation: Invocation, find: Callable[["Composition"], "Featur
     _history(invocation).rollbacks.finish_interrupted()
     project = invocation.project
     feature = find(project)
-    with invocation.work_on(project, feature.slug):
+    with invocation.work_on(feature.slug):
         project.orchestrator(feature).run()
 
 
