@@ -29,7 +29,7 @@ from cdd_agent.events import Emit, Event, RetryScheduled, TextDelta
 from cdd_agent.model import conversation, prices
 from cdd_agent.model import failure as failures
 from cdd_agent.model.conversation import JSON, AssistantMessage, Request, Turn, repair_calls
-from cdd_agent.model.failure import AnswerLimits, Failure, RequestFailed
+from cdd_agent.model.failure import AnswerLimits, RequestFailed
 from cdd_agent.model.secret import Secret
 from cdd_agent.model.stream import parse_object, read_answer
 from cdd_agent.work.state import Usage
@@ -88,26 +88,20 @@ class Endpoint:
         names = (f"{parts.scheme}_proxy", f"{parts.scheme}_proxy".upper(), "all_proxy", "ALL_PROXY")
         proxy = next((environment[name] for name in names if environment.get(name)), None)
         direct = environment.get("no_proxy") or environment.get("NO_PROXY") or ""
-        needs_none = is_loopback(url) or _is_direct(url, direct)
-        return cls(url=url, proxy=None if needs_none else proxy, certificates=environment.get("SSL_CERT_FILE") or None)
+        if proxy is not None:
+            from urllib.request import proxy_bypass  # Not at the top: few users have a proxy.
+
+            server = f"{parts.hostname}:{parts.port or {'http': 80, 'https': 443}[parts.scheme]}"
+            # urllib does not know the ``*.`` before a domain, which other programs accept.
+            if is_loopback(url) or proxy_bypass(server, {"no": direct.replace("*.", ".")}):
+                proxy = None
+        return cls(url=url, proxy=proxy, certificates=environment.get("SSL_CERT_FILE") or None)
 
 
 def is_loopback(url: str) -> bool:
     """Return whether ``url`` names this machine."""
     host = urlsplit(url).hostname or ""
     return host in ("localhost", "::1") or re.fullmatch(r"127(\.\d+){3}", host) is not None
-
-
-def _is_direct(url: str, no_proxy: str) -> bool:
-    # An entry of NO_PROXY is ``*``, a host or a domain, perhaps with a port.
-    parts = urlsplit(url)
-    host, port = parts.hostname or "", str(parts.port or {"http": 80, "https": 443}[parts.scheme])
-    entries = (re.fullmatch(r"(?:\*?\.)?(.+?)(?::(\d+))?", entry.strip()) for entry in no_proxy.lower().split(","))
-    return any(
-        entry[2] in (None, port) and (entry[1] in ("*", host) or host.endswith(f".{entry[1]}"))
-        for entry in entries
-        if entry
-    )
 
 
 class AnthropicModel:
@@ -174,14 +168,15 @@ class AnthropicModel:
             try:
                 return self._try_once(body, emit=emit, shown=shown)
             except RequestFailed as failed:
-                retry = self._plan_retry(failed.failure, number, withdrawn=bool(shown))
+                retry = self._plan_retry(failed, number, withdrawn=bool(shown))
                 if retry is None:
-                    failure = replace(failed.failure, message=self._clean(failed.failure.message).rstrip("."))
-                    error = failures.explain(failure, model=self.name, url=self._endpoint.url, tries=number)
+                    cleaned = replace(failed, message=self._clean(failed.message).rstrip("."))
+                    error = failures.explain(cleaned, model=self.name, url=self._endpoint.url, tries=number)
                     raise error from self._drop_if_revealing(failed.__cause__)
             except ModelError as error:
-                cleaned = ModelError(self._clean(error.happened), hint=error.hint)
-                raise cleaned from self._drop_if_revealing(error.__cause__)
+                raise ModelError(self._clean(error.happened), hint=error.hint) from self._drop_if_revealing(
+                    error.__cause__
+                )
             emit(retry)
             self._clock.sleep(retry.wait_s)
             number = retry.number
@@ -203,14 +198,14 @@ class AnthropicModel:
         if usage != Usage():
             emit(prices.make_answer_lost(self.name, usage))
 
-    def _plan_retry(self, failure: Failure, number: int, *, withdrawn: bool) -> RetryScheduled | None:
+    def _plan_retry(self, failed: RequestFailed, number: int, *, withdrawn: bool) -> RetryScheduled | None:
         limit = self._limits.tries
-        wait_s = failures.choose_pause_s(failure, number, chance=random.random())
+        wait_s = failures.choose_pause_s(failed, number, chance=random.random())
         if number >= limit or wait_s is None or wait_s > failures.LONGEST_ASKED_S:
             return None
-        if wait_s > failures.LONGEST_WAIT_S and not (self._may_wait and self._may_wait(failure.summary, wait_s)):
+        if wait_s > failures.LONGEST_WAIT_S and not (self._may_wait and self._may_wait(failed.summary, wait_s)):
             return None
-        return RetryScheduled(why=failure.summary, wait_s=wait_s, number=number + 1, limit=limit, withdrawn=withdrawn)
+        return RetryScheduled(why=failed.summary, wait_s=wait_s, number=number + 1, limit=limit, withdrawn=withdrawn)
 
     def _clean(self, text: str) -> str:
         # Shortening comes last: half a key is not recognized.
@@ -250,7 +245,7 @@ class Connection:
                 ),
             )
         except (anthropic.AnthropicError, httpx2.InvalidURL, *_LIBRARY_ERRORS) as error:
-            raise RequestFailed(Failure(cause="connection", message=str(error), may_retry=False)) from error
+            raise RequestFailed(cause="connection", message=str(error), may_retry=False) from error
 
     def stream(self, body: dict[str, JSON]) -> Generator[bytes]:
         """Send ``body`` and yield the bytes of the answer; raise ``RequestFailed`` for everything that fails."""
@@ -271,28 +266,30 @@ class Connection:
             has_begun = not isinstance(error, anthropic.APIConnectionError)
             cause = error if has_begun else error.__cause__ or error
             if isinstance(cause, RequestFailed):
-                raise RequestFailed(cause.failure) from cause.__cause__
-            raise RequestFailed(self._classify(cause, has_begun=has_begun)) from cause
+                raise replace(cause) from cause.__cause__
+            raise self._classify(cause, has_begun=has_begun) from cause
 
     def close(self) -> None:
         """Close the network connections."""
         self._client.close()
 
-    def _classify(self, error: BaseException, *, has_begun: bool) -> Failure:
+    def _classify(self, error: BaseException, *, has_begun: bool) -> RequestFailed:
         import httpcore2
 
         match error:
             case httpcore2.TimeoutException() if self._deadline.is_over:
-                return Failure(cause="too_slow", message=f"{self._total_s:g} s are over")
+                return RequestFailed(cause="too_slow", message=f"{self._total_s:g} s are over")
             case httpcore2.TimeoutException():
-                return Failure(cause="timeout", message="")
+                return RequestFailed(cause="timeout", message="")
             case _ if not has_begun:
                 # ImportError: a SOCKS proxy needs a package that is not installed.
-                return Failure(cause="connection", message=str(error), may_retry=not isinstance(error, ImportError))
+                return RequestFailed(
+                    cause="connection", message=str(error), may_retry=not isinstance(error, ImportError)
+                )
             case httpcore2.NetworkError() | httpcore2.ProtocolError() | OSError():
-                return Failure(cause="cut", message=str(error))
+                return RequestFailed(cause="cut", message=str(error))
             case _:
-                return Failure(cause="garbled", message=str(error))
+                return RequestFailed(cause="garbled", message=str(error))
 
 
 class Transport:
@@ -360,13 +357,13 @@ class Transport:
     def _check(self, answer: "httpcore2.Response", headers: Mapping[str, str]) -> None:
         kind = headers.get("content-type", "of no kind")
         if not 200 <= answer.status < 300:
-            raise RequestFailed(self._read_error(answer, headers))
+            raise self._read_error(answer, headers)
         if "event-stream" not in kind:
-            raise RequestFailed(Failure(cause="garbled", message=f"it is not a stream of events but {kind}"))
+            raise RequestFailed(cause="garbled", message=f"it is not a stream of events but {kind}")
         if headers.get("content-encoding", "identity") != "identity":
-            raise RequestFailed(Failure(cause="garbled", message="it is compressed, which was not asked for"))
+            raise RequestFailed(cause="garbled", message="it is compressed, which was not asked for")
 
-    def _read_error(self, answer: "httpcore2.Response", headers: Mapping[str, str]) -> Failure:
+    def _read_error(self, answer: "httpcore2.Response", headers: Mapping[str, str]) -> RequestFailed:
         """Return the failure of an answer that is not a success, with the message at the start of its body."""
         import httpcore2
 
@@ -384,7 +381,7 @@ class Transport:
                     pass
         if 300 <= answer.status < 400 and "location" in headers:
             message = f"it points to {failures.redact_url(headers['location'])}"
-        return Failure(
+        return RequestFailed(
             cause="status",
             status=answer.status,
             message=message,

@@ -7,7 +7,7 @@ only after exactly the messages that preceded it, so messages that were sent are
 import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import chain, count
 from typing import Literal, Protocol, TypeAlias, assert_never
 
@@ -254,22 +254,21 @@ CACHE_MARK: dict[str, JSON] = {"type": "ephemeral"}
 """The server caches everything up to a block with this mark for the next request."""
 
 
-def encode_request(request: Request, *, model: str, thinking: bool = True) -> dict[str, JSON]:
+def encode_request(request: Request, *, model: str) -> dict[str, JSON]:
     """Return the body of a request, with cache marks on the system prompt and the last block."""
     # The mark on the system prompt covers the tools, too.
-    messages = encode_messages(request.messages)
-    _mark_last_block(messages)
-    body: dict[str, JSON] = {"model": model, "max_tokens": request.max_tokens}
+    body: dict[str, JSON] = {"model": model, "max_tokens": request.max_tokens, "thinking": THINKING}
     if request.system:
         body["system"] = [{"type": "text", "text": replace_surrogates(request.system), "cache_control": CACHE_MARK}]
+    messages = encode_messages(request.messages)
     body["messages"] = list(messages)
+    content = messages[-1]["content"] if messages else None
+    last = content[-1] if isinstance(content, list) else None
+    # Blocks of other types accept no cache mark.
+    if isinstance(last, dict) and last.get("type") in ("text", "tool_use", "tool_result"):
+        last["cache_control"] = CACHE_MARK
     if request.tools:
-        body["tools"] = [
-            {"name": tool.name, "description": tool.description, "input_schema": dict(tool.input_schema)}
-            for tool in request.tools
-        ]
-    if thinking:
-        body["thinking"] = THINKING
+        body["tools"] = [asdict(tool) for tool in request.tools]
     return body
 
 
@@ -308,7 +307,7 @@ def encode_block(block: AssistantBlock | UserBlock) -> dict[str, JSON]:
             assert_never(block)
 
 
-def decode_block(block: dict[str, JSON]) -> AssistantBlock:
+def decode_block(block: JSON) -> AssistantBlock:
     """Decode one complete block of an answer; raise ``ValueError`` if a text or a tool call lacks a field."""
     match block:
         case {"type": "text", "text": str(text)}:
@@ -317,7 +316,7 @@ def decode_block(block: dict[str, JSON]) -> AssistantBlock:
             return ToolCall(id=call_id, name=name, input=value)
         case {"type": "text" | "tool_use" as kind}:
             raise ValueError(f"a {kind} block lacks a field")
-        case {"type": str()}:
+        case dict() if isinstance(block.get("type"), str):
             return Opaque(wire=block)
         case _:
             raise ValueError("a block has no type")
@@ -329,35 +328,21 @@ def replace_surrogates(text: str) -> str:
 
 
 def decode_message(message: JSON) -> Message:
-    """Decode a message of a request without its cache marks; raise ``ValueError`` if it is invalid."""
+    """Decode a message of a request; raise ``ValueError`` if it is invalid."""
     match message:
         case {"role": "assistant", "content": list(blocks)}:
-            return AssistantMessage(content=tuple(decode_block(_remove_mark(block)) for block in blocks))
+            return AssistantMessage(content=tuple(map(decode_block, blocks)))
         case {"role": "user", "content": list(blocks)}:
-            return UserMessage(content=tuple(_decode_user_block(_remove_mark(block)) for block in blocks))
+            return UserMessage(content=tuple(map(_decode_user_block, blocks)))
         case _:
             raise ValueError("a message needs a role, user or assistant, and a list of blocks")
 
 
-def _decode_user_block(block: dict[str, JSON]) -> UserBlock:
+def _decode_user_block(block: JSON) -> UserBlock:
     match block:
         case {"type": "text", "text": str(text)}:
             return Text(text=text)
-        case {"type": "tool_result", "tool_use_id": str(call_id), "content": str(content)}:
-            return ToolResult(tool_use_id=call_id, content=content, is_error=block.get("is_error") is True)
+        case {"type": "tool_result", "tool_use_id": str(call_id), "content": str(content), **rest}:
+            return ToolResult(tool_use_id=call_id, content=content, is_error=rest.get("is_error") is True)
         case _:
-            raise ValueError(f"a user message cannot hold a block of type {block.get('type')!r}")
-
-
-def _remove_mark(block: JSON) -> dict[str, JSON]:
-    if not isinstance(block, dict):
-        raise ValueError("a block must be an object")
-    return {key: value for key, value in block.items() if key != "cache_control"}
-
-
-def _mark_last_block(messages: list[dict[str, JSON]]) -> None:
-    # Blocks of other types accept no cache mark.
-    content = messages[-1]["content"] if messages else None
-    last = content[-1] if isinstance(content, list) else None
-    if isinstance(last, dict) and last.get("type") in ("text", "tool_use", "tool_result"):
-        last["cache_control"] = CACHE_MARK
+            raise ValueError("a block of a user message is neither a text nor the result of a tool call")

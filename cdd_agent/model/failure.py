@@ -1,6 +1,6 @@
 """Describe why a request to the model failed, and decide whether and when to send it again. Pure.
 
-A ``Failure`` describes one failed try: an HTTP status, a network error, an answer that breaks off, cannot be read, or
+A ``RequestFailed`` is one failed try: an HTTP status, a network error, an answer that breaks off, cannot be read, or
 exceeds a limit. ``choose_pause_s`` decides about another try; ``explain`` writes the error for the user.
 """
 
@@ -108,9 +108,9 @@ _REFUSED = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
-    """One failed try."""
+@dataclass(kw_only=True, eq=False, repr=False)
+class RequestFailed(Exception):
+    """One try failed. The adapter catches this and decides whether to try again."""
 
     cause: Cause
     message: str
@@ -136,14 +136,9 @@ class Failure:
             return _CAUSES[self.cause][0]
         return f"{_describe_status(self.status)} ({self.status})"
 
-
-class RequestFailed(Exception):
-    """One try failed. The adapter catches this and decides whether to try again."""
-
-    def __init__(self, failure: Failure) -> None:
-        """Raise for the reason in ``failure``."""
-        super().__init__(failure.summary)
-        self.failure = failure
+    def __str__(self) -> str:
+        """Return the summary: the message may hold the key."""
+        return self.summary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,16 +170,16 @@ class AnswerLimits:
         )
 
 
-def choose_pause_s(failure: Failure, number: int, *, chance: float) -> float | None:
+def choose_pause_s(failed: RequestFailed, number: int, *, chance: float) -> float | None:
     """Return the seconds to wait after the ``number``-th try failed, or None if another try would fail as well.
 
     1, 2, 4 ... seconds, but never less than the server requested. ``chance`` (0 to 1) moves the pause by up to a
     quarter, so that programs that failed together do not retry together.
     """
-    if not failure.is_transient:
+    if not failed.is_transient:
         return None
     own_s: float = 2.0 ** (number - 1) * (0.75 + chance / 2)
-    return max(own_s, failure.retry_after_s or 0.0)
+    return max(own_s, failed.retry_after_s or 0.0)
 
 
 def parse_retry_after(value: str, *, now: str) -> float | None:
@@ -210,25 +205,25 @@ def check_key(key: str) -> None:
         raise ModelError(happened, hint=f"copy it again, then {_SET_KEY}")
 
 
-def explain(failure: Failure, *, model: str, url: str, tries: int) -> ModelError:
+def explain(failed: RequestFailed, *, model: str, url: str, tries: int) -> ModelError:
     """Return the error for the user: what happened after how many tries, and what to do about it."""
-    match failure:
-        case Failure(cause="status", status=status) if status in _STATUSES:
-            happened, hint = _STATUSES[status]
-        case Failure(cause="status", status=status) if 300 <= status < 400:
-            happened, hint = _REDIRECTED
-        case Failure(cause="status", status=status):
-            happened, hint = _UNAVAILABLE if status in (408, 409) or status >= 500 else _REFUSED
-        case _:
-            _, happened, hint = _CAUSES[failure.cause]
+    status = failed.status
+    if failed.cause != "status":
+        _, happened, hint = _CAUSES[failed.cause]
+    elif status in _STATUSES:
+        happened, hint = _STATUSES[status]
+    elif 300 <= status < 400:
+        happened, hint = _REDIRECTED
+    else:
+        happened, hint = _UNAVAILABLE if status in (408, 409) or status >= 500 else _REFUSED
     after = f" after {tries} tries" if tries > 1 else ""
-    asked_s = failure.retry_after_s
+    asked_s = failed.retry_after_s
     sentence = happened.format(
         url=redact_url(url),
         model=model,
-        status=failure.status,
-        words=_describe_status(failure.status),
-        rest=after + (f": {failure.message}" if failure.message else ""),
+        status=status,
+        words=_describe_status(status),
+        rest=after + (f": {failed.message}" if failed.message else ""),
         pause="" if asked_s is None else f"; the server asks to wait {asked_s:.0f} s",
     )
     return ModelError(sentence, hint=hint)

@@ -5,9 +5,8 @@
 
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from math import isfinite
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
@@ -118,7 +117,7 @@ def print_turns(turns: Iterable[RecordedTurn], *, is_json: bool = False) -> str:
     document = [_encode_turn(turn) for turn in turns]
     if is_json:
         return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
-    return _make_yaml_printer()(document) if document else ""
+    return _print_yaml(document) if document else ""
 
 
 def infer_stop_reason(content: Iterable[RecordedBlock]) -> RecordedStop:
@@ -256,8 +255,7 @@ def _encode_block(block: RecordedBlock, spare_id: str) -> JSON:
     return {"type": "tool_use", **named, "name": block.name, "input": dict(block.input)}
 
 
-@cache
-def _make_yaml_printer() -> Callable[[list[dict[str, JSON]]], str]:
+def _print_yaml(document: list[dict[str, JSON]]) -> str:
     import yaml
 
     class Printer(yaml.SafeDumper):
@@ -266,18 +264,14 @@ def _make_yaml_printer() -> Callable[[list[dict[str, JSON]]], str]:
         def ignore_aliases(self, data: object) -> bool:
             return True
 
-    def represent_text(printer: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-        # PyYAML does not quote every character that its parser takes for a line ending.
-        is_printable = all(line.isprintable() for line in text.split("\n"))
-        style = '"' if not is_printable else "|" if "\n" in text else None
-        return printer.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+        def represent_text(self, text: str) -> yaml.ScalarNode:
+            # PyYAML does not quote every character that its parser takes for a line ending.
+            is_printable = all(line.isprintable() for line in text.split("\n"))
+            style = '"' if not is_printable else "|" if "\n" in text else None
+            return self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
-    Printer.add_representer(str, represent_text)
-
-    def dump(document: list[dict[str, JSON]]) -> str:
-        return yaml.dump(document, Dumper=Printer, sort_keys=False, allow_unicode=True, width=110)
-
-    return dump
+    Printer.add_representer(str, Printer.represent_text)
+    return yaml.dump(document, Dumper=Printer, sort_keys=False, allow_unicode=True, width=110)
 
 
 def _describe_type(value: object) -> str:

@@ -148,13 +148,13 @@ class PrivateData:
 class RecordingModel:
     """A model that saves each turn of another model before returning it."""
 
-    def __init__(self, inner: Model, path: Path, *, private: PrivateData | None = None) -> None:
+    def __init__(self, inner: Model, path: Path, *, private: PrivateData) -> None:
         """Continue the recording at ``path`` if there is one; raise ``RecordingError`` if turns cannot be appended."""
         self.name = inner.name
         self._inner = inner
         self._path = path
         self._is_json = path.suffix == ".json"
-        self._private = private or PrivateData.on_this_machine(Path.cwd())
+        self._private = private
         self._turns: list[RecordedTurn] = []
         self._content = ""
         if path.exists():

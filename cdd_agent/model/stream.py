@@ -17,7 +17,7 @@ from cdd_agent.errors import ModelError
 from cdd_agent.events import Emit, TextDelta, ThinkingDelta
 from cdd_agent.model import conversation
 from cdd_agent.model.conversation import JSON, AssistantBlock, StopReason, ToolCall, Turn, make_unusable_input
-from cdd_agent.model.failure import STATUS_OF_ERROR_TYPE, AnswerLimits, Cause, Failure, RequestFailed
+from cdd_agent.model.failure import STATUS_OF_ERROR_TYPE, AnswerLimits, RequestFailed
 from cdd_agent.work.state import Usage
 
 MAX_BLOCKS = 500
@@ -33,8 +33,13 @@ _USAGE_FIELDS = {
     "cache_read_input_tokens": "cache_read_tokens",
     "cache_creation_input_tokens": "cache_write_tokens",
 }
-_DELTA_FIELDS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
-"""Type of a delta -> the field that it extends, of the same name in the delta and in the block."""
+_DELTA_FIELDS = {
+    "text_delta": "text",
+    "thinking_delta": "thinking",
+    "signature_delta": "signature",
+    "input_json_delta": "partial_json",
+}
+"""Type of a delta -> the field of the delta with the next piece, which has the same name in the block."""
 _SHOWN: dict[str, type[TextDelta] | type[ThinkingDelta]] = {"text": TextDelta, "thinking": ThinkingDelta}
 """Field of a block -> the event that shows it to the user."""
 
@@ -56,7 +61,7 @@ def read_answer(
             # Some servers keep the connection open after the last event: do not wait for its end.
             if turn.is_complete:
                 return turn.build()
-        raise _failed("cut", "the stream ended without message_stop")
+        raise RequestFailed(cause="cut", message="the stream ended without message_stop")
     except BaseException:
         lose(turn.usage)
         raise
@@ -67,7 +72,7 @@ def _limit_size(chunks: Iterable[bytes], limits: AnswerLimits) -> Iterator[bytes
     for chunk in chunks:
         size += len(chunk)
         if size > limits.answer_bytes:
-            raise _failed("too_large", f"more than {limits.answer_bytes:,} bytes")
+            raise RequestFailed(cause="too_large", message=f"more than {limits.answer_bytes:,} bytes")
         yield chunk
 
 
@@ -79,13 +84,13 @@ def _drop_pings(events: Iterable[dict[str, JSON]], limits: AnswerLimits, *, cloc
         match event:
             case {"type": "ping"}:
                 if clock.monotonic() - last_s > limits.pings_s:
-                    raise _failed("timeout", f"nothing but pings for {limits.pings_s:g} s")
+                    raise RequestFailed(cause="timeout", message=f"nothing but pings for {limits.pings_s:g} s")
                 continue
             case {"type": "error", "error": {"type": str(kind), "message": str(message)}}:
                 status = STATUS_OF_ERROR_TYPE.get(kind, 500)
-                raise RequestFailed(Failure(cause="status", status=status, message=message))
+                raise RequestFailed(cause="status", status=status, message=message)
             case {"type": "error"}:
-                raise RequestFailed(Failure(cause="status", status=500, message="an error without a message"))
+                raise RequestFailed(cause="status", status=500, message="an error without a message")
             case _:
                 yield event
         last_s = clock.monotonic()
@@ -101,7 +106,7 @@ def parse_events(chunks: Iterable[bytes]) -> Iterator[dict[str, JSON]]:
             try:
                 event = parse_object(b"\n".join(data).decode("utf-8"))
             except ValueError as error:
-                raise _failed("garbled", str(error)) from error
+                raise RequestFailed(cause="garbled", message=str(error)) from error
             yield event
             data = []
 
@@ -169,8 +174,8 @@ class StreamedTurn:
         self.is_complete = False
         """Whether ``message_stop`` has arrived."""
         self._blocks: list[dict[str, JSON]] = []
-        self._inputs: list[list[str]] = []
-        """The pieces of each block's tool input."""
+        self._pieces: list[dict[str, list[str]]] = []
+        """For each block: field -> the pieces that follow its start."""
         self._stop = ""
         self._refusal_category = ""
         self._usage: dict[str, int] = {}
@@ -191,7 +196,7 @@ class StreamedTurn:
                 if index == MAX_BLOCKS:
                     raise _malformed(f"it has more than {MAX_BLOCKS} content blocks")
                 self._blocks.append(dict(block))
-                self._inputs.append([])
+                self._pieces.append({})
                 return _show(str(block.get("type")), block.get("text") or block.get("thinking"))
             case {"type": "content_block_delta", "index": int(index), "delta": dict(delta)} if (
                 0 <= index < len(self._blocks)
@@ -234,16 +239,13 @@ class StreamedTurn:
         return Turn(content=tuple(content), stop_reason=stop, usage=self.usage)
 
     def _extend(self, index: int, delta: dict[str, JSON]) -> TextDelta | ThinkingDelta | None:
-        kind, block = str(delta.get("type")), self._blocks[index]
-        if kind == "input_json_delta":
-            self._inputs[index].append(str(delta.get("partial_json", "")))
-            return None
+        kind = str(delta.get("type"))
         if (field := _DELTA_FIELDS.get(kind)) is None:
             return None
         piece = delta.get(field)
         if not isinstance(piece, str):
             raise _malformed(f"a {kind} has no {field}")
-        block[field] = str(block.get(field) or "") + piece
+        self._pieces[index].setdefault(field, []).append(piece)
         return _show(field, piece)
 
     def _count(self, usage: JSON) -> None:
@@ -254,9 +256,11 @@ class StreamedTurn:
 
     def _build_block(self, index: int) -> AssistantBlock:
         block = dict(self._blocks[index])
-        if written := "".join(self._inputs[index]):
+        for field, pieces in self._pieces[index].items():
+            block[field] = "".join([str(block.get(field) or ""), *pieces])
+        if written := block.pop("partial_json", None):
             try:
-                block["input"] = parse_object(written)
+                block["input"] = parse_object(str(written))
             except ValueError as error:
                 # The call stays in the turn: the API refuses the conversation if a call or its result is missing.
                 complaint = str(error)[:_MAX_COMPLAINT]
@@ -270,10 +274,6 @@ class StreamedTurn:
 def _show(kind: str, piece: JSON) -> TextDelta | ThinkingDelta | None:
     event = _SHOWN.get(kind)
     return event(text=piece) if event and isinstance(piece, str) and piece else None
-
-
-def _failed(cause: Cause, message: str) -> RequestFailed:
-    return RequestFailed(Failure(cause=cause, message=message))
 
 
 def _malformed(complaint: str) -> ModelError:

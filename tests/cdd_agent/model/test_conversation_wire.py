@@ -87,10 +87,6 @@ def test_a_body_holds_what_the_api_needs_and_nothing_it_refuses() -> None:
     }
 
 
-def test_thinking_can_be_left_out() -> None:
-    assert "thinking" not in conversation.encode_request(Request(system="", messages=()), model="m", thinking=False)
-
-
 def test_only_the_last_block_of_all_is_marked() -> None:
     messages = conversation.encode_request(Request(system="", messages=(user("a", "b"), user("c"))), model="m")[
         "messages"

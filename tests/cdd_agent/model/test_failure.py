@@ -6,7 +6,7 @@ from cdd_agent.errors import ExitCode, ModelError, UsageError
 from cdd_agent.model.failure import (
     AnswerLimits,
     Cause,
-    Failure,
+    RequestFailed,
     check_key,
     choose_pause_s,
     explain,
@@ -17,8 +17,8 @@ from cdd_agent.model.failure import (
 NOW = "2026-01-31T12:00:00Z"
 
 
-def status(code: int, retry_after_s: float | None = None, may_retry: bool = True) -> Failure:
-    return Failure(cause="status", status=code, message="m", retry_after_s=retry_after_s, may_retry=may_retry)
+def status(code: int, retry_after_s: float | None = None, may_retry: bool = True) -> RequestFailed:
+    return RequestFailed(cause="status", status=code, message="m", retry_after_s=retry_after_s, may_retry=may_retry)
 
 
 @pytest.mark.parametrize("code", [408, 409, 429, 500, 502, 529])
@@ -40,7 +40,7 @@ def test_a_lasting_failure_is_not_retried(code: int) -> None:
     [("connection", True), ("timeout", True), ("cut", True), ("garbled", False), ("too_large", False)],
 )
 def test_what_broke_off_may_pass_and_what_makes_no_sense_does_not(cause: Cause, passes: bool) -> None:
-    assert Failure(cause=cause, message="").is_transient is passes
+    assert RequestFailed(cause=cause, message="").is_transient is passes
 
 
 def test_a_server_gets_at_least_the_pause_that_it_asks_for() -> None:
@@ -92,7 +92,7 @@ def test_every_status_has_a_sentence_with_its_number_and_a_hint(code: int) -> No
 
 
 def test_a_failure_without_a_message_has_no_stray_colon() -> None:
-    error = explain(Failure(cause="timeout", message=""), model="m", url="https://host", tries=1)
+    error = explain(RequestFailed(cause="timeout", message=""), model="m", url="https://host", tries=1)
     assert str(error) == "https://host did not answer in time."
 
 
@@ -109,7 +109,7 @@ def test_a_redirect_is_told_as_what_it_is() -> None:
 
 @pytest.mark.parametrize(("cause", "variable"), [("too_large", "ANSWER_BYTES"), ("too_slow", "TOTAL_S")])
 def test_a_limit_that_was_reached_names_its_variable(cause: Cause, variable: str) -> None:
-    error = explain(Failure(cause=cause, message="m"), model="m", url="https://host", tries=1)
+    error = explain(RequestFailed(cause=cause, message="m"), model="m", url="https://host", tries=1)
     assert f"export CDD_MODEL_{variable}=" in error.hint
 
 

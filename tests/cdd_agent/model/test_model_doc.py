@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.errors import ModelError
-from cdd_agent.model.failure import AnswerLimits, Cause, Failure, check_key, explain
+from cdd_agent.model.failure import AnswerLimits, Cause, RequestFailed, check_key, explain
 from cdd_agent.model.stream import StreamedTurn
 
 DOC = (Path(__file__).parents[3] / "docs/reference/model.md").read_text(encoding="utf-8")
@@ -34,7 +34,7 @@ def error(what: str) -> str:
         return str(caught.value)
     cause = CAUSES.get(what, "status")
     status = int(found[1]) if (found := re.search(r"\((\d+)\)", SAID[what])) else 0
-    failure = Failure(cause=cause, status=status, message="m")
+    failure = RequestFailed(cause=cause, status=status, message="m")
     return str(explain(failure, model="MODEL", url="https://server", tries=1)).replace("https://server", "SERVER")
 
 

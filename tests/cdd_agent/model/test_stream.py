@@ -164,8 +164,8 @@ def test_an_event_cut_off_at_the_end_is_left_out() -> None:
 def test_data_that_is_no_object_is_an_error(data: bytes, said: str) -> None:
     with pytest.raises(RequestFailed) as caught:
         list(parse_events([data]))
-    assert caught.value.failure.cause == "garbled"
-    assert said in caught.value.failure.message
+    assert caught.value.cause == "garbled"
+    assert said in caught.value.message
 
 
 def test_an_object_may_stand_on_several_lines() -> None:
