@@ -3,39 +3,28 @@
 ``Workspace`` resolves links first and then decides, so a link that leads outside counts as outside. Files may be read
 through a link that ends inside the project, and are never written through a link.
 
-``ConfinedFolder`` opens the resolved path without following links, with ``openat2`` where the kernel has it and
-component by component elsewhere. If someone replaces a folder by a link between the check and the opening, the opening
-fails. Pipes and devices are refused before they are read, because reading them could wait forever.
+``ConfinedFolder`` opens the resolved path component by component, without following links. If someone replaces a folder
+by a link between the check and the opening, the opening fails. Pipes and devices are refused before they are read,
+because reading them could wait forever.
 """
 
 import contextlib
 import errno
 import hashlib
 import os
-import platform
 import secrets
 import stat
-import sys
 from collections.abc import Iterator
 from difflib import get_close_matches
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Literal, NamedTuple, Protocol
+from typing import BinaryIO, Literal, NamedTuple
 
 from cdd_agent.errors import UsageError
 from cdd_agent.untrusted import paths
 
-if TYPE_CHECKING:
-    import ctypes
-
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_OPENAT2 = 437
-"""Number of the system call, on every architecture except alpha."""
-_NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
-_TRIES = 16
-"""How often to retry when a concurrent rename interrupts the call, before opening component by component."""
 _NAME_CAP = 55
 """Characters of a file's name that its temporary file repeats, since a name has at most 255 bytes."""
 
@@ -54,15 +43,13 @@ class ConfinedFolder:
     ``OSError`` for a name that does not exist or that passes through a link.
     """
 
-    def __init__(self, root: Path, *, walks: bool = False) -> None:
-        """Open files below ``root``, whose own path must be trusted; ``walks`` avoids ``openat2``."""
+    def __init__(self, root: Path) -> None:
+        """Open files below ``root``, whose own path must be trusted."""
         self.root = root
-        self._open: _Opener = _open_stepwise if walks or not is_openat2_available() else _open_with_openat2
 
     def open(self, name: str) -> BinaryIO:
         """Open a regular file for reading."""
-        with self._enter("") as root:
-            handle = self._open(root, name, flags=_READ)
+        handle = self._open(name, flags=_READ)
         mode = os.fstat(handle).st_mode
         if not stat.S_ISREG(mode):
             os.close(handle)
@@ -126,101 +113,26 @@ class ConfinedFolder:
     @contextlib.contextmanager
     def _enter(self, name: str, *, creates: bool = False) -> Iterator[int]:
         """Open a folder's descriptor for the block; ``creates`` the folder if it is missing."""
-        try:
-            handle = self._open_folder(name)
-        except FileNotFoundError:
-            if not creates:
-                raise
-            handle = self._create_folder(name)
+        handle = self._open(name, flags=_FOLDER, creates=creates)
         try:
             yield handle
         finally:
             os.close(handle)
 
-    def _open_folder(self, name: str) -> int:
-        root = os.open(self.root, _FOLDER)
-        if name in ("", "."):
-            return root
-        try:
-            return self._open(root, name, flags=_FOLDER)
-        finally:
-            os.close(root)
-
-    def _create_folder(self, name: str) -> int:
+    def _open(self, name: str, *, flags: int, creates: bool = False) -> int:
+        """Open the last component with ``flags``, and those before it as folders that are no links."""
+        parts = [] if name in ("", ".") else _split_components(name)
         handle = os.open(self.root, _FOLDER)
-        for part in _split_components(name):
+        for number, part in enumerate(parts, start=1):
             try:
-                with contextlib.suppress(FileExistsError):
-                    os.mkdir(part, dir_fd=handle)
-                inner = os.open(part, _FOLDER, dir_fd=handle)
+                if creates:
+                    with contextlib.suppress(FileExistsError):
+                        os.mkdir(part, dir_fd=handle)
+                inner = os.open(part, flags if number == len(parts) else _FOLDER, dir_fd=handle)
             finally:
                 os.close(handle)
             handle = inner
         return handle
-
-
-class _Opener(Protocol):
-    """Opens a name below a folder's descriptor and returns the new descriptor."""
-
-    def __call__(self, folder: int, name: str, /, *, flags: int) -> int: ...
-
-
-@cache
-def is_openat2_available() -> bool:
-    """Return whether this kernel has ``openat2`` and no filter, such as a container's, blocks it."""
-    if sys.platform != "linux" or platform.machine() == "alpha":
-        return False
-    handle = os.open("/", _FOLDER)
-    try:
-        os.close(_call_openat2(handle, ".", flags=_FOLDER))
-    except OSError:
-        return False
-    finally:
-        os.close(handle)
-    return True
-
-
-def _open_with_openat2(folder: int, name: str, /, *, flags: int) -> int:
-    path = "/".join(_split_components(name))
-    for _ in range(_TRIES):
-        try:
-            return _call_openat2(folder, path, flags=flags)
-        except BlockingIOError:
-            continue
-    return _open_stepwise(folder, name, flags=flags)
-
-
-def _call_openat2(folder: int, path: str, /, *, flags: int) -> int:
-    import ctypes  # imported late: it would slow the start of the program
-
-    how = (ctypes.c_uint64 * 3)(flags, 0, _BENEATH | _NO_MAGICLINKS | _NO_SYMLINKS)
-    handle = int(_syscall()(_OPENAT2, folder, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how)))
-    if handle < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), path)
-    return handle
-
-
-@cache
-def _syscall() -> "ctypes._NamedFuncPointer":
-    import ctypes
-
-    function = ctypes.CDLL(None, use_errno=True).syscall
-    function.restype = ctypes.c_long
-    function.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t)
-    return function
-
-
-def _open_stepwise(folder: int, name: str, /, *, flags: int) -> int:
-    *folders, last = _split_components(name)
-    handle = os.dup(folder)
-    try:
-        for part in folders:
-            above, handle = handle, os.open(part, _FOLDER, dir_fd=handle)
-            os.close(above)
-        return os.open(last, flags, dir_fd=handle)
-    finally:
-        os.close(handle)
 
 
 def _split_components(name: str) -> list[str]:

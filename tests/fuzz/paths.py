@@ -18,7 +18,7 @@ from pathlib import Path
 from random import Random
 
 from cdd_agent.errors import UsageError
-from cdd_agent.workspace.files import ConfinedFolder, Workspace, is_openat2_available
+from cdd_agent.workspace.files import ConfinedFolder, Workspace
 from tests.fuzz.figures import Figures
 
 _GUARDED = (b"OUTSIDE", b"PRIVATE", b"SECRET")
@@ -61,8 +61,8 @@ class _Ground:
     top: Path
     root: Path
     workspace: Workspace
-    ways: tuple[ConfinedFolder, ConfinedFolder]
-    """The two ways of opening, without the workspace's judgment."""
+    confined: ConfinedFolder
+    """Opens without the workspace's judgment."""
 
 
 def run(count: int, seed: int, *, make: Callable[[Path], Workspace] = Workspace) -> Figures:
@@ -102,7 +102,7 @@ def race(opens: int, seed: int = 0) -> Figures:
             opened = fooled = bad = 0
             for index in range(opens):
                 name = names[(index + seed) % len(names)]
-                reader: Callable[[str], bytes] = ground.ways[1].read if index % 2 else ground.workspace.read
+                reader: Callable[[str], bytes] = ground.confined.read if index % 2 else ground.workspace.read
                 data = _read(reader, name)
                 opened += data is not None
                 bad += _is_guarded(data)
@@ -119,12 +119,11 @@ def race(opens: int, seed: int = 0) -> Figures:
             folder for folder in folders if (folder / "deep" / "secret.txt").exists() and folder.name != ".git"
         )
         strays = [path for path in ground.top.rglob("new.txt") if path.parent != allowed]
-    way = "openat2 and a walk in turn" if is_openat2_available() else "a walk, as this kernel has no openat2"
     return Figures(
         tried=opens,
         bad=bad + len(strays),
         example=f"seed {seed}: {bad} openings read, {len(strays)} writes went through a link" if bad or strays else "",
-        notes=(f"{way}; {opened} openings read the file; realpath and open was fooled {fooled} times",),
+        notes=(f"{opened} openings read the file; realpath and open was fooled {fooled} times",),
     )
 
 
@@ -178,8 +177,7 @@ def _laid(top: Path, make: Callable[[Path], Workspace]) -> _Ground:
     for name, target in {**links, "notes.txt": ".env", "proc": "/proc/self/root"}.items():
         (root / name).symlink_to(target)
     os.mkfifo(root / "pipe")
-    ways = (ConfinedFolder(root), ConfinedFolder(root, walks=True))
-    return _Ground(top=top, root=root, workspace=make(root), ways=ways)
+    return _Ground(top=top, root=root, workspace=make(root), confined=ConfinedFolder(root))
 
 
 def _kept(ground: _Ground) -> dict[str, bytes]:
@@ -251,10 +249,9 @@ def _escape(path: str, ground: _Ground, *, writes: bool) -> str | None:
             return "was read"
     except UsageError:
         pass
-    for way in ground.ways:
-        data = _read(way.read, path)
-        if data is not None and _GUARDED[0] in data:
-            return "was opened outside"
+    data = _read(ground.confined.read, path)
+    if data is not None and _GUARDED[0] in data:
+        return "was opened outside"
     try:
         name = workspace.resolve_writable(path)
     except UsageError:

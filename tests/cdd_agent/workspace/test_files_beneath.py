@@ -14,16 +14,12 @@ from pathlib import Path
 import pytest
 
 from cdd_agent import storage
-from cdd_agent.workspace.files import ConfinedFolder, DirectoryEntry, is_openat2_available
-
-needs_openat2 = pytest.mark.skipif(
-    not is_openat2_available(), reason="this kernel has no openat2, or a filter forbids it"
-)
+from cdd_agent.workspace.files import ConfinedFolder, DirectoryEntry
 
 
-@pytest.fixture(params=[pytest.param(False, marks=needs_openat2, id="openat2"), pytest.param(True, id="walk")])
-def beneath(request: pytest.FixtureRequest, tmp_path: Path) -> ConfinedFolder:
-    """A folder with a file, links of every kind beside it, and a secret next door; opened in both ways."""
+@pytest.fixture
+def beneath(tmp_path: Path) -> ConfinedFolder:
+    """A folder with a file, links of every kind beside it, and a secret next door."""
     root = tmp_path / "root"
     (root / "src" / "deep").mkdir(parents=True)
     (root / "src" / "table.py").write_bytes(b"x = 1\n")
@@ -39,7 +35,7 @@ def beneath(request: pytest.FixtureRequest, tmp_path: Path) -> ConfinedFolder:
     }.items():
         (root / name).symlink_to(target)
     os.mkfifo(root / "pipe")
-    return ConfinedFolder(root, walks=request.param)
+    return ConfinedFolder(root)
 
 
 def outside(beneath: ConfinedFolder) -> list[str]:
