@@ -17,7 +17,7 @@ import stat
 from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
-from typing import BinaryIO, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from cdd_agent.errors import UsageError
 from cdd_agent.untrusted import paths
@@ -47,18 +47,14 @@ class ConfinedFolder:
         """Open files below ``root``, whose own path must be trusted."""
         self.root = root
 
-    def open(self, name: str) -> BinaryIO:
-        """Open a regular file for reading."""
+    def read(self, name: str, size_bytes: int = -1) -> bytes:
+        """Read up to ``size_bytes`` of a regular file, by default all of it."""
         handle = self._open(name, flags=_READ)
         mode = os.fstat(handle).st_mode
         if not stat.S_ISREG(mode):
             os.close(handle)
             raise _make_kind_error(mode)
-        return os.fdopen(handle, "rb")
-
-    def read(self, name: str, size_bytes: int = -1) -> bytes:
-        """Read up to ``size_bytes`` of a regular file, by default all of it."""
-        with self.open(name) as stream:
+        with os.fdopen(handle, "rb") as stream:
             return stream.read(size_bytes)
 
     def stat(self, name: str) -> os.stat_result:
