@@ -6,30 +6,17 @@ number, code in backticks or quoted text that says what is meant.
 """
 
 import re
-from typing import Literal, TypeAlias
 
-Form: TypeAlias = Literal["ubiquitous", "event", "state", "unwanted", "optional", "scenario"]
-"""The rule that a sentence follows. A combination of rules counts as the rule of its first word."""
-
-EXAMPLES: dict[Form, str] = {
-    "ubiquitous": "THE SYSTEM SHALL write amounts with two digits",
-    "event": "WHEN the list is empty THE SYSTEM SHALL write the header only",
-    "state": "WHILE an export runs THE SYSTEM SHALL refuse a second one",
-    "unwanted": "IF the file cannot be written THEN THE SYSTEM SHALL name it and return 1",
-    "optional": "WHERE a separator is given THE SYSTEM SHALL use it",
-    "scenario": "GIVEN an empty list WHEN it is exported THEN the file has one line",
+EXAMPLES = {
+    "the": "THE SYSTEM SHALL write amounts with two digits",
+    "when": "WHEN the list is empty THE SYSTEM SHALL write the header only",
+    "while": "WHILE an export runs THE SYSTEM SHALL refuse a second one",
+    "if": "IF the file cannot be written THEN THE SYSTEM SHALL name it and return 1",
+    "where": "WHERE a separator is given THE SYSTEM SHALL use it",
+    "given": "GIVEN an empty list WHEN it is exported THEN the file has one line",
 }
-"""Form -> an example sentence, shown to the author of a sentence that breaks the rule."""
+"""First word of a sentence, which decides about its form -> an example, shown if the sentence breaks the rule."""
 
-_FORM_OF: dict[str, Form] = {
-    "the": "ubiquitous",
-    "when": "event",
-    "while": "state",
-    "if": "unwanted",
-    "where": "optional",
-    "given": "scenario",
-}
-_WORD = re.compile(r"[A-Za-z]+")
 _SHALL = re.compile(r"\bshall\b(?:\s+not\b)?", re.IGNORECASE)
 _THE = re.compile(r"\bthe\b", re.IGNORECASE)
 _THEN = re.compile(r"\bthen\b", re.IGNORECASE)
@@ -74,15 +61,16 @@ def find_vague_word(criterion: str) -> str:
 
 def explain_breach(sentence: str) -> str:
     """Return the sentence, the rule that it breaks and an example, or an empty string if it breaks none."""
-    first = _WORD.match(sentence.strip())
-    form = _FORM_OF.get(first[0].lower()) if first else None
-    rest = sentence.strip()[first.end() :] if first else ""
-    breach = _check_form(form, rest) if form else "it begins with none of THE, WHEN, WHILE, IF, WHERE, GIVEN"
-    return f'"{sentence}": {breach}. For example: {EXAMPLES[form or "event"]}' if breach else ""
+    first, rest = re.split("(?![A-Za-z])", sentence.strip(), maxsplit=1)
+    word = first.lower()
+    breach = _check_form(word, rest)
+    return f'"{sentence}": {breach}. For example: {EXAMPLES.get(word, EXAMPLES["when"])}' if breach else ""
 
 
-def _check_form(form: Form, rest: str) -> str:
-    if form == "scenario":
+def _check_form(word: str, rest: str) -> str:
+    if word not in EXAMPLES:
+        return f"it begins with none of {', '.join(EXAMPLES).upper()}"
+    if word == "given":
         return _check_scenario(rest)
     shall = _SHALL.search(rest)
     if shall is None:
@@ -90,14 +78,14 @@ def _check_form(form: Form, rest: str) -> str:
     if not _LETTER.search(rest, shall.end()):
         return "nothing follows SHALL"
     condition = rest[: shall.start()]
-    if form == "ubiquitous":
+    if word == "the":
         return "" if _LETTER.search(condition) else "there is nothing between THE and SHALL"
     actors = list(_THE.finditer(condition))
     if not actors or not _LETTER.search(condition, actors[-1].end()):
         return "THE SYSTEM must come before SHALL"
     if not _LETTER.search(condition[: actors[-1].start()]):
         return "a condition must come before THE SYSTEM SHALL"
-    if form == "unwanted":
+    if word == "if":
         then = _THEN.search(condition)
         if then is None or not _LETTER.search(condition[: then.start()]):
             return "IF needs a condition and THEN before THE SYSTEM SHALL"

@@ -86,14 +86,8 @@ class Plan:
     """The steps that implement a spec."""
 
     title: str
-    overview: str = ""
     steps: tuple[Step, ...] = ()
     """In the order of the file."""
-    risks: str = ""
-
-    def step(self, number: int) -> Step | None:
-        """Return the first step with this number, or None."""
-        return next((step for step in self.steps if step.number == number), None)
 
 
 def find_problems(plan: Plan, *, criteria: Sequence[str]) -> tuple[Problem, ...]:

@@ -121,24 +121,14 @@ def parse(text: str, *, path: str, default_kind: Kind = "feature") -> Plan:
         problems.sort(key=lambda problem: problem.line)
         raise DocumentError(path, tuple(problems), hint=f"fix these lines of {path}, then try again")
     titles = [block.text for block in outline.blocks if block.name == "title"]
-    return Plan(
-        title=_PLAN_PREFIX.sub("", titles[0], count=1) if titles else "",
-        overview=outline.section_text("overview"),
-        steps=tuple(reader.step for reader in readers),
-        risks=outline.section_text("risks"),
-    )
+    title = _PLAN_PREFIX.sub("", titles[0], count=1) if titles else ""
+    return Plan(title=title, steps=tuple(reader.step for reader in readers))
 
 
 def _require_at_most(limit: int, count: int, *, unit: str, path: str) -> None:
     if count > limit:
         problem = Problem(line=0, message=f"it has {count} {unit}; a plan has at most {limit}")
         raise DocumentError(path, (problem,), hint="split it into several tickets")
-
-
-def _join(lines: list[str]) -> str:
-    # Without the blank lines around the text.
-    filled = [place for place, line in enumerate(lines) if line.strip()]
-    return "\n".join(lines[filled[0] : filled[-1] + 1]) if filled else ""
 
 
 class Line(NamedTuple):
@@ -217,11 +207,6 @@ class Outline:
         )
         for line in lines:
             self._read(line)
-
-    def section_text(self, name: BlockName) -> str:
-        """Return the text of all sections called ``name``."""
-        texts = (_join([line.text for line in block.lines]) for block in self.blocks if block.name == name)
-        return "\n\n".join(text for text in texts if text)
 
     def _read(self, line: Line) -> None:
         match = None if line.is_quoted else _HEADING.fullmatch(line.text)
@@ -386,6 +371,7 @@ class _StepReader:
     def _make_step(self, block: Block, default_kind: Kind) -> Step:
         kinds = self._parse_values("kind", lambda value: (parse_kind(value),))
         size = self._values.get("size") or self._values.get("time") or [[""]]
+        filled = [place for place, text in enumerate(self._description) if text.strip()] or [0]
         return Step(
             number=block.number,
             title=block.text,
@@ -396,7 +382,7 @@ class _StepReader:
             criteria=self._parse_values("criteria", parse_criteria),
             kind=kinds[0] if kinds else default_kind,
             size=size[0][0],
-            description=_join(self._description),
+            description="\n".join(self._description[filled[0] : filled[-1] + 1]),
             line=block.heading.number,
             key_lines=self._key_lines,
         )

@@ -8,7 +8,6 @@ from cdd_agent.tickets.criteria import (
     EXAMPLES,
     VAGUE_PHRASES,
     VAGUE_WORDS,
-    Form,
     explain_breach,
     find_vague_word,
 )
@@ -17,7 +16,7 @@ REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "ticket.md"
 
 
 @pytest.mark.parametrize(("form", "sentence"), EXAMPLES.items(), ids=list(EXAMPLES))
-def test_each_example_has_the_form_it_shows(form: Form, sentence: str) -> None:
+def test_each_example_has_the_form_it_shows(form: str, sentence: str) -> None:
     assert explain_breach(sentence) == ""
     assert explain_breach(sentence.lower()) == ""
     assert explain_breach(sentence.split(maxsplit=1)[0]).endswith(f"For example: {EXAMPLES[form]}")
@@ -26,19 +25,19 @@ def test_each_example_has_the_form_it_shows(form: Form, sentence: str) -> None:
 @pytest.mark.parametrize(
     ("sentence", "form"),
     [
-        ("The system shall not ask twice", "ubiquitous"),
-        ("The header of the table shall be bold", "ubiquitous"),
-        ("WHEN the user asks where the file is, THE SYSTEM SHALL name it", "event"),
-        ("While offline, when a row is saved, the ledger shall keep it", "state"),
-        ("WHILE an export runs, IF the disk is full, THEN THE SYSTEM SHALL stop", "state"),
-        ("If the name is empty, then the form of the page shall say so", "unwanted"),
-        ("Where a locale is set, when a date is shown, the system shall use it", "optional"),
-        ("given: a list when: it is empty then: nothing is written", "scenario"),
-        ("GIVEN a list, then sorted, WHEN it is shown THEN it is short", "scenario"),
-        ("  Given an empty list, when it is exported,\nthen the file has one line", "scenario"),
+        ("The system shall not ask twice", "the"),
+        ("The header of the table shall be bold", "the"),
+        ("WHEN the user asks where the file is, THE SYSTEM SHALL name it", "when"),
+        ("While offline, when a row is saved, the ledger shall keep it", "while"),
+        ("WHILE an export runs, IF the disk is full, THEN THE SYSTEM SHALL stop", "while"),
+        ("If the name is empty, then the form of the page shall say so", "if"),
+        ("Where a locale is set, when a date is shown, the system shall use it", "where"),
+        ("given: a list when: it is empty then: nothing is written", "given"),
+        ("GIVEN a list, then sorted, WHEN it is shown THEN it is short", "given"),
+        ("  Given an empty list, when it is exported,\nthen the file has one line", "given"),
     ],
 )
-def test_other_systems_and_combinations_have_the_form_of_their_first_word(sentence: str, form: Form) -> None:
+def test_other_systems_and_combinations_have_the_form_of_their_first_word(sentence: str, form: str) -> None:
     assert explain_breach(sentence) == ""
     assert explain_breach(sentence.split(maxsplit=1)[0]).endswith(f"For example: {EXAMPLES[form]}")
 

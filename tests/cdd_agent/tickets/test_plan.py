@@ -128,10 +128,3 @@ def test_the_ticket_type_gives_the_kind_of_its_steps() -> None:
     ]
 
     assert kinds == ["feature", "feature", "bug", "refactor", "docs", "chore", "chore"]
-
-
-def test_a_step_is_found_by_its_number() -> None:
-    plan = Plan(title="x", steps=(step(1), step(2)))
-
-    assert plan.step(2) == step(2)
-    assert plan.step(3) is None
