@@ -63,13 +63,11 @@ def explain_breach(sentence: str) -> str:
     """Return the sentence, the rule that it breaks and an example, or an empty string if it breaks none."""
     first, rest = re.split("(?![A-Za-z])", sentence.strip(), maxsplit=1)
     word = first.lower()
-    breach = _check_form(word, rest)
+    breach = _check_form(word, rest) if word in EXAMPLES else f"it begins with none of {', '.join(EXAMPLES).upper()}"
     return f'"{sentence}": {breach}. For example: {EXAMPLES.get(word, EXAMPLES["when"])}' if breach else ""
 
 
 def _check_form(word: str, rest: str) -> str:
-    if word not in EXAMPLES:
-        return f"it begins with none of {', '.join(EXAMPLES).upper()}"
     if word == "given":
         return _check_scenario(rest)
     shall = _SHALL.search(rest)
