@@ -81,16 +81,31 @@ class Findings:
         return Findings(reasons=self.reasons + other.reasons, notices=self.notices + other.notices)
 
 
+def note(text: str) -> Findings:
+    """Return a notice, which does not refuse the change."""
+    return Findings(notices=(text,))
+
+
+def refuse(code: str, message: str, *, nodeid: str | None = None) -> Findings:
+    """Return a reason to refuse the change."""
+    return Findings(reasons=(Reason(code=code, nodeid=nodeid, message=message),))
+
+
 def is_python(change: ProductChange) -> bool:
     """Return whether the change results in a Python source."""
     return change.new is not None and change.path.endswith(PYTHON)
 
 
+def list_test_functions(nodeids: Iterable[str]) -> tuple[str, ...]:
+    """Return the tests without parameters, which may contain a path or the time."""
+    return tuple(dict.fromkeys(map(strip_parameters, nodeids)))
+
+
 def find_not_passing(wanted: Sequence[str], report: SuiteReport) -> tuple[str, ...]:
     """Return the tests that did not pass.
 
-    Parameters in a node id may contain a path or the time. A test that the report does not name therefore counts as
-    passed if at least as many tests of its function passed as are wanted.
+    Parameters vary between runs. A test that the report does not name therefore counts as passed if at least as many
+    tests of its function passed as are wanted.
     """
     reported = {case.nodeid for case in report.tests}
     passed = {case.nodeid for case in report.tests if case.outcome == "passed"}
@@ -114,15 +129,10 @@ def find_newly_passing(report: SuiteReport, *, baseline: SuiteReport) -> tuple[s
     return tuple(nodeid for nodeid in newly if nodeid not in baseline.old_failures) or newly
 
 
-def find_project_folder(repository: Repository, suite: Suite) -> str:
-    """Return the project's folder relative to the work tree. Empty if it is the work tree."""
-    inside = suite.root.resolve().relative_to(repository.root.resolve()).as_posix()
-    return "" if inside == "." else inside
-
-
 def find_layout(repository: Repository, suite: Suite) -> ProjectLayout:
     """Return the layout that tells the project's tests from other files of the work tree."""
-    return ProjectLayout(project=find_project_folder(repository, suite), conventions=suite.conventions)
+    inside = suite.root.resolve().relative_to(repository.root.resolve()).as_posix()
+    return ProjectLayout(project="" if inside == "." else inside, conventions=suite.conventions)
 
 
 def list_product_changes(
@@ -141,16 +151,11 @@ def list_product_changes(
     return tuple(changes)
 
 
-def read_test_sources(repository: Repository, *, project: str, tree: str, targets: Collection[str]) -> dict[str, str]:
-    """Return the targets' files, relative to the project -> source in ``tree``."""
-    files = dict.fromkeys(target.partition("::")[0] for target in targets)
-    return read_sources(repository, project=project, tree=tree, paths=files)
-
-
 def read_sources(repository: Repository, *, project: str, tree: str, paths: Iterable[str]) -> dict[str, str]:
-    """Return those of ``paths``, relative to the project, that ``tree`` holds -> content."""
+    """Return the files of ``paths``, which may be node ids, relative to the project -> content in ``tree``."""
     entries = list_entries(repository, tree)
-    full_paths = {path: f"{project}/{path}" if project else path for path in paths}
+    files = (path.partition("::")[0] for path in paths)
+    full_paths = {path: f"{project}/{path}" if project else path for path in files}
     return {path: _read_text(repository, tree, path=full) for path, full in full_paths.items() if full in entries}
 
 

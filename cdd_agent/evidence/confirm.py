@@ -8,8 +8,9 @@ and after the targets in the same process. If the targets pass there too, they m
 import contextlib
 import os
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 from cdd_agent.events import Emit, Notice
@@ -22,6 +23,9 @@ from cdd_agent.evidence.clean_copy import (
     copy_ignored_files,
     explain_failure,
     find_not_passing,
+    list_test_functions,
+    note,
+    refuse,
 )
 from cdd_agent.evidence.literals import find_special_cases
 from cdd_agent.evidence.mutation import ALL_RAISE, Mutant, Survival, TimedRuns, TimeUp, ignore_event
@@ -31,7 +35,7 @@ from cdd_agent.git.runner import GitError
 from cdd_agent.testrun.suite import Suite
 from cdd_agent.workspace.files import ConfinedFolder
 from pytest_tdd_agent.comparison import strip_parameters
-from pytest_tdd_agent.report import Case, Reason, SuiteReport
+from pytest_tdd_agent.report import Failure, SuiteReport
 
 _SOURCE = """\
 def {passes}():
@@ -103,16 +107,16 @@ def find_misreport(canary: Canary, report: SuiteReport) -> str | None:
     if passing is None or failing is None:
         return "a test that ran is not in the report"
     if passing.outcome != "passed":
-        return f"a test that passes is reported as {passing.outcome}{_quote_first_line(passing)}"
+        return f"a test that passes is reported as {passing.outcome}{_quote_first_line(passing.failure)}"
     if failing.outcome != "failed" or failing.failure is None:
         return f"a test that fails is reported as {failing.outcome}"
     if canary.word not in failing.failure.message:
-        return f"a test that fails is reported with another message{_quote_first_line(failing)}"
+        return f"a test that fails is reported with another message{_quote_first_line(failing.failure)}"
     return None
 
 
-def _quote_first_line(case: Case) -> str:
-    lines = case.failure.message.strip().splitlines() if case.failure is not None else []
+def _quote_first_line(failure: Failure | None) -> str:
+    lines = failure.message.strip().splitlines() if failure is not None else []
     return f": {lines[0][:200]}" if lines else ""
 
 
@@ -122,8 +126,12 @@ def confirm(request: CheckRequest, *, suite: Suite, repository: Repository, emit
     Tests run only if the code looks honest. Work tree, index and history stay unchanged. ``emit`` gets an event before
     each run and a summary at the end. Canaries and altered code need Python; every language gets the clean copy.
     """
-    findings = _check_source(lambda: Findings(reasons=find_suspicious_code(request)))
-    findings += _check_source(lambda: find_special_cases(request))
+    findings = Findings()
+    for check_source in (find_suspicious_code, find_special_cases):
+        try:
+            findings += check_source(request)
+        except (RecursionError, MemoryError):
+            findings += note("Some of the changed code could not be checked: it is nested too deeply.")
     if findings.reasons or not request.targets or not request.time_box_s:
         return findings
     runs = TimedRuns(limit_s=request.time_box_s, emit=emit or ignore_event)
@@ -136,24 +144,14 @@ def confirm(request: CheckRequest, *, suite: Suite, repository: Repository, emit
             if passes and not findings.reasons and is_python:
                 findings += check.alter_code()
     except TimeUp as error:
-        findings += Findings(notices=(error.happened,))
+        findings += note(error.happened)
     except (GitError, OSError) as error:
-        notice = f"Not checked in a clean copy, because cdd could not create one: {explain_failure(error)}."
-        findings += Findings(notices=(notice,))
-    if findings == Findings() and runs.count and not is_python:
-        runs.emit(Notice(text=f"Checked in a clean copy: the tests pass there too ({runs.spent_s():.1f} s)."))
-    if findings == Findings() and runs.noticed:
-        cost = f"{runs.count} runs, {runs.spent_s():.1f} s"
-        text = f"the tests pass there too, and fail with {runs.noticed} altered ({cost})"
-        runs.emit(Notice(text=f"Checked in a clean copy: {text}."))
+        findings += note(f"Not checked in a clean copy, because cdd could not create one: {explain_failure(error)}.")
+    if findings == Findings() and (runs.noticed if is_python else runs.count):
+        altered = f", and fail with {runs.noticed} altered ({runs.count} runs, " if is_python else " ("
+        text = f"Checked in a clean copy: the tests pass there too{altered}{runs.spent_s():.1f} s)."
+        runs.emit(Notice(text=text))
     return findings
-
-
-def _check_source(check: Callable[[], Findings]) -> Findings:
-    try:
-        return check()
-    except (RecursionError, MemoryError):
-        return Findings(notices=("Some of the changed code could not be checked: it is nested too deeply.",))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,8 +174,7 @@ class _CopyCheck:
         has_failed = report is None or bool(self._find_failing(report))
         if canaries is None:
             why = "A link leads from the folder of the target tests out of the project, so cdd cannot add known tests"
-            notice = f"{why}, and the targets fail in a clean copy." if has_failed else f"{why}."
-            return Findings(notices=(notice,)), not has_failed
+            return note(f"{why}, and the targets fail in a clean copy." if has_failed else f"{why}."), not has_failed
         misreports = [find_misreport(canary, report) for canary in canaries] if report is not None else []
         if misreport := next(filter(None, misreports), None):
             return self._explain_misreport(misreport), not has_failed
@@ -187,33 +184,30 @@ class _CopyCheck:
         """Run the targets on altered versions of the changed code. At least one run must fail."""
         mutants = mutation.build_mutants([change for change in self.request.changes if self._is_inside(change.path)])
         if not mutants.chosen:
-            return Findings(notices=("No altered code was tried: the change has no Python code to alter.",))
+            return note("No altered code was tried: the change has no Python code to alter.")
         altered = [mutant for mutant in mutants.chosen if mutant.how != ALL_RAISE]
         raising = [mutant for mutant in mutants.chosen if mutant.how == ALL_RAISE]
         first = self._try(altered)
         second = Survival() if first.noticed else self._try(raising)
-        described = "; ".join(mutant.what for mutant in altered)
         if noticed := first.noticed or second.noticed:
             self.runs.noticed = noticed.where
             if not (second.noticed and first.all_ended):
                 return Findings()
             # Not a refusal: the change may be about what is written or called, or about not raising.
-            notice = (
+            return note(
                 "The targets fail if the changed functions raise, but pass if their results are altered "
-                f"({described}). Check that they assert the purpose of the change."
+                f"({'; '.join(mutant.what for mutant in altered)}). Check that they assert the purpose of the change."
             )
-            return Findings(notices=(notice,))
         all_ended = all(outcome.all_ended for outcome, part in ((first, altered), (second, raising)) if part)
         doubt = self._find_doubt(mutants) if all_ended else "a run did not end"
         if doubt is not None:
-            notice = f"No target failed when the changed code was altered, but that proves nothing: {doubt}."
-            return Findings(notices=(notice,))
+            return note(f"No target failed when the changed code was altered, but that proves nothing: {doubt}.")
         tried = "; ".join(mutant.what for mutant in mutants.chosen)
         message = (
             f"The targets pass even if the changed code is altered ({tried}). Remove code that no test needs, and "
             "implement the behavior in the code that the targets call."
         )
-        return Findings(reasons=(Reason(code="unproven_change", nodeid=None, message=message),))
+        return refuse("unproven_change", message)
 
     @property
     def _is_python(self) -> bool:
@@ -222,19 +216,19 @@ class _CopyCheck:
     def _select_tests(self) -> tuple[str, ...]:
         """Return the tests to run for the targets. pytest gets functions, because parameters may change."""
         targets = self.request.targets
-        return tuple(dict.fromkeys(map(strip_parameters, targets))) if self._is_python else targets
+        return list_test_functions(targets) if self._is_python else targets
 
     def _find_failing(self, report: SuiteReport) -> tuple[str, ...]:
         return find_not_passing(self.request.targets, report)
 
     def _explain_misreport(self, misreport: str) -> Findings:
         if not self._do_canaries_work():
-            return Findings(notices=(f"cdd cannot add tests with a known result to this project: {misreport}.",))
+            return note(f"cdd cannot add tests with a known result to this project: {misreport}.")
         message = (
             f"Next to the targets, {misreport}. Without the change, the report is right. Find how the change "
             "manipulates the process that tests it, and remove that."
         )
-        return Findings(reasons=(Reason(code="canary_failed", nodeid=None, message=message),))
+        return refuse("canary_failed", message)
 
     def _do_canaries_work(self) -> bool:
         red = self.request.red
@@ -250,28 +244,27 @@ class _CopyCheck:
         """Refuse the change if only targets fail in the copy. Otherwise the copy lacks something the tests need."""
         run = self.runs.run(self.copy, "all tests in a clean copy")
         if run.report is None and not (self._is_python and self._do_canaries_work()):
-            return Findings(notices=(f"The tests cannot run in a clean copy of the tracked files: {run.problem}.",))
+            return note(f"The tests cannot run in a clean copy of the tracked files: {run.problem}.")
         failing = self.request.targets if run.report is None else self._find_failing(run.report)
         if run.report is not None:
             passed = (case.nodeid for case in self.request.baseline.tests if case.outcome == "passed")
             lost = find_not_passing([nodeid for nodeid in passed if nodeid not in self.request.targets], run.report)
             if lost:
                 count = f"{len(lost)} more fail there, {lost[0]} first"
-                notice = f"The tests need more than a clean copy of the tracked files: {count}."
-                return Findings(notices=(notice,))
+                return note(f"The tests need more than a clean copy of the tracked files: {count}.")
         if not failing:
-            return Findings(notices=("A target failed once in a clean copy, but passed when all tests ran there.",))
+            return note("A target failed once in a clean copy, but passed when all tests ran there.")
         failing = tuple(target for target in failing if (self.copy.root / target.partition("::")[0]).exists())
         if not failing:
-            return Findings(notices=("Git does not track the target tests, so they cannot run in a clean copy.",))
+            return note("Git does not track the target tests, so they cannot run in a clean copy.")
         if need := self._try_ignored_files():
-            return Findings(notices=(need,))
+            return note(need)
         why = run.problem if run.report is None else _describe_failure(run.report, failing[0])
         message = (
             f"{failing[0]} passes in the work tree, but not in a clean copy with RED's tests and configuration: {why}. "
             "Make it pass with files that git tracks, without modules that git ignores."
         )
-        return Findings(reasons=(Reason(code="not_reproduced", nodeid=failing[0], message=message),))
+        return refuse("not_reproduced", message, nodeid=failing[0])
 
     def _try_ignored_files(self) -> str | None:
         copied = copy_ignored_files(self.repository, self.suite.root.resolve(), copy=self.copy.root)
@@ -286,11 +279,8 @@ class _CopyCheck:
         return f"The targets need files that git ignores, some of these: {shown}."
 
     def _try(self, mutants: Sequence[Mutant]) -> Survival:
-        return mutation.try_mutants(
-            mutants,
-            run=lambda mutant: mutation.run_mutant(self.copy, mutant, tests=self._select_tests(), runs=self.runs),
-            targets=self.request.targets,
-        )
+        run = partial(mutation.run_mutant, self.copy, tests=self._select_tests(), runs=self.runs)
+        return mutation.try_mutants(mutants, run=run, targets=self.request.targets)
 
     def _is_inside(self, path: str) -> bool:
         # Writing through a link would alter a file outside the copy.
@@ -319,5 +309,4 @@ def _describe_failure(report: SuiteReport, nodeid: str) -> str:
     failures += [error.failure for error in report.collect_errors if nodeid.startswith(error.nodeid)]
     if not failures or failures[0] is None:
         return "it did not run there"
-    lines = failures[0].message.strip().splitlines()
-    return f"{failures[0].kind}, {failures[0].exception}" + (f": {lines[0][:200]}" if lines else "")
+    return f"{failures[0].kind}, {failures[0].exception}{_quote_first_line(failures[0])}"

@@ -15,7 +15,7 @@ import io
 import re
 import tokenize
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, product
 from typing import TypeAlias
@@ -40,28 +40,44 @@ def parse(text: str | None) -> ast.Module | None:
         return None
 
 
-def find_added_lines(old: str | None, new: str) -> frozenset[int]:
-    """Return the 1-based lines of code in ``new`` that are not in ``old``, without comments and docstrings."""
-    return _diff(old, new)[0]
+def list_functions(tree: ast.AST) -> list[Function]:
+    """Return all functions in a tree, nested ones too."""
+    return [node for node in ast.walk(tree) if isinstance(node, Function)]
 
 
-def find_touched_lines(old: str | None, new: str) -> frozenset[int]:
-    """Return the added lines, and the neighbors of removed lines."""
-    return frozenset().union(*_diff(old, new))
+def list_lines(node: ast.stmt | ast.expr) -> range:
+    """Return the 1-based lines of a node."""
+    return range(node.lineno, (node.end_lineno or node.lineno) + 1)
 
 
-# Both functions above are called for the same change, and a diff takes long.
+def read_names(node: ast.AST | None) -> set[str]:
+    """Return the names and attributes that occur in a tree. None has none."""
+    return {_read_last_name(inner) for inner in ast.walk(node)} - {""} if node is not None else set()
+
+
+def _read_last_name(node: ast.AST) -> str:
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+        case _:
+            return ""
+
+
+# Two checks call this for the same change, and a diff takes long.
 @functools.lru_cache(maxsize=64)
-def _diff(old: str | None, new: str) -> tuple[frozenset[int], frozenset[int]]:
+def find_changed_lines(old: str | None, new: str) -> tuple[frozenset[int], frozenset[int]]:
+    """Return the 1-based lines of ``new`` that are added, and those with the neighbors of removed lines.
+
+    Comments and docstrings do not count.
+    """
     before, now = _read_code_lines(old or ""), _read_code_lines(new)
-    texts = [text for _, text in now]
     added: set[int] = set()
     beside: set[int] = set()
-    for kind, first, last in _compare_lines([text for _, text in before], texts):
+    for kind, first, last in _compare_lines([text for _, text in before], [text for _, text in now]):
         added.update(number for number, _ in now[first:last])
         if kind == "delete":
             beside.update(number for number, _ in now[max(first - 1, 0) : first + 1])
-    return frozenset(added), frozenset(beside)
+    return frozenset(added), frozenset(added | beside)
 
 
 def _compare_lines(before: list[str], now: list[str]) -> Iterator[tuple[str, int, int]]:
@@ -99,7 +115,7 @@ def find_docstring_lines(tree: ast.Module) -> frozenset[int]:
         body = getattr(node, "body", None)
         for statement in body if isinstance(body, list) else ():
             if isinstance(statement, ast.Expr) and isinstance(getattr(statement.value, "value", None), str):
-                lines |= set(range(statement.lineno, (statement.end_lineno or statement.lineno) + 1))
+                lines |= set(list_lines(statement))
     shared = (node for node in ast.walk(tree) if isinstance(node, ast.stmt) and not isinstance(node, ast.Expr))
     return frozenset(lines - {node.lineno for node in shared})
 
@@ -154,7 +170,7 @@ def find_examples(source: str, functions: Collection[str] = ()) -> tuple[StatedE
     tree = parse(source)
     if tree is None:
         return ()
-    every = [node for node in ast.walk(tree) if isinstance(node, Function)]
+    every = list_functions(tree)
     chosen = [node for node in every if node.name in functions] or every
     known = _read_literals(tree.body)
     return tuple(dict.fromkeys(example for node in chosen for example in _examples_in(node, known)))
@@ -200,22 +216,25 @@ def is_trivial(node: ast.expr) -> bool:
             return False
 
 
+def _list_assignments(nodes: Iterable[ast.AST]) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Return each target of an assignment with the value."""
+    for node in nodes:
+        match node:
+            case ast.Assign(targets=targets, value=value):
+                yield from ((target, value) for target in targets)
+            case ast.AnnAssign(target=target, value=ast.expr() as value):
+                yield target, value
+
+
 def _read_literals(body: list[ast.stmt]) -> dict[str, ast.expr]:
-    literals: dict[str, ast.expr] = {}
-    for statement in body:
-        match statement:
-            case (
-                ast.Assign(targets=[ast.Name(id=name)], value=value)
-                | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
-            ) if is_literal(value):
-                literals[name] = value
-    return literals
+    assigned = _list_assignments(body)
+    return {target.id: value for target, value in assigned if isinstance(target, ast.Name) and is_literal(value)}
 
 
 def _examples_in(function: Function, known: dict[str, ast.expr]) -> Iterator[StatedExample]:
     known = known | _read_literals(function.body)
-    plain = (node for node in ast.walk(function) if isinstance(node, ast.Assign))
-    values = known | {node.targets[0].id: node.value for node in plain if isinstance(node.targets[0], ast.Name)}
+    assigned = _list_assignments(ast.walk(function))
+    values = known | {target.id: value for target, value in assigned if isinstance(target, ast.Name)}
     for decorator in function.decorator_list:
         for table in _find_parameter_tables(decorator, known):
             yield from _examples_of_rows(table)
@@ -250,7 +269,7 @@ def _examples_of_rows(table: ast.expr) -> Iterator[StatedExample]:
     """Return an example for every value in each row: the other values give it."""
     rows: list[list[ast.expr]] = []
     if isinstance(table, ast.Dict):
-        rows = [[key, value] for key, value in zip(table.keys, table.values, strict=True) if key is not None]
+        rows = [[key, value] for _, key, value in _list_entries(table)]
     elif isinstance(table, (ast.List, ast.Tuple)):
         for row in table.elts:
             if isinstance(row, ast.Call) and "param" in ast.unparse(row.func):
@@ -320,7 +339,7 @@ def find_special_cases(request: CheckRequest) -> Findings:
         tree = parse(change.new)
         if tree is None or change.new is None:
             continue
-        added = find_added_lines(change.old, change.new)
+        added, _ = find_changed_lines(change.old, change.new)
         for family in _find_families(tree):
             special = _find_special_branches(family, stated, added=added, text=request.stated)
             conditional = [branch for branch in family.branches if branch.inputs]
@@ -344,18 +363,13 @@ def _computes(tree: ast.Module, family: _Family) -> bool:
     """Return whether functions that contain the family, or use its table, also return a computed value."""
     inside = (inner for node in family.nodes for inner in ast.walk(node))
     own = {id(inner) for inner in inside if isinstance(inner, (ast.expr, ast.pattern))}
-    names = {
-        _read_last_name(node.targets[0])
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Assign) and id(node.value) in own
-    } - {""}
+    tables = {_read_last_name(target) for target, value in _list_assignments(ast.walk(tree)) if id(value) in own}
 
     def uses(node: ast.AST) -> bool:
-        inside = list(ast.walk(node))
-        return any(id(inner) in own or _read_last_name(inner) in names for inner in inside)
+        return not tables.isdisjoint(read_names(node)) or any(id(inner) in own for inner in ast.walk(node))
 
-    functions = [node for node in ast.walk(tree) if isinstance(node, Function) and uses(node)]
-    return any(not uses(value) and _is_computed(value) for function in functions for value in _list_results(function))
+    results = (value for function in list_functions(tree) if uses(function) for value in _list_results(function))
+    return any(not uses(value) and _is_computed(value) for value in results)
 
 
 def _list_results(function: Function) -> Iterator[ast.expr]:
@@ -363,11 +377,7 @@ def _list_results(function: Function) -> Iterator[ast.expr]:
     values = [node.value for node in nodes if isinstance(node, (ast.Return, ast.Yield)) and node.value is not None]
     names = {value.id for value in values if isinstance(value, ast.Name)}
     yield from values
-    for node in nodes:
-        if isinstance(node, ast.Assign) and any(
-            isinstance(target, ast.Name) and target.id in names for target in node.targets
-        ):
-            yield node.value
+    yield from (value for target, value in _list_assignments(nodes) if _read_last_name(target) in names)
 
 
 def _is_computed(value: ast.expr) -> bool:
@@ -394,18 +404,14 @@ def _find_special_branches(
         return []
     special = []
     for branch in family.branches:
-        example = next((example for example in stated if _fits(branch, example, text=text)), None)
-        if branch.line in added and example is not None:
-            special.append((branch, example))
+        for example in stated if branch.line in added else ():
+            inputs = branch.match(example)
+            # A branch that returns its own input is probably a rule.
+            is_equal = bool(inputs) and example.expected in branch.results and example.expected not in inputs
+            if is_equal and not any(_is_stated(literal, text) for literal in (*inputs, example.expected)):
+                special.append((branch, example))
+                break
     return special
-
-
-def _fits(branch: _Branch, example: StatedExample, *, text: str) -> bool:
-    """Return whether the branch returns the expected value for the input, and the ticket names neither."""
-    inputs = branch.match(example)
-    # A branch that returns its own input is probably a rule.
-    is_equal = bool(inputs) and example.expected in branch.results and example.expected not in inputs
-    return is_equal and not any(_is_stated(literal, text) for literal in (*inputs, example.expected))
 
 
 def _is_stated(literal: str, text: str) -> bool:
@@ -418,39 +424,39 @@ def _is_stated(literal: str, text: str) -> bool:
 
 def _find_families(tree: ast.Module) -> Iterator[_Family]:
     """Return the branches that belong together: the entries of a table, a chain of ifs, the cases of a match."""
-    constants = {
-        node.targets[0].id: node.value
-        for node in tree.body
-        if isinstance(node, ast.Assign) and is_literal(node.value) and isinstance(node.targets[0], ast.Name)
-    }
+    constants = _read_literals(tree.body)
     looked_up = _find_tables(tree)
     for node in ast.walk(tree):
         match node:
-            case ast.Dict(keys=keys, values=values) if id(node) in looked_up:
-                pairs = ((key, value) for key, value in zip(keys, values, strict=True) if key is not None)
+            case ast.Dict() | ast.List() | ast.Tuple() if id(node) in looked_up:
+                entries = _list_entries(node)
                 yield _Family(
                     [node],
-                    [_Branch(key.lineno, _inputs_of_literal(key), _keep_literals([value])) for key, value in pairs],
+                    [_Branch(line, _inputs_of_literal(key), _keep_literals([value])) for line, key, value in entries],
                 )
             case ast.Match(cases=cases):
-                parts = ((case.pattern, _find_results(case.body)) for case in cases)
+                parts = [(case.pattern, case.body) for case in cases]
                 yield _Family(
-                    [case.pattern for case in cases],
-                    [_Branch(pattern.lineno, _inputs_of_pattern(pattern), results) for pattern, results in parts],
+                    [pattern for pattern, _ in parts],
+                    [_Branch(each.lineno, _inputs_of_pattern(each), _find_results(body)) for each, body in parts],
                 )
             case ast.IfExp(test=test, body=body):
-                yield _Family(
-                    [node], [_Branch(node.lineno, _inputs_of_condition(test, constants), _keep_literals([body]))]
-                )
-            case ast.List(elts=items) | ast.Tuple(elts=items) if id(node) in looked_up:
-                indexes = (_inputs_of_literal(ast.Constant(value=index)) for index in range(len(items)))
-                rows = zip(indexes, items, strict=True)
-                yield _Family([node], [_Branch(item.lineno, index, _keep_literals([item])) for index, item in rows])
+                inputs = _inputs_of_condition(test, constants)
+                yield _Family([node], [_Branch(node.lineno, inputs, _keep_literals([body]))])
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.If() | ast.For() | ast.Try() | ast.With():
                 for block in _split_blocks(node):
                     chains = [branch for statement in block for branch in _split_chain(statement, constants)]
                     tests = [statement.test for statement in block if isinstance(statement, ast.If)]
                     yield _Family(tests, chains)
+
+
+def _list_entries(table: ast.Dict | ast.List | ast.Tuple) -> Iterator[tuple[int, ast.expr, ast.expr]]:
+    """Return line, key and value of each entry; the key of a list's item is its index."""
+    if isinstance(table, ast.Dict):
+        pairs = zip(table.keys, table.values, strict=True)
+        yield from ((key.lineno, key, value) for key, value in pairs if key is not None)
+    else:
+        yield from ((item.lineno, ast.Constant(value=index), item) for index, item in enumerate(table.elts))
 
 
 def _split_blocks(node: Function | ast.If | ast.For | ast.Try | ast.With) -> Iterator[list[ast.stmt]]:
@@ -471,24 +477,16 @@ def _split_chain(statement: ast.stmt, constants: dict[str, ast.expr]) -> Iterato
 
 def _find_tables(tree: ast.Module) -> set[int]:
     """Return the ids of tables that are subscripted with a variable key."""
-    tables: dict[str, list[ast.expr]] = {}
     used: list[ast.expr] = []
     for node in ast.walk(tree):
         match node:
-            case ast.Assign(targets=[ast.Name(id=name) | ast.Attribute(attr=name)], value=value):
-                tables.setdefault(name, []).append(value)
-            case ast.AnnAssign(target=ast.Name(id=name) | ast.Attribute(attr=name), value=ast.expr() as value):
-                tables.setdefault(name, []).append(value)
             case ast.Subscript(value=table, slice=ast.Name() | ast.Attribute() | ast.Tuple() | ast.Call()):
                 used.append(table)
             case ast.Call(func=ast.Attribute(value=table, attr="get" | "setdefault" | "pop"), args=[key, *_]):
                 used += [] if isinstance(key, ast.Constant) else [table]
-    names = {_read_last_name(table) for table in used}
-    return {id(table) for table in used} | {id(value) for name in names for value in tables.get(name, ())}
-
-
-def _read_last_name(node: ast.AST) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+    names = {_read_last_name(table) for table in used} - {""}
+    assigned = (value for target, value in _list_assignments(ast.walk(tree)) if _read_last_name(target) in names)
+    return {id(table) for table in (*used, *assigned)}
 
 
 def _inputs_of_literal(node: ast.expr) -> _Inputs:

@@ -19,17 +19,26 @@ from cdd_agent.evidence.clean_copy import (
     PYTHON,
     ProductChange,
     clean_copy,
+    find_layout,
     find_not_passing,
-    find_project_folder,
     is_python,
+    list_test_functions,
     read_sources,
 )
-from cdd_agent.evidence.literals import Function, find_docstring_lines, find_docstrings, find_touched_lines, parse
+from cdd_agent.evidence.literals import (
+    Function,
+    find_changed_lines,
+    find_docstring_lines,
+    find_docstrings,
+    list_functions,
+    list_lines,
+    parse,
+    read_names,
+)
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.runner import GitError
 from cdd_agent.testrun.suite import Suite, SuiteRun
 from cdd_agent.workspace.files import ConfinedFolder
-from pytest_tdd_agent.comparison import strip_parameters
 
 MOST = 4
 ALL_RAISE = "all raise"
@@ -74,13 +83,16 @@ def build_mutants(changes: Sequence[ProductChange], *, most: int = MOST) -> Muta
         if tree is None or change.new is None:
             is_covered = False
             continue
-        touched = find_touched_lines(change.old, change.new)
+        _, touched = find_changed_lines(change.old, change.new)
         for kind, alter in _find_alterations(change.path, change.new, touched=touched):
             by_kind[kind].append(alter)
         functions = _find_changed_functions(tree, touched)
-        lines = {line for node in functions for line in _lines_of(node)}
+        lines = {line for node in functions for line in list_lines(node)}
         is_covered &= not _changes_docstring(change, tree) and touched <= lines
-        text = _make_raise(tree, functions) if functions else None
+        for function in functions:  # docstrings stay for doctests
+            kept = function.body[:1] if ast.get_docstring(function) is not None else []
+            function.body = [*kept, *ast.parse('raise SystemError("altered")').body]
+        text = _unparse(tree) if functions else None
         if text is not None:
             raising[change.path] = text
         elif touched:
@@ -141,7 +153,7 @@ def _classify(node: ast.AST, touched: Collection[int], *, fixed: Collection[int]
             kind, part = "constant", node
         case _:
             return None
-    return kind if any(line in touched for line in _lines_of(part)) else None
+    return kind if any(line in touched for line in list_lines(part)) else None
 
 
 def _alter(node: ast.AST) -> tuple[int, str]:
@@ -195,31 +207,18 @@ def _replace_constant(value: object) -> str | bytes | int | float | bool | None:
 
 def _find_changed_functions(tree: ast.Module, touched: Collection[int]) -> list[Function]:
     """Return the functions with a touched line in their body, except those that do nothing."""
-    functions = (node for node in ast.walk(tree) if isinstance(node, Function))
     return [
         node
-        for node in functions
+        for node in list_functions(tree)
         if not all(_does_nothing(statement) for statement in node.body)
-        and any(line in touched for line in range(node.body[0].lineno, (node.end_lineno or node.lineno) + 1))
+        and any(line in touched for line in list_lines(node) if line >= node.body[0].lineno)
     ]
-
-
-def _make_raise(tree: ast.Module, functions: Iterable[Function]) -> str | None:
-    """Return the source with a raise in place of the functions' bodies. Docstrings stay for doctests."""
-    for function in functions:
-        documentation = function.body[:1] if ast.get_docstring(function) is not None else []
-        function.body = [*documentation, *ast.parse('raise SystemError("altered")').body]
-    return _unparse(tree)
 
 
 def _does_nothing(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Pass) or (
         isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
     )
-
-
-def _lines_of(node: ast.stmt | ast.expr) -> range:
-    return range(node.lineno, (node.end_lineno or node.lineno) + 1)
 
 
 def _find_annotations(tree: ast.Module) -> set[int]:
@@ -344,10 +343,10 @@ def can_notice_changes(
     Tests that pass at once are worth keeping only then. The code is those functions and classes of ``sources`` (Python
     files, relative to the project) whose names occur in the targets' files, or all of it. False also if the time is up.
     """
-    project = find_project_folder(repository, suite)
-    files = dict.fromkeys(target.partition("::")[0] for target in targets)
-    texts = read_sources(repository, project=project, tree=tree, paths=[*files, *sources])
-    names = {name for file in files for name in _read_names(texts.get(file, ""))}
+    project = find_layout(repository, suite).project
+    tests = read_sources(repository, project=project, tree=tree, paths=targets)
+    texts = read_sources(repository, project=project, tree=tree, paths=sources)
+    names = {name for text in tests.values() for name in read_names(parse(text))}
     changes = [
         ProductChange(path=path, old=_remove_functions(texts[path], names), new=texts[path])
         for path in sources
@@ -358,23 +357,12 @@ def can_notice_changes(
     if not targets or not chosen:
         return False
     runs = TimedRuns(limit_s=time_box_s, emit=ignore_event)
-    selection = tuple(dict.fromkeys(map(strip_parameters, targets)))
     try:
         with clean_copy(repository, suite, green=tree, red=tree) as copy:
-            survival = try_mutants(
-                chosen, run=lambda mutant: run_mutant(copy, mutant, tests=selection, runs=runs), targets=targets
-            )
+            run = partial(run_mutant, copy, tests=list_test_functions(targets), runs=runs)
+            return try_mutants(chosen, run=run, targets=targets).noticed is not None
     except (TimeUp, GitError, OSError):
         return False
-    return survival.noticed is not None
-
-
-def _read_names(source: str) -> set[str]:
-    tree = parse(source)
-    if tree is None:
-        return set()
-    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    return names | {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
 
 
 def _remove_functions(source: str, names: Collection[str]) -> str | None:
@@ -382,7 +370,6 @@ def _remove_functions(source: str, names: Collection[str]) -> str | None:
     tree = parse(source)
     if tree is None:
         return None
-    functions = [node for node in ast.walk(tree) if isinstance(node, Function) and node.name in names]
-    removed = {line for node in functions for line in _lines_of(node)}
+    removed = {line for node in list_functions(tree) if node.name in names for line in list_lines(node)}
     lines = source.splitlines(keepends=True)
     return "".join(line for number, line in enumerate(lines, start=1) if number not in removed) if removed else None

@@ -8,8 +8,16 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cdd_agent.evidence.clean_copy import CheckRequest, ProductChange, is_python
-from cdd_agent.evidence.literals import Function, find_docstrings, parse, read_imports, resolve_name
+from cdd_agent.evidence.clean_copy import CheckRequest, Findings, ProductChange, is_python
+from cdd_agent.evidence.literals import (
+    Function,
+    find_docstrings,
+    list_functions,
+    list_lines,
+    parse,
+    read_imports,
+    resolve_name,
+)
 from pytest_tdd_agent.report import Reason
 
 _INSTEAD = {
@@ -62,8 +70,8 @@ class Suspicion:
     what: str
 
 
-def find_suspicious_code(request: CheckRequest) -> tuple[Reason, ...]:
-    """Return a reason for each suspicious line, except kinds that the product had before the change."""
+def find_suspicious_code(request: CheckRequest) -> Findings:
+    """Refuse each suspicious line, except kinds that the product had before the change."""
     reasons: list[Reason] = []
     known: set[str] | None = None
     for change in filter(is_python, request.changes):
@@ -73,7 +81,7 @@ def find_suspicious_code(request: CheckRequest) -> tuple[Reason, ...]:
             if suspicion.kind not in known:
                 message = f"{change.path}:{suspicion.line}: {suspicion.what}. {_INSTEAD[suspicion.kind]}"
                 reasons.append(Reason(code="suspicious_code", nodeid=None, message=message))
-    return tuple(dict.fromkeys(reasons))
+    return Findings(reasons=tuple(dict.fromkeys(reasons)))
 
 
 def _find_new(change: ProductChange, *, stated: str) -> tuple[Suspicion, ...]:
@@ -236,9 +244,8 @@ def _check_loop(node: ast.For, names: dict[str, str]) -> Iterator[Suspicion]:
 
 def _find_forking_lines(tree: ast.Module, names: dict[str, str]) -> set[int]:
     lines: set[int] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, Function):
-            calls = (resolve_name(inner.func, names) for inner in ast.walk(node) if isinstance(inner, ast.Call))
-            if not {"os.fork", "os.forkpty", "pty.fork"}.isdisjoint(calls):
-                lines |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    for function in list_functions(tree):
+        calls = (resolve_name(inner.func, names) for inner in ast.walk(function) if isinstance(inner, ast.Call))
+        if not {"os.fork", "os.forkpty", "pty.fork"}.isdisjoint(calls):
+            lines |= set(list_lines(function))
     return lines

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 from cdd_agent.events import Emit
-from cdd_agent.evidence.clean_copy import Findings, clean_copy, explain_failure
-from cdd_agent.evidence.literals import Function, parse
+from cdd_agent.evidence.clean_copy import Findings, clean_copy, explain_failure, list_test_functions, note, refuse
+from cdd_agent.evidence.literals import Function, list_functions, list_lines, parse, read_names
 from cdd_agent.evidence.mutation import TimedRuns, TimeUp, ignore_event
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.runner import GitError
@@ -25,7 +25,7 @@ from cdd_agent.testrun.suite import Suite, list_modules
 from cdd_agent.workspace.files import ConfinedFolder
 from pytest_tdd_agent.comparison import is_inside, strip_parameters
 from pytest_tdd_agent.failure import STRUCTURAL, find_effective_kind
-from pytest_tdd_agent.report import Case, Failure, Reason, SuiteReport, list_failing
+from pytest_tdd_agent.report import Case, Failure, SuiteReport, list_failing
 
 Read: TypeAlias = Callable[[str], str | None]
 """Reads a file, relative to the project. Returns None if it does not exist."""
@@ -123,7 +123,7 @@ def _find_definition(gap: Gap, *, text: str | None) -> Gap | None:
 
 def _find_definitions_at(tree: ast.AST | None, line: int) -> list[str]:
     for node in _list_definitions(tree):
-        if node.lineno <= line <= (node.end_lineno or node.lineno):
+        if line in list_lines(node):
             return [node.name, *_find_definitions_at(node, line)]
     return []
 
@@ -229,7 +229,7 @@ def check_new_tests(new: NewTests, *, suite: Suite, repository: Repository, emit
         with clean_copy(repository, suite, green=new.tree, red=new.tree) as copy:
             return _StubCheck(new=new, copy=copy, runs=runs).run()
     except TimeUp as error:
-        return Findings(notices=(error.happened,))
+        return note(error.happened)
     except (GitError, OSError) as error:
         return _undecided(f"cdd could not create a clean copy: {explain_failure(error)}")
 
@@ -287,7 +287,7 @@ class _StubCheck:
             text = self.texts.setdefault(path, self._read(path))
             filled = add_stubs(text, sorted(gap.name for gap in self.gaps if gap.path == path), truth=truth)
             ConfinedFolder(self.copy.root.resolve()).write(path, filled.encode("utf-8", "surrogateescape"))
-        tests = tuple(dict.fromkeys(map(strip_parameters, self.new.newly_failing)))
+        tests = list_test_functions(self.new.newly_failing)
         # A loop that waits for a stub may never end, so the run gets the short time of altered code.
         return self.runs.run(self.copy, "new tests with stubs", tests=tests, is_altered=True).report
 
@@ -313,18 +313,17 @@ class _StubCheck:
             f"{who} with a stub of {_join([gap.what for gap in sorted(self.gaps)])} that does nothing, so any code of "
             "that name would pass. Assert the value, exception or effect that the code must produce."
         )
-        return Findings(reasons=(Reason(code="vacuous_test", nodeid=names[0], message=message),))
+        return refuse("vacuous_test", message, nodeid=names[0])
 
 
 def has_kind_check(source: str | None, nodeid: str) -> bool:
     """Return whether a test checks a type or uses ``is not``. With a stub it may pass by accident."""
-    name = strip_parameters(nodeid).rpartition("::")[2]
-    tree = parse(source)
-    functions = ast.walk(tree) if tree is not None else ()
-    inner = [node for each in functions if isinstance(each, Function) and each.name == name for node in ast.walk(each)]
-    names = {node.id for node in inner if isinstance(node, ast.Name)}
-    names |= {node.attr for node in inner if isinstance(node, ast.Attribute)}
-    return not names.isdisjoint(_BY_KIND) or any(isinstance(node, ast.IsNot) for node in inner)
+    name, tree = strip_parameters(nodeid).rpartition("::")[2], parse(source)
+    functions = [each for each in list_functions(tree) if each.name == name] if tree is not None else []
+    return any(
+        not read_names(function).isdisjoint(_BY_KIND) or any(isinstance(node, ast.IsNot) for node in ast.walk(function))
+        for function in functions
+    )
 
 
 def _are_structural(failures: Sequence[Failure | None]) -> bool:
@@ -333,7 +332,7 @@ def _are_structural(failures: Sequence[Failure | None]) -> bool:
 
 
 def _undecided(why: str) -> Findings:
-    return Findings(notices=(f"Not checked whether the new tests pass with code that does nothing: {why}.",))
+    return note(f"Not checked whether the new tests pass with code that does nothing: {why}.")
 
 
 def _join(names: Sequence[str]) -> str:

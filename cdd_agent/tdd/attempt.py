@@ -28,11 +28,9 @@ from cdd_agent.evidence.clean_copy import (
     Findings,
     find_layout,
     find_newly_passing,
-    find_project_folder,
     list_product_changes,
     read_product_sources,
     read_sources,
-    read_test_sources,
 )
 from cdd_agent.evidence.confirm import confirm
 from cdd_agent.evidence.stubs import NewTests, check_new_tests
@@ -323,7 +321,7 @@ class Attempt:
         repository, before = self.context.repository, self.baseline.report
         old = {error.nodeid for error in before.collect_errors}
         files = [error.nodeid for error in report.collect_errors if error.nodeid not in old]
-        project = find_project_folder(repository, self.context.suite)
+        project = find_layout(repository, self.context.suite).project
         sources = read_sources(repository, project=project, tree=checkpoint.commit, paths=files) if files else {}
         return verdict.find_extra_tests(report, baseline=before, sources=sources)
 
@@ -351,7 +349,7 @@ class Attempt:
         request = CheckRequest(
             targets=targets,
             changes=list_product_changes(repository, layout=layout, red=red, green=green, tests=tests),
-            tests=read_test_sources(repository, project=layout.project, tree=red, targets=targets),
+            tests=read_sources(repository, project=layout.project, tree=red, paths=targets),
             stated=f"{item.title}\n{item.goal}",
             red=red,
             green=green,

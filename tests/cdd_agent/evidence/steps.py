@@ -79,7 +79,7 @@ class Step:
             changes=clean_copy.list_product_changes(
                 self.repository, layout=layout, red=self.red, green=self.green, tests=files
             ),
-            tests=clean_copy.read_test_sources(self.repository, project=project, tree=self.red, targets=targets),
+            tests=clean_copy.read_sources(self.repository, project=project, tree=self.red, paths=targets),
             stated=stated,
             red=self.red,
             green=self.green,

@@ -38,7 +38,7 @@ def test_paths_are_relative_to_the_project(make: Make) -> None:
     (change,) = clean_copy.list_product_changes(step.repository, layout=layout, red=step.red, green=step.green)
     assert change.path == "product.py"
     targets = ("tests/test_product.py::test_it", "tests/gone.py::test_it")
-    sources = clean_copy.read_test_sources(step.repository, project=project, tree=step.red, targets=targets)
+    sources = clean_copy.read_sources(step.repository, project=project, tree=step.red, paths=targets)
     assert sources == {"tests/test_product.py": TEST}
     assert list(clean_copy.read_product_sources(step.repository, project=project, tree=step.red)) == [FILES["old.py"]]
 

@@ -6,9 +6,8 @@ import time
 import pytest
 
 from cdd_agent.evidence.literals import (
-    find_added_lines,
+    find_changed_lines,
     find_docstrings,
-    find_touched_lines,
     parse,
     read_imports,
     resolve_name,
@@ -22,13 +21,13 @@ def test_what_cannot_be_parsed_is_no_tree() -> None:
 
 
 def test_added_lines_are_those_that_were_not_there() -> None:
-    assert find_added_lines("a\nb\nc\n", "a\nx\nb\nc\ny\n") == {2, 5}
-    assert find_added_lines(None, "a\nb\n") >= {1, 2}
-    assert find_added_lines("a\r\nb  \r\n", "a\nb\n") == frozenset()
+    assert find_changed_lines("a\nb\nc\n", "a\nx\nb\nc\ny\n")[0] == {2, 5}
+    assert find_changed_lines(None, "a\nb\n")[0] >= {1, 2}
+    assert find_changed_lines("a\r\nb  \r\n", "a\nb\n")[0] == frozenset()
 
 
 def test_lines_beside_removed_ones_are_touched() -> None:
-    assert find_touched_lines("a\nb\nc\n", "a\nc\n") == {1, 2}
+    assert find_changed_lines("a\nb\nc\n", "a\nc\n")[1] == {1, 2}
 
 
 def test_names_are_resolved_through_imports_and_getattr() -> None:
@@ -47,8 +46,8 @@ def test_docstrings_are_told_from_other_constants() -> None:
 def test_comments_and_docstrings_are_no_code() -> None:
     old = 'def f():\n    """Old."""\n    # old\n    return "# 1"\n'
     new = 'def f():\n    """New.\n\n    More.\n    """\n    # new\n    return "# 1"  # why\n\n\n# end\n'
-    assert find_touched_lines(old, new) == find_touched_lines(new, old) == frozenset()
-    assert find_touched_lines(old, new.replace("# 1", "# 2")) == {7}
+    assert find_changed_lines(old, new)[1] == find_changed_lines(new, old)[1] == frozenset()
+    assert find_changed_lines(old, new.replace("# 1", "# 2"))[1] == {7}
 
 
 @pytest.mark.parametrize(("count", "kinds"), [(1500, 3), (20_000, 5000)])
@@ -56,5 +55,5 @@ def test_large_files_are_compared_by_counting_lines(count: int, kinds: int) -> N
     old = [f"    'a{number % kinds}': 1," for number in range(count)]
     new = [*old[:700], "    'new': 2,", *old[700:]]
     started = time.monotonic()
-    assert find_added_lines("\n".join(old), "\n".join(new)) == {701}
+    assert find_changed_lines("\n".join(old), "\n".join(new))[0] == {701}
     assert time.monotonic() - started < 5

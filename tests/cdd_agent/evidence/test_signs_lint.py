@@ -1,7 +1,10 @@
 """"""
 
+from dataclasses import replace
+
 import pytest
 
+from cdd_agent.evidence.clean_copy import Findings
 from cdd_agent.evidence.signs import find_suspicions, find_suspicious_code
 from tests.cdd_agent.evidence.requests import request
 
@@ -95,16 +98,16 @@ def test_honest_code_is_let_pass(code: str) -> None:
 
 
 def test_a_reason_names_the_place_and_what_to_do_instead() -> None:
-    (reason,) = find_suspicious_code(request("import os\n\ndef f():\n    os._exit(0)\n"))
+    (reason,) = find_suspicious_code(request("import os\n\ndef f():\n    os._exit(0)\n")).reasons
     assert (reason.code, reason.nodeid) == ("suspicious_code", None)
     assert reason.message.startswith("product.py:4: os._exit is called. Return or raise")
 
 
 def test_what_the_product_did_before_is_its_way_of_working() -> None:
     plugin = "import pytest\n"
-    assert find_suspicious_code(request("import pytest\nimport pluggy\n", old=plugin)) == ()
-    assert find_suspicious_code(request("import pytest\n", elsewhere=(plugin,))) == ()
-    assert len(find_suspicious_code(request("import os, pytest\nos._exit(0)\n", elsewhere=(plugin,)))) == 1
+    assert find_suspicious_code(request("import pytest\nimport pluggy\n", old=plugin)) == Findings()
+    assert find_suspicious_code(request("import pytest\n", elsewhere=(plugin,))) == Findings()
+    assert len(find_suspicious_code(request("import os, pytest\nos._exit(0)\n", elsewhere=(plugin,))).reasons) == 1
 
 
 def test_the_rest_of_the_product_is_read_only_if_something_was_found() -> None:
@@ -112,15 +115,13 @@ def test_the_rest_of_the_product_is_read_only_if_something_was_found() -> None:
         raise AssertionError("read without need")
 
     asked = request("x = 1\n")
-    assert (
-        find_suspicious_code(type(asked)(**{f: getattr(asked, f) for f in asked.__slots__} | {"elsewhere": fail})) == ()
-    )
+    assert find_suspicious_code(replace(asked, elsewhere=fail)) == Findings()
 
 
 def test_paths_that_the_ticket_states_are_honest() -> None:
     code = "def scaffold(root):\n    return open('tests/conftest.py', 'w')\n"
-    assert len(find_suspicious_code(request(code))) == 1
-    assert find_suspicious_code(request(code, stated="`new` writes tests/conftest.py.")) == ()
+    assert len(find_suspicious_code(request(code)).reasons) == 1
+    assert find_suspicious_code(request(code, stated="`new` writes tests/conftest.py.")) == Findings()
 
 
 @pytest.mark.parametrize(
@@ -135,6 +136,7 @@ def test_paths_that_the_ticket_states_are_honest() -> None:
     ],
 )
 def test_code_that_the_ticket_asks_for_is_honest(code: str, stated: str) -> None:
-    assert len(find_suspicious_code(request(code))) == 1
-    assert find_suspicious_code(request(code, stated=stated)) == ()
-    assert len(find_suspicious_code(request(code, stated="The total of all entries, as a traceable number."))) == 1
+    assert len(find_suspicious_code(request(code)).reasons) == 1
+    assert find_suspicious_code(request(code, stated=stated)) == Findings()
+    unrelated = "The total of all entries, as a traceable number."
+    assert len(find_suspicious_code(request(code, stated=unrelated)).reasons) == 1
