@@ -10,19 +10,13 @@ from cdd_agent.errors import DocumentError, Problem, UsageError
 from cdd_agent.storage import read_text, write_atomic
 from cdd_agent.tickets import yaml
 from cdd_agent.tickets.criteria import find_vague_word
-from cdd_agent.tickets.yaml import Document, Edit, Item, Layout, Node, quote
+from cdd_agent.tickets.yaml import Document, Edit, Item, Node, quote
 
 SCHEMA = "cdd/1"
 TYPES = ("feature", "bug", "enhancement", "refactor", "chore", "doc", "spike")
 STATUSES = ("draft", "refined", "planned", "executing", "done")
 _TEXTS = ("title", "type", "status", "description", "technical_notes")
 _LISTS = ("out_of_scope", "open_questions", "depends_on")
-_LAYOUT = Layout(
-    texts=frozenset({"title", "description", "technical_notes"}),
-    lists=frozenset({"acceptance_criteria", "out_of_scope", "open_questions"}),
-    fields=("id", "text"),
-    sentence="text",
-)
 _KNOWN = frozenset({"schema", "acceptance_criteria", *_TEXTS, *_LISTS})
 _LABEL = re.compile(r"(?P<id>AC-\d+)\s*:\s+(?P<text>.*)", re.DOTALL)
 _PLAIN_ID = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
@@ -116,7 +110,7 @@ def save(path: Path, text: str) -> None:
 
 def parse(text: str, *, path: str) -> Spec:
     """Parse ``text``; raise ``DocumentError``, which names ``path`` and lists every value that is not valid."""
-    return _read_spec(yaml.parse(text, path=path, layout=_LAYOUT), path)
+    return _read_spec(yaml.parse(text, path=path), path)
 
 
 def update(text: str, changes: Mapping[str, Change], *, path: str) -> str:
@@ -125,7 +119,7 @@ def update(text: str, changes: Mapping[str, Change], *, path: str) -> str:
     List items that stay keep their form and their comments. The result is parsed and compared with the wanted spec:
     ``UsageError`` if a value is not as wanted or another value changed.
     """
-    document = yaml.parse(text, path=path, layout=_LAYOUT)
+    document = yaml.parse(text, path=path)
     before = _read_spec(document, path)
     changes = {key: _normalize(value) for key, value in changes.items()}
     edits: list[Edit] = []
@@ -133,7 +127,7 @@ def update(text: str, changes: Mapping[str, Change], *, path: str) -> str:
     for key in sorted(changes, key=lambda key: document.root.get(key) is None):
         edits += _edit_value(document, key, value=changes[key])
     changed = document.apply(edits)
-    after_document = yaml.parse(changed, path=path, layout=_LAYOUT)
+    after_document = yaml.parse(changed, path=path)
     after = _read_spec(after_document, path)
     # An alias or an unusual layout can connect values that look independent, so compare all of them.
     for key in sorted({*changes, *_KNOWN, *before.unknown_keys} - {"schema"}):

@@ -38,18 +38,13 @@ _BLOCK_TEXT = re.compile(r"[^\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udff
 """A text that reads back unchanged from a block (``|``), which has no escapes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
-    """Which values of a document are sentences."""
-
-    texts: frozenset[str]
-    """Top-level keys with one sentence as their value."""
-    lists: frozenset[str]
-    """Top-level keys with a list of sentences or records as their value."""
-    fields: tuple[str, ...] = ()
-    """Keys of a record. An item that starts with any other word is a sentence."""
-    sentence: str = ""
-    """The field of a record that is a sentence."""
+_SENTENCES = ("title", "description", "technical_notes")
+"""Top-level keys with one sentence as their value."""
+_SENTENCE_LISTS = ("acceptance_criteria", "out_of_scope", "open_questions")
+"""Top-level keys with a list of sentences, or of records with an id and a sentence."""
+_FIELD = re.compile(r"(?P<field>id|text)[ \t]*:(?:[ \t]+|$)")
+"""A key of a record. An item that starts with any other word is a sentence."""
+_FLOW_RECORD = re.compile(r"\{\s*[\"']?(?:id|text)[\"']?\s*:")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,9 +191,9 @@ class Document:
         return self._line_end(offset, pattern=_REST_AND_END)
 
 
-def parse(source: str, *, path: str, layout: Layout) -> Document:
+def parse(source: str, *, path: str) -> Document:
     """Parse ``source``. ``DocumentError``, with line and column, says why it cannot be parsed."""
-    quoted = QuotedSource(source, layout)
+    quoted = QuotedSource(source)
     node = _compose(quoted, path=path)
     root = _convert(node, quoted) if node else Node(kind="text", start=len(source), end=len(source), line=1)
     if root.kind == "text" and not root.text:  # nothing but comments, or "---"
@@ -296,7 +291,7 @@ class _Span(NamedTuple):
 class QuotedSource:
     """A source with its sentences in double quotes, line for line, and a map of its offsets to those of the source."""
 
-    def __init__(self, source: str, layout: Layout) -> None:
+    def __init__(self, source: str) -> None:
         """Quote the sentences of ``source``; ``text`` is the result, without a byte order mark."""
         self.source = source
         body = source.removeprefix("\ufeff")
@@ -304,7 +299,7 @@ class QuotedSource:
         self._spans: list[_Span] = []
         parts: list[str] = []
         done = length = 0
-        for span in _SentenceFinder(body, layout).find():
+        for span in _SentenceFinder(body).find():
             sentence = "".join(_ESCAPES.get(char, char) for char in body[span.start : span.end])
             parts += [body[done : span.start], f'"{sentence}"']
             quoted_start = length + span.start - done
@@ -345,22 +340,18 @@ class _Line(NamedTuple):
 class _SentenceFinder:
     """Finds the unquoted sentences of a document line by line, because they need not be valid YAML."""
 
-    def __init__(self, body: str, layout: Layout) -> None:
-        self._layout = layout
+    def __init__(self, body: str) -> None:
         self._lines = [_Line(match.start(), match[1]) for match in _LINE.finditer(body)]
         self._spans: list[_Span] = []
-        fields = "|".join(map(re.escape, layout.fields)) or r"\b\B"  # \b\B never matches
-        self._field = re.compile(rf"(?P<field>{fields})[ \t]*:(?:[ \t]+|$)")
-        self._flow_record = re.compile(rf"\{{\s*[\"']?(?:{fields})[\"']?\s*:")
 
     def find(self) -> list[_Span]:
         """Return the sentences in order, without offsets in the quoted text."""
         at = 0
         while at < len(self._lines):
             match = _TOP_KEY.match(self._lines[at].text)
-            if match and match["key"] in self._layout.texts:
+            if match and match["key"] in _SENTENCES:
                 at = self._scan_value(at, match.end(), indent=0, is_item=False)
-            elif match and match["key"] in self._layout.lists and _is_bare(self._lines[at].text[match.end() :]):
+            elif match and match["key"] in _SENTENCE_LISTS and _is_bare(self._lines[at].text[match.end() :]):
                 at = self._scan_list(at + 1)
             else:
                 at += 1
@@ -387,12 +378,12 @@ class _SentenceFinder:
         if not self._lines[at].text[column:].strip():  # the item starts in a line below its dash
             first = next((n for n in range(at + 1, len(self._lines)) if self._lines[n].text.strip()), at)
             column = _indent(self._lines[first].text) if first > at else column
-        if column <= indent or not self._field.match(self._lines[first].text, column):
+        if column <= indent or not _FIELD.match(self._lines[first].text, column):
             return self._scan_value(at, after_dash, indent=indent)
         at = first
         while at < len(self._lines) and (at == first or self._is_deeper(at, indent)):
-            match = self._field.match(self._lines[at].text, column)
-            if match and match["field"] == self._layout.sentence:
+            match = _FIELD.match(self._lines[at].text, column)
+            if match and match["field"] == "text":
                 at = self._scan_value(at, match.end(), indent=column)
             else:
                 at += 1
@@ -415,7 +406,7 @@ class _SentenceFinder:
             at, column = below[0], _indent(self._lines[below[0]].text)
         below = [n for n in below if n > at]
         value = "\n".join([self._lines[at].text[column:], *(self._lines[n].text for n in below)])
-        if _QUOTED.fullmatch(value.rstrip()) or self._flow_record.match(self._lines[at].text, column):
+        if _QUOTED.fullmatch(value.rstrip()) or _FLOW_RECORD.match(self._lines[at].text, column):
             return end
         comment = next((place for place, n in enumerate(below) if _is_bare(self._lines[n].text)), len(below))
         last = self._lines[[at, *below[:comment]][-1]]

@@ -6,15 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdd_agent.errors import DocumentError, Problem
-from cdd_agent.tickets.yaml import Document, Edit, Item, Layout, Node, QuotedSource, parse, quote
-
-LAYOUT = Layout(texts=frozenset({"title"}), lists=frozenset({"criteria"}))
-RECORDS = Layout(texts=frozenset({"title"}), lists=frozenset({"criteria"}), fields=("id", "text"), sentence="text")
-NO_SENTENCES = Layout(texts=frozenset(), lists=frozenset())
+from cdd_agent.tickets.yaml import Document, Edit, Item, Node, QuotedSource, parse, quote
 
 
 def document(source: str) -> Document:
-    return parse(source, path="a.yaml", layout=LAYOUT)
+    return parse(source, path="a.yaml")
 
 
 def refused(source: str) -> Problem:
@@ -117,35 +113,35 @@ def test_quoted_text_of_plain_characters_is_json_too(text: str) -> None:
     [
         ("title: a: b\n", 'title: "a: b"\n'),
         ("title: a \t\n", 'title: "a" \t\n'),
-        ("criteria:\n-\ntext: a\n", "criteria:\n-\ntext: a\n"),
-        ("criteria:\n  - a\n- b\n", 'criteria:\n  - "a"\n- b\n'),
+        ("out_of_scope:\n-\ntext: a\n", "out_of_scope:\n-\ntext: a\n"),
+        ("out_of_scope:\n  - a\n- b\n", 'out_of_scope:\n  - "a"\n- b\n'),
         ("title:  # why\nid: a: b\n", "title:  # why\nid: a: b\n"),
         ("title:\n  a\n  # why\n", 'title:\n  "a"\n  # why\n'),
         ("other: a # b\n", "other: a # b\n"),
-        ("criteria:\n- a\n  b\n\n- # c\n", 'criteria:\n- "a\n  b"\n\n- "# c"\n'),
-        ("criteria: # why\n  # why\n  - a\n", 'criteria: # why\n  # why\n  - "a"\n'),
-        ("criteria: [a, b]\n", "criteria: [a, b]\n"),
-        ("criteria:\n- text: a: b\n  id: c\n", 'criteria:\n- text: "a: b"\n  id: c\n'),
-        ("criteria:\n-\n  id: c\n  text: a\n", 'criteria:\n-\n  id: c\n  text: "a"\n'),
-        ("criteria:\n- {id: c, text: a}\n", "criteria:\n- {id: c, text: a}\n"),
-        ("criteria:\n- {a}\n", 'criteria:\n- "{a}"\n'),
-        ("criteria:\n- |\n  a\n- >- # b\n  c\n", "criteria:\n- |\n  a\n- >- # b\n  c\n"),
-        ('criteria:\n- "a" # b\n- "a" b\n', 'criteria:\n- "a" # b\n- "\\"a\\" b"\n'),
-        ('criteria:\n- "a\n  # b"\n', 'criteria:\n- "a\n  # b"\n'),
-        ("criteria:\n- !!python/name:os.system\n", "criteria:\n- !!python/name:os.system\n"),
-        ("criteria:\n- a\\b\u2028c\n", 'criteria:\n- "a\\\\b\\Lc"\n'),
-        ("title: a\r\ncriteria:\r\n  - b\r\n", 'title: "a"\r\ncriteria:\r\n  - "b"\r\n'),
+        ("out_of_scope:\n- a\n  b\n\n- # c\n", 'out_of_scope:\n- "a\n  b"\n\n- "# c"\n'),
+        ("out_of_scope: # why\n  # why\n  - a\n", 'out_of_scope: # why\n  # why\n  - "a"\n'),
+        ("out_of_scope: [a, b]\n", "out_of_scope: [a, b]\n"),
+        ("out_of_scope:\n- text: a: b\n  id: c\n", 'out_of_scope:\n- text: "a: b"\n  id: c\n'),
+        ("out_of_scope:\n-\n  id: c\n  text: a\n", 'out_of_scope:\n-\n  id: c\n  text: "a"\n'),
+        ("out_of_scope:\n- {id: c, text: a}\n", "out_of_scope:\n- {id: c, text: a}\n"),
+        ("out_of_scope:\n- {a}\n", 'out_of_scope:\n- "{a}"\n'),
+        ("out_of_scope:\n- |\n  a\n- >- # b\n  c\n", "out_of_scope:\n- |\n  a\n- >- # b\n  c\n"),
+        ('out_of_scope:\n- "a" # b\n- "a" b\n', 'out_of_scope:\n- "a" # b\n- "\\"a\\" b"\n'),
+        ('out_of_scope:\n- "a\n  # b"\n', 'out_of_scope:\n- "a\n  # b"\n'),
+        ("out_of_scope:\n- !!python/name:os.system\n", "out_of_scope:\n- !!python/name:os.system\n"),
+        ("out_of_scope:\n- a\\b\u2028c\n", 'out_of_scope:\n- "a\\\\b\\Lc"\n'),
+        ("title: a\r\nout_of_scope:\r\n  - b\r\n", 'title: "a"\r\nout_of_scope:\r\n  - "b"\r\n'),
     ],
 )
 def test_sentences_are_quoted_and_nothing_else_is(body: str, quoted: str) -> None:
-    assert QuotedSource(body, RECORDS).text == quoted
+    assert QuotedSource(body).text == quoted
 
 
 def test_offsets_lead_back_to_the_source() -> None:
-    body = 'title: a "b"\nother: c\ncriteria:\n- d\n'
-    source = QuotedSource(body, RECORDS)
+    body = 'title: a "b"\nother: c\nout_of_scope:\n- d\n'
+    source = QuotedSource(body)
 
-    for word in ("title", "other", "c\n", "criteria"):
+    for word in ("title", "other", "c\n", "out_of_scope"):
         assert source.offset(source.text.index(word)) == body.index(word)
     assert source.offset(source.text.index('"d"')) == body.index("d\n")
     assert source.offset(source.text.index('"d"') + 3) == body.index("d\n") + 1
@@ -156,18 +152,14 @@ def test_a_byte_order_mark_takes_no_column() -> None:
 
 
 def test_columns_count_from_one() -> None:
-    source = QuotedSource("title: a\nother: c\n", RECORDS)
+    source = QuotedSource("title: a\nother: c\n")
 
     assert source.column(source.text.index("c")) == 8
 
 
-def plain(source: str) -> Document:
-    return parse(source, path="a.yaml", layout=NO_SENTENCES)
-
-
 def with_text(source: str, key: str, text: str) -> str:
-    document = plain(source)
-    return document.apply([document.edit_text(key, text=text)])
+    parsed = document(source)
+    return parsed.apply([parsed.edit_text(key, text=text)])
 
 
 def items_of(node: Node | None, texts: Sequence[str]) -> list[Item]:
@@ -176,16 +168,16 @@ def items_of(node: Node | None, texts: Sequence[str]) -> list[Item]:
 
 
 def with_list(source: str, key: str, *texts: str) -> str:
-    document = plain(source)
-    return document.apply(document.edit_list(key, items=items_of(document.root.get(key), texts)))
+    parsed = document(source)
+    return parsed.apply(parsed.edit_list(key, items=items_of(parsed.root.get(key), texts)))
 
 
 def test_edits_are_made_in_the_line_ends_of_the_source() -> None:
-    assert plain("a:\r\nb:").apply([Edit(0, 1, "x\ny"), Edit(6, 6, "\n")]) == "x\r\ny:\r\nb:\r\n"
+    assert document("a:\r\nb:").apply([Edit(0, 1, "x\ny"), Edit(6, 6, "\n")]) == "x\r\ny:\r\nb:\r\n"
 
 
 def test_edits_at_one_place_keep_their_order() -> None:
-    assert plain("a:").apply([Edit(1, 1, "b"), Edit(1, 1, "c")]) == "abc:"
+    assert document("a:").apply([Edit(1, 1, "b"), Edit(1, 1, "c")]) == "abc:"
 
 
 def test_a_text_takes_the_place_of_the_one_before() -> None:
@@ -253,7 +245,7 @@ def test_a_space_before_the_colon_stays_when_the_list_is_emptied() -> None:
     ],
 )
 def test_a_record_takes_the_column_of_the_text_that_it_replaces(source: str, changed: str) -> None:
-    document = plain(source)
-    node = document.root.items[0].items[0]
+    parsed = document(source)
+    node = parsed.root.items[0].items[0]
 
-    assert document.apply([document.edit_node(node, lines=["id: A", 'text: "x"'])]) == changed
+    assert parsed.apply([parsed.edit_node(node, lines=["id: A", 'text: "x"'])]) == changed
