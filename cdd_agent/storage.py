@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from cdd_agent.errors import AlreadyAtWork, DocumentError, Problem
+from cdd_agent.errors import AlreadyAtWork, DocumentError, Problem, UsageError
 
 _MARK = ".cdd-"
 _LEFTOVER = re.compile(r"\..+\.cdd-[a-z0-9_]{8}\.tmp", re.DOTALL)
@@ -82,15 +82,18 @@ def read_ordinary(path: Path, *, limit_bytes: int, through_links: bool = False) 
     return data
 
 
-def read_text(path: Path, *, limit_bytes: int) -> str:
-    """Return the text of a file that people write; raises ``FileNotFoundError``, or ``DocumentError`` saying why."""
+def read_text(path: Path, *, limit_bytes: int, missing_hint: str) -> str:
+    """Return the text of a file that people write; ``DocumentError`` says why not.
+
+    Raises ``UsageError`` with ``missing_hint`` if it does not exist.
+    """
     try:
         return read_ordinary(path, limit_bytes=limit_bytes, through_links=True).decode("utf-8")
     except UnicodeDecodeError as error:
         message = f"it is not UTF-8 text: byte {error.start} is {error.object[error.start]:#04x}"
         raise DocumentError(str(path), (Problem(line=0, message=message),), hint="save it as UTF-8 text") from error
-    except FileNotFoundError:
-        raise
+    except FileNotFoundError as error:
+        raise UsageError(f"{path} does not exist.", hint=missing_hint) from error
     except OSError as error:
         is_too_large = error.errno == errno.EFBIG
         message = f"at most {limit_bytes} bytes are read" if is_too_large else (error.strerror or str(error))

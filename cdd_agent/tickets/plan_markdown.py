@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
-from cdd_agent.errors import DocumentError, Problem, UsageError, suggest
+from cdd_agent.errors import DocumentError, Problem, suggest
 from cdd_agent.storage import read_text
 from cdd_agent.tickets.plan import KINDS, Kind, Plan, Step
 
@@ -96,10 +96,8 @@ def load(path: Path, *, default_kind: Kind = "feature") -> Plan:
 
 def load_text(path: Path) -> str:
     """Load the text of the file ``path`` with its line ends; ``UsageError`` if it does not exist."""
-    try:
-        return read_text(path, limit_bytes=_LIMIT_CHARACTERS)
-    except FileNotFoundError as error:
-        raise UsageError(f"{path} does not exist.", hint=f"write it with: cdd plan {path.parent.name}") from error
+    hint = f"write it with: cdd plan {path.parent.name}"
+    return read_text(path, limit_bytes=_LIMIT_CHARACTERS, missing_hint=hint)
 
 
 def parse(text: str, *, path: str, default_kind: Kind = "feature") -> Plan:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from cdd_agent.errors import DocumentError, Problem, UsageError
-from cdd_agent.storage import read_text, write_atomic
+from cdd_agent.storage import read_text
 from cdd_agent.tickets import yaml
 from cdd_agent.tickets.criteria import find_vague_word
 from cdd_agent.tickets.yaml import Document, Edit, Item, Node, quote
@@ -97,15 +97,8 @@ def load(path: Path) -> Spec:
 
 def load_text(path: Path) -> str:
     """Load the text of the file ``path`` with its line ends; ``UsageError`` if it does not exist."""
-    try:
-        return read_text(path, limit_bytes=yaml.LIMIT_BYTES)
-    except FileNotFoundError as error:
-        raise UsageError(f"{path} does not exist.", hint=f"create it with: cdd new {path.parent.name}") from error
-
-
-def save(path: Path, text: str) -> None:
-    """Write ``text`` to ``path`` atomically."""
-    write_atomic(path, text.encode("utf-8"))
+    hint = f"create it with: cdd new {path.parent.name}"
+    return read_text(path, limit_bytes=yaml.LIMIT_BYTES, missing_hint=hint)
 
 
 def parse(text: str, *, path: str) -> Spec:

@@ -31,8 +31,6 @@ _QUOTED = re.compile(r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^']|'')*')[ \t]*(?:[ \t]\#[^\
 _BLOCK = re.compile(r"[|>][-+0-9]{0,2}[ \t]*(?:[ \t]#.*)?")
 _VALUE = re.compile(r"(?P<before>[ \t]*(?:-[ \t]+)?(?:[\w-]+[ \t]*:[ \t]+)?)(?P<value>.*?)[ \t]*")
 _FIRST_DASH = re.compile(r"[\r\n]( *)-(?=[ \t\r\n]|\Z)")
-_REST_OF_LINE = re.compile(r"[^\r\n]*")
-_REST_AND_END = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)?")
 _WORD = re.compile(r"[a-z][a-z/0-9-]*")
 _BLOCK_TEXT = re.compile(r"[^\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]*")
 """A text that reads back unchanged from a block (``|``), which has no escapes."""
@@ -150,7 +148,7 @@ class Document:
             if index not in kept:
                 # The dash may be in a line above the item's text.
                 start = max(self.source.rfind(f"{end}{indent}-", 0, old.start) for end in "\n\r") + 1
-                edits.append(Edit(start, self._next_line(old.end), ""))
+                edits.append(Edit(start, self._line_end(old.end, with_break=True), ""))
             elif edit := kept[index].edit:
                 edits.append(edit)
         if not items:
@@ -158,7 +156,7 @@ class Document:
             after_colon = self.source.index(":", name.end) + 1
             return [*edits, Edit(after_colon, after_colon, " []")]
         if new := items[len(kept) :]:
-            at = self._next_line(node.items[-1].end)
+            at = self._line_end(node.items[-1].end, with_break=True)
             text = _format_list(new, indent).removeprefix("\n") + "\n"
             edits.append(Edit(at, at, text if self.source[at - 1 : at] in ("\n", "\r") else "\n" + text))
         return edits
@@ -183,12 +181,10 @@ class Document:
     def _line_start(self, offset: int) -> int:
         return max(self.source.rfind("\n", 0, offset), self.source.rfind("\r", 0, offset)) + 1
 
-    def _line_end(self, offset: int, *, pattern: re.Pattern[str] = _REST_OF_LINE) -> int:
-        match = pattern.match(self.source, offset)
-        return match.end() if match else len(self.source)
-
-    def _next_line(self, offset: int) -> int:
-        return self._line_end(offset, pattern=_REST_AND_END)
+    def _line_end(self, offset: int, *, with_break: bool = False) -> int:
+        match = _LINE.match(self.source, offset)
+        assert match is not None  # an empty line matches too
+        return match.end() if with_break else match.end(1)
 
 
 def parse(source: str, *, path: str) -> Document:

@@ -18,6 +18,7 @@ from cdd_agent.agent.tool import Tool, ToolOutput, define_tool
 from cdd_agent.errors import CddError, UsageError
 from cdd_agent.events import Notice, QuestionAsked, SpecProposed, SpecSaved
 from cdd_agent.model.conversation import AssistantMessage, Conversation, Text
+from cdd_agent.storage import write_atomic
 from cdd_agent.tickets import spec
 from cdd_agent.tickets.criteria import explain_breach
 from cdd_agent.tickets.spec import Change, Criterion, Spec
@@ -182,7 +183,7 @@ class SpecEditor:
         # The developer may have edited the file while looking at the proposed change.
         if self._read_text() != before:
             raise UsageError("spec.yaml changed while the developer reviewed your change.", hint="submit it again")
-        spec.save(self._ticket.spec_path, after)
+        write_atomic(self._ticket.spec_path, after.encode())
         if self._shown is not None and self._shown[1] == before:
             self._shown = (self._shown[0], after)
         old, new = self._parse(before), self._parse(after)
