@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from pathlib import Path
 from typing import Literal, TypeAlias
 
 from cdd_agent.agent.budget import Meter
@@ -27,6 +26,7 @@ from cdd_agent.tdd.context import Context, Phase, WorkItem, format_reasons
 from cdd_agent.tdd.handoff import Landing, has_hooks
 from cdd_agent.tdd.recovery import Position, StepRecovery
 from cdd_agent.tdd.verdict import RedVerdict, has_test, judge_run
+from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work import state_file
 from cdd_agent.work.handoff import phase_name
 from cdd_agent.work.state import (
@@ -34,11 +34,14 @@ from cdd_agent.work.state import (
     RunState,
     Status,
     StepExecution,
+    StepKey,
     end_step,
     enter_phase,
+    finish,
     record_attempt,
     record_commit,
     record_usage,
+    start_step,
 )
 from pytest_tdd_agent.codec import load
 from pytest_tdd_agent.report import SuiteReport, list_failing
@@ -456,17 +459,16 @@ class WorkflowRun:
     """The state of a run, which is saved after every change, and the cycles that change it."""
 
     def __init__(
-        self, workflow: Workflow, state: RunState, *, path: Path, context: Context, clock: Clock, meter: Meter | None
+        self, workflow: Workflow, ticket: Ticket, *, context: Context, clock: Clock, meter: Meter | None
     ) -> None:
-        """Saves nothing. ``path`` is the state file. Without a ``meter``, usage is counted but not limited."""
-        ticket = state.ticket_slug
-        resume = context.commands.resume if context.commands else f"cdd exec {ticket}"
-        self.meter = meter or Meter(context.model, clock=clock, ticket=ticket, go_on=resume)
+        """Begin with an empty state, saving nothing. Without a ``meter``, usage is counted but not limited."""
+        resume = context.commands.resume if context.commands else f"cdd exec {ticket.slug}"
+        self.meter = meter or Meter(context.model, clock=clock, ticket=ticket.slug, go_on=resume)
         self.context = replace(context, model=self.meter)
         self.clock = clock
-        self.state = state
+        self.state = RunState(ticket_slug=ticket.slug, started_at=clock.now())
         self._workflow = workflow
-        self._path = path
+        self._path = ticket.state_path
         self._step: int | None = None
 
     def resume(self, state: RunState) -> None:
@@ -485,6 +487,19 @@ class WorkflowRun:
         state_file.save(self._path, state)
         self.state = state
 
+    def start_step(self, state: RunState, key: StepKey, *, is_resumed: bool = False) -> None:
+        """Save ``state`` with the step started at HEAD, or resumed on the branch where it was started."""
+        repository, context = self.context.repository, self.context
+        head = repository.read_head()
+        state = replace(
+            state,
+            base_commit=state.base_commit or head,
+            branch=state.branch if is_resumed else repository.read_branch(),
+            sandbox=context.suite.sandbox.level,
+            model=context.model.name,
+        )
+        self.save(start_step(state, key, now=self.clock.now(), base_commit=head))
+
     def begin_step(self, number: int) -> None:
         """Count usage for a step from now on; raises ``BudgetSpent`` or ``ModelError`` if the model cannot be used."""
         step = self.state.execution(number)
@@ -502,12 +517,13 @@ class WorkflowRun:
         self.save(end_step(state, number, status=status, now=self.clock.now(), error=error))
 
     @contextmanager
-    def report(self, remarks: Iterable[str], *, settle: Callable[[], None]) -> Iterator[None]:
-        """Emit the events of the run around the block, however it ends.
+    def report(self, remarks: Iterable[str], *, is_open_ended: bool = False) -> Iterator[None]:
+        """Emit the events of the run around the block, and save the final state, however the block ends.
 
-        ``settle`` saves the final state. If it fails, the run is reported as still in progress.
+        ``is_open_ended``: the steps are not known in advance, so only the block itself sets the final status. If the
+        state cannot be saved, the run is reported as still in progress.
         """
-        context, began, status = self.context, self.clock.monotonic(), Status.IN_PROGRESS
+        context, began, status, found = self.context, self.clock.monotonic(), Status.IN_PROGRESS, self.state
         workflow, ticket = self._workflow, self.state.ticket_slug
         sandbox = context.suite.sandbox.level
         context.emit(RunStarted(workflow=workflow, ticket=ticket, model=context.model.name, sandbox=sandbox))
@@ -518,7 +534,8 @@ class WorkflowRun:
                 yield
             finally:
                 self.meter.pause()
-                settle()
+                if self.count_usage(self.state) != found:
+                    self.save(self.state if is_open_ended else finish(self.state, now=self.clock.now()))
                 status = self.state.status
         finally:
             took = self.clock.monotonic() - began

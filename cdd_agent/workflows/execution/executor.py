@@ -5,7 +5,6 @@ The state is saved after every change, so ``execution-state.json`` is enough to 
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from cdd_agent.agent.budget import Meter
@@ -75,8 +74,7 @@ class Executor:
         """Remarks that the user has seen."""
         self._refactor = refactor
         self._emit = context.emit
-        empty = RunState(ticket_slug=ticket.slug, started_at=clock.now())
-        self._run = WorkflowRun("exec", empty, path=ticket.state_path, context=context, clock=clock, meter=meter)
+        self._run = WorkflowRun("exec", ticket, context=context, clock=clock, meter=meter)
         self.context = self._run.context
         self.save = self._run.save
         self.read()
@@ -112,14 +110,9 @@ class Executor:
         """Lock ticket and repository while steps run, or raise ``UsageError``; save the state when the block ends."""
         with alone_on(self.ticket.folder, context=self.context):
             self.read()  # another process may have worked on the ticket before the lock was taken
-            found, known = self.state, self.reported_remarks
+            known = self.reported_remarks
             self.reported_remarks = (*self.remarks, *commits.list_warnings(self.context.repository))
-
-            def settle() -> None:
-                if self._run.count_usage(self.state) != found:
-                    self.save(states.finish(self.state, now=self.clock.now()))
-
-            with self._run.report([remark for remark in self.reported_remarks if remark not in known], settle=settle):
+            with self._run.report([remark for remark in self.reported_remarks if remark not in known]):
                 yield
 
     def find_next_step(self) -> Step | None:
@@ -169,9 +162,8 @@ class Executor:
         """
         number = step.number
         self.require_dependencies(step)
-        context, repository = self.context, self.context.repository
         self._run.begin_step(number)
-        commits.require_finished(repository)
+        commits.require_finished(self.context.repository)
         recovery = self.make_recovery(number)
         recovery.require_checkpoints()
         is_resumed = recovery.is_underway()
@@ -179,14 +171,7 @@ class Executor:
             self.prepare_repository(allow_dirty=self.allows_dirty or self.keeps_changes)
             if self.state.execution(number).status == Status.IN_PROGRESS:
                 self.save(states.retry_step(self.state, number))
-        state = replace(
-            self.documents.record_in(self.state),
-            base_commit=self.state.base_commit or repository.read_head(),
-            branch=self.state.branch if is_resumed else repository.read_branch(),
-            sandbox=context.suite.sandbox.level,
-            model=context.model.name,
-        )
-        self.save(states.start_step(state, step_key(step), now=self.clock.now(), base_commit=repository.read_head()))
+        self._run.start_step(self.documents.record_in(self.state), step_key(step), is_resumed=is_resumed)
         self._emit(StepStarted(number=number, total=len(self.documents.plan.steps), title=step.title))
         item = make_work_item(self.ticket, step, spec=self.documents.spec, refactor=self._refactor)
         ending = self._run.run_cycle(item)

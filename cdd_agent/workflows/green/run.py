@@ -20,7 +20,7 @@ from cdd_agent.tdd.verdict import list_test_files
 from cdd_agent.untrusted.keys import mask
 from cdd_agent.work import state as states
 from cdd_agent.work import state_file
-from cdd_agent.work.state import RunState, Status, StepKey, Usage
+from cdd_agent.work.state import Status, StepKey
 from cdd_agent.workflows.green import request as requests
 from cdd_agent.workflows.green.artifact import GreenArtifact, make_artifact
 from cdd_agent.workflows.green.request import GreenRequest, Wanted
@@ -147,10 +147,8 @@ class Green:
         self.clock = clock
         self.allows_dirty = allow_dirty
         """The user's uncommitted changes may stay, out of the commit."""
-        state = RunState(ticket_slug=self.ticket.slug, started_at=clock.now())
         context = replace(context, commands=wanted.commands)
-        path = self.ticket.state_path
-        self._run = WorkflowRun("green", state, path=path, context=context, clock=clock, meter=meter)
+        self._run = WorkflowRun("green", self.ticket, context=context, clock=clock, meter=meter)
         self.context = self._run.context
 
     def run(self, *, anew: bool = False) -> GreenArtifact:
@@ -161,16 +159,11 @@ class Green:
         """
         context = self.context
         with alone_on(self.ticket.folder, context=context):
-            request, state = self._find_interrupted(anew=anew) or self._begin()
-            self._run.save(state)
+            request = self._resume_interrupted(anew=anew) or self._begin()
             remarks = list(commits.list_warnings(context.repository))
             if files := ", ".join(context.policy.gate_runs):
                 remarks.insert(0, f"full_suite_on_completion is false: the gate runs only the tests of {files}.")
-
-            def settle() -> None:
-                self._run.save(states.finish(self._run.state, now=self.clock.now()))
-
-            with self._run.report(remarks, settle=settle):
+            with self._run.report(remarks):
                 why = self._run_cycle(request)
         return make_artifact(request, self._run.state.execution(_STEP), why=why, context=context)
 
@@ -192,11 +185,12 @@ class Green:
         tests, is_test = request.test_files, context.suite.conventions.is_test
         return (*tests, *find_related_code(tests, workspace=context.workspace, is_test=is_test))
 
-    def _find_interrupted(self, *, anew: bool) -> tuple[GreenRequest, RunState] | None:
-        """Return the interrupted run; None if there is none, or if ``anew`` undid it."""
+    def _resume_interrupted(self, *, anew: bool) -> GreenRequest | None:
+        """Return the request of the interrupted run; None if there is none, or if ``anew`` undid it."""
         context = self.context
         known = state_file.load(self.ticket.state_path)
-        self._run.meter.resume(known.usage if known else Usage())
+        if known is not None:
+            self._run.meter.resume(known.usage)
         if known is None or not known.numbers(Status.IN_PROGRESS):
             return None
         step = known.execution(_STEP)
@@ -216,9 +210,10 @@ class Green:
                 hint=f"restart the run: {self.wanted.commands.restart}",
             )
         context.emit(Notice(text=f"Continuing the interrupted run after {len(step.attempts)} iterations."))
-        return request, known
+        self._run.save(known)
+        return request
 
-    def _begin(self) -> tuple[GreenRequest, RunState]:
+    def _begin(self) -> GreenRequest:
         context, repository = self.context, self.context.repository
         commits.require_undisturbed(repository, () if self.allows_dirty else tuple(self._list_blocking_changes()))
         head = commits.require_base(repository)
@@ -229,20 +224,12 @@ class Green:
         if seen.report is None:
             happened = f"The tests cannot be run: {seen.problem}.\n{seen.output.strip()[-2000:]}"
             raise EnvironmentMissing(happened, hint=f"make `{context.suite.command}` work in {context.suite.root}")
-        now = self.clock.now()
-        request = self.wanted.make_request(seen.report, now=now, head=head)
+        request = self.wanted.make_request(seen.report, now=self.clock.now(), head=head)
         requests.save(self.ticket, request)
         key = StepKey(number=_STEP, title=request.title, text_sha256="")
-        fresh = RunState(
-            ticket_slug=self.ticket.slug,
-            started_at=now,
-            base_commit=head,
-            branch=repository.read_branch(),
-            sandbox=context.suite.sandbox.level,
-            model=context.model.name,
-            step_executions=states.pending_steps((key,)),
-        )
-        return request, states.start_step(fresh, key, now=now, base_commit=head)
+        fresh = replace(self._run.state, step_executions=states.pending_steps((key,)))
+        self._run.start_step(fresh, key)
+        return request
 
     def _list_blocking_changes(self) -> Iterator[str]:
         # Uncommitted tests do not block: GREEN locks them and leaves them uncommitted anyway.

@@ -19,6 +19,7 @@ from cdd_agent.storage import read_ordinary, write_atomic
 from cdd_agent.tdd.context import Context
 from cdd_agent.tdd.recovery import StepRecovery
 from cdd_agent.tdd.verdict import RedVerdict
+from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work import state_file
 from cdd_agent.work.handoff import PHASE_OF, CurrentTest, Handoff
 from cdd_agent.work.state import AttemptRecord, RunState, Status, StepExecution
@@ -38,18 +39,11 @@ _FIX = re.compile(r"\W*(?:bug\s*)?fix(?:es|ed)?\b|\W*(?:bug|repair|correct)\b", 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Feature:
+class Feature(Ticket):
     """A request and the folder of its run, ``.cdd/tdd/SLUG/``."""
 
-    slug: str
     text: str
     """The request."""
-    folder: Path
-
-    @property
-    def state_path(self) -> Path:
-        """The state file of the run."""
-        return self.folder / "execution-state.json"
 
     @property
     def request_path(self) -> Path:

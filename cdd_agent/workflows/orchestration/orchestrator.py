@@ -134,9 +134,8 @@ class Orchestrator:
         self.allows_dirty = allow_dirty
         """The user's uncommitted changes may stay, out of every commit."""
         self._is_attended = is_attended
-        state = RunState(ticket_slug=feature.slug, started_at=clock.now())
         context = replace(context, commands=COMMANDS)
-        self._run = WorkflowRun("tdd", state, path=feature.state_path, context=context, clock=clock, meter=meter)
+        self._run = WorkflowRun("tdd", feature, context=context, clock=clock, meter=meter)
         self.context = self._run.context
 
     @property
@@ -161,8 +160,7 @@ class Orchestrator:
                 self._require_undisturbed()
             self.feature.save()
             self._run.resume(find_state(self.feature, context=context, now=self.clock.now()))
-            warnings = commits.list_warnings(repository)
-            with self._run.report(warnings, settle=lambda: self._run.save(self._state)):
+            with self._run.report(commits.list_warnings(repository), is_open_ended=True):
                 yield
 
     def _run_cycle(self) -> None:
@@ -199,18 +197,11 @@ class Orchestrator:
         in_progress = self._state.numbers(Status.IN_PROGRESS)
         if in_progress:
             return self._state.execution(in_progress[-1])
-        repository = self.context.repository
         self._require_undisturbed()
         number = max(self._state.step_executions, default=0) + 1
         key = StepKey(number=number, title=_UNCHOSEN_TITLE, text_sha256="")
-        head = repository.read_head()
-        state = replace(
-            self._state,
-            step_executions={**self._state.step_executions, **states.pending_steps((key,))},
-            base_commit=self._state.base_commit or head,
-            branch=repository.read_branch(),
-        )
-        self._run.save(states.start_step(state, key, now=self.clock.now(), base_commit=head))
+        executions = {**self._state.step_executions, **states.pending_steps((key,))}
+        self._run.start_step(replace(self._state, step_executions=executions), key)
         return self._state.execution(number)
 
     def _require_undisturbed(self) -> None:

@@ -2,8 +2,10 @@
 
 import pytest
 
+from cdd_agent.errors import UsageError
 from cdd_agent.events import Event, Notice, RunFinished, RunStarted
 from cdd_agent.tdd.cycle import Workflow, WorkflowRun
+from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work.state import RunState, Status
 from tests.fakes.clock import FakeClock
 from tests.fakes.model import ScriptedModel
@@ -15,8 +17,8 @@ def state(status: Status) -> RunState:
 
 
 def make_run(workflow: Workflow, project: Project, *, clock: FakeClock) -> WorkflowRun:
-    context, path = project.context(ScriptedModel(())), project.folder / "state.json"
-    return WorkflowRun(workflow, state(Status.IN_PROGRESS), path=path, context=context, clock=clock, meter=None)
+    ticket = Ticket(slug="sale", folder=project.folder / "run")
+    return WorkflowRun(workflow, ticket, context=project.context(ScriptedModel(())), clock=clock, meter=None)
 
 
 def names(seen: list[Event]) -> list[str]:
@@ -26,7 +28,8 @@ def names(seen: list[Event]) -> list[str]:
 def test_it_begins_with_what_is_to_be_known_and_ends_with_the_status_it_has(project: Project) -> None:
     clock = FakeClock()
     run = make_run("tdd", project, clock=clock)
-    with run.report(("mind the hooks",), settle=lambda: run.save(state(Status.COMPLETED))):
+    with run.report(("mind the hooks",), is_open_ended=True):
+        run.state = state(Status.COMPLETED)
         clock.sleep(7.0)
     started, remark, finished = project.seen
     assert isinstance(started, RunStarted)
@@ -43,16 +46,15 @@ def test_it_begins_with_what_is_to_be_known_and_ends_with_the_status_it_has(proj
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
 def test_a_run_that_an_error_ends_is_finished_too(project: Project, error: type[BaseException]) -> None:
     run = make_run("exec", project, clock=FakeClock())
-    with pytest.raises(error), run.report((), settle=lambda: run.save(state(Status.FAILED))):
+    with pytest.raises(error), run.report((), is_open_ended=True):
+        run.state = state(Status.FAILED)
         raise error
     assert names(project.seen) == ["RunStarted", "failed"]
 
 
 def test_a_state_that_cannot_be_kept_leaves_the_run_in_progress(project: Project) -> None:
-    def full() -> None:
-        raise OSError("No space left on device")
-
     run = make_run("green", project, clock=FakeClock())
-    with pytest.raises(OSError, match="No space"), run.report((), settle=full):
-        pass
+    (project.folder / "run").write_text("a file in place of the folder")
+    with pytest.raises(UsageError, match="cannot be read"), run.report(()):
+        run.state = state(Status.FAILED)
     assert names(project.seen) == ["RunStarted", "in_progress"]
