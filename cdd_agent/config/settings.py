@@ -32,26 +32,28 @@ _DEEPEST = 20
 _MOST = 1_000_000_000
 """The limit of every number, which excludes infinity and NaN too."""
 
-_UNLIMITED_AT_ZERO = frozenset(
-    f"max_{what}_per_{scope}" for what in ("tokens", "usd", "calls", "minutes") for scope in ("step", "ticket")
-)
-_MAY_BE_ZERO = frozenset({"test_reruns", "evidence_timeout_s", "compact_at_percent"}) | _UNLIMITED_AT_ZERO
-
-
-def _check_ranges(settings: "GreenSettings | Settings") -> None:
-    """Raise ``ValueError`` for the first number that is too small or too large."""
-    for name, value in asdict(settings).items():
-        if not isinstance(value, int | float) or isinstance(value, bool):
-            continue
-        if not value <= _MOST:
-            raise ValueError(f"{name} must be at most {_MOST}, not {value!s:.20}")
-        if value < 0 or (value == 0 and name not in _MAY_BE_ZERO):
-            least = "at least 0" if name in _MAY_BE_ZERO else "above 0"
-            raise ValueError(f"{name} must be {least}, not {value}")
+_MAY_BE_ZERO = {
+    *("test_reruns", "evidence_timeout_s", "compact_at_percent"),
+    *(f"max_{what}_per_{scope}" for what in ("tokens", "usd", "calls", "minutes") for scope in ("step", "ticket")),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GreenSettings:
+class _Checked:
+    def __post_init__(self) -> None:
+        """Raise ``ValueError`` for the first number that is too small or too large."""
+        for name, value in asdict(self).items():
+            if not isinstance(value, int | float) or isinstance(value, bool):
+                continue
+            if not value <= _MOST:
+                raise ValueError(f"{name} must be at most {_MOST}, not {value!s:.20}")
+            if value < 0 or (value == 0 and name not in _MAY_BE_ZERO):
+                least = "at least 0" if name in _MAY_BE_ZERO else "above 0"
+                raise ValueError(f"{name} must be {least}, not {value}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GreenSettings(_Checked):
     """The settings of ``cdd green``, section ``green``."""
 
     max_iterations: int = 20
@@ -72,13 +74,9 @@ class GreenSettings:
     full_suite_on_completion: bool = True
     """Whether all tests must pass; else only the files of the requested tests."""
 
-    def __post_init__(self) -> None:
-        """Raise ``ValueError`` for a number out of range."""
-        _check_ranges(self)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(_Checked):
     """All settings that a user can change."""
 
     model: str = DEFAULT_MODEL
@@ -128,10 +126,6 @@ class Settings:
     accept_unstructured: bool = False
     """Whether to accept the exit status of that command if it reports no results of single tests."""
     green: GreenSettings = GreenSettings()
-
-    def __post_init__(self) -> None:
-        """Raise ``ValueError`` for a number out of range."""
-        _check_ranges(self)
 
 
 def private_folder(project: Path) -> Path:

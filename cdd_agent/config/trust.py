@@ -161,7 +161,8 @@ class Approvals:
             same = [known for known in decisions if known.scope == new.scope]
             most = MOST_COMMANDS_KEPT if offer.subject == "command" else MOST_KEPT
             dropped = {id(known) for known in same if known.sha256 == new.sha256} | set(map(id, same[: 1 - most]))
-            self._write(_limit_size((*(known for known in decisions if id(known) not in dropped), new)))
+            kept = _limit_size((*(known for known in decisions if id(known) not in dropped), new))
+            write_atomic(self.path, _encode(kept), mode=0o600)
 
     def forget(self) -> int:
         """Drop all decisions about this path, whatever folder was there, and return their number."""
@@ -172,11 +173,8 @@ class Approvals:
             decisions = self._read()
             others = tuple(known for known in decisions if known.project != str(self._project))
             if others != decisions:
-                self._write(others)
+                write_atomic(self.path, _encode(others), mode=0o600)
         return len(decisions) - len(others)
-
-    def _write(self, decisions: tuple[Decision, ...]) -> None:
-        write_atomic(self.path, _encode(decisions), mode=0o600)
 
     def _list(self, subject: Subject) -> tuple[Decision, ...]:
         here = os.stat(self._project)

@@ -8,15 +8,6 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Shape:
-    kind: str
-    marks: tuple[str, ...]
-    """Every match contains one of these, so the slower pattern is tried only on texts that do."""
-    pattern: re.Pattern[str]
-    """The group ``key``, if present, is the secret part."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Masked:
     """A text with its keys masked."""
 
@@ -38,8 +29,14 @@ MASK = re.compile(r"\[masked: [a-zA-Z ]+\]")
 """The replacement for a key, or for one line of it."""
 
 
-def _make_shape(kind: str, pattern: str, *marks: str) -> _Shape:
-    return _Shape(kind=kind, marks=marks, pattern=re.compile(pattern))
+class _Shape:
+    """The shape of a key. The group ``key`` of the pattern, if present, is the secret part."""
+
+    def __init__(self, kind: str, pattern: str, *marks: str) -> None:
+        self.kind = kind
+        self.pattern = re.compile(pattern)
+        # Every match contains one of these, so the slower pattern is tried only on texts that do.
+        self.marks = marks
 
 
 _START, _END = r"(?<![A-Za-z0-9])", r"(?![A-Za-z0-9])"
@@ -49,43 +46,41 @@ _NO_PASSWORD = r"(?i:(?:pass|passwd|password|pw|pwd|secret|changeme|x+|\*+|\.{3}
 """Placeholders for a password: its name, a variable, or a number such as a port."""
 
 _SHAPES = (
-    _make_shape("Anthropic key", rf"{_START}sk-ant-[\w-]{{8,}}", "sk-ant-"),
-    _make_shape(
-        "OpenAI key", rf"{_START}sk-(?:proj|svcacct|admin)-[\w-]{{20,}}", "sk-proj-", "sk-svcacct-", "sk-admin-"
-    ),
-    _make_shape("OpenAI key", rf"{_START}sk-[A-Za-z0-9]{{48}}{_END}", "sk-"),
-    _make_shape("AWS key", rf"{_START}(?:AKIA|ASIA)(?![0-9A-Z]*EXAMPLE)[0-9A-Z]{{16}}{_END}", "AKIA", "ASIA"),
-    _make_shape(
+    _Shape("Anthropic key", rf"{_START}sk-ant-[\w-]{{8,}}", "sk-ant-"),
+    _Shape("OpenAI key", rf"{_START}sk-(?:proj|svcacct|admin)-[\w-]{{20,}}", "sk-proj-", "sk-svcacct-", "sk-admin-"),
+    _Shape("OpenAI key", rf"{_START}sk-[A-Za-z0-9]{{48}}{_END}", "sk-"),
+    _Shape("AWS key", rf"{_START}(?:AKIA|ASIA)(?![0-9A-Z]*EXAMPLE)[0-9A-Z]{{16}}{_END}", "AKIA", "ASIA"),
+    _Shape(
         "AWS key",
         r"(?i:aws_?secret_?access_?key|secretaccesskey)[\"']?\s{0,4}[=:]\s{0,4}[\"']?"
         r"(?P<key>(?![A-Za-z0-9/+]*EXAMPLE)[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+])",
         *("ccess_key", "CCESS_KEY", "ccessKey", "ccesskey"),
     ),
-    _make_shape("GitHub token", rf"{_START}gh[pousr]_[A-Za-z0-9]{{36,}}", "ghp_", "gho_", "ghu_", "ghs_", "ghr_"),
-    _make_shape("GitHub token", rf"{_START}github_pat_\w{{22,}}", "github_pat_"),
-    _make_shape("GitLab token", rf"{_START}gl(?:pat|ptt|dt|rt)-[\w-]{{20,}}", "glpat-", "glptt-", "gldt-", "glrt-"),
-    _make_shape("Slack token", rf"{_START}xox[abeoprs]-[0-9A-Za-z][0-9A-Za-z-]{{9,}}", "xox"),
-    _make_shape("Slack token", rf"{_START}xapp-\d-[0-9A-Z]+-\d+-[0-9a-f]{{20,}}", "xapp-"),
-    _make_shape("Slack hook", r"https://hooks\.slack\.com/services/(?P<key>T\w+/B\w+/\w{16,})", "hooks.slack.com"),
-    _make_shape("Google key", rf"{_START}AIza[\w-]{{35}}{_END}", "AIza"),
-    _make_shape("Google secret", rf"{_START}GOCSPX-[\w-]{{28}}{_END}", "GOCSPX-"),
-    _make_shape("Google token", rf"{_START}ya29\.[\w-]{{30,}}", "ya29."),
-    _make_shape("Stripe key", rf"{_START}[rs]k_live_[A-Za-z0-9]{{16,}}", "k_live_"),
-    _make_shape("SendGrid key", rf"{_START}SG\.[\w-]{{22}}\.[\w-]{{43}}", "SG."),
-    _make_shape("npm token", rf"{_START}npm_[A-Za-z0-9]{{36}}{_END}", "npm_"),
-    _make_shape("PyPI token", rf"{_START}pypi-AgE[\w-]{{50,}}", "pypi-AgE"),
-    _make_shape("Hugging Face token", rf"{_START}hf_[A-Za-z0-9]{{34}}{_END}", "hf_"),
-    _make_shape("DigitalOcean token", rf"{_START}do[opr]_v1_[0-9a-f]{{64}}", "_v1_"),
-    _make_shape(
+    _Shape("GitHub token", rf"{_START}gh[pousr]_[A-Za-z0-9]{{36,}}", "ghp_", "gho_", "ghu_", "ghs_", "ghr_"),
+    _Shape("GitHub token", rf"{_START}github_pat_\w{{22,}}", "github_pat_"),
+    _Shape("GitLab token", rf"{_START}gl(?:pat|ptt|dt|rt)-[\w-]{{20,}}", "glpat-", "glptt-", "gldt-", "glrt-"),
+    _Shape("Slack token", rf"{_START}xox[abeoprs]-[0-9A-Za-z][0-9A-Za-z-]{{9,}}", "xox"),
+    _Shape("Slack token", rf"{_START}xapp-\d-[0-9A-Z]+-\d+-[0-9a-f]{{20,}}", "xapp-"),
+    _Shape("Slack hook", r"https://hooks\.slack\.com/services/(?P<key>T\w+/B\w+/\w{16,})", "hooks.slack.com"),
+    _Shape("Google key", rf"{_START}AIza[\w-]{{35}}{_END}", "AIza"),
+    _Shape("Google secret", rf"{_START}GOCSPX-[\w-]{{28}}{_END}", "GOCSPX-"),
+    _Shape("Google token", rf"{_START}ya29\.[\w-]{{30,}}", "ya29."),
+    _Shape("Stripe key", rf"{_START}[rs]k_live_[A-Za-z0-9]{{16,}}", "k_live_"),
+    _Shape("SendGrid key", rf"{_START}SG\.[\w-]{{22}}\.[\w-]{{43}}", "SG."),
+    _Shape("npm token", rf"{_START}npm_[A-Za-z0-9]{{36}}{_END}", "npm_"),
+    _Shape("PyPI token", rf"{_START}pypi-AgE[\w-]{{50,}}", "pypi-AgE"),
+    _Shape("Hugging Face token", rf"{_START}hf_[A-Za-z0-9]{{34}}{_END}", "hf_"),
+    _Shape("DigitalOcean token", rf"{_START}do[opr]_v1_[0-9a-f]{{64}}", "_v1_"),
+    _Shape(
         "Azure key", r"(?<![A-Za-z0-9])(?i:AccountKey)=(?P<key>[A-Za-z0-9+/]{40,}={0,2})", "AccountKey=", "accountkey="
     ),
-    _make_shape("token", r"(?<![\w-])eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]{16,}", "eyJ"),
-    _make_shape(
+    _Shape("token", r"(?<![\w-])eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]{16,}", "eyJ"),
+    _Shape(
         "password",
         rf"(?<=[A-Za-z0-9]://)[^\s/:@\"'<>]{{0,100}}:(?!{_NO_PASSWORD})(?P<key>[^\s/\"'<>]{{1,256}})@(?=[\w.\[-])",
         "://",
     ),
-    _make_shape(
+    _Shape(
         "private key",
         r"-----BEGIN (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----(?P<key>"
         rf"(?={_INSIDE}{{0,20000}}?[A-Za-z0-9+/]{{32}}){_INSIDE}{{40,20000}}-----END [A-Z0-9 ]{{0,40}}-----"

@@ -17,20 +17,14 @@ from pathlib import Path
 FOLDERS = (".git-hooks", ".githooks", ".husky", ".lefthook", ".lefthook-local")
 """Folders of commit hooks and the files that hooks read."""
 
-_LEFTHOOK = tuple(
-    f"{stem}{local}.{kind}"
-    for stem, local, kind in product(
-        ("lefthook", ".lefthook", ".config/lefthook"), ("", "-local"), ("json", "jsonc", "toml", "yaml", "yml")
-    )
+_LEFTHOOK = product(
+    ("lefthook", ".lefthook", ".config/lefthook"), ("", "-local"), (".json", ".jsonc", ".toml", ".yaml", ".yml")
 )
-
 FILES = (
     *(".huskyrc", ".huskyrc.js", ".huskyrc.json", ".huskyrc.yaml", ".huskyrc.yml", ".local-overcommit.yml"),
     *(".overcommit.yml", ".pre-commit-config.yaml", "captainhook.json", "husky.config.js", "prek.toml"),
-    *_LEFTHOOK,
+    *map("".join, _LEFTHOOK),
 )
-
-
 _VARIATION_SELECTORS = range(0xFE00, 0xFE10)
 
 
@@ -79,8 +73,6 @@ SETTINGS_FILES = (
 """Single files of the same kind. ``.gitattributes`` decides what a diff shows and which programs git runs."""
 SETTINGS_ENDINGS = (".code-workspace",)
 """Endings of files of the same kind."""
-STARTUP_FILES = ("*.pth", "sitecustomize.py", "usercustomize.py")
-"""Files that every Python with their folder on its path loads."""
 ENVIRONMENT_FOLDERS = frozenset(
     {".conda", ".hatch", ".nox", ".pixi", ".tox", ".venv", "__pycache__", "__pypackages__", "venv"}
 )
@@ -90,9 +82,9 @@ ENVIRONMENT_MARKS = ("pyvenv.cfg", "conda-meta")
 
 _SETTINGS_FILES = (*(f"/{fold_name(name)}/" for name in SETTINGS_FILES), *(f"{ending}/" for ending in SETTINGS_ENDINGS))
 _IN_SETTINGS_FOLDER = re.compile(f"/(?:{'|'.join(re.escape(fold_name(name)) for name in SETTINGS_FOLDERS)})/")
-_COMPILED = "__pycache__"
 _PRIVATE_NAMES = PRIVATE_FOLDERS | {"git~1"}
 _CUSTOMIZE = frozenset({"sitecustomize", "usercustomize"})
+"""Modules that every Python with their folder on its path loads."""
 _NOT_WALKED = PRIVATE_FOLDERS | ENVIRONMENT_FOLDERS | {"node_modules"}
 
 
@@ -124,8 +116,8 @@ def list_forbidden_paths(root: Path) -> tuple[Path, ...]:
 
     Of the patterns, such as ``*.pth``, only the usual name is included; ``explain_protection`` judges new files.
     """
-    usual = (f"{root.name}{ending}" for ending in SETTINGS_ENDINGS)
-    names = {*PRIVATE_FOLDERS, *SETTINGS_FOLDERS, *SETTINGS_FILES, *STARTUP_FILES[1:], *ENVIRONMENT_MARKS, *usual}
+    usual = (*(f"{root.name}{ending}" for ending in SETTINGS_ENDINGS), *(f"{name}.py" for name in _CUSTOMIZE))
+    names = {*PRIVATE_FOLDERS, *SETTINGS_FOLDERS, *SETTINGS_FILES, *ENVIRONMENT_MARKS, *usual}
     return tuple(root / name for name in sorted(names) if not os.path.lexists(root / name))
 
 
@@ -155,7 +147,7 @@ def find_protected_paths(root: Path) -> tuple[Path, ...]:
 def is_environment(folder: Path) -> bool:
     """Return whether a folder is an environment for running tests, by its name or by a file in it."""
     name = fold_name(folder.name)
-    by_name = name in ENVIRONMENT_FOLDERS and name != _COMPILED
+    by_name = name in ENVIRONMENT_FOLDERS and name != "__pycache__"
     return by_name or is_marked_as_environment(folder)
 
 
