@@ -1,18 +1,19 @@
 """The artifact of GREEN on its own: the changes and the last test results, as JSON.
 
-It is made from the run's state, its reports and its commit, and checked for contradictions before it is written.
+It is made from the run's state, its reports and its commit.
 """
 
 import ast
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Annotated, Literal, TypeAlias, get_args
 
 import msgspec
 
 from cdd_agent.errors import GateClosed
+from cdd_agent.evidence.literals import Function, parse
 from cdd_agent.git.repository import Repository
 from cdd_agent.tdd.attempt import has_given_up, list_attempts
 from cdd_agent.tdd.context import Context
@@ -22,7 +23,6 @@ from cdd_agent.untrusted.keys import mask
 from cdd_agent.work.state import StepExecution
 from cdd_agent.workflows.green.request import GreenRequest, contains
 from pytest_tdd_agent.codec import ReportError, load
-from pytest_tdd_agent.failure import KINDS
 from pytest_tdd_agent.report import Failure, SuiteReport
 
 MAX_MESSAGE_CHARACTERS = 500
@@ -115,62 +115,14 @@ class GreenArtifact:
         raise GateClosed(f"{self.error}.", hint=hint)
 
 
-def find_contradictions(artifact: GreenArtifact) -> Iterator[str]:
-    """Yield a sentence for each contradiction in an artifact, and for each value that cdd does not write."""
-    results = artifact.test_results
-    counts: Counter[str] = Counter(detail.status for detail in results.test_details)
-    totals = {"passed": results.passed, "failed": results.failed, "error": results.errors, "skipped": results.skipped}
-    for status, number in totals.items():
-        if counts[status] != number:
-            yield f"test_results says {number} {status}, but test_details has {counts[status]}"
-    if results.total != len(results.test_details):
-        yield f"test_results.total is {results.total}, but test_details has {len(results.test_details)}"
-    if artifact.passing_tests != results.passed:
-        yield f"passing_tests is {artifact.passing_tests}, but test_results.passed is {results.passed}"
-    if artifact.all_tests_pass != (artifact.outcome == "green" and has_only_passed(results)):
-        yield f"all_tests_pass is {artifact.all_tests_pass}, which contradicts outcome and test_results"
-    if (artifact.outcome == "green") != (artifact.error is None):
-        yield f"the outcome is {artifact.outcome}, but the error is {artifact.error!r:.80}"
-    if (artifact.commit is not None) != (artifact.outcome in ("green", "partial")):
-        yield f"the outcome is {artifact.outcome}, but the commit is {artifact.commit}"
-    yield from _find_odd_values(artifact)
-
-
-def _find_odd_values(artifact: GreenArtifact) -> Iterator[str]:
-    if not artifact.targets or not artifact.spec_id or not artifact.request_id:
-        yield "targets, spec_id and request_id must not be empty"
-    for detail in artifact.test_results.test_details:
-        if detail.kind is not None and detail.kind not in KINDS:
-            yield f"{detail.name} has the unknown kind {detail.kind!r:.40}"
-        if detail.kind is not None and detail.status in ("passed", "skipped"):
-            yield f"{detail.name} is {detail.status}, but has the kind of a failure"
-    files = artifact.implementation_files
-    for path in (*files.created, *files.edited, *files.deleted, *artifact.test_files):
-        if not path or PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
-            yield f"{path!r:.80} is not a path in the project"
-
-
-def has_only_passed(results: Results) -> bool:
-    """Return whether no test failed and at least one passed."""
-    return not (results.failed or results.errors) and results.passed > 0
-
-
 def encode(artifact: GreenArtifact) -> bytes:
     """Return ``artifact`` as indented JSON; text that UTF-8 cannot encode is escaped."""
-    return msgspec.json.format(encode_line(artifact), indent=2) + b"\n"
-
-
-def encode_line(artifact: GreenArtifact) -> bytes:
-    """Return ``artifact`` as JSON on one line; raises ``ValueError`` if it contradicts itself."""
-    found = list(find_contradictions(artifact))
-    if found:
-        raise ValueError("; ".join(found))
-    return encode_json(artifact)
+    return msgspec.json.format(encode_json(artifact), indent=2) + b"\n"
 
 
 def encode_event(artifact: GreenArtifact) -> bytes:
     """Return ``artifact`` as one line of the event stream."""
-    return msgspec.json.encode({"event": "GreenArtifact", "artifact": msgspec.Raw(encode_line(artifact))})
+    return msgspec.json.encode({"event": "GreenArtifact", "artifact": msgspec.Raw(encode_json(artifact))})
 
 
 _STATUSES: dict[str, Status] = {
@@ -211,20 +163,16 @@ def make_artifact(request: GreenRequest, step: StepExecution, *, why: str | None
         scope=scope,
         test_results=results,
         passing_tests=results.passed,
-        all_tests_pass=why is None and has_only_passed(results),
+        all_tests_pass=why is None and results.passed > 0 and not (results.failed or results.errors),
         error=why,
     )
 
 
 def make_results(report: SuiteReport | None) -> Results:
     """Return the results in the order of the run; empty if the report is lost."""
-    details: list[Detail] = []
-    for case in report.tests if report else ():
-        status = _STATUSES[case.outcome]
-        failure = case.failure if status in ("failed", "error") else None
-        details.append(_make_detail(case.nodeid, status, failure=failure))
-    for error in report.collect_errors if report else ():
-        details.append(_make_detail(error.nodeid, "error", failure=error.failure))
+    found = [(case.nodeid, _STATUSES[case.outcome], case.failure) for case in report.tests] if report else []
+    found += [(error.nodeid, "error", error.failure) for error in report.collect_errors] if report else []
+    details = tuple(_make_detail(name, status, failure=failure) for name, status, failure in found)
     counts = Counter(detail.status for detail in details)
     return Results(
         passed=counts["passed"],
@@ -232,12 +180,12 @@ def make_results(report: SuiteReport | None) -> Results:
         errors=counts["error"],
         skipped=counts["skipped"],
         total=len(details),
-        test_details=tuple(details),
+        test_details=details,
     )
 
 
 def _make_detail(name: str, status: Status, *, failure: Failure | None) -> Detail:
-    if failure is None:
+    if failure is None or status not in ("failed", "error"):
         return Detail(name=name, status=status)
     message = mask(failure.message).text[:MAX_MESSAGE_CHARACTERS]
     return Detail(name=name, status=status, message=message, kind=failure.kind)
@@ -277,9 +225,6 @@ def find_components(
 
 
 def _find_definitions(repository: Repository, commit: str, *, path: str) -> dict[str, type[ast.stmt]]:
-    try:
-        tree = ast.parse(repository.git("cat-file", "blob", f"{commit}:{path}"))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return {}
-    kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    return {node.name: type(node) for node in tree.body if isinstance(node, kinds)}
+    tree = parse(repository.git("cat-file", "blob", f"{commit}:{path}"))
+    kinds = (ast.ClassDef, Function)
+    return {node.name: type(node) for node in (tree.body if tree else ()) if isinstance(node, kinds)}

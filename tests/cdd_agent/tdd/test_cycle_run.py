@@ -46,8 +46,8 @@ def test_it_begins_with_what_is_to_be_known_and_ends_with_the_status_it_has(proj
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
 def test_a_run_that_an_error_ends_is_finished_too(project: Project, error: type[BaseException]) -> None:
     run = make_run("exec", project, clock=FakeClock())
+    run.state = state(Status.FAILED)
     with pytest.raises(error), run.report((), is_open_ended=True):
-        run.state = state(Status.FAILED)
         raise error
     assert names(project.seen) == ["RunStarted", "failed"]
 
