@@ -38,22 +38,20 @@ _MAY_BE_ZERO = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Checked:
-    def __post_init__(self) -> None:
-        """Raise ``ValueError`` for the first number that is too small or too large."""
-        for name, value in asdict(self).items():
-            if not isinstance(value, int | float) or isinstance(value, bool):
-                continue
-            if not value <= _MOST:
-                raise ValueError(f"{name} must be at most {_MOST}, not {value!s:.20}")
-            if value < 0 or (value == 0 and name not in _MAY_BE_ZERO):
-                least = "at least 0" if name in _MAY_BE_ZERO else "above 0"
-                raise ValueError(f"{name} must be {least}, not {value}")
+def _check_ranges(settings: "GreenSettings | Settings") -> None:
+    """Raise ``ValueError`` for the first number that is too small or too large."""
+    for name, value in asdict(settings).items():
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            continue
+        if not value <= _MOST:
+            raise ValueError(f"{name} must be at most {_MOST}, not {value!s:.20}")
+        if value < 0 or (value == 0 and name not in _MAY_BE_ZERO):
+            least = "at least 0" if name in _MAY_BE_ZERO else "above 0"
+            raise ValueError(f"{name} must be {least}, not {value}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GreenSettings(_Checked):
+class GreenSettings:
     """The settings of ``cdd green``, section ``green``."""
 
     max_iterations: int = 20
@@ -74,9 +72,11 @@ class GreenSettings(_Checked):
     full_suite_on_completion: bool = True
     """Whether all tests must pass; else only the files of the requested tests."""
 
+    __post_init__ = _check_ranges
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings(_Checked):
+class Settings:
     """All settings that a user can change."""
 
     model: str = DEFAULT_MODEL
@@ -126,6 +126,8 @@ class Settings(_Checked):
     accept_unstructured: bool = False
     """Whether to accept the exit status of that command if it reports no results of single tests."""
     green: GreenSettings = GreenSettings()
+
+    __post_init__ = _check_ranges
 
 
 def private_folder(project: Path) -> Path:
