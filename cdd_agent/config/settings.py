@@ -72,7 +72,9 @@ class GreenSettings:
     full_suite_on_completion: bool = True
     """Whether all tests must pass; else only the files of the requested tests."""
 
-    __post_init__ = _check_ranges
+    def __post_init__(self) -> None:
+        """Raise ``ValueError`` for a number out of range."""
+        _check_ranges(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +129,9 @@ class Settings:
     """Whether to accept the exit status of that command if it reports no results of single tests."""
     green: GreenSettings = GreenSettings()
 
-    __post_init__ = _check_ranges
+    def __post_init__(self) -> None:
+        """Raise ``ValueError`` for a number out of range."""
+        _check_ranges(self)
 
 
 def private_folder(project: Path) -> Path:
