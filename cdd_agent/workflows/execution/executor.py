@@ -1,18 +1,33 @@
 """The Executor: runs the steps of a plan in the order of their dependencies, each as a cycle.
 
 The state is saved after every change, so ``execution-state.json`` is enough to continue after any interruption.
+Between two steps, the user may commit or keep changes, or mark a step as done. The gate judges manual work like the
+model's: no step is completed without a run of all tests.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from cdd_agent.agent.budget import Meter
 from cdd_agent.clock import Clock
-from cdd_agent.errors import UsageError
-from cdd_agent.events import StepFinished, StepStarted
+from cdd_agent.errors import GateClosed, UsageError
+from cdd_agent.events import Committed, GateJudged, StepFinished, StepStarted
 from cdd_agent.git import commits
-from cdd_agent.tdd.context import Brief, BriefFor, Context, Phase, WorkItem, describe_item, read_phase_rules
+from cdd_agent.git.repository import Repository
+from cdd_agent.tdd import verdict
+from cdd_agent.tdd.context import (
+    Brief,
+    BriefFor,
+    Context,
+    Phase,
+    WorkItem,
+    describe_item,
+    format_reasons,
+    read_phase_rules,
+    summarize_evidence,
+)
 from cdd_agent.tdd.cycle import WorkflowRun
 from cdd_agent.tdd.recovery import StepRecovery, alone_on
 from cdd_agent.tickets.plan import Step
@@ -20,12 +35,15 @@ from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work import state as states
 from cdd_agent.work import state_file
 from cdd_agent.work.order import find_dependents, find_ready, sort_by_dependencies
-from cdd_agent.work.state import RunState, Status, reconcile
+from cdd_agent.work.state import AttemptRecord, RunState, Status, reconcile
 from cdd_agent.workflows.execution.documents import Documents, TicketFiles, make_work_item, step_key
+from pytest_tdd_agent.gate import judge
+from pytest_tdd_agent.report import Reason, Verdict
 
 _PROMPTS = Path(__file__).parent / "prompts"
 _ROLES = {"tools": "executor.md", "blocks": "executor_blocks.md"}
 """Edit format -> role."""
+DEFAULT_MESSAGE = "chore: changes made by hand"
 _DEPENDENCY_SKIPPED = "it depends on a step that was skipped"
 
 
@@ -226,3 +244,116 @@ class Executor:
             if execution.status == Status.SKIPPED and execution.error == _DEPENDENCY_SKIPPED:
                 state = states.retry_step(state, dependent)
         return state
+
+    def list_blocking_changes(self, *, anew: bool) -> tuple[str, ...]:
+        """Return the user's uncommitted changes if they prevent the next step.
+
+        ``anew``: a step will be restarted. A step that resumes is not refused: its own files are among the changes.
+        """
+        if self.allows_dirty or self.keeps_changes or self._find_underway() is not None:
+            return ()
+        return self.files.list_user_changes() if anew or self.find_next_step() is not None else ()
+
+    def commit_changes(self, message: str = "") -> None:
+        """Commit the user's changes and nothing else, as the user; the user's hooks run.
+
+        Raises ``UsageError`` if there are none, or if a file has staged and unstaged changes; ``GateClosed`` if a hook
+        refuses the commit.
+        """
+        repository = self.context.repository
+        with alone_on(self.ticket.folder, context=self.context):
+            commits.require_finished(repository)
+            number = self._find_underway()
+            if number is not None:  # cdd cannot distinguish its unfinished files from the user's
+                hint = f"press Enter to continue it, or type skip {number} to undo it"
+                raise UsageError(f"Step {number} was interrupted, and its files are among the changes.", hint=hint)
+            paths = _choose_paths(repository, self.files.list_user_changes())
+            commits.require_identity(repository)
+            subject = message.strip() or DEFAULT_MESSAGE
+            try:
+                commit = commits.commit_paths(repository, f"{subject}\n", paths=paths)
+            except GateClosed as refused:
+                hint = "fix what the hook reports, then type commit again"
+                raise GateClosed(refused.happened, hint=hint) from refused
+            self._emit(Committed(phase="by hand", commit=commit, subject=subject.split("\n", 1)[0]))
+
+    def keep_changes(self) -> None:
+        """Let the next step run with the user's changes, which are locked for the model and never committed."""
+        if not self.files.list_user_changes():
+            raise UsageError("There are no uncommitted changes to keep.", hint="press Enter to continue with the plan")
+        self.keeps_changes = True
+
+    def mark_done(self, step: Step) -> None:
+        """Complete ``step`` if all tests pass on the committed files, else raise ``UsageError`` or ``GateClosed``."""
+        number = step.number
+        status = self.state.execution(number).status
+        if status in {Status.COMPLETED, Status.IN_PROGRESS}:
+            hint = "press Enter to continue with the plan, or type retry to restart a step"
+            raise UsageError(f"Step {number} is {status.replace('_', ' ')}.", hint=hint)
+        self.require_dependencies(step)
+        self.prepare_repository(allow_dirty=False)
+        now, head = self.clock.now, self.context.repository.read_head()
+        state = states.retry_step(self.documents.record_in(self.state), number)
+        state = states.start_step(state, step_key(step), now=now(), base_commit=head)
+        self._emit(StepStarted(number=number, total=len(self.documents.plan.steps), title=step.title))
+        judged, record = self._judge_by_hand(step, state=state)
+        if not judged.open:
+            codes = ", ".join(dict.fromkeys(reason.code for reason in judged.reasons))
+            hint = f"fix and commit it, or let the agent do it: retry {number}"
+            raise GateClosed(f"Step {number} is not done: {codes}.", hint=hint)
+        state = states.record_attempt(state, number, attempt=record)
+        state = states.end_step(state, number, status=Status.COMPLETED, now=now())
+        self.save(self.unskip_dependents(state, number))
+        self._emit(StepFinished(number=number, status=Status.COMPLETED, error=None))
+
+    def _judge_by_hand(self, step: Step, *, state: RunState) -> tuple[Verdict, AttemptRecord]:
+        context = self.context
+        item = make_work_item(self.ticket, step, spec=self.documents.spec)
+        recovery = StepRecovery(self.ticket.slug, state.execution(step.number), context=context)
+        path = recovery.report_path("by-hand")
+        run = context.run_suite("all tests, for a step done by hand", keep=path)
+        if run.report is None:
+            judged = verdict.judge_incomplete_run("green", run.problem or "no report")
+        else:
+            judged = judge("green", run.report, targets=item.tests)
+        reasons = format_reasons(judged)
+        evidence = summarize_evidence(judged, run.report)
+        self._emit(GateJudged(phase="green", attempt=1, open=judged.open, reasons=reasons, evidence=evidence))
+        untested = "" if item.tests else ", but the step names no tests"
+        message = f"the user marked the step done; all tests passed{untested}"
+        by_hand = Reason(code="by_hand", nodeid=None, message=message)
+        return judged, AttemptRecord(
+            phase="green",
+            number=1,
+            verdict="open" if judged.open else "closed",
+            reasons=reasons or format_reasons(replace(judged, reasons=(by_hand,))),
+            report=None if run.report is None else str(path.relative_to(context.repository.root)),
+        )
+
+    def _find_underway(self) -> int | None:
+        begun = self.state.numbers(Status.IN_PROGRESS)
+        return next((number for number in begun if self.make_recovery(number).is_underway()), None)
+
+
+def _choose_paths(repository: Repository, changes: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the ``changes`` to commit; raises ``UsageError`` if there are none, or if the commit would lose some."""
+    if not changes:
+        raise UsageError("You have no uncommitted changes.", hint="press Enter to continue with the plan")
+    flags = repository.git("ls-files", "-v", "-z").split("\0")
+    # skip-worktree, assume-unchanged
+    hidden = {entry[2:] for entry in flags if entry[:1] == "S" or entry[:1].islower()}
+    paths = tuple(path for path in dict.fromkeys(changes) if path not in hidden)
+    if not paths:
+        happened = f"git is set to ignore these changes: {', '.join(changes)}."
+        raise UsageError(happened, hint="type keep to continue without them")
+    options = ("--porcelain", "-z", "--untracked-files=no", "--no-renames", "--ignore-submodules=dirty")
+    fields = [field for field in repository.git("status", *options).split("\0") if field[3:] in paths]
+    there = {path for path in paths if (repository.root / path).is_symlink() or (repository.root / path).is_file()}
+    # A commit would hold either the staged or the present content; the other would be lost.
+    torn = [f[3:] for f in fields if f[0] != " " and (f[1] != " " or (f[0] == "D" and f[3:] in there))]
+    if torn:
+        raise UsageError(
+            f"The staged content differs from the file: {', '.join(torn)}.\nNothing was touched.",
+            hint="commit the staged content with git commit, or stage the files with git add; then press Enter",
+        )
+    return paths
