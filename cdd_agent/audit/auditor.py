@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from cdd_agent.audit import handoffs
 from cdd_agent.audit.handoffs import Chain, Claim, PlacedHandoff, Placement, Span, confirm, leave_open, refute
-from cdd_agent.audit.reruns import RerunClaims
+from cdd_agent.audit.reruns import RerunClaims, Reruns
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.events import ClaimChecked, Emit, HandoffsAudited
 from cdd_agent.git.notes import REF, REPAIR_COMMAND, Note, NotesDamaged, read_notes, read_shallow_commits, read_tip
@@ -209,9 +209,9 @@ class Auditor:
 
     def _audit(self, span: Span, notes: dict[CommitId, Note]) -> tuple[handoffs.AuditedHandoff, ...]:
         placed_handoffs = handoffs.place_handoffs(span, notes)
-        reruns = RerunClaims(repository=self._repository, span=span, suite=self._suite, emit=self._emit)
+        runs = Reruns(repository=self._repository, make_suite=self._suite, emit=self._emit)
         audited = tuple(
-            self._audit_handoff(placed, chain, reruns=reruns)
+            self._audit_handoff(RerunClaims(placed=placed, chain=chain, span=span, runs=runs))
             for placed, chain in zip(placed_handoffs, handoffs.build_chains(placed_handoffs), strict=True)
             if placed.commit.id in span.inside
         )
@@ -220,14 +220,14 @@ class Auditor:
         self._emit(
             HandoffsAudited(handoffs=len(audited), held=counts[True], failed=counts[False], unknown=counts[None])
         )
-        if reruns.have_all_failed and not counts[False]:
+        if runs.results and not runs.has_run and not counts[False]:
             text = next((claim.text for claim in claims if claim.name == "run"), "")
             raise EnvironmentMissing(f"No handoff could be audited. {text}", hint="find the cause: cdd doctor")
         return audited
 
-    def _audit_handoff(self, placed: PlacedHandoff, chain: Chain, *, reruns: RerunClaims) -> handoffs.AuditedHandoff:
-        claims = []
-        for claim in self._check_claims(placed, chain, reruns=reruns):
+    def _audit_handoff(self, reruns: RerunClaims) -> handoffs.AuditedHandoff:
+        claims, placed = [], reruns.placed
+        for claim in self._check_claims(reruns):
             claims.append(claim)
             self._emit(
                 ClaimChecked(
@@ -248,18 +248,19 @@ class Auditor:
             claims=tuple(claims),
         )
 
-    def _check_claims(self, placed: PlacedHandoff, chain: Chain, *, reruns: RerunClaims) -> Iterator[Claim]:
+    def _check_claims(self, reruns: RerunClaims) -> Iterator[Claim]:
+        placed = reruns.placed
         yield check_note(placed)
         if placed.handoff is None:
             return
         yield check_commit(placed, find=lambda name: handoffs.find_commit(self._repository, name))
         if not placed.has_landed:
             return
-        yield check_chain(placed, chain, began_red=lambda: reruns.began_red(placed, chain))
+        yield check_chain(placed, reruns.chain, began_red=reruns.began_red)
         claim, report = handoffs.find_report(placed, reports=self._reports)
         if claim is not None:
             yield claim
-        yield from reruns.check(placed, chain, report=report)
+        yield from reruns.check(report=report)
 
 
 def _explain_missing_notes(revisions: str, *, span: Span, are_elsewhere: bool) -> EnvironmentMissing:

@@ -122,7 +122,8 @@ class Reruns:
     """Runs the tests of commits outside the project. The user's repository and work tree stay unchanged."""
 
     repository: Repository
-    suite: Suite
+    make_suite: Callable[[], Suite]
+    """Called for the first run only."""
     emit: Emit
     has_copied: bool = False
     """Whether a copy got ignored files."""
@@ -130,6 +131,16 @@ class Reruns:
     """Whether a run produced a report."""
     results: dict[tuple[str, bool], RerunResult] = field(default_factory=dict)
     """Tree, and whether ignored files were asked for -> result."""
+
+    @cached_property
+    def suite(self) -> Suite:
+        """The suite of the project."""
+        return self.make_suite()
+
+    @cached_property
+    def layout(self) -> ProjectLayout:
+        """The layout of the project."""
+        return find_layout(self.repository, self.suite)
 
     def run(self, commit: handoffs.AuditedCommit, *, called: str, with_ignored: bool = False) -> RerunResult:
         """Run the tests of a commit, unless they have run. ``called`` names the commit on the screen.
@@ -147,7 +158,7 @@ class Reruns:
 
     def _run(self, commit: handoffs.AuditedCommit, *, called: str, with_ignored: bool) -> RerunResult:
         purpose = f"{called}, {commit.id[:_SHORT]} in a clean copy"
-        layout = find_layout(self.repository, self.suite)
+        layout = self.layout
         with clean_copy(self.repository, self.suite, green=commit.id, red=commit.id) as copy:
             if with_ignored:
                 if not copy_ignored_files(self.repository, self.suite.root.resolve(), copy=copy.root):
@@ -333,130 +344,107 @@ def _count(number: int, word: str) -> str:
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
+@dataclass(frozen=True, kw_only=True)
 class RerunClaims:
-    """Runs the tests that handoffs claim something about, and checks the claims."""
+    """What one handoff claims about tests."""
 
-    def __init__(self, *, repository: Repository, span: Span, suite: Callable[[], Suite], emit: Emit) -> None:
-        """Prepare the checks. ``suite`` is called for the first run only."""
-        self._repository = repository
-        self._span = span
-        self._suite = suite
-        self._emit = emit
+    placed: PlacedHandoff
+    chain: Chain
+    span: Span
+    runs: Reruns
 
-    @cached_property
-    def _reruns(self) -> Reruns:
-        return Reruns(repository=self._repository, suite=self._suite(), emit=self._emit)
-
-    @cached_property
-    def _layout(self) -> ProjectLayout:
-        return find_layout(self._repository, self._reruns.suite)
-
-    @property
-    def have_all_failed(self) -> bool:
-        """Whether runs were attempted, but none produced a report."""
-        return "_reruns" in self.__dict__ and bool(self._reruns.results) and not self._reruns.has_run
-
-    def began_red(self, placed: PlacedHandoff, chain: Chain) -> bool:
+    def began_red(self) -> bool:
         """Return whether the tests of a GREEN failed on the commit before it."""
-        _, before = self._run(placed, chain)
-        return began_red(self._build_item(placed, chain), before.report if before is not None else None)
+        _, before = self._run()
+        return began_red(self._item, before.report if before is not None else None)
 
-    def check(self, placed: PlacedHandoff, chain: Chain, *, report: SuiteReport | None) -> Iterator[Claim]:
-        """Check the claims of a landed phase about tests, if it makes any.
-
-        ``report`` is the one that the gate judged, if it still exists.
-        """
+    def check(self, *, report: SuiteReport | None) -> Iterator[Claim]:
+        """Check the claims of a landed phase, if it makes any; ``report`` is the one that the gate judged, if known."""
+        placed = self.placed
         if placed.phase == "plan" or (placed.phase == "red" and placed.placement is Placement.WITHOUT_COMMIT):
             return
-        other = _find_squashed_phase(placed, chain)
+        other = _find_squashed_phase(placed, self.chain)
         if other is not None:
             text = f"It was squashed with {other} into one commit, so the state between them is lost."
             yield leave_open("run", text)
             return
-        claim = self._check_run(placed, chain, recorded=report)
+        claim = self._check_run(recorded=report)
         if claim.holds is False:
-            again = self._check_run(placed, chain, recorded=report, with_ignored=True)
-            if again.holds and self._reruns.has_copied:
+            again = self._check_run(recorded=report, with_ignored=True)
+            if again.holds and self.runs.has_copied:
                 claim = leave_open("run", "It holds only with files that git ignores, which nobody else has.")
         yield claim
-        now, before = self._run(placed, chain)
+        now, before = self._run()
         if placed.phase != "red" and before is not None:
-            yield check_files(now, before, changed_tests=self._list_changed_tests(placed, chain))
+            yield check_files(now, before, changed_tests=self._list_changed_tests())
 
-    def _check_run(
-        self, placed: PlacedHandoff, chain: Chain, *, recorded: SuiteReport | None, with_ignored: bool = False
-    ) -> Claim:
-        now, before = self._run(placed, chain, with_ignored=with_ignored)
+    def _check_run(self, *, recorded: SuiteReport | None, with_ignored: bool = False) -> Claim:
+        now, before = self._run(with_ignored=with_ignored)
         if now.report is None:
             return _explain_missing(now, beside=before)
         if before is not None and before.report is None:
             return _explain_missing(before, beside=before)
         baseline = before.report if before is not None else None
-        rerun = self._describe(placed, chain, report=now.report, baseline=baseline, recorded=recorded)
-        if placed.phase == "red":
-            return check_covered_red(rerun) if placed.is_covered else check_red(rerun)
-        if placed.phase == "refactor":
+        rerun = self._describe(report=now.report, baseline=baseline, recorded=recorded)
+        if self.placed.phase == "red":
+            return check_covered_red(rerun) if self.placed.is_covered else check_red(rerun)
+        if self.placed.phase == "refactor":
             return check_refactor(rerun)
-        red = chain.get("red")
-        if red is None or baseline is None:
+        if "red" not in self.chain or baseline is None:
             return check_green(rerun, red=None)
         # The commit before GREEN is that of RED, so only the commit before RED remains to be run.
-        _, first = self._run(red, chain, with_ignored=with_ignored)
+        red = replace(self, placed=self.chain["red"])
+        _, first = red._run(with_ignored=with_ignored)
         before_red = first.report if first is not None else None
-        return check_green(rerun, red=self._describe(red, chain, report=baseline, baseline=before_red))
+        return check_green(rerun, red=red._describe(report=baseline, baseline=before_red))
 
-    def _run(
-        self, placed: PlacedHandoff, chain: Chain, *, with_ignored: bool = False
-    ) -> tuple[RerunResult, RerunResult | None]:
-        """Return the results on the commit of a phase and on the one before it."""
-        now = self._reruns.run(placed.commit, called=placed.description, with_ignored=with_ignored)
-        before = self._find_before(placed, chain)
+    def _run(self, *, with_ignored: bool = False) -> tuple[RerunResult, RerunResult | None]:
+        """Return the results on the commit of the phase and on the one before it."""
+        placed, before = self.placed, self._before
+        now = self.runs.run(placed.commit, called=placed.description, with_ignored=with_ignored)
         if before is None:
             return now, None
         called = placed.description if before.id == placed.commit.id else f"before {placed.description}"
-        return now, self._reruns.run(before, called=called, with_ignored=with_ignored)
+        return now, self.runs.run(before, called=called, with_ignored=with_ignored)
 
     def _describe(
-        self,
-        placed: PlacedHandoff,
-        chain: Chain,
-        *,
-        report: SuiteReport,
-        baseline: SuiteReport | None,
-        recorded: SuiteReport | None = None,
+        self, *, report: SuiteReport, baseline: SuiteReport | None, recorded: SuiteReport | None = None
     ) -> PhaseRerun:
         return PhaseRerun(
-            item=self._build_item(placed, chain),
+            item=self._item,
             report=report,
             baseline=baseline,
-            files=self._list_changes(placed, chain),
+            files=self._changes,
             recorded=recorded,
-            knows_sources="green" in chain,
+            knows_sources="green" in self.chain,
         )
 
-    def _find_before(self, placed: PlacedHandoff, chain: Chain) -> handoffs.AuditedCommit | None:
-        """Return the commit to compare a phase with, or None."""
-        phases = handoffs.PHASES[1 : handoffs.PHASES.index(placed.phase)] if placed.phase is not None else ()
-        earlier = [chain[phase].commit for phase in phases if phase in chain]
+    @cached_property
+    def _before(self) -> handoffs.AuditedCommit | None:
+        """The commit to compare the phase with."""
+        placed = self.placed
         if placed.placement is Placement.WITHOUT_COMMIT:
             return placed.commit
+        phases = handoffs.PHASES[1 : handoffs.PHASES.index(placed.phase)] if placed.phase is not None else ()
+        earlier = [self.chain[phase].commit for phase in phases if phase in self.chain]
         if earlier:
             return earlier[-1]
         parent = placed.base if placed.placement is Placement.ADOPTED and placed.base else placed.commit.parent
-        return self._span.commits.get(CommitId(parent or ""))
+        return self.span.commits.get(CommitId(parent or ""))
 
-    def _build_item(self, placed: PlacedHandoff, chain: Chain) -> WorkItem:
-        """Return the work item as far as note and history describe it."""
-        green, handoff = chain.get("green"), placed.handoff
+    @cached_property
+    def _item(self) -> WorkItem:
+        """The work item as far as note and history describe it."""
+        green, handoff = self.chain.get("green"), self.placed.handoff
         listed = (*handoff.pending_tests, *handoff.completed_tests) if handoff is not None else ()
         current = handoff.current_test if handoff is not None else None
-        changes = self._list_changes(green, chain) if green is not None else frozenset()
+        changes = replace(self, placed=green)._changes if green is not None else frozenset()
         sources = (current.impl_file,) if current is not None and current.impl_file else ()
-        is_test = self._layout.conventions.is_test
+        is_test = self.runs.layout.conventions.is_test
         is_feature = green is not None and green.commit.subject.startswith("feat:")
         return WorkItem(
-            ticket=placed.ticket,
-            number=placed.cycle,
+            ticket=self.placed.ticket,
+            number=self.placed.cycle,
             title=current.description if current is not None else "",
             goal="",
             kind="feature" if is_feature else "bug",
@@ -465,25 +453,27 @@ class RerunClaims:
             sources=(*sources, *sorted(path for path in changes.difference(sources) if not is_test(path))),
         )
 
-    def _list_changes(self, placed: PlacedHandoff, chain: Chain) -> frozenset[str]:
-        """Return the paths that a phase changed, relative to the project."""
-        before = self._find_before(placed, chain)
+    @cached_property
+    def _changes(self) -> frozenset[str]:
+        """The paths that the phase changed, relative to the project."""
+        repository, commit, before = self.runs.repository, self.placed.commit, self._before
         if before is None:
-            paths = list(list_entries(self._repository, placed.commit.id))
+            paths = list(list_entries(repository, commit.id))
         else:
-            paths = [change.path for change in self._repository.list_changes(before.id, placed.commit.id)]
-        return frozenset(map(self._layout.relativize, paths))
+            paths = [change.path for change in repository.list_changes(before.id, commit.id)]
+        return frozenset(map(self.runs.layout.relativize, paths))
 
-    def _list_changed_tests(self, placed: PlacedHandoff, chain: Chain) -> frozenset[str]:
+    def _list_changed_tests(self) -> frozenset[str]:
         """Return the changed files that the note lists as tests, whatever their names."""
-        handoff = placed.handoff
+        handoff = self.placed.handoff
         if handoff is None:
             return frozenset()
         current = handoff.current_test
         tests = tuple(filter(None, (current.test_file, *handoff.pending_tests, *handoff.completed_tests)))
         names = list_files(tests, apart_from=(current.impl_file,))
-        files = self._list_changes(placed, chain)
-        return frozenset(path for path in files if any(path == name or path.startswith(f"{name}/") for name in names))
+        return frozenset(
+            path for path in self._changes if any(path == name or path.startswith(f"{name}/") for name in names)
+        )
 
 
 def _find_squashed_phase(placed: PlacedHandoff, chain: Chain) -> str | None:

@@ -155,7 +155,7 @@ class Executor:
         """Return the dependencies of ``step`` that are not completed."""
         return tuple(n for n in step.depends_on if self.state.execution(n).status != Status.COMPLETED)
 
-    def require_dependencies(self, step: Step) -> None:
+    def _require_dependencies(self, step: Step) -> None:
         """Raise ``UsageError`` if a dependency of ``step`` is not completed."""
         blocking = self.list_blocking_steps(step)
         if blocking:
@@ -163,12 +163,12 @@ class Executor:
             hint = f"run that step first, or skip this one: cdd exec {self.ticket.slug} --skip {step.number}"
             raise UsageError(f"Step {step.number} depends on {shown}.", hint=hint)
 
-    def prepare_repository(self, *, allow_dirty: bool) -> None:
+    def _prepare_repository(self, *, allow_dirty: bool) -> None:
         """Refuse uncommitted changes of the user unless they are allowed, then commit spec and plan."""
         self.files.require_clean(allow_dirty=allow_dirty)
         self.files.commit_documents(self.documents, emit=self._emit)
 
-    def make_recovery(self, number: int) -> StepRecovery:
+    def _make_recovery(self, number: int) -> StepRecovery:
         """Return the recovery of a step."""
         return StepRecovery(self.ticket.slug, self.state.execution(number), context=self.context)
 
@@ -179,14 +179,14 @@ class Executor:
         a merge in progress, and ``ModelError`` if the model cannot be used.
         """
         number = step.number
-        self.require_dependencies(step)
+        self._require_dependencies(step)
         self._run.begin_step(number)
         commits.require_finished(self.context.repository)
-        recovery = self.make_recovery(number)
+        recovery = self._make_recovery(number)
         recovery.require_checkpoints()
         is_resumed = recovery.is_underway()
         if not is_resumed:
-            self.prepare_repository(allow_dirty=self.allows_dirty or self.keeps_changes)
+            self._prepare_repository(allow_dirty=self.allows_dirty or self.keeps_changes)
             if self.state.execution(number).status == Status.IN_PROGRESS:
                 self.save(states.retry_step(self.state, number))
         self._run.start_step(self.documents.record_in(self.state), step_key(step), is_resumed=is_resumed)
@@ -219,7 +219,7 @@ class Executor:
     def skip(self, number: int, *, reason: str) -> None:
         """Skip a step, undoing it first if it is in progress. Its dependents cannot run."""
         skipped = states.end_step(self.state, number, status=Status.SKIPPED, now=self.clock.now(), error=reason)
-        self.make_recovery(number).undo_if_underway(branch=self.state.branch, why="the step is skipped")
+        self._make_recovery(number).undo_if_underway(branch=self.state.branch, why="the step is skipped")
         self.save(skipped)
         self._emit(StepFinished(number=number, status=Status.SKIPPED, error=reason))
 
@@ -234,10 +234,10 @@ class Executor:
                 f"Step {number} is {status}; only a step that is failed, skipped, in progress or stale can be retried.",
                 hint=f"list the steps: cdd status {self.ticket.slug}",
             )
-        self.make_recovery(number).undo_if_underway(branch=self.state.branch, why="the step is restarted")
-        self.save(self.unskip_dependents(states.retry_step(self.state, number), number))
+        self._make_recovery(number).undo_if_underway(branch=self.state.branch, why="the step is restarted")
+        self.save(self._unskip_dependents(states.retry_step(self.state, number), number))
 
-    def unskip_dependents(self, state: RunState, number: int) -> RunState:
+    def _unskip_dependents(self, state: RunState, number: int) -> RunState:
         """Return ``state`` with the steps pending again that were skipped only because they depend on ``number``."""
         for dependent in find_dependents(self.depends, (number,)):
             execution = state.execution(dependent)
@@ -290,8 +290,8 @@ class Executor:
         if status in {Status.COMPLETED, Status.IN_PROGRESS}:
             hint = "press Enter to continue with the plan, or type retry to restart a step"
             raise UsageError(f"Step {number} is {status.replace('_', ' ')}.", hint=hint)
-        self.require_dependencies(step)
-        self.prepare_repository(allow_dirty=False)
+        self._require_dependencies(step)
+        self._prepare_repository(allow_dirty=False)
         now, head = self.clock.now, self.context.repository.read_head()
         state = states.retry_step(self.documents.record_in(self.state), number)
         state = states.start_step(state, step_key(step), now=now(), base_commit=head)
@@ -303,7 +303,7 @@ class Executor:
             raise GateClosed(f"Step {number} is not done: {codes}.", hint=hint)
         state = states.record_attempt(state, number, attempt=record)
         state = states.end_step(state, number, status=Status.COMPLETED, now=now())
-        self.save(self.unskip_dependents(state, number))
+        self.save(self._unskip_dependents(state, number))
         self._emit(StepFinished(number=number, status=Status.COMPLETED, error=None))
 
     def _judge_by_hand(self, step: Step, *, state: RunState) -> tuple[Verdict, AttemptRecord]:
@@ -332,7 +332,7 @@ class Executor:
 
     def _find_underway(self) -> int | None:
         begun = self.state.numbers(Status.IN_PROGRESS)
-        return next((number for number in begun if self.make_recovery(number).is_underway()), None)
+        return next((number for number in begun if self._make_recovery(number).is_underway()), None)
 
 
 def _choose_paths(repository: Repository, changes: tuple[str, ...]) -> tuple[str, ...]:

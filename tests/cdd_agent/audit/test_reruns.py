@@ -17,7 +17,7 @@ def test_the_same_tree_is_run_once_whatever_it_is_called(project: Project) -> No
     seen: list[object] = []
     reruns = Reruns(
         repository=project.repository,
-        suite=project.context(ScriptedModel([])).suite,
+        make_suite=lambda: project.context(ScriptedModel([])).suite,
         emit=seen.append,
     )
     for commit in read_span(project.repository, "HEAD").commits.values():
@@ -30,7 +30,7 @@ def test_a_copy_that_cannot_be_made_is_a_problem_of_that_commit(project: Project
     (commit,) = read_span(project.repository, "HEAD").commits.values()
     gone = replace(commit, id=type(commit.id)("0" * 40))
     evidence = Reruns(
-        repository=project.repository, suite=project.context(ScriptedModel([])).suite, emit=lambda _: None
+        repository=project.repository, make_suite=lambda: project.context(ScriptedModel([])).suite, emit=lambda _: None
     ).run(gone, called="a run")
     assert "could not create a clean copy of 00000000" in evidence.problem
 
