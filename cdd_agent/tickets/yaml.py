@@ -238,7 +238,7 @@ def _compose(source: "QuotedSource", *, path: str) -> "yaml.Node | None":
         check_size(source.source, limit_bytes=LIMIT_BYTES)
         # The pure Python parser, not libyaml: only its messages and columns match what compose() reports.
         events = yaml.parse(source.text, Loader=yaml.BaseLoader)
-        documents.check_events(events, limit_values=LIMIT_VALUES, limit_repeated=LIMIT_VALUES)
+        documents.check_events(events, limit_values=LIMIT_VALUES)
         return yaml.compose(source.text, Loader=yaml.BaseLoader)
     except UnfitError as error:
         raise _invalid(path, Problem(line=error.line, message=str(error), hint=error.hint)) from error

@@ -94,11 +94,9 @@ def check_yaml(text: str, *, limit_bytes: int) -> None:
     check_events(yaml.parse(text, Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader)))
 
 
-def check_events(
-    events: Iterable["yaml.Event"], *, limit_values: int = MOST_VALUES, limit_repeated: int = MOST_REPEATED
-) -> None:
-    """Raise ``UnfitError`` at the first unsafe event; all aliases together may repeat ``limit_repeated`` values."""
-    checker = _EventChecker(limit_values=limit_values, limit_repeated=limit_repeated)
+def check_events(events: Iterable["yaml.Event"], *, limit_values: int = MOST_VALUES) -> None:
+    """Raise ``UnfitError`` at the first unsafe event."""
+    checker = _EventChecker(limit_values)
     for event in events:
         checker.check(event)
 
@@ -118,9 +116,8 @@ class _Collection:
 
 
 class _EventChecker:
-    def __init__(self, *, limit_values: int, limit_repeated: int) -> None:
+    def __init__(self, limit_values: int) -> None:
         self._limit_values = limit_values
-        self._limit_repeated = limit_repeated
         self._open: list[_Collection] = []
         self._sizes: dict[str, int] = {}
         self._texts: dict[str, str] = {}
@@ -157,7 +154,9 @@ class _EventChecker:
         self._repeated += self._sizes.get(anchor, 1)
         if self._aliases > MOST_ALIASES:
             raise UnfitError(f"more than {MOST_ALIASES} aliases", line=line)
-        if self._repeated > self._limit_repeated or any(outer.anchor == anchor for outer in self._open):
+        if self._repeated > min(self._limit_values, MOST_REPEATED) or any(
+            outer.anchor == anchor for outer in self._open
+        ):
             raise UnfitError("its aliases expand without end", line=line, hint="write the values out")
         self._add_value(self._texts.get(anchor), line, size=self._sizes.get(anchor, 1))
 
