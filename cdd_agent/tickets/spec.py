@@ -177,14 +177,10 @@ def _match_items(document: Document, node: Node | None, *, values: Sequence[str 
 
 def _is_same_item(source: str, node: Node, *, value: str | Criterion) -> bool:
     """Return whether ``node`` is the item for ``value``: a criterion is known by its id, or else by its text."""
-    sentence = _read_sentence(source, node)
     if isinstance(value, str):
-        return sentence == value
-    known_id = node.get("id") if node.kind == "map" else None
-    if known_id is not None:
-        return known_id.text == value.id
-    label = _LABEL.fullmatch(sentence)
-    return label["id"] == value.id if label else sentence == value.text
+        return _read_sentence(source, node) == value
+    name, text = _read_criterion(source, node)
+    return name == value.id if name else text == value.text
 
 
 def _make_item(document: Document, value: str | Criterion, *, old: Node | None, index: int | None) -> Item:
@@ -200,6 +196,16 @@ def _make_item(document: Document, value: str | Criterion, *, old: Node | None, 
         return Item(lines=lines, index=index, edit=document.edit_node(old, lines=lines))
     is_same = text.text.strip() == value.text
     return Item(lines=lines, index=index, edit=None if is_same else document.edit_node(text, lines=[quote(value.text)]))
+
+
+def _read_criterion(source: str, node: Node) -> tuple[str, str]:
+    """Return the id, or an empty string if the item has none, and the text."""
+    if node.kind == "map" and (node.get("id") or node.get("text")):
+        name, text = node.get("id"), node.get("text")
+        return (name.text.strip() if name else ""), (text.text.strip() if text else "")
+    sentence = _read_sentence(source, node)
+    label = _LABEL.fullmatch(sentence)
+    return (label["id"], label["text"]) if label else ("", sentence)
 
 
 def _read_sentence(source: str, node: Node) -> str:
@@ -261,7 +267,7 @@ class _SpecReader:
         return tuple(text for text in (_read_sentence(self._source, node) for node in self._list_items(key)) if text)
 
     def read_criteria(self) -> tuple[Criterion, ...]:
-        found = [(node, *self._read_criterion(node)) for node in self._list_items("acceptance_criteria")]
+        found = [(node, *_read_criterion(self._source, node)) for node in self._list_items("acceptance_criteria")]
         found = [item for item in found if item[1] or item[2]]
         taken: dict[str, Node] = {}
         for node, name, text in found:
@@ -272,14 +278,6 @@ class _SpecReader:
                 self._add_problem(node, f"the criterion {name} has no text", hint='write `text: "..."` below its id')
         free = (f"AC-{number}" for number in range(1, len(found) + len(taken) + 1) if f"AC-{number}" not in taken)
         return tuple(Criterion(id=name or next(free), text=text) for _, name, text in found)
-
-    def _read_criterion(self, node: Node) -> tuple[str, str]:
-        if node.kind == "map" and (node.get("id") or node.get("text")):
-            name, text = node.get("id"), node.get("text")
-            return (name.text.strip() if name else ""), (text.text.strip() if text else "")
-        sentence = _read_sentence(self._source, node)
-        label = _LABEL.fullmatch(sentence)
-        return (label["id"], label["text"]) if label else ("", sentence)
 
     def _list_items(self, key: str) -> tuple[Node, ...]:
         node = self._root.get(key)
