@@ -10,7 +10,6 @@ because reading them could wait forever.
 
 import contextlib
 import errno
-import hashlib
 import os
 import secrets
 import stat
@@ -256,7 +255,16 @@ class Workspace:
         Raises ``UsageError`` as ``resolve_readable`` does, and if the file is missing, not regular, larger than
         ``cap_bytes`` or binary (contains a NUL byte).
         """
-        data = self._content(self.resolve_readable(path), path, size_bytes=cap_bytes + 1)
+        name = self.resolve_readable(path)
+        try:
+            data = self._beneath.read(name, cap_bytes + 1)
+        except FileNotFoundError as error:
+            near = get_close_matches(path.removeprefix("./"), self.list_files(), n=3, cutoff=0.6)
+            hint = f"did you mean {' or '.join(near)}?" if near else "list the files with Glob"
+            raise UsageError(f"{path} does not exist.", hint=hint) from error
+        except OSError as error:
+            happened = f"{path} cannot be read: {error.strerror}."
+            raise UsageError(happened, hint="list the files there with Glob") from error
         if len(data) > cap_bytes:
             hint = "read it in parts with offset and limit; change it with a command"
             raise UsageError(f"{path} is larger than {cap_bytes // 1024} KB.", hint=hint)
@@ -272,11 +280,6 @@ class Workspace:
         except OSError as error:
             happened = f"{path} cannot be written: {error.strerror}."
             raise UsageError(happened, hint="check the folder's name and permissions") from error
-
-    def digest(self, path: str) -> str | None:
-        """Return the SHA-256 of a file in hexadecimal, or None if it does not exist."""
-        name = self.resolve(path)
-        return hashlib.sha256(self._content(name, path)).hexdigest() if self._beneath.exists(name) else None
 
     def list_files(self) -> tuple[str, ...]:
         """Return the sorted paths of all regular files and links to them, without ``SKIPPED_FOLDERS``."""
@@ -324,18 +327,6 @@ class Workspace:
             if pure.is_relative_to(root):
                 return pure.relative_to(root)
         raise UsageError(f"{path} is outside the project {self.root}.", hint=_ALLOWED)
-
-    def _content(self, name: str, path: str, *, size_bytes: int = -1) -> bytes:
-        """Read a regular file; errors call it ``path``, as the caller did."""
-        try:
-            return self._beneath.read(name, size_bytes)
-        except FileNotFoundError as error:
-            near = get_close_matches(path.removeprefix("./"), self.list_files(), n=3, cutoff=0.6)
-            hint = f"did you mean {' or '.join(near)}?" if near else "list the files with Glob"
-            raise UsageError(f"{path} does not exist.", hint=hint) from error
-        except OSError as error:
-            happened = f"{path} cannot be read: {error.strerror}."
-            raise UsageError(happened, hint="list the files there with Glob") from error
 
 
 def decode(data: bytes) -> str:

@@ -1,4 +1,3 @@
-import hashlib
 import os
 import subprocess
 import sys
@@ -181,8 +180,6 @@ def test_large_binary_and_special_files_are_refused_without_waiting(project: Pat
     ):
         with pytest.raises(UsageError, match=why):
             workspace.read(path)
-    with pytest.raises(UsageError, match="not a regular file"):
-        workspace.digest("pipe")
     with pytest.raises(UsageError, match="regular file"):
         workspace.write("pipe", b"x")
 
@@ -258,12 +255,6 @@ def test_a_name_too_long_for_the_file_system_is_an_answer(project: Path) -> None
         workspace.read("n" * 300)
     with pytest.raises(UsageError):
         workspace.write("n" * 300, b"x")
-
-
-def test_the_digest_is_that_of_the_bytes_and_nothing_for_a_missing_file(project: Path) -> None:
-    workspace = Workspace(project)
-    assert workspace.digest("src/table.py") == hashlib.sha256(b"x = 1\n").hexdigest()
-    assert workspace.digest("src/none.py") is None
 
 
 def test_the_listing_leaves_out_what_nobody_edits(project: Path, tmp_path: Path) -> None:
