@@ -62,8 +62,6 @@ class CheckRequest:
     """Commit or tree before the change, with the tests."""
     green: str
     baseline: SuiteReport
-    time_box_s: float
-    """The time limit for all runs together. 0: no runs."""
     elsewhere: Callable[[], Iterable[str]] = tuple
     """Returns the product's sources before the change. Called only if a check found something."""
 

@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 
-from cdd_agent.events import Emit, Notice
+from cdd_agent.events import Notice
 from cdd_agent.evidence import mutation
 from cdd_agent.evidence.clean_copy import (
     PYTHON,
     CheckRequest,
     Findings,
-    clean_copy,
     copy_ignored_files,
     explain_failure,
     find_not_passing,
@@ -28,9 +27,8 @@ from cdd_agent.evidence.clean_copy import (
     refuse,
 )
 from cdd_agent.evidence.literals import find_special_cases
-from cdd_agent.evidence.mutation import ALL_RAISE, Mutant, Survival, TimedRuns, TimeUp, ignore_event
+from cdd_agent.evidence.mutation import ALL_RAISE, Mutant, Survival, TimedRuns, TimeUp
 from cdd_agent.evidence.signs import find_suspicious_code
-from cdd_agent.git.repository import Repository
 from cdd_agent.git.runner import GitError
 from cdd_agent.testrun.suite import Suite
 from cdd_agent.workspace.files import ConfinedFolder
@@ -120,11 +118,11 @@ def _quote_first_line(failure: Failure | None) -> str:
     return f": {lines[0][:200]}" if lines else ""
 
 
-def confirm(request: CheckRequest, *, suite: Suite, repository: Repository, emit: Emit | None = None) -> Findings:
+def confirm(request: CheckRequest, *, runs: TimedRuns) -> Findings:
     """Return the reasons to refuse the change, and the checks that could not be done.
 
-    Tests run only if the code looks honest. Work tree, index and history stay unchanged. ``emit`` gets an event before
-    each run and a summary at the end. Canaries and altered code need Python; every language gets the clean copy.
+    Tests run only if the code looks honest. Work tree, index and history stay unchanged. The runs end with an event
+    that sums them up. Canaries and altered code need Python; every language gets the clean copy.
     """
     findings = Findings()
     for check_source in (find_suspicious_code, find_special_cases):
@@ -132,13 +130,12 @@ def confirm(request: CheckRequest, *, suite: Suite, repository: Repository, emit
             findings += check_source(request)
         except (RecursionError, MemoryError):
             findings += note("Some of the changed code could not be checked: it is nested too deeply.")
-    if findings.reasons or not request.targets or not request.time_box_s:
+    if findings.reasons or not request.targets or not runs.limit_s:
         return findings
-    runs = TimedRuns(limit_s=request.time_box_s, emit=emit or ignore_event)
-    is_python = suite.conventions.is_python
+    is_python = runs.suite.conventions.is_python
     try:
-        with clean_copy(repository, suite, green=request.green, red=request.red) as copy:
-            check = _CopyCheck(request=request, suite=suite, repository=repository, runs=runs, copy=copy)
+        with runs.copy(green=request.green, red=request.red) as copy:
+            check = _CopyCheck(request=request, runs=runs, copy=copy)
             reproduced, passes = check.reproduce()
             findings += reproduced
             if passes and not findings.reasons and is_python:
@@ -157,8 +154,6 @@ def confirm(request: CheckRequest, *, suite: Suite, repository: Repository, emit
 @dataclass(frozen=True, kw_only=True)
 class _CopyCheck:
     request: CheckRequest
-    suite: Suite
-    repository: Repository
     runs: TimedRuns
     copy: Suite
 
@@ -211,7 +206,7 @@ class _CopyCheck:
 
     @property
     def _is_python(self) -> bool:
-        return self.suite.conventions.is_python
+        return self.copy.conventions.is_python
 
     def _select_tests(self) -> tuple[str, ...]:
         """Return the tests to run for the targets. pytest gets functions, because parameters may change."""
@@ -232,7 +227,7 @@ class _CopyCheck:
 
     def _do_canaries_work(self) -> bool:
         red = self.request.red
-        with clean_copy(self.repository, self.suite, green=red, red=red) as copy:
+        with self.runs.copy(green=red, red=red) as copy:
             canaries = plant(copy.root, self.request.targets)
             if canaries is None:
                 return False
@@ -267,7 +262,7 @@ class _CopyCheck:
         return refuse("not_reproduced", message, nodeid=failing[0])
 
     def _try_ignored_files(self) -> str | None:
-        copied = copy_ignored_files(self.repository, self.suite.root.resolve(), copy=self.copy.root)
+        copied = copy_ignored_files(self.runs.repository, self.runs.suite.root.resolve(), copy=self.copy.root)
         if copied is None:
             return "The targets fail in a clean copy of the tracked files, and there are too many ignored files to try."
         if not copied:

@@ -8,13 +8,14 @@ the functions after it run tests within a time limit.
 import ast
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice, zip_longest
 from typing import TypeAlias
 
 from cdd_agent.errors import CddError
-from cdd_agent.events import Emit, Event, SuiteStarted
+from cdd_agent.events import Emit, SuiteStarted
 from cdd_agent.evidence.clean_copy import (
     PYTHON,
     ProductChange,
@@ -272,21 +273,25 @@ class TimeUp(CddError):
     """The time limit was reached."""
 
 
-def ignore_event(_: Event) -> None:
-    """Do nothing with the event."""
-
-
 @dataclass(kw_only=True)
 class TimedRuns:
-    """Runs tests until the time is up, with an event before each run."""
+    """Runs the tests of copies of a project until the time is up, with an event before each run."""
 
+    repository: Repository
+    suite: Suite
+    """Of the project itself."""
     limit_s: float
+    """For all runs together. 0: no runs."""
     emit: Emit
     started: float = field(default_factory=time.monotonic)
     quickest_s: float | None = None
     count: int = 0
     noticed: str = ""
     """The location of the alteration that made a target fail."""
+
+    def copy(self, *, green: str, red: str) -> AbstractContextManager[Suite]:
+        """Make a clean copy of the project, as ``clean_copy`` does."""
+        return clean_copy(self.repository, self.suite, green=green, red=red)
 
     def run(self, suite: Suite, purpose: str, *, tests: tuple[str, ...] = (), is_altered: bool = False) -> SuiteRun:
         """Run tests. Raises ``TimeUp`` if the run cannot begin or end in time."""
@@ -329,23 +334,15 @@ def run_mutant(copy: Suite, mutant: Mutant, *, tests: tuple[str, ...], runs: Tim
 MOST_CHARACTERIZED = 5
 
 
-def can_notice_changes(
-    targets: tuple[str, ...],
-    sources: Sequence[str],
-    *,
-    tree: str,
-    repository: Repository,
-    suite: Suite,
-    time_box_s: float,
-) -> bool:
+def can_notice_changes(targets: tuple[str, ...], sources: Sequence[str], *, tree: str, runs: TimedRuns) -> bool:
     """Return whether a target fails on some mutant of the code in ``tree`` that it names.
 
     Tests that pass at once are worth keeping only then. The code is those functions and classes of ``sources`` (Python
     files, relative to the project) whose names occur in the targets' files, or all of it. False also if the time is up.
     """
-    project = find_layout(repository, suite).project
-    tests = read_sources(repository, project=project, tree=tree, paths=targets)
-    texts = read_sources(repository, project=project, tree=tree, paths=sources)
+    project = find_layout(runs.repository, runs.suite).project
+    tests = read_sources(runs.repository, project=project, tree=tree, paths=targets)
+    texts = read_sources(runs.repository, project=project, tree=tree, paths=sources)
     names = {name for text in tests.values() for name in read_names(parse(text))}
     changes = [
         ProductChange(path=path, old=_remove_functions(texts[path], names), new=texts[path])
@@ -356,9 +353,8 @@ def can_notice_changes(
     chosen = [mutant for mutant in mutants if mutant.how != ALL_RAISE] or list(mutants)
     if not targets or not chosen:
         return False
-    runs = TimedRuns(limit_s=time_box_s, emit=ignore_event)
     try:
-        with clean_copy(repository, suite, green=tree, red=tree) as copy:
+        with runs.copy(green=tree, red=tree) as copy:
             run = partial(run_mutant, copy, tests=list_test_functions(targets), runs=runs)
             return try_mutants(chosen, run=run, targets=targets).noticed is not None
     except (TimeUp, GitError, OSError):

@@ -14,11 +14,9 @@ from functools import cache
 from pathlib import Path
 from typing import TypeAlias
 
-from cdd_agent.events import Emit
-from cdd_agent.evidence.clean_copy import Findings, clean_copy, explain_failure, list_test_functions, note, refuse
+from cdd_agent.evidence.clean_copy import Findings, explain_failure, list_test_functions, note, refuse
 from cdd_agent.evidence.literals import Function, list_functions, list_lines, parse, read_names
-from cdd_agent.evidence.mutation import TimedRuns, TimeUp, ignore_event
-from cdd_agent.git.repository import Repository
+from cdd_agent.evidence.mutation import TimedRuns, TimeUp
 from cdd_agent.git.runner import GitError
 from cdd_agent.testrun.inside import inert
 from cdd_agent.testrun.suite import Suite, list_modules
@@ -189,7 +187,6 @@ class NewTests:
     baseline: SuiteReport
     sources: tuple[str, ...]
     tree: str
-    time_box_s: float
 
     @property
     def newly_failing(self) -> tuple[str, ...]:
@@ -216,17 +213,17 @@ class NewTests:
         return tuple(case for case in report.tests if strip_parameters(case.nodeid) in functions or is_new(case.nodeid))
 
 
-def check_new_tests(new: NewTests, *, suite: Suite, repository: Repository, emit: Emit | None = None) -> Findings:
+def check_new_tests(new: NewTests, *, runs: TimedRuns) -> Findings:
     """Refuse new tests that all pass with stubs. Return a notice if this could not be checked.
 
     Usually one run is enough, because some test fails with the stubs. Only Python projects are checked. Work tree,
     index and history stay unchanged.
     """
-    if not suite.conventions.is_python or not new.time_box_s or not _are_structural(new.failures):
+    if not runs.suite.conventions.is_python or not runs.limit_s or not _are_structural(new.failures):
         return Findings()
-    runs = TimedRuns(limit_s=new.time_box_s, emit=emit or ignore_event, quickest_s=new.report.duration_s)
+    runs.quickest_s = new.report.duration_s
     try:
-        with clean_copy(repository, suite, green=new.tree, red=new.tree) as copy:
+        with runs.copy(green=new.tree, red=new.tree) as copy:
             return _StubCheck(new=new, copy=copy, runs=runs).run()
     except TimeUp as error:
         return note(error.happened)

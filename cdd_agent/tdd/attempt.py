@@ -33,6 +33,7 @@ from cdd_agent.evidence.clean_copy import (
     read_sources,
 )
 from cdd_agent.evidence.confirm import confirm
+from cdd_agent.evidence.mutation import TimedRuns
 from cdd_agent.evidence.stubs import NewTests, check_new_tests
 from cdd_agent.git.snapshot import Snapshot
 from cdd_agent.model.conversation import CHARACTERS_PER_TOKEN, JSON, Conversation, ToolCall, draw_token
@@ -327,17 +328,13 @@ class Attempt:
 
     def _find_vacuous_tests(self, report: SuiteReport, checkpoint: Snapshot) -> tuple[Reason, ...]:
         """Return reasons against new tests that pass as soon as the missing name exists, whatever it does."""
-        context = self.context
         new = NewTests(
             report=report,
             baseline=self.baseline.report,
             sources=self.item.sources,
             tree=checkpoint.commit,
-            time_box_s=context.policy.evidence_timeout_s,
         )
-        return self._report_notices(
-            check_new_tests(new, suite=context.suite, repository=context.repository, emit=context.emit)
-        )
+        return self._report_notices(check_new_tests(new, runs=self._time_runs()))
 
     def _confirm_green(self, report: SuiteReport, checkpoint: Snapshot) -> tuple[Reason, ...]:
         """Return the doubts of the evidence checks, which run outside the tests' process."""
@@ -354,10 +351,13 @@ class Attempt:
             red=red,
             green=green,
             baseline=self.baseline.report,
-            time_box_s=context.policy.evidence_timeout_s,
             elsewhere=lambda: read_product_sources(repository, project=layout.project, tree=red),
         )
-        return self._report_notices(confirm(request, suite=context.suite, repository=repository, emit=context.emit))
+        return self._report_notices(confirm(request, runs=self._time_runs()))
+
+    def _time_runs(self) -> TimedRuns:
+        context, limit_s = self.context, self.context.policy.evidence_timeout_s
+        return TimedRuns(repository=context.repository, suite=context.suite, limit_s=limit_s, emit=context.emit)
 
     def _report_notices(self, findings: Findings) -> tuple[Reason, ...]:
         for notice in findings.notices:

@@ -17,7 +17,7 @@ from cdd_agent.config.settings import private_folder
 from cdd_agent.errors import GateClosed
 from cdd_agent.events import GateJudged, Notice, RunFinished, RunStarted
 from cdd_agent.evidence.clean_copy import find_newly_passing
-from cdd_agent.evidence.mutation import can_notice_changes
+from cdd_agent.evidence.mutation import TimedRuns, can_notice_changes
 from cdd_agent.git.repository import CommitId
 from cdd_agent.git.snapshot import Snapshot
 from cdd_agent.tdd.attempt import Attempt, has_given_up, list_attempts, load_report
@@ -311,14 +311,13 @@ class Cycle:
             return False
         old = {case.nodeid for case in baseline.report.tests}
         targets = tuple(case.nodeid for case in report.tests if case.outcome == "passed" and case.nodeid not in old)
-        return can_notice_changes(
-            targets,
-            self._item.sources,
-            tree=checkpoint.commit,
+        runs = TimedRuns(
             repository=context.repository,
             suite=context.suite,
-            time_box_s=context.policy.evidence_timeout_s,
+            limit_s=context.policy.evidence_timeout_s,
+            emit=lambda _: None,
         )
+        return can_notice_changes(targets, self._item.sources, tree=checkpoint.commit, runs=runs)
 
     def _skip_refactor(self, last: AttemptRecord, baseline: Baseline) -> bool:
         """Give up a REFACTOR after GREEN, which is optional; return False for all other phases."""

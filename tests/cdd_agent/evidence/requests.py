@@ -27,6 +27,5 @@ def request(
         red="HEAD",
         green="HEAD",
         baseline=EMPTY,
-        time_box_s=30,
         elsewhere=lambda: elsewhere,
     )

@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from cdd_agent.events import Event
 from cdd_agent.evidence import clean_copy
 from cdd_agent.evidence.clean_copy import CheckRequest
+from cdd_agent.evidence.mutation import TimedRuns
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.snapshot import Snapshots
@@ -69,6 +71,11 @@ class Step:
         kept = Snapshots(repository).take("refs/cdd/green", message="GREEN")
         return cls(repository=repository, suite=suite, red=str(repository.read_head()), green=kept.commit)
 
+    def runs(self, seen: list[Event] | None = None, *, limit_s: float = 60) -> TimedRuns:
+        """Runs of copies of the project, with their events in ``seen``."""
+        events = list[Event]() if seen is None else seen
+        return TimedRuns(repository=self.repository, suite=self.suite, limit_s=limit_s, emit=events.append)
+
     def request(self, *targets: str, stated: str = "", passed: tuple[str, ...] = (OLD_TEST,)) -> CheckRequest:
         """What is asked about the step; ``passed``: the tests that passed in the baseline."""
         layout = clean_copy.find_layout(self.repository, self.suite)
@@ -84,7 +91,6 @@ class Step:
             red=self.red,
             green=self.green,
             baseline=report_of(passed),
-            time_box_s=60,
             elsewhere=lambda: clean_copy.read_product_sources(self.repository, project=project, tree=self.red),
         )
 

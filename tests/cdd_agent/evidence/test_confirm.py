@@ -23,7 +23,7 @@ ADD = "def add(a, b):\n    return a + b\n"
 
 
 def asked(step: Step, about: CheckRequest, seen: list[Event] | None = None) -> Findings:
-    return confirm(about, suite=step.suite, repository=step.repository, emit=None if seen is None else seen.append)
+    return confirm(about, runs=step.runs(seen))
 
 
 def codes(found: Findings) -> list[str]:
@@ -349,7 +349,7 @@ def test_a_project_inside_the_work_tree(make: Make) -> None:
 
 def test_the_time_box_ends_the_checks_with_a_notice(make: Make) -> None:
     step = make(RED, {"product.py": ADD})
-    found = asked(step, replace(step.request(TARGET), time_box_s=0.5))
+    found = confirm(step.request(TARGET), runs=step.runs(limit_s=0.5))
     assert found.reasons == ()
     assert found.notices == (
         "Not checked: targets in a clean copy, within 0.5 s (evidence_timeout_s in .cdd/config.yaml).",

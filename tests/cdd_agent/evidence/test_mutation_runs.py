@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.events import Event, SuiteStarted
-from cdd_agent.evidence.mutation import TimedRuns, TimeUp, ignore_event
+from cdd_agent.events import Emit, Event, SuiteStarted
+from cdd_agent.evidence.mutation import TimedRuns, TimeUp
+from cdd_agent.git.repository import Repository
 from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.testrun.pytest_run import PytestSuite
@@ -20,10 +21,14 @@ def suite(tmp_path: Path, *, interpreter: Interpreter, bytecode: Path) -> Pytest
     return PytestSuite(root=tmp_path, interpreter=interpreter, sandbox=PlainSandbox(), timeout_s=60, bytecode=bytecode)
 
 
+def timed(suite: PytestSuite, *, limit_s: float, emit: Emit) -> TimedRuns:
+    return TimedRuns(repository=Repository.create(suite.root), suite=suite, limit_s=limit_s, emit=emit)
+
+
 def test_a_run_is_told_and_counted(suite: PytestSuite) -> None:
     (suite.root / "test_it.py").write_text("def test_it(): pass\ndef test_other(): pass\n")
     seen: list[Event] = []
-    runs = TimedRuns(limit_s=60, emit=seen.append)
+    runs = timed(suite, limit_s=60, emit=seen.append)
     run = runs.run(suite, "some tests", tests=("test_it.py::test_it",))
     assert run.report is not None
     assert seen == [SuiteStarted(purpose="some tests", targets=("test_it.py::test_it",), framework="pytest")]
@@ -32,7 +37,7 @@ def test_a_run_is_told_and_counted(suite: PytestSuite) -> None:
 
 def test_a_run_ends_with_the_time_box(suite: PytestSuite) -> None:
     (suite.root / "test_it.py").write_text(ENDLESS)
-    runs = TimedRuns(limit_s=1.2, emit=ignore_event)
+    runs = timed(suite, limit_s=1.2, emit=lambda _: None)
     with pytest.raises(
         TimeUp, match=r"Not checked: endless tests, within 1.2 s \(evidence_timeout_s in .cdd/config.yaml\)"
     ):

@@ -1,7 +1,5 @@
 """"""
 
-from dataclasses import replace
-
 import pytest
 
 from cdd_agent.events import Event, SuiteStarted
@@ -19,13 +17,11 @@ def asked(step: Step, *, sources: tuple[str, ...] = ("product.py",), passed: tup
     """What is asked of a RED that is in the work tree, after the gate's run."""
     report = step.suite.run().report
     assert report is not None
-    return NewTests(report=report, baseline=report_of(passed), sources=sources, tree=step.red, time_box_s=60)
+    return NewTests(report=report, baseline=report_of(passed), sources=sources, tree=step.red)
 
 
 def found(step: Step, about: NewTests, seen: list[Event] | None = None) -> Findings:
-    return check_new_tests(
-        about, suite=step.suite, repository=step.repository, emit=None if seen is None else seen.append
-    )
+    return check_new_tests(about, runs=step.runs(seen))
 
 
 @pytest.mark.parametrize(
@@ -133,8 +129,8 @@ def test_a_run_with_stubs_that_does_not_end_refuses_nothing(make: Make) -> None:
 def test_without_time_there_are_no_runs_and_with_too_little_a_notice(make: Make) -> None:
     step, seen = make({FILE: "import product\n\n\ndef test_it():\n    pass\n"}, {}), list[Event]()
     about = asked(step)
-    assert found(step, replace(about, time_box_s=0), seen) == Findings()
-    (notice,) = found(step, replace(about, time_box_s=0.5), seen).notices
+    assert check_new_tests(about, runs=step.runs(seen, limit_s=0)) == Findings()
+    (notice,) = check_new_tests(about, runs=step.runs(seen, limit_s=0.5)).notices
     assert notice.startswith("Not checked: new tests with stubs, within 0.5 s")
     assert seen == []
 
