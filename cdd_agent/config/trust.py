@@ -32,15 +32,15 @@ MOST_COMMANDS_KEPT = 500
 _MAX_COMMAND_CHARACTERS = 300
 """How much of a command is stored beside its digest, so that the user recognizes it."""
 
-_SINGULAR = frozenset({"test command", "framework", "interpreter", "command"})
-_WITHOUT: Mapping[Subject, str] = {
-    "settings": "cdd uses the defaults",
-    "test command": "cdd uses other files to find out how the tests run",
-    "framework": "cdd asks again",
-    "interpreter": "the tests need another one, named by CDD_PYTHON",
-    "hooks": "cdd commits without them",
-    "command": "it does not run",
+_SUBJECTS: Mapping[Subject, tuple[str, str, str]] = {
+    "settings": ("settings", "have", "cdd uses the defaults"),
+    "test command": ("test command", "has", "cdd uses other files to find out how the tests run"),
+    "framework": ("test framework", "has", "cdd asks again"),
+    "interpreter": ("interpreter", "has", "the tests need another one, named by CDD_PYTHON"),
+    "hooks": ("commit hooks", "have", "cdd commits without them"),
+    "command": ("command", "has", "it does not run"),
 }
+"""Subject -> its name, the verb that follows the name, and the effect of declining it."""
 
 
 class NotApproved(UsageError):
@@ -62,12 +62,12 @@ class Offer:
     @property
     def name(self) -> str:
         """The subject in words: ``settings``, ``commit hooks``."""
-        return {"framework": "test framework", "hooks": "commit hooks"}.get(self.subject, self.subject)
+        return _SUBJECTS[self.subject][0]
 
     @property
     def without(self) -> str:
         """The effect of declining it: a clause."""
-        return _WITHOUT[self.subject]
+        return _SUBJECTS[self.subject][2]
 
     @property
     def digest(self) -> str:
@@ -236,15 +236,14 @@ class Trust:
         if offer is None:
             return True
         answer = self.approvals.find_decision(offer)
-        is_singular = offer.subject in _SINGULAR
         if answer is None:
             changed = self.approvals.has_changed(offer)
             if self._ask is None:
                 command = self.approvals.decided_by
-                has = "has" if is_singular else "have"
-                since = f"{has} changed since you decided" if changed else f"{has} not been approved"
+                since = "changed since you decided" if changed else "not been approved"
+                has = _SUBJECTS[offer.subject][1]
                 raise NotApproved(
-                    f"The repository's {offer.name} ({offer.source}) {since}, and cdd cannot ask you here.",
+                    f"The repository's {offer.name} ({offer.source}) {has} {since}, and cdd cannot ask you here.",
                     hint=f"in a terminal: {command}; in a script, after reading it: {command} --digest {offer.digest}",
                 )
             answer = self._ask(offer, changed)
