@@ -116,7 +116,7 @@ class ConfinedFolder:
 
     def _open(self, name: str, *, flags: int, creates: bool = False) -> int:
         """Open the last component with ``flags``, and those before it as folders that are no links."""
-        parts = [] if name in ("", ".") else _split_components(name)
+        parts = _split_components(name)
         handle = os.open(self.root, _FOLDER)
         for number, part in enumerate(parts, start=1):
             try:
@@ -136,16 +136,14 @@ def _split_components(name: str) -> list[str]:
         os.fsencode(name)
     except UnicodeEncodeError as error:
         raise OSError(errno.EILSEQ, "it contains a lone surrogate", name) from error
-    if ".." in parts or "\0" in name or name.startswith("/") or not parts:
+    if ".." in parts or "\0" in name or name.startswith("/"):
         raise OSError(errno.EINVAL, "it is not a path below this folder", name)
     return parts
 
 
 def _split_name(name: str) -> tuple[str, str]:
     """Return the folder and the last component; both are empty for the root."""
-    if name in ("", "."):
-        return "", ""
-    *folders, last = _split_components(name)
+    *folders, last = _split_components(name) or [""]
     return "/".join(folders), last
 
 
