@@ -36,6 +36,8 @@ class ModelPrices:
 
     context_window: int
     """Tokens of a request and its answer together."""
+    max_output: int
+    """Tokens of one answer."""
     tiers: tuple[Tier, ...]
     """From the shortest prompts to those of any length."""
 
