@@ -45,6 +45,12 @@ def list_functions(tree: ast.AST) -> list[Function]:
     return [node for node in ast.walk(tree) if isinstance(node, Function)]
 
 
+def list_definitions(scope: ast.AST | None) -> list[Function | ast.ClassDef]:
+    """Return the functions and classes directly in a module or class. Anything else has none."""
+    body = scope.body if isinstance(scope, (ast.Module, ast.ClassDef)) else ()
+    return [node for node in body if isinstance(node, (Function, ast.ClassDef))]
+
+
 def list_lines(node: ast.stmt | ast.expr) -> range:
     """Return the 1-based lines of a node."""
     return range(node.lineno, (node.end_lineno or node.lineno) + 1)

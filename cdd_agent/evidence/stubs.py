@@ -8,14 +8,14 @@ stubs. The stub's class comes from ``testrun/inside/inert.py`` and runs on the p
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TypeAlias
 
 from cdd_agent.evidence.clean_copy import Findings, explain_failure, list_test_functions, note, refuse
-from cdd_agent.evidence.literals import Function, list_functions, list_lines, parse, read_names
+from cdd_agent.evidence.literals import list_definitions, list_functions, list_lines, parse, read_names
 from cdd_agent.evidence.mutation import TimedRuns, TimeUp
 from cdd_agent.git.runner import GitError
 from cdd_agent.testrun.inside import inert
@@ -28,7 +28,6 @@ from pytest_tdd_agent.report import Case, Failure, SuiteReport, list_failing
 Read: TypeAlias = Callable[[str], str | None]
 """Reads a file, relative to the project. Returns None if it does not exist."""
 
-_DEFINITION = Function | ast.ClassDef
 _ROOTS = ("", "src/", "lib/")
 
 
@@ -112,7 +111,7 @@ def _find_definition(gap: Gap, *, text: str | None) -> Gap | None:
     scope: ast.AST | None = parse(text)
     names: list[str] = []
     for part in gap.name.split("."):
-        scope = next((node for node in _list_definitions(scope) if node.name == part), None)
+        scope = next((node for node in list_definitions(scope) if node.name == part), None)
         if scope is None:
             break
         names.append(part)
@@ -120,15 +119,10 @@ def _find_definition(gap: Gap, *, text: str | None) -> Gap | None:
 
 
 def _find_definitions_at(tree: ast.AST | None, line: int) -> list[str]:
-    for node in _list_definitions(tree):
+    for node in list_definitions(tree):
         if line in list_lines(node):
             return [node.name, *_find_definitions_at(node, line)]
     return []
-
-
-def _list_definitions(scope: ast.AST | None) -> Iterator[_DEFINITION]:
-    if isinstance(scope, (ast.Module, ast.ClassDef)):
-        yield from (node for node in scope.body if isinstance(node, _DEFINITION))
 
 
 def _choose_callable(name: str) -> str:

@@ -18,6 +18,7 @@ from cdd_agent.agent.quoting import Marks
 from cdd_agent.agent.tool import ToolOutput, define_tool
 from cdd_agent.errors import DocumentError, GateClosed, Problem, UsageError
 from cdd_agent.events import Notice, PlanDrafted
+from cdd_agent.evidence.literals import list_definitions, parse
 from cdd_agent.model.secret import redact_keys
 from cdd_agent.storage import write_atomic
 from cdd_agent.tickets import plan as plans
@@ -43,8 +44,7 @@ def find_problems(plan: Plan, *, workspace: Workspace) -> tuple[Problem, ...]:
     for step in plan.steps:
         for field, path in _list_paths(step):
             objection = (
-                _check_writable(path, workspace)
-                or _check_is_file(path, workspace, planned=planned)
+                _check_path(path, workspace, planned=planned)
                 or present.find_other_case(path, known=present)
                 or planned.find_other_case(path, known=present)
             )
@@ -118,17 +118,13 @@ def _list_folders(path: str) -> list[str]:
     return [str(folder) for folder in reversed(PurePosixPath(path).parents[:-1])]
 
 
-def _check_writable(path: str, workspace: Workspace) -> Objection:
+def _check_path(path: str, workspace: Workspace, *, planned: _Paths) -> Objection:
     if "\\" in path:
         return f"names {path}, which contains a backslash", "write " + path.replace("\\", "/")
     try:
         workspace.resolve_writable(path)
     except UsageError as error:
         return f"names a file that cannot be written: {error.happened.rstrip('.')}", error.hint
-    return None
-
-
-def _check_is_file(path: str, workspace: Workspace, *, planned: _Paths) -> Objection:
     if re.search(r"[*?]", path) and not workspace.exists(path):
         return f"names {path}, which is a pattern", "name each file"
     if path.endswith("/") or path in planned.folders or (workspace.exists(path) and not workspace.is_file(path)):
@@ -155,16 +151,12 @@ def _check_node_id(test: str) -> Objection:
 def _is_defined(test: str, workspace: Workspace) -> bool:
     path, *names = test.split("[", 1)[0].split("::")
     try:
-        body: list[ast.stmt] = ast.parse(decode(workspace.read(path))).body
-    except (UsageError, SyntaxError, ValueError, RecursionError, MemoryError):
+        scope: ast.AST | None = parse(decode(workspace.read(path)))
+    except (UsageError, ValueError):
         return False
     for name in names:
-        definitions = (node for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef))
-        definition = next((node for node in definitions if node.name == name), None)
-        if definition is None:
-            return False
-        body = definition.body if isinstance(definition, ast.ClassDef) else []
-    return True
+        scope = next((node for node in list_definitions(scope) if node.name == name), None)
+    return scope is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from typing import Annotated, Literal, TypeAlias, get_args
 import msgspec
 
 from cdd_agent.errors import GateClosed
-from cdd_agent.evidence.literals import Function, parse
+from cdd_agent.evidence.literals import list_definitions, parse
 from cdd_agent.git.repository import Repository
 from cdd_agent.tdd.attempt import has_given_up, list_attempts
 from cdd_agent.tdd.context import Context
@@ -226,5 +226,4 @@ def find_components(
 
 def _find_definitions(repository: Repository, commit: str, *, path: str) -> dict[str, type[ast.stmt]]:
     tree = parse(repository.git("cat-file", "blob", f"{commit}:{path}"))
-    kinds = (ast.ClassDef, Function)
-    return {node.name: type(node) for node in (tree.body if tree else ()) if isinstance(node, kinds)}
+    return {node.name: type(node) for node in list_definitions(tree)}

@@ -168,7 +168,12 @@ class Orchestrator:
         step = self._find_or_begin_cycle()
         number = step.step_number
         self._run.begin_step(number)
-        plan_item = agents.make_plan_item(self.feature, number, done=self._list_done())
+        at_once = ("open", RedVerdict.ALREADY_GREEN)
+        done = {
+            each.title: any((attempt.verdict, attempt.finding) == at_once for attempt in each.attempts)
+            for each in list_completed(self._state)
+        }
+        plan_item = agents.make_plan_item(self.feature, number, done=done)
         if "plan" not in step.commits:
             self._carry_out(plan_item)
         step = self._state.execution(number)
@@ -186,12 +191,6 @@ class Orchestrator:
         self._carry_out(item)
         self._run.end_step(self._state, number)
         self.context.emit(StepFinished(number=number, status=Status.COMPLETED, error=None))
-
-    def _list_done(self) -> dict[str, bool]:
-        # Title -> whether the test passed at once.
-        at_once = ("open", RedVerdict.ALREADY_GREEN)
-        steps = list_completed(self._state)
-        return {step.title: any((each.verdict, each.finding) == at_once for each in step.attempts) for step in steps}
 
     def _find_or_begin_cycle(self) -> StepExecution:
         in_progress = self._state.numbers(Status.IN_PROGRESS)

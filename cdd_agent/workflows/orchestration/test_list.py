@@ -56,8 +56,6 @@ class ListEntry:
     """1-based."""
     is_done: bool
     """The box is ticked."""
-    is_covered: bool = False
-    """Marked as a test that passed at once."""
 
 
 class UnreadableAnswer(ValueError):
@@ -96,8 +94,7 @@ def parse(markdown: str) -> tuple[ListEntry, ...]:
         text = _COVERED_MARK.sub("", box["text"]).strip()
         if text:
             is_done = box["mark"] != "" and box["mark"] in _DONE_MARKS
-            is_covered = text != box["text"].strip()
-            entries.append(ListEntry(text=text, line=number, is_done=is_done, is_covered=is_covered))
+            entries.append(ListEntry(text=text, line=number, is_done=is_done))
     return tuple(entries)
 
 
