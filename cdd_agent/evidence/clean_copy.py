@@ -258,7 +258,7 @@ def copy_ignored_files(repository: Repository, project: Path, *, copy: Path) -> 
     """
     files = []
     size_bytes = 0
-    for path in _list_ignored(repository, project):
+    for path in filter(_can_copy, _list_ignored(repository, project)):
         size_bytes += path.lstat().st_size
         files.append(path)
         if len(files) > MOST_FILES or size_bytes > MOST_BYTES:
@@ -278,22 +278,19 @@ def copy_ignored_files(repository: Repository, project: Path, *, copy: Path) -> 
 
 def _list_ignored(repository: Repository, project: Path) -> Iterator[Path]:
     for name in repository.list_ignored():
-        path = repository.root.resolve() / name
-        if not (path.is_relative_to(project) or project.is_relative_to(path)):
+        ignored = repository.root.resolve() / name
+        path = project if project.is_relative_to(ignored) else ignored
+        if not path.is_relative_to(project) or IGNORED_FOLDERS.intersection(path.relative_to(project).parts):
             continue
-        if path.is_dir() and not path.is_symlink():
-            yield from _walk(project if project.is_relative_to(path) else path, below=project)
-        elif _can_copy(path) and not IGNORED_FOLDERS.intersection(path.relative_to(project).parts):
+        if path.is_symlink() or not path.is_dir():
             yield path
-
-
-def _walk(folder: Path, *, below: Path) -> Iterator[Path]:
-    if IGNORED_FOLDERS.intersection(folder.relative_to(below).parts) or is_marked_as_environment(folder):
-        return
-    for parent, subfolders, names in os.walk(folder):
-        others = (name for name in subfolders if name not in IGNORED_FOLDERS)
-        subfolders[:] = [name for name in others if not is_marked_as_environment(Path(parent, name))]
-        yield from filter(_can_copy, (Path(parent) / name for name in names))
+            continue
+        for parent, subfolders, names in os.walk(path):
+            if is_marked_as_environment(Path(parent)):
+                subfolders.clear()
+            else:
+                subfolders[:] = [each for each in subfolders if each not in IGNORED_FOLDERS]
+                yield from (Path(parent, each) for each in names)
 
 
 def _can_copy(path: Path) -> bool:

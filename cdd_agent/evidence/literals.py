@@ -509,11 +509,8 @@ def _inputs_of_condition(test: ast.expr, constants: dict[str, ast.expr]) -> _Inp
             return frozenset().union(*(_inputs_of_condition(value, constants) for value in values))
         case ast.BoolOp(values=values):
             asked = [inputs for value in values if (inputs := _inputs_of_condition(value, constants))]
-            return (
-                frozenset(frozenset().union(*chosen) for chosen in islice(product(*asked), _MOST_SETS))
-                if asked
-                else frozenset()
-            )
+            joined = frozenset(frozenset[str]().union(*chosen) for chosen in islice(product(*asked), _MOST_SETS))
+            return joined - {frozenset()}
         case ast.Compare(left=left, ops=[ast.Eq() | ast.Is() | ast.In()], comparators=[right]):
             sides = [constants.get(side.id, side) if isinstance(side, ast.Name) else side for side in (left, right)]
             if isinstance(test.ops[0], ast.In):

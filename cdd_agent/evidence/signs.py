@@ -44,11 +44,17 @@ _CALLS = {
     **dict.fromkeys(("sys.settrace", "sys.setprofile", "threading.settrace", "threading.setprofile"), "trace"),
 }
 _OUTCOMES = re.compile(r"(_?pytest(\.outcomes)?\.(skip|xfail|exit|fail|importorskip)|unittest(\.case)?\.SkipTest)")
-_VARIABLES = re.compile(r"PYTEST_(CURRENT_TEST|VERSION|XDIST_\w+|ADDOPTS)|TDD_AGENT\w*")
 _TEST_PATH = re.compile(r"(^|/)tests?/|(^|/)test_\w+\.py$|(^|/)conftest\.py$")
-_REPORT = re.compile(r"tdd[-_]agent")
 _OPENERS = re.compile(r"(^|\.)(open|fdopen|Path|read_text|read_bytes|glob|rglob|listdir|scandir|walk)$")
-_DESCRIPTORS = re.compile(r"/(proc/self|dev)/fd\b")
+_TEXTS = {
+    "test_files": (r"tdd[-_]agent", "{!r} names the report of the tests"),
+    "under_test": (
+        r"\A(PYTEST_(CURRENT_TEST|VERSION|XDIST_\w+|ADDOPTS)|TDD_AGENT\w*)\Z",
+        "the variable {} reveals that a test is running",
+    ),
+    "descriptor": (r"/(proc/self|dev)/fd\b", "{!r} reaches the open files of the process"),
+}
+"""Kind -> pattern of a text, and what the text does."""
 _FD_CALLS = frozenset({"os.write", "os.fdopen", "open", "os.closerange", "os.close", "os.pwrite", "os.ftruncate"})
 _FD_PROBES = frozenset({"os.fstat", "os.dup", "os.lseek"})
 _EQUAL_FOR_ALL = {"__eq__": (True, False), "__ne__": (True, False), "__contains__": (True,)}
@@ -147,14 +153,17 @@ def _check_call(node: ast.Call, names: dict[str, str], *, stated: str) -> Iterat
         yield Suspicion(node.lineno, "descriptor", f"{called} is called with the number of a file descriptor")
     if _OPENERS.search(called or getattr(node.func, "attr", "")):
         for word in (inner for argument in node.args for inner in ast.walk(argument)):
-            text = word.value if isinstance(word, ast.Constant) and isinstance(word.value, str) else ""
+            text = _read_text(word)
             if _TEST_PATH.search(text) and text not in stated:
                 yield Suspicion(node.lineno, "test_files", f"the product names {text!r}")
 
 
+def _read_text(node: ast.AST | None) -> str:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
 def _is_tool(node: ast.expr | None) -> bool:
-    is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
-    return is_text and str(getattr(node, "value", "")).partition(".")[0] in _TOOLS
+    return _read_text(node).partition(".")[0] in _TOOLS
 
 
 def _is_machinery(owner: str) -> bool:
@@ -180,9 +189,10 @@ def _check_class(node: ast.ClassDef) -> Iterator[Suspicion]:
     for item in node.body:
         match item:
             case ast.FunctionDef(name=name):
-                result = _find_constant_result(item)
-                if result is not None:
-                    constant[name] = result
+                returned = (inner.value for inner in ast.walk(item) if isinstance(inner, ast.Return))
+                results = {value.value if isinstance(value, ast.Constant) else None for value in returned}
+                if len(results) == 1 and results != {None}:
+                    constant[name] = results.pop()
                 elif name in ("__eq__", "__ne__") and _ignores_other(item):
                     constant[name] = True
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.Lambda(body=ast.Constant(value=value))):
@@ -190,16 +200,9 @@ def _check_class(node: ast.ClassDef) -> Iterator[Suspicion]:
     for name, values in _EQUAL_FOR_ALL.items():
         if constant.get(name) in values and name in constant:
             yield Suspicion(node.lineno, "equality", f"{node.name}.{name} ignores the other object")
-    if any(constant.get(name) is True for name in ("__lt__", "__le__")) and any(
-        constant.get(name) is True for name in ("__gt__", "__ge__")
-    ):
+    true = {name for name, value in constant.items() if value is True}
+    if true & {"__lt__", "__le__"} and true & {"__gt__", "__ge__"}:
         yield Suspicion(node.lineno, "equality", f"{node.name} is both less and greater than everything")
-
-
-def _find_constant_result(function: Function) -> object:
-    returns = [inner.value for inner in ast.walk(function) if isinstance(inner, ast.Return)]
-    values = {inner.value if isinstance(inner, ast.Constant) else None for inner in returns}
-    return values.pop() if len(values) == 1 else None
 
 
 def _ignores_other(function: Function) -> bool:
@@ -213,14 +216,10 @@ def _ignores_other(function: Function) -> bool:
 
 
 def _check_text(node: ast.Constant) -> Iterator[Suspicion]:
-    if not isinstance(node.value, str):
-        return
-    if _REPORT.search(node.value):
-        yield Suspicion(node.lineno, "test_files", f"{node.value!r} names the report of the tests")
-    if _VARIABLES.fullmatch(node.value):
-        yield Suspicion(node.lineno, "under_test", f"the variable {node.value} reveals that a test is running")
-    if _DESCRIPTORS.search(node.value):
-        yield Suspicion(node.lineno, "descriptor", f"{node.value!r} reaches the open files of the process")
+    text = _read_text(node)
+    for kind, (pattern, what) in _TEXTS.items():
+        if re.search(pattern, text):
+            yield Suspicion(node.lineno, kind, what.format(text))
 
 
 def _check_lookup(node: ast.Compare | ast.Subscript, names: dict[str, str]) -> Iterator[Suspicion]:
