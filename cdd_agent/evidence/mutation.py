@@ -120,9 +120,7 @@ def _changes_docstring(change: ProductChange, tree: ast.Module) -> bool:
 
 
 def _find_alterations(path: str, text: str, *, touched: Collection[int]) -> Iterator[tuple[str, _Alter]]:
-    tree = parse(text)
-    if tree is None:
-        return
+    tree = ast.parse(text)
     fixed = find_docstrings(tree) | _find_annotations(tree)
     nodes = [(node, index, _classify(node, touched, fixed=fixed)) for index, node in enumerate(ast.walk(tree))]
     returned = {id(inner) for node, _, kind in nodes if kind == "return" for inner in ast.walk(node)}

@@ -5,12 +5,9 @@ that name, so they prove nothing. The functions up to ``add_stubs`` are pure: th
 stubs. The stub's class comes from ``testrun/inside/inert.py`` and runs on the project's Python, 3.8 or later.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import TypeAlias
 
@@ -153,18 +150,13 @@ def add_stubs(text: str | None, names: Iterable[str], *, truth: bool) -> str:
 
     ``truth``: the answer of the stubs to every comparison.
     """
-    filled = (text or "") + _MAKE.format(source=_read_stub_source())
+    filled = (text or "") + _MAKE.format(source=Path(inert.__file__).read_text(encoding="utf-8"))
     if text is None:
         filled += _ANY_NAME.format(truth=truth)
     for name in names:
         if name:
             filled += f"{name} = _cdd_stub({name.rpartition('.')[2]!r}, {truth})\n"
     return filled
-
-
-@cache
-def _read_stub_source() -> str:
-    return Path(inert.__file__).read_text(encoding="utf-8")
 
 
 ROUNDS = 5
