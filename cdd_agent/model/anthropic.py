@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, TypeAlias, cast
 from urllib.parse import urlsplit
 
@@ -28,7 +27,7 @@ from cdd_agent.errors import ModelError, UsageError
 from cdd_agent.events import Emit, Event, RetryScheduled, TextDelta
 from cdd_agent.model import conversation, prices
 from cdd_agent.model import failure as failures
-from cdd_agent.model.conversation import JSON, AssistantMessage, Request, Turn, repair_calls
+from cdd_agent.model.conversation import JSON, Request, Turn, repair_calls
 from cdd_agent.model.failure import AnswerLimits, RequestFailed
 from cdd_agent.model.secret import Secret
 from cdd_agent.model.stream import parse_object, read_answer
@@ -43,7 +42,6 @@ API_URL = "https://api.anthropic.com"
 
 MayWait: TypeAlias = Callable[[str, float], bool]
 """Asks the user whether to wait: the reason and the seconds. Returns False if nobody can be asked."""
-_MAX_PAUSED_TURNS = 3
 _MAX_MESSAGE = 300
 """Characters of a server's message in an error."""
 _MAX_ERROR_BYTES = 64_000
@@ -131,31 +129,7 @@ class AnthropicModel:
         failures.check_key(self._key.reveal())
 
     def reply(self, request: Request, *, emit: Emit) -> Turn:
-        """Return the complete turn; emit its text while it comes; retry transient failures."""
-        turn = self._ask(request, emit=emit)
-        try:
-            for _ in range(_MAX_PAUSED_TURNS):
-                if turn.stop_reason != "pause_turn":
-                    break
-                messages = (*request.messages, AssistantMessage(content=turn.content))
-                rest = self._ask(replace(request, messages=messages), emit=emit)
-                turn = replace(rest, content=turn.content + rest.content, usage=turn.usage + rest.usage)
-            if turn.stop_reason == "pause_turn":
-                happened = f"The server paused the turn {_MAX_PAUSED_TURNS + 1} times and did not finish it."
-                raise ModelError(happened, hint="run the same command again")
-        except BaseException:
-            self._report_lost(turn.usage, emit=emit)
-            raise
-        return repair_calls(turn, request.messages)
-
-    def close(self) -> None:
-        """Close the network connections. The next request opens new ones."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    def _ask(self, request: Request, *, emit: Emit) -> Turn:
-        """Return one complete turn, which may be a paused one, after as many tries as the limits allow.
+        """Return the complete turn, after as many tries as the limits allow; emit its text while it comes.
 
         A retry is safe because tools run only when a turn is complete. The ``RetryScheduled`` event withdraws the text
         that the failed try has shown.
@@ -166,7 +140,8 @@ class AnthropicModel:
         while True:
             shown: list[Event] = []
             try:
-                return self._try_once(body, emit=emit, shown=shown)
+                turn = self._try_once(body, emit=emit, shown=shown)
+                return repair_calls(turn, request.messages)
             except RequestFailed as failed:
                 retry = self._plan_retry(failed, number, withdrawn=bool(shown))
                 if retry is None:
@@ -181,6 +156,12 @@ class AnthropicModel:
             self._clock.sleep(retry.wait_s)
             number = retry.number
 
+    def close(self) -> None:
+        """Close the network connections. The next request opens new ones."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
     def _try_once(self, body: dict[str, JSON], *, emit: Emit, shown: list[Event]) -> Turn:
         if self._connection is None:
             self._connection = Connection(self._endpoint, key=self._key, limits=self._limits, clock=self._clock)
@@ -190,13 +171,12 @@ class AnthropicModel:
                 shown.append(event)
             emit(event)
 
-        lose = partial(self._report_lost, emit=emit)
+        def lose(usage: Usage) -> None:
+            if usage != Usage():
+                emit(prices.make_answer_lost(self.name, usage))
+
         with closing(self._connection.stream(body)) as chunks:
             return read_answer(chunks, limits=self._limits, clock=self._clock, emit=relay, lose=lose)
-
-    def _report_lost(self, usage: Usage, *, emit: Emit) -> None:
-        if usage != Usage():
-            emit(prices.make_answer_lost(self.name, usage))
 
     def _plan_retry(self, failed: RequestFailed, number: int, *, withdrawn: bool) -> RetryScheduled | None:
         limit = self._limits.tries
