@@ -66,7 +66,7 @@ def make_brief_for(edit_format: str = "tools") -> BriefFor:
     return make_brief
 
 
-class Executor:
+class Executor(WorkflowRun):
     """Runs the plan of one ticket."""
 
     def __init__(
@@ -80,9 +80,8 @@ class Executor:
         meter: Meter | None = None,
     ) -> None:
         """Read spec, plan and state, or raise ``DocumentError``. ``refactor``: feature steps end with REFACTOR."""
-        self.ticket = ticket
+        super().__init__("exec", ticket, context=context, clock=clock, meter=meter)
         self.sandbox = context.suite.sandbox.level
-        self.clock = clock
         self.allows_dirty = allow_dirty
         """The user's uncommitted changes may stay, out of every commit."""
         self.keeps_changes = False
@@ -91,16 +90,7 @@ class Executor:
         self.reported_remarks: tuple[str, ...] = ()
         """Remarks that the user has seen."""
         self._refactor = refactor
-        self._emit = context.emit
-        self._run = WorkflowRun("exec", ticket, context=context, clock=clock, meter=meter)
-        self.context = self._run.context
-        self.save = self._run.save
         self.read()
-
-    @property
-    def state(self) -> RunState:
-        """The current state."""
-        return self._run.state
 
     def read(self) -> None:
         """Read the ticket's files again."""
@@ -121,7 +111,7 @@ class Executor:
                 f"change: to continue from there, mv {copy.name} {path.name} in {self.ticket.folder}"
             )
             self.remarks = (lost, *self.remarks)
-        self._run.resume(state)
+        self.resume(state)
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -130,7 +120,7 @@ class Executor:
             self.read()  # another process may have worked on the ticket before the lock was taken
             known = self.reported_remarks
             self.reported_remarks = (*self.remarks, *commits.list_warnings(self.context.repository))
-            with self._run.report([remark for remark in self.reported_remarks if remark not in known]):
+            with self.report([remark for remark in self.reported_remarks if remark not in known]):
                 yield
 
     def find_next_step(self) -> Step | None:
@@ -166,7 +156,7 @@ class Executor:
     def _prepare_repository(self, *, allow_dirty: bool) -> None:
         """Refuse uncommitted changes of the user unless they are allowed, then commit spec and plan."""
         self.files.require_clean(allow_dirty=allow_dirty)
-        self.files.commit_documents(self.documents, emit=self._emit)
+        self.files.commit_documents(self.documents, emit=self.context.emit)
 
     def _make_recovery(self, number: int) -> StepRecovery:
         """Return the recovery of a step."""
@@ -180,7 +170,7 @@ class Executor:
         """
         number = step.number
         self._require_dependencies(step)
-        self._run.begin_step(number)
+        self.begin_step(number)
         commits.require_finished(self.context.repository)
         recovery = self._make_recovery(number)
         recovery.require_checkpoints()
@@ -189,16 +179,16 @@ class Executor:
             self._prepare_repository(allow_dirty=self.allows_dirty or self.keeps_changes)
             if self.state.execution(number).status == Status.IN_PROGRESS:
                 self.save(states.retry_step(self.state, number))
-        self._run.start_step(self.documents.record_in(self.state), step_key(step), is_resumed=is_resumed)
-        self._emit(StepStarted(number=number, total=len(self.documents.plan.steps), title=step.title))
+        self.start_step(self.documents.record_in(self.state), step_key(step), is_resumed=is_resumed)
+        self.context.emit(StepStarted(number=number, total=len(self.documents.plan.steps), title=step.title))
         item = make_work_item(self.ticket, step, spec=self.documents.spec, refactor=self._refactor)
-        ending = self._run.run_cycle(item)
+        ending = self.run_cycle(item)
         self.keeps_changes = False
         if ending.how == "done":
-            self._run.end_step(self._record_files(ending.state, number), number)
+            self.end_step(self._record_files(ending.state, number), number)
         else:
-            self._run.end_step(ending.state, number, error=ending.why or ending.how)
-        self._emit(StepFinished(number=number, status=self.state.execution(number).status, error=ending.why))
+            self.end_step(ending.state, number, error=ending.why or ending.how)
+        self.context.emit(StepFinished(number=number, status=self.state.execution(number).status, error=ending.why))
         return ending.why is None
 
     def _record_files(self, state: RunState, number: int) -> RunState:
@@ -221,7 +211,7 @@ class Executor:
         skipped = states.end_step(self.state, number, status=Status.SKIPPED, now=self.clock.now(), error=reason)
         self._make_recovery(number).undo_if_underway(branch=self.state.branch, why="the step is skipped")
         self.save(skipped)
-        self._emit(StepFinished(number=number, status=Status.SKIPPED, error=reason))
+        self.context.emit(StepFinished(number=number, status=Status.SKIPPED, error=reason))
 
     def retry(self, number: int) -> None:
         """Make a step pending again, and the steps that were skipped because of it; undo it if it is in progress.
@@ -275,7 +265,7 @@ class Executor:
             except GateClosed as refused:
                 hint = "fix what the hook reports, then type commit again"
                 raise GateClosed(refused.happened, hint=hint) from refused
-            self._emit(Committed(phase="by hand", commit=commit, subject=subject.split("\n", 1)[0]))
+            self.context.emit(Committed(phase="by hand", commit=commit, subject=subject.split("\n", 1)[0]))
 
     def keep_changes(self) -> None:
         """Let the next step run with the user's changes, which are locked for the model and never committed."""
@@ -295,7 +285,7 @@ class Executor:
         now, head = self.clock.now, self.context.repository.read_head()
         state = states.retry_step(self.documents.record_in(self.state), number)
         state = states.start_step(state, step_key(step), now=now(), base_commit=head)
-        self._emit(StepStarted(number=number, total=len(self.documents.plan.steps), title=step.title))
+        self.context.emit(StepStarted(number=number, total=len(self.documents.plan.steps), title=step.title))
         judged, record = self._judge_by_hand(step, state=state)
         if not judged.open:
             codes = ", ".join(dict.fromkeys(reason.code for reason in judged.reasons))
@@ -304,7 +294,7 @@ class Executor:
         state = states.record_attempt(state, number, attempt=record)
         state = states.end_step(state, number, status=Status.COMPLETED, now=now())
         self.save(self._unskip_dependents(state, number))
-        self._emit(StepFinished(number=number, status=Status.COMPLETED, error=None))
+        self.context.emit(StepFinished(number=number, status=Status.COMPLETED, error=None))
 
     def _judge_by_hand(self, step: Step, *, state: RunState) -> tuple[Verdict, AttemptRecord]:
         context = self.context
@@ -318,7 +308,7 @@ class Executor:
             judged = judge("green", run.report, targets=item.tests)
         reasons = format_reasons(judged)
         evidence = summarize_evidence(judged, run.report)
-        self._emit(GateJudged(phase="green", attempt=1, open=judged.open, reasons=reasons, evidence=evidence))
+        self.context.emit(GateJudged(phase="green", attempt=1, open=judged.open, reasons=reasons, evidence=evidence))
         untested = "" if item.tests else ", but the step names no tests"
         message = f"the user marked the step done; all tests passed{untested}"
         by_hand = Reason(code="by_hand", nodeid=None, message=message)
