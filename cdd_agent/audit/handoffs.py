@@ -9,6 +9,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
@@ -416,10 +417,9 @@ def find_report(placed: PlacedHandoff, *, reports: Path) -> tuple[Claim | None, 
     for path in (*own, *(path for path in files if path not in own)):
         if _digest(path) == gate.report_sha256:
             claim = confirm("report", f"{path.parent.name}/{path.name} has the digest.")
-            try:
+            with suppress(ReportError):
                 return claim, load(path)
-            except ReportError:
-                return claim, None
+            return claim, None
     if own:
         return refute("report", f"{own[0].name} does not have the digest in the note."), None
     text = "The report is not on this machine. Only the tests themselves can be checked."

@@ -9,7 +9,8 @@ from cdd_agent.repl.render import show_steps
 from cdd_agent.repl.screen import Screen
 from cdd_agent.work.order import find_dependents
 from cdd_agent.work.state import RunState, Status
-from cdd_agent.workflows.execution.executor import DEFAULT_MESSAGE, Executor
+from cdd_agent.workflows.execution.executor import Executor
+from cdd_agent.workflows.execution.intervention import DEFAULT_MESSAGE, Intervention
 
 MOST_FILES_SHOWN = 8
 MOST_CHANGES_SHOWN = 10
@@ -101,9 +102,9 @@ def handle_input(executor: Executor, words: str, *, screen: Screen) -> bool:
         case "status":
             show_steps(executor.state, screen=screen)
         case "commit":
-            executor.commit_changes(rest)
+            Intervention(executor).commit_changes(rest)
         case "keep":
-            executor.keep_changes()
+            Intervention(executor).keep_changes()
             kept = "The next step keeps your changes as they are."
             screen.line(f"{kept} It does not commit them, and the model cannot edit them.")
         case "continue" if failed:
@@ -203,7 +204,7 @@ def _has_new_documents(executor: Executor, *, screen: Screen) -> bool:
 
 
 def _is_blocked_by_changes(executor: Executor, word: str, *, screen: Screen) -> bool:
-    changes = executor.list_blocking_changes(anew=word == "retry")
+    changes = Intervention(executor).list_blocking_changes(anew=word == "retry")
     if not changes:
         return False
     screen.line("You have uncommitted changes. cdd did not touch them:", style="yellow")
@@ -226,7 +227,7 @@ def _carry_out(word: str, number: int | None, *, executor: Executor) -> None:
                 executor.skip(number, reason="skipped by the user")
                 return
             case "done", int(number):
-                executor.mark_done(executor.step(number))
+                Intervention(executor).mark_done(executor.step(number))
                 return
             case "retry", int(number):
                 executor.retry(number)

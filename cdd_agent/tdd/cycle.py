@@ -455,10 +455,7 @@ Workflow: TypeAlias = Literal["exec", "tdd", "green"]
 
 
 class WorkflowRun:
-    """A run of a workflow: its state, which is saved after every change, and the cycles that change it.
-
-    Each workflow is a subclass, which chooses the steps.
-    """
+    """The state of a run, which is saved after every change, and the cycles that change it."""
 
     def __init__(
         self, workflow: Workflow, ticket: Ticket, *, context: Context, clock: Clock, meter: Meter | None
@@ -469,8 +466,8 @@ class WorkflowRun:
         self.context = replace(context, model=self.meter)
         self.clock = clock
         self.state = RunState(ticket_slug=ticket.slug, started_at=clock.now())
-        self.ticket = ticket
         self._workflow = workflow
+        self._path = ticket.state_path
         self._step: int | None = None
 
     def resume(self, state: RunState) -> None:
@@ -486,7 +483,7 @@ class WorkflowRun:
     def save(self, state: RunState) -> None:
         """Write ``state`` with the usage so far, then make it the current state."""
         state = self.count_usage(state)
-        state_file.save(self.ticket.state_path, state)
+        state_file.save(self._path, state)
         self.state = state
 
     def start_step(self, state: RunState, key: StepKey, *, is_resumed: bool = False) -> None:

@@ -1,33 +1,18 @@
 """The Executor: runs the steps of a plan in the order of their dependencies, each as a cycle.
 
 The state is saved after every change, so ``execution-state.json`` is enough to continue after any interruption.
-Between two steps, the user may commit or keep changes, or mark a step as done. The gate judges manual work like the
-model's: no step is completed without a run of all tests.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from cdd_agent.agent.budget import Meter
 from cdd_agent.clock import Clock
-from cdd_agent.errors import GateClosed, UsageError
-from cdd_agent.events import Committed, GateJudged, StepFinished, StepStarted
+from cdd_agent.errors import UsageError
+from cdd_agent.events import StepFinished, StepStarted
 from cdd_agent.git import commits
-from cdd_agent.git.repository import Repository
-from cdd_agent.tdd import verdict
-from cdd_agent.tdd.context import (
-    Brief,
-    BriefFor,
-    Context,
-    Phase,
-    WorkItem,
-    describe_item,
-    format_reasons,
-    read_phase_rules,
-    summarize_evidence,
-)
+from cdd_agent.tdd.context import Brief, BriefFor, Context, Phase, WorkItem, describe_item, read_phase_rules
 from cdd_agent.tdd.cycle import WorkflowRun
 from cdd_agent.tdd.recovery import StepRecovery, alone_on
 from cdd_agent.tickets.plan import Step
@@ -35,15 +20,12 @@ from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work import state as states
 from cdd_agent.work import state_file
 from cdd_agent.work.order import find_dependents, find_ready, sort_by_dependencies
-from cdd_agent.work.state import AttemptRecord, RunState, Status, reconcile
+from cdd_agent.work.state import RunState, Status, reconcile
 from cdd_agent.workflows.execution.documents import Documents, TicketFiles, make_work_item, step_key
-from pytest_tdd_agent.gate import judge
-from pytest_tdd_agent.report import Reason, Verdict
 
 _PROMPTS = Path(__file__).parent / "prompts"
 _ROLES = {"tools": "executor.md", "blocks": "executor_blocks.md"}
 """Edit format -> role."""
-DEFAULT_MESSAGE = "chore: changes made by hand"
 _DEPENDENCY_SKIPPED = "it depends on a step that was skipped"
 
 
@@ -66,7 +48,7 @@ def make_brief_for(edit_format: str = "tools") -> BriefFor:
     return make_brief
 
 
-class Executor(WorkflowRun):
+class Executor:
     """Runs the plan of one ticket."""
 
     def __init__(
@@ -80,8 +62,9 @@ class Executor(WorkflowRun):
         meter: Meter | None = None,
     ) -> None:
         """Read spec, plan and state, or raise ``DocumentError``. ``refactor``: feature steps end with REFACTOR."""
-        super().__init__("exec", ticket, context=context, clock=clock, meter=meter)
+        self.ticket = ticket
         self.sandbox = context.suite.sandbox.level
+        self.clock = clock
         self.allows_dirty = allow_dirty
         """The user's uncommitted changes may stay, out of every commit."""
         self.keeps_changes = False
@@ -90,7 +73,16 @@ class Executor(WorkflowRun):
         self.reported_remarks: tuple[str, ...] = ()
         """Remarks that the user has seen."""
         self._refactor = refactor
+        self._emit = context.emit
+        self._run = WorkflowRun("exec", ticket, context=context, clock=clock, meter=meter)
+        self.context = self._run.context
+        self.save = self._run.save
         self.read()
+
+    @property
+    def state(self) -> RunState:
+        """The current state."""
+        return self._run.state
 
     def read(self) -> None:
         """Read the ticket's files again."""
@@ -111,7 +103,7 @@ class Executor(WorkflowRun):
                 f"change: to continue from there, mv {copy.name} {path.name} in {self.ticket.folder}"
             )
             self.remarks = (lost, *self.remarks)
-        self.resume(state)
+        self._run.resume(state)
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -120,7 +112,7 @@ class Executor(WorkflowRun):
             self.read()  # another process may have worked on the ticket before the lock was taken
             known = self.reported_remarks
             self.reported_remarks = (*self.remarks, *commits.list_warnings(self.context.repository))
-            with self.report([remark for remark in self.reported_remarks if remark not in known]):
+            with self._run.report([remark for remark in self.reported_remarks if remark not in known]):
                 yield
 
     def find_next_step(self) -> Step | None:
@@ -145,7 +137,7 @@ class Executor(WorkflowRun):
         """Return the dependencies of ``step`` that are not completed."""
         return tuple(n for n in step.depends_on if self.state.execution(n).status != Status.COMPLETED)
 
-    def _require_dependencies(self, step: Step) -> None:
+    def require_dependencies(self, step: Step) -> None:
         """Raise ``UsageError`` if a dependency of ``step`` is not completed."""
         blocking = self.list_blocking_steps(step)
         if blocking:
@@ -153,12 +145,12 @@ class Executor(WorkflowRun):
             hint = f"run that step first, or skip this one: cdd exec {self.ticket.slug} --skip {step.number}"
             raise UsageError(f"Step {step.number} depends on {shown}.", hint=hint)
 
-    def _prepare_repository(self, *, allow_dirty: bool) -> None:
+    def prepare_repository(self, *, allow_dirty: bool) -> None:
         """Refuse uncommitted changes of the user unless they are allowed, then commit spec and plan."""
         self.files.require_clean(allow_dirty=allow_dirty)
-        self.files.commit_documents(self.documents, emit=self.context.emit)
+        self.files.commit_documents(self.documents, emit=self._emit)
 
-    def _make_recovery(self, number: int) -> StepRecovery:
+    def make_recovery(self, number: int) -> StepRecovery:
         """Return the recovery of a step."""
         return StepRecovery(self.ticket.slug, self.state.execution(number), context=self.context)
 
@@ -169,26 +161,26 @@ class Executor(WorkflowRun):
         a merge in progress, and ``ModelError`` if the model cannot be used.
         """
         number = step.number
-        self._require_dependencies(step)
-        self.begin_step(number)
+        self.require_dependencies(step)
+        self._run.begin_step(number)
         commits.require_finished(self.context.repository)
-        recovery = self._make_recovery(number)
+        recovery = self.make_recovery(number)
         recovery.require_checkpoints()
         is_resumed = recovery.is_underway()
         if not is_resumed:
-            self._prepare_repository(allow_dirty=self.allows_dirty or self.keeps_changes)
+            self.prepare_repository(allow_dirty=self.allows_dirty or self.keeps_changes)
             if self.state.execution(number).status == Status.IN_PROGRESS:
                 self.save(states.retry_step(self.state, number))
-        self.start_step(self.documents.record_in(self.state), step_key(step), is_resumed=is_resumed)
-        self.context.emit(StepStarted(number=number, total=len(self.documents.plan.steps), title=step.title))
+        self._run.start_step(self.documents.record_in(self.state), step_key(step), is_resumed=is_resumed)
+        self._emit(StepStarted(number=number, total=len(self.documents.plan.steps), title=step.title))
         item = make_work_item(self.ticket, step, spec=self.documents.spec, refactor=self._refactor)
-        ending = self.run_cycle(item)
+        ending = self._run.run_cycle(item)
         self.keeps_changes = False
         if ending.how == "done":
-            self.end_step(self._record_files(ending.state, number), number)
+            self._run.end_step(self._record_files(ending.state, number), number)
         else:
-            self.end_step(ending.state, number, error=ending.why or ending.how)
-        self.context.emit(StepFinished(number=number, status=self.state.execution(number).status, error=ending.why))
+            self._run.end_step(ending.state, number, error=ending.why or ending.how)
+        self._emit(StepFinished(number=number, status=self.state.execution(number).status, error=ending.why))
         return ending.why is None
 
     def _record_files(self, state: RunState, number: int) -> RunState:
@@ -209,9 +201,9 @@ class Executor(WorkflowRun):
     def skip(self, number: int, *, reason: str) -> None:
         """Skip a step, undoing it first if it is in progress. Its dependents cannot run."""
         skipped = states.end_step(self.state, number, status=Status.SKIPPED, now=self.clock.now(), error=reason)
-        self._make_recovery(number).undo_if_underway(branch=self.state.branch, why="the step is skipped")
+        self.make_recovery(number).undo_if_underway(branch=self.state.branch, why="the step is skipped")
         self.save(skipped)
-        self.context.emit(StepFinished(number=number, status=Status.SKIPPED, error=reason))
+        self._emit(StepFinished(number=number, status=Status.SKIPPED, error=reason))
 
     def retry(self, number: int) -> None:
         """Make a step pending again, and the steps that were skipped because of it; undo it if it is in progress.
@@ -224,126 +216,13 @@ class Executor(WorkflowRun):
                 f"Step {number} is {status}; only a step that is failed, skipped, in progress or stale can be retried.",
                 hint=f"list the steps: cdd status {self.ticket.slug}",
             )
-        self._make_recovery(number).undo_if_underway(branch=self.state.branch, why="the step is restarted")
-        self.save(self._unskip_dependents(states.retry_step(self.state, number), number))
+        self.make_recovery(number).undo_if_underway(branch=self.state.branch, why="the step is restarted")
+        self.save(self.unskip_dependents(states.retry_step(self.state, number), number))
 
-    def _unskip_dependents(self, state: RunState, number: int) -> RunState:
+    def unskip_dependents(self, state: RunState, number: int) -> RunState:
         """Return ``state`` with the steps pending again that were skipped only because they depend on ``number``."""
         for dependent in find_dependents(self.depends, (number,)):
             execution = state.execution(dependent)
             if execution.status == Status.SKIPPED and execution.error == _DEPENDENCY_SKIPPED:
                 state = states.retry_step(state, dependent)
         return state
-
-    def list_blocking_changes(self, *, anew: bool) -> tuple[str, ...]:
-        """Return the user's uncommitted changes if they prevent the next step.
-
-        ``anew``: a step will be restarted. A step that resumes is not refused: its own files are among the changes.
-        """
-        if self.allows_dirty or self.keeps_changes or self._find_underway() is not None:
-            return ()
-        return self.files.list_user_changes() if anew or self.find_next_step() is not None else ()
-
-    def commit_changes(self, message: str = "") -> None:
-        """Commit the user's changes and nothing else, as the user; the user's hooks run.
-
-        Raises ``UsageError`` if there are none, or if a file has staged and unstaged changes; ``GateClosed`` if a hook
-        refuses the commit.
-        """
-        repository = self.context.repository
-        with alone_on(self.ticket.folder, context=self.context):
-            commits.require_finished(repository)
-            number = self._find_underway()
-            if number is not None:  # cdd cannot distinguish its unfinished files from the user's
-                hint = f"press Enter to continue it, or type skip {number} to undo it"
-                raise UsageError(f"Step {number} was interrupted, and its files are among the changes.", hint=hint)
-            paths = _choose_paths(repository, self.files.list_user_changes())
-            commits.require_identity(repository)
-            subject = message.strip() or DEFAULT_MESSAGE
-            try:
-                commit = commits.commit_paths(repository, f"{subject}\n", paths=paths)
-            except GateClosed as refused:
-                hint = "fix what the hook reports, then type commit again"
-                raise GateClosed(refused.happened, hint=hint) from refused
-            self.context.emit(Committed(phase="by hand", commit=commit, subject=subject.split("\n", 1)[0]))
-
-    def keep_changes(self) -> None:
-        """Let the next step run with the user's changes, which are locked for the model and never committed."""
-        if not self.files.list_user_changes():
-            raise UsageError("There are no uncommitted changes to keep.", hint="press Enter to continue with the plan")
-        self.keeps_changes = True
-
-    def mark_done(self, step: Step) -> None:
-        """Complete ``step`` if all tests pass on the committed files, else raise ``UsageError`` or ``GateClosed``."""
-        number = step.number
-        status = self.state.execution(number).status
-        if status in {Status.COMPLETED, Status.IN_PROGRESS}:
-            hint = "press Enter to continue with the plan, or type retry to restart a step"
-            raise UsageError(f"Step {number} is {status.replace('_', ' ')}.", hint=hint)
-        self._require_dependencies(step)
-        self._prepare_repository(allow_dirty=False)
-        now, head = self.clock.now, self.context.repository.read_head()
-        state = states.retry_step(self.documents.record_in(self.state), number)
-        state = states.start_step(state, step_key(step), now=now(), base_commit=head)
-        self.context.emit(StepStarted(number=number, total=len(self.documents.plan.steps), title=step.title))
-        judged, record = self._judge_by_hand(step, state=state)
-        if not judged.open:
-            codes = ", ".join(dict.fromkeys(reason.code for reason in judged.reasons))
-            hint = f"fix and commit it, or let the agent do it: retry {number}"
-            raise GateClosed(f"Step {number} is not done: {codes}.", hint=hint)
-        state = states.record_attempt(state, number, attempt=record)
-        state = states.end_step(state, number, status=Status.COMPLETED, now=now())
-        self.save(self._unskip_dependents(state, number))
-        self.context.emit(StepFinished(number=number, status=Status.COMPLETED, error=None))
-
-    def _judge_by_hand(self, step: Step, *, state: RunState) -> tuple[Verdict, AttemptRecord]:
-        context = self.context
-        item = make_work_item(self.ticket, step, spec=self.documents.spec)
-        recovery = StepRecovery(self.ticket.slug, state.execution(step.number), context=context)
-        path = recovery.report_path("by-hand")
-        run = context.run_suite("all tests, for a step done by hand", keep=path)
-        if run.report is None:
-            judged = verdict.judge_incomplete_run("green", run.problem or "no report")
-        else:
-            judged = judge("green", run.report, targets=item.tests)
-        reasons = format_reasons(judged)
-        evidence = summarize_evidence(judged, run.report)
-        self.context.emit(GateJudged(phase="green", attempt=1, open=judged.open, reasons=reasons, evidence=evidence))
-        untested = "" if item.tests else ", but the step names no tests"
-        message = f"the user marked the step done; all tests passed{untested}"
-        by_hand = Reason(code="by_hand", nodeid=None, message=message)
-        return judged, AttemptRecord(
-            phase="green",
-            number=1,
-            verdict="open" if judged.open else "closed",
-            reasons=reasons or format_reasons(replace(judged, reasons=(by_hand,))),
-            report=None if run.report is None else str(path.relative_to(context.repository.root)),
-        )
-
-    def _find_underway(self) -> int | None:
-        begun = self.state.numbers(Status.IN_PROGRESS)
-        return next((number for number in begun if self._make_recovery(number).is_underway()), None)
-
-
-def _choose_paths(repository: Repository, changes: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the ``changes`` to commit; raises ``UsageError`` if there are none, or if the commit would lose some."""
-    if not changes:
-        raise UsageError("You have no uncommitted changes.", hint="press Enter to continue with the plan")
-    flags = repository.git("ls-files", "-v", "-z").split("\0")
-    # skip-worktree, assume-unchanged
-    hidden = {entry[2:] for entry in flags if entry[:1] == "S" or entry[:1].islower()}
-    paths = tuple(path for path in dict.fromkeys(changes) if path not in hidden)
-    if not paths:
-        happened = f"git is set to ignore these changes: {', '.join(changes)}."
-        raise UsageError(happened, hint="type keep to continue without them")
-    options = ("--porcelain", "-z", "--untracked-files=no", "--no-renames", "--ignore-submodules=dirty")
-    fields = [field for field in repository.git("status", *options).split("\0") if field[3:] in paths]
-    there = {path for path in paths if (repository.root / path).is_symlink() or (repository.root / path).is_file()}
-    # A commit would hold either the staged or the present content; the other would be lost.
-    torn = [f[3:] for f in fields if f[0] != " " and (f[1] != " " or (f[0] == "D" and f[3:] in there))]
-    if torn:
-        raise UsageError(
-            f"The staged content differs from the file: {', '.join(torn)}.\nNothing was touched.",
-            hint="commit the staged content with git commit, or stage the files with git add; then press Enter",
-        )
-    return paths

@@ -6,6 +6,7 @@ It is made from the run's state, its reports and its commit.
 import ast
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias, get_args
@@ -192,12 +193,9 @@ def _make_detail(name: str, status: Status, *, failure: Failure | None) -> Detai
 
 
 def _load_last_report(step: StepExecution, *, root: Path) -> SuiteReport | None:
-    paths = [attempt.report for attempt in reversed(step.attempts) if attempt.report]
-    for path in (*paths, *([step.baseline] if step.baseline else [])):
-        try:
+    for path in filter(None, (*(attempt.report for attempt in reversed(step.attempts)), step.baseline)):
+        with suppress(ReportError):
             return load(root / path)
-        except ReportError:
-            continue
     return None
 
 

@@ -135,7 +135,7 @@ def _module_name(name: str) -> str:
     return path.parent.name if stem in _NAMED_BY_FOLDER and path.parent.name not in _UNNAMED_FOLDERS else stem
 
 
-class Green(WorkflowRun):
+class Green:
     """Makes the tests pass that a user names."""
 
     def __init__(
@@ -143,10 +143,13 @@ class Green(WorkflowRun):
     ) -> None:
         """Does nothing before ``run``. Without a ``meter``, usage is not limited."""
         self.wanted = wanted
+        self.ticket = wanted.find_run(context.suite.root)
+        self.clock = clock
         self.allows_dirty = allow_dirty
         """The user's uncommitted changes may stay, out of the commit."""
         context = replace(context, commands=wanted.commands)
-        super().__init__("green", wanted.find_run(context.suite.root), context=context, clock=clock, meter=meter)
+        self._run = WorkflowRun("green", self.ticket, context=context, clock=clock, meter=meter)
+        self.context = self._run.context
 
     def run(self, *, anew: bool = False) -> GreenArtifact:
         """Begin, or continue an interrupted run, until the tests pass or the iterations are used up.
@@ -160,19 +163,19 @@ class Green(WorkflowRun):
             remarks = list(commits.list_warnings(context.repository))
             if files := ", ".join(context.policy.gate_runs):
                 remarks.insert(0, f"full_suite_on_completion is false: the gate runs only the tests of {files}.")
-            with self.report(remarks):
-                why = self._carry_out(request)
-        return make_artifact(request, self.state.execution(_STEP), why=why, context=context)
+            with self._run.report(remarks):
+                why = self._run_cycle(request)
+        return make_artifact(request, self._run.state.execution(_STEP), why=why, context=context)
 
-    def _carry_out(self, request: GreenRequest) -> str | None:
-        self.begin_step(_STEP)
+    def _run_cycle(self, request: GreenRequest) -> str | None:
+        self._run.begin_step(_STEP)
         item = replace(request.make_item(self.ticket.slug), extra_files=self._list_extra_files(request))
-        ending = self.run_cycle(item)
+        ending = self._run.run_cycle(item)
         last = ending.state.execution(_STEP).attempts[-1]
         why = ending.why
         if why is None and is_partial(last):  # the run was killed after the commit, before the state knew of the part
             why = f"GREEN is committed in part; still failing: {'; '.join(last.reasons)}"
-        self.end_step(ending.state, _STEP, error=why)
+        self._run.end_step(ending.state, _STEP, error=why)
         return why
 
     def _list_extra_files(self, request: GreenRequest) -> tuple[str, ...]:
@@ -187,7 +190,7 @@ class Green(WorkflowRun):
         context = self.context
         known = state_file.load(self.ticket.state_path)
         if known is not None:
-            self.meter.resume(known.usage)
+            self._run.meter.resume(known.usage)
         if known is None or not known.numbers(Status.IN_PROGRESS):
             return None
         step = known.execution(_STEP)
@@ -207,14 +210,14 @@ class Green(WorkflowRun):
                 hint=f"restart the run: {self.wanted.commands.restart}",
             )
         context.emit(Notice(text=f"Continuing the interrupted run after {len(step.attempts)} iterations."))
-        self.save(known)
+        self._run.save(known)
         return request
 
     def _begin(self) -> GreenRequest:
         context, repository = self.context, self.context.repository
         commits.require_undisturbed(repository, () if self.allows_dirty else tuple(self._list_blocking_changes()))
         head = commits.require_base(repository)
-        self.meter.check()
+        self._run.meter.check()
         seen = context.run_targets("the tests to pass, as they are", targets=self.wanted.targets)
         if seen.was_refused:
             raise UsageError(f"The tests cannot be found: {seen.problem}.", hint="name test files, or tests in them")
@@ -224,8 +227,8 @@ class Green(WorkflowRun):
         request = self.wanted.make_request(seen.report, now=self.clock.now(), head=head)
         requests.save(self.ticket, request)
         key = StepKey(number=_STEP, title=request.title, text_sha256="")
-        fresh = replace(self.state, step_executions=states.pending_steps((key,)))
-        self.start_step(fresh, key)
+        fresh = replace(self._run.state, step_executions=states.pending_steps((key,)))
+        self._run.start_step(fresh, key)
         return request
 
     def _list_blocking_changes(self) -> Iterator[str]:

@@ -39,11 +39,18 @@ _FIX = re.compile(r"\W*(?:bug\s*)?fix(?:es|ed)?\b|\W*(?:bug|repair|correct)\b", 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Feature(Ticket):
+class Feature:
     """A request and the folder of its run, ``.cdd/tdd/SLUG/``."""
 
+    slug: str
     text: str
     """The request."""
+    folder: Path
+
+    @property
+    def ticket(self) -> Ticket:
+        """The run as a ticket, whose state it keeps."""
+        return Ticket(slug=self.slug, folder=self.folder)
 
     @property
     def request_path(self) -> Path:
@@ -126,7 +133,7 @@ def find_latest(root: Path) -> Feature | None:
 
 def load_state(feature: Feature) -> RunState | None:
     """Return the saved state of a feature; raises ``DocumentError`` if it is damaged."""
-    return state_file.load(feature.state_path, without=f"and continue from the handoff notes: {RESUME}")
+    return state_file.load(feature.ticket.state_path, without=f"and continue from the handoff notes: {RESUME}")
 
 
 def is_complete(feature: Feature) -> bool:

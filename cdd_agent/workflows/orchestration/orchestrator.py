@@ -115,7 +115,7 @@ def _last_cycle(state: RunState) -> StepExecution:
     return state.execution(max(state.step_executions))
 
 
-class Orchestrator(WorkflowRun):
+class Orchestrator:
     """Runs the cycles of one feature."""
 
     def __init__(
@@ -129,73 +129,79 @@ class Orchestrator(WorkflowRun):
         is_attended: bool = False,
     ) -> None:
         """Does nothing before ``run``. ``is_attended``: a person can continue after a failed phase."""
-        context = replace(context, commands=COMMANDS)
-        super().__init__("tdd", feature, context=context, clock=clock, meter=meter)
         self.feature = feature
+        self.clock = clock
         self.allows_dirty = allow_dirty
         """The user's uncommitted changes may stay, out of every commit."""
         self._is_attended = is_attended
+        context = replace(context, commands=COMMANDS)
+        self._run = WorkflowRun("tdd", feature.ticket, context=context, clock=clock, meter=meter)
+        self.context = self._run.context
+
+    @property
+    def _state(self) -> RunState:
+        return self._run.state
 
     def run(self) -> RunState:
         """Begin, or continue after the landed phases, until the feature is complete; ``GateClosed`` if one fails."""
         with self._running():
-            while self.state.status != Status.COMPLETED:
-                self._advance()
-        return self.state
+            while self._state.status != Status.COMPLETED:
+                self._run_cycle()
+        return self._state
 
     @contextmanager
     def _running(self) -> Iterator[None]:
         context, repository = self.context, self.context.repository
         with alone_on(self.feature.folder, context=context):
-            self.meter.check()
+            self._run.meter.check()
             commits.require_finished(repository)
             commits.require_base(repository)
             if not self.feature.request_path.exists():
                 self._require_undisturbed()
             self.feature.save()
-            self.resume(find_state(self.feature, context=context, now=self.clock.now()))
-            with self.report(commits.list_warnings(repository), is_open_ended=True):
+            self._run.resume(find_state(self.feature, context=context, now=self.clock.now()))
+            with self._run.report(commits.list_warnings(repository), is_open_ended=True):
                 yield
 
-    def _advance(self) -> None:
+    def _run_cycle(self) -> None:
         """Run the cycle in progress, or a new one; if PLAN finds no open test, the run is complete."""
         step = self._find_or_begin_cycle()
         number = step.step_number
-        self.begin_step(number)
+        self._run.begin_step(number)
         at_once = ("open", RedVerdict.ALREADY_GREEN)
         done = {
             each.title: any((attempt.verdict, attempt.finding) == at_once for attempt in each.attempts)
-            for each in list_completed(self.state)
+            for each in list_completed(self._state)
         }
         plan_item = agents.make_plan_item(self.feature, number, done=done)
         if "plan" not in step.commits:
             self._carry_out(plan_item)
-        step = self.state.execution(number)
+        step = self._state.execution(number)
         answers = [each.answer for each in step.attempts if each.phase == "plan" and each.verdict == "open"]
         answer = (answers[-1] if answers else None) or test_list.format_answer(None)
         chosen = agents.read_choice(answer, self.context.workspace)
         if chosen is None:
-            self.end_step(self.state, number)
-            self.save(states.finish(self.state, now=self.clock.now()))
+            self._run.end_step(self._state, number)
+            self._run.save(states.finish(self._state, now=self.clock.now()))
             return
         entries = agents.read_list(self.context.workspace)
         item = agents.make_test_item(plan_item, chosen, feature=self.feature, entries=entries)
         self.context.emit(StepStarted(number=number, total=max(len(entries), number), title=item.title))
-        self.save(states.replace_step(self.state, replace(step, title=item.title)))
+        self._run.save(states.replace_step(self._state, replace(step, title=item.title)))
         self._carry_out(item)
-        self.end_step(self.state, number)
+        self._run.end_step(self._state, number)
         self.context.emit(StepFinished(number=number, status=Status.COMPLETED, error=None))
 
     def _find_or_begin_cycle(self) -> StepExecution:
-        in_progress = self.state.numbers(Status.IN_PROGRESS)
+        in_progress = self._state.numbers(Status.IN_PROGRESS)
         if in_progress:
-            return self.state.execution(in_progress[-1])
+            return self._state.execution(in_progress[-1])
         self._require_undisturbed()
-        number = max(self.state.step_executions, default=0) + 1
+        number = max(self._state.step_executions, default=0) + 1
         key = StepKey(number=number, title=_UNCHOSEN_TITLE, text_sha256="")
-        executions = {**self.state.step_executions, **states.pending_steps((key,))}
-        self.start_step(replace(self.state, step_executions=executions), key)
-        return self.state.execution(number)
+        executions = {**self._state.step_executions, **states.pending_steps((key,))}
+        self._run.start_step(replace(self._state, step_executions=executions), key)
+        return self._state.execution(number)
 
     def _require_undisturbed(self) -> None:
         """Raise ``UsageError`` for uncommitted changes that are not allowed, or if the list cannot be saved."""
@@ -206,15 +212,15 @@ class Orchestrator(WorkflowRun):
 
     def _carry_out(self, item: WorkItem) -> None:
         """Run the phases of ``item``; raises ``GateClosed`` if one fails."""
-        ending = self.run_cycle(item)
-        self.state = ending.state
+        ending = self._run.run_cycle(item)
+        self._run.state = ending.state
         if ending.how not in ("failed", "blocked"):
             return
         step = ending.state.execution(item.number)
         why = ending.why or ending.how
-        self.save(states.replace_step(self.state, replace(step, error=why)))
+        self._run.save(states.replace_step(self._state, replace(step, error=why)))
         if not self._is_attended:
-            self.save(replace(self.state, status=Status.FAILED, completed_at=self.clock.now()))
+            self._run.save(replace(self._state, status=Status.FAILED, completed_at=self.clock.now()))
         word = "paused" if self._is_attended else "aborted"
         title = f" ({step.title})" if step.title != _UNCHOSEN_TITLE else ""
         self.context.emit(StepFinished(number=item.number, status=word, error=why))

@@ -232,10 +232,10 @@ def test_where_the_first_note_could_not_be_written_the_run_stands_at_its_beginni
     begun.cycle(1, until="PLAN")
     begun.repository.git("update-ref", "-d", REF)
     known = feature.locate_feature(begun.root, SLUG, text="")
-    state = state_file.load(known.state_path)
+    state = state_file.load(known.ticket.state_path)
     assert state is not None
     landed = {number: replace(step, commits={}) for number, step in state.step_executions.items()}
-    state_file.save(known.state_path, replace(state, step_executions=landed))
+    state_file.save(known.ticket.state_path, replace(state, step_executions=landed))
     stands, _ = find_status(begun.repository, begun.root, locks=tmp_path)
     assert (stands.last, stands.next) == (None, "cdd tdd resume")
 

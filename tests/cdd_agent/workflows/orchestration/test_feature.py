@@ -50,7 +50,7 @@ def test_another_run_waits_until_the_last_one_is_complete(tmp_path: Path) -> Non
     assert "cdd tdd resume" in caught.value.hint
     assert feature.make_feature(tmp_path, "A calculator ") == first, "the same command goes on"
     done = RunState(ticket_slug=first.slug, started_at="2026-01-31T12:00:00Z", status=Status.COMPLETED)
-    state_file.save(first.state_path, done)
+    state_file.save(first.ticket.state_path, done)
     assert feature.make_feature(tmp_path, "A calculator").slug == "tdd-a-calculator-2"
     assert feature.make_feature(tmp_path, "A clock", taken={"tdd-a-clock"}).slug == "tdd-a-clock-2"
 
@@ -82,7 +82,7 @@ def test_a_repair_is_asked_for_as_one(tmp_path: Path, text: str, *, is_fix: bool
 def test_of_a_damaged_state_it_says_that_the_notes_know_all(tmp_path: Path) -> None:
     made = feature.make_feature(tmp_path, "A calculator")
     made.save()
-    made.state_path.write_text("{")
+    made.ticket.state_path.write_text("{")
     with pytest.raises(DocumentError) as caught:
         feature.make_feature(tmp_path, "A clock")
     assert caught.value.hint.endswith("or delete it and continue from the handoff notes: cdd tdd resume")

@@ -88,7 +88,9 @@ def test_a_cycle_of_which_nothing_is_kept_begins_where_head_is_now(project: Proj
     feature.save()
     key = StepKey(number=1, title="the next test", text_sha256="")
     fresh = RunState(ticket_slug=SLUG, started_at=NOW, step_executions=pending_steps((key,)))
-    state_file.save(feature.state_path, start_step(fresh, key, now=NOW, base_commit=context.repository.read_head()))
+    state_file.save(
+        feature.ticket.state_path, start_step(fresh, key, now=NOW, base_commit=context.repository.read_head())
+    )
     assert list(find_state(feature, context=context, now=NOW).step_executions) == [1]
     project.git("commit", "-q", "--allow-empty", "-m", "mine")
     assert list(find_state(feature, context=context, now=NOW).step_executions) == []

@@ -7,6 +7,7 @@ import pytest
 from cdd_agent.errors import GateClosed, UsageError
 from cdd_agent.events import Committed, GateJudged
 from cdd_agent.work.state import Status
+from cdd_agent.workflows.execution.intervention import Intervention
 from tests.cdd_agent.workflows.execution.conftest import ONE, Grounds, MakeWork, Work, plan
 from tests.fakes.model import ScriptedModel, says
 from tests.fakes.project import CODE, TEST, TEST_FILE, Project, writes
@@ -26,17 +27,17 @@ def test_changes_of_the_user_stand_in_the_way_of_the_next_step_and_tickets_do_no
 ) -> None:
     made = work(ONE)
     executor = made.executor()
-    assert executor.list_blocking_changes(anew=False) == ()
+    assert Intervention(executor).list_blocking_changes(anew=False) == ()
     project.write({"prices.py": "# mine\n", "new.py": ""})
-    assert executor.list_blocking_changes(anew=False) == ("prices.py", "new.py")
-    assert made.executor(allow_dirty=True).list_blocking_changes(anew=False) == ()
+    assert Intervention(executor).list_blocking_changes(anew=False) == ("prices.py", "new.py")
+    assert Intervention(made.executor(allow_dirty=True)).list_blocking_changes(anew=False) == ()
 
 
 def test_changes_are_committed_as_the_users_own_and_nothing_else(failed: Work) -> None:
     project, executor = failed.project, failed.executor()
     project.write({"prices.py": "# mine\n", "new.py": "x = 1\n"})
     (project.folder / "pytest.ini").unlink()
-    executor.commit_changes("  Prices by hand ")
+    Intervention(executor).commit_changes("  Prices by hand ")
     assert project.git("log", "-1", "--format=%s|%an") == "Prices by hand|Ada"
     changed = project.git("show", "--format=", "--name-status", "HEAD").splitlines()
     assert sorted(changed) == ["A\tnew.py", "D\tpytest.ini", "M\tprices.py"]
@@ -45,13 +46,13 @@ def test_changes_are_committed_as_the_users_own_and_nothing_else(failed: Work) -
         phase="by hand", commit=project.git("rev-parse", "HEAD"), subject="Prices by hand"
     )
     with pytest.raises(UsageError, match="You have no uncommitted changes"):
-        executor.commit_changes()
+        Intervention(executor).commit_changes()
 
 
 def test_without_words_the_message_says_that_it_was_by_hand(failed: Work) -> None:
     project, executor = failed.project, failed.executor()
     project.write({"prices.py": "# mine\n"})
-    executor.commit_changes()
+    Intervention(executor).commit_changes()
     assert project.log[-1] == "chore: changes made by hand"
 
 
@@ -63,7 +64,7 @@ def test_the_users_hooks_take_part_in_such_a_commit(failed: Work) -> None:
     hook.chmod(0o755)
     project.write({"prices.py": "# mine\n"})
     with pytest.raises(GateClosed, match="not on a Friday") as refused:
-        executor.commit_changes()
+        Intervention(executor).commit_changes()
     assert "type commit again" in refused.value.hint
     assert project.status == " M prices.py"
 
@@ -76,7 +77,7 @@ def test_a_change_that_is_staged_in_part_is_neither_committed_nor_lost(failed: W
     for there in (before, "# staged\n# and more\n"):
         project.write({"prices.py": there})
         with pytest.raises(UsageError, match=r"staged content differs from the file: prices\.py\."):
-            executor.commit_changes()
+            Intervention(executor).commit_changes()
         assert project.git("show", ":prices.py") == "# staged"
         assert project.git("rev-parse", "HEAD") == head
 
@@ -86,7 +87,7 @@ def test_a_file_that_is_taken_out_of_git_and_kept_is_not_put_back(failed: Work) 
     project.git("rm", "--quiet", "--cached", "prices.py")
     project.write({".gitignore": "__pycache__/\nprices.py\n"})
     with pytest.raises(UsageError, match=r"staged content differs from the file: prices\.py\."):
-        executor.commit_changes()
+        Intervention(executor).commit_changes()
     assert "D  prices.py" in project.status
 
 
@@ -95,10 +96,10 @@ def test_files_that_git_was_told_to_leave_alone_are_left_out_of_the_commit(faile
     project.git("update-index", "--skip-worktree", "prices.py")
     project.write({"prices.py": "# a password of mine\n"})
     with pytest.raises(UsageError, match=r"git is set to ignore these changes: prices\.py") as refused:
-        executor.commit_changes()
+        Intervention(executor).commit_changes()
     assert "keep" in refused.value.hint
     project.write({"new.py": ""})
-    executor.commit_changes()
+    Intervention(executor).commit_changes()
     assert project.git("show", "--format=", "--name-only", "HEAD") == "new.py"
     assert (project.folder / "prices.py").read_text() == "# a password of mine\n"
 
@@ -109,7 +110,7 @@ def test_names_of_any_kind_are_committed_as_they_are(failed: Work) -> None:
     project.write(dict.fromkeys(names, "x = 1\n"))
     (project.folder / "prices.py").rename(project.folder / "sums.py")
     project.git("checkout", "--quiet", "--detach")
-    executor.commit_changes()
+    Intervention(executor).commit_changes()
     changed = project.git("show", "--format=", "--name-only", "--no-renames", "-z", "HEAD").split("\0")
     assert sorted(filter(None, changed)) == sorted([*names, "prices.py", "sums.py"])
     assert project.status == ""
@@ -119,7 +120,7 @@ def test_a_failed_step_that_was_mended_and_committed_by_hand_goes_on(failed: Wor
     made, project = failed, failed.project
     project.write({"prices.py": "def total(prices):\n    return sum(prices) + 0\n"})
     executor = made.executor(ScriptedModel([writes("a.md", "# a\n")]))
-    executor.commit_changes()
+    Intervention(executor).commit_changes()
     with executor.running():
         executor.retry(1)
         executor.run_all()
@@ -132,7 +133,7 @@ def test_changes_that_are_kept_stay_for_one_step_out_of_its_commits(work: MakeWo
     made = work(plan((1, "First", "none"), (2, "Second", "none")))
     project.write({"prices.py": "def total(prices):\n    return sum(prices) + 0\n"})
     executor = made.executor(ScriptedModel([writes("a.md", "# a\n")]))
-    executor.keep_changes()
+    Intervention(executor).keep_changes()
     with executor.running():
         executor.run_step(executor.step(1))
         with pytest.raises(UsageError, match="uncommitted changes"):
@@ -141,7 +142,7 @@ def test_changes_that_are_kept_stay_for_one_step_out_of_its_commits(work: MakeWo
     assert project.status == " M prices.py"
     project.write({"prices.py": "def total(prices):\n    return sum(prices)\n"})
     with pytest.raises(UsageError, match="no uncommitted changes to keep"):
-        executor.keep_changes()
+        Intervention(executor).keep_changes()
 
 
 def test_a_step_done_by_hand_counts_once_all_tests_pass(failed_feature: Work) -> None:
@@ -149,10 +150,10 @@ def test_a_step_done_by_hand_counts_once_all_tests_pass(failed_feature: Work) ->
     executor = made.executor()
     project.write({"discount.py": CODE, TEST_FILE: TEST})
     with pytest.raises(UsageError, match="uncommitted changes"), executor.running():
-        executor.mark_done(executor.step(1))
-    executor.commit_changes()
+        Intervention(executor).mark_done(executor.step(1))
+    Intervention(executor).commit_changes()
     with executor.running():
-        executor.mark_done(executor.step(1))
+        Intervention(executor).mark_done(executor.step(1))
     step = made.saved.execution(1)
     assert (step.status, step.attempts[-1].verdict) == (Status.COMPLETED, "open")
     assert step.attempts[-1].reasons == ("by_hand: the user marked the step done; all tests passed",)
@@ -160,14 +161,14 @@ def test_a_step_done_by_hand_counts_once_all_tests_pass(failed_feature: Work) ->
     assert following is not None
     assert following.number == 2
     with pytest.raises(UsageError, match="Step 1 is completed"):
-        executor.mark_done(executor.step(1))
+        Intervention(executor).mark_done(executor.step(1))
 
 
 def test_of_a_step_without_tests_it_is_kept_that_only_the_users_word_speaks_for_it(work: MakeWork) -> None:
     made = work(ONE)
     executor = made.executor()
     with executor.running():
-        executor.mark_done(executor.step(1))
+        Intervention(executor).mark_done(executor.step(1))
     (attempt,) = made.saved.execution(1).attempts
     told = "by_hand: the user marked the step done; all tests passed, but the step names no tests"
     assert attempt.reasons == (told,)
@@ -177,11 +178,11 @@ def test_a_step_is_not_done_by_hand_while_its_test_fails_or_is_not_there(failed_
     made, project = failed_feature, failed_feature.project
     executor = made.executor()
     with pytest.raises(GateClosed, match="target_missing"), executor.running():
-        executor.mark_done(executor.step(1))
+        Intervention(executor).mark_done(executor.step(1))
     project.write({"discount.py": "def discount(price):\n    return 0\n", TEST_FILE: TEST})
-    executor.commit_changes()
+    Intervention(executor).commit_changes()
     with pytest.raises(GateClosed, match="target_failed") as refused, executor.running():
-        executor.mark_done(executor.step(1))
+        Intervention(executor).mark_done(executor.step(1))
     assert "retry 1" in refused.value.hint
     assert made.statuses == {1: "failed", 2: "pending"}
     assert not [event for event in project.seen if isinstance(event, GateJudged) and event.open]
@@ -190,7 +191,7 @@ def test_a_step_is_not_done_by_hand_while_its_test_fails_or_is_not_there(failed_
 def test_a_step_that_waits_for_another_is_not_marked_done(work: MakeWork) -> None:
     executor = work(FEATURES).executor()
     with pytest.raises(UsageError, match="Step 2 depends on step 1"), executor.running():
-        executor.mark_done(executor.step(2))
+        Intervention(executor).mark_done(executor.step(2))
 
 
 def test_steps_skipped_for_want_of_one_come_back_when_it_is_done_by_hand(work: MakeWork, project: Project) -> None:
@@ -201,18 +202,18 @@ def test_steps_skipped_for_want_of_one_come_back_when_it_is_done_by_hand(work: M
         executor.run_all()
     assert made.statuses == {1: "skipped", 2: "skipped"}
     project.write({"discount.py": CODE, TEST_FILE: TEST})
-    executor.commit_changes()
+    Intervention(executor).commit_changes()
     with executor.running():
-        executor.mark_done(executor.step(1))
+        Intervention(executor).mark_done(executor.step(1))
     assert made.statuses == {1: "completed", 2: "pending"}
 
 
 def test_the_files_of_an_interrupted_step_are_not_taken_for_the_users(interrupted: Work) -> None:
     project, executor = interrupted.project, interrupted.executor()
     project.write({"prices.py": "# mine\n"})
-    assert executor.list_blocking_changes(anew=False) == ()
+    assert Intervention(executor).list_blocking_changes(anew=False) == ()
     with pytest.raises(UsageError, match="Step 1 was interrupted"):
-        executor.commit_changes()
+        Intervention(executor).commit_changes()
 
 
 def test_a_plan_that_a_step_was_marked_done_by_has_not_changed_since(failed_feature: Work) -> None:
@@ -220,9 +221,9 @@ def test_a_plan_that_a_step_was_marked_done_by_has_not_changed_since(failed_feat
     executor = made.executor()
     made.ticket.plan_path.write_text(FEATURES + "\nNow in other words.\n")
     project.write({"discount.py": CODE, TEST_FILE: TEST})
-    executor.commit_changes()
+    Intervention(executor).commit_changes()
     executor = made.executor()
     assert executor.changed == ("plan.md has changed since the last step",)
     with executor.running():
-        executor.mark_done(executor.step(1))
+        Intervention(executor).mark_done(executor.step(1))
     assert made.executor().changed == ()
