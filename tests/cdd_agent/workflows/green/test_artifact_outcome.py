@@ -1,5 +1,6 @@
 """What is told of a run: its files, its components, its last tests; and a part that is kept, whatever comes between."""
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,6 +44,10 @@ def test_the_results_are_those_of_the_last_run_and_say_what_it_ran(shop: Shop) -
     judged_by_all = replace(ONE, run_specific_test_first=False)
     artifact = shop.green(model=plays(falls_short), settings=judged_by_all).run()
     assert (artifact.scope, artifact.test_results.total) == ("all", 4)
+    results = artifact.test_results
+    counts = Counter(each.status for each in results.test_details)
+    assert (results.passed, results.failed, results.total) == (counts["passed"], counts["failed"], counts.total())
+    assert (artifact.passing_tests, artifact.all_tests_pass) == (counts["passed"], False)
 
 
 def test_a_part_that_a_commit_hook_refuses_is_taken_back(shop: Shop) -> None:
