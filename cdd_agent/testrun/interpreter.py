@@ -9,6 +9,7 @@ the project.
 """
 
 import contextlib
+import hashlib
 import os
 import re
 import shutil
@@ -23,18 +24,16 @@ from pathlib import Path
 import msgspec
 
 from cdd_agent.config.trust import Offer, Trust, find_top, is_reached_through, offer_interpreter
-from cdd_agent.errors import EnvironmentMissing, UsageError
+from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.sandbox.port import Access, Command, Sandbox, end_group
-from cdd_agent.storage import exclusive_lock, read_ordinary, scratch, write_atomic
+from cdd_agent.storage import read_ordinary, scratch, write_atomic
 from cdd_agent.testrun import access as reach
 from cdd_agent.testrun.access import select_readable
 
 TIMEOUT_S = 30.0
-SCHEMA = 3
-MAX_ANSWERS_BYTES = 1_000_000
-"""Size limit for the file of answers."""
+MAX_FILE_BYTES = 4_000_000
 MOST_KEPT = 100
-"""Number of answers on file, one for each project; the oldest are removed first."""
+"""Number of cached answers, one for each project; the oldest are removed first."""
 _QUESTION = f"""\
 {reach.QUESTION}
 import pytest
@@ -62,21 +61,9 @@ class PythonInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SavedAnswer:
-    """An answer on file, with the data that show whether it is still valid."""
-
-    project: str
-    device: int
-    inode: int
-    path: str
     stamp: str
+    """What the answer depends on."""
     answer: PythonInfo
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Answers:
-    schema: int
-    answers: tuple[_SavedAnswer, ...] = ()
-    """The oldest first."""
 
 
 class Probe:
@@ -96,16 +83,16 @@ class Probe:
         """
         self._project = project
         self._sandbox = sandbox
-        self._cache_folder = cache_folder
+        name = hashlib.sha256(os.fsencode(project.resolve())).hexdigest()
+        self._saved = cache_folder / "interpreters" / f"{name}.json" if cache_folder else None
         self._environment = environment
         entries = environment.get("PYTHONPATH", "").split(os.pathsep)
         self._python_path = os.pathsep.join(str(project.absolute() / entry) for entry in entries if entry)
 
     def ask(self, python: Path) -> PythonInfo | str:
         """Return the answer of ``python``, or the reason why there is none."""
-        for kept in self._load_answers():
-            if kept.path == str(python) and kept == self._describe_current(python, kept.answer):
-                return kept.answer
+        if (known := self._load_answer(python)) is not None:
+            return known
         variables = {"PYTHONPATH": self._python_path} if self._python_path else {}
         if self._sandbox is not None and is_reached_through(self._project, python):
             result = self._run_sandboxed(python, self._sandbox, variables=variables)
@@ -120,8 +107,8 @@ class Probe:
         except (IndexError, msgspec.DecodeError, RecursionError):
             lines = [line for line in result.stderr.splitlines() if line.strip()]
             return lines[-1].strip() if lines else f"it ended with status {result.returncode}"
-        if self._cache_folder is not None:
-            self._save_answer(self._describe_current(python, answer), folder=self._cache_folder)
+        if self._saved is not None:
+            self._save_answer(python, answer, path=self._saved)
         return answer
 
     def _run_sandboxed(
@@ -144,51 +131,41 @@ class Probe:
             return f"it did not answer within {TIMEOUT_S:g} seconds"
         return subprocess.CompletedProcess(command.argv, result.exit_status, result.output, stderr=result.output)
 
-    def _load_answers(self) -> tuple[_SavedAnswer, ...]:
-        """Load the answers of all projects; a file that is damaged or that others can write counts as empty."""
-        if self._cache_folder is None:
-            return ()
-        path = self._cache_folder / "interpreters.json"
+    def _load_answer(self, python: Path) -> PythonInfo | None:
+        """Return the cached answer; one that is outdated or damaged, or that others can write, does not count."""
+        if self._saved is None:
+            return None
         try:
-            data = read_ordinary(path, limit_bytes=MAX_ANSWERS_BYTES)
-            about = path.lstat()
-            file = msgspec.json.decode(data, type=_Answers)
+            saved = msgspec.json.decode(read_ordinary(self._saved, limit_bytes=MAX_FILE_BYTES), type=_SavedAnswer)
+            about = self._saved.lstat()
         except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return ()
+            return None
         is_own = about.st_uid == os.geteuid() and not stat.S_IMODE(about.st_mode) & 0o022
-        return file.answers if is_own and file.schema == SCHEMA else ()
+        return saved.answer if is_own and saved.stamp == self._make_stamp(python, saved.answer) else None
 
-    def _save_answer(self, made: _SavedAnswer, *, folder: Path) -> None:
+    def _save_answer(self, python: Path, answer: PythonInfo, *, path: Path) -> None:
         # The cache only saves time: a failure to write it must not stop the run.
-        with contextlib.suppress(OSError, UsageError, UnicodeEncodeError):
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with exclusive_lock(folder / "interpreters.lock", purpose="Another check of an interpreter", wait_s=2):
-                others = [kept for kept in self._load_answers() if kept.project != made.project]
-                answers = (*others[1 - MOST_KEPT :], made)
-                while len(data := msgspec.json.encode(_Answers(schema=SCHEMA, answers=answers))) > MAX_ANSWERS_BYTES:
-                    answers = answers[1:]
-                write_atomic(folder / "interpreters.json", data, mode=0o600)
+        with contextlib.suppress(OSError, UnicodeEncodeError):
+            for folder in (path.parent.parent, path.parent):
+                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            saved = _SavedAnswer(stamp=self._make_stamp(python, answer), answer=answer)
+            write_atomic(path, msgspec.json.encode(saved), mode=0o600)
+            for old in sorted(path.parent.glob("*.json"), key=_read_mtime)[:-MOST_KEPT]:
+                old.unlink(missing_ok=True)
 
-    def _describe_current(self, python: Path, answer: PythonInfo) -> _SavedAnswer:
-        """Return the record as it is on file if neither Python nor pytest changed since this answer."""
-        project = self._project.resolve()
-        here = project.stat()
-        checked = (python, python.parent.parent / "pyvenv.cfg", Path(answer.packages))
-        return _SavedAnswer(
-            project=str(project),
-            device=here.st_dev,
-            inode=here.st_ino,
-            path=str(python),
-            stamp=" ".join((*map(_read_mtime, checked), self._python_path)),
-            answer=answer,
-        )
+    def _make_stamp(self, python: Path, answer: PythonInfo) -> str:
+        """Return a text that changes with the project's folder, Python, pytest, the import path and the question."""
+        here = self._project.stat()
+        times = map(_read_mtime, (python, python.parent.parent / "pyvenv.cfg", Path(answer.packages)))
+        parts = (here.st_dev, here.st_ino, python, *times, self._python_path, _QUESTION)
+        return hashlib.sha256("\0".join(map(str, parts)).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _read_mtime(path: Path) -> str:
+def _read_mtime(path: Path) -> int:
     try:
-        return str(path.stat().st_mtime_ns)
+        return path.stat().st_mtime_ns
     except (OSError, ValueError):
-        return "0"
+        return 0
 
 
 def capture_output(argv: Sequence[str], folder: Path, *, environment: Mapping[str, str]) -> str:
@@ -227,9 +204,6 @@ def _remove_own_variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 FOLDERS = (".venv", "venv", "env")
-MAX_FILE_BYTES = 4_000_000
-"""Size limit for files of the project."""
-
 _READ_BY_TOOLS = ("Pipfile", "Pipfile.lock", "hatch.toml", "poetry.lock", "poetry.toml", "pyproject.toml")
 
 
@@ -433,26 +407,27 @@ def find_interpreter(
     project: Path,
     *,
     environment: Mapping[str, str] = os.environ,
-    require: Callable[[InterpreterCandidate], None] = lambda _: None,
+    trust: Trust | None = None,
     sandbox: Sandbox | None = None,
-    cache_folder: Path | None = None,
     named: NamedEnvironment = NO_ENVIRONMENT,
 ) -> Interpreter:
-    """Return the first interpreter that the rules find.
+    """Return the first interpreter that the rules find, asking the user before a program of the work tree runs.
 
-    Raises ``EnvironmentMissing`` if pytest is missing there: another environment would test the project with other
-    packages. Only if no rule finds an interpreter, the user's ``python`` is used, or else the one that runs cdd.
+    Only if no rule finds an interpreter, the user's ``python`` is used, or else the one that runs cdd. Without
+    ``trust``, all of them may run. See ``Probe`` for ``sandbox``.
 
-    ``require`` is called before a candidate runs for the first time, and raises if it must not run. See ``Probe`` for
-    ``sandbox`` and ``cache_folder``.
+    Raises ``EnvironmentMissing`` if pytest is missing there or the user declined the interpreter, because another one
+    would run the tests with other packages, and ``NotApproved`` if nobody can be asked.
     """
+    environment = _drop_project_path(project, environment)
+    cache_folder = trust.approvals.folder if trust else None
     probe = Probe(project, environment, sandbox=sandbox, cache_folder=cache_folder)
     for candidate in find_candidates(project, environment, named=named):
-        require(candidate)
+        if trust is not None:
+            _require(project, candidate, trust=trust)
         answer = probe.ask(candidate.path)
-        if candidate.is_guess and not _is_supported(answer):
-            continue
-        return _make_interpreter(candidate, answer)
+        if not candidate.is_guess or _is_supported(answer):
+            return _make_interpreter(candidate, answer)
     this = InterpreterCandidate(rule="the interpreter that runs cdd", path=Path(sys.executable))
     return _make_interpreter(this, probe.ask(this.path))
 
@@ -498,29 +473,6 @@ def _build_install_command(python: Path) -> str:
     return f"uv pip install --python {python}" if is_uvs else f"{python} -m pip install"
 
 
-def find_approved_interpreter(
-    project: Path,
-    *,
-    environment: Mapping[str, str],
-    trust: Trust,
-    sandbox: Sandbox | None = None,
-    named: NamedEnvironment = NO_ENVIRONMENT,
-) -> Interpreter:
-    """Find the project's interpreter, asking the user before a program of the work tree runs.
-
-    Raises ``EnvironmentMissing`` if the user declined the interpreter, because another one would run the tests with
-    other packages, and ``NotApproved`` if nobody can be asked.
-    """
-    return find_interpreter(
-        project,
-        environment=_drop_project_path(project, environment),
-        require=lambda candidate: _require(project, candidate, trust=trust),
-        sandbox=sandbox,
-        cache_folder=trust.approvals.folder,
-        named=named,
-    )
-
-
 def _require(project: Path, candidate: InterpreterCandidate, *, trust: Trust) -> None:
     if not trust.allows(_make_offer(project, candidate)):
         raise EnvironmentMissing(
@@ -532,10 +484,9 @@ def _require(project: Path, candidate: InterpreterCandidate, *, trust: Trust) ->
 def find_approved_python(project: Path, *, environment: Mapping[str, str], trust: Trust) -> Path | None:
     """Return the first interpreter that the rules find, with or without pytest, once the user approved it."""
     first = next(find_candidates(project, _drop_project_path(project, environment)), None)
-    if first is None:
-        return None
-    _require(project, first, trust=trust)
-    return first.path
+    if first is not None:
+        _require(project, first, trust=trust)
+    return first and first.path
 
 
 def find_offer(

@@ -22,7 +22,7 @@ from cdd_agent.git import commits
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
 from cdd_agent.testrun.access import build_access
-from cdd_agent.testrun.interpreter import find_approved_interpreter
+from cdd_agent.testrun.interpreter import find_interpreter
 from cdd_agent.tickets.ticket import find
 from cdd_agent.workspace.files import Workspace
 from tests.cdd_agent.git.test_commits_hooks import EVERY_HOOK
@@ -266,16 +266,18 @@ def test_no_file_of_a_repository_answers_for_the_interpreter(tmp_path: Path) -> 
         folder.mkdir(parents=True)
     python = Path(sys.executable)
     told = {"python": "3.99.0", "pytest": "9.0.0", "packages": "/nowhere", "reads": [str(private)], "user_base": ""}
-    for schema in (2, 3):
-        stamp = f"{python.stat().st_mtime_ns} 0 "
-        kept = {"schema": schema, "path": str(python), "stamp": stamp, "answer": told}
-        (project / ".cdd" / "interpreter.json").write_text(json.dumps(kept))
-        (project / ".cdd" / "interpreters.json").write_text(json.dumps({"schema": schema, "answers": [kept]}))
-        trust, _ = trust_in(project, temporary=tmp_path)
-        found = find_approved_interpreter(project, environment={"CDD_PYTHON": str(python)}, trust=trust)
-        assert found.python != "3.99.0"
-        assert private not in found.reads
-        assert private not in build_access(project, found).read_only
+    trust, _ = trust_in(project, temporary=tmp_path)
+    find_interpreter(project, environment={"CDD_PYTHON": str(python)}, trust=trust)
+    (kept,) = tmp_path.rglob("interpreters/*.json")
+    forged = json.dumps(json.loads(kept.read_text()) | {"answer": told})
+    kept.unlink()
+    for place in (project / ".cdd" / "interpreters" / kept.name, project / "interpreters" / kept.name):
+        place.parent.mkdir()
+        place.write_text(forged)
+    found = find_interpreter(project, environment={"CDD_PYTHON": str(python)}, trust=trust)
+    assert found.python != "3.99.0"
+    assert private not in found.reads
+    assert private not in build_access(project, found).read_only
 
 
 @pytest.mark.parametrize("folder", [".cdd", "state", "."])
@@ -285,7 +287,7 @@ def test_a_user_s_folder_inside_the_project_answers_for_nothing(tmp_path: Path, 
     project.mkdir()
     for place in (tmp_path / folder, project / folder):
         trust = Trust(Approvals(project, environment={"XDG_STATE_HOME": str(place)}), ask=None, report=lambda _: None)
-        find_approved_interpreter(project, environment={"CDD_PYTHON": sys.executable}, trust=trust)
+        find_interpreter(project, environment={"CDD_PYTHON": sys.executable}, trust=trust)
         assert not (place / "cdd").exists()
 
 

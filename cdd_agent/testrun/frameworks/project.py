@@ -19,7 +19,7 @@ from cdd_agent.testrun.frameworks.catalog import UNITTEST
 from cdd_agent.testrun.frameworks.detect import ProjectFramework, detect, find_matches
 from cdd_agent.testrun.frameworks.pytest_command import explain_ignored, parse_command
 from cdd_agent.testrun.frameworks.suite import CommandSuite
-from cdd_agent.testrun.interpreter import PytestMissing, find_approved_interpreter, find_approved_python
+from cdd_agent.testrun.interpreter import PytestMissing, find_interpreter, find_approved_python
 from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.testrun.suite import PYTEST, Suite
 
@@ -139,9 +139,7 @@ def _find(context: SuiteContext, *, command: str) -> ProjectFramework:
 def _make_pytest_suite(context: SuiteContext, found: ProjectFramework, *, timeout_s: float) -> PytestSuite:
     arguments = parse_command(context.root, found.finding.argv)
     root, environment, trust, sandbox = context.root, context.environment, context.trust, context.sandbox
-    interpreter = find_approved_interpreter(
-        root, environment=environment, trust=trust, sandbox=sandbox, named=arguments.named
-    )
+    interpreter = find_interpreter(root, environment=environment, trust=trust, sandbox=sandbox, named=arguments.named)
     if arguments.ignored:
         context.tell(explain_ignored(found.finding.argv, arguments.ignored))
     narrowed = f"{PYTEST.discovery}; test_command narrows them to `{shlex.join(arguments.selects)}`"

@@ -7,7 +7,7 @@ import pytest
 
 from cdd_agent.config.trust import NotApproved
 from cdd_agent.errors import EnvironmentMissing
-from cdd_agent.testrun.interpreter import Interpreter, find_approved_interpreter, find_offer
+from cdd_agent.testrun.interpreter import Interpreter, find_interpreter, find_offer
 from tests.cdd_agent.testrun.conftest import program
 from tests.fakes.approval import Answers, trust_in
 
@@ -35,7 +35,7 @@ class Found:
 
     def find(self, answers: Answers | None = None, *, environment: Mapping[str, str] | None = None) -> Interpreter:
         trust, _ = trust_in(self.project, temporary=self._temporary, ask=answers)
-        return find_approved_interpreter(self.project, environment=environment or {}, trust=trust)
+        return find_interpreter(self.project, environment=environment or {}, trust=trust)
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """"""
 
-import json
 import os
 import time
 from pathlib import Path
@@ -67,47 +66,48 @@ def test_an_answer_belongs_to_one_folder(tmp_path: Path, python: Path) -> None:
     assert times_asked(tmp_path) == 3
 
 
-def test_the_file_of_answers_is_the_user_s_alone_and_has_a_bound(
+def answers(users: Path) -> list[Path]:
+    """The cached answers, oldest first."""
+    return sorted((users / "interpreters").iterdir(), key=lambda path: path.stat().st_mtime_ns)
+
+
+def test_answers_are_the_user_s_alone_and_have_a_bound(
     tmp_path: Path, python: Path, *, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     users = tmp_path / "users"
     monkeypatch.setattr(interpreter, "MOST_KEPT", 3)
-    projects = [tmp_path / f"project-{number}" for number in range(5)]
-    for project in projects:
+    written = []
+    for number in range(5):
+        project = tmp_path / f"project-{number}"
         project.mkdir()
         Probe(project, {}, cache_folder=users).ask(python)
-    kept = users / "interpreters.json"
-    assert kept.stat().st_mode & 0o777 == 0o600
-    assert [Path(each["project"]) for each in json.loads(kept.read_text())["answers"]] == projects[2:]
-    monkeypatch.setattr(interpreter, "MAX_ANSWERS_BYTES", kept.stat().st_size)
-    longer = tmp_path / "project-longer"
-    longer.mkdir()
-    Probe(longer, {}, cache_folder=users).ask(python)
-    assert [Path(each["project"]) for each in json.loads(kept.read_text())["answers"]] == [projects[4], longer]
+        written.append(answers(users)[-1])
+        os.utime(written[-1], (number, number))
+    assert answers(users) == written[2:]
+    kept = answers(users)[-1]
+    assert [path.stat().st_mode & 0o777 for path in (users, kept.parent, kept)] == [0o700, 0o700, 0o600]
     kept.chmod(0o666)
-    Probe(longer, {}, cache_folder=users).ask(python)
-    assert times_asked(tmp_path) == 7
+    Probe(project, {}, cache_folder=users).ask(python)
+    assert times_asked(tmp_path) == 6
 
 
-NESTED = b'{"schema": 3, "answers": ' + b"[" * 100_000
+NESTED = b'{"stamp": ' + b"[" * 100_000
 
 
-@pytest.mark.parametrize(
-    "damage", [b"", b"{", b'{"schema": 3}', b'{"schema": 2, "answers": 1}', b"[]", b"\xff", NESTED]
-)
+@pytest.mark.parametrize("damage", [b"", b"{", b'{"stamp": ""}', b'{"stamp": "", "answer": 1}', b"[]", b"\xff", NESTED])
 def test_a_damaged_file_is_passed_over_and_made_anew(tmp_path: Path, python: Path, *, damage: bytes) -> None:
-    kept = tmp_path / "users" / "interpreters.json"
-    kept.parent.mkdir()
+    ask(tmp_path, python)
+    (kept,) = answers(tmp_path / "users")
     kept.write_bytes(damage)
     assert isinstance(ask(tmp_path, python), PythonInfo)
     ask(tmp_path, python)
-    assert times_asked(tmp_path) == 1
+    assert times_asked(tmp_path) == 2
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link", "folder"])
 def test_what_is_no_ordinary_file_is_no_answer_and_no_wait(tmp_path: Path, python: Path, *, kind: str) -> None:
     ask(tmp_path, python)
-    kept = tmp_path / "users" / "interpreters.json"
+    (kept,) = answers(tmp_path / "users")
     match kind:
         case "pipe":
             kept.unlink()
