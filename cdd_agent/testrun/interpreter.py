@@ -17,7 +17,7 @@ import stat
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -484,9 +484,10 @@ def _require(project: Path, candidate: InterpreterCandidate, *, trust: Trust) ->
 def find_approved_python(project: Path, *, environment: Mapping[str, str], trust: Trust) -> Path | None:
     """Return the first interpreter that the rules find, with or without pytest, once the user approved it."""
     first = next(find_candidates(project, _drop_project_path(project, environment)), None)
-    if first is not None:
-        _require(project, first, trust=trust)
-    return first and first.path
+    if first is None:
+        return None
+    _require(project, first, trust=trust)
+    return first.path
 
 
 def find_offer(
