@@ -9,7 +9,7 @@ most frameworks share exists already:
 ``read``, jest's JSON     ``javascript_reports.read_jest`` (vitest writes the same)
 ``read``, node's events   ``javascript_reports.read_node``
 ``read``, exit status     ``read_exit_status``
-``requirements``          one of ``environment.require_*``
+``requirements``          ``environment.RUST.require`` or one of its neighbors
 ``names``                 the ``list_names`` of its language
 ========================  ============================================================================
 
@@ -123,7 +123,7 @@ CARGO = Framework(
     word=r"(?:.*/)?cargo",
     arguments=rust.build_cargo_arguments,
     variables=rust.VARIABLES,
-    requirements=environment.require_rust,
+    requirements=environment.RUST.require,
     read=rust.read_cargo,
     is_test=rust.is_test,
     names=rust.list_names,
@@ -146,7 +146,7 @@ GO = Framework(
     find=find_by_manifest(go.MANIFEST, command=("go", "test")),
     word=r"(?:.*/)?go",
     arguments=go.build_arguments,
-    requirements=environment.require_go,
+    requirements=environment.GO.require,
     read=go.read,
     is_test=go.is_test,
     names=go.list_names,
@@ -158,7 +158,7 @@ MAVEN = Framework(
     find=find_by_manifest("pom.xml", command=("mvn", "-B", "test"), wrapper=("mvnw", "Maven")),
     word=r"(?:.*/)?mvnw?",
     arguments=jvm.build_maven_arguments,
-    requirements=environment.require_maven,
+    requirements=environment.MAVEN.require,
     read=jvm.MAVEN_BUILD.read,
     old_reports=jvm.MAVEN_BUILD.list_reports,
     is_test=jvm.is_test,
@@ -177,7 +177,7 @@ GRADLE = replace(
     ),
     word=r"(?:.*/)?gradlew?",
     arguments=jvm.build_gradle_arguments,
-    requirements=environment.require_gradle,
+    requirements=environment.GRADLE.require,
     read=jvm.GRADLE_BUILD.read,
     old_reports=jvm.GRADLE_BUILD.list_reports,
     begins_build=jvm.begins_gradle_build,
@@ -191,7 +191,7 @@ DOTNET = Framework(
     word=r"(?:.*/)?dotnet",
     arguments=dotnet.build_arguments,
     variables=(("DOTNET_CLI_TELEMETRY_OPTOUT", "1"), ("DOTNET_NOLOGO", "1"), ("MSBUILDTERMINALLOGGER", "off")),
-    requirements=environment.require_dotnet,
+    requirements=environment.DOTNET.require,
     read=dotnet.read,
     is_test=dotnet.is_test,
     names=dotnet.list_names,

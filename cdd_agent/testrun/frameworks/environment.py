@@ -18,6 +18,7 @@ import msgspec
 
 from cdd_agent.storage import read_ordinary
 from cdd_agent.testrun import access
+from cdd_agent.testrun.interpreter import get_table, read_toml
 from cdd_agent.testrun.suite import Conventions, digest
 from pytest_tdd_agent.fingerprint import IGNORED_FOLDERS
 
@@ -28,7 +29,6 @@ _HIGHEST = 8
 """How many folders upwards to look for ``node_modules`` and lock files."""
 _DEEPEST = 4
 """How many folders downwards to look for ``node_modules`` in the original of a copy."""
-_JAVA_CONFIGURATION = tuple(map(Path, ("/etc/maven", "/etc/gradle", "/etc/java-17-openjdk", "/etc/java-11-openjdk")))
 _UNTRACKED = tuple(
     f"-Daether.{name}.trackingFilename=cdd.untracked" for name in ("enhancedLocalRepository", "lrm.enhanced")
 )
@@ -59,15 +59,6 @@ class ToolLocations:
     cache: Path
     """The folder that the tools may keep between runs."""
     environment: Mapping[str, str]
-
-    def folder(self, variable: str, *, default: str) -> Path:
-        """Return the folder that a variable names, else ``default`` in the user's home."""
-        return Path(self.environment.get(variable) or self.home / default)
-
-    @property
-    def home(self) -> Path:
-        """The user's home."""
-        return Path(self.environment.get("HOME") or Path.home())
 
 
 Requirements = Callable[[ToolLocations], Tools]
@@ -130,59 +121,73 @@ def require_javascript(locations: ToolLocations) -> Tools:
     return Tools(reads=(*(_find_installation(Path(node)) if node else ()), *modules), writes=caches)
 
 
-def require_rust(locations: ToolLocations) -> Tools:
-    """Return cargo, rustup and the fetched crates."""
-    cargo, rustup = locations.folder("CARGO_HOME", default=".cargo"), locations.folder("RUSTUP_HOME", default=".rustup")
-    variables = {"CARGO_HOME": str(cargo), "RUSTUP_HOME": str(rustup), "CARGO_TARGET_DIR": str(locations.cache)}
-    reads = (*(cargo / name for name in ("bin", "registry", "git", "config.toml", "config")), rustup)
-    return Tools(reads=reads, variables={**variables, "CARGO_NET_OFFLINE": "true"})
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Toolchain:
+    """The files, variables and arguments of a language's tools, as templates over variables, HOME and cache."""
+
+    inherits: Mapping[str, str]
+    """Variable -> its value unless the user's environment has one."""
+    finds: Mapping[str, str] = field(default_factory=dict)
+    """The same for folders; one that does not exist is not set."""
+    sets: Mapping[str, str] = field(default_factory=dict)
+    """Variable -> its value, which replaces any other one."""
+    reads: tuple[str, ...]
+    arguments: tuple[str, ...] = ()
+
+    def require(self, locations: ToolLocations) -> Tools:
+        """Return the tools for a command."""
+        user = locations.environment
+        variables: dict[str, str] = {}
+        known = {"HOME": user.get("HOME") or str(Path.home()), "cache": str(locations.cache)}
+        for name, default in {**self.inherits, **self.finds}.items():
+            known[name] = user.get(name) or default.format_map(known)
+            if name in self.inherits or os.path.isdir(known[name]):
+                variables[name] = known[name]
+        variables |= {name: value.format_map(known) for name, value in self.sets.items()}
+        paths = (path.format_map(known) for path in self.reads)
+        arguments = tuple(argument.format_map(known) for argument in self.arguments)
+        return Tools(reads=tuple(map(Path, filter(None, paths))), variables=variables, arguments=arguments)
 
 
-def require_go(locations: ToolLocations) -> Tools:
-    """Return the fetched modules."""
-    path, flags = locations.folder("GOPATH", default="go"), locations.environment.get("GOFLAGS") or "-mod=mod"
-    modules = Path(locations.environment.get("GOMODCACHE") or path / "pkg" / "mod")
-    folders = {"GOPATH": str(path), "GOMODCACHE": str(modules), "GOCACHE": str(locations.cache)}
-    return Tools(reads=(modules,), variables={**folders, "GOPROXY": "off", "GOTOOLCHAIN": "local", "GOFLAGS": flags})
-
-
-def _require_java(locations: ToolLocations, home: Path) -> Tools:
-    java = locations.environment.get("JAVA_HOME")
-    reads = (home / "wrapper", *_JAVA_CONFIGURATION, *([Path(java)] if java else ()))
-    return Tools(reads=reads, variables={"JAVA_HOME": java} if java else {})
-
-
-def require_maven(locations: ToolLocations) -> Tools:
-    """Return Java and Maven's local repository."""
-    home = locations.home / ".m2"
-    java, repository = _require_java(locations, home), home / "repository"
-    variables = {**java.variables, "MAVEN_USER_HOME": str(home)}
-    arguments = ("-o", f"-Dmaven.repo.local={repository}", *_UNTRACKED)
-    return Tools(reads=(repository, *java.reads), variables=variables, arguments=arguments)
-
-
-def require_gradle(locations: ToolLocations) -> Tools:
-    """Return Java and Gradle's caches."""
-    home = locations.folder("GRADLE_USER_HOME", default=".gradle")
-    java, caches = _require_java(locations, home), home / "caches"
-    folders = {"GRADLE_USER_HOME": str(locations.cache), "GRADLE_RO_DEP_CACHE": str(caches)}
-    return Tools(reads=(caches, *java.reads), variables={**java.variables, **folders}, arguments=("--offline",))
-
-
-def require_dotnet(locations: ToolLocations) -> Tools:
-    """Return .NET and its fetched packages."""
-    packages = locations.folder("NUGET_PACKAGES", default=".nuget/packages")
-    root = locations.folder("DOTNET_ROOT", default=".dotnet")
-    variables = {"NUGET_PACKAGES": str(packages), "DOTNET_CLI_HOME": str(locations.cache)}
-    variables |= {"DOTNET_ROOT": str(root)} if root.is_dir() else {}
-    variables |= {"DOTNET_CLI_TELEMETRY_OPTOUT": "1", "DOTNET_NOLOGO": "1"}
-    return Tools(reads=(packages, root), variables=variables)
+RUST = Toolchain(
+    inherits={"CARGO_HOME": "{HOME}/.cargo", "RUSTUP_HOME": "{HOME}/.rustup"},
+    sets={"CARGO_TARGET_DIR": "{cache}", "CARGO_NET_OFFLINE": "true"},
+    reads=(
+        *(f"{{CARGO_HOME}}/{name}" for name in ("bin", "registry", "git", "config.toml", "config")),
+        "{RUSTUP_HOME}",
+    ),
+)
+GO = Toolchain(
+    inherits={"GOPATH": "{HOME}/go", "GOMODCACHE": "{GOPATH}/pkg/mod", "GOFLAGS": "-mod=mod"},
+    sets={"GOCACHE": "{cache}", "GOPROXY": "off", "GOTOOLCHAIN": "local"},
+    reads=("{GOMODCACHE}",),
+)
+_JAVA = ("/etc/maven", "/etc/gradle", "/etc/java-17-openjdk", "/etc/java-11-openjdk", "{JAVA_HOME}")
+MAVEN = Toolchain(
+    inherits={},
+    finds={"JAVA_HOME": ""},
+    sets={"MAVEN_USER_HOME": "{HOME}/.m2"},
+    reads=("{HOME}/.m2/repository", "{HOME}/.m2/wrapper", *_JAVA),
+    arguments=("-o", "-Dmaven.repo.local={HOME}/.m2/repository", *_UNTRACKED),
+)
+GRADLE = Toolchain(
+    inherits={"GRADLE_USER_HOME": "{HOME}/.gradle"},
+    finds={"JAVA_HOME": ""},
+    sets={"GRADLE_USER_HOME": "{cache}", "GRADLE_RO_DEP_CACHE": "{GRADLE_USER_HOME}/caches"},
+    reads=("{GRADLE_USER_HOME}/caches", "{GRADLE_USER_HOME}/wrapper", *_JAVA),
+    arguments=("--offline",),
+)
+DOTNET = Toolchain(
+    inherits={"NUGET_PACKAGES": "{HOME}/.nuget/packages"},
+    finds={"DOTNET_ROOT": "{HOME}/.dotnet"},
+    sets={"DOTNET_CLI_HOME": "{cache}", "DOTNET_CLI_TELEMETRY_OPTOUT": "1", "DOTNET_NOLOGO": "1"},
+    reads=("{NUGET_PACKAGES}", "{DOTNET_ROOT}"),
+)
 
 
 def require_anything(locations: ToolLocations) -> Tools:
     """Return the tools of all compiled languages, for a command that could run any of them."""
-    rules = (require_rust, require_go, require_maven, require_gradle, require_dotnet)
-    tools = [rule(locations) for rule in rules]
+    tools = [each.require(locations) for each in (RUST, GO, MAVEN, GRADLE, DOTNET)]
     variables = {name: value for each in tools for name, value in each.variables.items()}
     return Tools(reads=tuple(path for each in tools for path in each.reads), variables=variables)
 
@@ -226,9 +231,8 @@ def _select_npm_part(data: bytes) -> bytes:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return data
     found: dict[str, object] = {key: tables[key] for key in _PACKAGE_KEYS if key in tables}
-    scripts = tables.get("scripts")
-    if isinstance(scripts, dict):
-        found |= {f"scripts.{name}": text for name, text in scripts.items() if _SCRIPT.fullmatch(str(name))}
+    scripts = get_table(tables, "scripts").items()
+    found |= {f"scripts.{name}": text for name, text in scripts if _SCRIPT.fullmatch(name)}
     return msgspec.json.encode(found, order="deterministic") if found else b""
 
 
@@ -239,9 +243,8 @@ def _select_cargo_part(data: bytes) -> bytes:
         return data
     found: dict[str, object] = {key: tables[key] for key in ("test", "bench") if key in tables}
     for table, keys in _CARGO_KEYS:
-        inner = tables.get(table)
-        if isinstance(inner, dict):
-            found |= {f"{table}.{key}": inner[key] for key in keys if key in inner}
+        inner = get_table(tables, table)
+        found |= {f"{table}.{key}": inner[key] for key in keys if key in inner}
     return repr(sorted(found.items())).encode() if found else b""
 
 
@@ -387,11 +390,7 @@ def copy_without(root: Path, copy: Path, *, left_out: frozenset[str]) -> None:
 def forget_own_crates(cache: Path, root: Path) -> None:
     """Make cargo compile the project's own crates again, since it would not notice a change with an old date."""
     for manifest in (*root.glob("Cargo.toml"), *root.glob("*/Cargo.toml"), *root.glob("*/*/Cargo.toml")):
-        try:
-            package = tomllib.loads(read_ordinary(manifest, limit_bytes=1_000_000).decode()).get("package")
-        except (OSError, ValueError, RecursionError):
-            continue
-        name = package.get("name") if isinstance(package, dict) else None
+        name = get_table(read_toml(manifest), "package").get("name")
         if isinstance(name, str) and name.replace("-", "").replace("_", "").isalnum():
             for known in cache.glob(f"*/.fingerprint/{name}-*"):
                 shutil.rmtree(known, ignore_errors=True)
