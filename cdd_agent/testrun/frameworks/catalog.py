@@ -29,8 +29,10 @@ from cdd_agent.testrun.frameworks.framework import (
     Framework,
     FrameworkMatch,
     ParsedResults,
+    find_any,
     find_by_manifest,
 )
+from cdd_agent.testrun.frameworks.sources import match_path
 
 _MAKEFILES = ("GNUmakefile", "makefile", "Makefile")
 """The order in which GNU make looks for them."""
@@ -42,7 +44,9 @@ _NOTHING_DONE = re.compile(
     re.MULTILINE,
 )
 """The message that there is nothing to do for the target, in any of make's languages."""
-_TEST_NAMES = re.compile(r"(?:^|/)(?:tests?|specs?|t)/|(?:^|/)test[_-][^/]*$|[_.-](?:test|spec)s?\.\w+$")
+_IS_TEST = match_path(
+    rf"^(?:{'|'.join(_MAKEFILES)})$|(?:^|/)(?:tests?|specs?|t)/|(?:^|/)test[_-][^/]*$|[_.-](?:test|spec)s?\.\w+$"
+)
 
 
 def find_makefile(folder: Path) -> FrameworkMatch | None:
@@ -64,11 +68,6 @@ def read_exit_status(run: FinishedRun) -> ParsedResults:
     if idle is not None and not run.exit_status:
         problem = f"make ran nothing: {idle['message']}. Make the target run the tests every time (.PHONY: test)"
     return ParsedResults(is_structured=False, problem=problem)
-
-
-def is_make_test(path: str) -> bool:
-    """Return whether a file is the makefile or, by its name, a test."""
-    return path in _MAKEFILES or _TEST_NAMES.search(path) is not None
 
 
 VITEST = Framework(
@@ -128,7 +127,7 @@ CARGO = Framework(
     is_test=rust.is_test,
     names=rust.list_names,
     hides_other_tests=True,
-    begins_build=rust.begins_build,
+    begins_build=find_any(rust.MANIFEST, text=r"^\[workspace\b"),
 )
 NEXTEST = replace(
     CARGO,
@@ -164,7 +163,7 @@ MAVEN = Framework(
     is_test=jvm.is_test,
     names=jvm.list_names,
     hides_other_tests=True,
-    begins_build=jvm.begins_maven_build,
+    begins_build=find_any("pom.xml", text="<modules>"),
 )
 GRADLE = replace(
     MAVEN,
@@ -180,7 +179,7 @@ GRADLE = replace(
     requirements=environment.GRADLE.require,
     read=jvm.GRADLE_BUILD.read,
     old_reports=jvm.GRADLE_BUILD.list_reports,
-    begins_build=jvm.begins_gradle_build,
+    begins_build=find_any("settings.gradle", "settings.gradle.kts"),
 )
 DOTNET = Framework(
     name="dotnet",
@@ -196,7 +195,7 @@ DOTNET = Framework(
     is_test=dotnet.is_test,
     names=dotnet.list_names,
     hides_other_tests=True,
-    begins_build=dotnet.begins_build,
+    begins_build=find_any("*.sln", "*.slnx"),
 )
 UNITTEST = Framework(
     name="unittest",
@@ -216,7 +215,7 @@ MAKE = Framework(
     arguments=lambda targets, results: (),  # only the makefile knows how to select a test
     requirements=environment.require_make,
     read=read_exit_status,
-    is_test=is_make_test,
+    is_test=_IS_TEST,
     is_fallback=True,
 )
 COMMAND = replace(

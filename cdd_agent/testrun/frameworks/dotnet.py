@@ -8,7 +8,7 @@ from xml.etree.ElementTree import Element
 
 from cdd_agent.testrun.frameworks.framework import FinishedRun, ParsedResults
 from cdd_agent.testrun.frameworks.junit_xml import read_xml, strip_namespace
-from cdd_agent.testrun.frameworks.sources import Compiler, Missing, Sources, shorten, split_target
+from cdd_agent.testrun.frameworks.sources import Compiler, Missing, Sources, match_path, shorten, split_target
 from pytest_tdd_agent.failure import MESSAGE_CAP
 from pytest_tdd_agent.report import Case, Failure
 
@@ -62,15 +62,9 @@ _RULES = (
 )
 """Code and beginning of a compiler's message -> kind."""
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
-_TEST_FOLDER = re.compile(r"(?:^|\.)(?:\w*Tests?|Specs?)$|^tests?$")
-_TEST_FILE = re.compile(r"Tests?\.(?:cs|fs|vb)$|\.runsettings$")
-
-
-def is_test(path: str) -> bool:
-    """Return whether a file is in a test project, is named like a test, or configures how tests run."""
-    *folders, name = path.split("/")
-    is_in_tests = any(map(_TEST_FOLDER.search, folders))
-    return _TEST_FILE.search(name) is not None or (is_in_tests and not name.endswith("proj"))
+is_test = match_path(
+    r"(?:(?:^|[./])(?:\w*Tests?|Specs?)|(?:^|/)tests?)/(?!.*proj$)|Tests?\.(?:cs|fs|vb)$|\.runsettings$"
+)
 
 
 def list_names(root: Path, sources: tuple[str, ...], *, tests: tuple[str, ...]) -> Iterator[str]:
@@ -79,11 +73,6 @@ def list_names(root: Path, sources: tuple[str, ...], *, tests: tuple[str, ...]) 
         if source.endswith(LANGUAGES):
             inside = source.rpartition(".")[0]
             yield from (inside.replace("/", "."), posixpath.basename(inside))
-
-
-def begins_build(folder: Path) -> bool:
-    """Return whether ``folder`` has a solution."""
-    return any(next(folder.glob(pattern), None) for pattern in ("*.sln", "*.slnx"))
 
 
 def build_arguments(targets: tuple[str, ...], results: Path) -> tuple[str, ...]:

@@ -1,12 +1,13 @@
 """The records that describe a test framework and the results of a run; ``catalog`` lists the frameworks."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 from cdd_agent.testrun.frameworks.environment import Requirements, require_anything
-from cdd_agent.testrun.frameworks.sources import strip_terminal_codes
+from cdd_agent.testrun.frameworks.sources import read_text, strip_terminal_codes
 from cdd_agent.testrun.suite import list_modules
 from pytest_tdd_agent.report import Case, CollectError
 
@@ -126,6 +127,16 @@ def find_by_manifest(
             program, why = f"./{wrapper[0]}", f"{why}, and it brings its own {wrapper[1]}"
         words = (word.format(manifest=manifest.name) for word in command[1:])
         return FrameworkMatch(manifest=manifest, argv=(program, *words), why=why)
+
+    return find
+
+
+def find_any(*patterns: str, text: str = "") -> Callable[[Path], bool]:
+    """Make a ``Framework.begins_build`` that looks for files by ``patterns`` with a match of ``text``."""
+
+    def find(folder: Path) -> bool:
+        files = (path for pattern in patterns for path in folder.glob(pattern) if path.is_file())
+        return any(re.search(text, read_text(path), re.MULTILINE) for path in files)
 
     return find
 

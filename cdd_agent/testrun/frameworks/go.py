@@ -10,12 +10,21 @@ from pathlib import Path
 import msgspec
 
 from cdd_agent.testrun.frameworks.framework import FinishedRun, ParsedResults
-from cdd_agent.testrun.frameworks.sources import Compiler, Missing, Sources, read_text, shorten, split_target
+from cdd_agent.testrun.frameworks.sources import (
+    Compiler,
+    Missing,
+    Sources,
+    match_path,
+    read_text,
+    shorten,
+    split_target,
+)
 from pytest_tdd_agent.failure import MESSAGE_CAP
 from pytest_tdd_agent.report import Case, Failure, Frame
 
 MANIFEST = "go.mod"
 
+is_test = match_path(r"_test\.go$|(?:^|/)testdata/")
 _OUTCOMES = {"pass": "passed", "fail": "failed", "skip": "skipped"}
 _TEST = re.compile(r"(?:Test|Fuzz|Example|Benchmark)\w*")
 _MODULE = re.compile(r"^module\s+\"?([^\s\"]+)", re.MULTILINE)
@@ -45,11 +54,6 @@ _PANICS = (
     (r"(?i:not (?:yet )?implemented|unimplemented|todo)\b", "not_implemented"),
 )
 """Beginning of a panic's message -> kind."""
-
-
-def is_test(path: str) -> bool:
-    """Return whether a file contains tests or their data."""
-    return path.endswith("_test.go") or "testdata" in path.split("/")[:-1]
 
 
 def list_names(root: Path, sources: tuple[str, ...], *, tests: tuple[str, ...]) -> Iterator[str]:
@@ -167,7 +171,7 @@ def read(run: FinishedRun) -> ParsedResults:
         return missing._replace(is_own=missing.name.startswith(module)) if missing.name and is_module else missing
 
     compiler = "".join(events.compiler_lines)
-    errors = Compiler(_ERROR, explain, _is_test_source).read(compiler, sources)
+    errors = Compiler(_ERROR, explain, is_test).read(compiler, sources)
     unbuilt = [match["package"] for match in _CANNOT_BUILD.finditer(compiler)]
     problems = [f"package {name} cannot be built: {compiler.strip()[:500]}" for name in unbuilt if not errors]
     problems += [f"{key[1]} of {key[0]} began and has no result" for key in unfinished if key not in died]
@@ -197,7 +201,7 @@ def _read_module(root: Path) -> str:
 def _locate_tests(folder: str, sources: Sources) -> Iterator[tuple[str, tuple[str, int]]]:
     """Yield the tests of a package, each with its file and line; events name only the package."""
     for path in sources.files():
-        if _is_test_source(path) and path.rpartition("/")[0] == folder:
+        if is_test(path) and path.rpartition("/")[0] == folder:
             text = sources.text(path)
             for match in re.finditer(rf"^func ({_TEST.pattern})\(", text, re.MULTILINE):
                 yield match[1], (path, text.count("\n", 0, match.start()) + 1)
@@ -228,7 +232,7 @@ def _describe_failure(text: str, *, file: str, sources: Sources) -> Failure:
     return Failure(
         phase="call",
         kind=kind,
-        origin="test" if not panic or path is None or _is_test_source(path) else "project",
+        origin="test" if not panic or path is None or is_test(path) else "project",
         exception="panic" if panic else "",
         message=message[:MESSAGE_CAP],
         path=path,
@@ -236,7 +240,3 @@ def _describe_failure(text: str, *, file: str, sources: Sources) -> Failure:
         frames=frames,
         text=shorten(text.strip("\n")),
     )
-
-
-def _is_test_source(path: str) -> bool:
-    return path.endswith("_test.go")

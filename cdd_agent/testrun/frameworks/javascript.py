@@ -17,7 +17,7 @@ import msgspec
 from cdd_agent.storage import read_ordinary
 from cdd_agent.testrun.frameworks.environment import MODULES, iterate_upwards
 from cdd_agent.testrun.frameworks.framework import FrameworkMatch
-from cdd_agent.testrun.frameworks.sources import drop_duplicates, read_text
+from cdd_agent.testrun.frameworks.sources import drop_duplicates, match_path, read_text
 
 MANIFEST = "package.json"
 SEPARATOR = " > "
@@ -58,40 +58,27 @@ _IMPORT = re.compile(
 _WORD = re.compile(r"[A-Za-z_$][\w$]*")
 _KEYWORDS = frozenset({"as", "from", "import", "type"})
 
-_FOLDERS = {"__tests__", "__mocks__", "__snapshots__"}
-_TEST = re.compile(r".+\.(?:test|spec)\.[cm]?[jt]sx?(?:\.snap)?")
-_CONFIGURATION = re.compile(
-    r"(?:vitest|jest)\.(?:[\w-]+\.)*(?:config|workspace|projects|setup|preset)(?:\.[\w-]+)*\.(?:[cm]?[jt]s|json)"
-    r"|(?:vitest|jest|mocha|test)[.-]?(?:global)?[.-]?(?:setup|teardown|environment)\w*\.[cm]?[jt]sx?"
-    r"|setup[.-]?(?:tests?|jest|vitest|mocha)\w*\.[cm]?[jt]sx?"
-    r"|\.mocharc\.(?:[cm]?js|json[c5]?|ya?ml)|\.mocharc|mocha\.opts",
-    re.IGNORECASE,
+_SOURCE = r"\.[cm]?[jt]sx?"
+_PATTERN = "|".join(
+    (
+        r"(?:^|/)__(?:tests|mocks|snapshots)__/",
+        rf"[^/]\.(?:test|spec){_SOURCE}(?:\.snap)?$",
+        r"(?:^|/)(?i:(?:vitest|jest)\.(?:[\w-]+\.)*(?:config|workspace|projects|setup|preset)(?:\.[\w-]+)*\.(?:[cm]?[jt]s|json))$",
+        rf"(?:^|/)(?i:(?:vitest|jest|mocha|test)[.-]?(?:global)?[.-]?(?:setup|teardown|environment)\w*{_SOURCE})$",
+        rf"(?:^|/)(?i:setup[.-]?(?:tests?|jest|vitest|mocha)\w*{_SOURCE})$",
+        r"(?:^|/)(?i:\.mocharc\.(?:[cm]?js|json[c5]?|ya?ml)|\.mocharc|mocha\.opts)$",
+    )
 )
-_NODE_TEST = re.compile(r"(?:test-.+|.+[-_]test|test)\.[cm]?[jt]s")
-_SOURCE = re.compile(r".+\.[cm]?[jt]sx?")
-
-
-def is_test(path: str) -> bool:
-    """Return whether a file is a test, a mock or a snapshot, or configures tests."""
-    *folders, name = path.split("/")
-    patterns = (_TEST, _CONFIGURATION)
-    return not _FOLDERS.isdisjoint(folders) or any(pattern.fullmatch(name) for pattern in patterns)
-
-
-def is_node_test(path: str) -> bool:
-    """Return whether a file is a test for ``node --test``, which has more names and the folder ``test``."""
-    *folders, name = path.split("/")
-    return is_test(path) or ("test" in folders and is_source(name)) or _NODE_TEST.fullmatch(name) is not None
-
-
-def is_mocha_test(path: str) -> bool:
-    """Return whether a file is a test for mocha, which by default runs the folder ``test``."""
-    return is_test(path) or (path.startswith("test/") and is_source(path))
-
-
-def is_source(path: str) -> bool:
-    """Return whether a path is a source file, not a folder, by its name."""
-    return _SOURCE.fullmatch(posixpath.basename(path)) is not None
+is_test = match_path(_PATTERN)
+"""Whether a file is a test, a mock or a snapshot, or configures tests."""
+is_node_test = match_path(
+    rf"{_PATTERN}|(?:^|/)test/.*[^/]{_SOURCE}$|(?:^|/)(?:test-[^/]+|[^/]+[-_]test|test)\.[cm]?[jt]s$"
+)
+"""The same for ``node --test``, which has more names and the folder ``test``."""
+is_mocha_test = match_path(rf"{_PATTERN}|^test/.*[^/]{_SOURCE}$")
+"""The same for mocha, which by default runs the folder ``test``."""
+is_source = match_path(rf"[^/]{_SOURCE}$")
+"""Whether a path is a source file, not a folder, by its name."""
 
 
 def list_names(root: Path, sources: tuple[str, ...], *, tests: tuple[str, ...]) -> Iterator[str]:

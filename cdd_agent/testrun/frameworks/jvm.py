@@ -9,7 +9,15 @@ from pathlib import Path
 
 from cdd_agent.testrun.frameworks.framework import FinishedRun, ParsedResults
 from cdd_agent.testrun.frameworks.junit_xml import JunitCase, read_junit
-from cdd_agent.testrun.frameworks.sources import Compiler, Missing, Sources, read_text, shorten, split_target
+from cdd_agent.testrun.frameworks.sources import (
+    Compiler,
+    Missing,
+    Sources,
+    match_path,
+    read_text,
+    shorten,
+    split_target,
+)
 from pytest_tdd_agent.failure import MESSAGE_CAP
 from pytest_tdd_agent.report import Case, CollectError, Failure
 
@@ -18,7 +26,7 @@ REPORTS_CAP = 20_000
 
 _SHARED = frozenset({"com", "org", "net", "io", "de", "dev", "java", "javax", "jakarta", "kotlin", "edu", "fr", "uk"})
 """First parts of package names that many projects share."""
-_TEST_FILES = re.compile(r"(?:^|/)src/(?:\w*[tT]est\w*|it)/|(?:^|/)\w+(?:Tests?|IT|Spec)\.(?:java|kt|groovy|scala)$")
+is_test = match_path(r"(?:^|/)src/(?:\w*[tT]est\w*|it)/|(?:^|/)\w+(?:Tests?|IT|Spec)\.(?:java|kt|groovy|scala)$")
 _PACKAGE = re.compile(r"(?:^|.*/)src/\w+/(?:java|kotlin|groovy|scala)/(?P<package>.+)\.\w+$")
 _IDENTIFIER = re.compile(r"[A-Za-z_$][\w$]*")
 
@@ -80,11 +88,6 @@ _NOTHING_SELECTED = "No tests found for given includes"
 _FETCH = ". Tests run without network: run `{} test` yourself once, so that it fetches its packages"
 
 
-def is_test(path: str) -> bool:
-    """Return whether a file is a test or belongs to the tests."""
-    return _TEST_FILES.search(path) is not None
-
-
 def list_names(root: Path, sources: tuple[str, ...], *, tests: tuple[str, ...]) -> Iterator[str]:
     """Yield each class with and without its package.
 
@@ -98,16 +101,6 @@ def list_names(root: Path, sources: tuple[str, ...], *, tests: tuple[str, ...]) 
     for test in tests:
         if is_kotlin and test.endswith(".kt"):
             yield from _IDENTIFIER.findall(read_text(root / test))
-
-
-def begins_maven_build(folder: Path) -> bool:
-    """Return whether the manifest in ``folder`` has modules."""
-    return "<modules>" in read_text(folder / "pom.xml")
-
-
-def begins_gradle_build(folder: Path) -> bool:
-    """Return whether ``folder`` has the settings of a build."""
-    return any((folder / f"settings.gradle{end}").is_file() for end in ("", ".kts"))
 
 
 def build_maven_arguments(targets: tuple[str, ...], results: Path) -> tuple[str, ...]:

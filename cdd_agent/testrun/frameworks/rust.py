@@ -12,7 +12,15 @@ from pathlib import Path, PurePosixPath
 
 from cdd_agent.testrun.frameworks.framework import FinishedRun, FrameworkMatch, ParsedResults, number_cases
 from cdd_agent.testrun.frameworks.junit_xml import JunitCase, read_junit
-from cdd_agent.testrun.frameworks.sources import Compiler, Missing, Sources, read_text, shorten, split_target
+from cdd_agent.testrun.frameworks.sources import (
+    Compiler,
+    Missing,
+    Sources,
+    match_path,
+    read_text,
+    shorten,
+    split_target,
+)
 from pytest_tdd_agent.failure import MESSAGE_CAP
 from pytest_tdd_agent.report import Case, CollectError, Failure, Frame
 
@@ -81,7 +89,8 @@ _CRATE = re.compile(r"unresolved module or unlinked crate `(\w+)`|undeclared cra
 _QUOTED_ONLY = {"E0583": "missing_module", "E0603": "import_error"}
 """Errors whose message quotes only the missing name -> kind."""
 _WRONG_ARGUMENTS = ("E0061", "E0057", "E0107")
-_TEST_FILES = re.compile(r"(?:^|/)(?:(?:tests|benches)/.|tests?\.rs$)|_tests?\.rs$|^\.config/nextest\.toml$|^\.cargo/")
+# A source file with unit tests inside is not a test.
+is_test = match_path(r"(?:^|/)(?:(?:tests|benches)/.|tests?\.rs$)|_tests?\.rs$|^\.config/nextest\.toml$|^\.cargo/")
 
 
 def find_cargo(folder: Path) -> FrameworkMatch | None:
@@ -101,11 +110,6 @@ def find_nextest(folder: Path) -> FrameworkMatch | None:
         return None
     argv = ("cargo", "nextest", "run", *found.argv[2:])
     return replace(found, argv=argv, why=f"{found.why}, and cargo-nextest is installed")
-
-
-def begins_build(folder: Path) -> bool:
-    """Return whether the manifest in ``folder`` is that of a workspace."""
-    return re.search(r"^\[workspace\b", read_text(folder / MANIFEST), re.MULTILINE) is not None
 
 
 def list_names(root: Path, sources: tuple[str, ...], *, tests: tuple[str, ...]) -> Iterator[str]:
@@ -424,14 +428,6 @@ def _describe_case(case: JunitCase, program: Program) -> Failure:
     is_all = "panicked at" in case.text and "panic did not contain expected string" not in case.output
     text = case.text if is_all else f"{case.text}\n{case.output}"
     return program.describe_failure(text.strip("\n"), case.name)
-
-
-def is_test(path: str) -> bool:
-    """Return whether a file holds only tests or configures how they run.
-
-    A source file with unit tests inside is not a test.
-    """
-    return _TEST_FILES.search(path) is not None
 
 
 def read_compile_errors(output: str, sources: Sources) -> tuple[CollectError, ...]:

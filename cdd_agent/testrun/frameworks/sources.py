@@ -48,6 +48,12 @@ def read_text(path: Path) -> str:
         return ""
 
 
+def match_path(pattern: str) -> Callable[[str], bool]:
+    """Return a predicate of paths (posix, relative): whether ``pattern`` is found in them."""
+    compiled = re.compile(pattern)
+    return lambda path: compiled.search(path) is not None
+
+
 class Sources:
     """The source files below one folder. Files are looked up on demand; links are not followed."""
 

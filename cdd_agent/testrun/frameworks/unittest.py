@@ -11,6 +11,7 @@ import pytest_tdd_agent
 from cdd_agent.storage import read_ordinary
 from cdd_agent.testrun import inside
 from cdd_agent.testrun.frameworks.framework import FinishedRun, FrameworkMatch, ParsedResults
+from cdd_agent.testrun.frameworks.sources import match_path
 from pytest_tdd_agent.report import Case, CollectError, Failure
 
 RESULTS = "unittest.jsonl"
@@ -23,7 +24,7 @@ _FILES_CAP = 200
 _LIMIT_BYTES = 100_000_000
 _IMPORTS = re.compile(rb"^\s*(?:import unittest|from unittest)\b", re.MULTILINE)
 _IS_PYTEST = re.compile(rb"^\s*(?:import pytest|from pytest)\b", re.MULTILINE)
-_TEST_FILES = re.compile(r"(?:^|/)test[^/]*\.py$|(?:^|/)tests?/")
+is_test = match_path(r"(?:^|/)test[^/]*\.py$|(?:^|/)tests?/")
 
 
 class _UnittestLine(msgspec.Struct):
@@ -87,8 +88,3 @@ def read(run: FinishedRun) -> ParsedResults:
     tests = (Case(it.nodeid, it.outcome, it.file, it.line, it.duration_s, failure=it.failure) for it in ended)
     errors = (CollectError(each.nodeid, each.failure) for each in lines if each.event == "unready" and each.failure)
     return ParsedResults(tests=tuple(tests), collect_errors=tuple(errors), problem=problem)
-
-
-def is_test(path: str) -> bool:
-    """Return whether a file contains tests or is in a folder of tests."""
-    return _TEST_FILES.search(path) is not None
