@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from cdd_agent.storage import read_ordinary
-from cdd_agent.testrun import access
+from cdd_agent.testrun import access, inside
 from cdd_agent.testrun.interpreter import get_table, read_toml
 from cdd_agent.testrun.suite import Conventions, digest
 from pytest_tdd_agent.fingerprint import IGNORED_FOLDERS
@@ -25,6 +25,8 @@ from pytest_tdd_agent.fingerprint import IGNORED_FOLDERS
 MODULES = "node_modules"
 MODULE_CACHES = (".vite", ".vite-temp", ".cache")
 """Folders in ``node_modules`` that tools write to while they run tests."""
+REPORTERS = Path(inside.__file__).parent
+"""The folder of cdd's reporters for JavaScript tools."""
 _HIGHEST = 8
 """How many folders upwards to look for ``node_modules`` and lock files."""
 _DEEPEST = 4
@@ -118,7 +120,8 @@ def require_javascript(locations: ToolLocations) -> Tools:
     holders = (folder / MODULES for folder in iterate_upwards(locations.root))
     modules = tuple(folder.resolve() for folder in holders if folder.is_dir())
     caches = tuple(folder / name for folder in modules for name in MODULE_CACHES)
-    return Tools(reads=(*(_find_installation(Path(node)) if node else ()), *modules), writes=caches)
+    installed = _find_installation(Path(node)) if node else ()
+    return Tools(reads=(*installed, *modules, REPORTERS), writes=caches)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from urllib.parse import quote
 import msgspec
 
 from cdd_agent.storage import read_ordinary
+from cdd_agent.testrun.frameworks import environment
 from cdd_agent.testrun.frameworks.environment import MODULES, iterate_upwards
 from cdd_agent.testrun.frameworks.framework import FrameworkMatch
 from cdd_agent.testrun.frameworks.sources import drop_duplicates, match_path, read_text
@@ -192,32 +193,9 @@ def _add_unnumbered(names: Iterable[str]) -> tuple[str, ...]:
     return drop_duplicates(each for name in names for each in (name, _REPEATED.sub("", name)))
 
 
-REPORTER = """
-const KEPT = new Set(["test:enqueue", "test:start", "test:pass", "test:fail", "test:stderr"]);
-const plain = (error, depth) => {
-  if (error === null || typeof error !== "object") return { message: String(error) };
-  const { name, message, stack, failureType, exitCode, cause } = error;
-  const told = { name, message, stack, failureType };
-  for (const key in told) told[key] = told[key] === undefined ? undefined : String(told[key]);
-  return { ...told, exitCode, cause: cause === undefined || depth > 8 ? undefined : plain(cause, depth + 1) };
-};
-export default async function* (source) {
-  for await (const { type, data } of source) {
-    if (!KEPT.has(type)) continue;
-    const { name, nesting, file, line, message, details, skip, todo } = data;
-    const marks = { skip: skip === true ? "" : skip, todo: todo === true ? "" : todo };
-    const error = details?.error ? plain(details.error, 0) : undefined;
-    const told = { isSuite: details?.type === "suite", duration: details?.duration_ms, error, ...marks };
-    yield JSON.stringify({ type, name, nesting, file, line, message, ...told }) + "\\n";
-  }
-  yield '{"type":"end"}\\n';
-}
-"""
-"""A module for ``--test-reporter`` that writes each event as a line, and a last line for a complete run.
-
-Node's JUnit report omits files and the failures of groups, and escapes titles twice. The reporter is passed as a
-``data:`` address, so that tests cannot change it.
-"""
+_MOCHA_REPORTER = environment.REPORTERS / "mocha_reporter.cjs"
+# Passed as a ``data:`` address, so that tests cannot change it.
+_NODE_REPORTER = quote((environment.REPORTERS / "node_reporter.mjs").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -303,13 +281,13 @@ MOCHA = NpmTool(
     name="mocha",
     drops=("-w",),
     configuration=(".mocharc*",),
-    options=("--reporter=json", "--reporter-option=output={report}", "--no-bail", "--no-color"),
+    options=(f"--reporter={_MOCHA_REPORTER}", "--reporter-option=output={report}", "--no-bail", "--no-color"),
     filter="--grep",
     folder_options=("--recursive",),
 )
 NODE = NpmTool(
     name="node",
-    options=(f"--test-reporter=data:text/javascript,{quote(REPORTER)}", "--test-reporter-destination={report}"),
+    options=(f"--test-reporter=data:text/javascript,{_NODE_REPORTER}", "--test-reporter-destination={report}"),
     filter="--test-name-pattern",
     match=match_titles,  # node skips the tests of a group that does not match
 )

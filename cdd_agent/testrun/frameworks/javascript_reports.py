@@ -5,7 +5,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -157,115 +156,66 @@ def _unindent(message: str) -> str:
     return f"{details.strip()}\n\n{text}" if details else text
 
 
-# The JSON of mocha, which joins titles by spaces, and is not written if a file cannot be loaded
+# The JSON of cdd's reporter for mocha, which is not written if a file cannot be loaded
 
-_HOOK = re.compile(r'"(?P<when>before|after) (?:each|all)" hook[^\n]*?(?: for "(?P<test>.*)"| in ".*")?', re.DOTALL)
-_PHASES = {"before": "setup", "after": "teardown"}
 _UNLOADED = re.compile(r"^\s*(?:✖ ERROR: ?|Exception during run: )(?P<error>.+)", re.MULTILINE | re.DOTALL)
 _PLAIN_UNLOADED = re.compile(r"^(?P<error>(?:/|file://).+?:\d+\n.+)", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"imported from (?P<importer>\S+)|\[ @(?P<parsed>\S+) \]|^- (?P<required>/\S+)", re.MULTILINE)
-_DESCRIBE = re.compile(
-    r"\b(?:describe|context|suite)(?:\.(?:only|skip))?\s*\(\s*(?P<quote>[\"'`])(?P<title>(?:\\.|(?!(?P=quote)).)*)(?P=quote)",
-    re.DOTALL,
-)
 _SPECIFIER = re.compile(r"(?:module|package) ['\"]([^'\"\n]+)['\"]")
 _EXPORT = re.compile(r"export named ['\"]([^'\"\n]+)['\"]")
 
 
-class _Thrown(msgspec.Struct, frozen=True):
+class _Error(msgspec.Struct, rename="camel"):
     name: str | None = None
     message: str | None = None
     stack: str | None = None
+    failure_type: str = ""
+    exit_code: int | None = None
+    cause: "_Error | None" = None
 
     @property
     def text(self) -> str:
-        """Class, message and stack, as node shows them."""
-        name, message, stack = self.name or "", self.message or "", self.stack or ""
-        if message and message not in stack:
-            stack = f"{message}\n{stack}"
-        return stack if not name or stack.startswith(name) else f"{name}: {stack}"
-
-
-class _MochaTest(msgspec.Struct, rename="camel"):
-    title: str
-    full_title: str
-    file: str | None = None
-    duration: float | None = None
-    current_retry: int = 0
-    err: _Thrown = _Thrown()
+        """Class, message and stack."""
+        if self.stack and (self.message or "") in self.stack:
+            return self.stack
+        head = f"{self.name}: {self.message}" if self.name else self.message or ""
+        return "\n".join(filter(None, (head, self.stack)))
 
     @property
-    def key(self) -> tuple[str, str]:
-        """File and full title, by which mocha identifies a test."""
-        return self.file or "", self.full_title
+    def phase(self) -> str:
+        """The phase in which it was thrown."""
+        if self.failure_type == "hookFailed":
+            return "teardown" if "after" in (self.message or "") else "setup"
+        return "setup" if self.failure_type == "cancelledByParent" else "call"
 
 
-class _MochaRun(msgspec.Struct):
-    tests: list[_MochaTest]
-    pending: list[_MochaTest] = []
-    failures: list[_MochaTest] = []
+class _MochaTest(msgspec.Struct):
+    titles: list[str]
+    outcome: str
+    phase: str
+    file: str = ""
+    duration: float | None = None
+    reruns: int = 0
+    error: _Error | None = None
 
 
 def read_mocha(run: FinishedRun) -> ParsedResults:
     """Read mocha's JSON; without it, the file that could not be loaded."""
 
     def parse(data: bytes, _: bool) -> ParsedResults:
-        return ParsedResults(tests=_number_cases(_convert_mocha(msgspec.json.decode(data, type=_MochaRun), run.root)))
+        tests = msgspec.json.decode(data, type=list[_MochaTest])
+        return ParsedResults(tests=_number_cases(_convert_mocha(test, run.root) for test in tests))
 
     is_written = os.path.lexists(_locate_report(run, "mocha")[0])
     return (None if is_written else _read_unloaded(run)) or _read_report(run, "mocha", parse=parse)
 
 
-def _convert_mocha(report: _MochaRun, root: Path) -> Iterator[Case]:
-    find_titles = cache(lambda file: find_group_titles(root / file))
-    pending = Counter(test.key for test in report.pending)
-    reported = {id(test) for test in report.tests}
-    listed = Counter(test.key for test in report.tests)
-    hooks = [
-        (test, _find_test_of_hook(test, found), _PHASES[found["when"]])
-        for test in report.failures
-        if (found := _HOOK.fullmatch(test.title)) and not listed[test.key]
-    ]
-    hook_of = {test.key: (hook, phase) for hook, test, phase in hooks}
-    for test in (*report.tests, *(test for _, test, _ in hooks if test.key not in listed)):
-        file = make_relative(test.file or "", root)
-        context = ErrorContext(root=root, file=file, is_test=is_mocha_test)
-        outcome, failure = "passed", None
-        if id(test) in reported and pending[test.key] > 0 and not test.err.message:
-            pending[test.key] -= 1
-            outcome = "skipped"
-        if test.err.stack or test.err.message:
-            outcome, failure = "failed", describe_error(test.err.text, context)
-        elif test.key in hook_of:
-            hook, phase = hook_of[test.key]
-            outcome, failure = "error", describe_error(hook.err.text, replace(context, phase=phase))
-        above = split_titles(test.full_title.removesuffix(test.title).strip(), find_titles(test.file or ""))
-        nodeid, duration_s = f"{file}::{SEPARATOR.join((*above, test.title))}", max(test.duration or 0.0, 0.0) / 1000
-        yield Case(nodeid, outcome, file, 0, duration_s, reruns=test.current_retry, failure=failure)
-
-
-def _find_test_of_hook(hook: _MochaTest, found: re.Match[str]) -> _MochaTest:
-    """Return the test of a hook, which did not run if the hook came first, or else the hook itself."""
-    title = hook.title if found["test"] is None else found["test"]
-    return _MochaTest(title=title, full_title=hook.full_title.removesuffix(hook.title) + title, file=hook.file)
-
-
-def find_group_titles(file: Path) -> tuple[str, ...]:
-    """Return the titles of the groups in a test file, the longest first."""
-    plain = {re.sub(r"\\(.)", r"\1", match["title"]) for match in _DESCRIBE.finditer(read_text(file))}
-    return tuple(sorted(filter(None, plain), key=len, reverse=True))
-
-
-def split_titles(joined: str, titles: tuple[str, ...]) -> tuple[str, ...]:
-    """Split titles of groups that mocha's report joins by spaces; return one title if ``titles`` do not make it up."""
-
-    def split(rest: str, left: int) -> tuple[str, ...]:
-        if rest in titles:
-            return (rest,)
-        starts = (title for title in titles if left and rest.startswith(f"{title} "))
-        return next(((title, *ends) for title in starts if (ends := split(rest[len(title) + 1 :], left - 1))), ())
-
-    return split(joined, 64) or ((joined,) if joined else ())
+def _convert_mocha(test: _MochaTest, root: Path) -> Case:
+    file = make_relative(test.file, root)
+    context = ErrorContext(root=root, file=file, is_test=is_mocha_test, phase=test.phase)
+    failure = describe_error(test.error.text, context) if test.error else None
+    nodeid, duration_s = f"{file}::{SEPARATOR.join(test.titles)}", max(test.duration or 0.0, 0.0) / 1000
+    return Case(nodeid, test.outcome, file, 0, duration_s, reruns=test.reruns, failure=failure)
 
 
 def _read_unloaded(run: FinishedRun) -> ParsedResults | None:
@@ -300,30 +250,6 @@ def find_importer(root: Path, error: str) -> str | None:
 # The events of ``node --test``
 
 _USES_RUNNER = re.compile(r"['\"]node:test['\"]")
-
-
-class _Error(msgspec.Struct, rename="camel"):
-    name: str | None = None
-    message: str | None = None
-    stack: str | None = None
-    failure_type: str = ""
-    exit_code: int | None = None
-    cause: "_Error | None" = None
-
-    @property
-    def text(self) -> str:
-        """Class, message and stack."""
-        if self.stack and (self.message or "") in self.stack:
-            return self.stack
-        head = f"{self.name}: {self.message}" if self.name else self.message or ""
-        return "\n".join(filter(None, (head, self.stack)))
-
-    @property
-    def phase(self) -> str:
-        """The phase in which it was thrown."""
-        if self.failure_type == "hookFailed":
-            return "teardown" if "after" in (self.message or "") else "setup"
-        return "setup" if self.failure_type == "cancelledByParent" else "call"
 
 
 class _NodeTestEvent(msgspec.Struct, rename="camel"):

@@ -1,21 +1,7 @@
 from pathlib import Path
 
-from cdd_agent.testrun.frameworks.javascript_reports import find_group_titles, find_importer, split_titles
+from cdd_agent.testrun.frameworks.javascript_reports import find_importer
 from cdd_agent.testrun.frameworks.sources import read_text
-
-
-def test_titles_joined_by_spaces_are_told_apart_by_the_source(tmp_path: Path) -> None:
-    (tmp_path / "a.js").write_text(
-        "describe('shelf', () => { describe.only(\"in the\\n hall\", () => {}); context(`it's`, () => {}); })"
-    )
-    (tmp_path / "b.js").write_text("describe('a b'); describe('a'); describe('b c');")
-    shelf, letters = find_group_titles(tmp_path / "a.js"), find_group_titles(tmp_path / "b.js")
-    assert split_titles("shelf it's", shelf) == ("shelf", "it's")
-    assert split_titles("shelf of books", shelf) == ("shelf of books",)
-    assert split_titles("a b c", letters) == ("a", "b c")
-    assert split_titles("a b", letters) == ("a b",)
-    assert split_titles("a b", find_group_titles(tmp_path / "missing.js")) == ("a b",)
-    assert split_titles("", letters) == ()
 
 
 def test_the_one_test_that_imports_what_is_missing_is_found(tmp_path: Path) -> None:

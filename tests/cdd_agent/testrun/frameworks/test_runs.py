@@ -1,5 +1,6 @@
 """Every tool's project, by what a real run of it wrote, and by real runs."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from tests.cdd_agent.testrun.frameworks.javascript_samples import (
     outcomes,
     run,
     unloaded,
+    why,
 )
 
 FILES = {"vitest": "vitest.json", "jest": "jest.json", "mocha": "mocha.json", "node": "node.jsonl"}
@@ -68,6 +70,29 @@ def test_an_installed_tool_runs_single_tests(framework: Framework, *, tmp_path: 
         "test/calc.test.js::same name (2)": "failed: assertion test",
     }
     assert outcomes(framework.read(run(framework, root, "test/calc.test.js::is yet to be written"))) == {}
+
+
+@pytest.mark.slow
+def test_mocha_reports_hooks_and_reruns_also_in_parallel(tmp_path: Path) -> None:
+    root = _ready(MOCHA, tmp_path)
+    sources = {
+        "hooks": "before(() => { throw new Error('no'); }); it('never runs', () => {});",
+        "late": "describe('a b', () => { after(() => { throw null; }); it('runs', () => {}); });",
+        "again": "let n = 0; it('again', function () { this.retries(2); if (n++ < 1) throw new Error('no'); });",
+    }
+    for name, source in sources.items():
+        (root / "test" / f"{name}.test.js").write_text(source)
+    alone = MOCHA.read(run(MOCHA, root, "test/hooks.test.js"))
+    assert outcomes(alone) == {"test/hooks.test.js::never runs": "error: exception test"}
+    assert why(alone, "test/hooks.test.js::never runs").phase == "setup"
+    parallel = replace(MOCHA, variables=(*MOCHA.variables, ("MOCHA_OPTIONS", "--parallel")))
+    others = parallel.read(run(parallel, root, "test/late.test.js", "test/again.test.js"))
+    assert outcomes(others) == {
+        "test/late.test.js::a b > runs": "error: exception test",
+        "test/again.test.js::again": "passed",
+    }
+    assert why(others, "test/late.test.js::a b > runs").phase == "teardown"
+    assert [case.reruns for case in others.tests if case.outcome == "passed"] == [1]
 
 
 @pytest.mark.slow
