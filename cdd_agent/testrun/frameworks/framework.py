@@ -35,6 +35,8 @@ class FinishedRun:
     output: str
     """Standard output and standard error together."""
     exit_status: int
+    targets: tuple[str, ...] = ()
+    """The node ids, files and folders that were asked for; none: all tests."""
 
     @property
     def plain_output(self) -> str:

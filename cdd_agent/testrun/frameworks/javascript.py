@@ -23,10 +23,8 @@ from cdd_agent.testrun.frameworks.sources import drop_duplicates, match_path, re
 MANIFEST = "package.json"
 SEPARATOR = " > "
 """The separator between the titles of a node id."""
-REPORTS = {"vitest": "vitest.json", "jest": "jest.json", "mocha": "mocha.json", "node": "node.jsonl"}
-"""Tool -> the report that it writes."""
-SELECTED = "selected"
-"""Prefix of the file's name if the run selects tests by name."""
+REPORT = "report.json"
+"""The file for the tool's results."""
 _LIMIT_BYTES = 4 * 1024 * 1024
 _TOOLS = ("vitest", "jest", "mocha", "node")
 _VARIABLE = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
@@ -139,10 +137,6 @@ class Selection:
     paths: tuple[str, ...]
     names: tuple[str, ...]
 
-    def locate_report(self, tool: str, results: Path) -> Path:
-        """Return the file for the report; its name shows the reader whether tests are left out."""
-        return results / (f"{SELECTED}-{REPORTS[tool]}" if self.names else REPORTS[tool])
-
 
 def select(targets: Iterable[str]) -> Selection:
     """Return the selection that contains all targets: node ids, files and folders."""
@@ -252,8 +246,7 @@ class NpmTool:
     def build_arguments(self, targets: tuple[str, ...], results: Path) -> tuple[str, ...]:
         """Ask for a report, and select the targets. Paths can match further files, which then run too."""
         selection = select(targets)
-        report = str(selection.locate_report(self.name, results))
-        options = [option.replace("{report}", report) for option in self.options]
+        options = [option.replace("{report}", str(results / REPORT)) for option in self.options]
         options += () if all(map(is_mocha_test, selection.paths)) else self.folder_options
         options += [f"{self.filter}={self.match(selection.names)}"] if selection.names else []
         return (*options, *map(self.spell, selection.paths))

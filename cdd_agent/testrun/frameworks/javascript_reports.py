@@ -11,7 +11,7 @@ import msgspec
 
 from cdd_agent.storage import read_ordinary
 from cdd_agent.testrun.frameworks.framework import FinishedRun, ParsedResults, number_cases
-from cdd_agent.testrun.frameworks.javascript import REPORTS, SELECTED, SEPARATOR, is_mocha_test, is_node_test, is_test
+from cdd_agent.testrun.frameworks.javascript import REPORT, SEPARATOR, is_mocha_test, is_node_test, is_test, select
 from cdd_agent.testrun.frameworks.javascript_errors import (
     ErrorContext,
     describe_error,
@@ -25,13 +25,6 @@ LIMIT_BYTES = 64 * 1024 * 1024
 _TAIL_LINES = 12
 
 
-def _locate_report(run: FinishedRun, tool: str) -> tuple[Path, bool]:
-    """Return the report of a run, and whether the run selected tests by name."""
-    name = REPORTS[tool.partition(" ")[0]]
-    selected = run.results / f"{SELECTED}-{name}"
-    return (selected, True) if os.path.lexists(selected) else (run.results / name, False)
-
-
 def _number_cases(cases: Iterator[Case] | list[Case]) -> tuple[Case, ...]:
     return number_cases(cases, form="{name} ({count})")
 
@@ -41,15 +34,11 @@ def _format_last_lines(output: str) -> str:
     return ":\n" + "\n".join(lines[-_TAIL_LINES:]) if lines else ""
 
 
-def _read_report(run: FinishedRun, tool: str, *, parse: Callable[[bytes, bool], ParsedResults]) -> ParsedResults:
-    """Parse the report of a run; ``parse`` also gets whether the run selected tests by name.
-
-    A command that failed although no test did is a problem.
-    """
-    path, is_selected = _locate_report(run, tool)
+def _read_report(run: FinishedRun, tool: str, *, parse: Callable[[bytes], ParsedResults]) -> ParsedResults:
+    """Parse the report of a run. A command that failed although no test did is a problem."""
     last = _format_last_lines(run.output)
     try:
-        results = parse(read_ordinary(path, limit_bytes=LIMIT_BYTES), is_selected)
+        results = parse(read_ordinary(run.results / REPORT, limit_bytes=LIMIT_BYTES))
     except FileNotFoundError:
         return ParsedResults(problem=f"{tool} ended with status {run.exit_status} and wrote no results{last}")
     except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:
@@ -102,7 +91,7 @@ class _JestRun(msgspec.Struct, rename="camel"):
 def read_jest(run: FinishedRun, tool: str = "jest") -> ParsedResults:
     """Read the JSON of jest, or of another ``tool`` that writes the same."""
 
-    def parse(data: bytes, is_selected: bool) -> ParsedResults:
+    def parse(data: bytes) -> ParsedResults:
         report = msgspec.json.decode(data, type=_JestRun)
         files = [(make_relative(file.name, run.root), file) for file in report.test_results]
         cases = (
@@ -110,6 +99,7 @@ def read_jest(run: FinishedRun, tool: str = "jest") -> ParsedResults:
             for name, file in files
             for test in file.assertion_results
         )
+        is_selected = bool(select(run.targets).names)
         # Tests that the selection leaves out are reported as skipped. A selected test that is skipped looks the same.
         tests = tuple(case for case in _number_cases(cases) if not (is_selected and case.outcome == "skipped"))
         errors = tuple(_find_jest_errors(report, run.root, tool=tool))
@@ -202,11 +192,11 @@ class _MochaTest(msgspec.Struct):
 def read_mocha(run: FinishedRun) -> ParsedResults:
     """Read mocha's JSON; without it, the file that could not be loaded."""
 
-    def parse(data: bytes, _: bool) -> ParsedResults:
+    def parse(data: bytes) -> ParsedResults:
         tests = msgspec.json.decode(data, type=list[_MochaTest])
         return ParsedResults(tests=_number_cases(_convert_mocha(test, run.root) for test in tests))
 
-    is_written = os.path.lexists(_locate_report(run, "mocha")[0])
+    is_written = os.path.lexists(run.results / REPORT)
     return (None if is_written else _read_unloaded(run)) or _read_report(run, "mocha", parse=parse)
 
 
@@ -285,8 +275,8 @@ class _NodeTestEvent(msgspec.Struct, rename="camel"):
 def read_node(run: FinishedRun) -> ParsedResults:
     """Read the events that ``REPORTER`` wrote."""
 
-    def parse(data: bytes, is_selected: bool) -> ParsedResults:
-        events = _NodeEvents(root=run.root, is_selected=is_selected)
+    def parse(data: bytes) -> ParsedResults:
+        events = _NodeEvents(root=run.root, is_selected=bool(select(run.targets).names))
         for line in data.decode().splitlines():
             events.add(msgspec.json.decode(line, type=_NodeTestEvent))
         if not data.strip():

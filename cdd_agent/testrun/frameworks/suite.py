@@ -109,7 +109,7 @@ class CommandSuite:
             except OSError as error:
                 reason = f"{self.finding.argv[0]} cannot be started: {error.strerror or error}"
                 return _report_problem(reason, started)
-            found = self._read(result, results)
+            found = self._read(result, results, targets=targets)
             if not result.timed_out and not targets and found.problem is None:
                 found = self.add_hidden_tests(found, folder=folder)
         problem = self._explain_failure(result, found)
@@ -196,8 +196,9 @@ class CommandSuite:
         )
         return self.sandbox.run(command)
 
-    def _read(self, result: Result, results: Path) -> ParsedResults:
-        run = FinishedRun(root=self.root, results=results, output=result.output, exit_status=result.exit_status)
+    def _read(self, result: Result, results: Path, *, targets: tuple[str, ...] = ()) -> ParsedResults:
+        output, exit_status = result.output, result.exit_status
+        run = FinishedRun(root=self.root, results=results, output=output, exit_status=exit_status, targets=targets)
         return self.framework.read(run)
 
     def _tools(self, cache: Path) -> Tools:

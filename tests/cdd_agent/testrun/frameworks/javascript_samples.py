@@ -64,7 +64,7 @@ def run(framework: Framework, root: Path, *targets: str, path: str = "") -> Fini
         check=False,
     )
     output = process.stdout.decode("utf-8", errors="replace")
-    return FinishedRun(root=root, results=results, output=output, exit_status=process.returncode)
+    return FinishedRun(root=root, results=results, output=output, exit_status=process.returncode, targets=targets)
 
 
 def expected(tool: str, what: str) -> dict[str, str]:

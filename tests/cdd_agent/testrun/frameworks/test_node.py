@@ -115,7 +115,7 @@ def test_no_word_of_a_script_is_run_by_the_shell(tmp_path: Path) -> None:
 
 def test_where_and_why_a_test_failed_is_told(tmp_path: Path) -> None:
     root = copied("node", tmp_path)
-    found = NODE.read(ended(root, files={"node.jsonl": kept(root, "node.jsonl")}))
+    found = NODE.read(ended(root, files={"report.json": kept(root, "node.jsonl")}))
     deep = why(found, "test/calc.test.js::shelf > reads a property of undefined")
     assert (deep.exception, deep.path, deep.line, deep.phase) == ("TypeError", "src/calc.js", 4, "call")
     assert why(found, "test/calc.test.js::cleaned > runs").phase == "teardown"
@@ -125,15 +125,15 @@ def test_where_and_why_a_test_failed_is_told(tmp_path: Path) -> None:
 def test_a_run_that_was_cut_off_is_a_problem(tmp_path: Path) -> None:
     root = copied("node", tmp_path)
     lines = kept(root, "node.jsonl").splitlines(keepends=True)
-    found = NODE.read(ended(root, files={"node.jsonl": "".join(lines[:-1])}))
+    found = NODE.read(ended(root, files={"report.json": "".join(lines[:-1])}))
     assert found.problem == "node --test was cut off: the last event is missing"
-    found = NODE.read(ended(root, files={"node.jsonl": lines[0][:20]}))
+    found = NODE.read(ended(root, files={"report.json": lines[0][:20]}))
     assert (found.problem or "").startswith("The results that node --test wrote cannot be read: ")
-    found = NODE.read(ended(root, files={"node.jsonl": ""}, output="out of memory", exit_status=134))
+    found = NODE.read(ended(root, files={"report.json": ""}, output="out of memory", exit_status=134))
     assert found.problem == "node --test ended with status 134 and wrote no results:\nout of memory"
 
 
 def test_a_test_that_begins_and_never_ends_is_a_problem(tmp_path: Path) -> None:
     begun = {"type": "test:enqueue", "name": "a", "file": str(tmp_path / "a.test.js")}
-    found = NODE.read(ended(tmp_path, exit_status=0, files={"node.jsonl": f'{json.dumps(begun)}\n{{"type":"end"}}\n'}))
+    found = NODE.read(ended(tmp_path, exit_status=0, files={"report.json": f'{json.dumps(begun)}\n{{"type":"end"}}\n'}))
     assert found.problem == "a.test.js::a began and did not end"

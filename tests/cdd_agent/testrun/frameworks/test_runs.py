@@ -29,8 +29,7 @@ ODD = "test/calc.test.js::title with \"quotes\", 'more', (a|b)* [x] $1 > and ün
 @pytest.mark.parametrize("framework", [VITEST, JEST, MOCHA, NODE], ids=lambda it: it.name)
 def test_what_a_real_run_wrote_is_read(framework: Framework, *, tmp_path: Path) -> None:
     root = copied(framework.name, tmp_path)
-    name = FILES[framework.name]
-    found = framework.read(ended(root, files={name: kept(root, name)}))
+    found = framework.read(ended(root, files={"report.json": kept(root, FILES[framework.name])}))
     assert found.problem is None
     assert outcomes(found) == expected(framework.name, "tests")
     if framework is not MOCHA:  # which runs nothing then

@@ -1,5 +1,4 @@
 import re
-from pathlib import Path
 
 import pytest
 
@@ -15,11 +14,6 @@ def test_names_are_selected_only_if_all_targets_have_one() -> None:
     assert mixed.paths == ("a.test.js", "b.test.js")
     assert mixed.names == ()
     assert select(()) == select([])
-
-
-def test_the_result_file_says_that_tests_are_left_out() -> None:
-    assert select(("a.test.js",)).locate_report("jest", Path("results")) == Path("results/jest.json")
-    assert select(("a.test.js::x",)).locate_report("jest", Path("results")) == Path("results/selected-jest.json")
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,12 @@ def added(*targets: str) -> list[str]:
 
 
 def test_results_are_written_where_it_is_told() -> None:
-    assert "--outputFile=/results/vitest.json" in VITEST.arguments((), RESULTS)
+    assert "--outputFile=/results/report.json" in VITEST.arguments((), RESULTS)
 
 
 def test_targets_are_paths_and_a_pattern_of_names() -> None:
     assert added("src/a.test.js", "lib/") == ["src/a.test.js", "lib/"]
     assert added("--ui.test.js::--watch") == [
-        "--outputFile=/results/selected-vitest.json",
         r"--testNamePattern=(?:^|\s)(?:--watch)$",
         "./--ui.test.js",
     ]
@@ -27,12 +26,12 @@ def test_targets_are_paths_and_a_pattern_of_names() -> None:
 def test_a_time_limit_is_told_though_the_report_has_only_a_mark(tmp_path: Path) -> None:
     root = copied("vitest", tmp_path)
     found = why(
-        VITEST.read(ended(root, files={"vitest.json": kept(root, "vitest.json")})), "test/calc.test.js::takes too long"
+        VITEST.read(ended(root, files={"report.json": kept(root, "vitest.json")})), "test/calc.test.js::takes too long"
     )
     assert (found.kind, found.message, found.line) == ("timeout", "A time limit was exceeded", 16)
 
 
 def test_a_test_that_calls_process_exit_fails(tmp_path: Path) -> None:
     root = copied("vitest", tmp_path)
-    found = why(VITEST.read(ended(root, files={"vitest.json": kept(root, "vitest.json")})), "test/exit.test.js::two")
+    found = why(VITEST.read(ended(root, files={"report.json": kept(root, "vitest.json")})), "test/exit.test.js::two")
     assert found.kind == "system_exit"

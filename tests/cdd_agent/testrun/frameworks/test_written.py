@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ def written(
 ) -> FinishedRun:
     """A run that wrote what is said of its files, as jest does."""
     run = {"testResults": list(files), "success": True, **more}
-    return ended(root, exit_status=exit_status, output=output, files={"jest.json": json.dumps(run)})
+    return ended(root, exit_status=exit_status, output=output, files={"report.json": json.dumps(run)})
 
 
 def file(root: Path, *tests: dict[str, object], status: str = "passed", message: str = "") -> dict[str, object]:
@@ -37,8 +38,7 @@ def test_a_file_that_could_not_be_loaded_is_told_though_it_has_no_tests(
     framework: Framework, *, tmp_path: Path
 ) -> None:
     root = copied(framework.name, tmp_path)
-    name = f"{framework.name}.json"
-    found = framework.read(ended(root, files={name: kept(root, name)}))
+    found = framework.read(ended(root, files={"report.json": kept(root, f"{framework.name}.json")}))
     assert unloaded(found)["test/missing.test.js"] == "missing_module test src/nowhere.js"
     failure = next(error.failure for error in found.collect_errors if error.nodeid == "test/third.test.js")
     assert (failure.phase, failure.missing_name, failure.missing_in_project) == ("collect", "left-pad-none", False)
@@ -50,8 +50,7 @@ def test_a_file_that_could_not_be_loaded_is_told_though_it_has_no_tests(
 @BOTH
 def test_an_old_output_file_in_the_project_is_not_read(framework: Framework, *, tmp_path: Path) -> None:
     root = copied(framework.name, tmp_path)
-    name = f"{framework.name}.json"
-    (root / name).write_text(kept(root, name))
+    (root / "report.json").write_text(kept(root, f"{framework.name}.json"))
     found = framework.read(ended(root, output="Segmentation fault", exit_status=139))
     assert found.tests == ()
     assert found.problem == f"{framework.name} ended with status 139 and wrote no results:\nSegmentation fault"
@@ -60,15 +59,14 @@ def test_an_old_output_file_in_the_project_is_not_read(framework: Framework, *, 
 @BOTH
 def test_what_the_tests_print_is_no_result(framework: Framework, *, tmp_path: Path) -> None:
     root = copied(framework.name, tmp_path)
-    name = f"{framework.name}.json"
-    found = framework.read(ended(root, exit_status=0, output=kept(root, name)))
+    found = framework.read(ended(root, exit_status=0, output=kept(root, f"{framework.name}.json")))
     assert found.tests == ()
     assert (found.problem or "").startswith(f"{framework.name} ended with status 0 and wrote no results")
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"testResults": [{"name": 1}]}', "[" * 100_000, "\x00"])
 def test_results_that_cannot_be_read_are_a_problem(text: str, *, tmp_path: Path) -> None:
-    found = JEST.read(ended(tmp_path, files={"jest.json": text}))
+    found = JEST.read(ended(tmp_path, files={"report.json": text}))
     assert found.tests == ()
     assert (found.problem or "").startswith("The results that jest wrote cannot be read: ")
 
@@ -77,7 +75,7 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     secret = tmp_path / "secret.json"
     secret.write_text('{"testResults": []}')
     run = ended(tmp_path)
-    (run.results / "jest.json").symlink_to(secret)
+    (run.results / "report.json").symlink_to(secret)
     assert "is a link" in (JEST.read(run).problem or "") or "cannot be read" in (JEST.read(run).problem or "")
 
 
@@ -107,9 +105,9 @@ def test_skipped_todo_and_expected_failures_did_not_pass(tmp_path: Path) -> None
 
 def test_tests_that_were_not_asked_for_are_left_out(tmp_path: Path) -> None:
     run = {"testResults": [file(tmp_path, case("a"), case("b", "pending"))]}
-    results = ended(tmp_path, exit_status=0)
-    (results.results / "selected-jest.json").write_text(json.dumps(run))
-    assert outcomes(JEST.read(results)) == {"a.test.js::a": "passed"}
+    results = ended(tmp_path, exit_status=0, files={"report.json": json.dumps(run)})
+    assert outcomes(JEST.read(replace(results, targets=("a.test.js::a",)))) == {"a.test.js::a": "passed"}
+    assert outcomes(JEST.read(replace(results, targets=("a.test.js",))))["a.test.js::b"] == "skipped"
 
 
 def test_a_test_that_was_run_again_says_so(tmp_path: Path) -> None:
@@ -119,7 +117,7 @@ def test_a_test_that_was_run_again_says_so(tmp_path: Path) -> None:
 
 def test_a_hook_that_failed_is_an_error_of_its_test(tmp_path: Path) -> None:
     root = copied("jest", tmp_path)
-    found = JEST.read(ended(root, files={"jest.json": kept(root, "jest.json")}))
+    found = JEST.read(ended(root, files={"report.json": kept(root, "jest.json")}))
     assert why(found, "test/calc.test.js::prepared > never runs").phase == "setup"
 
 
