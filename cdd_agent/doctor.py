@@ -124,7 +124,7 @@ _TO_CONFINE = "apt-get install bubblewrap, or pip install 'cdd-agent[sandbox]', 
 
 
 def check_sandbox(asked: str) -> tuple[Check, Sandbox | None]:
-    """Try the four forbidden acts in the sandbox. Return the result and the sandbox, or None if none works."""
+    """Try forbidden acts in the sandbox. Return the result and the sandbox, or None if none works."""
     trials: list[LevelTrial] = []
     for trial in try_levels(asked) if asked != "none" else ():
         trials.append(trial)

@@ -41,7 +41,7 @@ def audit(invocation: Invocation, revisions: str) -> None:
 def doctor(invocation: Invocation) -> None:
     """Check everything a run needs. Each problem comes with its fix.
 
-    The sandbox is tested: cdd tries four forbidden acts in it. Nothing is asked, and nothing that the repository brings
+    The sandbox is tested: cdd tries forbidden acts in it. Nothing is asked, and nothing that the repository brings
     runs without approval. Exit code 4 if something is missing.
     """
     from cdd_agent.doctor import run_checks

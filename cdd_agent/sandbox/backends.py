@@ -8,6 +8,7 @@ Landlock does not cover. It does not stop socket files, shared memory, changes o
 files, or the view of other processes, and it cannot protect a folder inside a writable one; see ``warden.guard``.
 """
 
+import glob
 import os
 import secrets
 import subprocess
@@ -31,6 +32,14 @@ CONFIGURATION = tuple(f"/etc/{name}" for name in _ETC)
 """Files that programs may read in ``/etc``: no password hashes, no keys."""
 PROCESSORS = ("/sys/devices/system/cpu",)
 """Where numerical libraries count processors."""
+
+_READ_ONLY_OF_KERNEL = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
+"""Settings of the whole machine, which root may change without any capability: ``core_pattern`` starts a program."""
+_HIDDEN_OF_KERNEL = (
+    *("/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/kmsg"),
+    *("/proc/latency_stats", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats"),
+)
+"""What container engines hide too. Bubblewrap mounts of ``/sys`` only ``PROCESSORS``."""
 
 HOME = "/home/sandbox"
 """Empty, and removed after the run."""
@@ -156,6 +165,7 @@ class BubblewrapSandbox:
             if os.path.exists(path):
                 yield from ("--ro-bind", path, path)
         yield from ("--proc", "/proc", "--dev", "/dev")
+        yield from _protect_kernel()
         machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         for folder, divisor in _IN_MEMORY:
             size = ("--size", str(machine // divisor)) if self._limits_memory else ()
@@ -163,6 +173,15 @@ class BubblewrapSandbox:
         for path_to_bind, is_writable in list_binds(access):
             yield from ("--bind" if is_writable else "--ro-bind", str(path_to_bind), str(path_to_bind))
         yield from ("--remount-ro", "/dev", "--remount-ro", "/")
+
+
+def _protect_kernel() -> Iterator[str]:
+    """Yield the options for the kernel's files; bubblewrap fails if it is to mount over a path that does not exist."""
+    for path in filter(os.path.exists, _READ_ONLY_OF_KERNEL):
+        yield from ("--ro-bind", path, path)
+    heat = (f"{path}/thermal_throttle" for folder in PROCESSORS for path in glob.glob(f"{folder}/cpu[0-9]*"))
+    for path in filter(os.path.exists, (*_HIDDEN_OF_KERNEL, *heat)):
+        yield from ("--tmpfs", path, "--remount-ro", path) if os.path.isdir(path) else ("--dev-bind", "/dev/null", path)
 
 
 IMAGE = "cdd-sandbox:empty"

@@ -3,7 +3,7 @@
 The choice does not depend on the project's settings, because a repository must not lower the protection.
 
 The self-test tries forbidden acts in the sandbox. Whether an act succeeded is checked from outside; the answer of the
-program inside is only shown.
+program inside is only shown. Only for the kernel's settings the answer counts, since nothing may be changed there.
 """
 
 import contextlib
@@ -46,6 +46,17 @@ def reach(port, kind, protocol):
         caller.settimeout(2)
         caller.connect(("127.0.0.1", int(port)))
         caller.send(b"out")
+def change_kernel():
+    # Opened and not written: a change would affect the whole machine.
+    for folder, _, names in os.walk("/proc/sys"):
+        for path in (os.path.join(folder, name) for name in names):
+            try:
+                os.close(os.open(path, os.O_WRONLY))
+            except OSError:
+                continue
+            return path
+    os.close(os.open("/proc/sysrq-trigger", os.O_WRONLY))
+    return "/proc/sysrq-trigger"
 project, outside, secret, tcp_port, udp_port, parent = sys.argv[1:]
 attempt("inside", lambda: write(project + "/allowed"))
 attempt("write", lambda: write(outside))
@@ -54,6 +65,7 @@ attempt("connect", lambda: reach(tcp_port, socket.SOCK_STREAM, 0))
 attempt("multipath", lambda: reach(tcp_port, socket.SOCK_STREAM, 262))
 attempt("datagram", lambda: reach(udp_port, socket.SOCK_DGRAM, 0))
 attempt("git", lambda: write(project + "/.git/config"))
+attempt("kernel", change_kernel)
 attempt("environment", lambda: str(len(read("/proc/" + parent + "/environ")) // 2) + " bytes")
 """
 
@@ -69,7 +81,7 @@ class Proof:
 
 
 def prove(sandbox: Sandbox) -> tuple[Proof, ...]:
-    """Try to write outside the project, read a secret outside, open a connection and change ``.git``.
+    """Try to write or read outside the project, open a connection, change the kernel's settings and ``.git``.
 
     A connection counts as open if TCP, MPTCP or UDP works. Landlock cannot protect ``.git`` inside the project; there
     the last act is to read the environment of cdd. If the allowed act fails, one proof that is not refused says why.
@@ -104,11 +116,12 @@ def prove(sandbox: Sandbox) -> tuple[Proof, ...]:
             why = (output.strip().splitlines() or ["no output"])[-1]
             return (Proof(act=allowed, refused=False, answer=why[:_SHOWN_CHARACTERS]),)
         answers = {line.partition(" ")[0]: line.partition(" ")[2] for line in output.splitlines()}
-        is_reached = _has_input(tcp, udp)
+        is_reached, kernel = _has_input(tcp, udp), answers["kernel"]
         proofs = (
             _make_proof("write outside the project", not (here / "written").exists(), answer=answers["write"]),
             _make_proof("read a secret outside", word.encode().hex() not in output, answer=answers["read"]),
             _make_proof("open a connection", not is_reached, answer="done" if is_reached else answers["connect"]),
+            _make_proof("change the kernel's settings", kernel.startswith("failed"), answer=kernel),
         )
         if sandbox.level == "landlock":
             answer = answers["environment"]

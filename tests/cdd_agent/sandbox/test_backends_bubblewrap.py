@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdd_agent.sandbox.backends import find_immovable, list_binds
+from cdd_agent.sandbox.backends import _HIDDEN_OF_KERNEL, find_immovable, list_binds
 from cdd_agent.sandbox.port import Access, Command
 from tests.cdd_agent.sandbox.conftest import Ground, at
 
@@ -65,6 +65,17 @@ def test_nothing_of_the_system_can_be_written_to_and_no_rights_are_left(ground: 
         "grep CapEff /proc/self/status"
     )
     assert result.output.split() == ["CapEff:", "0000000000000000"]
+
+
+def test_the_kernels_settings_cannot_be_changed_and_what_engines_hide_is_hidden(ground: Ground) -> None:
+    hidden = [path for path in _HIDDEN_OF_KERNEL if os.path.isfile(path)]
+    folders = [path for path in _HIDDEN_OF_KERNEL if os.path.isdir(path)]
+    result = ground.bash(
+        "find /proc/sys /proc/bus /proc/fs /proc/irq /proc/sysrq-trigger -type f -writable 2>/dev/null;"
+        f"cat {' '.join(hidden)} </dev/null; find {' '.join(folders)} -mindepth 1; ls /sys /sys/devices/system;"
+        "ls -d /sys/devices/system/cpu/cpu*/thermal_throttle/* 2>/dev/null; cat /proc/sys/kernel/ostype"
+    )
+    assert result.output.split() == ["/sys:", "devices", "/sys/devices/system:", "cpu", "Linux"]
 
 
 def test_other_processes_cannot_be_seen(ground: Ground) -> None:
