@@ -1,0 +1,508 @@
+"""Landing: brings a run's commit into the user's branch, index and files, and changes nothing else there.
+
+A file is replaced only if it is what it was when the run began. What the user changed meanwhile is merged, or the
+landing waits for a decision. The branch moves first; a journal then names what is left to do, so that a landing that
+was killed is either not begun or finished by ``Landings.finish``. Each file is exchanged in one step with a prepared
+one, and checked afterwards: if the user saved in that moment, it is put back.
+"""
+
+import contextlib
+import ctypes
+import errno
+import hashlib
+import json
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from cdd_agent.errors import UsageError
+from cdd_agent.git.repository import CommitId, Repository, encode_text, format_paths, private_index, resolve_revision
+from cdd_agent.git.runner import GitRefused, GitUnable
+from cdd_agent.storage import read_ordinary, write_atomic
+
+Choice: TypeAlias = Literal["merge", "mine", "theirs"]
+"""What to do with a file that cannot be merged: write both versions with conflict marks, or take one of them."""
+
+_JOURNAL_BYTES = 100_000_000
+_LINK, _SUBMODULE = "120000", "160000"
+_SHOWN_PATHS = 10
+_TRIES = 10
+"""How often to exchange a file that the user keeps saving in the same moment."""
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A file in a tree or index of git."""
+
+    mode: str
+    blob: str
+
+
+class IndexChange(msgspec.Struct, frozen=True, kw_only=True):
+    """One path of the user's index."""
+
+    path: str
+    old: Entry | None
+    new: Entry | None
+    is_skipped: bool = False
+    """A sparse checkout omits the file."""
+
+
+class FileChange(msgspec.Struct, frozen=True, kw_only=True):
+    """One path of the user's files."""
+
+    path: str
+    old: str | None
+    """Digest of the file that is replaced; None if there is none."""
+    new: Entry | None
+    before: Entry | None
+    after: Entry | None
+    """The file in the run's base and result."""
+    is_merged: bool = False
+    """Whether ``new`` holds changes of the user, which stay uncommitted."""
+
+
+class Journal(msgspec.Struct, frozen=True, kw_only=True):
+    """What a landing does."""
+
+    ref: str
+    """The user's branch, or ``HEAD`` if it is detached."""
+    before: str
+    after: str
+    """The commits of ``ref``."""
+    index: tuple[IndexChange, ...]
+    files: tuple[FileChange, ...]
+    schema: int = 1
+
+
+class Landed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a landing changed for the user."""
+
+    commit: CommitId
+    updated: tuple[str, ...]
+    """Files that were created, replaced or deleted."""
+    merged: tuple[str, ...]
+    """Files with changes of the user, which stay uncommitted."""
+    kept: tuple[str, ...]
+    """Files that the user saved in the moment of the landing: they are as saved, without the run's changes."""
+
+
+class LandingConflict(UsageError):
+    """Files of the user stand in the way; nothing was changed."""
+
+    def __init__(self, conflicts: Mapping[str, str]) -> None:
+        """``conflicts`` is path -> what stands in the way."""
+        shown = "".join(f"\n  {path}: {why}" for path, why in list(conflicts.items())[:_SHOWN_PATHS])
+        more = f"\n  and {len(conflicts) - _SHOWN_PATHS} more" if len(conflicts) > _SHOWN_PATHS else ""
+        super().__init__(
+            f"These files changed meanwhile and cannot be merged with the run's:{shown}{more}\nNothing was changed.",
+            hint="commit or move them aside, then run the same command again",
+        )
+        self.conflicts = conflicts
+
+
+class BranchMoved(UsageError):
+    """The user's branch is not where the run began; nothing was changed."""
+
+
+class Landings:
+    """Lands commits in one work tree of the user."""
+
+    def __init__(self, repository: Repository, folder: Path) -> None:
+        """``folder`` holds the journal and prepared files, on the file system of the work tree."""
+        self._repository = repository
+        self._folder = folder
+        self._journal = folder / "journal.json"
+        self._staged = folder / "files"
+
+    def land(
+        self,
+        commit: CommitId,
+        *,
+        expected: CommitId,
+        base: CommitId,
+        result: CommitId,
+        choices: Mapping[str, Choice] | None = None,
+    ) -> Landed:
+        """Move the branch from ``expected`` to ``commit``, and bring the changes from ``base`` to ``result`` in.
+
+        ``base`` and ``result`` are the run's first and last files. They are ``expected`` and ``commit`` unless the run
+        took uncommitted changes along. Raises ``LandingConflict`` or ``BranchMoved``; then nothing was changed.
+        """
+        self.finish()
+        repository = self._repository
+        if repository.read_head() != expected:
+            raise BranchMoved(
+                f"HEAD is at {str(repository.read_head())[:10]}, not at {expected[:10]}, where the run began.",
+                hint="run the same command again: cdd then continues on top of the new commits",
+            )
+        branch = repository.read_branch()
+        index, conflicts = self._plan_index(expected, commit)
+        files, more = self._plan_files(base, result, choices=choices or {}, index=index)
+        if conflicts or more:
+            raise LandingConflict({**conflicts, **more})
+        shutil.rmtree(self._staged, ignore_errors=True)
+        self._staged.mkdir(parents=True)
+        self._stage(files)
+        journal = Journal(
+            ref="HEAD" if branch is None else f"refs/heads/{branch}",
+            before=expected,
+            after=commit,
+            index=index,
+            files=files,
+        )
+        # Not msgspec's encoder: paths that are not UTF-8 are kept as lone surrogates.
+        write_atomic(self._journal, json.dumps(msgspec.to_builtins(journal)).encode())
+        repository.git("update-ref", "-m", "cdd: land a run", journal.ref, commit, expected)
+        return self._carry_out(journal)
+
+    def finish(self) -> Landed | None:
+        """Finish or drop a landing that was killed; return what it changed, or None if nothing was changed."""
+        try:
+            data = read_ordinary(self._journal, limit_bytes=_JOURNAL_BYTES)
+        except FileNotFoundError:
+            return None
+        journal = msgspec.convert(json.loads(data), Journal)
+        if not self._has_moved(journal):
+            self._forget()
+            return None
+        return self._carry_out(journal)
+
+    def _has_moved(self, journal: Journal) -> bool:
+        try:
+            now = self._repository.git("rev-parse", "--verify", "--quiet", f"{journal.ref}^{{commit}}").strip()
+            self._repository.git("merge-base", "--is-ancestor", resolve_revision(self._repository, journal.after), now)
+        except GitRefused:
+            return False
+        return True
+
+    def _carry_out(self, journal: Journal) -> Landed:
+        self._update_index(journal.index)
+        done = [self._bring(change, base=journal.before) for change in journal.files]
+        if done:
+            self._repository.git("update-index", "-q", "--refresh", "--unmerged")
+        self._journal.unlink()
+        return Landed(
+            commit=CommitId(journal.after),
+            updated=tuple(change.path for change, how in done if how == "updated"),
+            merged=tuple(change.path for change, how in done if how == "merged"),
+            kept=tuple(change.path for change, how in done if how == "kept"),
+        )
+
+    def _forget(self) -> None:
+        self._journal.unlink()
+        shutil.rmtree(self._staged, ignore_errors=True)
+
+    # What to do.
+
+    def _plan_index(self, before: str, after: str) -> tuple[tuple[IndexChange, ...], dict[str, str]]:
+        """Return the changes of the user's index, and the staged changes that conflict with the commit."""
+        old, new = self._read_differing(before, after)
+        staged, skipped = self._read_index(old.keys() | new.keys())
+        changes, conflicts = [], {}
+        for path in sorted(old.keys() | new.keys(), key=encode_text):
+            ours, wanted = staged.get(path), new.get(path)
+            if ours == wanted:
+                continue
+            if ours != old.get(path):
+                merged, is_clean = self._merge(old.get(path), ours, wanted)
+                if not is_clean:
+                    conflicts[path] = "you staged other changes to it"
+                    continue
+                wanted = merged
+            changes.append(IndexChange(path=path, old=ours, new=wanted, is_skipped=path in skipped))
+        return tuple(changes), conflicts
+
+    def _plan_files(
+        self, base: str, result: str, *, choices: Mapping[str, Choice], index: Sequence[IndexChange]
+    ) -> tuple[tuple[FileChange, ...], dict[str, str]]:
+        """Return the changes of the user's files, and why others cannot be changed."""
+        old, new = self._read_differing(base, result)
+        skipped = {change.path for change in index if change.is_skipped}
+        paths = [path for path in sorted(old.keys() | new.keys(), key=encode_text) if path not in skipped]
+        digests = {path: _digest(self._repository.root / path) for path in paths}
+        now, conflicts = self._observe(paths, base=base, deleted={path for path in paths if path not in new})
+        changes = []
+        for path in paths:
+            ours, wanted, is_merged = now.get(path), new.get(path), False
+            if path in conflicts or ours == wanted:
+                continue
+            if ours != old.get(path) and choices.get(path) != "theirs":
+                merged, is_clean = self._merge(old.get(path), ours, wanted)
+                if choices.get(path) == "mine":
+                    continue
+                if not is_clean and (merged is None or choices.get(path) != "merge"):
+                    conflicts[path] = "you deleted it" if ours is None else "you changed the same lines, or created it"
+                    continue
+                wanted, is_merged = merged, True
+            changes.append(
+                FileChange(
+                    path=path,
+                    old=digests[path],
+                    new=wanted,
+                    before=old.get(path),
+                    after=new.get(path),
+                    is_merged=is_merged,
+                )
+            )
+        # Deleted files first, since folders may take their places.
+        return tuple(sorted(changes, key=lambda change: change.new is not None)), conflicts
+
+    def _read_differing(self, before: str, after: str) -> tuple[dict[str, Entry], dict[str, Entry]]:
+        """Return the files that differ between two commits, as they are in each of them, without submodules."""
+        repository = self._repository
+        before, after = resolve_revision(repository, before), resolve_revision(repository, after)
+        fields = repository.git("diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", before, after, "--")
+        parts = fields.split("\0")
+        old, new = {}, {}
+        for about, path in zip(parts[0::2], parts[1::2], strict=False):
+            old_mode, new_mode, old_blob, new_blob, _ = about.removeprefix(":").split(" ")
+            if _SUBMODULE in (old_mode, new_mode):
+                continue
+            if old_mode != "000000":
+                old[path] = Entry(old_mode, old_blob)
+            if new_mode != "000000":
+                new[path] = Entry(new_mode, new_blob)
+        return old, new
+
+    def _read_index(self, paths: Iterable[str]) -> tuple[dict[str, Entry], frozenset[str]]:
+        """Return the user's index at ``paths``, and those of them that a sparse checkout omits."""
+        wanted, entries, skipped = set(paths), {}, set()
+        for line in self._repository.git("ls-files", "-v", "--stage", "-z").split("\0"):
+            about, _, path = line.partition("\t")
+            if path in wanted:
+                tag, mode, blob, level = about.split(" ")
+                entries[path] = Entry(mode, blob) if level == "0" else Entry(mode, "unmerged")
+                if tag in "sS" and not os.path.lexists(self._repository.root / path):
+                    skipped.add(path)
+        return entries, frozenset(skipped)
+
+    def _observe(
+        self, paths: Iterable[str], *, base: str, deleted: set[str]
+    ) -> tuple[dict[str, Entry], dict[str, str]]:
+        """Return the user's files as git would store them, and what stands in the way of other ``paths``."""
+        conflicts: dict[str, str] = {}
+        present = []
+        for path in paths:
+            place = self._repository.root / path
+            if why := _find_obstacle(self._repository.root, path, deleted=deleted):
+                conflicts[path] = why
+            elif os.path.lexists(place) and not place.is_dir():
+                present.append(path)
+        if not present:
+            return {}, conflicts
+        with private_index() as index:
+            self._repository.git("read-tree", resolve_revision(self._repository, base), variables=index)
+            add = ("update-index", "--add", "--remove", "--replace", "-z", "--stdin")
+            self._repository.git(*add, stdin=format_paths(present), variables=index)
+            listed = self._repository.git("ls-files", "--stage", "-z", variables=index).split("\0")
+        wanted, found = set(present), {}
+        for about, _, path in (line.partition("\t") for line in listed):
+            if path in wanted:
+                mode, blob, _ = about.split(" ")
+                found[path] = Entry(mode, blob)
+        return found, conflicts
+
+    def _merge(self, base: Entry | None, ours: Entry | None, theirs: Entry | None) -> tuple[Entry | None, bool]:
+        """Return the merged file and whether the merge is clean; None if there can be no merged file."""
+        if base is None or ours is None or theirs is None or _LINK in (base.mode, ours.mode, theirs.mode):
+            return None, False
+        if "unmerged" in (ours.blob,):
+            return None, False
+        mode = theirs.mode if ours.mode == base.mode else ours.mode
+        with tempfile.TemporaryDirectory(prefix="cdd-merge-") as folder:
+            names = [Path(folder) / name for name in ("yours", "before", "cdd")]
+            for path, entry in zip(names, (ours, base, theirs), strict=True):
+                path.write_bytes(encode_text(self._repository.git("cat-file", "blob", entry.blob)))
+            try:
+                labels = [option for path in names for option in ("-L", path.name)]
+                self._repository.git("merge-file", "--quiet", *labels, *map(str, names))
+                is_clean = True
+            except (GitRefused, GitUnable) as error:
+                if error.status is None or error.status >= 128:  # not text
+                    return None, False
+                is_clean = False
+            data = names[0].read_bytes()
+        blob = self._repository.git("hash-object", "-w", "--stdin", stdin=data).strip()
+        return Entry(mode, blob), is_clean
+
+    # How to do it.
+
+    def _stage(self, files: Iterable[FileChange]) -> None:
+        """Write the new files into the staging folder, as a checkout would."""
+        new = [(change.path, change.new) for change in files if change.new is not None]
+        if not new:
+            return
+        with private_index() as index:
+            listing = "".join(f"{entry.mode} {entry.blob}\t{path}\0" for path, entry in new)
+            self._repository.git(
+                "update-index", "--add", "-z", "--index-info", stdin=encode_text(listing), variables=index
+            )
+            write = ("checkout-index", "--force", "-z", "--stdin", f"--prefix={self._staged}/")
+            self._repository.git(*write, stdin=format_paths(path for path, _ in new), variables=index)
+        for path, entry in new:
+            staged = self._staged / path
+            if entry.mode != _LINK:
+                _copy_permissions(self._repository.root / path, staged)
+
+    def _update_index(self, changes: Iterable[IndexChange]) -> None:
+        """Change the entries of the user's index that are still as they were."""
+        changes = tuple(changes)
+        now, _ = self._read_index(change.path for change in changes)
+        due = [change for change in changes if now.get(change.path) == change.old]
+        if not due:
+            return
+        zeros = "0" * len(self._repository.read_head() or "")
+        listing = "".join(
+            f"{change.new.mode} {change.new.blob}\t{change.path}\0" if change.new else f"0 {zeros}\t{change.path}\0"
+            for change in due
+        )
+        self._repository.git("update-index", "--add", "-z", "--index-info", stdin=encode_text(listing))
+        skipped = [change.path for change in due if change.is_skipped and change.new]
+        if skipped:
+            self._repository.git("update-index", "--skip-worktree", "-z", "--stdin", stdin=format_paths(skipped))
+
+    def _bring(self, change: FileChange, *, base: str) -> tuple[FileChange, Literal["updated", "merged", "kept"]]:
+        """Change one file, again with what the user saves in the same moment, and return how it ended."""
+        for _ in range(_TRIES):
+            if self._exchange(change):
+                return change, "merged" if change.is_merged else "updated"
+            old = _digest(self._repository.root / change.path)
+            now, conflicts = self._observe([change.path], base=base, deleted=set())
+            merged, is_clean = self._merge(change.before, now.get(change.path), change.after)
+            if conflicts or not is_clean:
+                break
+            change = msgspec.structs.replace(change, old=old, new=merged, is_merged=True)
+            self._stage([change])
+        return change, "kept"
+
+    def _exchange(self, change: FileChange) -> bool:
+        """Put the new file in the place of the old one; return False if the user saved another meanwhile."""
+        place, staged = self._repository.root / change.path, self._staged / change.path
+        if change.new is None:
+            return self._remove(change, place)
+        if not os.path.lexists(staged) or _digest(staged) == change.old is not None:
+            return True  # exchanged before a kill
+        new = _digest(staged)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if change.old is None:
+            _remove_empty(place)
+            return _create(staged, place)
+        try:
+            _swap(staged, place)
+            if _digest(staged) == change.old:
+                return True
+            _swap(staged, place)
+            if _digest(staged) != new:
+                _swap(staged, place)  # the user saved once more, between the two
+        except FileNotFoundError:  # the user deleted it in this moment
+            pass
+        return False
+
+    def _remove(self, change: FileChange, place: Path) -> bool:
+        if not os.path.lexists(place):
+            return True
+        removed = self._folder / "removed"
+        try:
+            os.rename(place, removed)
+        except OSError:  # a folder that the user made in this moment
+            return False
+        if _digest(removed) != change.old:
+            return not _create(removed, place)
+        for folder in place.relative_to(self._repository.root).parents:
+            if folder == Path("."):
+                break
+            with contextlib.suppress(OSError):
+                (self._repository.root / folder).rmdir()
+        return True
+
+
+def _find_obstacle(root: Path, path: str, *, deleted: set[str]) -> str | None:
+    """Return what keeps cdd from writing ``path``, other than an ordinary file or a link there."""
+    for parent in reversed(Path(path).parents[:-1] if len(Path(path).parents) > 1 else ()):
+        place = root / parent
+        if place.is_symlink():
+            return f"{parent} is a link"
+        if os.path.lexists(place) and not place.is_dir() and parent.as_posix() not in deleted:
+            return f"{parent} is a file"
+    place = root / path
+    if not os.path.lexists(place):
+        return None
+    mode = os.lstat(place).st_mode
+    if stat.S_ISDIR(mode):
+        inside = (Path(folder, name) for folder, _, names in os.walk(place) for name in names)
+        other = next((each for each in inside if each.relative_to(root).as_posix() not in deleted), None)
+        return None if other is None else f"it is a folder with {other.name}"
+    return None if stat.S_ISREG(mode) or stat.S_ISLNK(mode) else "it is a pipe or a device"
+
+
+def _digest(path: Path) -> str | None:
+    """Return a digest of a file's or link's content, and whether it is executable; None if there is neither."""
+    try:
+        mode = os.lstat(path).st_mode
+        if stat.S_ISLNK(mode):
+            return f"link:{hashlib.sha256(os.fsencode(os.readlink(path))).hexdigest()}"
+        if not stat.S_ISREG(mode):
+            return None
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    with os.fdopen(handle, "rb") as stream:
+        return f"{'program' if mode & 0o100 else 'file'}:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
+
+
+def _copy_permissions(source: Path, target: Path) -> None:
+    """Give ``target`` the permissions of ``source``, but its own permission to be executed."""
+    with contextlib.suppress(OSError):
+        mode = os.lstat(source).st_mode
+        if stat.S_ISREG(mode):
+            readable = mode & 0o666
+            executable = (readable & 0o444) >> 2 if os.lstat(target).st_mode & 0o100 else 0
+            os.chmod(target, readable | executable)
+
+
+def _create(staged: Path, place: Path) -> bool:
+    """Move a file to where there is none; return False if the user has created one meanwhile."""
+    try:
+        os.link(staged, place, follow_symlinks=False)
+    except FileExistsError:
+        return _digest(staged) == _digest(place)
+    os.unlink(staged)
+    return True
+
+
+def _remove_empty(folder: Path) -> None:
+    for inside, _, _ in os.walk(folder, topdown=False):
+        with contextlib.suppress(OSError):
+            os.rmdir(inside)
+
+
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+
+
+def _swap(one: Path, other: Path) -> None:
+    """Exchange two files in one step; raises ``OSError``."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    arguments = (_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE)
+    if hasattr(libc, "renameat2"):
+        failed = libc.renameat2(*arguments)
+    elif hasattr(libc, "renamex_np"):  # macOS; its RENAME_SWAP has the same number
+        failed = libc.renamex_np(arguments[1], arguments[3], _RENAME_EXCHANGE)
+    else:
+        failed = -1
+        ctypes.set_errno(errno.ENOSYS)
+    if not failed:
+        return
+    number = ctypes.get_errno()
+    if number not in (errno.ENOSYS, errno.EINVAL):
+        raise OSError(number, os.strerror(number), str(other))
+    # A file system that cannot exchange: a save between these two steps is found by the caller's check of the link.
+    aside = one.with_name(f"{one.name}.aside")
+    os.link(other, aside, follow_symlinks=False)
+    os.replace(one, other)
+    os.replace(aside, one)

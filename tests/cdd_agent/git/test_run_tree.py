@@ -1,0 +1,145 @@
+"""Run trees: made, reset whatever is in them, and removed."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.errors import UsageError
+from cdd_agent.git.commits import commit_paths
+from cdd_agent.git.repository import CommitId, Repository
+from cdd_agent.git.run_tree import RunTree, RunTrees
+from tests.fakes.files import describe_files
+
+
+@pytest.fixture
+def trees(repository: Repository) -> RunTrees:
+    (repository.root / ".gitignore").write_text(".cdd/\n")
+    commit_paths(repository, "ignore", paths=[".gitignore"])
+    return RunTrees(repository, repository.root / ".cdd" / "worktrees")
+
+
+def head_of(repository: Repository) -> CommitId:
+    head = repository.read_head()
+    assert head is not None
+    return head
+
+
+def prepare(trees: RunTrees, repository: Repository, name: str = "csv") -> RunTree:
+    return trees.prepare(name, base=head_of(repository))
+
+
+def test_a_run_tree_has_the_files_of_its_base_and_the_user_s_tree_stays(
+    trees: RunTrees, repository: Repository
+) -> None:
+    (repository.root / "a.txt").write_text("being edited\n")
+    (repository.root / "new.txt").write_text("new\n")
+    repository.git("add", "new.txt")
+    before = (
+        describe_files(repository.root, leave_out=(".cdd", ".git"), times=True),
+        repository.git("status", "--porcelain"),
+    )
+    tree = prepare(trees, repository)
+    assert (tree.root / "a.txt").read_text() == "one\n"
+    assert not (tree.root / "new.txt").exists()
+    assert tree.repository.read_head() == head_of(repository)
+    assert tree.repository.read_branch() is None
+    assert (
+        describe_files(repository.root, leave_out=(".cdd", ".git"), times=True),
+        repository.git("status", "--porcelain"),
+    ) == before
+
+
+def test_a_commit_in_a_run_tree_moves_no_branch_of_the_user(trees: RunTrees, repository: Repository) -> None:
+    tree, head = prepare(trees, repository), head_of(repository)
+    (tree.root / "a.txt").write_text("changed\n")
+    commit = commit_paths(tree.repository, "change", paths=["a.txt"])
+    assert (head_of(repository), head_of(tree.repository)) == (head, commit)
+    assert repository.git("cat-file", "-t", commit).strip() == "commit"
+    assert (repository.root / "a.txt").read_text() == "one\n"
+
+
+def litter(root: Path) -> None:
+    """Everything that a program may leave behind."""
+    (root / "a.txt").write_text("changed\n")
+    (root / "sub" / "b.txt").unlink()
+    (root / "sub" / "b.txt").mkdir()
+    (root / "sub" / "b.txt" / "deep").touch()
+    (root / ".gitignore").write_text("*\n")
+    (root / "x.pyc").write_bytes(b"planted")
+    inner = root / "inner"
+    inner.mkdir()
+    Repository.create(inner)
+    (root / ".vscode").mkdir()
+    (root / ".vscode" / "settings.json").write_text("{}")
+    os.mkfifo(root / "pipe")
+    (root / "away").symlink_to("/")
+    closed = root / "closed" / "inside"
+    closed.mkdir(parents=True)
+    (closed / "file").touch()
+    closed.chmod(0)
+    closed.parent.chmod(0)
+
+
+def test_a_reset_leaves_nothing_of_what_a_program_left(trees: RunTrees, repository: Repository) -> None:
+    tree = prepare(trees, repository)
+    clean = describe_files(tree.root)
+    litter(tree.root)
+    again = prepare(trees, repository)
+    assert (again.root, describe_files(again.root)) == (tree.root, clean)
+
+
+@pytest.mark.parametrize("what", ["gone", "a folder", "another repository", "a link"])
+def test_a_changed_gitfile_leads_nobody_elsewhere(trees: RunTrees, repository: Repository, *, what: str) -> None:
+    tree = prepare(trees, repository)
+    clean = describe_files(tree.root)
+    marker = tree.root / ".git"
+    marker.unlink()
+    (repository.root.parent / "other").mkdir()
+    other = Repository.create(repository.root.parent / "other")
+    if what == "a folder":
+        Repository.create(tree.root)
+    elif what == "another repository":
+        marker.write_text(f"gitdir: {repository.root.parent / 'other' / '.git'}\n")
+    elif what == "a link":
+        marker.symlink_to(repository.root.parent / "other" / ".git")
+    again = prepare(trees, repository)
+    assert describe_files(again.root) == clean
+    assert other.read_head() is None
+
+
+@pytest.mark.parametrize("name", ["..", "a/b", "", "-x", ".git"])
+def test_a_name_stays_inside_the_folder(trees: RunTrees, *, name: str) -> None:
+    with pytest.raises(UsageError, match="cannot name a run tree"):
+        trees.find(name)
+
+
+def test_a_damaged_run_tree_is_made_anew(trees: RunTrees, repository: Repository) -> None:
+    tree = prepare(trees, repository)
+    clean = describe_files(tree.root)
+    (tree.repository.location.git_dir / "index").write_bytes(b"nonsense")
+    assert describe_files(prepare(trees, repository).root) == clean
+
+
+def test_old_run_trees_go_and_their_commits_stay(trees: RunTrees, repository: Repository) -> None:
+    for number, name in enumerate(("one", "two", "three")):
+        tree = prepare(trees, repository, name)
+        os.utime(tree.root, (time.time() - 1000 * (3 - number),) * 2)
+    old = prepare(trees, repository, "old")
+    (old.root / "a.txt").write_text("changed\n")
+    commit = commit_paths(old.repository, "change", paths=["a.txt"])
+    os.utime(old.root, (0, 0))
+    assert set(trees.prune(days=7, most=2)) == {"old", "one"}
+    assert trees.find("old") is None
+    assert trees.find("three") is not None
+    assert "worktrees/old" not in repository.git("worktree", "list")
+    assert repository.git("cat-file", "-t", commit).strip() == "commit"
+
+
+def test_the_user_s_own_tree_may_be_a_linked_one(repository: Repository, tmp_path: Path) -> None:
+    repository.git("worktree", "add", "--quiet", "-b", "side", str(tmp_path / "side"))
+    side = Repository.find(tmp_path / "side")
+    tree = RunTrees(side, tmp_path / "side" / ".cdd" / "worktrees").prepare("csv", base=head_of(side))
+    assert tree.repository.location.common_dir == repository.location.git_dir
+    assert (tree.root / "a.txt").read_text() == "one\n"
