@@ -10,11 +10,14 @@ files, or the view of other processes, and it cannot protect a folder inside a w
 
 import glob
 import os
+import re
 import secrets
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.sandbox.port import Access, Command, Limits, Result
@@ -54,47 +57,87 @@ def describe_confinement(access: Access) -> tuple[str, ...]:
 
 def drop_missing(access: Access) -> Access:
     """Return ``access`` without paths that do not exist and cannot be mounted."""
-    return Access(
+    return replace(
+        access,
         read_write=tuple(path for path in access.read_write if path.exists()),
         read_only=tuple(path for path in access.read_only if path.exists()),
-        network=access.network,
     )
 
 
-def list_binds(access: Access) -> list[tuple[Path, bool]]:
-    """Return the paths to mount, each with whether it is writable; shorter paths first, since later mounts win."""
+class Bind(NamedTuple):
+    """A path of the machine, and the path at which a program finds it."""
+
+    shown: Path
+    source: Path
+    is_writable: bool
+
+
+def list_binds(access: Access) -> list[Bind]:
+    """Return the paths to mount; shorter paths first, since later mounts win."""
+    binds = {_show(path, access): Bind(_show(path, access), path, is_writable=True) for path in access.read_write}
     readable = [path for path in access.read_only if not _is_in_usr(path)]
     # A program could replace a link in a writable folder, so its target is mounted too.
     readable += [path.resolve() for path in readable if not _is_in_usr(path.resolve())]
-    binds = dict.fromkeys(access.read_write, True) | dict.fromkeys(readable, False)
+    binds |= {_show(path, access): Bind(_show(path, access), path, is_writable=False) for path in readable}
     # A mounted folder cannot be moved away or replaced, so mount all folders between a read-only path and the writable
     # folder around it.
-    between = {folder for path in readable for folder in _list_folders_between(path, binds) or ()}
-    folders = [folder for folder in sorted(between, key=_depth) if not folder.is_symlink()]
-    binds |= dict.fromkeys(folders[:_MOST_FOLDERS], True)
-    return sorted(binds.items(), key=lambda bind: _depth(bind[0]))
+    between = {folder for path in readable for folder in _list_folders_between(_show(path, access), binds) or ()}
+    # Elsewhere a folder may be missing: there bubblewrap creates a mount point.
+    folders = [each for each in sorted(between, key=_depth) if each.shown == each.source or each.source.is_dir()]
+    folders = [folder for folder in folders if not folder.source.is_symlink()]
+    binds |= {folder.shown: folder for folder in folders[:_MOST_FOLDERS]}
+    return sorted(binds.values(), key=_depth)
 
 
 def find_immovable(access: Access) -> frozenset[Path]:
     """Return the read-only paths in writable folders that no program can change, move away or replace."""
-    writable = dict.fromkeys(access.read_write, True) | dict.fromkeys(access.read_only, False)
-    mounted = dict(list_binds(access))
-    folders = {path: _list_folders_between(path, writable) for path in access.read_only}
+    mounted = {bind.shown: bind for bind in list_binds(access)}
+    given = {_show(path, access) for path in (*access.read_write, *access.read_only)}
+    known = {shown: bind for shown, bind in mounted.items() if shown in given}
+    folders = {path: _list_folders_between(_show(path, access), known) for path in access.read_only}
     return frozenset(
-        path for path, between in folders.items() if between is not None and mounted.keys() >= set(between)
+        path
+        for path, between in folders.items()
+        if between is not None and all(folder.shown in mounted for folder in between)
     )
 
 
-def _list_folders_between(path: Path, writable: Mapping[Path, bool]) -> tuple[Path, ...] | None:
+def _list_folders_between(path: Path, binds: Mapping[Path, Bind]) -> tuple[Bind, ...] | None:
     """Return the folders between a read-only path and the writable folder around it; None if there is none."""
     for number, folder in enumerate(path.parents):
-        if folder in writable:
-            return tuple(path.parents)[:number] if writable[folder] else None
+        if folder in binds:
+            top, inside = binds[folder], tuple(path.parents)[:number]
+            found = (Bind(each, top.source / each.relative_to(folder), is_writable=True) for each in inside)
+            return tuple(found) if top.is_writable else None
     return None
 
 
-def _depth(path: Path) -> int:
-    return len(path.parts)
+def _show(path: Path, access: Access) -> Path:
+    """Return where the program finds ``path``."""
+    for folder in (path, *path.parents):
+        if folder in access.shown_at:
+            return access.shown_at[folder] / path.relative_to(folder)
+    return path
+
+
+def _show_text(text: str, access: Access) -> str:
+    """Return ``text`` with the paths by which the program finds the folders that it names."""
+    if not access.shown_at:
+        return text
+    names = sorted(map(str, access.shown_at), key=len, reverse=True)
+    pattern = f"(?:{'|'.join(map(re.escape, names))})(?![\\w.-])"
+    return re.sub(pattern, lambda found: str(access.shown_at[Path(found[0])]), text)
+
+
+def _translate(command: Command, environment: Mapping[str, str]) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Return the arguments and the environment as the program gets them."""
+    argv = (find_program(command, environment), *command.argv[1:])
+    shown = {name: _show_text(value, command.access) for name, value in environment.items()}
+    return tuple(_show_text(each, command.access) for each in argv), shown
+
+
+def _depth(bind: Bind) -> int:
+    return len(bind.shown.parts)
 
 
 def _is_in_usr(path: Path) -> bool:  # always mounted
@@ -133,12 +176,11 @@ class BubblewrapSandbox:
 
     def run(self, command: Command) -> Result:
         """Run the program in new namespaces; their mounts disappear with its last process."""
-        environment = _build_isolated_environment(command)
+        argv, environment = _translate(command, _build_isolated_environment(command))
         access = drop_missing(command.access)
-        argv = (find_program(command, environment), *command.argv[1:])
         launch = Launch(
             level=self.level,
-            argv=(*self._options(access), "--chdir", str(command.cwd), "--", *argv),
+            argv=(*self._options(access), "--chdir", str(_show(command.cwd, access)), "--", *argv),
             environment=environment,
             rules={"paths": None, "network": True},
             confinement=describe_confinement(access),
@@ -170,8 +212,8 @@ class BubblewrapSandbox:
         for folder, divisor in _IN_MEMORY:
             size = ("--size", str(machine // divisor)) if self._limits_memory else ()
             yield from (*size, "--tmpfs", folder)
-        for path_to_bind, is_writable in list_binds(access):
-            yield from ("--bind" if is_writable else "--ro-bind", str(path_to_bind), str(path_to_bind))
+        for bind in list_binds(access):
+            yield from ("--bind" if bind.is_writable else "--ro-bind", str(bind.source), str(bind.shown))
         yield from ("--remount-ro", "/dev", "--remount-ro", "/")
 
 
@@ -216,14 +258,15 @@ class ContainerSandbox:
 
     def run(self, command: Command) -> Result:
         """Run the program in a new container, which is killed at the time limit and always removed."""
-        environment = _build_isolated_environment(command)
+        program, environment = _translate(command, _build_isolated_environment(command))
         access, name = drop_missing(command.access), f"cdd-{secrets.token_hex(8)}"
-        argv = (*self._options(access, name), *_limit_options(resolve_limits(command)), "--workdir", str(command.cwd))
+        argv = (*self._options(access, name), *_limit_options(resolve_limits(command)))
+        argv += ("--workdir", str(_show(command.cwd, access)))
         for key, value in environment.items():
             argv += ("--env", f"{key}={value}")
         launch = Launch(
             level=self.level,
-            argv=(*argv, IMAGE, find_program(command, environment), *command.argv[1:]),
+            argv=(*argv, IMAGE, *program),
             environment=_client_environment(),
             confinement=describe_confinement(access),
             reports_like_shell=True,
@@ -244,8 +287,8 @@ class ContainerSandbox:
         for path in (*PROGRAMS, *CONFIGURATION):
             if os.path.exists(path):
                 yield from ("--volume", f"{path}:{path}:ro")
-        for bound, is_writable in list_binds(access):
-            yield from ("--volume", f"{bound}:{bound}{'' if is_writable else ':ro'}")
+        for bind in list_binds(access):
+            yield from ("--volume", f"{bind.source}:{bind.shown}{'' if bind.is_writable else ':ro'}")
 
     def _query(self, *arguments: str) -> str | None:
         try:

@@ -43,6 +43,9 @@ class Access:
     that do not exist must not appear either."""
     aside: Path | None = None
     """Folder for files that appeared at a ``protected`` path; without it they are removed."""
+    shown_at: Mapping[Path, Path] = field(default_factory=dict)
+    """Folders of ``read_write`` and ``read_only`` -> the path at which the program finds them. Its arguments, working
+    folder and variables are translated. Levels without a root folder of their own show each folder at its own path."""
     network: bool = False
 
 

@@ -21,7 +21,7 @@ def test_folders_on_the_way_to_what_is_read_only_are_mounts_and_nothing_becomes_
     writable: list[Path], readable: list[Path]
 ) -> None:
     access = Access(read_write=tuple(writable), read_only=tuple(readable))
-    found = dict(list_binds(access))
+    found = {bind.shown: bind.is_writable for bind in list_binds(access)}
     for added in found.keys() - {*writable, *readable}:
         nearest = next(folder for folder in added.parents if folder in (*writable, *readable))
         assert found[nearest]
@@ -48,8 +48,9 @@ def ground(tmp_path: Path) -> Ground:
 @given(PATHS, PATHS)
 def test_the_longer_path_decides_and_of_equal_ones_read_only(writable: list[Path], readable: list[Path]) -> None:
     found = list_binds(Access(read_write=tuple(writable), read_only=tuple(readable)))
-    assert dict(found).items() >= {path: path not in readable for path in (*writable, *readable)}.items()
-    assert [len(path.parts) for path, _ in found] == sorted(len(path.parts) for path, _ in found)
+    modes = {bind.shown: bind.is_writable for bind in found}
+    assert modes.items() >= {path: path not in readable for path in (*writable, *readable)}.items()
+    assert [len(bind.shown.parts) for bind in found] == sorted(len(bind.shown.parts) for bind in found)
 
 
 def test_programs_of_the_system_and_a_home_of_ones_own_are_there(ground: Ground) -> None:
