@@ -23,6 +23,13 @@ from cdd_agent.storage import read_ordinary, write_atomic
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _PATH_BYTES = 100_000
 _DAY_S = 86_400
+_LAST = "exported"
+"""File in an export with the commit whose history it holds."""
+_MOST_HISTORY_BYTES = 300_000_000
+"""Packing more takes longer than tests are worth that read git's history."""
+_SHA1_CHARACTERS = 40
+_CONFIG = "[core]\n\trepositoryformatversion = 0\n\tbare = false\n"
+_SHA256_CONFIG = "[core]\n\trepositoryformatversion = 1\n\tbare = false\n[extensions]\n\tobjectFormat = sha256\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +71,82 @@ class RunTree:
         if marker.is_dir() and not marker.is_symlink():
             delete_folder(marker)
         write_atomic(marker, content)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GitExport:
+    """A git folder for programs in a sandbox: the history of one commit, without the user's other work and settings.
+
+    Other branches and the stash are not in it, nor are their objects. It is brought up to date in place, which adds
+    only what is new.
+    """
+
+    folder: Path
+
+    @property
+    def gitfile(self) -> Path:
+        """The file that programs must find as ``.git`` at the top of the tree."""
+        return self.folder / "gitfile"
+
+    def update(self, repository: Repository, head: CommitId, *, branch: str | None, shown_at: Path) -> None:
+        """Export the history of ``head`` as ``branch``, or as a detached HEAD, with the index of ``repository``.
+
+        Programs find the folder at ``shown_at``. A history of more than ``_MOST_HISTORY_BYTES`` is cut before ``head``.
+        """
+        target, last = resolve_revision(repository, head), self._read_last()
+        if last != target:
+            if last is None or not _is_ancestor(repository, last, target):
+                last = None
+                if os.path.lexists(self.folder):
+                    delete_folder(self.folder)
+            tags = repository.git(
+                "for-each-ref", f"--merged={target}", "--format=%(objectname) %(refname)", "refs/tags"
+            )
+            objects = [line.partition(" ")[0] for line in tags.splitlines()]
+            self._add_objects(repository, target, tags=objects, last=last)
+            name = f"refs/heads/{branch}"
+            self._write("packed-refs", f"{target} {name}\n{tags}" if branch else tags)
+            self._write("HEAD", f"ref: {name}\n" if branch else f"{target}\n")
+            is_sha256 = len(target) > _SHA1_CHARACTERS
+            self._write("config", _SHA256_CONFIG if is_sha256 else _CONFIG)
+            self._write("gitfile", f"gitdir: {shown_at}\n")
+            (self.folder / "refs").mkdir(exist_ok=True)
+            self._write(_LAST, target)  # at the end: after a kill everything is exported again
+        shutil.copyfile(repository.location.git_dir / "index", self.folder / "index")
+
+    def _add_objects(self, repository: Repository, target: str, *, tags: list[str], last: str | None) -> None:
+        packs = self.folder / "objects" / "pack"
+        packs.mkdir(parents=True, exist_ok=True)
+        boundary = repository.location.common_dir / "shallow"
+        cut = boundary.read_text().split() if boundary.exists() else []
+        if last is None and _measure_packs(repository.location.common_dir) > _MOST_HISTORY_BYTES:
+            cut = [target]
+        if cut and last is None:
+            self._write("shallow", "".join(f"{commit}\n" for commit in cut))
+        wanted = [*(f"--shallow {commit}" for commit in cut), target, *tags, *([f"^{last}"] if last else [])]
+        stdin = "".join(f"{line}\n" for line in wanted).encode()
+        repository.git("pack-objects", "--revs", "--shallow", "--quiet", str(packs / "pack"), stdin=stdin)
+
+    def _read_last(self) -> str | None:
+        try:
+            return read_ordinary(self.folder / _LAST, limit_bytes=_PATH_BYTES).decode().strip() or None
+        except (OSError, ValueError):
+            return None
+
+    def _write(self, name: str, text: str) -> None:
+        (self.folder / name).write_text(text, encoding="utf-8")
+
+
+def _is_ancestor(repository: Repository, commit: str, of: str) -> bool:
+    try:
+        repository.git("merge-base", "--is-ancestor", commit, of)
+    except GitError:
+        return False
+    return True
+
+
+def _measure_packs(common_dir: Path) -> int:
+    return sum(path.stat().st_size for path in (common_dir / "objects" / "pack").glob("*.pack"))
 
 
 class RunTrees:

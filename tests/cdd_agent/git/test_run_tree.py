@@ -1,6 +1,7 @@
 """Run trees: made, reset whatever is in them, and removed."""
 
 import os
+import subprocess
 import time
 from pathlib import Path
 
@@ -9,7 +10,8 @@ import pytest
 from cdd_agent.errors import UsageError
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import CommitId, Repository
-from cdd_agent.git.run_tree import RunTree, RunTrees
+from cdd_agent.git.run_tree import GitExport, RunTree, RunTrees
+from cdd_agent.git.snapshot import CDD_IDENTITY as IDENTITY
 from tests.fakes.files import describe_files
 
 
@@ -143,3 +145,86 @@ def test_the_user_s_own_tree_may_be_a_linked_one(repository: Repository, tmp_pat
     tree = RunTrees(side, tmp_path / "side" / ".cdd" / "worktrees").prepare("csv", base=head_of(side))
     assert tree.repository.location.common_dir == repository.location.git_dir
     assert (tree.root / "a.txt").read_text() == "one\n"
+
+
+def see(tree: RunTree, export: GitExport, *arguments: str) -> str:
+    """Call git as a program in the sandbox does, which finds the export by its gitfile."""
+    (tree.root / ".git").write_bytes(export.gitfile.read_bytes())
+    try:
+        return run_plain("git", "-C", str(tree.root), *arguments)
+    finally:
+        tree.restore_gitfile()
+
+
+def run_plain(*argv: str) -> str:
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
+
+
+def export(tree: RunTree, folder: Path, head: CommitId) -> GitExport:
+    made = GitExport(folder=folder)
+    made.update(tree.repository, head, branch="main", shown_at=folder)
+    return made
+
+
+def test_programs_see_the_history_of_the_base_with_its_tags(
+    trees: RunTrees, repository: Repository, tmp_path: Path
+) -> None:
+    repository.git("tag", "--annotate", "--message=first", "v1.0", variables=IDENTITY)
+    (repository.root / "a.txt").write_text("two\n")
+    commit_paths(repository, "second", paths=["a.txt"])
+    tree = prepare(trees, repository)
+    made = export(tree, tmp_path / "git", head_of(repository))
+    assert see(tree, made, "describe", "--tags").startswith("v1.0-1-g")
+    assert see(tree, made, "log", "-1", "--format=%s").strip() == "second"
+    assert see(tree, made, "rev-parse", "--abbrev-ref", "HEAD").strip() == "main"
+    assert see(tree, made, "status", "--porcelain") == ""
+    assert see(tree, made, "fsck", "--full") == ""
+    repository.git("tag", "--annotate", "--message=late", "v0.9", "HEAD~1", variables=IDENTITY)
+    (repository.root / "a.txt").write_text("three\n")
+    commit_paths(repository, "third", paths=["a.txt"])
+    tree = prepare(trees, repository)
+    made = export(tree, tmp_path / "git", head_of(repository))
+    assert see(tree, made, "tag").split() == ["v0.9", "v1.0"]
+    assert see(tree, made, "fsck", "--full") == ""
+
+
+def test_programs_see_neither_the_stash_nor_other_branches_nor_settings(
+    trees: RunTrees, repository: Repository, tmp_path: Path
+) -> None:
+    (repository.root / "a.txt").write_text("stashed secret\n")
+    repository.git("stash", variables=IDENTITY)
+    secret = repository.git("rev-parse", "stash@{0}:a.txt").strip()
+    repository.git("config", "remote.origin.url", "https://user:token@example.org/x")
+    tree = prepare(trees, repository)
+    made = export(tree, tmp_path / "git", head_of(repository))
+    everything = see(tree, made, "cat-file", "--batch-check", "--batch-all-objects")
+    assert secret not in everything
+    assert head_of(repository) in everything
+    assert "token" not in see(tree, made, "config", "--list")
+    assert see(tree, made, "for-each-ref", "--format=%(refname)").split() == ["refs/heads/main"]
+
+
+def test_an_export_of_another_history_forgets_the_first(
+    trees: RunTrees, repository: Repository, tmp_path: Path
+) -> None:
+    first = head_of(repository)
+    (repository.root / "a.txt").write_text("to be forgotten\n")
+    second = commit_paths(repository, "second", paths=["a.txt"])
+    tree = prepare(trees, repository)
+    export(tree, tmp_path / "git", second)
+    made = export(tree, tmp_path / "git", first)
+    assert second not in see(tree, made, "cat-file", "--batch-check", "--batch-all-objects")
+
+
+def test_a_large_history_is_cut(
+    trees: RunTrees, repository: Repository, tmp_path: Path, *, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cdd_agent.git.run_tree._MOST_HISTORY_BYTES", -1)
+    (repository.root / "a.txt").write_text("two\n")
+    commit_paths(repository, "second", paths=["a.txt"])
+    tree = prepare(trees, repository)
+    made = export(tree, tmp_path / "git", head_of(repository))
+    assert see(tree, made, "log", "--format=%s").split() == ["second"]
+    assert see(tree, made, "status", "--porcelain") == ""
+    assert see(tree, made, "fsck", "--full") == ""
