@@ -32,12 +32,15 @@ _CONFIG = "[core]\n\trepositoryformatversion = 0\n\tbare = false\n"
 _SHA256_CONFIG = "[core]\n\trepositoryformatversion = 1\n\tbare = false\n[extensions]\n\tobjectFormat = sha256\n"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RunTree:
-    """One run tree."""
+    """One run tree, which is made when git is first used in it."""
 
-    repository: Repository
-    """Its files and history. Its branch and index are not the user's."""
+    def __init__(self, trees: "RunTrees", name: str) -> None:
+        """Creates nothing."""
+        self._trees = trees
+        self._name = name
+        self.repository = trees.open(name)
+        """Its files and history. Its branch and index are not the user's."""
 
     @property
     def root(self) -> Path:
@@ -47,8 +50,17 @@ class RunTree:
     def reset(self, base: CommitId) -> None:
         """Make HEAD, index and files those of ``base``, and delete all other files; raises ``GitUnable`` if it fails.
 
-        HEAD is detached.
+        HEAD is detached. A damaged tree is made anew.
         """
+        try:
+            self._reset(base)
+        except (GitError, OSError):
+            self._trees.remove(self._name)
+            self.repository.runner = self._trees.open(self._name).runner
+            self._reset(base)
+        os.utime(self.root)
+
+    def _reset(self, base: CommitId) -> None:
         repository, target = self.repository, resolve_revision(self.repository, base)
         self.restore_gitfile()
         (repository.location.git_dir / "index.lock").unlink(missing_ok=True)  # left by a git that was killed
@@ -157,31 +169,21 @@ class RunTrees:
         self._main = main
         self._folder = folder
 
-    def find(self, name: str) -> RunTree | None:
-        """Return the run tree ``name``, or None; raises ``UsageError`` if that cannot be a name."""
+    def tree(self, name: str) -> RunTree:
+        """Return the run tree ``name``; raises ``UsageError`` if that cannot be a name."""
+        return RunTree(self, name)
+
+    def open(self, name: str) -> Repository:
+        """Return the repository of the run tree ``name``; git's first call creates the tree if there is none."""
         root = self._locate(name)
-        admin = self._find_admin(root)
-        if admin is None or not root.is_dir():
-            return None
-        common_dir = self._main.location.common_dir
         repository = Repository(root)
         repository.may_run_hooks = self._main.may_run_hooks
-        repository.runner = Runner(root, RepositoryLocation(root=root, git_dir=admin, common_dir=common_dir))
-        return RunTree(repository=repository)
+        repository.runner = Runner(root, locate=lambda: self._find_or_create(root))
+        return repository
 
-    def prepare(self, name: str, *, base: CommitId) -> RunTree:
-        """Return the run tree ``name`` with the files of ``base``; it is created if there is none or it is damaged."""
-        tree = self.find(name)
-        if tree is not None:
-            try:
-                tree.reset(base)
-            except (GitError, OSError):
-                self.remove(name)
-                tree = None
-        if tree is None:
-            tree = self._create(name, base=base)
-        os.utime(tree.root)
-        return tree
+    def has(self, name: str) -> bool:
+        """Return whether there is a run tree ``name``."""
+        return self._find_admin(self._locate(name)) is not None
 
     def remove(self, name: str) -> None:
         """Delete the run tree ``name`` and git's record of it; its commits stay in the repository."""
@@ -206,17 +208,17 @@ class RunTrees:
             return names
         return ()
 
-    def _create(self, name: str, *, base: CommitId) -> RunTree:
-        root, target = self._locate(name), resolve_revision(self._main, base)
-        self.remove(name)
-        self._folder.mkdir(parents=True, exist_ok=True)
-        # git registers the tree first and then writes it, so a kill leaves at worst a tree that is made anew.
-        self._main.git("worktree", "add", "--quiet", "--detach", "--no-checkout", str(root), target)
-        tree = self.find(name)
-        if tree is None:
+    def _find_or_create(self, root: Path) -> RepositoryLocation:
+        admin = self._find_admin(root)
+        if admin is None or not root.is_dir():
+            self.remove(root.name)
+            self._folder.mkdir(parents=True, exist_ok=True)
+            # git registers the tree first and then writes it, so a kill leaves at worst a tree that is made anew.
+            self._main.git("worktree", "add", "--quiet", "--detach", "--no-checkout", str(root), "HEAD")
+            admin = self._find_admin(root)
+        if admin is None:
             raise GitUnable(f"git did not create the run tree {root}.", hint="see: git worktree list")
-        tree.reset(base)
-        return tree
+        return RepositoryLocation(root=root, git_dir=admin, common_dir=self._main.location.common_dir)
 
     def _locate(self, name: str) -> Path:
         if not _NAME.fullmatch(name):

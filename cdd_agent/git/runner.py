@@ -11,7 +11,7 @@ import re
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -259,17 +259,24 @@ class _Configuration:
 class Runner:
     """Calls git in one folder."""
 
-    def __init__(self, folder: Path, location: RepositoryLocation | None = None) -> None:
-        """Run nothing yet. Without a ``location``, git finds it before the first call."""
+    def __init__(
+        self,
+        folder: Path,
+        location: RepositoryLocation | None = None,
+        *,
+        locate: Callable[[], RepositoryLocation] | None = None,
+    ) -> None:
+        """Run nothing yet. Without a ``location``, ``locate`` or git finds it before the first call."""
         self._folder = folder
         self._location = location
+        self._locate = locate or (lambda: find_location(folder))
         self._configuration: _Configuration | None = None
 
     @property
     def location(self) -> RepositoryLocation:
         """The folders of the repository, determined at the first use; raises ``EnvironmentMissing``."""
         if self._location is None:
-            self._location = find_location(self._folder)
+            self._location = self._locate()
         return self._location
 
     def run(self, call: Call) -> str:

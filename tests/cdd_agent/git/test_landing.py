@@ -30,7 +30,8 @@ class Ground:
         self.write("ten.txt", TEN)
         commit_paths(repository, "begin", paths=[".gitignore", "ten.txt"])
         self.base = self.head()
-        self.tree: RunTree = RunTrees(repository, repository.root / ".cdd" / "worktrees").prepare("csv", base=self.base)
+        self.tree: RunTree = RunTrees(repository, repository.root / ".cdd" / "worktrees").tree("csv")
+        self.tree.reset(self.base)
         self.landings = Landings(repository, repository.root / ".cdd" / "landing")
 
     def head(self) -> CommitId:

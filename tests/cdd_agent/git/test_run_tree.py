@@ -29,7 +29,9 @@ def head_of(repository: Repository) -> CommitId:
 
 
 def prepare(trees: RunTrees, repository: Repository, name: str = "csv") -> RunTree:
-    return trees.prepare(name, base=head_of(repository))
+    tree = trees.tree(name)
+    tree.reset(head_of(repository))
+    return tree
 
 
 def test_a_run_tree_has_the_files_of_its_base_and_the_user_s_tree_stays(
@@ -114,7 +116,7 @@ def test_a_changed_gitfile_leads_nobody_elsewhere(trees: RunTrees, repository: R
 @pytest.mark.parametrize("name", ["..", "a/b", "", "-x", ".git"])
 def test_a_name_stays_inside_the_folder(trees: RunTrees, *, name: str) -> None:
     with pytest.raises(UsageError, match="cannot name a run tree"):
-        trees.find(name)
+        trees.tree(name)
 
 
 def test_a_damaged_run_tree_is_made_anew(trees: RunTrees, repository: Repository) -> None:
@@ -133,8 +135,8 @@ def test_old_run_trees_go_and_their_commits_stay(trees: RunTrees, repository: Re
     commit = commit_paths(old.repository, "change", paths=["a.txt"])
     os.utime(old.root, (0, 0))
     assert set(trees.prune(days=7, most=2)) == {"old", "one"}
-    assert trees.find("old") is None
-    assert trees.find("three") is not None
+    assert not trees.has("old")
+    assert trees.has("three")
     assert "worktrees/old" not in repository.git("worktree", "list")
     assert repository.git("cat-file", "-t", commit).strip() == "commit"
 
@@ -142,7 +144,8 @@ def test_old_run_trees_go_and_their_commits_stay(trees: RunTrees, repository: Re
 def test_the_user_s_own_tree_may_be_a_linked_one(repository: Repository, tmp_path: Path) -> None:
     repository.git("worktree", "add", "--quiet", "-b", "side", str(tmp_path / "side"))
     side = Repository.find(tmp_path / "side")
-    tree = RunTrees(side, tmp_path / "side" / ".cdd" / "worktrees").prepare("csv", base=head_of(side))
+    tree = RunTrees(side, tmp_path / "side" / ".cdd" / "worktrees").tree("csv")
+    tree.reset(head_of(side))
     assert tree.repository.location.common_dir == repository.location.git_dir
     assert (tree.root / "a.txt").read_text() == "one\n"
 
