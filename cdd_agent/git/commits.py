@@ -6,7 +6,7 @@ Also collects the hooks that a commit would run, because the user must approve t
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from cdd_agent.config.trust import Offer
@@ -14,6 +14,7 @@ from cdd_agent.errors import EnvironmentMissing, GateClosed, UsageError
 from cdd_agent.git.hardening import GitSetting, list_disabled_filters, parse_settings
 from cdd_agent.git.repository import CommitId, Repository, format_paths, private_index, resolve_revision
 from cdd_agent.git.runner import LIST_SETTINGS, GitError, GitRefused, GitUnable
+from cdd_agent.git.snapshot import CDD_IDENTITY
 from cdd_agent.storage import read_ordinary
 from cdd_agent.untrusted import paths
 
@@ -55,11 +56,7 @@ def commit_paths(repository: Repository, message: str, *, paths: Iterable[str], 
     _require_convertible(repository, paths)
     head = repository.read_head()
     with private_index() as index:
-        if head is not None:
-            repository.git("read-tree", head, variables=index)
-        add = ("update-index", "--add", "--remove", "--replace", "-z", "--stdin")
-        repository.git(*add, stdin=format_paths(paths), variables=index)
-        tree = repository.git("write-tree", variables=index).strip()
+        tree = _write_tree(repository, paths, base=head, index=index)
         if head is not None and not allow_empty and tree == repository.git("rev-parse", f"{head}^{{tree}}").strip():
             refresh_index(repository, paths)
             return head
@@ -75,6 +72,43 @@ def commit_paths(repository: Repository, message: str, *, paths: Iterable[str], 
     if commit is None:
         raise GitError("git commit reported success, but HEAD does not name a commit.", hint="run: git status")
     return commit
+
+
+def _write_tree(
+    repository: Repository, paths: Iterable[str], *, base: CommitId | None, index: Mapping[str, str]
+) -> str:
+    if base is not None:
+        repository.git("read-tree", resolve_revision(repository, base), variables=index)
+    add = ("update-index", "--add", "--remove", "--replace", "-z", "--stdin")
+    repository.git(*add, stdin=format_paths(paths), variables=index)
+    return repository.git("write-tree", variables=index).strip()
+
+
+def commit_aside(repository: Repository, paths: Iterable[str], *, parent: CommitId, message: str) -> CommitId:
+    """Return a commit of the current content of ``paths`` on ``parent``, on no branch."""
+    with private_index() as index:
+        return commit_tree(
+            repository, _write_tree(repository, paths, base=parent, index=index), parent=parent, message=message
+        )
+
+
+def commit_tree(repository: Repository, tree: str, *, parent: CommitId, message: str) -> CommitId:
+    """Return a commit of cdd, on no branch; ``tree`` may name a commit."""
+    parent_id, tree_id = resolve_revision(repository, parent), repository.git("rev-parse", f"{tree}^{{tree}}").strip()
+    made = repository.git("commit-tree", tree_id, "-p", parent_id, "-m", message, variables=CDD_IDENTITY)
+    return CommitId(made.strip())
+
+
+def reapply(repository: Repository, commit: CommitId, *, tree: str, parent: CommitId) -> CommitId:
+    """Return a commit with the message and author of ``commit``, on no branch; it is signed if the user signs."""
+    shown = repository.git("log", "-1", "--format=%an%x00%ae%x00%aI%x00%B", resolve_revision(repository, commit))
+    name, email, date, message = shown.split("\0", 3)
+    author = {"GIT_AUTHOR_NAME": name, "GIT_AUTHOR_EMAIL": email, "GIT_AUTHOR_DATE": date}
+    settings = {setting.key: setting.value for setting in repository.runner.configuration()}
+    sign = ("-S",) if settings.get("commit.gpgsign", "").lower() in ("true", "yes", "on", "1") else ()
+    arguments = ("commit-tree", tree, "-p", resolve_revision(repository, parent), *sign, "-F", "-")
+    stdin = message.rstrip("\n").encode("utf-8", "surrogateescape") + b"\n"
+    return CommitId(repository.git(*arguments, stdin=stdin, variables=author, hooks=bool(sign)).strip())
 
 
 def list_warnings(repository: Repository) -> Iterator[str]:

@@ -189,7 +189,8 @@ def lock_ticket(project: Path, folder: Path) -> Iterator[bool]:
 
 
 @contextlib.contextmanager
-def lock_repository(common: Path) -> Iterator[bool]:
+def lock_repository(common: Path, *, wait_s: float = 0.0) -> Iterator[bool]:
     """Lock the repository for all its work trees, or raise ``UsageError``; yield whether the last holder was killed."""
-    with exclusive_lock(common / REPOSITORY_LOCK, purpose="Carrying out a plan in this repository") as was_killed:
+    purpose = "Carrying out a plan in this repository"
+    with exclusive_lock(common / REPOSITORY_LOCK, purpose=purpose, wait_s=wait_s) as was_killed:
         yield was_killed

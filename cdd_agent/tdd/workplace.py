@@ -1,0 +1,218 @@
+"""Where a run works, and how its commits reach the user's branch and files.
+
+A run works in a run tree of its own. The commit on which it works there is the *tip*: the user's HEAD, or a commit on
+top of it that holds uncommitted changes which the run took along. What an open gate lets through is committed on the
+tip, applied to the user's HEAD, and landed in the user's files. With ``run_tree: false`` a run works in the user's own
+files, where its commits have nowhere else to go.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from cdd_agent.errors import UsageError
+from cdd_agent.events import Emit, Notice
+from cdd_agent.git.commits import commit_aside, commit_tree, list_own_uncommitted, move_head, reapply
+from cdd_agent.git.ignored import copy_ignored
+from cdd_agent.git.landing import Landed, LandingConflict, Landings
+from cdd_agent.git.repository import CommitId, Repository, resolve_revision
+from cdd_agent.git.run_tree import GitExport, RunTree
+from cdd_agent.git.runner import GitRefused
+from cdd_agent.work.state_file import lock_repository
+
+CARRIED = "uncommitted changes that a run took along"
+"""Message of a tip that is not the user's HEAD."""
+
+_SHOWN_PATHS = 5
+_PATIENCE_S = 30.0
+"""How long to wait for the landing of another run."""
+
+
+class Workplace(Protocol):
+    """The files in which a run works."""
+
+    tree: Repository
+    """Their work tree."""
+
+    def begin(self, *, carries: bool) -> CommitId:
+        """Prepare the files of the user's HEAD, or with ``carries`` also uncommitted changes, and return the tip."""
+
+    def resume(self, tip: CommitId) -> None:
+        """Prepare the files of ``tip`` after an interruption."""
+
+    def restore_head(self, tip: CommitId) -> None:
+        """Make ``tip`` HEAD again, and its content the index; the files stay."""
+
+    def adapt(self, made: CommitId, *, tip: CommitId) -> CommitId:
+        """Return ``made``, which was committed on ``tip``, as a commit on the user's HEAD; ``made`` itself if it is."""
+
+    def land(self, commit: CommitId, *, made: CommitId, tip: CommitId) -> None:
+        """Make ``commit`` the user's HEAD, and bring the changes from ``tip`` to ``made`` into the user's files.
+
+        Raises ``LandingConflict`` or ``BranchMoved``; then nothing was changed.
+        """
+
+    def follow(self, commit: CommitId, *, made: CommitId, tip: CommitId) -> CommitId:
+        """Return the next tip after ``commit`` has landed, and make the files those of it."""
+
+    def take_back(self, commit: CommitId, *, base: CommitId) -> None:
+        """Return the user's HEAD and files from ``commit`` to ``base``."""
+
+
+@dataclass(kw_only=True)
+class RunTreeWorkplace:
+    """A run tree."""
+
+    user: Repository
+    """The work tree of the user."""
+    run_tree: RunTree
+    landings: Landings
+    export: GitExport | None
+    """None: programs in the sandbox find the repository itself."""
+    shown_git: Path
+    """Where they find the export."""
+    emit: Emit
+    is_excluded: Callable[[str], bool] = lambda _: False
+    """Returns whether a path of the user never takes part in a run."""
+    _told: set[str] = field(default_factory=set)
+
+    @property
+    def tree(self) -> Repository:
+        """The run tree's repository."""
+        return self.run_tree.repository
+
+    def begin(self, *, carries: bool) -> CommitId:
+        """Prepare the files of the user's HEAD, or with ``carries`` also uncommitted changes, and return the tip."""
+        tip = self._make_tip(carries=carries)
+        self.resume(tip)
+        return tip
+
+    def resume(self, tip: CommitId) -> None:
+        """Prepare the files of ``tip``, with what git ignores."""
+        self.run_tree.reset(tip)
+        ignored = copy_ignored(self.user, self.run_tree.root)
+        self._tell("Not in the run tree, because they hold secrets", ignored.secret, then=".cdd/worktree-include")
+        self._tell("Not in the run tree, because they are too large", ignored.shared, then="")
+        if self.export is not None:
+            self.export.update(self.tree, tip, branch=self.user.read_branch(), shown_at=self.shown_git)
+
+    def restore_head(self, tip: CommitId) -> None:
+        """Make ``tip`` HEAD again, and its content the index."""
+        self.run_tree.restore_gitfile()
+        if self.tree.read_head() != tip or self.tree.read_branch() is not None:
+            target = resolve_revision(self.tree, tip)
+            self.tree.git("update-ref", "--no-deref", "HEAD", target)
+            self.tree.git("read-tree", target)
+
+    def adapt(self, made: CommitId, *, tip: CommitId) -> CommitId:
+        """Return ``made`` as a commit on the user's HEAD; raises ``LandingConflict`` if it does not fit there."""
+        head, user = self.user.read_head(), self.user
+        if head is None or head == tip:
+            return made
+        # merge-tree finds the common ancestor itself, so the user's files become a commit on the tip.
+        ours = commit_tree(user, head, parent=tip, message="files of HEAD")
+        try:
+            tree = user.git("merge-tree", "--write-tree", "--no-messages", ours, made).strip()
+        except GitRefused as refused:
+            mine = {change.path for change in user.list_changes(tip, head)}
+            both = [change.path for change in user.list_changes(tip, made) if change.path in mine]
+            why = "the run changed lines of it that differ in your branch"
+            raise LandingConflict(dict.fromkeys(both or ["a file"], why)) from refused
+        return reapply(user, made, tree=tree, parent=head)
+
+    def land(self, commit: CommitId, *, made: CommitId, tip: CommitId) -> None:
+        """Make ``commit`` the user's HEAD, and bring the changes from ``tip`` to ``made`` into the user's files."""
+        parent = CommitId(self.user.git("rev-parse", "--verify", f"{resolve_revision(self.user, commit)}^").strip())
+        with self._landing():
+            landed = self.landings.land(commit, expected=parent, base=tip, result=made)
+        self._report(landed)
+
+    def follow(self, commit: CommitId, *, made: CommitId, tip: CommitId) -> CommitId:
+        """Return the next tip; the files change only if HEAD had moved or changes were taken along."""
+        if commit == made:
+            return commit
+        is_carrying = self.user.git("log", "-1", "--format=%s", resolve_revision(self.user, tip)).strip() == CARRIED
+        tip = self._make_tip(carries=is_carrying)
+        self.resume(tip)
+        return tip
+
+    def take_back(self, commit: CommitId, *, base: CommitId) -> None:
+        """Return the user's HEAD and files from ``commit`` to ``base``."""
+        with self._landing():
+            self._report(self.landings.land(base, expected=commit, base=commit, result=base))
+
+    def _make_tip(self, *, carries: bool) -> CommitId:
+        head = self.user.read_head()
+        if head is None:
+            raise UsageError("This repository has no commits.", hint="make one: git commit --allow-empty -m start")
+        paths = [path for path in list_own_uncommitted(self.user) if not self.is_excluded(path)] if carries else []
+        return commit_aside(self.user, paths, parent=head, message=CARRIED) if paths else head
+
+    @contextlib.contextmanager
+    def _landing(self) -> Iterator[None]:
+        """Lock the repository; another run may be landing, which does not take long."""
+        with lock_repository(self.user.location.common_dir, wait_s=_PATIENCE_S):
+            yield
+
+    def _report(self, landed: Landed) -> None:
+        parts = [_name(landed.updated, "changed")]
+        parts.append(_name(landed.merged, "merged with your changes, which stay uncommitted"))
+        parts.append(_name(landed.kept, "left as you saved them in that moment, without the run's changes"))
+        if said := "; ".join(part for part in parts if part):
+            self.emit(Notice(text=f"In your work tree: {said}."))
+
+    def _tell(self, why: str, paths: tuple[str, ...], *, then: str) -> None:
+        if paths and why not in self._told:
+            self._told.add(why)
+            hint = f". To have them: name them in {then}" if then else ""
+            self.emit(Notice(text=f"{why}: {_name(paths, '').strip()}{hint}."))
+
+
+def _name(paths: tuple[str, ...], what: str) -> str:
+    more = f" and {len(paths) - _SHOWN_PATHS} more" if len(paths) > _SHOWN_PATHS else ""
+    return f"{', '.join(paths[:_SHOWN_PATHS])}{more} {what}" if paths else ""
+
+
+@dataclass(kw_only=True)
+class InPlace:
+    """The user's own files."""
+
+    tree: Repository
+
+    def begin(self, *, carries: bool) -> CommitId:
+        """Return HEAD; uncommitted changes are there anyway."""
+        del carries
+        head = self.tree.read_head()
+        if head is None:
+            raise UsageError("This repository has no commits.", hint="make one: git commit --allow-empty -m start")
+        return head
+
+    def resume(self, tip: CommitId) -> None:
+        """Make ``tip`` HEAD again."""
+        self.restore_head(tip)
+
+    def restore_head(self, tip: CommitId) -> None:
+        """Make ``tip`` the commit of the current branch again."""
+        if self.tree.read_head() != tip:
+            target = resolve_revision(self.tree, tip)
+            self.tree.git("update-ref", "-m", "cdd: take a commit back", "HEAD", target)
+            self.tree.git("read-tree", "-i", "-m", target)
+
+    def adapt(self, made: CommitId, *, tip: CommitId) -> CommitId:
+        """Return ``made``."""
+        del tip
+        return made
+
+    def land(self, commit: CommitId, *, made: CommitId, tip: CommitId) -> None:
+        """Do nothing: the commit was made on the user's branch."""
+
+    def follow(self, commit: CommitId, *, made: CommitId, tip: CommitId) -> CommitId:
+        """Return ``commit``."""
+        del made, tip
+        return commit
+
+    def take_back(self, commit: CommitId, *, base: CommitId) -> None:
+        """Move the branch from ``commit`` to ``base``; the files are restored from a checkpoint."""
+        move_head(self.tree, base, expected=commit, why="a step is undone")

@@ -1,0 +1,158 @@
+"""A run tree as the place of a run: what it begins with, and how commits come from there to the user."""
+
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.events import Notice
+from cdd_agent.git.commits import commit_paths
+from cdd_agent.git.landing import BranchMoved, LandingConflict, Landings
+from cdd_agent.git.repository import CommitId, Repository
+from cdd_agent.git.run_tree import GitExport, RunTrees
+from cdd_agent.tdd.workplace import RunTreeWorkplace
+
+TEN = "".join(f"line {number}\n" for number in range(10))
+
+
+class Ground:
+    """A user's work tree, and a run's."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self.user = Repository.create(folder)
+        self.user.git("config", "user.name", "Ann")
+        self.user.git("config", "user.email", "ann@example.org")
+        self.said: list[str] = []
+        for name, content in ((".gitignore", ".cdd/\n*.sqlite\n.env\n"), ("ten.txt", TEN), ("other.txt", "other\n")):
+            (folder / name).write_text(content)
+        self.base = commit_paths(self.user, "begin", paths=[".gitignore", "ten.txt", "other.txt"])
+        own = folder / ".cdd"
+        self.place = RunTreeWorkplace(
+            user=self.user,
+            run_tree=RunTrees(self.user, own / "worktrees").tree("csv"),
+            landings=Landings(self.user, own / "landing"),
+            export=GitExport(folder=own / "git" / "csv"),
+            shown_git=Path("/run/cdd/git"),
+            emit=lambda event: self.said.append(event.text if isinstance(event, Notice) else ""),
+            is_excluded=lambda path: path.startswith("tickets/"),
+        )
+
+    def head(self) -> CommitId:
+        head = self.user.read_head()
+        assert head is not None
+        return head
+
+    def edit(self, old: str, new: str, *, path: str = "ten.txt") -> None:
+        file = self.user.root / path
+        file.write_text(file.read_text().replace(old, new))
+
+    def run(self, old: str, new: str) -> CommitId:
+        file = self.place.tree.root / "ten.txt"
+        file.write_text(file.read_text().replace(old, new))
+        return commit_paths(self.place.tree, "the run\n\nHandoff-Id: 1\n", paths=["ten.txt"])
+
+    def land(self, made: CommitId, *, tip: CommitId) -> CommitId:
+        commit = self.place.adapt(made, tip=tip)
+        self.place.land(commit, made=made, tip=tip)
+        return commit
+
+    def show(self, commit: str, path: str = "ten.txt") -> str:
+        return self.user.git("show", f"{commit}:{path}")
+
+
+@pytest.fixture
+def ground(tmp_path: Path) -> Ground:
+    return Ground(tmp_path / "project")
+
+
+def test_a_run_begins_with_the_commit_of_the_user_and_the_data_that_git_ignores(ground: Ground) -> None:
+    ground.edit("line 0", "being edited")
+    (ground.user.root / "db.sqlite").write_text("data")
+    (ground.user.root / ".env").write_text("KEY=1")
+    tip = ground.place.begin(carries=False)
+    assert tip == ground.base
+    assert (ground.place.tree.root / "ten.txt").read_text() == TEN
+    assert (ground.place.tree.root / "db.sqlite").read_text() == "data"
+    assert not (ground.place.tree.root / ".env").exists()
+    assert ground.said == [
+        "Not in the run tree, because they hold secrets: .env. To have them: name them in .cdd/worktree-include."
+    ]
+
+
+def test_what_the_run_commits_on_the_head_of_the_user_lands_as_it_is(ground: Ground) -> None:
+    tip = ground.place.begin(carries=False)
+    made = ground.run("line 9", "by the run")
+    ground.edit("line 0", "by the user")
+    assert ground.land(made, tip=tip) == made == ground.head()
+    assert (ground.user.root / "ten.txt").read_text() == TEN.replace("line 9", "by the run").replace(
+        "line 0", "by the user"
+    )
+    assert "by the user" not in ground.show("HEAD")
+    assert ground.place.follow(made, made=made, tip=tip) == made
+    assert ground.said == ["In your work tree: ten.txt merged with your changes, which stay uncommitted."]
+
+
+def test_changes_that_are_taken_along_are_in_the_tree_and_in_no_commit(ground: Ground) -> None:
+    ground.edit("line 0", "by the user")
+    (ground.user.root / "new.txt").write_text("new of the user\n")
+    (ground.user.root / "tickets").mkdir()
+    (ground.user.root / "tickets" / "plan.md").write_text("plan\n")
+    tip = ground.place.begin(carries=True)
+    assert "by the user" in (ground.place.tree.root / "ten.txt").read_text()
+    assert (ground.place.tree.root / "new.txt").exists()
+    assert not (ground.place.tree.root / "tickets").exists()
+    made = ground.run("line 9", "by the run")
+    commit = ground.land(made, tip=tip)
+    assert commit != made
+    assert ground.head() == commit
+    assert ground.show("HEAD") == TEN.replace("line 9", "by the run")
+    assert ground.user.git("log", "-1", "--format=%an %s", commit).strip() == "Ann the run"
+    assert ground.user.git("log", "-1", "--format=%(trailers:key=Handoff-Id,valueonly)", commit).strip() == "1"
+    assert "new.txt" in ground.user.list_uncommitted()
+    text = (ground.user.root / "ten.txt").read_text()
+    assert ("by the user" in text, "by the run" in text) == (True, True)
+    tip = ground.place.follow(commit, made=made, tip=tip)
+    assert (ground.place.tree.root / "ten.txt").read_text() == text
+    made = ground.run("line 8", "by the run again")
+    commit = ground.land(made, tip=tip)
+    assert ground.show("HEAD") == TEN.replace("line 9", "by the run").replace("line 8", "by the run again")
+
+
+def test_what_builds_on_lines_that_are_not_committed_does_not_land(ground: Ground) -> None:
+    ground.edit("line 0", "by the user")
+    tip = ground.place.begin(carries=True)
+    made = ground.run("by the user", "by the run")
+    with pytest.raises(LandingConflict, match=r"ten\.txt: the run changed lines of it that differ in your branch"):
+        ground.place.adapt(made, tip=tip)
+    assert ground.head() == ground.base
+
+
+def test_a_branch_that_moved_gets_the_commit_on_top(ground: Ground) -> None:
+    tip = ground.place.begin(carries=False)
+    made = ground.run("line 9", "by the run")
+    ground.edit("other", "by the user", path="other.txt")
+    theirs = commit_paths(ground.user, "of the user", paths=["other.txt"])
+    with pytest.raises(BranchMoved):
+        ground.place.land(made, made=made, tip=tip)
+    commit = ground.land(made, tip=tip)
+    assert ground.user.git("rev-parse", f"{commit}^").strip() == theirs
+    assert (ground.user.root / "other.txt").read_text() == "by the user\n"
+    assert ground.place.follow(commit, made=made, tip=tip) == commit
+    assert (ground.place.tree.root / "other.txt").read_text() == "by the user\n"
+
+
+def test_a_landed_commit_is_taken_back_and_the_changes_of_the_user_stay(ground: Ground) -> None:
+    tip = ground.place.begin(carries=False)
+    commit = ground.land(ground.run("line 9", "by the run"), tip=tip)
+    ground.edit("line 0", "by the user")
+    ground.place.take_back(commit, base=ground.base)
+    assert ground.head() == ground.base
+    assert (ground.user.root / "ten.txt").read_text() == TEN.replace("line 0", "by the user")
+
+
+def test_a_head_that_a_program_moved_is_restored(ground: Ground) -> None:
+    tip = ground.place.begin(carries=False)
+    ground.run("line 9", "by a program")
+    ground.place.restore_head(tip)
+    assert ground.place.tree.read_head() == tip
+    assert ground.place.tree.list_uncommitted() == ("ten.txt",)
