@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cdd_agent.git.repository import Repository, encode_text, private_index
+from cdd_agent.git.run_tree import GitExport
 from cdd_agent.git.runner import GitError
 from cdd_agent.git.snapshot import CDD_IDENTITY, list_entries
 from cdd_agent.testrun.suite import ProjectLayout, Suite
@@ -173,6 +174,7 @@ def _read_text(repository: Repository, tree: str, *, path: str) -> str:
 def clean_copy(repository: Repository, suite: Suite, *, green: str, red: str) -> Iterator[Suite]:
     """Copy the tree ``green`` with the protected files of ``red``, and return the suite in the copy."""
     layout = find_layout(repository, suite)
+    export = GitExport(folder=suite.original.git) if suite.original and suite.original.git else None
     with tempfile.TemporaryDirectory(prefix="cdd-copy-", ignore_cleanup_errors=True) as temporary:
         folder = Path(temporary).resolve() / repository.root.resolve().name
         with private_index() as index:
@@ -183,20 +185,27 @@ def clean_copy(repository: Repository, suite: Suite, *, green: str, red: str) ->
             repository.git("update-index", "-z", "--index-info", stdin=encode_text("".join(lines)), variables=index)
             repository.git("checkout-index", "--all", "--force", f"--prefix={folder}{os.sep}", variables=index)
             folder.mkdir(exist_ok=True)
-            _make_repository(folder, like=repository, index=Path(index["GIT_INDEX_FILE"]))
+            tree = repository.git("write-tree", variables=index).strip()
+            _make_repository(folder, like=repository, tree=tree, index=Path(index["GIT_INDEX_FILE"]), export=export)
         root = folder / layout.project
         root.mkdir(parents=True, exist_ok=True)
-        # The copy borrows objects from the user's repository, so the sandbox must let tests read them.
-        yield suite.with_root(root, reads=(repository.location.common_dir / "objects",))
+        # The copy borrows objects, so the sandbox must let tests read them.
+        yield suite.with_root(root, reads=(_find_objects(repository, export),))
 
 
-def _make_repository(folder: Path, *, like: Repository, index: Path) -> None:
+def _find_objects(repository: Repository, export: GitExport | None) -> Path:
+    return repository.location.common_dir / "objects" if export is None else export.folder / "objects"
+
+
+def _make_repository(folder: Path, *, like: Repository, tree: str, index: Path, export: GitExport | None) -> None:
     """Create a repository in the copy: one commit with everything, on a branch of the same name, borrowing objects."""
     with contextlib.suppress(GitError, OSError):  # most tests do not call git, so a copy without it is still useful
         copy = Repository.create(folder, branch=like.read_branch() or "main", template=False)
         information = folder / ".git" / "objects" / "info"
         information.mkdir(parents=True, exist_ok=True)
-        (information / "alternates").write_text(f"{like.location.common_dir / 'objects'}\n")
+        (information / "alternates").write_text(f"{_find_objects(like, export)}\n")
+        if export is not None:
+            export.pack_others(like, tree, folder=information.with_name("pack"))
         shutil.copyfile(index, folder / ".git" / "index")
         copy.git("update-index", "-q", "--refresh")
         copy.git("commit", "--quiet", "--allow-empty", "--message=copy", variables=CDD_IDENTITY)

@@ -126,6 +126,13 @@ class GitExport:
             self._write(_LAST, target)  # at the end: after a kill everything is exported again
         shutil.copyfile(repository.location.git_dir / "index", self.folder / "index")
 
+    def pack_others(self, repository: Repository, tree: str, *, folder: Path) -> None:
+        """Write the objects of ``tree`` that the export does not hold as a pack into ``folder``."""
+        folder.mkdir(parents=True, exist_ok=True)
+        last = self._read_last()
+        stdin = f"{tree}\n" + (f"^{last}\n" if last else "")
+        repository.git("pack-objects", "--revs", "--quiet", str(folder / "pack"), stdin=stdin.encode())
+
     def _add_objects(self, repository: Repository, target: str, *, tags: list[str], last: str | None) -> None:
         packs = self.folder / "objects" / "pack"
         packs.mkdir(parents=True, exist_ok=True)

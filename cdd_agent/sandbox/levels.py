@@ -10,4 +10,5 @@ LEVELS: tuple[Level, ...] = get_args(Level)
 """From the most to the least confined."""
 # Under `landlock`, a command could delete `.git` and use sockets in the file system.
 ISOLATING_LEVELS = frozenset[str]({"docker", "bwrap"})
-"""Levels at which a command reaches neither the network nor anything outside the project."""
+"""Levels at which a command reaches neither the network nor anything outside the project, and finds a run tree at the
+project's own path."""

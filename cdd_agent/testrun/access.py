@@ -6,6 +6,7 @@ each of its paths before the sandbox grants access.
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -103,6 +104,29 @@ def build_user_base_variable(user_base: str) -> dict[str, str]:
     return {"PYTHONUSERBASE": user_base} if user_base and os.path.isdir(user_base) else {}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Original:
+    """The project whose copy a suite tests; a sandbox with a root folder of its own shows the copy at its path."""
+
+    root: Path
+    """Its folder."""
+    git: Path | None = None
+    """Git folder for programs in the sandbox, with a file ``gitfile`` that leads there; None: the copy's own."""
+    folders: tuple[Path, ...] = ()
+    """Folders of installed packages in it, which programs read in the same place of the copy."""
+
+    def show(self, copy: Path, *, top: Path) -> dict[Path, Path]:
+        """Return where programs find ``copy``, which is in a work tree at ``top``, and the git folder."""
+        inside = len(copy.relative_to(top).parts)
+        original_top = self.root.parents[inside - 1] if inside else self.root
+        if self.git is None:
+            return {top: original_top}
+        return {top: original_top, self.git / "gitfile": original_top / ".git", self.git: SHOWN_GIT}
+
+
+SHOWN_GIT = Path("/run/cdd/git")
+"""Where programs find the git folder of a run tree."""
+
 ASIDE = Path(".cdd") / "aside"
 """Folder for forbidden files that a program in the sandbox created."""
 
@@ -142,25 +166,30 @@ def build_access(
     read_write: tuple[Path, ...] = (),
     read_only: tuple[Path, ...] = (),
     locked: tuple[Path, ...] = (),
+    original: Original | None = None,
 ) -> Access:
     """Build the access for a command: ``root`` and ``read_write`` are writable, all else is read-only.
 
     Inside ``root``, ``locked``, tickets, settings and the folders of git and cdd are read-only. If ``root`` is a folder
-    in a git work tree, the rest of the tree can be read.
+    in a git work tree, the rest of the tree can be read. ``original`` is the project that ``root`` is a copy of.
     """
     tickets = tuple(sorted({ticket.folder.parent for ticket in list_tickets(root)}))
     top = next((folder for folder in (root, *root.parents) if os.path.lexists(folder / ".git")), root)
     protected = find_protected_paths(root)
     reads = (path.resolve() if path.is_symlink() and root in path.parents else path for path in interpreter.reads)
     outside = (path for path in reads if path not in root.parents)
-    environment = [path for path in outside if not _is_source(path, root, interpreter=interpreter)]
+    roots = (root,) if original is None else (root, original.root)
+    environment = [path for path in outside if not any(_is_source(path, r, interpreter=interpreter) for r in roots)]
     entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     python_path = (Path(os.path.abspath(root / entry)) for entry in entries if entry)
-    imported = [path for path in python_path if not _is_source(path, root, interpreter=interpreter)]
+    imported = [path for path in python_path if not any(_is_source(path, r, interpreter=interpreter) for r in roots)]
     around = select_readable([top]) if top != root else ()
     # A project file could point to any repository outside.
     inner = (folder for path in protected if path.name == ".git" for folder in find_git_folders(path.parent))
-    gits = (*find_git_folders(top), *(folder for folder in inner if folder.is_relative_to(root)))
+    own = () if original is not None and original.git is not None else find_git_folders(top)
+    gits = (*own, *(folder for folder in inner if folder.is_relative_to(root) and folder != top / ".git"))
+    if original is not None:
+        read_only = (*read_only, *original.folders, *((original.git / "gitfile", original.git) if original.git else ()))
     readable = dict.fromkeys((*around, *gits, *environment, *imported, *protected, *tickets, *locked, *read_only))
     compared = (path for path in protected if not _is_large(path))
     # Snapshots do not contain tickets, so only the sandbox can detect that one was changed.
@@ -170,6 +199,7 @@ def build_access(
         read_only=tuple(path for path in readable if path in environment or (path.exists() and not path.is_symlink())),
         protected=tuple(guarded),
         aside=root / ASIDE if (root / ASIDE.parent).is_dir() else None,
+        shown_at={} if original is None else original.show(root, top=top),
     )
 
 

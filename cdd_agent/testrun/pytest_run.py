@@ -21,7 +21,13 @@ from pathlib import Path
 import pytest_tdd_agent
 from cdd_agent.sandbox.port import Access, Command, Result, Sandbox
 from cdd_agent.storage import read_ordinary
-from cdd_agent.testrun.access import build_access, build_user_base_variable, find_protected_tests, find_test_code
+from cdd_agent.testrun.access import (
+    Original,
+    build_access,
+    build_user_base_variable,
+    find_protected_tests,
+    find_test_code,
+)
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.testrun.suite import PYTEST, Conventions, SuiteRun
 from pytest_tdd_agent.codec import ReportError, dump, load
@@ -127,8 +133,7 @@ _CHECKED_HASH = b"\x03\0\0\0"
 class PytestSuite:
     """The tests of a project that uses pytest; node ids are relative to its folder.
 
-    In a copy, packages installed in editable form or named absolutely on PYTHONPATH are still imported from their
-    original location.
+    In a copy, packages that are installed in editable form are imported from the copy.
     """
 
     root: Path
@@ -141,6 +146,8 @@ class PytestSuite:
     """How often to rerun a test that fails unexpectedly."""
     reads: tuple[Path, ...] = ()
     """Further paths that the tests need to read."""
+    original: Original | None = None
+    """The project that ``root`` is a copy of."""
     conventions: Conventions = PYTEST
     options: tuple[str, ...] = ()
     """Options of every run, as in ``addopts``."""
@@ -159,7 +166,12 @@ class PytestSuite:
 
     def with_root(self, root: Path, *, reads: tuple[Path, ...] = ()) -> "PytestSuite":
         """Return the tests of a copy of the project, compiled from scratch."""
-        return replace(self, root=root, bytecode=None, reads=(*self.reads, *reads))
+        original = None if self.original is None else replace(self.original, git=None)
+        return replace(self, root=root, bytecode=None, reads=(*self.reads, *reads), original=original)
+
+    def in_run_tree(self, root: Path, *, original: Original) -> "PytestSuite":
+        """Return the tests of the run tree ``root``, with the same bytecode."""
+        return replace(self, root=root, original=original)
 
     def without_cache(self) -> "PytestSuite":
         """Return the same tests without bytecode, which an earlier run could have planted."""
@@ -176,7 +188,7 @@ class PytestSuite:
     def build_access(self, *, locked: tuple[Path, ...] = (), tests_too: bool = False) -> Access:
         """Build the access of the model's commands."""
         tests = find_protected_tests(self.root) if tests_too else ()
-        return build_access(self.root, self.interpreter, locked=(*tests, *locked))
+        return build_access(self.root, self.interpreter, locked=(*tests, *locked), original=self.original)
 
     def run(self, targets: tuple[str, ...] = (), *, keep: Path | None = None) -> SuiteRun:
         """Run the tests in ``targets``, or all; also save the report to ``keep``."""
@@ -212,8 +224,10 @@ class PytestSuite:
         """Run pytest with the plugin in the folder ``private`` and the report there."""
         flaky = ("--tdd-agent-flaky", str(self.flaky)) if self.flaky else ()
         run_plugin, plugin = f"tdd_agent_run_{nonce}", f"tdd_agent_{nonce}"
+        redirect = (str(self.original.root), str(self.root)) if self.original else ("", "")
         argv = (
-            *(str(self.interpreter.path), str(private / "launcher.py"), str(self.bytecode or ""), run_plugin, plugin),
+            *(str(self.interpreter.path), str(private / "launcher.py"), *redirect, str(self.bytecode or "")),
+            *(run_plugin, plugin),
             *("-p", run_plugin, "-p", f"no:{pytest_tdd_agent.__name__}", "-p", plugin),
             *("--tdd-agent-report", str(private / "report.json"), "--tdd-agent-nonce", nonce),
             *("--tdd-agent-audit", *flaky),
@@ -231,6 +245,7 @@ class PytestSuite:
             read_only=(private / "plugins", private / "launcher.py", *self.reads),
             # The code under test must not change the tests or pytest's configuration while they run.
             locked=find_test_code(self.root),
+            original=self.original,
         )
         command = Command(
             argv=argv,

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from cdd_agent.events import SuiteFinished
 from cdd_agent.sandbox.port import Access, Sandbox
+from cdd_agent.testrun.access import Original
 from pytest_tdd_agent.fingerprint import compute_digests, is_protected, is_runner_shadow
 from pytest_tdd_agent.report import SuiteReport, count_outcomes
 
@@ -168,6 +169,13 @@ class Suite(Protocol):
 
     def with_root(self, root: Path, *, reads: tuple[Path, ...] = ()) -> "Suite":
         """Return the tests of a copy at ``root``, built from scratch, which can also read ``reads``."""
+
+    def in_run_tree(self, root: Path, *, original: Original) -> "Suite":
+        """Return the tests of the run tree ``root``, with the build results of earlier runs; ``self`` is untouched."""
+
+    @property
+    def original(self) -> Original | None:
+        """The project that ``root`` is a copy of; None if it is no copy."""
 
     def without_cache(self) -> "Suite":
         """Return the same tests without the build results of earlier runs."""

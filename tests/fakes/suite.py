@@ -33,7 +33,7 @@ from _pytest.outcomes import Skipped
 
 from cdd_agent.sandbox.port import Access, Sandbox
 from cdd_agent.sandbox.supervised import PlainSandbox
-from cdd_agent.testrun.access import build_access, find_protected_tests
+from cdd_agent.testrun.access import Original, build_access, find_protected_tests
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.testrun.suite import PYTEST, Conventions, SuiteRun
 from pytest_tdd_agent import failure
@@ -69,6 +69,7 @@ class FakeSuite:
     timeout_s: float = 60
     conventions: Conventions = PYTEST
     is_anew: bool = False
+    original: Original | None = None
     answers: list[SuiteRun | BaseException | Callable[[Path], None] | None] = field(default_factory=list)
     """What the next runs return (``SuiteRun``), raise, or do first to the folder; None runs the tests as they are."""
     asked: list[Asked] = field(default_factory=list)
@@ -85,7 +86,12 @@ class FakeSuite:
 
     def with_root(self, root: Path, *, reads: tuple[Path, ...] = ()) -> "FakeSuite":
         """Return the same tests in a copy of the project."""
-        return replace(self, root=root)
+        original = None if self.original is None else replace(self.original, git=None)
+        return replace(self, root=root, original=original)
+
+    def in_run_tree(self, root: Path, *, original: Original) -> "FakeSuite":
+        """Return the same tests in a run tree."""
+        return replace(self, root=root, original=original)
 
     def without_cache(self) -> "FakeSuite":
         """Return the same tests; ``asked`` tells that they were to be compiled anew."""
@@ -102,7 +108,7 @@ class FakeSuite:
     def build_access(self, *, locked: tuple[Path, ...] = (), tests_too: bool = False) -> Access:
         """Return what the real suite returns."""
         tests = find_protected_tests(self.root) if tests_too else ()
-        return build_access(self.root, self.interpreter, locked=(*tests, *locked))
+        return build_access(self.root, self.interpreter, locked=(*tests, *locked), original=self.original)
 
     def run(self, targets: tuple[str, ...] = (), *, keep: Path | None = None) -> SuiteRun:
         """Return the next scripted answer, or run the tests in this process."""

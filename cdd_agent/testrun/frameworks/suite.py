@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from cdd_agent.sandbox.levels import ISOLATING_LEVELS
 from cdd_agent.sandbox.port import Access, Command, Result, Sandbox
-from cdd_agent.testrun.access import build_access, find_protected_tests
+from cdd_agent.testrun.access import Original, build_access, find_protected_tests
 from cdd_agent.testrun.frameworks import environment
 from cdd_agent.testrun.frameworks.environment import Tools
 from cdd_agent.testrun.frameworks.framework import FinishedRun, Framework, FrameworkMatch, ParsedResults, number_cases
@@ -41,6 +42,8 @@ class CommandSuite:
     """Folder for build results between runs; with None, everything is compiled from scratch."""
     reads: tuple[Path, ...] = ()
     """Further files and folders that the tests read."""
+    original: Original | None = None
+    """The project that ``root`` is a copy of."""
     accepts_exit_status: bool = False
     """Whether the user accepts the exit status where single tests have no results."""
 
@@ -69,9 +72,22 @@ class CommandSuite:
 
     def with_root(self, root: Path, *, reads: tuple[Path, ...] = ()) -> "CommandSuite":
         """Return the tests of a copy, compiled from scratch, with links to installed packages."""
-        reads = (*self.reads, *environment.link_modules(self.root, copy=root), *reads)
-        finding = replace(self.finding, manifest=root / os.path.relpath(self.finding.manifest, self.root))
-        return replace(self, root=root, finding=finding, cache=None, reads=reads)
+        original = None if self.original is None else replace(self.original, git=None)
+        linked = () if self._is_shown else environment.link_modules(self.root, copy=root)
+        reads = (*self.reads, *linked, *reads)
+        return replace(self, root=root, finding=self._move_finding(root), cache=None, reads=reads, original=original)
+
+    def in_run_tree(self, root: Path, *, original: Original) -> "CommandSuite":
+        """Return the tests of the run tree ``root``, with the same cache."""
+        return replace(self, root=root, finding=self._move_finding(root), original=original)
+
+    def _move_finding(self, root: Path) -> FrameworkMatch:
+        return replace(self.finding, manifest=root / os.path.relpath(self.finding.manifest, self.root))
+
+    @property
+    def _is_shown(self) -> bool:
+        """Whether programs find the copy at the path of its original, with the packages that are installed there."""
+        return self.original is not None and self.sandbox.level in ISOLATING_LEVELS
 
     def without_cache(self) -> "CommandSuite":
         """Return the same tests, after dropping the build results of the project's own code."""
@@ -198,11 +214,23 @@ class CommandSuite:
 
     def _read(self, result: Result, results: Path, *, targets: tuple[str, ...] = ()) -> ParsedResults:
         output, exit_status = result.output, result.exit_status
+        if self.original is not None and self._is_shown:
+            # The program named its files as it found them.
+            shown, root = str(self.original.root), str(self.root)
+            output = output.replace(shown, root)
+            for path in results.rglob("*"):
+                if path.is_file() and not path.is_symlink():
+                    path.write_bytes(path.read_bytes().replace(shown.encode(), root.encode()))
         run = FinishedRun(root=self.root, results=results, output=output, exit_status=exit_status, targets=targets)
         return self.framework.read(run)
 
     def _tools(self, cache: Path) -> Tools:
-        return environment.find_tools(self.framework.requirements, self.finding.argv[0], cache=cache, root=self.root)
+        root = self.root
+        if self.original is not None:
+            root = self.original.root if self._is_shown else self.root
+            if not self._is_shown:
+                environment.link_modules(self.original.root, copy=self.root)
+        return environment.find_tools(self.framework.requirements, self.finding.argv[0], cache=cache, root=root)
 
     @property
     def _commands_cache(self) -> Path:
@@ -213,7 +241,9 @@ class CommandSuite:
         environment.prepare(tools)
         modules = tuple(folder for folder in (self.root / environment.MODULES,) if folder.is_dir())
         writable, locked = (*tools.writes, *writes), (*locked, *modules)
-        return build_access(self.root, tools, read_write=writable, read_only=self.reads, locked=locked)
+        return build_access(
+            self.root, tools, read_write=writable, read_only=self.reads, locked=locked, original=self.original
+        )
 
     def _explain_failure(self, result: Result, found: ParsedResults) -> str | None:
         """Return why the results cannot be judged, or None if they can."""

@@ -13,6 +13,7 @@ from cdd_agent.events import Event, SuiteFinished
 from cdd_agent.sandbox.port import Access, Sandbox
 from cdd_agent.tdd.context import WorkItem
 from cdd_agent.tdd.cycle import Cycle
+from cdd_agent.testrun.access import Original
 from cdd_agent.testrun.suite import PYTEST, Suite, SuiteRun
 from tests.fakes.model import ScriptedModel, call, says
 from tests.fakes.project import TIDY, Project, green, item, red
@@ -61,6 +62,13 @@ class Remembered:
 
     def with_root(self, root: Path, *, reads: tuple[Path, ...] = ()) -> "Remembered":
         return replace(self, suite=self.suite.with_root(root, reads=reads))
+
+    @property
+    def original(self) -> Original | None:
+        return self.suite.original
+
+    def in_run_tree(self, root: Path, *, original: Original) -> "Remembered":
+        return replace(self, suite=self.suite.in_run_tree(root, original=original))
 
     def without_cache(self) -> "Remembered":
         return self

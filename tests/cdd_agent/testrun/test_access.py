@@ -11,8 +11,8 @@ from cdd_agent.testrun.interpreter import Interpreter
 PYTHON = Interpreter(path=Path("/usr/bin/python3"), origin="", python="3.11.0", pytest="8.0.0")
 
 
-def access(root: Path, **more: tuple[Path, ...]) -> Access:
-    return build_access(root, PYTHON, **more)
+def access(root: Path, *, locked: tuple[Path, ...] = ()) -> Access:
+    return build_access(root, PYTHON, locked=locked)
 
 
 def write(root: Path, *names: str) -> None:
