@@ -1,7 +1,7 @@
 """The composition root: the only module that chooses real adapters and puts the parts together."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
@@ -20,7 +20,10 @@ from cdd_agent.doctor import ProjectParts
 from cdd_agent.errors import UsageError
 from cdd_agent.events import Emit, Event, Notice
 from cdd_agent.git import commits
+from cdd_agent.git.ignored import list_packages
+from cdd_agent.git.landing import Landings
 from cdd_agent.git.repository import Repository
+from cdd_agent.git.run_tree import GitExport, RunTrees
 from cdd_agent.git.snapshot import Snapshots
 from cdd_agent.journal import Journal, journal_path
 from cdd_agent.model.anthropic import AnthropicModel, Endpoint
@@ -29,8 +32,11 @@ from cdd_agent.model.failure import AnswerLimits, redact_url
 from cdd_agent.model.replay import PrivateData, RecordingModel, ReplayModel
 from cdd_agent.review import Review
 from cdd_agent.sandbox.choice import choose, resolve_level
+from cdd_agent.sandbox.levels import ISOLATING_LEVELS
 from cdd_agent.shell.permission import Permission
 from cdd_agent.tdd.context import BriefFor, Context, Policy
+from cdd_agent.tdd.workplace import InPlace, RunTreeWorkplace, Workplace
+from cdd_agent.testrun.access import SHOWN_PRIVATE, Original
 from cdd_agent.testrun.frameworks.detect import NoFramework
 from cdd_agent.testrun.frameworks.project import SuiteContext, make_suite
 from cdd_agent.testrun.root import find_root
@@ -51,6 +57,10 @@ from cdd_agent.workflows.orchestration.orchestrator import Orchestrator
 from cdd_agent.workspace.files import Workspace
 from cdd_agent.workspace.memory import Memory, read_memory
 
+_IN_PLACE = (
+    "The run works in your own files: the model and the tests can change and delete whatever is in the project, and "
+    "cdd restores only what git knows. Do not change files meanwhile."
+)
 _TOOLS_ONLY = "edit_format: blocks applies to cdd exec and cdd green; the agents of cdd tdd work with tools."
 
 
@@ -250,10 +260,14 @@ class Composition:
         commits cover the whole tree.
         """
         limits = self.settings
-        brief = make_brief_for(limits.edit_format)
         folders = TicketFiles(repository=self.repository, ticket=ticket).list_folders()
         try:
-            context = self.context(ticket.slug, brief=brief, policy=Policy.from_settings(limits), left_out=folders)
+            context = self.context(
+                ticket.slug,
+                make_brief=lambda *_: make_brief_for(limits.edit_format),
+                policy=Policy.from_settings(limits),
+                left_out=folders,
+            )
         except NoFramework as missing:
             raise suggest_project(missing, ticket, root=self.root) from missing
         return Executor(
@@ -270,11 +284,10 @@ class Composition:
         limits = self.settings
         if limits.edit_format != "tools":
             self.emit(Notice(text=_TOOLS_ONLY))
-        brief = agents.make_brief_for(self.repository, Workspace(self.root))
         policy = orchestration.adapt_policy(Policy.from_settings(limits))
         return Orchestrator(
             feature,
-            context=self.context(feature.slug, brief=brief, policy=policy),
+            context=self.context(feature.slug, make_brief=agents.make_brief_for, policy=policy),
             clock=self.clock,
             meter=self._make_meter(feature.slug, go_on=RESUME),
             allow_dirty=self.options.allow_dirty,
@@ -290,35 +303,81 @@ class Composition:
             return below.green(wanted)
         limits, own = self.settings, self.settings.green
         policy = green.adapt_policy(Policy.from_settings(limits), own, wanted=wanted)
-        brief = green.make_brief_for(Workspace(self.root), own, edit_format=limits.edit_format)
-        context = self.context(wanted.slug, brief=brief, policy=policy)
+        context = self.context(
+            wanted.slug,
+            make_brief=lambda _, workspace: green.make_brief_for(workspace, own, edit_format=limits.edit_format),
+            policy=policy,
+        )
         run = wanted.find_run(self.root)
         tally = Tally(budget.read_step_usage(run.state_path))
         return Green(
             wanted,
-            context=replace(context, suite=self.suite.with_timeout(own.test_timeout_s)),
+            context=replace(context, suite=context.suite.with_timeout(own.test_timeout_s)),
             clock=self.clock,
             allow_dirty=self.options.allow_dirty,
             meter=self._make_meter(run.slug, go_on=wanted.commands.resume, tally=tally),
         )
 
-    def context(self, name: str, *, brief: BriefFor, policy: Policy, left_out: tuple[str, ...] = ()) -> Context:
+    def context(
+        self,
+        name: str,
+        *,
+        make_brief: Callable[[Repository, Workspace], BriefFor],
+        policy: Policy,
+        left_out: tuple[str, ...] = (),
+    ) -> Context:
         """Return the context of cycles; reports are saved under ``name``, and snapshots leave out ``left_out``."""
         repository = self.repository
         repository.may_run_hooks()  # ask the user before the work begins, not at the first commit
+        workplace, suite = self._choose_workplace(name, left_out=left_out)
+        workspace = Workspace(suite.root, shown_at=self.root)
+        is_shown = suite.sandbox.level in ISOLATING_LEVELS
         return Context(
             repository=repository,
-            snapshots=Snapshots(repository, left_out=left_out),
-            workspace=Workspace(self.root),
-            suite=self.suite,
+            workplace=workplace,
+            snapshots=Snapshots(workplace.tree, left_out=left_out),
+            workspace=workspace,
+            suite=suite,
             model=self.model,
             policy=policy,
-            brief=brief,
-            permission=self.permission,
+            brief=make_brief(workplace.tree, workspace),
+            permission=replace(self.permission, root=self.root if is_shown else suite.root, tree=suite.root),
             reports=settings.private_folder(self.root) / "reports" / name,
             emit=self.emit,
             memory=self.memory(),
         )
+
+    def _choose_workplace(self, name: str, *, left_out: tuple[str, ...]) -> tuple[Workplace, Suite]:
+        """Return the place of a run, and its tests there."""
+        repository = self.repository
+        if self.options.in_place or not self.settings.run_tree:
+            self._notify(_IN_PLACE)
+            return InPlace(tree=repository), self.suite
+        own = settings.private_folder(self.root)
+        is_shown = self.suite.sandbox.level in ISOLATING_LEVELS
+        export = GitExport(folder=own / "git" / name) if is_shown else None
+        workplace = RunTreeWorkplace(
+            user=repository,
+            run_tree=RunTrees(repository, own / "worktrees").tree(name),
+            landings=Landings(repository, own / "landing"),
+            export=export,
+            shown_git=SHOWN_PRIVATE / "git" / name,
+            emit=self.emit,
+            choose=self.options.choose,
+            left_out=tuple(f"{folder}/" for folder in left_out),
+        )
+        root = workplace.tree.root / self.root.resolve().relative_to(repository.root.resolve())
+        original = Original(
+            root=self.root,
+            git=None if export is None else export.folder,
+            folders=list_packages(repository) if is_shown else (),
+        )
+        return workplace, self.suite.in_run_tree(root, original=original)
+
+    def find_run_tree(self, name: str) -> Repository | None:
+        """Return the run tree of a ticket or run, or None if there is none."""
+        trees = RunTrees(self.repository, settings.private_folder(self.root) / "worktrees")
+        return trees.tree(name).repository if trees.has(name) else None
 
     def auditor(self) -> Auditor:
         """Return the auditor, which checks handoff notes against history and tests."""

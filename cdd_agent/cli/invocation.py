@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, wraps
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -78,7 +78,9 @@ class Invocation:
         """Return the invocation with the options that stand after the command."""
         return replace(
             self,
-            options=replace(self.options, allow_dirty=given.get("allow_dirty", False)),
+            options=replace(
+                self.options, allow_dirty=given.get("allow_dirty", False), in_place=given.get("in_place", False)
+            ),
             assume_yes=self.assume_yes or given["yes"],
             as_json=self.as_json or given["as_json"],
         )
@@ -146,6 +148,10 @@ def drop_output(*, hung_up: bool = False) -> None:
                 os.close(nowhere)
 
 
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+_OF_THE_INVOCATION = ("yes", "as_json", "allow_dirty", "in_place")
+
+
 def headless(command: Callable[..., None]) -> Callable[..., None]:
     """Pass the invocation to ``command``, and accept ``--yes`` and ``--json`` after the command too."""
 
@@ -154,10 +160,18 @@ def headless(command: Callable[..., None]) -> Callable[..., None]:
     @click.pass_obj
     @wraps(command)
     def call(invocation: Invocation, /, **given: Any) -> None:
-        own = {name: value for name, value in given.items() if name not in ("yes", "as_json", "allow_dirty")}
+        own = {name: value for name, value in given.items() if name not in _OF_THE_INVOCATION}
         command(invocation.with_options(given), **own)
 
     return call
+
+
+def in_run_tree(command: _Command) -> _Command:
+    """Add the options on where a run works."""
+    dirty = "Take your uncommitted changes along, and commit none of them."
+    in_place = "Work in your own files instead of a run tree."
+    command = click.option("--in-place", is_flag=True, help=in_place)(command)
+    return click.option("--allow-dirty", is_flag=True, help=dirty)(command)
 
 
 def _print_json(event: "Event") -> None:

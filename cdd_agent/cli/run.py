@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cdd_agent.cli.invocation import Invocation, headless
+from cdd_agent.cli.invocation import Invocation, headless, in_run_tree
 from cdd_agent.errors import GateClosed, UsageError, suggest
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def plan(invocation: Invocation, slug: str) -> None:
 @click.option("--step", type=int, metavar="N", help="Run only step N.")
 @click.option("--retry", type=int, metavar="N", help="Run the failed or skipped step N again, then continue.")
 @click.option("--skip", type=int, metavar="N", help="Skip step N, then continue.")
-@click.option("--allow-dirty", is_flag=True, help="Keep your uncommitted changes, and commit none of them.")
+@in_run_tree
 @headless
 def exec_(invocation: Invocation, slug: str, *, step: int | None, retry: int | None, skip: int | None) -> None:
     """The Executor carries out the plan of the ticket SLUG, test first, from where it stopped."""
@@ -128,7 +128,7 @@ def _hold_ticket(invocation: Invocation, slug: str) -> Iterator[tuple["Compositi
 @click.option("--spec-id", default="", metavar="ID", help="spec_id of the artifact; default: the run's name.")
 @click.option("--request-id", default="", metavar="ID", help="request_id of the artifact; default: a new one.")
 @click.option("--anew", is_flag=True, help="Undo an interrupted run and start again.")
-@click.option("--allow-dirty", is_flag=True, help="Keep your uncommitted changes, and commit none of them.")
+@in_run_tree
 @headless
 def green(invocation: Invocation, tests: tuple[str, ...], *, out: Path | None, anew: bool, **given: Any) -> None:
     """Write the code that makes each TEST pass: a file or node id that fails now. The tests are locked.
@@ -171,7 +171,7 @@ def tdd() -> None:
 
 @tdd.command(short_help="Start a feature.")
 @click.argument("text", nargs=-1, required=True)
-@click.option("--allow-dirty", is_flag=True, help="Keep your uncommitted changes, and commit none of them.")
+@in_run_tree
 @headless
 def run(invocation: Invocation, text: tuple[str, ...]) -> None:
     """Build the feature that TEXT describes."""
@@ -182,7 +182,7 @@ def run(invocation: Invocation, text: tuple[str, ...]) -> None:
 
 
 @tdd.command(short_help="Continue a feature.")
-@click.option("--allow-dirty", is_flag=True, help="Keep your uncommitted changes, and commit none of them.")
+@in_run_tree
 @headless
 def resume(invocation: Invocation) -> None:
     """Continue with the next phase, however the run ended."""

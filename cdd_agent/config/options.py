@@ -27,6 +27,8 @@ class Options:
     replay: Path | None = None
     record: Path | None = None
     allow_dirty: bool = False
+    in_place: bool = False
+    """Whether runs work in the user's own files, whatever the settings say."""
     ask: "Ask | None" = None
     """Asks whether something that a repository brings may take effect."""
     key: "Secret | None" = None

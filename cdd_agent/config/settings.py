@@ -115,6 +115,8 @@ class Settings:
     """The sum over all steps and sessions."""
     compact_at_percent: int = 80
     """How full the context may be before a summary replaces the conversation; 0 disables that."""
+    run_tree: bool = True
+    """Whether runs work in a tree of their own instead of the user's files."""
     edit_format: Literal["tools", "blocks"] = "tools"
     """How the Executor's model changes files: with tools, or with fenced blocks if it has no tool use."""
     approvals: Literal["commands", "all"] = "commands"

@@ -19,6 +19,7 @@ from cdd_agent.git.repository import Repository, encode_text, private_index
 from cdd_agent.git.run_tree import GitExport
 from cdd_agent.git.runner import GitError
 from cdd_agent.git.snapshot import CDD_IDENTITY, list_entries
+from cdd_agent.testrun.access import SHOWN_PRIVATE
 from cdd_agent.testrun.suite import ProjectLayout, Suite
 from cdd_agent.untrusted.paths import is_marked_as_environment
 from pytest_tdd_agent.comparison import strip_parameters
@@ -209,6 +210,9 @@ def _make_repository(folder: Path, *, like: Repository, tree: str, index: Path, 
         shutil.copyfile(index, folder / ".git" / "index")
         copy.git("update-index", "-q", "--refresh")
         copy.git("commit", "--quiet", "--allow-empty", "--message=copy", variables=CDD_IDENTITY)
+        if export is not None:
+            shown = SHOWN_PRIVATE / export.folder.parent.name / export.folder.name / "objects"
+            (information / "alternates").write_text(f"{shown}\n")
 
 
 def _format_protected_entries(

@@ -186,7 +186,7 @@ def require_undisturbed(repository: Repository, changed: Sequence[str]) -> None:
         more = f"\n  and {len(changed) - 10} more" if len(changed) > 10 else ""
         raise UsageError(
             f"This project has uncommitted changes:{shown}{more}\nNothing was touched.",
-            hint="commit or stash them, or run with --allow-dirty to keep them as they are and out of all commits",
+            hint="commit or stash them, or run with --allow-dirty: the tests see them, and no commit holds them",
         )
 
 

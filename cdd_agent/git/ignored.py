@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cdd_agent.git.repository import Repository
-from cdd_agent.untrusted.paths import is_marked_as_environment, is_secret
+from cdd_agent.untrusted.paths import is_environment, is_marked_as_environment, is_secret
 from pytest_tdd_agent.fingerprint import IGNORED_FOLDERS
 
 MAX_BYTES = 200_000_000
@@ -40,11 +40,20 @@ class IgnoredFiles:
 
 
 def copy_ignored(
-    main: Repository, tree: Path, *, max_bytes: int = MAX_BYTES, max_files: int = MAX_FILES
+    main: Repository,
+    tree: Path,
+    *,
+    left_out: tuple[str, ...] = (),
+    max_bytes: int = MAX_BYTES,
+    max_files: int = MAX_FILES,
 ) -> IgnoredFiles:
-    """Copy the ignored files of ``main`` to ``tree``, the smallest first, up to the limits for all together."""
+    """Copy the ignored files of ``main`` to ``tree``, the smallest first, up to the limits for all together.
+
+    Paths that begin with one of ``left_out`` are not copied.
+    """
     root, included = main.root.resolve(), frozenset(_list_included(main))
-    found = {path: None for path in _walk_ignored(main, root)} | dict.fromkeys(included)
+    ignored = dict.fromkeys(path for path in _walk_ignored(main, root) if not path.startswith(left_out))
+    found = ignored | dict.fromkeys(included)
     secret = tuple(path for path in found if is_secret(path) and path not in included)
     sizes = {path: _measure(root / path) for path in found if path not in secret}
     copied: list[str] = []
@@ -61,6 +70,12 @@ def copy_ignored(
     return IgnoredFiles(copied=tuple(copied), shared=tuple(shared), secret=secret)
 
 
+def list_packages(main: Repository) -> tuple[Path, ...]:
+    """Return the ignored folders of environments and installed packages in a work tree."""
+    folders = (main.root / name for name in main.list_ignored() if name.endswith("/"))
+    return tuple(folder for folder in folders if folder.name in _PACKAGES or is_environment(folder))
+
+
 def _list_included(main: Repository) -> Iterator[str]:
     patterns = main.root / INCLUDE_FILE
     if patterns.is_file():
@@ -70,9 +85,11 @@ def _list_included(main: Repository) -> Iterator[str]:
 
 def _walk_ignored(main: Repository, root: Path) -> Iterator[str]:
     for name in main.list_ignored():
+        if IGNORED_FOLDERS.intersection(name.split("/")):
+            continue
         if name.endswith("/"):
             yield from _walk(root, name.rstrip("/"))
-        elif not IGNORED_FOLDERS.intersection(name.split("/")):
+        else:
             yield name
 
 
@@ -80,7 +97,7 @@ def _walk(root: Path, top: str) -> Iterator[str]:
     waiting = [top]
     while waiting:
         folder = waiting.pop()
-        if _is_left_out(root / folder):
+        if _is_provided_otherwise(root / folder):
             continue
         with contextlib.suppress(OSError), os.scandir(root / folder) as entries:
             for entry in sorted(entries, key=lambda each: each.name):
@@ -91,7 +108,7 @@ def _walk(root: Path, top: str) -> Iterator[str]:
                     yield path
 
 
-def _is_left_out(folder: Path) -> bool:
+def _is_provided_otherwise(folder: Path) -> bool:
     if not (IGNORED_FOLDERS | _PACKAGES).isdisjoint(folder.parts[-1:]) or is_marked_as_environment(folder):
         return True
     # A repository inside the work tree is not the project's, and may hold anything.

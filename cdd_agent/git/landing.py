@@ -21,7 +21,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from cdd_agent.errors import UsageError
+from cdd_agent.errors import ExitCode, UsageError
 from cdd_agent.git.repository import CommitId, Repository, encode_text, format_paths, private_index, resolve_revision
 from cdd_agent.git.runner import GitRefused, GitUnable
 from cdd_agent.storage import read_ordinary, write_atomic
@@ -67,7 +67,7 @@ class FileChange(msgspec.Struct, frozen=True, kw_only=True):
     """Whether ``new`` holds changes of the user, which stay uncommitted."""
 
 
-class Journal(msgspec.Struct, frozen=True, kw_only=True):
+class LandingJournal(msgspec.Struct, frozen=True, kw_only=True):
     """What a landing does."""
 
     ref: str
@@ -95,13 +95,16 @@ class Landed(msgspec.Struct, frozen=True, kw_only=True):
 class LandingConflict(UsageError):
     """Files of the user stand in the way; nothing was changed."""
 
+    exit_code = ExitCode.CLOSED
+
     def __init__(self, conflicts: Mapping[str, str]) -> None:
         """``conflicts`` is path -> what stands in the way."""
         shown = "".join(f"\n  {path}: {why}" for path, why in list(conflicts.items())[:_SHOWN_PATHS])
         more = f"\n  and {len(conflicts) - _SHOWN_PATHS} more" if len(conflicts) > _SHOWN_PATHS else ""
         super().__init__(
-            f"These files changed meanwhile and cannot be merged with the run's:{shown}{more}\nNothing was changed.",
-            hint="commit or move them aside, then run the same command again",
+            f"The run's changes cannot land, because these files changed meanwhile:{shown}{more}\n"
+            "Your files are untouched, and the run's commit waits.",
+            hint="commit your changes or move them aside, then run the same command again",
         )
         self.conflicts = conflicts
 
@@ -149,7 +152,7 @@ class Landings:
         shutil.rmtree(self._staged, ignore_errors=True)
         self._staged.mkdir(parents=True)
         self._stage(files)
-        journal = Journal(
+        journal = LandingJournal(
             ref="HEAD" if branch is None else f"refs/heads/{branch}",
             before=expected,
             after=commit,
@@ -161,27 +164,26 @@ class Landings:
         repository.git("update-ref", "-m", "cdd: land a run", journal.ref, commit, expected)
         return self._carry_out(journal)
 
+    def is_pending(self) -> bool:
+        """Return whether a landing was begun and not finished."""
+        return self._journal.exists()
+
     def finish(self) -> Landed | None:
         """Finish or drop a landing that was killed; return what it changed, or None if nothing was changed."""
         try:
             data = read_ordinary(self._journal, limit_bytes=_JOURNAL_BYTES)
         except FileNotFoundError:
             return None
-        journal = msgspec.convert(json.loads(data), Journal)
+        journal = msgspec.convert(json.loads(data), LandingJournal)
         if not self._has_moved(journal):
             self._forget()
             return None
         return self._carry_out(journal)
 
-    def _has_moved(self, journal: Journal) -> bool:
-        try:
-            now = self._repository.git("rev-parse", "--verify", "--quiet", f"{journal.ref}^{{commit}}").strip()
-            self._repository.git("merge-base", "--is-ancestor", resolve_revision(self._repository, journal.after), now)
-        except GitRefused:
-            return False
-        return True
+    def _has_moved(self, journal: LandingJournal) -> bool:
+        return self._repository.is_ancestor(journal.after, of=journal.ref)
 
-    def _carry_out(self, journal: Journal) -> Landed:
+    def _carry_out(self, journal: LandingJournal) -> Landed:
         self._update_index(journal.index)
         done = [self._bring(change, base=journal.before) for change in journal.files]
         if done:
@@ -210,7 +212,7 @@ class Landings:
             if ours == wanted:
                 continue
             if ours != old.get(path):
-                merged, is_clean = self._merge(old.get(path), ours, wanted)
+                merged, is_clean = self._merge(old.get(path), ours, theirs=wanted)
                 if not is_clean:
                     conflicts[path] = "you staged other changes to it"
                     continue
@@ -233,7 +235,7 @@ class Landings:
             if path in conflicts or ours == wanted:
                 continue
             if ours != old.get(path) and choices.get(path) != "theirs":
-                merged, is_clean = self._merge(old.get(path), ours, wanted)
+                merged, is_clean = self._merge(old.get(path), ours, theirs=wanted)
                 if choices.get(path) == "mine":
                     continue
                 if not is_clean and (merged is None or choices.get(path) != "merge"):
@@ -308,7 +310,7 @@ class Landings:
                 found[path] = Entry(mode, blob)
         return found, conflicts
 
-    def _merge(self, base: Entry | None, ours: Entry | None, theirs: Entry | None) -> tuple[Entry | None, bool]:
+    def _merge(self, base: Entry | None, ours: Entry | None, *, theirs: Entry | None) -> tuple[Entry | None, bool]:
         """Return the merged file and whether the merge is clean; None if there can be no merged file."""
         if base is None or ours is None or theirs is None or _LINK in (base.mode, ours.mode, theirs.mode):
             return None, False
@@ -323,7 +325,9 @@ class Landings:
                 labels = [option for path in names for option in ("-L", path.name)]
                 self._repository.git("merge-file", "--quiet", *labels, *map(str, names))
                 is_clean = True
-            except (GitRefused, GitUnable) as error:
+            except GitUnable:
+                return None, False
+            except GitRefused as error:
                 if error.status is None or error.status >= 128:  # not text
                     return None, False
                 is_clean = False
@@ -374,7 +378,7 @@ class Landings:
                 return change, "merged" if change.is_merged else "updated"
             old = _digest(self._repository.root / change.path)
             now, conflicts = self._observe([change.path], base=base, deleted=set())
-            merged, is_clean = self._merge(change.before, now.get(change.path), change.after)
+            merged, is_clean = self._merge(change.before, now.get(change.path), theirs=change.after)
             if conflicts or not is_clean:
                 break
             change = msgspec.structs.replace(change, old=old, new=merged, is_merged=True)

@@ -111,6 +111,10 @@ CommitId = NewType("CommitId", str)
 OBJECT_ID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
+_REF, _BRANCH = "ref: ", "ref: refs/heads/"
+_HEAD_BYTES = 10_000
+
+
 class Repository:
     """A work tree with its history."""
 
@@ -119,6 +123,8 @@ class Repository:
         self.root = root
         self.may_run_hooks: Callable[[], bool] = lambda: False
         """Returns whether the user approved this repository's hooks for commits."""
+        self._read_heads: set[str] = set()
+        """Commits that git could read."""
         self.runner = Runner(root, location)
 
     @classmethod
@@ -155,8 +161,15 @@ class Repository:
 
     def read_head(self) -> CommitId | None:
         """Return the commit that HEAD names, or None before the first commit; ``GitUnable`` if HEAD is damaged."""
+        found = self._read_symbolic_head()
+        if found is not None:
+            text = found
+            if found.startswith(_REF):
+                text = _read_file(self.location.common_dir / found.removeprefix(_REF)) or ""
+            if text in self._read_heads:
+                return CommitId(text)
         try:
-            return CommitId(self.git("rev-parse", "--verify", "--quiet", "HEAD^{commit}").strip())
+            head = CommitId(self.git("rev-parse", "--verify", "--quiet", "HEAD^{commit}").strip())
         except GitRefused as error:
             if is_unborn(self.location):
                 return None
@@ -164,13 +177,25 @@ class Repository:
                 f"HEAD of {self.root} does not name a readable commit. {error.happened}",
                 hint="see what is wrong: git fsck --full; see earlier positions of HEAD: git reflog",
             ) from error
+        self._read_heads.add(head)
+        return head
 
     def read_branch(self) -> str | None:
         """Return the branch that HEAD is on, or None if it is detached."""
+        found = self._read_symbolic_head()
+        if found is not None:
+            return found.removeprefix(_BRANCH) if found.startswith(_BRANCH) else None
         try:
             return self.git("symbolic-ref", "--quiet", "--short", "HEAD").strip()
         except GitError:
             return None
+
+    def _read_symbolic_head(self) -> str | None:
+        """Return the content of the file HEAD; None if refs are stored in another way, which only git can read."""
+        self.location.require_own_common_dir()
+        text = _read_file(self.location.git_dir / "HEAD")
+        is_plain = text is not None and (OBJECT_ID.fullmatch(text) or text.startswith(_BRANCH))
+        return text if is_plain and text != f"{_BRANCH}.invalid" else None
 
     def find_unfinished(self) -> tuple[str, str] | None:
         """Return the operation in progress, such as a merge, and the command that ends it; None if there is none."""
@@ -180,6 +205,14 @@ class Repository:
         if self.git("ls-files", "--unmerged", "-z"):
             return "a merge with conflicts", "git add the resolved files, or git checkout -- them"
         return None
+
+    def is_ancestor(self, commit: str, *, of: str) -> bool:
+        """Return whether ``commit`` is in the history of ``of``; False if one of them does not exist."""
+        try:
+            self.git("merge-base", "--is-ancestor", resolve_revision(self, commit), resolve_revision(self, of))
+        except GitRefused:
+            return False
+        return True
 
     def list_uncommitted(self) -> tuple[str, ...]:
         """Return staged, changed and untracked paths, in git's order, even if marked with ``skip-worktree``."""
@@ -215,6 +248,13 @@ class Repository:
             Change(path=path, kind=kinds.get(status, "modified"))
             for status, path in zip(fields[0::2], fields[1::2], strict=False)
         )
+
+
+def _read_file(path: Path) -> str | None:
+    try:
+        return read_ordinary(path, limit_bytes=_HEAD_BYTES).decode("utf-8", "surrogateescape").rstrip("\n")
+    except OSError:
+        return None
 
 
 def resolve_revision(repository: Repository, name: str) -> str:

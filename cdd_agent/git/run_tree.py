@@ -60,6 +60,10 @@ class RunTree:
             self._reset(base)
         os.utime(self.root)
 
+    def prune_others(self, *, days: float, most: int) -> None:
+        """Delete the run trees that were not reset for ``days``, and the oldest beyond ``most``."""
+        self._trees.prune(days=days, most=most)
+
     def _reset(self, base: CommitId) -> None:
         repository, target = self.repository, resolve_revision(self.repository, base)
         self.restore_gitfile()
@@ -107,7 +111,7 @@ class GitExport:
         """
         target, last = resolve_revision(repository, head), self._read_last()
         if last != target:
-            if last is None or not _is_ancestor(repository, last, target):
+            if last is None or not repository.is_ancestor(last, of=target):
                 last = None
                 if os.path.lexists(self.folder):
                     delete_folder(self.folder)
@@ -154,14 +158,6 @@ class GitExport:
 
     def _write(self, name: str, text: str) -> None:
         (self.folder / name).write_text(text, encoding="utf-8")
-
-
-def _is_ancestor(repository: Repository, commit: str, of: str) -> bool:
-    try:
-        repository.git("merge-base", "--is-ancestor", commit, of)
-    except GitError:
-        return False
-    return True
 
 
 def _measure_packs(common_dir: Path) -> int:

@@ -30,11 +30,15 @@ from cdd_agent.git.repository import (
     private_index,
     unmarked_index,
 )
-from cdd_agent.storage import write_atomic
+from cdd_agent.storage import read_ordinary, write_atomic
 
 _BLOCK_BYTES = 1 << 20
 _SETTLED_NS = 1_000_000_000
 """A file that changed more recently may change again without new times."""
+_TICK_NS = 50_000_000
+"""The same where the file system keeps fractions of seconds."""
+_SECOND_NS = 1_000_000_000
+_RULES_BYTES = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -353,6 +357,9 @@ class Snapshots:
         self._ignored_files: frozenset[str] = frozenset()
         self._files = FileStates(repository.root)
         self._sidecars = SidecarCache(repository)
+        self._captured: tuple[bytes, tuple[str, Sidecar]] | None = None
+        """The last capture, and a digest of the state of all files at that time."""
+        self._trees: dict[CommitId, str] = {}
 
     def take(self, ref: str, *, message: str) -> Snapshot:
         """Save the work tree under ``ref``, replacing an earlier snapshot there."""
@@ -363,6 +370,7 @@ class Snapshots:
         commit = self._commit_tree(tree, *parent, message=message)
         self._repository.git("update-ref", ref, commit)
         self._sidecars.add(commit, record)
+        self._trees[commit] = tree
         return Snapshot(ref=ref, commit=commit)
 
     def freeze_ignored(self, ref: str) -> None:
@@ -386,7 +394,8 @@ class Snapshots:
     def list_changes_since(self, snapshot: Snapshot, *, until: Snapshot | None = None) -> tuple[Change, ...]:
         """Return the changes from the snapshot to the work tree, or to ``until``; line ends count too."""
         tree, record = self._capture() if until is None else (until.commit, self._sidecars.read(until.commit))
-        changes = self._repository.list_changes(snapshot.commit, tree, submodules=False)
+        is_same = self._trees.get(snapshot.commit) == tree
+        changes = () if is_same else self._repository.list_changes(snapshot.commit, tree, submodules=False)
         if not snapshot.is_ours:
             return changes
         differing = self._sidecars.read(snapshot.commit).list_differing(record)
@@ -433,7 +442,48 @@ class Snapshots:
         return undone
 
     def _capture(self) -> tuple[str, Sidecar]:
-        """Write the current work tree as a git tree; return its id and its sidecar."""
+        """Write the current work tree as a git tree; return its id and its sidecar.
+
+        That takes several calls of git, so nothing is written again while no file changes.
+        """
+        state = self._scan()
+        if state is None:
+            time.sleep(_TICK_NS / _SECOND_NS)  # less work than to write everything once more later
+            state = self._scan()
+        if state is None or self._captured is None or self._captured[0] != state:
+            self._captured = None
+            captured = self._write_tree()
+            if state is None:
+                return captured
+            self._captured = state, captured
+        return self._captured[1]
+
+    def _scan(self) -> bytes | None:
+        """Return a digest of the state of all files and of the index; None if the last change is too recent to tell."""
+        begun, newest, digest = time.time_ns(), 0, hashlib.sha256()
+        folders = [""]
+        try:
+            digest.update(repr(_stat_key(os.stat(self._repository.location.git_dir / "index"))).encode())
+            while folders:
+                folder = folders.pop()
+                with os.scandir(self._repository.root / folder) as entries:
+                    for entry in sorted(entries, key=lambda each: each.name):
+                        path = f"{folder}{entry.name}"
+                        about = entry.stat(follow_symlinks=False)
+                        key: tuple[int, ...] = ()
+                        if not stat.S_ISDIR(about.st_mode):
+                            newest, key = max(newest, about.st_mtime_ns, about.st_ctime_ns), _stat_key(about)
+                        elif entry.name == ".git" or self.is_excluded(f"{path}/config.yaml") or _ignores_itself(entry):
+                            continue
+                        else:
+                            folders.append(f"{path}/")
+                        digest.update(f"{path}\0{about.st_mode}{key}".encode("utf-8", "surrogateescape"))
+        except OSError:
+            return None
+        is_recent = newest > begun - (_TICK_NS if newest % _SECOND_NS else _SETTLED_NS)
+        return None if is_recent else digest.digest()
+
+    def _write_tree(self) -> tuple[str, Sidecar]:
         repository = self._repository
         with unmarked_index(repository) as index:
             # Not `add --update`: it runs git inside each submodule, with the configuration of that repository.
@@ -459,6 +509,15 @@ class Snapshots:
     def _commit_tree(self, tree: str, *options: str, message: str) -> CommitId:
         commit = self._repository.git("commit-tree", tree, *options, "-m", message, variables=CDD_IDENTITY)
         return CommitId(commit.strip())
+
+
+def _ignores_itself(folder: os.DirEntry[str]) -> bool:
+    """Return whether git ignores everything in a folder, as test tools make it in their caches."""
+    try:
+        rules = read_ordinary(Path(folder.path) / ".gitignore", limit_bytes=_RULES_BYTES)
+    except OSError:
+        return False
+    return rules.split()[-1:] == [b"*"]
 
 
 def _update_index(repository: Repository, listed: str, *options: str, index: Mapping[str, str]) -> None:

@@ -20,7 +20,6 @@ from cdd_agent.git.notes import read_objects, write_objects
 from cdd_agent.git.repository import ROLLBACK, CommitId, Repository, encode_text, format_lines, private_index
 from cdd_agent.git.snapshot import CDD_IDENTITY, list_entries
 from cdd_agent.storage import is_leftover, read_ordinary, write_atomic
-from cdd_agent.tdd.recovery import checkpoint_ref
 from cdd_agent.work import state_file
 from cdd_agent.work.handoff import PHASE_OF, Handoff
 from cdd_agent.work.state import RunState, Status, StepExecution
@@ -212,7 +211,6 @@ def rewind_state(state: RunState, handoff: Handoff, *, commit: CommitId) -> RunS
         base_commit=commit,
         usage=step.usage,
     )
-    again = replace(again, checkpoint=checkpoint_ref(state.ticket_slug, again, name="start"))
     return replace(
         state,
         status=Status.IN_PROGRESS,

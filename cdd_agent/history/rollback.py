@@ -218,12 +218,9 @@ class Rollbacks:
         if snapshot is None:
             return ()
         checkpoints.freeze_ignore_rules()
-        user_files = checkpoints.list_user_files()
         in_checkpoint = set(self.snapshots.list_differing_paths(head, snapshot))
         since = {change.path for change in self.snapshots.list_changes_since(snapshot)}
-        # After a kill nobody can tell the agent's latest changes from the user's, so they count as the run's.
-        was_killed = checkpoints.killed_position(state.branch) is not None
-        return tuple(sorted((in_checkpoint | since if was_killed else in_checkpoint - since) - user_files))
+        return tuple(sorted(in_checkpoint - since))
 
     def _build_plan(self, record: RollbackRecord, *, before: Files, after: Files, next_phase: str) -> RollbackPlan:
         repository = self.repository
@@ -295,43 +292,25 @@ class Rollbacks:
             self.emit(Notice(text=text))
 
     def _restore_checkpoints(self, stored: StoredRecord, *, after: Files) -> None:
-        """Make the checkpoints fit the rewound states: nothing is running, and an open cycle has a start."""
+        """Make the checkpoints fit the rewound states: an open cycle begins anew."""
         record, repository = stored.record, self.repository
         present = _list_checkpoints(repository)
-        commands = [f"delete {ref}\n" for ref in present if ref.endswith("-running")]
         if record.undoes is not None:
             old = records.read(repository, record.undoes).record
-            commands = [each for each in commands if each.split()[1] not in old.refs]
-            commands += [f"update {ref} {value}\n" for ref, value in old.refs.items() if present.get(ref) != value]
+            commands = [f"update {ref} {value}\n" for ref, value in old.refs.items() if present.get(ref) != value]
             for name, data in records.read_stored_files(record.undoes, repository, folder="before/reports").items():
                 write_atomic(self.reports / name, data)
-        if commands:
-            repository.git("update-ref", "--stdin", stdin="".join(commands).encode())
-        if record.undoes is not None:
+            if commands:
+                repository.git("update-ref", "--stdin", stdin="".join(commands).encode())
             return
         for state in decode_states(after):
             step = state.step_executions.get(state.current_step or 0)
             if state.ticket_slug == record.ticket and step is not None and step.base_commit == record.target:
-                before = records.read_stored_files(stored.commit, repository, folder="before/state")
-                self._restart_step(record, step=step, before=before)
+                self.snapshots.forget(self._checkpoints(record.ticket, step).ref("*"))
                 break
 
     def _checkpoints(self, ticket: str, step: StepExecution) -> StepCheckpoints:
         return StepCheckpoints(ticket=ticket, step=step, repository=self.repository, snapshots=self.snapshots)
-
-    def _restart_step(self, record: RollbackRecord, *, step: StepExecution, before: Files) -> None:
-        """Make the current files the step's starting point, and keep its first test report."""
-        checkpoints = self._checkpoints(record.ticket, step)
-        self.snapshots.forget(checkpoints.ref("*"))
-        checkpoints.freeze_ignore_rules()
-        start = checkpoints.ref("start")
-        self.snapshots.take(start, message=f"rolled back to {record.target[:10]}")
-        own = (state for state in decode_states(before) if state.ticket_slug == record.ticket)
-        earlier = next((state for state in own if step.step_number in state.step_executions), None)
-        old = earlier.execution(step.step_number).checkpoint if earlier is not None else None
-        folder = self.reports / record.ticket
-        if old is not None and (report := folder / _format_baseline_name(old)).is_file():
-            write_atomic(folder / _format_baseline_name(start), report.read_bytes())
 
 
 def _find_target(repository: Repository, name: str) -> tuple[CommitId, Handoff]:
@@ -441,7 +420,3 @@ def _list_sources(record: RollbackRecord) -> tuple[tuple[Snapshot, tuple[str, ..
         return ((target, record.by_commit),)
     exact = tuple(path for path in record.restored if path not in record.by_commit)
     return (Snapshot(ref=record.ref, commit=record.origin), exact), (target, record.by_commit)
-
-
-def _format_baseline_name(checkpoint: str) -> str:
-    return f"{checkpoint.rpartition('/')[2].removesuffix('-start')}-baseline.json"

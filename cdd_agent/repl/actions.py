@@ -372,6 +372,8 @@ ACTIONS: Mapping[str, Callable[[SessionState, str], None]] = {
     "green": workflow_actions.run_green,
     "tdd": workflow_actions.run_tdd_command,
     "audit": workflow_actions.run_audit,
+    "tree": workflow_actions.show_tree,
+    "diff": workflow_actions.show_diff,
     "back": go_back,
     "new": create_ticket,
     "status": show_status,

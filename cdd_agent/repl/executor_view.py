@@ -105,15 +105,19 @@ def handle_input(executor: Executor, words: str, *, screen: Screen) -> bool:
             Intervention(executor).commit_changes(rest)
         case "keep":
             Intervention(executor).keep_changes()
-            kept = "The next step keeps your changes as they are."
-            screen.line(f"{kept} It does not commit them, and the model cannot edit them.")
+            screen.line("The next steps take your changes along and do not commit them.")
+        case "leave":
+            Intervention(executor).leave_changes()
+            screen.line("The next steps run without your changes, which stay as they are.")
         case "continue" if failed:
             raise UsageError(f"Step {failed[0]} failed.", hint="type retry, skip or exit")
         case "continue" | "retry" | "skip" | "done" if _has_new_documents(executor, screen=screen):
             pass
         case "continue" | "retry" if _is_blocked_by_changes(executor, word, screen=screen):
             screen.gap()
-            screen.line("Type: commit, keep, status, exit. Or change the files yourself and press Enter.", style="bold")
+            screen.line(
+                "Type: commit, keep, leave, status, exit. Or change the files yourself and press Enter.", style="bold"
+            )
             return True
         case _:
             _carry_out(word, int(rest) if rest else None, executor=executor)
@@ -211,7 +215,8 @@ def _is_blocked_by_changes(executor: Executor, word: str, *, screen: Screen) -> 
     screen.items(changes, most=MOST_CHANGES_SHOWN)
     choices = {
         "commit": f'commits only these changes, as "{DEFAULT_MESSAGE}"; or type: commit MESSAGE',
-        "keep": "keeps them uncommitted; the tests see them, and the next step does not commit them",
+        "keep": "takes them along: the tests see them, and the next steps do not commit them",
+        "leave": "runs the next steps without them",
     }
     for choice, text in choices.items():
         screen.line(f"{choice:<8}{text}", indent=2, hang=8)
@@ -259,5 +264,5 @@ def _parse(words: str) -> tuple[str, str]:
     if word in TAKE_A_STEP:
         raise UsageError(f"{rest!r} is not the number of a step.", hint=f"for example: {word} 2")
     question = suggest(first.lower(), EXECUTOR_WORDS, text="did you mean {}? ")
-    words_known = "continue (or Enter), retry, skip, done, commit, keep, status, exit"
+    words_known = "continue (or Enter), retry, skip, done, commit, keep, leave, status, exit"
     raise UsageError(f"Unknown input {words!r} for the Executor.", hint=f"{question}Type one of: {words_known}")

@@ -25,6 +25,7 @@ from cdd_agent.repl.render import WAITING
 from cdd_agent.repl.screen import Screen
 from cdd_agent.repl.state import SessionState
 from cdd_agent.repl.terminal import PromptStatus, ReadLine
+from cdd_agent.repl.workflow_actions import open_shell
 from cdd_agent.untrusted.text import clean
 
 if TYPE_CHECKING:
@@ -164,6 +165,9 @@ class Session:
         """Carry out one line. Errors become messages, and Ctrl-C ends only this line."""
         words = line.strip()
         try:
+            if words == "!":
+                open_shell(self._state)
+                return ExitCode.DONE
             with self._screen.working(WAITING):
                 if words.startswith("/"):
                     command, argument = parse_command(words)

@@ -1,7 +1,10 @@
 """The commands /tdd, /green and /audit, and what they show: history, status, rollbacks, repairs and audits."""
 
 import contextlib
+import os
 import shlex
+import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import groupby
@@ -17,11 +20,14 @@ from cdd_agent.errors import AlreadyAtWork, UsageError, suggest
 from cdd_agent.events import Emit, HandoffListed, NoteDamaged, NoteRepaired, NotesRepaired, Notice, RunStanding
 from cdd_agent.git import notes_repair
 from cdd_agent.git.notes import Damage, merge_fetched
+from cdd_agent.git.repository import Repository
+from cdd_agent.git.snapshot import Snapshots
 from cdd_agent.history.rollback import RollbackPlan, Rollbacks
 from cdd_agent.history.runs import find_status, list_handoffs, read_reachable_notes
 from cdd_agent.repl.question import ask_to_roll_back
 from cdd_agent.repl.render import Renderer, create_table
 from cdd_agent.repl.screen import Screen
+from cdd_agent.review import diff_commits
 from cdd_agent.tdd.recovery import alone
 from cdd_agent.untrusted.text import clean
 from cdd_agent.workflows.green.artifact import GreenArtifact
@@ -54,6 +60,52 @@ _OUTCOMES = {
     "failed": "the tests fail; all changes were undone",
     "blocked": "the model gave up; all changes were undone",
 }
+
+
+def show_tree(session: "SessionState", argument: str) -> None:
+    """Show where the run of a ticket works."""
+    slug, tree = _find_run_tree(session, argument)
+    subject = tree.git("log", "-1", "--format=%h %s").strip()
+    changed = tree.list_uncommitted()
+    session.screen.fields(
+        [
+            ("run tree", str(tree.root)),
+            ("on", subject),
+            ("changed", f"{len(changed)} files; see them: /diff {slug}" if changed else "nothing"),
+        ]
+    )
+
+
+def show_diff(session: "SessionState", argument: str) -> None:
+    """Show the changes in a run tree that have not landed."""
+    slug, tree = _find_run_tree(session, argument)
+    head = tree.read_head()
+    snapshot = Snapshots(tree).take(f"refs/cdd/tests/{slug}/shown", message="for a diff")
+    files = diff_commits(tree, str(head), after=snapshot.commit)
+    for file in files:
+        session.screen.line(f"{_SIGNS[file.kind]} {file.path}  +{file.added} -{file.removed}", style="bold")
+        session.screen.show_diff(file.hunks)
+    if not files:
+        session.screen.line(f"The run of {slug} has changed nothing that has not landed.")
+
+
+def open_shell(session: "SessionState") -> None:
+    """Open the user's shell in the run tree of the current ticket."""
+    slug, tree = _find_run_tree(session, "")
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError("A shell needs a terminal.", hint=f"cd {tree.root}")
+    session.screen.line(f"The run tree of {slug}: what you change here, a run that continues may undo. exit returns.")
+    shell = os.environ.get("SHELL") or "/bin/sh"
+    with contextlib.suppress(FileNotFoundError):
+        subprocess.run([shell], cwd=tree.root, check=False)
+
+
+def _find_run_tree(session: "SessionState", argument: str) -> tuple[str, Repository]:
+    slug = argument or session.slug or session.find_ticket("").slug
+    tree = session.project.find_run_tree(slug)
+    if tree is None:
+        raise UsageError(f"{slug} has no run tree yet.", hint=f"/exec {slug} makes one")
+    return slug, tree
 
 
 def run_tdd_command(session: "SessionState", argument: str) -> None:

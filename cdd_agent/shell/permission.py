@@ -69,6 +69,7 @@ class Permission:
     """The permissions of a project's agents in this session."""
 
     root: Path
+    """The project's folder, as commands find it."""
     level: str
     """The level of the sandbox in which commands run."""
     approvals: Approvals
@@ -80,7 +81,14 @@ class Permission:
     """Whether writing and running tests need permission, too."""
     test_command: str = "pytest"
     """The command for which a permission to run tests holds."""
+    tree: Path | None = None
+    """Where the files of ``root`` really are; None: there."""
     _granted: set[Granted] = field(default_factory=set)
+
+    @property
+    def files(self) -> Path:
+        """The folder with the files of ``root``."""
+        return self.tree or self.root
 
     def check_command(self, line: str) -> str | None:
         """Return why ``line`` may not run, for the model, or None if it may; ask the user if necessary."""
@@ -88,7 +96,7 @@ class Permission:
         from cdd_agent.shell.words import Project
 
         root = str(self.root.resolve())
-        parts = judge(line, Project(root=root, look=_make_look(root)))
+        parts = judge(line, Project(root=root, look=_make_look(root, str(self.files.resolve()))))
         for part in parts:
             if part.kind == "outside":
                 return _format_refusal(part, f"{part.effect.why}. Change only files of the project.")
@@ -179,10 +187,12 @@ def _format_reason(answer: CommandAnswer) -> str:
     return f": {answer.reason.rstrip('.')}." if answer.reason else "."
 
 
-def _make_look(root: str) -> "Callable[[str], Kind]":
+def _make_look(root: str, files: str) -> "Callable[[str], Kind]":
     def look(path: str) -> "Kind":
+        if path == root or path.startswith(f"{root}/"):
+            path = files + path[len(root) :]
         real = os.path.realpath(path)
-        if real != root and not real.startswith(f"{root}/"):
+        if real != files and not real.startswith(f"{files}/"):
             return "elsewhere"
         try:
             status = os.stat(path)

@@ -122,8 +122,7 @@ class Attempt:
     def run(self, *, is_anew: bool) -> AttemptRecord:
         """Let the model work, judge its work, save it as a checkpoint, and return the record.
 
-        ``is_anew``: the files are as they were when the phase began. Commits by the agent are removed from the branch
-        again unless they hold exactly the accepted work.
+        ``is_anew``: the files are as they were when the phase began.
         """
         context, name = self.context, f"{self.phase}-{self.number}"
         context.emit(AttemptStarted(phase=self.phase, number=self.number, limit=context.policy.max_attempts))
@@ -154,8 +153,7 @@ class Attempt:
                 finding=finding or "",
             )
         )
-        if not (judged.open and self._has_committed(judgment.checkpoint)):
-            self.recovery.restore_position(self.baseline.position)
+        context.workplace.restore_head(self.baseline.tip)  # in case the agent made commits
         answer = None if brief.judge is None else run.text[:MAX_ANSWER_CHARACTERS]
         return replace(record, finding=finding, answer=answer)
 
@@ -208,10 +206,9 @@ class Attempt:
         context = self.context
         return PhaseLocks(
             phase=self.phase,
-            off_limits=self.baseline.off_limits,
             tests=tuple(map(context.to_repository_path, verdict.list_test_files(self.item))),
             listed=tuple(map(context.to_repository_path, self.item.sources)),
-            layout=find_layout(context.repository, context.suite),
+            layout=find_layout(context.workplace.tree, context.suite),
         )
 
     def _describe_failures(self) -> tuple[str, tuple[str, ...]]:
@@ -319,7 +316,7 @@ class Attempt:
         return verdict.classify_red(self.item, judged, report=report, baseline=self.baseline.report, conventions=rules)
 
     def _find_extra_tests(self, report: SuiteReport, checkpoint: Snapshot) -> tuple[Reason, ...]:
-        repository, before = self.context.repository, self.baseline.report
+        repository, before = self.context.workplace.tree, self.baseline.report
         old = {error.nodeid for error in before.collect_errors}
         files = [error.nodeid for error in report.collect_errors if error.nodeid not in old]
         project = find_layout(repository, self.context.suite).project
@@ -338,7 +335,7 @@ class Attempt:
 
     def _confirm_green(self, report: SuiteReport, checkpoint: Snapshot) -> tuple[Reason, ...]:
         """Return the doubts of the evidence checks, which run outside the tests' process."""
-        item, context, repository = self.item, self.context, self.context.repository
+        item, context, repository = self.item, self.context, self.context.workplace.tree
         red, green = self.baseline.snapshot.commit, checkpoint.commit
         layout = find_layout(repository, context.suite)
         targets = find_newly_passing(report, baseline=self.baseline.report)
@@ -363,14 +360,6 @@ class Attempt:
         for notice in findings.notices:
             self.context.emit(Notice(text=notice))
         return findings.reasons
-
-    def _has_committed(self, checkpoint: Snapshot) -> bool:
-        """Return whether the agent itself committed exactly its accepted work, on the branch of the baseline."""
-        repository, before = self.context.repository, self.baseline.position
-        head = repository.read_head()
-        if head is None or before.head is None or head == before.head or repository.read_branch() != before.branch:
-            return False
-        return self.recovery.has_only(checkpoint, head=head, base=before.head)
 
 
 def make_tools(locks: PhaseLocks, context: Context, *, after_writing: tuple[str, ...] = ()) -> tuple[Tool, ...]:
@@ -450,5 +439,5 @@ def _require_test(target: str, context: Context) -> None:
 def _make_access(locks: PhaseLocks, context: Context) -> Access:
     # Files that do not exist yet, or beyond the maximum, cannot be locked here: the verdict finds their changes.
     tests = locks.tests if locks.phase != "red" else ()
-    locked = [context.repository.root / path for path in (*locks.off_limits, *tests)]
+    locked = [context.workplace.tree.root / path for path in tests]
     return context.suite.build_access(locked=tuple(locked[:MAX_LOCKED_FILES]), tests_too=locks.phase != "red")

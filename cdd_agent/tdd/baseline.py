@@ -4,9 +4,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from cdd_agent.errors import EnvironmentMissing
+from cdd_agent.git.repository import CommitId
 from cdd_agent.git.snapshot import Snapshot
 from cdd_agent.tdd.context import Context, Phase, WorkItem
-from cdd_agent.tdd.recovery import Position, StepRecovery
+from cdd_agent.tdd.recovery import StepRecovery
 from cdd_agent.work.state import StepExecution
 from pytest_tdd_agent.codec import ReportError, load
 from pytest_tdd_agent.report import SuiteReport, Verdict, list_failing
@@ -18,19 +19,15 @@ class Baseline:
 
     snapshot: Snapshot
     """The work tree."""
-    position: Position
-    """HEAD, branch and index."""
+    tip: CommitId
+    """The commit on which the phase works."""
     report: SuiteReport
     """The test results; in GREEN including tests that RED hides: see ``add_hidden_tests``."""
     report_path: str
-    """Relative to the work tree."""
-    off_limits: frozenset[str]
-    """Files with uncommitted changes of the user."""
+    """Relative to the user's work tree."""
 
 
-def take_baseline(
-    item: WorkItem, phase: Phase, *, step: StepExecution, position: Position, context: Context
-) -> Baseline:
+def take_baseline(item: WorkItem, phase: Phase, *, step: StepExecution, tip: CommitId, context: Context) -> Baseline:
     """Return the baseline of ``phase``: the existing one after an interruption, else a new one.
 
     Raises ``EnvironmentMissing`` if the tests cannot run, or if there are none and the phase adds none.
@@ -46,19 +43,13 @@ def take_baseline(
         conventions = context.suite.conventions
         only = " --collect-only" if conventions.framework == "pytest" else ""
         raise EnvironmentMissing(
-            f"No tests found: {conventions.framework} found none in {context.suite.root} (by default "
+            f"No tests found: {conventions.framework} found none in {context.project} (by default "
             f"{conventions.discovery}). Step {item.number} is of kind {item.kind}, so the gate needs a test that shows "
             "that nothing broke.",
             hint=f"write and commit one test (`{context.suite.command}{only}` lists the tests), or change the kind of "
             "the step to feature",
         )
-    return Baseline(
-        snapshot=snapshot,
-        position=position,
-        report=report,
-        report_path=path,
-        off_limits=recovery.checkpoints.list_user_files(),
-    )
+    return Baseline(snapshot=snapshot, tip=tip, report=report, report_path=path)
 
 
 def is_fixing_tests(item: WorkItem) -> bool:
@@ -72,7 +63,7 @@ def name_scope(files: tuple[str, ...]) -> str:
 
 
 def _load_or_run(recovery: StepRecovery, snapshot: Snapshot) -> tuple[SuiteReport, str]:
-    """Return the report of the last landed phase, else of a new run, and its path relative to the work tree."""
+    """Return the report of the last landed phase, else of a new run, and its path relative to the user's work tree."""
     context, step = recovery.context, recovery.step
     root = context.repository.root
     landed = [a.report for a in step.attempts if a.phase in step.commits and a.verdict == "open" and a.report]
@@ -90,7 +81,7 @@ def _load_or_run(recovery: StepRecovery, snapshot: Snapshot) -> tuple[SuiteRepor
     if run.report is None:
         raise EnvironmentMissing(
             f"The project's tests cannot be run: {run.problem}.\n{run.output.strip()[-2000:]}",
-            hint=f"make `{context.suite.command}` work in {context.suite.root}",
+            hint=f"make `{context.suite.command}` work in {context.project}",
         )
     return run.report, str(path.relative_to(root))
 

@@ -18,6 +18,7 @@ from cdd_agent.git.repository import Repository
 from cdd_agent.git.snapshot import Snapshot, Snapshots
 from cdd_agent.model.conversation import Model
 from cdd_agent.shell.permission import Permission
+from cdd_agent.tdd.workplace import Workplace
 from cdd_agent.testrun.suite import Suite, SuiteRun
 from cdd_agent.tickets import plan
 from cdd_agent.untrusted.keys import mask
@@ -181,6 +182,9 @@ class Context:
     """The parts of one project that a cycle works with."""
 
     repository: Repository
+    """The user's."""
+    workplace: Workplace
+    """The files in which the cycle works; the next three belong to them."""
     snapshots: Snapshots
     workspace: Workspace
     suite: Suite
@@ -197,6 +201,11 @@ class Context:
     commands: ResumeCommands | None = None
     """None: those of ``cdd exec``."""
 
+    @property
+    def project(self) -> Path:
+        """The folder of the user's project, with its tickets and settings."""
+        return self.suite.original.root if self.suite.original is not None else self.suite.root
+
     def resume_commands(self, ticket: str, step: StepExecution) -> ResumeCommands:
         """Return the commands that continue an interrupted step."""
         run = f"cdd exec {ticket}"
@@ -208,8 +217,8 @@ class Context:
         return "the run" if unit == "run" else f"{unit} {step.step_number}"
 
     def to_repository_path(self, path: str) -> str:
-        """Return a project path relative to the repository, whose root may be above the project."""
-        inside = self.workspace.root.resolve().relative_to(self.repository.root.resolve()).as_posix()
+        """Return a project path relative to the work tree, whose root may be above the project."""
+        inside = self.workspace.root.resolve().relative_to(self.workplace.tree.root.resolve()).as_posix()
         return path if inside == "." else f"{inside}/{path}"
 
     def run_suite(
@@ -226,7 +235,9 @@ class Context:
         """
         framework = self.suite.conventions.framework
         self.emit(SuiteStarted(purpose=purpose, targets=targets, framework=framework))
-        before = before or self.snapshots.take("refs/cdd/tests/before", message="before a test run")
+        before = before or self.snapshots.take(
+            f"refs/cdd/tests/{self.reports.name}/before", message="before a test run"
+        )
         # A saved report is evidence: an earlier run could have planted compiled code in the bytecode cache.
         suite = self.suite if keep is None else self.suite.without_cache()
         run = suite.run(targets, keep=keep)
@@ -234,7 +245,7 @@ class Context:
             self.emit(Notice(text=notice))
         # Otherwise a database that a test writes would be committed as the agent's work.
         if self.snapshots.list_changes_since(before):
-            self.snapshots.take("refs/cdd/tests/after", message="changes made by a test run")
+            self.snapshots.take(f"refs/cdd/tests/{self.reports.name}/after", message="changes made by a test run")
             self.snapshots.restore(before)
         self.emit(run.as_event(purpose, framework=framework))
         return run

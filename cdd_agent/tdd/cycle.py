@@ -18,13 +18,14 @@ from cdd_agent.errors import GateClosed
 from cdd_agent.events import GateJudged, Notice, RunFinished, RunStarted
 from cdd_agent.evidence.clean_copy import find_newly_passing
 from cdd_agent.evidence.mutation import TimedRuns, can_notice_changes
+from cdd_agent.git.landing import BranchMoved
 from cdd_agent.git.repository import CommitId
 from cdd_agent.git.snapshot import Snapshot
 from cdd_agent.tdd.attempt import Attempt, has_given_up, list_attempts, load_report
 from cdd_agent.tdd.baseline import Baseline, take_baseline
 from cdd_agent.tdd.context import Context, Phase, WorkItem, format_reasons
-from cdd_agent.tdd.handoff import Landing, has_hooks
-from cdd_agent.tdd.recovery import Position, StepRecovery
+from cdd_agent.tdd.handoff import Landing, find_broken_tests, has_hooks, require_branch
+from cdd_agent.tdd.recovery import StepRecovery
 from cdd_agent.tdd.verdict import RedVerdict, has_test, judge_run
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work import state_file
@@ -51,6 +52,10 @@ PARTIAL = "PARTIAL"
 
 MAX_HOOK_CHARACTERS = 2_000
 """Of a hook's output in a reason."""
+
+MAX_BROKEN_SHOWN = 3
+_MAX_MOVES = 5
+"""How often the user's branch may move while a commit is judged."""
 
 _UNFINISHED_CODES = frozenset({"target_failed", "target_missing"})
 """The work is incomplete, but the attempt did nothing forbidden."""
@@ -98,8 +103,8 @@ class Cycle:
         self._save = save
         self._is_saved = True
         """False while the state is being saved, when the file may hold the old or the new state."""
-        self._position: Position | None = None
-        """The last position that was in order; None: it has not changed."""
+        self._tip: CommitId | None = None
+        """The commit on which the cycle works."""
         self._nested: frozenset[str] = frozenset()
 
     @property
@@ -124,21 +129,17 @@ class Cycle:
     def run(self) -> Ending:
         """Run all phases that have not landed, and return how the cycle ended.
 
-        An interruption restores the last checkpoint before the error passes through. Raises ``UsageError`` if the
-        files are not as an interrupted run left them.
+        In the user's own files an interruption restores the last checkpoint before the error passes through.
         """
         self._begin_or_resume()
-        self._nested = self._context.repository.list_nested()
+        self._nested = self._context.workplace.tree.list_nested()
         try:
             ending = self._run_phases()
         except BaseException:
             # An interrupted save leaves the last checkpoint unknown: change nothing, like a kill.
-            if self._is_saved:
-                self._recovery.restore_checkpoint(self._position)
-                self._recovery.checkpoints.clear_mark()
+            if self._is_saved and self._context.workplace.is_shared:
+                self._recovery.restore()
             raise
-        if ending.how in ("done", "covered", "part") or self._context.policy.keeps_landed:
-            self._recovery.checkpoints.clear_mark()
         return ending
 
     def _run_phases(self) -> Ending:
@@ -151,23 +152,18 @@ class Cycle:
 
     def _begin_or_resume(self) -> None:
         recovery, item = self._recovery, self._item
-        if self._step.checkpoint is None:
+        if not recovery.has_begun():
             first = next(phase for phase in item.phases if phase not in self._step.commits)
             self._save_state(enter_phase(self._state, item.number, phase=first, checkpoint=recovery.begin()))
-            return
-        recovery.checkpoints.freeze_ignore_rules()
-        killed = recovery.checkpoints.killed_position(self._state.branch)
-        if killed is None:
-            recovery.require_own_files()
+            self._tip = recovery.checkpoints.read_tip()
         else:
-            recovery.require_own_head()
-            recovery.restore_checkpoint(killed)
+            self._tip = recovery.restore()
 
     def _run_phase(self, phase: Phase) -> Ending | None:
         """Run one phase; return the ending of the cycle, or None if the next phase may begin."""
         item, context = self._item, self._context
-        self._position = self._recovery.checkpoints.mark_running()
-        baseline = take_baseline(item, phase, step=self._step, position=self._position, context=context)
+        assert self._tip is not None
+        baseline = take_baseline(item, phase, step=self._step, tip=self._tip, context=context)
         self._save_state(enter_phase(self._state, item.number, phase=phase, baseline=baseline.report_path))
         while True:
             attempts = list_attempts(phase, self._step)
@@ -198,7 +194,7 @@ class Cycle:
                 context.snapshots.restore(baseline.snapshot)
             attempt = Attempt(item, phase, step=self._step, baseline=baseline, context=context)
             record = attempt.run(is_anew=is_anew)
-            private_folder(context.suite.root)  # restores its protections, in case the agent removed them
+            private_folder(context.project)  # restores its protections, in case the agent removed them
             self._report_nested()
             self._save_state(record_attempt(self._state, item.number, attempt=record))
 
@@ -227,35 +223,88 @@ class Cycle:
         return commit is not None
 
     def _record_commit(self, phase: Phase, commit: CommitId) -> None:
-        self._position = self._recovery.checkpoints.mark_running()  # from here on, a kill returns to this commit
         self._save_state(record_commit(self._state, self._item.number, phase=phase, commit=commit))
 
     def _landing(self, attempt: AttemptRecord, *, item: WorkItem | None = None) -> Landing:
         return Landing(item=item or self._item, attempt=attempt, step=self._step, context=self._context)
 
     def _commit(self, attempt: AttemptRecord, baseline: Baseline, *, item: WorkItem | None = None) -> CommitId | None:
-        """Commit the changes since ``baseline``; if a hook of the user refuses them, close the attempt instead."""
-        paths = tuple(change.path for change in self._context.snapshots.list_changes_since(baseline.snapshot))
+        """Commit the changes since ``baseline`` and land them; None: the commit was refused and the attempt closed.
+
+        Without changes the policy decides between an empty commit and a second note on the step's last commit. Landing
+        again after a crash finds the commit that has landed.
+        """
+        context, landing = self._context, self._landing(attempt, item=item)
+        paths = tuple(change.path for change in context.snapshots.list_changes_since(baseline.snapshot))
+        if not paths and not context.policy.allows_empty_commits:
+            commit = CommitId(list(self._step.commits.values())[-1])
+            landing.write_note(commit)
+            return commit
+        found, made = landing.find(), None
         try:
-            commit = self._landing(attempt, item=item).land(paths)
+            if found is None:
+                made = landing.make(paths)
+                found = self._land(made, baseline)
         except GateClosed as error:
-            if not has_hooks(self._context.repository):
+            if made is None and not has_hooks(context.repository):
                 raise
             self._close_last_attempt(attempt.phase, baseline, why=error.happened)
             return None
-        self._adopt_hook_changes(attempt, commit=commit, paths=paths)
-        return commit
+        landing.report(found)
+        if made is not None:
+            self._adopt_hook_changes(attempt, commit=made, paths=paths)
+        self._follow(attempt, found, made=made, baseline=baseline)
+        return found
+
+    def _land(self, made: CommitId, baseline: Baseline) -> CommitId:
+        """Bring ``made`` to the user's branch and files, and return the commit there.
+
+        If that is another commit, because the branch has moved or the run took uncommitted changes along, tests run on
+        it first; raises ``GateClosed`` if it breaks one. Raises ``LandingConflict`` if the user has to decide.
+        """
+        context = self._context
+        require_branch(self._state, context=context)
+        for _ in range(_MAX_MOVES):
+            commit = context.workplace.adapt(made, tip=baseline.tip)
+            if commit != made:
+                broken = find_broken_tests(commit, context=context)
+                if broken:
+                    shown = ", ".join(broken[:MAX_BROKEN_SHOWN])
+                    happened = f"On your branch, without uncommitted changes, it breaks {shown}."
+                    raise GateClosed(happened, hint="commit what it needs")
+            try:
+                context.workplace.land(commit, made=made, tip=baseline.tip)
+            except BranchMoved:
+                continue
+            return commit
+        raise BranchMoved("Your branch keeps moving.", hint="run the same command again when it rests")
+
+    def _follow(self, attempt: AttemptRecord, landed: CommitId, *, made: CommitId | None, baseline: Baseline) -> None:
+        """Continue on what has landed; if the files are others then, the attempt's checkpoint and report are too."""
+        context, recovery = self._context, self._recovery
+        self._tip = context.workplace.follow(landed, made=made, tip=baseline.tip)
+        checkpoint = context.snapshots.find(attempt.checkpoint) if attempt.checkpoint else None
+        if made != landed and checkpoint is not None and context.snapshots.list_changes_since(checkpoint):
+            context.snapshots.take(checkpoint.ref, message="on the user's branch")
+            self._forget_report(attempt)
+        recovery.checkpoints.save_tip(self._tip)
+
+    def _forget_report(self, attempt: AttemptRecord) -> None:
+        # The report is about other files now. Without it, the next phase runs the tests for its baseline.
+        report = self._context.repository.root / (attempt.report or "")
+        if report.is_file():
+            report.replace(report.with_suffix(".gate.json"))
 
     def _close_last_attempt(self, phase: Phase, baseline: Baseline, *, why: str) -> None:
         """Close the last attempt after all; the files that the hook changed stay for the next attempt."""
         last = list_attempts(phase, self._step)[-1]
         reasons = (f"commit_refused: {why[:MAX_HOOK_CHARACTERS]}",)
-        self._recovery.restore_position(baseline.position)
+        self._context.workplace.restore_head(baseline.tip)
         self._context.snapshots.take(last.checkpoint or "", message=f"{phase} attempt {last.number}, refused by a hook")
         # RED's finding no longer holds, but GREEN must still know that it accepted a part.
         finding = PARTIAL if last.finding == PARTIAL else None
         self._replace_last_attempt(replace(last, verdict="closed", reasons=reasons, finding=finding))
-        evidence = "a commit hook refused it"
+        evidence = "the commit was refused"
         self._context.emit(GateJudged(phase=phase, attempt=last.number, open=False, reasons=reasons, evidence=evidence))
 
     def _adopt_hook_changes(self, attempt: AttemptRecord, *, commit: CommitId, paths: tuple[str, ...]) -> None:
@@ -269,10 +318,7 @@ class Cycle:
             return
         context.snapshots.restore(Snapshot(ref="HEAD", commit=commit), only=changed)
         context.snapshots.take(ref, message="with the changes of a commit hook")
-        # The report is about other files now. Without it, the next phase runs the tests for its baseline.
-        report = context.repository.root / (attempt.report or "")
-        if report.is_file():
-            report.replace(report.with_suffix(".gate.json"))
+        self._forget_report(attempt)
         context.emit(Notice(text=f"A commit hook changed files after the gate had checked them: {', '.join(changed)}"))
 
     def _land_covered(self, last: AttemptRecord, baseline: Baseline) -> str | None:
@@ -312,7 +358,7 @@ class Cycle:
         old = {case.nodeid for case in baseline.report.tests}
         targets = tuple(case.nodeid for case in report.tests if case.outcome == "passed" and case.nodeid not in old)
         runs = TimedRuns(
-            repository=context.repository,
+            repository=context.workplace.tree,
             suite=context.suite,
             limit_s=context.policy.evidence_timeout_s,
             emit=lambda _: None,
@@ -395,7 +441,7 @@ class Cycle:
 
     def _report_nested(self) -> None:
         """Report new or moved repositories inside the work tree: no checkpoint and no commit contains them."""
-        now = self._context.repository.list_nested()
+        now = self._context.workplace.tree.list_nested()
         for path in sorted(now - self._nested):
             text = f"{path} is a separate git repository, new or at another commit: cdd leaves it uncommitted."
             self._context.emit(Notice(text=text))

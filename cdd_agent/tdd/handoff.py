@@ -6,10 +6,12 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from cdd_agent.events import Committed
+from cdd_agent.errors import EnvironmentMissing, UsageError
+from cdd_agent.events import Committed, SuiteStarted
+from cdd_agent.evidence.clean_copy import clean_copy
 from cdd_agent.git import commits
 from cdd_agent.git.notes import append_line
-from cdd_agent.git.repository import CommitId, Repository
+from cdd_agent.git.repository import CommitId, Repository, resolve_revision
 from cdd_agent.tdd.context import Context, Phase, Progress, WorkItem, commit_prefix
 from cdd_agent.tdd.verdict import RedVerdict
 from cdd_agent.work.handoff import (
@@ -22,7 +24,7 @@ from cdd_agent.work.handoff import (
     phase_name,
     sequence,
 )
-from cdd_agent.work.state import AttemptRecord, StepExecution
+from cdd_agent.work.state import AttemptRecord, RunState, StepExecution
 
 MAX_SUBJECT = 72
 """Characters that git's own tools show of a subject."""
@@ -46,37 +48,25 @@ class Landing:
     def _id(self) -> str:
         return make_handoff_id(self.item.ticket, self.item.number, phase=self.attempt.phase, base=self.step.base_commit)
 
-    def land(self, paths: tuple[str, ...]) -> CommitId:
-        """Commit ``paths`` and put the handoff note on the commit.
+    def find(self) -> CommitId | None:
+        """Return the commit of a landing that was interrupted after the commit was on the user's branch."""
+        base = CommitId(self.step.base_commit) if self.step.base_commit else None
+        return commits.find_by_trailer(self.context.repository, "Handoff-Id", value=self._id, since=base)
 
-        Without changes the policy decides between an empty commit and a second note on the step's last commit. Landing
-        again after a crash reuses the existing commit and note; so does a commit of exactly these changes that the
-        agent made. Raises ``GateClosed`` if a hook of the user refuses the commit.
-        """
-        if not paths and not self.context.policy.allows_empty_commits:
-            commit = CommitId(list(self.step.commits.values())[-1])
-            self.write_note(commit)
-            return commit
-        commit = self._find_or_make_commit(paths)
+    def make(self, paths: tuple[str, ...]) -> CommitId:
+        """Commit ``paths`` where the cycle works; raises ``GateClosed`` if a hook of the user refuses the commit."""
+        message = self._format_message(is_empty=not paths)
+        return commits.commit_paths(self.context.workplace.tree, message, paths=paths, allow_empty=not paths)
+
+    def report(self, commit: CommitId) -> None:
+        """Put the handoff note on ``commit``, which has landed, and emit the event."""
         self.write_note(commit)
         subject = self.context.repository.git("log", "-1", "--format=%s", commit).strip()
         self.context.emit(Committed(phase=self.attempt.phase, commit=commit, subject=subject))
-        return commit
 
     def write_note(self, commit: CommitId) -> None:
         """Append the handoff to the note of ``commit``."""
         append_line(self.context.repository, commit, line=encode(self._make_handoff(commit)))
-
-    def _find_or_make_commit(self, paths: tuple[str, ...]) -> CommitId:
-        repository = self.context.repository
-        base = CommitId(self.step.base_commit) if self.step.base_commit else None
-        commit = commits.find_by_trailer(repository, "Handoff-Id", value=self._id, since=base)
-        if commit is None:
-            return commits.commit_paths(
-                repository, self._format_message(is_empty=not paths), paths=paths, allow_empty=not paths
-            )
-        commits.refresh_index(repository, paths)
-        return commit
 
     def _format_message(self, *, is_empty: bool) -> str:
         item, phase = self.item, self.attempt.phase
@@ -150,3 +140,31 @@ def has_hooks(repository: Repository) -> bool:
         return False
     folder = repository.root / repository.git("rev-parse", "--git-path", "hooks", hooks=True).strip()
     return any(os.access(folder / name, os.X_OK) for name in ("pre-commit", "prepare-commit-msg", "commit-msg"))
+
+
+def require_branch(state: RunState, *, context: Context) -> None:
+    """Raise ``UsageError`` if the user works on another branch than when the run began."""
+    branch = context.repository.read_branch()
+    if not context.workplace.is_shared and state.branch is not None and branch != state.branch:
+        raise UsageError(
+            f"HEAD is on {branch or 'no branch'}, but the run began on {state.branch}. Nothing was changed.",
+            hint=f"git switch {state.branch}, then run the same command again: cdd continues with this commit",
+        )
+
+
+def find_broken_tests(commit: CommitId, *, context: Context) -> tuple[str, ...]:
+    """Return the tests that pass on the parent of ``commit`` and not on ``commit``, each run in a clean copy."""
+    repository, found = context.workplace.tree, []
+    parent = repository.git("rev-parse", "--verify", f"{resolve_revision(repository, commit)}^").strip()
+    for name, tree in (("your branch", parent), ("the commit on your branch", commit)):
+        with clean_copy(repository, context.suite, green=tree, red=tree) as copy:
+            framework = copy.conventions.framework
+            context.emit(SuiteStarted(purpose=f"all tests of {name}", targets=(), framework=framework))
+            run = copy.run()
+            context.emit(run.as_event(f"all tests of {name}", framework=framework))
+        if run.report is None:
+            raise EnvironmentMissing(
+                f"The tests cannot be run on {name}: {run.problem}.", hint="make them pass there, then try again"
+            )
+        found.append({case.nodeid for case in run.report.tests if case.outcome == "passed"})
+    return tuple(sorted(found[0] - found[1]))

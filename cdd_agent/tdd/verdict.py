@@ -40,7 +40,7 @@ class RedVerdict(StrEnum):
 
 
 _RED_VERDICT_OF_CODES = {
-    RedVerdict.TAMPER: {"tampered", "source_changed", "user_file_changed", "test_removed"},
+    RedVerdict.TAMPER: {"tampered", "source_changed", "test_removed"},
     RedVerdict.BROKE_OTHERS: {"broke_others"},
     RedVerdict.FLAKY: {"flaky_target"},
 }
@@ -129,8 +129,6 @@ class PhaseLocks:
     """
 
     phase: Phase
-    off_limits: frozenset[str] = frozenset()
-    """Files with uncommitted changes of the user."""
     tests: Collection[str] = ()
     """Files and folders that count as tests in addition to the layout's rules: see ``list_test_files``."""
     listed: Collection[str] = ()
@@ -139,8 +137,6 @@ class PhaseLocks:
 
     def explain(self, path: str) -> str | None:
         """Return a sentence on why ``path`` is locked, or None if it may be written."""
-        if path in self.off_limits:
-            return "It has uncommitted changes of the user and stays as it is."
         if self.phase == "plan":
             return None if path in self.listed else f"PLAN may only write {' and '.join(self.listed)}."
         is_test = self.layout.is_test(path)
@@ -162,7 +158,6 @@ class PhaseLocks:
                 why = "Python would load it instead of a test tool, or before it."
             if why is not None:
                 code = "protected_changed" if self.phase in ("green", "refactor") else "source_changed"
-                code = "user_file_changed" if change.path in self.off_limits else code
                 message = f"{change.path} was {change.kind}; it has been restored. {why}"
                 found[change.path] = Reason(code=code, nodeid=None, message=message)
         return found

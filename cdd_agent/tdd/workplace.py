@@ -7,16 +7,18 @@ files, where its commits have nowhere else to go.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from cdd_agent.config.options import Choose
 from cdd_agent.errors import UsageError
 from cdd_agent.events import Emit, Notice
 from cdd_agent.git.commits import commit_aside, commit_tree, list_own_uncommitted, move_head, reapply
 from cdd_agent.git.ignored import copy_ignored
-from cdd_agent.git.landing import Landed, LandingConflict, Landings
+from cdd_agent.git.landing import Choice, Landed, LandingConflict, Landings
 from cdd_agent.git.repository import CommitId, Repository, resolve_revision
 from cdd_agent.git.run_tree import GitExport, RunTree
 from cdd_agent.git.runner import GitRefused
@@ -25,7 +27,15 @@ from cdd_agent.work.state_file import lock_repository
 CARRIED = "uncommitted changes that a run took along"
 """Message of a tip that is not the user's HEAD."""
 
+_CHOICES: tuple[tuple[Choice | None, str], ...] = (
+    ("merge", "merge: write both versions into these files, with conflict marks"),
+    ("mine", "mine: keep these files as they are; the commit lands without them in your files"),
+    ("theirs", "theirs: replace these files by the run's, and lose my changes to them"),
+    (None, "later: change nothing; the run's commit waits until the run continues"),
+)
 _SHOWN_PATHS = 5
+_KEPT_DAYS, _MOST_KEPT = 30, 10
+"""How long run trees are kept that no run uses, and how many."""
 _PATIENCE_S = 30.0
 """How long to wait for the landing of another run."""
 
@@ -33,11 +43,17 @@ _PATIENCE_S = 30.0
 class Workplace(Protocol):
     """The files in which a run works."""
 
-    tree: Repository
-    """Their work tree."""
+    is_shared: bool
+    """Whether the user works in the same files."""
+    carries: bool
+    """Whether the next ``begin`` takes uncommitted changes along."""
 
-    def begin(self, *, carries: bool) -> CommitId:
-        """Prepare the files of the user's HEAD, or with ``carries`` also uncommitted changes, and return the tip."""
+    @property
+    def tree(self) -> Repository:
+        """Their work tree."""
+
+    def begin(self) -> CommitId:
+        """Prepare the files of the user's HEAD, with uncommitted changes if ``carries``, and return the tip."""
 
     def resume(self, tip: CommitId) -> None:
         """Prepare the files of ``tip`` after an interruption."""
@@ -54,11 +70,14 @@ class Workplace(Protocol):
         Raises ``LandingConflict`` or ``BranchMoved``; then nothing was changed.
         """
 
-    def follow(self, commit: CommitId, *, made: CommitId, tip: CommitId) -> CommitId:
-        """Return the next tip after ``commit`` has landed, and make the files those of it."""
+    def follow(self, commit: CommitId, *, made: CommitId | None, tip: CommitId) -> CommitId:
+        """Return the next tip after ``commit`` has landed, and make the files those of it; None: ``made`` is lost."""
 
     def take_back(self, commit: CommitId, *, base: CommitId) -> None:
         """Return the user's HEAD and files from ``commit`` to ``base``."""
+
+    def finish(self) -> None:
+        """Finish a landing that was killed."""
 
 
 @dataclass(kw_only=True)
@@ -74,8 +93,12 @@ class RunTreeWorkplace:
     shown_git: Path
     """Where they find the export."""
     emit: Emit
-    is_excluded: Callable[[str], bool] = lambda _: False
-    """Returns whether a path of the user never takes part in a run."""
+    choose: Choose | None = None
+    """Asks the user what to do about a conflict; None if nobody can be asked."""
+    left_out: tuple[str, ...] = ()
+    """Beginnings of paths of the user that never take part in a run."""
+    is_shared: bool = False
+    carries: bool = False
     _told: set[str] = field(default_factory=set)
 
     @property
@@ -83,16 +106,17 @@ class RunTreeWorkplace:
         """The run tree's repository."""
         return self.run_tree.repository
 
-    def begin(self, *, carries: bool) -> CommitId:
-        """Prepare the files of the user's HEAD, or with ``carries`` also uncommitted changes, and return the tip."""
-        tip = self._make_tip(carries=carries)
+    def begin(self) -> CommitId:
+        """Prepare the files of the user's HEAD, with uncommitted changes if ``carries``, and return the tip."""
+        self.run_tree.prune_others(days=_KEPT_DAYS, most=_MOST_KEPT)
+        tip = self._make_tip(carries=self.carries)
         self.resume(tip)
         return tip
 
     def resume(self, tip: CommitId) -> None:
         """Prepare the files of ``tip``, with what git ignores."""
         self.run_tree.reset(tip)
-        ignored = copy_ignored(self.user, self.run_tree.root)
+        ignored = copy_ignored(self.user, self.run_tree.root, left_out=self.left_out)
         self._tell("Not in the run tree, because they hold secrets", ignored.secret, then=".cdd/worktree-include")
         self._tell("Not in the run tree, because they are too large", ignored.shared, then="")
         if self.export is not None:
@@ -125,11 +149,19 @@ class RunTreeWorkplace:
     def land(self, commit: CommitId, *, made: CommitId, tip: CommitId) -> None:
         """Make ``commit`` the user's HEAD, and bring the changes from ``tip`` to ``made`` into the user's files."""
         parent = CommitId(self.user.git("rev-parse", "--verify", f"{resolve_revision(self.user, commit)}^").strip())
-        with self._landing():
-            landed = self.landings.land(commit, expected=parent, base=tip, result=made)
+        land = partial(self.landings.land, commit, expected=parent, base=tip, result=made)
+        try:
+            with self._landing():
+                landed = land()
+        except LandingConflict as conflict:
+            choice = self._ask(conflict)
+            if choice is None:
+                raise
+            with self._landing():
+                landed = land(choices=dict.fromkeys(conflict.conflicts, choice))
         self._report(landed)
 
-    def follow(self, commit: CommitId, *, made: CommitId, tip: CommitId) -> CommitId:
+    def follow(self, commit: CommitId, *, made: CommitId | None, tip: CommitId) -> CommitId:
         """Return the next tip; the files change only if HEAD had moved or changes were taken along."""
         if commit == made:
             return commit
@@ -143,11 +175,28 @@ class RunTreeWorkplace:
         with self._landing():
             self._report(self.landings.land(base, expected=commit, base=commit, result=base))
 
+    def finish(self) -> None:
+        """Finish a landing that was killed."""
+        if self.landings.is_pending():
+            with self._landing():
+                landed = self.landings.finish()
+            if landed is not None:
+                self._report(landed)
+
+    def _ask(self, conflict: LandingConflict) -> Choice | None:
+        """Ask what to do; None: nothing for now."""
+        if self.choose is None:
+            return None
+        number = self.choose(conflict.happened, tuple(text for _, text in _CHOICES))
+        return _CHOICES[number][0]
+
     def _make_tip(self, *, carries: bool) -> CommitId:
         head = self.user.read_head()
         if head is None:
             raise UsageError("This repository has no commits.", hint="make one: git commit --allow-empty -m start")
-        paths = [path for path in list_own_uncommitted(self.user) if not self.is_excluded(path)] if carries else []
+        paths = (
+            [path for path in list_own_uncommitted(self.user) if not path.startswith(self.left_out)] if carries else []
+        )
         return commit_aside(self.user, paths, parent=head, message=CARRIED) if paths else head
 
     @contextlib.contextmanager
@@ -180,10 +229,11 @@ class InPlace:
     """The user's own files."""
 
     tree: Repository
+    is_shared: bool = True
+    carries: bool = False
 
-    def begin(self, *, carries: bool) -> CommitId:
+    def begin(self) -> CommitId:
         """Return HEAD; uncommitted changes are there anyway."""
-        del carries
         head = self.tree.read_head()
         if head is None:
             raise UsageError("This repository has no commits.", hint="make one: git commit --allow-empty -m start")
@@ -208,7 +258,7 @@ class InPlace:
     def land(self, commit: CommitId, *, made: CommitId, tip: CommitId) -> None:
         """Do nothing: the commit was made on the user's branch."""
 
-    def follow(self, commit: CommitId, *, made: CommitId, tip: CommitId) -> CommitId:
+    def follow(self, commit: CommitId, *, made: CommitId | None, tip: CommitId) -> CommitId:
         """Return ``commit``."""
         del made, tip
         return commit
@@ -216,3 +266,6 @@ class InPlace:
     def take_back(self, commit: CommitId, *, base: CommitId) -> None:
         """Move the branch from ``commit`` to ``base``; the files are restored from a checkpoint."""
         move_head(self.tree, base, expected=commit, why="a step is undone")
+
+    def finish(self) -> None:
+        """Do nothing: there are no landings."""

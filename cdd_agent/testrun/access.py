@@ -119,13 +119,13 @@ class Original:
         """Return where programs find ``copy``, which is in a work tree at ``top``, and the git folder."""
         inside = len(copy.relative_to(top).parts)
         original_top = self.root.parents[inside - 1] if inside else self.root
-        if self.git is None:
-            return {top: original_top}
-        return {top: original_top, self.git / "gitfile": original_top / ".git", self.git: SHOWN_GIT}
+        gitfile = {} if self.git is None else {self.git / "gitfile": original_top / ".git"}
+        # No path of ours may be inside the copy, where another folder of that name could be in the way.
+        return {top: original_top, self.root / ".cdd": SHOWN_PRIVATE, **gitfile}
 
 
-SHOWN_GIT = Path("/run/cdd/git")
-"""Where programs find the git folder of a run tree."""
+SHOWN_PRIVATE = Path("/run/cdd")
+"""Where programs find those files in the project's folder ``.cdd`` that they may use."""
 
 ASIDE = Path(".cdd") / "aside"
 """Folder for forbidden files that a program in the sandbox created."""

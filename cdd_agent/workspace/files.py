@@ -187,10 +187,13 @@ _ALLOWED = "give a path inside the project, such as src/module.py"
 class Workspace:
     """The files of one project."""
 
-    def __init__(self, root: Path) -> None:
-        """Use ``root`` as the project's folder; links in its path are resolved once, here."""
+    def __init__(self, root: Path, *, shown_at: Path | None = None) -> None:
+        """Use ``root`` as the project's folder; links in its path are resolved once, here.
+
+        An absolute path may also begin with ``shown_at``, where programs in a sandbox find the folder.
+        """
         self.root = Path(os.path.realpath(root))
-        self._given_root = Path(os.path.abspath(root))
+        self._names = (self.root, Path(os.path.abspath(root)), *(() if shown_at is None else (shown_at,)))
         self._beneath = ConfinedFolder(self.root)
         self._git_folders = _find_git_folders(self._beneath)
 
@@ -321,7 +324,7 @@ class Workspace:
             raise UsageError(f"{path} contains '..', which is not allowed here.", hint=_ALLOWED)
         if not pure.is_absolute():
             return pure
-        for root in (self.root, self._given_root):
+        for root in self._names:
             if pure.is_relative_to(root):
                 return pure.relative_to(root)
         raise UsageError(f"{path} is outside the project {self.root}.", hint=_ALLOWED)

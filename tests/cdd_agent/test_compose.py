@@ -87,7 +87,9 @@ def test_green_on_tests_of_a_folder_below_has_that_folder_as_its_project(tmp_pat
     seen: list[Event] = []
     composition = Composition(options, emit=seen.append, environment=users_folder(tmp_path))
     green = composition.green(resolve_targets(root, ["services/a/cart_test.go"]))
-    assert green.context.suite.root == green.context.workspace.root == root / "services" / "a"
+    assert green.context.project == root / "services" / "a"
+    tree = green.context.workplace.tree.root
+    assert green.context.suite.root == green.context.workspace.root == tree / "services" / "a"
     assert green.ticket.folder.is_relative_to(root / "services" / "a" / ".cdd")
     told = [event.text for event in seen if isinstance(event, Notice)]
     assert f"These tests belong to {root}/services/a: using the settings of that project." in told

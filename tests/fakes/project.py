@@ -17,12 +17,16 @@ from cdd_agent.agent.budget import Budget
 from cdd_agent.config.settings import private_folder
 from cdd_agent.events import Event
 from cdd_agent.git.commits import commit_paths
+from cdd_agent.git.landing import Landings
 from cdd_agent.git.repository import Repository
+from cdd_agent.git.run_tree import RunTrees
 from cdd_agent.git.snapshot import Snapshots
 from cdd_agent.model.conversation import Model, Turn
 from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.tdd.context import Context, Kind, Policy, WorkItem, phases_of
 from cdd_agent.tdd.cycle import Cycle
+from cdd_agent.tdd.workplace import InPlace, RunTreeWorkplace, Workplace
+from cdd_agent.testrun.access import Original
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.testrun.suite import Suite
@@ -188,14 +192,29 @@ class Project:
         max_attempts: int = 3,
         left_out: tuple[str, ...] = (),
         edit_format: Literal["tools", "blocks"] = "tools",
+        in_place: bool = False,
     ) -> Context:
         """Real files and git, the project's ``suite``, and ``model`` to answer."""
         private = private_folder(self.folder)
+        workplace: Workplace = InPlace(tree=self.repository)
+        suite = self.suite
+        if not in_place:
+            workplace = RunTreeWorkplace(
+                user=self.repository,
+                run_tree=RunTrees(self.repository, private / "worktrees").tree("sale"),
+                landings=Landings(self.repository, private / "landing"),
+                export=None,
+                shown_git=private,
+                emit=self.seen.append,
+                left_out=tuple(f"{folder}/" for folder in left_out),
+            )
+            suite = suite.in_run_tree(workplace.tree.root, original=Original(root=self.folder))
         return Context(
             repository=self.repository,
-            snapshots=Snapshots(self.repository, left_out=left_out),
-            workspace=Workspace(self.folder),
-            suite=self.suite,
+            workplace=workplace,
+            snapshots=Snapshots(workplace.tree, left_out=left_out),
+            workspace=Workspace(suite.root, shown_at=self.folder),
+            suite=suite,
             model=model,
             policy=Policy(
                 max_attempts=max_attempts,

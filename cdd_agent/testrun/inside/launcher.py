@@ -15,10 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from _typeshed.importlib import MetaPathFinderProtocol
+    from collections.abc import Callable
     from importlib.machinery import ModuleSpec
-    from types import ModuleType
+    from typing import ParamSpec
+
+    P = ParamSpec("P")
+
+    from _typeshed.importlib import MetaPathFinderProtocol
 
 
 class _Redirected:
@@ -26,24 +29,26 @@ class _Redirected:
 
     def __init__(self, finder: MetaPathFinderProtocol, move: Callable[[str], str]) -> None:
         self.finder = finder
-        self.move = move
+        self.find_spec = _redirect(finder.find_spec, move)
 
     def __getattr__(self, name: str) -> object:
         return getattr(self.finder, name)
 
-    def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        spec = self.finder.find_spec(name, path, target)
+
+def _redirect(find: Callable[P, ModuleSpec | None], move: Callable[[str], str]) -> Callable[P, ModuleSpec | None]:
+    def find_spec(*arguments: P.args, **options: P.kwargs) -> ModuleSpec | None:
+        spec = find(*arguments, **options)
         if spec is None:
             return None
         folders = spec.submodule_search_locations
-        moved = None if folders is None else [self.move(folder) for folder in folders]
-        if spec.origin and self.move(spec.origin) != spec.origin:
-            return spec_from_file_location(name, self.move(spec.origin), submodule_search_locations=moved)
+        moved = None if folders is None else [move(folder) for folder in folders]
+        if spec.origin and move(spec.origin) != spec.origin:
+            return spec_from_file_location(spec.name, move(spec.origin), submodule_search_locations=moved)
         if spec.origin is None:
             spec.submodule_search_locations = moved
         return spec
+
+    return find_spec
 
 
 def _redirect_imports(original: str, copy: str) -> None:

@@ -66,13 +66,17 @@ class Executor:
         self.sandbox = context.suite.sandbox.level
         self.clock = clock
         self.allows_dirty = allow_dirty
-        """The user's uncommitted changes may stay, out of every commit."""
+        """The user's uncommitted changes are taken along, and stay out of every commit."""
         self.keeps_changes = False
-        """As ``allows_dirty``, for the next step only."""
+        """As ``allows_dirty``, from the next step on."""
+        self.leaves_changes = False
+        """The next steps run without the user's uncommitted changes."""
         self.files = TicketFiles(repository=context.repository, ticket=ticket)
         self.reported_remarks: tuple[str, ...] = ()
         """Remarks that the user has seen."""
         self._refactor = refactor
+        self._has_checked = False
+        """Uncommitted changes since then are not the run's concern."""
         self._emit = context.emit
         self._run = WorkflowRun("exec", ticket, context=context, clock=clock, meter=meter)
         self.context = self._run.context
@@ -109,6 +113,7 @@ class Executor:
     def running(self) -> Iterator[None]:
         """Lock ticket and repository while steps run, or raise ``UsageError``; save the state when the block ends."""
         with alone_on(self.ticket.folder, context=self.context):
+            self._has_checked = False
             self.read()  # another process may have worked on the ticket before the lock was taken
             known = self.reported_remarks
             self.reported_remarks = (*self.remarks, *commits.list_warnings(self.context.repository))
@@ -146,8 +151,12 @@ class Executor:
             raise UsageError(f"Step {step.number} depends on {shown}.", hint=hint)
 
     def prepare_repository(self, *, allow_dirty: bool) -> None:
-        """Refuse uncommitted changes of the user unless they are allowed, then commit spec and plan."""
-        self.files.require_clean(allow_dirty=allow_dirty)
+        """Refuse uncommitted changes of the user unless they are allowed, then commit spec and plan.
+
+        In a run tree, changes that the user makes while steps run concern nobody.
+        """
+        self.files.require_clean(allow_dirty=allow_dirty or self.leaves_changes or self._has_checked)
+        self._has_checked = not self.context.workplace.is_shared
         self.files.commit_documents(self.documents, emit=self._emit)
 
     def make_recovery(self, number: int) -> StepRecovery:
@@ -174,8 +183,8 @@ class Executor:
         self._run.start_step(self.documents.record_in(self.state), step_key(step), is_resumed=is_resumed)
         self._emit(StepStarted(number=number, total=len(self.documents.plan.steps), title=step.title))
         item = make_work_item(self.ticket, step, spec=self.documents.spec, refactor=self._refactor)
+        context.workplace.carries = self.allows_dirty or self.keeps_changes
         ending = self._run.run_cycle(item)
-        self.keeps_changes = False
         if ending.how == "done":
             self._run.end_step(self._record_files(ending.state, number), number)
         else:
@@ -201,7 +210,7 @@ class Executor:
     def skip(self, number: int, *, reason: str) -> None:
         """Skip a step, undoing it first if it is in progress. Its dependents cannot run."""
         skipped = states.end_step(self.state, number, status=Status.SKIPPED, now=self.clock.now(), error=reason)
-        self.make_recovery(number).undo_if_underway(branch=self.state.branch, why="the step is skipped")
+        self.make_recovery(number).undo_if_underway(why="the step is skipped")
         self.save(skipped)
         self._emit(StepFinished(number=number, status=Status.SKIPPED, error=reason))
 
@@ -216,7 +225,7 @@ class Executor:
                 f"Step {number} is {status}; only a step that is failed, skipped, in progress or stale can be retried.",
                 hint=f"list the steps: cdd status {self.ticket.slug}",
             )
-        self.make_recovery(number).undo_if_underway(branch=self.state.branch, why="the step is restarted")
+        self.make_recovery(number).undo_if_underway(why="the step is restarted")
         self.save(self.unskip_dependents(states.retry_step(self.state, number), number))
 
     def unskip_dependents(self, state: RunState, number: int) -> RunState:

@@ -37,7 +37,8 @@ class Intervention:
         ``anew``: a step will be restarted. A step that resumes is not refused: its own files are among the changes.
         """
         executor = self._executor
-        if executor.allows_dirty or executor.keeps_changes or self._find_underway() is not None:
+        may_stay = executor.allows_dirty or executor.keeps_changes or executor.leaves_changes
+        if may_stay or self._find_underway() is not None:
             return ()
         return executor.files.list_user_changes() if anew or executor.find_next_step() is not None else ()
 
@@ -51,7 +52,9 @@ class Intervention:
         with alone_on(executor.ticket.folder, context=self._context):
             require_finished(repository)
             number = self._find_underway()
-            if number is not None:  # cdd cannot distinguish its unfinished files from the user's
+            if (
+                number is not None and self._context.workplace.is_shared
+            ):  # cdd cannot distinguish its unfinished files from the user's
                 hint = f"press Enter to continue it, or type skip {number} to undo it"
                 raise UsageError(f"Step {number} was interrupted, and its files are among the changes.", hint=hint)
             paths = _choose_paths(repository, executor.files.list_user_changes())
@@ -65,10 +68,23 @@ class Intervention:
             self._context.emit(Committed(phase="by hand", commit=commit, subject=subject.split("\n", 1)[0]))
 
     def keep_changes(self) -> None:
-        """Let the next step run with the user's changes, which are locked for the model and never committed."""
+        """Let the next steps take the user's changes along, which are never committed."""
+        self._require_changes("keep")
+        self._executor.keeps_changes, self._executor.leaves_changes = True, False
+
+    def leave_changes(self) -> None:
+        """Let the next steps run without the user's changes; ``UsageError`` if they work in the user's files."""
+        self._require_changes("leave out")
+        if self._context.workplace.is_shared:
+            hint = "type commit or keep; without --in-place a run has files of its own"
+            raise UsageError("The run works in your own files, so it cannot leave your changes out.", hint=hint)
+        self._executor.keeps_changes, self._executor.leaves_changes = False, True
+
+    def _require_changes(self, verb: str) -> None:
         if not self._executor.files.list_user_changes():
-            raise UsageError("There are no uncommitted changes to keep.", hint="press Enter to continue with the plan")
-        self._executor.keeps_changes = True
+            raise UsageError(
+                f"There are no uncommitted changes to {verb}.", hint="press Enter to continue with the plan"
+            )
 
     def mark_done(self, step: Step) -> None:
         """Complete ``step`` if all tests pass on the committed files, else raise ``UsageError`` or ``GateClosed``."""
@@ -98,6 +114,8 @@ class Intervention:
         item = make_work_item(executor.ticket, step, spec=executor.documents.spec)
         recovery = StepRecovery(executor.ticket.slug, state.execution(step.number), context=context)
         path = recovery.report_path("by-hand")
+        context.workplace.carries = False
+        context.workplace.begin()
         run = context.run_suite("all tests, for a step done by hand", keep=path)
         if run.report is None:
             judged = verdict.judge_incomplete_run("green", run.problem or "no report")

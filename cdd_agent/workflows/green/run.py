@@ -143,7 +143,7 @@ class Green:
     ) -> None:
         """Does nothing before ``run``. Without a ``meter``, usage is not limited."""
         self.wanted = wanted
-        self.ticket = wanted.find_run(context.suite.root)
+        self.ticket = wanted.find_run(context.project)
         self.clock = clock
         self.allows_dirty = allow_dirty
         """The user's uncommitted changes may stay, out of the commit."""
@@ -159,6 +159,7 @@ class Green:
         """
         context = self.context
         with alone_on(self.ticket.folder, context=context):
+            context.workplace.carries = True  # the tests to pass may be uncommitted
             request = self._resume_interrupted(anew=anew) or self._begin()
             remarks = list(commits.list_warnings(context.repository))
             if files := ", ".join(context.policy.gate_runs):
@@ -197,7 +198,7 @@ class Green:
         recovery = StepRecovery(self.ticket.slug, step, context=context)
         commits.require_finished(context.repository)
         if anew:
-            recovery.undo_if_underway(branch=known.branch, why="the run is restarted")
+            recovery.undo_if_underway(why="the run is restarted")
             return None
         recovery.require_checkpoints()
         if not recovery.is_underway():
@@ -218,12 +219,13 @@ class Green:
         commits.require_undisturbed(repository, () if self.allows_dirty else tuple(self._list_blocking_changes()))
         head = commits.require_base(repository)
         self._run.meter.check()
+        context.workplace.begin()
         seen = context.run_targets("the tests to pass, as they are", targets=self.wanted.targets)
         if seen.was_refused:
             raise UsageError(f"The tests cannot be found: {seen.problem}.", hint="name test files, or tests in them")
         if seen.report is None:
             happened = f"The tests cannot be run: {seen.problem}.\n{seen.output.strip()[-2000:]}"
-            raise EnvironmentMissing(happened, hint=f"make `{context.suite.command}` work in {context.suite.root}")
+            raise EnvironmentMissing(happened, hint=f"make `{context.suite.command}` work in {context.project}")
         request = self.wanted.make_request(seen.report, now=self.clock.now(), head=head)
         requests.save(self.ticket, request)
         key = StepKey(number=_STEP, title=request.title, text_sha256="")
@@ -232,9 +234,9 @@ class Green:
         return request
 
     def _list_blocking_changes(self) -> Iterator[str]:
-        # Uncommitted tests do not block: GREEN locks them and leaves them uncommitted anyway.
+        # Uncommitted tests do not block: GREEN takes them along, locked, and leaves them uncommitted.
         context = self.context
-        layout = find_layout(context.repository, context.suite)
+        layout = find_layout(context.workplace.tree, context.suite)
         tests = {context.to_repository_path(file) for file in self.wanted.files}
         for path in commits.list_own_uncommitted(context.repository):
             if path not in tests and not layout.is_test(path):

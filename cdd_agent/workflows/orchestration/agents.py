@@ -142,9 +142,9 @@ def read_list(workspace: Workspace) -> tuple[ListEntry, ...]:
     return test_list.parse(_read_text(workspace, test_list.NAME) or "")
 
 
-def require_list(workspace: Workspace) -> None:
+def require_list(project: Path) -> None:
     """Raise ``UsageError`` if the path of the test list is taken by something that is not a readable file."""
-    path = workspace.root / test_list.NAME
+    path = project / test_list.NAME
     try:
         read_ordinary(path, limit_bytes=LIMIT_BYTES)
     except FileNotFoundError:

@@ -73,12 +73,11 @@ def _has_moved_away(state: RunState, *, feature: Feature, context: Context) -> b
     if not state.step_executions:
         return False
     step = _last_cycle(state)
-    recovery = StepRecovery(feature.slug, step, context=context)
-    if context.repository.read_head() == landed_head(step):
+    head, landed = context.repository.read_head(), landed_head(step)
+    if head == landed:
         return False
-    if recovery.checkpoints.killed_position(state.branch) is not None:
-        return False
-    return step.status != Status.IN_PROGRESS or step.checkpoint is None or not recovery.is_own_head()
+    has_begun = StepRecovery(feature.slug, step, context=context).has_begun()
+    return not (has_begun and head and landed and context.repository.is_ancestor(landed, of=head))
 
 
 def _find_state_in_notes(known: RunState | None, *, feature: Feature, context: Context, now: str) -> RunState | None:
@@ -168,6 +167,10 @@ class Orchestrator:
         step = self._find_or_begin_cycle()
         number = step.step_number
         self._run.begin_step(number)
+        self.context.workplace.carries = self.allows_dirty
+        recovery = StepRecovery(self.feature.slug, step, context=self.context)
+        if recovery.has_begun():
+            recovery.restore()
         at_once = ("open", RedVerdict.ALREADY_GREEN)
         done = {
             each.title: any((attempt.verdict, attempt.finding) == at_once for attempt in each.attempts)
@@ -205,7 +208,7 @@ class Orchestrator:
 
     def _require_undisturbed(self) -> None:
         """Raise ``UsageError`` for uncommitted changes that are not allowed, or if the list cannot be saved."""
-        agents.require_list(self.context.workspace)
+        agents.require_list(self.context.project)
         repository = self.context.repository
         changes = () if self.allows_dirty else commits.list_own_uncommitted(repository)
         commits.require_undisturbed(repository, changes)

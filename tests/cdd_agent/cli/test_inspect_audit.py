@@ -115,4 +115,3 @@ def test_kill_9_in_the_middle_of_a_run_leaves_nothing_of_it_in_the_project(finis
         os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == -signal.SIGKILL
     assert known() == before
-    assert not (finished / ".git" / "worktrees").exists()

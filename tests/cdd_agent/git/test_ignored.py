@@ -23,6 +23,8 @@ FILES = {
     "target/CACHEDIR.TAG": "",
     "target/debug/a": "",
     "__pycache__/a.pyc": "",
+    ".cdd/.gitignore": "*\n",
+    ".cdd/reports/sale/a.json": "",
     "inner/.git/config": "",
     "inner/a.txt": "",
 }
@@ -47,7 +49,8 @@ def test_data_is_copied_and_environments_packages_caches_repositories_and_secret
     tree = tmp_path / "tree"
     tree.mkdir()
     (project.root / "db.sqlite").chmod(0o600)
-    found = copy_ignored(project, tree)
+    (project.root / "data" / "state.json").write_text("{}")
+    found = copy_ignored(project, tree, left_out=("data/state",))
     assert set(found.copied) == {"data/table.csv", "data/deep/table.csv", "db.sqlite", "big.log"}
     assert found.secret == (".env", "data/.env.local")
     assert list_files(tree) == {path: FILES[path] for path in found.copied}
@@ -68,7 +71,6 @@ def test_what_is_too_large_is_shared(project: Repository, tmp_path: Path) -> Non
 
 
 def test_the_user_includes_what_would_be_left_out(project: Repository, tmp_path: Path) -> None:
-    (project.root / ".cdd").mkdir()
     (project.root / ".cdd" / "worktree-include").write_text("/.env\nnode_modules/\n")
     found = copy_ignored(project, tmp_path)
     assert {".env", "node_modules/a/index.js"} <= set(found.copied)

@@ -88,7 +88,7 @@ def test_changes_made_by_hand_are_listed_and_committed_by_a_word(talk: MakeTalk,
     project.write({"prices.py": "def total(prices):\n    return sum(prices) + 0\n"})
     told = made.says("retry")
     assert "You have uncommitted changes. cdd did not touch them: prices.py commit" in told
-    assert "Type: commit, keep, status, exit" in told
+    assert "Type: commit, keep, leave, status, exit" in told
     assert made.work.statuses == {1: "failed"}
     assert "failed and was rolled back" in made.says("commit Prices, by Hand")
     assert "1 of 1 steps are completed; nothing is left to do." in made.says("retry")
@@ -101,7 +101,7 @@ def test_changes_made_by_hand_can_be_kept_out_of_the_commits(talk: MakeTalk, pro
     project.write({"prices.py": "def total(prices):\n    return sum(prices) + 0\n"})
     assert "You have uncommitted changes" in made.says("")
     assert "You have uncommitted changes" in made.says("")
-    assert "keeps your changes as they are" in made.says("keep")
+    assert "take your changes along" in made.says("keep")
     assert "nothing is left to do" in made.says("")
     assert project.status == " M prices.py"
     assert project.git("show", "--format=", "--name-only", "HEAD") == "a.md"

@@ -6,7 +6,7 @@ from cdd_agent.events import AttemptStarted, GateJudged, TurnEnded
 from cdd_agent.model.conversation import Text
 from cdd_agent.tdd.attempt import Attempt, list_attempts
 from cdd_agent.tdd.baseline import Baseline, take_baseline
-from cdd_agent.tdd.recovery import StepRecovery, read_position
+from cdd_agent.tdd.recovery import StepRecovery
 from cdd_agent.work.state import AttemptRecord, StepExecution
 from cdd_agent.workspace.memory import Memory, MemoryFile
 from tests.fakes.model import ScriptedModel, call, says
@@ -21,8 +21,8 @@ def step(project: Project) -> StepExecution:
 
 @pytest.fixture
 def baseline(project: Project, step: StepExecution) -> Baseline:
-    position = read_position(project.repository)
-    return take_baseline(item(), "red", step=step, position=position, context=project.context(ScriptedModel([])))
+    context = project.context(ScriptedModel([]))
+    return take_baseline(item(), "red", step=step, tip=context.workplace.begin(), context=context)
 
 
 def test_an_attempt_is_recorded_with_its_report_and_its_checkpoint(
@@ -34,6 +34,7 @@ def test_an_attempt_is_recorded_with_its_report_and_its_checkpoint(
     assert record.report is not None
     assert (project.folder / record.report).exists()
     assert "test_discount" in project.git("show", f"{record.checkpoint}:tests/test_discount.py")
+    assert project.status == "", "an attempt changes none of the user's files"
     kinds = [type(event) for event in project.seen]
     assert kinds.index(AttemptStarted) < kinds.index(TurnEnded) < kinds.index(GateJudged)
 

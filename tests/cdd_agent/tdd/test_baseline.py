@@ -4,8 +4,8 @@ import pytest
 
 from cdd_agent.errors import EnvironmentMissing, ExitCode
 from cdd_agent.tdd.baseline import Baseline, add_hidden_tests, take_baseline
-from cdd_agent.tdd.context import Kind, Phase, WorkItem
-from cdd_agent.tdd.recovery import StepRecovery, checkpoint_ref, read_position
+from cdd_agent.tdd.context import Context, Kind, Phase, WorkItem
+from cdd_agent.tdd.recovery import StepRecovery, checkpoint_ref
 from cdd_agent.tdd.verdict import judge_run
 from cdd_agent.work.state import AttemptRecord, StepExecution
 from pytest_tdd_agent.report import Case, CollectError, Failure, SuiteReport
@@ -13,14 +13,25 @@ from tests.fakes.model import ScriptedModel
 from tests.fakes.project import Project, item
 
 
-def begun(project: Project) -> StepExecution:
+@pytest.fixture
+def context(project: Project) -> Context:
+    return project.context(ScriptedModel([]))
+
+
+def begun(project: Project, context: Context) -> StepExecution:
     step = project.start().execution(1)
-    return replace(step, checkpoint=StepRecovery("sale", step, context=project.context(ScriptedModel([]))).begin())
+    return replace(step, checkpoint=StepRecovery("sale", step, context=context).begin())
 
 
-def lay(project: Project, phase: Phase, *, step: StepExecution, work: WorkItem) -> Baseline:
-    position = read_position(project.repository)
-    return take_baseline(work, phase, step=step, position=position, context=project.context(ScriptedModel([])))
+def lay(context: Context, phase: Phase, *, step: StepExecution, work: WorkItem) -> Baseline:
+    tip = StepRecovery("sale", step, context=context).checkpoints.read_tip()
+    assert tip is not None
+    return take_baseline(work, phase, step=step, tip=tip, context=context)
+
+
+def write(context: Context, path: str, content: str) -> None:
+    """Write a file where the run works."""
+    (context.workspace.root / path).write_text(content)
 
 
 def without_tests(project: Project) -> None:
@@ -29,49 +40,67 @@ def without_tests(project: Project) -> None:
 
 
 @pytest.mark.parametrize(("kind", "phase"), [("docs", "green"), ("refactor", "refactor")])
-def test_a_step_that_adds_no_test_needs_some(project: Project, *, kind: Kind, phase: Phase) -> None:
+def test_a_step_that_adds_no_test_needs_some(project: Project, context: Context, *, kind: Kind, phase: Phase) -> None:
     without_tests(project)
     with pytest.raises(EnvironmentMissing, match="No tests found") as missing:
-        lay(project, phase, step=begun(project), work=item(kind))
+        lay(context, phase, step=begun(project, context), work=item(kind))
     assert missing.value.exit_code == ExitCode.ENVIRONMENT
     assert str(project.folder) in missing.value.happened
     assert "test_*.py" in missing.value.happened
     assert "--collect-only" in missing.value.hint
 
 
-def test_the_first_test_of_a_project_may_be_written_in_red(project: Project) -> None:
+def test_the_first_test_of_a_project_may_be_written_in_red(project: Project, context: Context) -> None:
     without_tests(project)
-    baseline = lay(project, "red", step=begun(project), work=item())
+    baseline = lay(context, "red", step=begun(project, context), work=item())
     assert baseline.report.tests == ()
 
 
-def test_tests_that_cannot_be_run_are_told_with_what_pytest_said(project: Project) -> None:
-    project.write({"conftest.py": "raise SystemExit('no database')\n"})
+def test_tests_that_cannot_be_run_are_told_with_what_pytest_said(project: Project, context: Context) -> None:
+    step = begun(project, context)
+    write(context, "conftest.py", "raise SystemExit('no database')\n")
     with pytest.raises(EnvironmentMissing, match=r"cannot be run: (.|\n)*no database") as missing:
-        lay(project, "red", step=begun(project), work=item())
+        lay(context, "red", step=step, work=item())
     assert "-m pytest" in missing.value.hint
 
 
-def test_the_ground_is_the_same_after_the_work_has_begun(project: Project) -> None:
-    project.write({"mine.txt": "mine\n"})
-    step = begun(project)
-    first = lay(project, "red", step=step, work=item())
-    assert first.off_limits == {"mine.txt"}
-    project.write({"prices.py": "changed\n"})
+def test_the_baseline_is_the_same_after_the_work_has_begun(project: Project, context: Context) -> None:
+    step = begun(project, context)
+    first = lay(context, "red", step=step, work=item())
+    write(context, "prices.py", "changed\n")
     runs = len(project.seen)
-    assert lay(project, "red", step=step, work=item()) == first
+    assert lay(context, "red", step=step, work=item()) == first
     assert len(project.seen) == runs, "the tests are not run again"
 
 
-def test_a_lost_or_damaged_report_is_made_again_from_the_files_before_the_phase(project: Project) -> None:
-    step, context = begun(project), project.context(ScriptedModel([]))
-    first = lay(project, "red", step=step, work=item())
-    project.write({"tests/test_prices.py": "def test_total():\n    assert 1 == 2\n"})
+def test_the_baseline_is_of_the_commit_and_not_of_what_the_user_is_editing(project: Project, context: Context) -> None:
+    project.write({"prices.py": "def total(prices):\n    return 0  # being edited\n"})
+    baseline = lay(context, "red", step=begun(project, context), work=item())
+    assert [case.outcome for case in baseline.report.tests] == ["passed"]
+    assert baseline.tip == project.repository.read_head()
+
+
+def test_the_baseline_is_of_the_users_changes_too_when_the_run_takes_them_along(
+    project: Project, context: Context
+) -> None:
+    project.write({"prices.py": "def total(prices):\n    return 0  # being edited\n"})
+    context.workplace.carries = True
+    baseline = lay(context, "red", step=begun(project, context), work=item())
+    assert [case.outcome for case in baseline.report.tests] == ["failed"]
+    assert project.git("rev-parse", f"{baseline.tip}^") == project.repository.read_head()
+
+
+def test_a_lost_or_damaged_report_is_made_again_from_the_files_before_the_phase(
+    project: Project, context: Context
+) -> None:
+    step = begun(project, context)
+    first = lay(context, "red", step=step, work=item())
+    write(context, "tests/test_prices.py", "def test_total():\n    assert 1 == 2\n")
     step = replace(step, checkpoint=context.snapshots.take(checkpoint_ref("sale", step, name="x"), message="x").ref)
     (project.folder / first.report_path).write_text("{")
-    again = lay(project, "red", step=step, work=item())
+    again = lay(context, "red", step=step, work=item())
     assert [case.outcome for case in again.report.tests] == ["passed"]
-    assert "1 == 2" in (project.folder / "tests/test_prices.py").read_text()
+    assert "1 == 2" in (context.workspace.root / "tests/test_prices.py").read_text()
 
 
 NOT_THERE = Failure("collect", "import_error", "test", "ImportError", "cannot import name 'mean'")
@@ -113,15 +142,16 @@ def test_what_the_import_of_red_hides_is_in_the_baseline_of_green_as_it_was() ->
     assert merged.collect_errors == red.collect_errors
 
 
-def test_green_is_not_asked_to_mend_an_old_failure_that_red_hid(project: Project) -> None:
+def test_green_is_not_asked_to_mend_an_old_failure_that_red_hid(project: Project, context: Context) -> None:
     old = "\n\ndef test_old():\n    assert total([1]) == 7\n"
     tests = (project.folder / "tests/test_prices.py").read_text() + old
     project.write({"tests/test_prices.py": tests})
-    step, context, work = begun(project), project.context(ScriptedModel([])), item(tests=("tests/test_prices.py",))
-    lay(project, "red", step=step, work=work)
+    project.git("commit", "--quiet", "-am", "an old failure")
+    step, work = begun(project, context), item(tests=("tests/test_prices.py",))
+    lay(context, "red", step=step, work=work)
 
     new = "from prices import mean\n" + tests + "\n\ndef test_mean():\n    assert mean([1, 3]) == 2\n"
-    project.write({"tests/test_prices.py": new})
+    write(context, "tests/test_prices.py", new)
     kept = StepRecovery("sale", step, context=context).report_path("red-1")
     context.run_suite("all tests", keep=kept)
     landed = AttemptRecord(
@@ -133,9 +163,9 @@ def test_green_is_not_asked_to_mend_an_old_failure_that_red_hid(project: Project
         checkpoint=step.checkpoint or "",
     )
     step = replace(step, attempts=(landed,), commits={"red": "1"})
-    baseline = lay(project, "green", step=step, work=work)
+    baseline = lay(context, "green", step=step, work=work)
 
-    project.write({"prices.py": (project.folder / "prices.py").read_text() + "\n\ndef mean(prices):\n    return 2\n"})
+    write(context, "prices.py", (project.folder / "prices.py").read_text() + "\n\ndef mean(prices):\n    return 2\n")
     run = context.run_suite("all tests")
     assert run.report is not None
     judged = judge_run(work, "green", report=run.report, baseline=baseline.report)

@@ -3,8 +3,12 @@ from dataclasses import replace
 
 import pytest
 
+from cdd_agent.errors import UsageError
 from cdd_agent.events import Committed
-from cdd_agent.tdd.handoff import Landing, has_hooks, make_handoff_id
+from cdd_agent.git.commits import commit_paths
+from cdd_agent.git.repository import CommitId
+from cdd_agent.tdd.context import Context
+from cdd_agent.tdd.handoff import Landing, find_broken_tests, has_hooks, make_handoff_id, require_branch
 from cdd_agent.work.state import AttemptRecord, StepExecution
 from tests.fakes.model import ScriptedModel
 from tests.fakes.project import Project, item
@@ -13,35 +17,74 @@ OPEN = AttemptRecord(phase="green", number=2, verdict="open", report=".cdd/repor
 
 
 @pytest.fixture
-def step(project: Project) -> StepExecution:
-    project.write({"discount.py": "x = 1\n", "mine.txt": "mine\n", ".cdd/reports/sale/r.json": "{}"})
+def context(project: Project) -> Context:
+    """Of a run that has begun."""
+    context = project.context(ScriptedModel([]))
+    context.workplace.begin()
+    return context
+
+
+@pytest.fixture
+def step(project: Project, context: Context) -> StepExecution:
+    """The files of an attempt where the run works, and its report."""
+    write(context, "discount.py", "x = 1\n")
+    write(context, "more.txt", "more\n")
+    project.write({".cdd/reports/sale/r.json": "{}"})
     return project.start().execution(1)
 
 
+def write(context: Context, path: str, content: str) -> None:
+    (context.workspace.root / path).write_text(content)
+
+
+def land(landing: Landing, paths: tuple[str, ...]) -> CommitId:
+    """Land as the cycle does, when the user's branch rests."""
+    context, tip = landing.context, landing.context.repository.read_head()
+    assert tip is not None
+    commit = landing.make(paths)
+    context.workplace.land(commit, made=commit, tip=tip)
+    landing.report(commit)
+    return commit
+
+
 def test_only_the_named_paths_are_committed_and_the_note_is_one_line_of_json(
-    project: Project, step: StepExecution
+    project: Project, context: Context, *, step: StepExecution
 ) -> None:
-    context = project.context(ScriptedModel([]))
-    commit = Landing(item=item(), attempt=OPEN, step=step, context=context).land(("discount.py",))
+    commit = land(Landing(item=item(), attempt=OPEN, step=step, context=context), ("discount.py",))
     assert project.git("show", "--format=", "--name-only", commit) == "discount.py"
     (line,) = project.git("notes", "--ref=tdd-handoffs", "show", commit).splitlines()
     note = json.loads(line)
     assert note["retryCount"] == 1
     assert note["completedTests"] == ["tests/test_discount.py"]
-    assert project.seen == [Committed(phase="green", commit=commit, subject="feat: Ten percent off")]
+    assert project.seen[-1] == Committed(phase="green", commit=commit, subject="feat: Ten percent off")
+    assert (project.folder / "discount.py").read_text() == "x = 1\n"
 
 
-def test_landing_twice_makes_one_commit_with_one_line(project: Project, step: StepExecution) -> None:
-    context = project.context(ScriptedModel([]))
-    first = Landing(item=item(), attempt=OPEN, step=step, context=context).land(("discount.py",))
-    assert Landing(item=item(), attempt=OPEN, step=step, context=context).land(("discount.py",)) == first
+def test_a_landing_is_found_only_when_its_commit_is_on_the_users_branch(
+    project: Project, context: Context, *, step: StepExecution
+) -> None:
+    landing = Landing(item=item(), attempt=OPEN, step=step, context=context)
+    made = landing.make(("discount.py",))
+    assert landing.find() is None, "a commit of the run tree alone is not landed"
+    assert (project.log, project.status) == ([], "")
+    tip = CommitId(str(project.repository.read_head()))
+    context.workplace.land(made, made=made, tip=tip)
+    assert landing.find() == made
+
+
+def test_a_landing_that_is_reported_twice_has_one_line(
+    project: Project, context: Context, *, step: StepExecution
+) -> None:
+    landing = Landing(item=item(), attempt=OPEN, step=step, context=context)
+    first = land(landing, ("discount.py",))
+    landing.report(first)
     assert project.log == ["feat: Ten percent off"]
     assert len(project.git("notes", "--ref=tdd-handoffs", "show", first).splitlines()) == 1
 
 
-def test_a_long_title_is_cut_in_the_subject(project: Project, step: StepExecution) -> None:
+def test_a_long_title_is_cut_in_the_subject(project: Project, context: Context, *, step: StepExecution) -> None:
     work = replace(item(), title="Ten percent off " * 10)
-    Landing(item=work, attempt=OPEN, step=step, context=project.context(ScriptedModel([]))).land(("discount.py",))
+    land(Landing(item=work, attempt=OPEN, step=step, context=context), ("discount.py",))
     (subject,) = project.log
     assert len(subject) <= 72
     assert subject.endswith("…")
@@ -69,3 +112,27 @@ def test_hooks_count_only_if_they_can_run(project: Project) -> None:
     assert has_hooks(project.repository)
     project.git("config", "core.hooksPath", "elsewhere")
     assert not has_hooks(project.repository)
+
+
+def test_a_run_lands_only_on_the_branch_on_which_it_began(project: Project, context: Context) -> None:
+    state = project.start()
+    require_branch(state, context=context)
+    project.git("switch", "--quiet", "-c", "other")
+    with pytest.raises(UsageError, match="HEAD is on other, but the run began on main") as refused:
+        require_branch(state, context=context)
+    assert "git switch main" in refused.value.hint
+    require_branch(state, context=project.context(ScriptedModel([]), in_place=True))
+
+
+def test_a_commit_breaks_what_passed_before_it_and_not_what_failed(project: Project) -> None:
+    failing = "def test_old():\n    assert 1 == 2\n"
+    project.write({"tests/test_old.py": failing})
+    project.git("add", "-A")
+    project.git("commit", "--quiet", "-m", "an old failure")
+    context = project.context(ScriptedModel([]))
+    context.workplace.begin()
+    write(context, "prices.py", "def total(prices):\n    return 0\n")
+    write(context, "tests/test_new.py", failing)
+    commit = commit_paths(context.workplace.tree, "wrong", paths=["prices.py", "tests/test_new.py"])
+    assert find_broken_tests(commit, context=context) == ("tests/test_prices.py::test_total",)
+    assert project.log == ["an old failure"]

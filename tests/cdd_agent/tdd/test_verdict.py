@@ -39,14 +39,6 @@ def test_folders_above_the_project_say_nothing_of_what_is_in_it() -> None:
     assert find("green", outside, shadow, project="app") == ["tests/test_b.py", "app/pytest.py"]
 
 
-@pytest.mark.parametrize("phase", ["red", "green", "refactor"])
-def test_the_users_uncommitted_files_are_locked_in_every_phase(phase: Phase) -> None:
-    for path in ("prices.py", "tests/test_a.py"):
-        reason = PhaseLocks(phase=phase, off_limits=frozenset({path})).explain(path)
-        assert reason is not None
-        assert "user" in reason
-
-
 def test_the_files_the_steps_tests_name_are_test_files_whatever_they_are_called() -> None:
     work = item(tests=("checks/prices.py::check_total", "specs/", "discount.py::discount.discount"))
     named = verdict.list_test_files(work)
@@ -60,16 +52,19 @@ def test_the_files_the_steps_tests_name_are_test_files_whatever_they_are_called(
 def test_every_trespass_is_a_reason_that_names_the_path_and_what_was_done() -> None:
     changes = (
         Change(path="prices.py", kind="modified"),
-        Change(path="mine.py", kind="deleted"),
+        Change(path="sale.py", kind="deleted"),
         Change(path="tests/test_a.py", kind="created"),
     )
-    off_limits = frozenset({"mine.py"})
-    found = PhaseLocks(phase="red", off_limits=off_limits).find_forbidden_changes(changes)
-    assert [(reason.code, reason.message.partition("; ")[0]) for reason in found.values()] == [
-        ("source_changed", "prices.py was modified"),
-        ("user_file_changed", "mine.py was deleted"),
+    found = PhaseLocks(phase="red").find_forbidden_changes(changes)
+    assert [(path, reason.code, reason.message.partition("; ")[0]) for path, reason in found.items()] == [
+        ("prices.py", "source_changed", "prices.py was modified"),
+        ("sale.py", "source_changed", "sale.py was deleted"),
     ]
-    assert tuple(found) == ("prices.py", "mine.py")
+    (refused,) = PhaseLocks(phase="green").find_forbidden_changes(changes).values()
+    assert (refused.code, refused.message.partition("; ")[0]) == (
+        "protected_changed",
+        "tests/test_a.py was created",
+    )
 
 
 def test_nothing_done_is_enough_only_in_the_refactoring_after_green() -> None:

@@ -34,7 +34,7 @@ class Ground:
             export=GitExport(folder=own / "git" / "csv"),
             shown_git=Path("/run/cdd/git"),
             emit=lambda event: self.said.append(event.text if isinstance(event, Notice) else ""),
-            is_excluded=lambda path: path.startswith("tickets/"),
+            left_out=("tickets/",),
         )
 
     def head(self) -> CommitId:
@@ -69,7 +69,7 @@ def test_a_run_begins_with_the_commit_of_the_user_and_the_data_that_git_ignores(
     ground.edit("line 0", "being edited")
     (ground.user.root / "db.sqlite").write_text("data")
     (ground.user.root / ".env").write_text("KEY=1")
-    tip = ground.place.begin(carries=False)
+    tip = ground.place.begin()
     assert tip == ground.base
     assert (ground.place.tree.root / "ten.txt").read_text() == TEN
     assert (ground.place.tree.root / "db.sqlite").read_text() == "data"
@@ -80,7 +80,7 @@ def test_a_run_begins_with_the_commit_of_the_user_and_the_data_that_git_ignores(
 
 
 def test_what_the_run_commits_on_the_head_of_the_user_lands_as_it_is(ground: Ground) -> None:
-    tip = ground.place.begin(carries=False)
+    tip = ground.place.begin()
     made = ground.run("line 9", "by the run")
     ground.edit("line 0", "by the user")
     assert ground.land(made, tip=tip) == made == ground.head()
@@ -97,7 +97,8 @@ def test_changes_that_are_taken_along_are_in_the_tree_and_in_no_commit(ground: G
     (ground.user.root / "new.txt").write_text("new of the user\n")
     (ground.user.root / "tickets").mkdir()
     (ground.user.root / "tickets" / "plan.md").write_text("plan\n")
-    tip = ground.place.begin(carries=True)
+    ground.place.carries = True
+    tip = ground.place.begin()
     assert "by the user" in (ground.place.tree.root / "ten.txt").read_text()
     assert (ground.place.tree.root / "new.txt").exists()
     assert not (ground.place.tree.root / "tickets").exists()
@@ -120,7 +121,8 @@ def test_changes_that_are_taken_along_are_in_the_tree_and_in_no_commit(ground: G
 
 def test_what_builds_on_lines_that_are_not_committed_does_not_land(ground: Ground) -> None:
     ground.edit("line 0", "by the user")
-    tip = ground.place.begin(carries=True)
+    ground.place.carries = True
+    tip = ground.place.begin()
     made = ground.run("by the user", "by the run")
     with pytest.raises(LandingConflict, match=r"ten\.txt: the run changed lines of it that differ in your branch"):
         ground.place.adapt(made, tip=tip)
@@ -128,7 +130,7 @@ def test_what_builds_on_lines_that_are_not_committed_does_not_land(ground: Groun
 
 
 def test_a_branch_that_moved_gets_the_commit_on_top(ground: Ground) -> None:
-    tip = ground.place.begin(carries=False)
+    tip = ground.place.begin()
     made = ground.run("line 9", "by the run")
     ground.edit("other", "by the user", path="other.txt")
     theirs = commit_paths(ground.user, "of the user", paths=["other.txt"])
@@ -142,7 +144,7 @@ def test_a_branch_that_moved_gets_the_commit_on_top(ground: Ground) -> None:
 
 
 def test_a_landed_commit_is_taken_back_and_the_changes_of_the_user_stay(ground: Ground) -> None:
-    tip = ground.place.begin(carries=False)
+    tip = ground.place.begin()
     commit = ground.land(ground.run("line 9", "by the run"), tip=tip)
     ground.edit("line 0", "by the user")
     ground.place.take_back(commit, base=ground.base)
@@ -151,7 +153,7 @@ def test_a_landed_commit_is_taken_back_and_the_changes_of_the_user_stay(ground: 
 
 
 def test_a_head_that_a_program_moved_is_restored(ground: Ground) -> None:
-    tip = ground.place.begin(carries=False)
+    tip = ground.place.begin()
     ground.run("line 9", "by a program")
     ground.place.restore_head(tip)
     assert ground.place.tree.read_head() == tip

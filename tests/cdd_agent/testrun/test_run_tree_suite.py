@@ -11,7 +11,7 @@ from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.run_tree import GitExport, RunTree, RunTrees
 from cdd_agent.sandbox.levels import ISOLATING_LEVELS
-from cdd_agent.testrun.access import SHOWN_GIT, Original
+from cdd_agent.testrun.access import SHOWN_PRIVATE, Original
 from cdd_agent.testrun.inside import launcher
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.testrun.pytest_run import PytestSuite
@@ -72,7 +72,7 @@ class Ground:
         here = str(self.home if self.is_shown else self.tree.root)
         self.write_test(here, log=["second", "first"], sees_all=level == "none")
         self.head = commit_paths(self.tree.repository, "second", paths=["src/pkg.py", "test_a.py"])
-        self.export.update(self.tree.repository, self.head, branch="main", shown_at=SHOWN_GIT)
+        self.export.update(self.tree.repository, self.head, branch="main", shown_at=SHOWN_PRIVATE / "git" / "csv")
 
     def write_test(self, here: str, *, log: list[str], sees_all: bool) -> None:
         text = TEST.format(here=here, home=str(self.home), log=log, sees_all=sees_all)

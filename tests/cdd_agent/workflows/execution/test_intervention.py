@@ -129,16 +129,16 @@ def test_a_failed_step_that_was_mended_and_committed_by_hand_goes_on(failed: Wor
     assert made.saved.execution(1).files_modified == ()
 
 
-def test_changes_that_are_kept_stay_for_one_step_out_of_its_commits(work: MakeWork, project: Project) -> None:
+def test_changes_that_are_kept_are_taken_along_and_stay_out_of_all_commits(work: MakeWork, project: Project) -> None:
     made = work(plan((1, "First", "none"), (2, "Second", "none")))
     project.write({"prices.py": "def total(prices):\n    return sum(prices) + 0\n"})
-    executor = made.executor(ScriptedModel([writes("a.md", "# a\n")]))
+    executor = made.executor(ScriptedModel([writes("a.md", "# a\n"), writes("b.md", "# b\n")]))
     Intervention(executor).keep_changes()
     with executor.running():
         executor.run_step(executor.step(1))
-        with pytest.raises(UsageError, match="uncommitted changes"):
-            executor.run_step(executor.step(2))
-    assert project.git("show", "--format=", "--name-only", "HEAD") == "a.md"
+        assert "+ 0" in (executor.context.workspace.root / "prices.py").read_text()
+        executor.run_step(executor.step(2))
+    assert project.git("log", "-2", "--format=", "--name-only").split() == ["b.md", "a.md"]
     assert project.status == " M prices.py"
     project.write({"prices.py": "def total(prices):\n    return sum(prices)\n"})
     with pytest.raises(UsageError, match="no uncommitted changes to keep"):
@@ -208,12 +208,12 @@ def test_steps_skipped_for_want_of_one_come_back_when_it_is_done_by_hand(work: M
     assert made.statuses == {1: "completed", 2: "pending"}
 
 
-def test_the_files_of_an_interrupted_step_are_not_taken_for_the_users(interrupted: Work) -> None:
+def test_while_a_step_is_interrupted_the_user_can_commit(interrupted: Work) -> None:
     project, executor = interrupted.project, interrupted.executor()
-    project.write({"prices.py": "# mine\n"})
+    project.write({"prices.py": "def total(prices):\n    return sum(list(prices))\n"})
     assert Intervention(executor).list_blocking_changes(anew=False) == ()
-    with pytest.raises(UsageError, match="Step 1 was interrupted"):
-        Intervention(executor).commit_changes()
+    Intervention(executor).commit_changes()
+    assert project.git("show", "--format=", "--name-only", "HEAD") == "prices.py"
 
 
 def test_a_plan_that_a_step_was_marked_done_by_has_not_changed_since(failed_feature: Work) -> None:

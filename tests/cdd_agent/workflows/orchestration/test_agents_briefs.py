@@ -13,8 +13,9 @@ CHOICE = CurrentTest(description="subtracts two", test_file="tests/test_sum.py",
 
 def test_the_list_agent_knows_request_list_and_what_is_completed(project: Project) -> None:
     feature = make_feature(project.folder, "A calculator")
-    project.write({"test-list.md": "- [ ] adds zero\n"})
     context = project.context(None)  # type: ignore[arg-type]
+    context.workplace.begin()
+    (context.workspace.root / "test-list.md").write_text("- [ ] adds zero\n")
     item = agents.make_plan_item(feature, 3, done={"adds two": False, "adds zero": True})
     brief = agents.make_brief_for(context.repository, context.workspace)(item, "plan")
     assert (brief.agent, brief.work) == ("list", "tdd tdd-a-calculator cycle 3 plan")
@@ -71,15 +72,15 @@ def test_the_list_of_a_project_inside_a_repository_is_its_own(project: Project) 
     project.git("add", ".")
     project.git("commit", "-qm", "lists")
     context = project.context(None)  # type: ignore[arg-type]
-    inner = type(context.workspace)(project.folder / "inner")
-    assert [entry.text for entry in agents.read_committed_list(context.repository, inner)] == ["inner"]
+    context.workplace.begin()
+    inner = type(context.workspace)(context.workspace.root / "inner")
+    assert [entry.text for entry in agents.read_committed_list(context.workplace.tree, inner)] == ["inner"]
     assert [entry.text for entry in agents.read_list(context.workspace)] == ["outer"]
 
 
 @pytest.mark.parametrize("kind", ["folder", "link", "too long"])
 def test_what_no_list_can_be_read_from_is_an_error_before_anybody_is_asked(project: Project, kind: str) -> None:
-    workspace = project.context(None).workspace  # type: ignore[arg-type]
-    agents.require_list(workspace)
+    agents.require_list(project.folder)
     path = project.folder / "test-list.md"
     match kind:
         case "folder":
@@ -89,4 +90,4 @@ def test_what_no_list_can_be_read_from_is_an_error_before_anybody_is_asked(proje
         case _:
             path.write_text("- [ ] x\n" * 100_000)
     with pytest.raises(UsageError, match=r"test-list\.md is the file for the list of tests, but it cannot be read: "):
-        agents.require_list(workspace)
+        agents.require_list(project.folder)
