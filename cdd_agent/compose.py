@@ -351,6 +351,9 @@ class Composition:
         """Return the place of a run, and its tests there."""
         repository = self.repository
         if self.options.in_place or not self.settings.run_tree:
+            if self.suite.sandbox.level == "landlock":
+                hint = "leave --in-place out, or use another level: --sandbox bwrap"
+                raise UsageError("In your own files, the sandbox landlock cannot protect git's folder.", hint=hint)
             self._notify(_IN_PLACE)
             return InPlace(tree=repository), self.suite
         own = settings.private_folder(self.root)

@@ -24,6 +24,7 @@ from cdd_agent.model.anthropic import Endpoint
 from cdd_agent.model.conversation import Model
 from cdd_agent.sandbox.backends import NOT_STOPPED
 from cdd_agent.sandbox.choice import LevelTrial, Proof, prove, try_levels
+from cdd_agent.sandbox.levels import ISOLATING_LEVELS
 from cdd_agent.sandbox.port import Sandbox
 from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.storage import scratch
@@ -132,8 +133,16 @@ def check_sandbox(asked: str) -> tuple[Check, Sandbox | None]:
             proofs = prove(trial.sandbox)
             if all(proof.refused for proof in proofs):
                 told = f"{trial.level}; cdd just tried {len(proofs)} forbidden acts in it"
-                limits = [f"{NOT_STOPPED}; changes in .git are undone after a run"] if trial.level == "landlock" else []
-                details = (*_list_acts(proofs), *limits, f"run by {trial.candidate}", *_list_unused(trials[:-1]))
+                limits = [NOT_STOPPED] if trial.level == "landlock" else []
+                is_shown = trial.level in ISOLATING_LEVELS
+                where = "at the project's path" if is_shown else "at their own path, with imports redirected"
+                details = (
+                    *_list_acts(proofs),
+                    *limits,
+                    f"run trees are {where}",
+                    f"run by {trial.candidate}",
+                    *_list_unused(trials[:-1]),
+                )
                 return Check(told=told, details=details), trial.sandbox
     details = (*_list_acts(prove(PlainSandbox())), *_list_unused(trials))
     told = "none: tests and commands run as you, with all your files and the network"

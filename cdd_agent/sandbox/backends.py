@@ -5,7 +5,7 @@ container image is empty, created locally once and never pulled, so the machine'
 
 Landlock works without namespaces: the kernel refuses what no rule allows, and a seccomp filter refuses sockets that
 Landlock does not cover. It does not stop socket files, shared memory, changes of mode, owner and times of outside
-files, or the view of other processes, and it cannot protect a folder inside a writable one; see ``warden.guard``.
+files, or the view of other processes, and it cannot protect a folder inside a writable one.
 """
 
 import glob
@@ -87,19 +87,6 @@ def list_binds(access: Access) -> list[Bind]:
     folders = [folder for folder in folders if not folder.source.is_symlink()]
     binds |= {folder.shown: folder for folder in folders[:_MOST_FOLDERS]}
     return sorted(binds.values(), key=_depth)
-
-
-def find_immovable(access: Access) -> frozenset[Path]:
-    """Return the read-only paths in writable folders that no program can change, move away or replace."""
-    mounted = {bind.shown: bind for bind in list_binds(access)}
-    given = {_show(path, access) for path in (*access.read_write, *access.read_only)}
-    known = {shown: bind for shown, bind in mounted.items() if shown in given}
-    folders = {path: _list_folders_between(_show(path, access), known) for path in access.read_only}
-    return frozenset(
-        path
-        for path, between in folders.items()
-        if between is not None and all(folder.shown in mounted for folder in between)
-    )
 
 
 def _list_folders_between(path: Path, binds: Mapping[Path, Bind]) -> tuple[Bind, ...] | None:
@@ -185,7 +172,6 @@ class BubblewrapSandbox:
             rules={"paths": None, "network": True},
             confinement=describe_confinement(access),
             reports_like_shell=True,
-            immovable=find_immovable(access),
         )
         return run_launch(command, launch)
 
@@ -270,7 +256,6 @@ class ContainerSandbox:
             environment=_client_environment(),
             confinement=describe_confinement(access),
             reports_like_shell=True,
-            immovable=find_immovable(access),
             applies_limits=True,
             kill_command=(str(self.client), "kill", name),
         )

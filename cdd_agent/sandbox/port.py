@@ -38,11 +38,6 @@ class Access:
     read_only: tuple[Path, ...] = ()
     """Also used for exceptions inside ``read_write``: the longest path decides, and ``read_only`` if both are equal.
     Paths that do not exist are ignored."""
-    protected: tuple[Path, ...] = ()
-    """Paths inside ``read_write`` that are restored after the run at every level if they changed, with a remark. Paths
-    that do not exist must not appear either."""
-    aside: Path | None = None
-    """Folder for files that appeared at a ``protected`` path; without it they are removed."""
     shown_at: Mapping[Path, Path] = field(default_factory=dict)
     """Folders of ``read_write`` and ``read_only`` -> the path at which the program finds them. Its arguments, working
     folder and variables are translated. Levels without a root folder of their own show each folder at its own path."""
@@ -82,7 +77,7 @@ class Result:
     survivors: int = 0
     """Number of its processes that could not be ended."""
     remarks: tuple[str, ...] = ()
-    """Messages for the user, such as the restoration of a protected file."""
+    """Messages for the user, such as that a process could not be ended."""
 
     @property
     def output(self) -> str:

@@ -18,15 +18,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from cdd_agent.errors import EnvironmentMissing
-from cdd_agent.sandbox.port import Access, Command, Limits, Result
+from cdd_agent.sandbox.port import Command, Limits, Result
 from cdd_agent.sandbox.warden import supervision
-from cdd_agent.sandbox.warden.guard import Guard, lock_roots
-from cdd_agent.sandbox.warden.supervision import FIELDS, REPAIRED
+from cdd_agent.sandbox.warden.supervision import FIELDS
 
 if TYPE_CHECKING:
     from cdd_agent.sandbox.warden.supervision import Order, Rules
@@ -122,8 +121,6 @@ class Launch:
     environment: Mapping[str, str]
     rules: "Rules | None" = None
     confinement: tuple[str, ...] = ()
-    immovable: frozenset[Path] = field(default_factory=frozenset)
-    """Paths that the sandbox itself protects; the guard need not restore them."""
     kill_command: tuple[str, ...] = ()
     """Ends a program that signals do not reach, such as a container."""
     applies_limits: bool = False
@@ -163,16 +160,11 @@ def run_launch(command: Command, launch: Launch) -> Result:
         "output_cap": command.output_cap,
         "limits": to_rlimits(Limits() if launch.applies_limits else limits),
         "rules": launch.rules,
-        "protected": list_guarded(command.access, immovable=launch.immovable),
-        "aside": None if command.access.aside is None else str(command.access.aside),
         "kill_command": list(launch.kill_command),
-        "locks": [],
     }
-    with lock_roots(root for root, _ in order["protected"]) as locks:
-        order["locks"] = list(locks)
-        started = time.monotonic()
-        answer, remarks, output = _run_warden(order, program=command.argv[0])
-        duration_s = time.monotonic() - started
+    started = time.monotonic()
+    answer, remarks, output = _run_warden(order, program=command.argv[0])
+    duration_s = time.monotonic() - started
     _, status, dropped, timed_out, survivors, head_size = answer
     if survivors:
         processes = "1 process" if survivors == 1 else f"{survivors} processes"
@@ -191,23 +183,8 @@ def run_launch(command: Command, launch: Launch) -> Result:
     )
 
 
-def list_guarded(access: Access, *, immovable: frozenset[Path]) -> list[tuple[str, str]]:
-    """Return the paths that the guard restores, each as the topmost writable folder and a name below it."""
-    guarded, writable = [], frozenset(access.read_write)
-    for path in access.protected:
-        tops = [folder for folder in path.parents if folder in writable]
-        if tops and not all(_is_immovable(each, access, immovable=immovable) for each in (path, path.resolve())):
-            guarded.append((str(tops[-1]), path.relative_to(tops[-1]).as_posix()))
-    return guarded
-
-
-def _is_immovable(path: Path, access: Access, *, immovable: frozenset[Path]) -> bool:
-    nearest = next((each for each in (path, *path.parents) if each in immovable or each in access.read_write), None)
-    return nearest in immovable
-
-
 def _run_warden(order: "Order", *, program: str) -> tuple[list[int], list[str], bytes]:
-    """Return the numbers that the warden answers, remarks about restored files, and the output."""
+    """Return the numbers that the warden answers, remarks, and the output."""
     with tempfile.TemporaryFile() as errors:
         warden = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", _WARDEN, _SOURCES],
@@ -216,31 +193,23 @@ def _run_warden(order: "Order", *, program: str) -> tuple[list[int], list[str], 
             stdout=subprocess.PIPE,
             stderr=errors,
             start_new_session=True,
-            pass_fds=order["locks"],
         )
-        # The guard runs in this process, because the program could kill the warden or answer in its name. The warden
-        # has a second guard in case cdd is killed.
-        guard = None
         try:
-            guard = Guard(order["protected"], order["aside"])
             answer = _read_answer(warden, order)
         except BaseException:
             _end(warden)
-            if guard is not None:
-                guard.repair()
             raise
         if answer is None:
             survivors = supervision.end_all(warden.pid, time.monotonic() + 0.1)
             warden.kill()
-        remarks = guard.repair()
-        _end(warden, is_repaired=True)
+        _end(warden)
         if answer is None:
-            return [0, -signal.SIGKILL, 0, 1, survivors, 0], [_STOPPED, *remarks], b""
+            return [0, -signal.SIGKILL, 0, 1, survivors, 0], [_STOPPED], b""
         if not answer:
             errors.seek(0)
             why = (errors.read().decode("utf-8", "replace").strip().splitlines() or ["it was killed"])[-1]
             happened = f"The process that supervises {program} ended early: {why}"
-            raise EnvironmentMissing("; ".join((happened, *remarks)), hint="run the command again")
+            raise EnvironmentMissing(happened, hint="run the command again")
     try:
         *head, output = answer.split(b"\0", FIELDS)
         numbers = [int(number) for number in head]
@@ -249,12 +218,12 @@ def _run_warden(order: "Order", *, program: str) -> tuple[list[int], list[str], 
     except ValueError as error:
         happened = f"The process that supervises {program} gave no valid answer: another program wrote to its output."
         raise EnvironmentMissing(
-            " ".join((happened, *remarks)),
+            happened,
             hint="check what the program does; the sandbox level none does not prevent this, see: cdd doctor",
         ) from error
     if numbers[0]:
         raise OSError(numbers[0], os.strerror(numbers[0]), program)
-    return numbers, remarks, output
+    return numbers, [], output
 
 
 def _read_answer(warden: subprocess.Popen[bytes], order: "Order") -> bytes | None:
@@ -276,12 +245,10 @@ def _read_answer(warden: subprocess.Popen[bytes], order: "Order") -> bytes | Non
     return None
 
 
-def _end(warden: subprocess.Popen[bytes], *, is_repaired: bool = False) -> None:
-    """Let the warden end the remaining processes, and repair protected paths unless that is done."""
+def _end(warden: subprocess.Popen[bytes]) -> None:
+    """Let the warden end the remaining processes."""
     stdin, stdout = _pipes(warden)
     with contextlib.suppress(BrokenPipeError):
-        if is_repaired:
-            stdin.write(REPAIRED)
         stdin.close()
     try:
         warden.wait(timeout=LATE_S)

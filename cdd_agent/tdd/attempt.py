@@ -56,6 +56,7 @@ from cdd_agent.tdd.recovery import StepRecovery
 from cdd_agent.tdd.verdict import PhaseLocks, RedVerdict
 from cdd_agent.testrun.suite import SuiteRun
 from cdd_agent.untrusted.keys import mask
+from cdd_agent.untrusted.paths import is_compiled
 from cdd_agent.untrusted.text import format_line
 from cdd_agent.work.state import AttemptRecord, StepExecution
 from pytest_tdd_agent.codec import ReportError, load
@@ -303,11 +304,16 @@ class Attempt:
         return verdict.judge_run(item, self.phase, report=run.report, baseline=before, conventions=rules), run.report
 
     def _restore_forbidden(self, work: _Work) -> tuple[tuple[Reason, ...], Snapshot]:
-        """Restore the files that the phase may not change; return a reason for each and the remaining work."""
-        forbidden = self._make_locks().find_forbidden_changes(work.changes)
-        if not forbidden:
+        """Restore the files that the phase may not change; return a reason for each and the remaining work.
+
+        Compiled code is removed without a reason: every program that the agent runs may have left some.
+        """
+        compiled = tuple(change.path for change in work.changes if is_compiled(change.path))
+        others = tuple(change for change in work.changes if change.path not in compiled)
+        forbidden = self._make_locks().find_forbidden_changes(others)
+        if not (forbidden or compiled):
             return (), work.snapshot
-        self.recovery.restore_files(self.baseline.snapshot, only=tuple(forbidden))
+        self.recovery.restore_files(self.baseline.snapshot, only=(*forbidden, *compiled))
         message = f"{self.phase} without its forbidden changes"
         return tuple(forbidden.values()), self.context.snapshots.take(work.snapshot.ref, message=message)
 

@@ -13,7 +13,7 @@ from typing import Protocol
 from cdd_agent.sandbox.port import Access
 from cdd_agent.storage import read_ordinary
 from cdd_agent.tickets.ticket import list_tickets
-from cdd_agent.untrusted.paths import PRIVATE_FOLDERS, find_protected_paths, is_environment, list_forbidden_paths
+from cdd_agent.untrusted.paths import find_protected_paths, is_environment
 from pytest_tdd_agent.fingerprint import IGNORED_FOLDERS, is_protected
 
 QUESTION = """\
@@ -127,23 +127,11 @@ class Original:
 SHOWN_PRIVATE = Path("/run/cdd")
 """Where programs find those files in the project's folder ``.cdd`` that they may use."""
 
-ASIDE = Path(".cdd") / "aside"
-"""Folder for forbidden files that a program in the sandbox created."""
-
 _SECTIONS = ("pyproject.toml", "setup.cfg", "tox.ini")
 """Files with a section that configures pytest."""
 _CONFIGURATION = frozenset({"pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml"})
 _MOST_FILES = 120
 """Limit for read-only mounts, parent folders included. Their cost grows with the square: 120 take 50 ms."""
-_OF_GIT = (
-    *("commondir", "config", "config.worktree", "hooks", "info", "rebase-merge"),
-    *("objects/info/alternates", "objects/info/http-alternates"),
-)
-"""Paths in git's folder that can make git run a program or use another folder."""
-_OF_WORK_TREES = ("commondir", "config.worktree", "gitdir")
-"""The same paths in git's folder of a linked work tree."""
-_MOST_GIT_FOLDERS = 200
-"""Limit for folders searched for submodules."""
 _GIT_FILE_BYTES = 1 << 16
 
 
@@ -191,14 +179,9 @@ def build_access(
     if original is not None:
         read_only = (*read_only, *original.folders, *((original.git / "gitfile", original.git) if original.git else ()))
     readable = dict.fromkeys((*around, *gits, *environment, *imported, *protected, *tickets, *locked, *read_only))
-    compared = (path for path in protected if not _is_large(path))
-    # Snapshots do not contain tickets, so only the sandbox can detect that one was changed.
-    guarded = dict.fromkeys((*_iterate_guarded(root, gits), *list_forbidden_paths(root), *compared, *tickets))
     return Access(
         read_write=(root, *read_write),
         read_only=tuple(path for path in readable if path in environment or (path.exists() and not path.is_symlink())),
-        protected=tuple(guarded),
-        aside=root / ASIDE if (root / ASIDE.parent).is_dir() else None,
         shown_at={} if original is None else original.show(root, top=top),
     )
 
@@ -236,46 +219,6 @@ def find_git_folders(top: Path) -> tuple[Path, ...]:
 
 def _read_git_file(path: Path) -> str:
     return read_ordinary(path, limit_bytes=_GIT_FILE_BYTES, through_links=True).decode("utf-8")
-
-
-def _iterate_guarded(root: Path, gits: tuple[Path, ...]) -> Iterator[Path]:
-    """Yield the paths of git and cdd that can start programs, whether they exist or not."""
-    own = root / ".cdd"
-    if own.is_dir():
-        yield from (own / "config.yaml", own / "hooks.json")
-    for folder in gits:
-        if not folder.is_dir():
-            continue
-        for one in (folder, *_iterate_submodules(folder / "modules")):
-            yield from (one / name for name in _OF_GIT)
-        for tree in _list_folders(folder / "worktrees")[:_MOST_GIT_FOLDERS]:
-            yield from (tree / name for name in _OF_WORK_TREES)
-
-
-def _iterate_submodules(folder: Path) -> Iterator[Path]:
-    """Yield git's folders of submodules at any depth; their names may have several components."""
-    waiting = [folder]
-    for _ in range(_MOST_GIT_FOLDERS):
-        if not waiting:
-            return
-        for inner in _list_folders(waiting.pop(0)):
-            if (inner / "HEAD").exists():
-                yield inner
-                waiting.append(inner / "modules")
-            else:
-                waiting.append(inner)
-
-
-def _list_folders(folder: Path) -> list[Path]:
-    try:
-        with os.scandir(folder) as entries:
-            return sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
-    except OSError:
-        return []
-
-
-def _is_large(path: Path) -> bool:
-    return path.is_dir() and (path.name in PRIVATE_FOLDERS or is_environment(path))
 
 
 def find_protected_tests(root: Path, is_test: Callable[[str], bool] = is_protected) -> tuple[Path, ...]:

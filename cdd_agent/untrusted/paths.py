@@ -4,7 +4,7 @@ Git, cdd, editors, other agents, CI and Python obey the protected files without 
 could start programs outside the sandbox later, or turn the approvals off. ``docs/reference/tools.md`` lists them.
 
 Names are compared as the most forgiving file system would, at any depth, so that no alternative spelling gets past.
-Only ``list_forbidden_paths``, ``find_protected_paths`` and ``is_environment`` read the file system.
+Only ``find_protected_paths`` and ``is_environment`` read the file system.
 """
 
 import os
@@ -111,14 +111,10 @@ def explain_protection(path: str) -> str | None:
     return None
 
 
-def list_forbidden_paths(root: Path) -> tuple[Path, ...]:
-    """Return the protected names that do not exist in ``root`` and that no program in a sandbox may create.
-
-    Of the patterns, such as ``*.pth``, only the usual name is included; ``explain_protection`` judges new files.
-    """
-    usual = (*(f"{root.name}{ending}" for ending in SETTINGS_ENDINGS), *(f"{name}.py" for name in _CUSTOMIZE))
-    names = {*PRIVATE_FOLDERS, *SETTINGS_FOLDERS, *SETTINGS_FILES, *ENVIRONMENT_MARKS, *usual}
-    return tuple(root / name for name in sorted(names) if not os.path.lexists(root / name))
+def is_compiled(path: str) -> bool:
+    """Return whether a relative path names compiled Python code."""
+    names = path.split("/")
+    return _COMPILED in map(fold_name, names[:-1]) or fold_name(names[-1]).endswith((".pyc", ".pyo"))
 
 
 def find_protected_paths(root: Path) -> tuple[Path, ...]:

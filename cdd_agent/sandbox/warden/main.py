@@ -4,6 +4,7 @@ It reads an order from standard input and writes the answer to standard output. 
 caller waits; when it closes, by Ctrl-C or because cdd was killed, the warden ends the run.
 """
 
+import contextlib
 import marshal
 import os
 import resource
@@ -12,8 +13,7 @@ import sys
 import time
 
 from cdd_agent.sandbox.warden import kernel, supervision
-from cdd_agent.sandbox.warden.guard import Guard
-from cdd_agent.sandbox.warden.supervision import GRACE_S, REPAIRED, SWEEP_S, OutputBuffer
+from cdd_agent.sandbox.warden.supervision import GRACE_S, SWEEP_S, OutputBuffer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,27 +28,19 @@ _IGNORED_BY_PYTHON = (13, 25)
 def main() -> None:
     """Read the order, run it, and write the answer."""
     order: Order = marshal.loads(_read_input(int.from_bytes(_read_input(8), "little")))
-    for descriptor in order["locks"]:
-        os.set_inheritable(descriptor, False)
     kernel.become_reaper()
-    guard = Guard(order["protected"], order["aside"])
     run = SupervisedRun(order)
     run.follow(order["timeout_s"])
     run.end()
-    if run.is_alone or not _answer(run):
-        guard.repair()
+    if not run.is_alone:
+        _answer(run)
 
 
-def _answer(run: "SupervisedRun") -> bool:
-    """Write the answer, and return whether the caller has repaired the protected paths."""
+def _answer(run: "SupervisedRun") -> None:
     head, tail, dropped = run.output.read()
     numbers = (run.errno, run.status, dropped, int(run.timed_out), run.survivors, len(head))
-    try:
-        with open(1, "wb") as stream:
-            stream.write(b"".join(str(number).encode() + b"\0" for number in numbers) + head + tail)
-    except BrokenPipeError:
-        return False
-    return os.read(0, len(REPAIRED)) == REPAIRED
+    with contextlib.suppress(BrokenPipeError), open(1, "wb") as stream:
+        stream.write(b"".join(str(number).encode() + b"\0" for number in numbers) + head + tail)
 
 
 def _read_input(size: int) -> bytes:

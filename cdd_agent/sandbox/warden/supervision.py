@@ -1,18 +1,12 @@
-"""Parts shared by the warden and its caller: file access without links, the protocol, buffers and process trees.
-
-Protected files are handled outside the sandbox, so all access goes through open folders and never follows a link: if a
-program replaces a folder by a link, opening it fails.
+"""Parts shared by the warden and its caller: the protocol, buffers and process trees.
 
 Processes are found by their parents. The warden is a subreaper (``kernel.become_reaper``), so orphans become its
 children, and no process leaves its tree by a new group, session or name, or by the end of its parent.
 """
 
 import contextlib
-import errno
 import os
-import stat
 import time
-from collections.abc import Iterator
 
 TYPE_CHECKING = False  # as in `typing`, whose import would take too long here
 if TYPE_CHECKING:
@@ -42,145 +36,13 @@ if TYPE_CHECKING:
         output_cap: int
         limits: list[tuple[int, int]]
         rules: Rules | None
-        protected: list[tuple[str, str]]
-        """A writable folder, and a path relative to it to restore after the run."""
-        aside: str | None
         kill_command: list[str]
         """Ends a program outside the warden's process tree, such as a container; may be empty."""
-        locks: list[int]
-        """Descriptors of locked folders; the warden keeps them open, the program gets none."""
-
-
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_MOST_LINKS = 40
-_MOST_NUMBERS = 100
-"""Numbers to try for a free name before a random one; a program may have taken them all."""
-
-
-@contextlib.contextmanager
-def closing(descriptor: int) -> Iterator[int]:
-    """Yield an open descriptor, and close it after the block."""
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-class FolderEntry:
-    """A name in an open folder."""
-
-    def __init__(self, folder: int, name: str, *, shown: str) -> None:
-        """``folder`` is a descriptor that the caller closes; ``shown`` is the path for messages."""
-        self.folder = folder
-        self.name = name
-        self.shown = shown
-
-    def inside(self, folder: int, name: str) -> "FolderEntry":
-        """Return an entry of the folder at this entry, whose descriptor is ``folder``."""
-        return FolderEntry(folder, name, shown=f"{self.shown}/{name}")
-
-    def read_status(self) -> os.stat_result | None:
-        """Return the status without following a link; None if the entry does not exist."""
-        try:
-            return os.stat(self.name, dir_fd=self.folder, follow_symlinks=False)
-        except FileNotFoundError:
-            return None
-
-    def open(self) -> int:
-        """Return a descriptor of the folder at this entry; fails for a link."""
-        return os.open(self.name, _FOLDER | os.O_NOFOLLOW, dir_fd=self.folder)
-
-    def grant_access(self) -> None:
-        """Restore the owner's permissions of the folder at this entry."""
-        flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-        with closing(os.open(self.name, flags, dir_fd=self.folder)) as handle:
-            os.chmod(f"/proc/self/fd/{handle}", stat.S_IMODE(os.fstat(handle).st_mode) | 0o700)
-
-    def remove(self, left: list[int]) -> None:
-        """Delete the entry recursively; raises ``OSError`` after ``left[0]`` entries."""
-        status = self.read_status()
-        if status is None or not stat.S_ISDIR(status.st_mode):
-            os.unlink(self.name, dir_fd=self.folder)
-            return
-        self.grant_access()
-        with closing(self.open()) as folder:
-            with os.scandir(folder) as entries:
-                names = [entry.name for entry, _ in zip(entries, range(left[0] + 1), strict=False)]
-            left[0] -= len(names)
-            if left[0] < 0:
-                raise OSError(errno.E2BIG, "It holds too many entries")
-            for name in names:
-                self.inside(folder, name).remove(left)
-        os.rmdir(self.name, dir_fd=self.folder)
-
-    def move(self, folder: int, *, before: str = "", after: str = "") -> str:
-        """Move the entry into ``folder`` under a free name, and return the name.
-
-        The name has a number, followed by ``before`` and the old name, or preceded by the old name and ``after``.
-        """
-        start = self.name[:60]
-        for number in (*range(1, _MOST_NUMBERS), os.urandom(8).hex()):
-            name = f"{number}{before}{start}" if before else f"{start}{after}{number}"
-            if FolderEntry(folder, name, shown=name).read_status() is None:
-                break
-        try:
-            os.rename(self.name, name, src_dir_fd=self.folder, dst_dir_fd=folder)
-        except PermissionError:  # the program removed permissions
-            os.fchmod(self.folder, stat.S_IMODE(os.fstat(self.folder).st_mode) | 0o700)
-            status = self.read_status()
-            if status is not None and stat.S_ISDIR(status.st_mode):
-                self.grant_access()
-            os.rename(self.name, name, src_dir_fd=self.folder, dst_dir_fd=folder)
-        return name
-
-
-def open_root(root: str) -> int:
-    """Return a descriptor of a folder whose parents only the user can change."""
-    return os.open(root, _FOLDER)
-
-
-def resolve_links(root: str, name: str) -> list[str]:
-    """Return the links between ``name`` and its target, and the target, as names below ``root``; none outside it."""
-    found: list[str] = []
-    done: list[str] = []
-    left = name.split("/")[::-1]
-    while left and len(found) < _MOST_LINKS:
-        part = left.pop()
-        if part == ".." and not done:
-            return found + _resolve_outside(root, "/".join(("..", *left[::-1])))
-        if part == "..":
-            done.pop()
-            continue
-        if part in ("", "."):
-            continue
-        path = "/".join((*done, part))
-        try:
-            target = os.readlink(os.path.join(root, path))
-        except OSError:
-            done.append(part)
-            continue
-        found.append(path)
-        if target.startswith(root.rstrip("/") + "/"):
-            done, target = [], target[len(root) :]
-        elif target.startswith("/"):
-            return found + _resolve_outside(root, "/".join((target, *left[::-1])))
-        left += target.split("/")[::-1]
-    return [*found, "/".join(done)] if done and not left else found
-
-
-def _resolve_outside(root: str, path: str) -> list[str]:
-    # A path that leaves the root may still lead back into it.
-    top = os.path.realpath(root)
-    real = os.path.realpath(os.path.join(root, path))
-    return [os.path.relpath(real, top)] if real.startswith(top.rstrip("/") + "/") else []
 
 
 FIELDS = 6
 """Numbers at the start of an answer, each followed by a NUL: errno of a failed start, exit status, dropped bytes,
 timeout, survivors, size of the head. The head and tail of the output follow."""
-
-REPAIRED = b"m"
-"""Tells the warden that protected paths are restored; otherwise it does so itself."""
 
 GRACE_S = 0.5
 SWEEP_S = 1.2

@@ -48,7 +48,6 @@ class Ground:
         *argv: str,
         timeout_s: float = 20,
         limits: Limits | None = None,
-        kept: tuple[str, ...] = (),
         output_cap: int = 64_000,
     ) -> Result:
         """Run a program in the project, with git's folder read-only."""
@@ -59,8 +58,6 @@ class Ground:
                 access=Access(
                     read_write=(self.project,),
                     read_only=(self.project / ".git", *PYTHON),
-                    protected=tuple(self.project / name for name in kept),
-                    aside=self.project / ".cdd" / "aside",
                 ),
                 timeout_s=timeout_s,
                 limits=limits or Limits(),
@@ -72,9 +69,9 @@ class Ground:
         """Run Python code in the project."""
         return self.run(sys.executable, "-I", "-S", "-c", code, *arguments, timeout_s=timeout_s, limits=limits)
 
-    def bash(self, command: str, *, kept: tuple[str, ...] = ()) -> Result:
+    def bash(self, command: str) -> Result:
         """Run a shell command in the project."""
-        return self.run("bash", "-c", command, kept=kept)
+        return self.run("bash", "-c", command)
 
 
 @pytest.fixture(params=ALL)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdd_agent.sandbox.backends import _HIDDEN_OF_KERNEL, find_immovable, list_binds
+from cdd_agent.sandbox.backends import _HIDDEN_OF_KERNEL, list_binds
 from cdd_agent.sandbox.port import Access, Command
 from tests.cdd_agent.sandbox.conftest import Ground, at
 
@@ -29,7 +29,6 @@ def test_folders_on_the_way_to_what_is_read_only_are_mounts_and_nothing_becomes_
     for path in readable:
         above = [folder for folder in path.parents if folder in (*writable, *readable)][:1]
         is_inside = above != [] and above[0] not in readable
-        assert (path in find_immovable(access)) == is_inside
         assert not is_inside or all(folder in found for folder in path.parents if above[0] in folder.parents)
 
 
@@ -37,7 +36,6 @@ def test_the_folders_that_are_mounted_for_that_are_few() -> None:
     readable = tuple(Path(f"/a/{number}/b/c") for number in range(300))
     access = Access(read_write=(Path("/a"),), read_only=readable)
     assert len(list_binds(access)) == 1 + 300 + 120
-    assert find_immovable(access) == frozenset()
 
 
 @pytest.fixture
@@ -134,7 +132,7 @@ def test_what_a_user_changes_meanwhile_in_a_folder_that_programs_can_only_read_s
     command = Command(
         argv=("sh", "-c", "touch begun; until grep -q new tickets/plan.md; do sleep 0.05; done"),
         cwd=ground.project,
-        access=Access(read_write=(ground.project,), read_only=(plan.parent,), protected=(plan.parent,)),
+        access=Access(read_write=(ground.project,), read_only=(plan.parent,)),
         timeout_s=20,
     )
     with ThreadPoolExecutor() as threads:
@@ -174,9 +172,7 @@ def test_a_folder_with_something_read_only_in_it_can_neither_be_moved_nor_replac
 def test_what_a_user_changes_of_gits_meanwhile_stays_where_programs_can_only_read(ground: Ground) -> None:
     config = ground.project / ".git" / "config"
     script = "touch begun; until grep -q mine .git/config; do sleep 0.05; done"
-    access = Access(
-        read_write=(ground.project,), read_only=(config.parent,), protected=(config, config.parent / "hooks")
-    )
+    access = Access(read_write=(ground.project,), read_only=(config.parent,))
     with ThreadPoolExecutor() as threads:
         command = Command(argv=("sh", "-c", script), cwd=ground.project, access=access, timeout_s=20)
         running = threads.submit(ground.sandbox.run, command)
@@ -185,15 +181,6 @@ def test_what_a_user_changes_of_gits_meanwhile_stays_where_programs_can_only_rea
         config.write_text("mine\n")
         assert (running.result().exit_status, running.result().remarks) == (0, ())
     assert config.read_text() == "mine\n"
-
-
-def test_hooks_of_gits_that_are_a_link_into_the_project_are_looked_after(ground: Ground) -> None:
-    (ground.project / "githooks").mkdir()
-    (ground.project / ".git/hooks").rmdir()
-    (ground.project / ".git/hooks").symlink_to("../githooks")
-    result = ground.bash("echo bad > githooks/pre-commit", kept=(".git/hooks",))
-    assert [remark.split()[0] for remark in result.remarks] == ["githooks/pre-commit"]
-    assert not (ground.project / "githooks/pre-commit").exists()
 
 
 def test_what_is_only_in_memory_has_a_bound(ground: Ground) -> None:

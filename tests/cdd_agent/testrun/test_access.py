@@ -29,15 +29,6 @@ def test_the_project_is_writable_except_for_what_is_gits_ours_and_somebody_elses
     assert reach.network is False
 
 
-def test_what_is_missing_is_looked_after_and_has_a_place_to_go(tmp_path: Path) -> None:
-    write(tmp_path, ".git/config", ".cdd/x")
-    reach = access(tmp_path)
-    assert {tmp_path / ".vscode", tmp_path / ".mcp.json"} <= set(reach.protected)
-    assert {tmp_path / ".git/config", tmp_path / ".git/hooks", tmp_path / ".cdd/config.yaml"} <= set(reach.protected)
-    assert reach.aside == tmp_path / ".cdd" / "aside"
-    assert tmp_path / ".git" not in reach.protected
-
-
 def test_the_rest_of_the_work_tree_can_be_read(tmp_path: Path) -> None:
     write(tmp_path, ".git/HEAD", "other/a.py", "project/b.py")
     reach = access(tmp_path / "project")
@@ -59,34 +50,22 @@ def test_a_linked_work_tree_has_two_folders_of_gits(tmp_path: Path) -> None:
     assert find_git_folders(tmp_path / "w") == (tmp_path / "w/.git", tmp_path / "main/.git")
 
 
-def test_a_separate_folder_of_gits_is_read_only_and_looked_after(tmp_path: Path) -> None:
+def test_a_separate_folder_of_gits_is_read_only(tmp_path: Path) -> None:
     write(tmp_path, ".repo/HEAD", ".repo/objects/x", ".repo/config")
     (tmp_path / ".git").write_text("gitdir: .repo\n")
     reach = access(tmp_path)
     assert find_git_folders(tmp_path) == (tmp_path / ".git", tmp_path / ".repo")
     assert tmp_path / ".repo" in reach.read_only
-    assert {tmp_path / ".git", tmp_path / ".repo/config", tmp_path / ".repo/hooks"} <= set(reach.protected)
 
 
-def test_a_link_to_gits_folder_is_looked_after_and_the_folder_is_read_only(tmp_path: Path) -> None:
+def test_a_link_to_gits_folder_makes_the_folder_read_only(tmp_path: Path) -> None:
     write(tmp_path, "store/HEAD", "store/objects/x", "project/a.py", "fake/HEAD")
     (tmp_path / "project/.git").symlink_to("../store")
     reach = access(tmp_path / "project")
     assert reach.read_only == (tmp_path / "store",)
-    assert tmp_path / "project/.git/config" in reach.protected
     (tmp_path / "project/.git").unlink()
     (tmp_path / "project/.git").symlink_to("../fake")
     assert access(tmp_path / "project").read_only == ()
-
-
-def test_what_leads_git_elsewhere_is_looked_after_in_submodules_and_work_trees_too(tmp_path: Path) -> None:
-    write(tmp_path, ".git/modules/libs/a/HEAD", ".git/modules/libs/a/modules/b/HEAD", ".git/worktrees/w/HEAD")
-    git = tmp_path / ".git"
-    expected = [".git/commondir", ".git/config.worktree", ".git/objects/info/alternates", ".git/rebase-merge"]
-    for module in (git / "modules/libs/a", git / "modules/libs/a/modules/b"):
-        expected += [f"{module.relative_to(tmp_path)}/{name}" for name in ("config", "hooks", "commondir")]
-    expected += [f".git/worktrees/w/{name}" for name in ("commondir", "config.worktree", "gitdir")]
-    assert {tmp_path / name for name in expected} <= set(access(tmp_path).protected)
 
 
 def test_a_work_tree_in_the_project_lets_in_no_folder_outside_it(tmp_path: Path) -> None:
@@ -96,7 +75,6 @@ def test_a_work_tree_in_the_project_lets_in_no_folder_outside_it(tmp_path: Path)
     reach = access(tmp_path / "p")
     assert tmp_path / "other" not in reach.read_only
     assert tmp_path / "p/in" in reach.read_only
-    assert {tmp_path / "p/in/config", tmp_path / "p/c/.git/hooks"} <= set(reach.protected)
 
 
 def test_a_pipe_or_a_huge_file_is_no_link_to_gits_folder(tmp_path: Path) -> None:
@@ -115,11 +93,10 @@ def test_a_file_that_only_looks_like_a_link_to_gits_folder_lets_nothing_in(tmp_p
     assert find_git_folders(tmp_path / "w") == (tmp_path / "w/.git",)
 
 
-def test_an_environment_in_the_project_is_read_only_and_not_compared_byte_by_byte(tmp_path: Path) -> None:
+def test_an_environment_in_the_project_is_read_only(tmp_path: Path) -> None:
     write(tmp_path, ".venv/pyvenv.cfg", ".venv/lib/a.py", ".tox/py/pyvenv.cfg")
     reach = access(tmp_path)
     assert tmp_path / ".venv" in reach.read_only
-    assert not {tmp_path / ".venv", tmp_path / ".tox"} & set(reach.protected)
 
 
 def test_links_and_what_is_not_there_are_not_bound(tmp_path: Path) -> None:
@@ -128,11 +105,10 @@ def test_links_and_what_is_not_there_are_not_bound(tmp_path: Path) -> None:
     assert reach.read_only == ()
 
 
-def test_tickets_are_read_only_and_looked_after_where_that_cannot_be(tmp_path: Path) -> None:
+def test_tickets_are_read_only(tmp_path: Path) -> None:
     write(tmp_path, "tickets/sale/plan.md", "specs/tickets/tax/spec.yaml")
     reach = access(tmp_path)
     assert set(reach.read_only) == {tmp_path / "tickets", tmp_path / "specs/tickets"}
-    assert set(reach.read_only) <= set(reach.protected)
 
 
 def test_python_path_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

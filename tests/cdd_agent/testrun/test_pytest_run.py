@@ -313,15 +313,3 @@ def test_what_runs_in_the_projects_interpreter_is_python_3_8_and_needs_nothing_b
     modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     modules |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     assert {str(name).partition(".")[0] for name in modules} - STANDARD <= {"pytest", "_pytest"}
-
-
-def test_a_test_that_writes_into_a_ticket_changes_nothing(tmp_path: Path, suite: PytestSuite) -> None:
-    (tmp_path / ".cdd").mkdir()
-    ticket = tmp_path / "tickets" / "sale"
-    ticket.mkdir(parents=True)
-    (ticket / "plan.md").write_text("# Plan\n")
-    writes = "import pathlib\ndef test_one():\n    for name in ('plan.md', 'execution-state.json'):\n"
-    writes += "        pathlib.Path('tickets/sale', name).write_text('{}')\n"
-    (tmp_path / "test_a.py").write_text(writes)
-    suite.run()
-    assert {path.name: path.read_text() for path in ticket.iterdir()} == {"plan.md": "# Plan\n"}

