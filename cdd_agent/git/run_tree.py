@@ -23,6 +23,7 @@ from cdd_agent.storage import read_ordinary, write_atomic
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _PATH_BYTES = 100_000
 _DAY_S = 86_400
+_OWN = stat.S_IRUSR | stat.S_IWUSR
 _LAST = "exported"
 """File in an export with the commit whose history it holds."""
 _MOST_HISTORY_BYTES = 300_000_000
@@ -59,6 +60,10 @@ class RunTree:
             self.repository.runner = self._trees.open(self._name).runner
             self._reset(base)
         os.utime(self.root)
+
+    def restore_access(self) -> None:
+        """Give us access again to everything in the tree, and delete pipes, sockets and devices."""
+        _clear_way(self.root)
 
     def prune_others(self, *, days: float, most: int) -> None:
         """Delete the run trees that were not reset for ``days``, and the oldest beyond ``most``."""
@@ -245,10 +250,7 @@ def delete_folder(folder: Path) -> None:
 
 
 def _clear_way(top: Path) -> None:
-    """Give us full access again to all folders below ``top``, and delete pipes, sockets and devices in them.
-
-    Git cannot enter the first, and does not see the latter.
-    """
+    """Give us access again to everything below ``top``; delete pipes, sockets and devices, which git does not see."""
     waiting = [str(top)]
     while waiting:
         folder = waiting.pop()
@@ -261,6 +263,8 @@ def _clear_way(top: Path) -> None:
                     waiting.append(entry.path)
                 elif not entry.is_file(follow_symlinks=False) and not entry.is_symlink():
                     os.unlink(entry.path)
+                elif not entry.is_symlink() and (mode := entry.stat().st_mode) & _OWN != _OWN:
+                    os.chmod(entry.path, stat.S_IMODE(mode) | _OWN)
 
 
 def _list_folders(folder: Path) -> Iterator[Path]:

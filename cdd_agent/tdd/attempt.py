@@ -129,6 +129,7 @@ class Attempt:
         context.emit(AttemptStarted(phase=self.phase, number=self.number, limit=context.policy.max_attempts))
         brief = context.brief(self.item, self.phase)
         run = self._run_agent(brief, is_anew=is_anew)
+        context.workplace.restore_access()
         work = self._save_work(name)
         if run.ended_by is not None and run.ended_by.name == tools.BLOCKED_TOOL:
             judgment = _Judgment(

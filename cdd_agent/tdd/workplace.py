@@ -58,6 +58,9 @@ class Workplace(Protocol):
     def resume(self, tip: CommitId) -> None:
         """Prepare the files of ``tip`` after an interruption."""
 
+    def restore_access(self) -> None:
+        """Give us access again to files whose permissions a program took away."""
+
     def restore_head(self, tip: CommitId) -> None:
         """Make ``tip`` HEAD again, and its content the index; the files stay."""
 
@@ -121,6 +124,10 @@ class RunTreeWorkplace:
         self._tell("Not in the run tree, because they are too large", ignored.shared, then="")
         if self.export is not None:
             self.export.update(self.tree, tip, branch=self.user.read_branch(), shown_at=self.shown_git)
+
+    def restore_access(self) -> None:
+        """Give us access again to files whose permissions a program took away."""
+        self.run_tree.restore_access()
 
     def restore_head(self, tip: CommitId) -> None:
         """Make ``tip`` HEAD again, and its content the index."""
@@ -242,6 +249,9 @@ class InPlace:
     def resume(self, tip: CommitId) -> None:
         """Make ``tip`` HEAD again."""
         self.restore_head(tip)
+
+    def restore_access(self) -> None:
+        """Do nothing: these are the user's files."""
 
     def restore_head(self, tip: CommitId) -> None:
         """Make ``tip`` the commit of the current branch again."""
