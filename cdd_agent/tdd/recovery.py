@@ -148,9 +148,11 @@ class StepRecovery:
         if snapshot is None or tip is None:
             return tip
         # What is in a run tree is nobody's; in the user's files the interrupted attempt may not be the only author.
-        if self.context.workplace.is_shared and snapshots.list_changes_since(snapshot):
-            saved = snapshots.take(self._free_ref("interrupted"), message="interrupted")
-            self.context.emit(RolledBack(checkpoint=snapshot.ref, kept=saved.ref, why="an attempt was interrupted"))
+        if self.context.workplace.is_shared:
+            self._save_head(tip)
+            if snapshots.list_changes_since(snapshot):
+                saved = snapshots.take(self._free_ref("interrupted"), message="interrupted")
+                self.context.emit(RolledBack(checkpoint=snapshot.ref, kept=saved.ref, why="an attempt was interrupted"))
         self.context.workplace.resume(tip)
         self.checkpoints.freeze_ignore_rules()
         snapshots.restore(snapshot)
@@ -186,8 +188,27 @@ class StepRecovery:
             text = f"HEAD is at {head[:10]}, a commit that this step did not make: cdd leaves the branch as it is."
             self.context.emit(Notice(text=text))
             return
+        # The user may have committed between two phases: what is below such a commit stays with it.
+        own, target = set(self.step.commits.values()), head
+        while target in own and target != base:
+            target = CommitId(
+                repository.git("rev-parse", "--verify", f"{resolve_revision(repository, target)}^").strip()
+            )
+        if target != base:
+            text = f"The branch returns to {target[:10]}, a commit that this step did not make."
+            self.context.emit(Notice(text=text))
         repository.git("update-ref", self._free_ref("commits", under="abandoned"), head)
-        self.context.workplace.take_back(head, base=CommitId(base))
+        self.context.workplace.take_back(head, base=target)
+
+    def _save_head(self, tip: CommitId) -> None:
+        """Save the commits that a return of the user's HEAD to ``tip`` removes from the branch."""
+        repository = self.context.repository
+        head = repository.read_head()
+        if head is not None and not repository.is_ancestor(head, of=tip):
+            ref = self._free_ref("commits", under="abandoned")
+            repository.git("update-ref", ref, head)
+            text = f"HEAD was at {head[:10]} and returns to {tip[:10]}, where the step works. It was saved as {ref}"
+            self.context.emit(Notice(text=text))
 
     def _free_ref(self, word: str, *, under: str = "attempts") -> str:
         prefix = f"refs/cdd/{under}/{self.ticket}/step-{self.step.step_number}-{word}"
