@@ -244,7 +244,7 @@ class Cycle:
         try:
             if found is None:
                 made = landing.make(paths)
-                found = self._land(made, baseline)
+                found = self._land(made, attempt, baseline)
         except GateClosed as error:
             if made is None and not has_hooks(context.repository):
                 raise
@@ -256,18 +256,21 @@ class Cycle:
         self._follow(attempt, found, made=made, baseline=baseline)
         return found
 
-    def _land(self, made: CommitId, baseline: Baseline) -> CommitId:
+    def _land(self, made: CommitId, attempt: AttemptRecord, baseline: Baseline) -> CommitId:
         """Bring ``made`` to the user's branch and files, and return the commit there.
 
         If that is another commit, because the branch has moved or the run took uncommitted changes along, tests run on
-        it first; raises ``GateClosed`` if it breaks one. Raises ``LandingConflict`` if the user has to decide.
+        it first; raises ``GateClosed`` if it breaks one, or if one fails that the attempt fixed. Raises
+        ``LandingConflict`` if the user has to decide.
         """
         context = self._context
+        report = load_report(attempt, root=context.repository.root)
+        fixed = find_newly_passing(report, baseline=baseline.report) if report is not None else ()
         require_branch(self._state, context=context)
         for _ in range(_MAX_MOVES):
             commit = context.workplace.adapt(made, tip=baseline.tip)
             if commit != made:
-                broken = find_broken_tests(commit, context=context)
+                broken = find_broken_tests(commit, fixed=fixed, context=context)
                 if broken:
                     shown = ", ".join(broken[:MAX_BROKEN_SHOWN])
                     happened = f"On your branch, without uncommitted changes, it breaks {shown}."

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -13,7 +14,7 @@ from cdd_agent.git import commits
 from cdd_agent.git.notes import append_line
 from cdd_agent.git.repository import CommitId, Repository, resolve_revision
 from cdd_agent.tdd.context import Context, Phase, Progress, WorkItem, commit_prefix
-from cdd_agent.tdd.verdict import RedVerdict
+from cdd_agent.tdd.verdict import RedVerdict, is_or_contains
 from cdd_agent.work.handoff import (
     CurrentTest,
     ErrorDetails,
@@ -25,6 +26,7 @@ from cdd_agent.work.handoff import (
     sequence,
 )
 from cdd_agent.work.state import AttemptRecord, RunState, StepExecution
+from pytest_tdd_agent.report import list_failing
 
 MAX_SUBJECT = 72
 """Characters that git's own tools show of a subject."""
@@ -152,9 +154,14 @@ def require_branch(state: RunState, *, context: Context) -> None:
         )
 
 
-def find_broken_tests(commit: CommitId, *, context: Context) -> tuple[str, ...]:
-    """Return the tests that pass on the parent of ``commit`` and not on ``commit``, each run in a clean copy."""
-    repository, found = context.workplace.tree, []
+def find_broken_tests(commit: CommitId, *, fixed: Collection[str] = (), context: Context) -> tuple[str, ...]:
+    """Return the tests that pass on the parent of ``commit`` and not on ``commit``, each run in a clean copy.
+
+    The tests that the attempt ``fixed`` must pass on ``commit`` too, unless they are only in uncommitted files.
+    """
+    repository = context.workplace.tree
+    passing: list[set[str]] = []
+    failing: tuple[str, ...] = ()
     parent = repository.git("rev-parse", "--verify", f"{resolve_revision(repository, commit)}^").strip()
     for name, tree in (("your branch", parent), ("the commit on your branch", commit)):
         with clean_copy(repository, context.suite, green=tree, red=tree) as copy:
@@ -166,5 +173,8 @@ def find_broken_tests(commit: CommitId, *, context: Context) -> tuple[str, ...]:
             raise EnvironmentMissing(
                 f"The tests cannot be run on {name}: {run.problem}.", hint="make them pass there, then try again"
             )
-        found.append({case.nodeid for case in run.report.tests if case.outcome == "passed"})
-    return tuple(sorted(found[0] - found[1]))
+        passing.append({case.nodeid for case in run.report.tests if case.outcome == "passed"})
+        failing = list_failing(run.report)  # at the end those of the commit
+    # A file that cannot be collected contains the tests in it.
+    missed = {test for test in fixed if any(is_or_contains(each, test) for each in failing)}
+    return tuple(sorted((passing[0] - passing[1]) | missed))

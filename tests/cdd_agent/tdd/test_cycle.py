@@ -1,20 +1,12 @@
 import json
-import os
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from cdd_agent.errors import CddError, ModelError, UsageError
-from cdd_agent.events import Committed, GateJudged, Notice, RolledBack
+from cdd_agent.events import Committed, GateJudged, Notice
+from cdd_agent.git.landing import LandingConflict
 from cdd_agent.git.runner import GitUnable
-from cdd_agent.model.conversation import Text, ToolCall, Turn
-from cdd_agent.model.recording import RecordedTurn
-from cdd_agent.model.replay import ReplayModel
+from cdd_agent.model.conversation import Text
 from cdd_agent.tdd.context import Kind
-from cdd_agent.tdd.recovery import StepRecovery
-from cdd_agent.work import state_file
-from cdd_agent.work.state import RunState
 from tests.fakes.model import ScriptedModel, call, says
 from tests.fakes.project import (
     CODE,
@@ -234,26 +226,26 @@ def test_files_that_a_test_run_leaves_behind_are_nobodys_work(project: Project) 
 
 
 def test_an_ignore_rule_that_the_model_changes_hands_no_file_of_the_users_over(project: Project) -> None:
-    project.write({".gitignore": ".env\n"})
+    project.write({".gitignore": ".env\n*.sqlite\n"})
     project.git("add", ".gitignore")
     project.git("commit", "--quiet", "-m", "rules")
-    project.write({".env": "SECRET=1\n"})
-    context = project.context(
-        ScriptedModel([runs("sed -i /.env/d .gitignore; rm .cdd/.gitignore; echo hi > README.md")])
-    )
+    project.write({".env": "SECRET=1\n", "data.sqlite": "mine\n"})
+    context = project.context(ScriptedModel([runs("true > .gitignore; echo hi > README.md; echo x >> data.sqlite")]))
     step, why = project.run(DOCS, context=context)
     assert why is None
     assert files_of(project, step.commits["green"]) == [".gitignore", "README.md"]
-    assert project.status == "?? .env"
+    assert project.status == "?? .env\n?? data.sqlite"
     assert (project.folder / ".env").read_text() == "SECRET=1\n"
+    assert (project.folder / "data.sqlite").read_text() == "mine\n"
 
 
-def test_a_repository_that_the_model_makes_is_left_as_it_is_and_told(project: Project) -> None:
+def test_a_repository_that_the_model_makes_is_in_no_commit_and_told(project: Project) -> None:
     context = project.context(ScriptedModel([runs("git init -q inner; echo hi > README.md")]))
     step, why = project.run(DOCS, context=context)
     assert why is None
     assert files_of(project, step.commits["green"]) == ["README.md"]
-    assert (project.folder / "inner" / ".git").is_dir()
+    assert (context.workspace.root / "inner" / ".git").is_dir()
+    assert not (project.folder / "inner").exists()
     assert any(
         "inner/ is a separate git repository" in event.text for event in project.seen if isinstance(event, Notice)
     )
@@ -276,33 +268,42 @@ def test_a_commit_hook_that_refuses_closes_the_attempt_and_its_words_reach_the_m
 def test_a_commit_that_fails_without_any_hook_is_not_the_models_to_mend(project: Project) -> None:
     project.git("config", "commit.gpgsign", "true")
     project.git("config", "gpg.program", "/bin/false")
+    saved = [project.start()]
+    context = project.context(ScriptedModel([writes("README.md", "# Prices\n")]))
     with pytest.raises(GitUnable, match="could not sign the commit"):
-        project.run(DOCS, context=project.context(ScriptedModel([writes("README.md", "# Prices\n")])))
-    assert (project.folder / "README.md").exists(), "the attempt stays, to be landed by the next run"
+        project.run(DOCS, context=context, state=saved[-1], save=saved.append)
+    assert (project.log, project.status) == ([], "")
+    project.git("config", "commit.gpgsign", "false")
+    _, why = project.run(DOCS, context=project.context(ScriptedModel([])), state=saved[-1])
+    assert why is None, "the attempt is landed by the next run"
+    assert project.log == ["docs: Ten percent off"]
+    assert (project.folder / "README.md").read_text() == "# Prices\n"
 
 
 class TestGitUsedByTheAgent:
-    """What the agent does to the history itself."""
+    """What the agent does to the history of the run tree is undone."""
 
-    def test_its_commit_of_just_its_work_is_adopted_after_the_gate(self, project: Project) -> None:
+    def test_its_commit_is_replaced_by_that_of_the_gate(self, project: Project) -> None:
         commits = runs("echo '# Prices' > README.md && git add -A && git commit -qm 'wip: my words'")
         step, why = project.run(DOCS, context=project.context(ScriptedModel([commits])))
         assert why is None
-        assert project.log == ["wip: my words"]
+        assert project.log == ["docs: Ten percent off"]
+        assert "wip: my words" not in project.git("log", "--all", "--format=%s")
         note = json.loads(project.git("notes", "--ref=tdd-handoffs", "show", "HEAD"))
         assert (note["phase"], note["commit"]) == ("GREEN", step.commits["green"])
         assert project.status == ""
 
-    def test_its_commit_of_refused_work_is_taken_back(self, project: Project) -> None:
+    def test_its_commit_of_refused_work_reaches_no_branch(self, project: Project) -> None:
         commits = runs("echo '# red' >> tests/test_prices.py && git commit -qam 'sneaky'")
         context = project.context(ScriptedModel([commits, writes("README.md", "# Prices\n")]))
         _, why = project.run(DOCS, context=context)
         assert why is None
         assert project.log == ["docs: Ten percent off"]
         assert project.status == ""
-        assert any("Removed commit" in event.text for event in project.seen if isinstance(event, Notice))
-        kept = [ref for ref in refs(project, "attempts") if "commits" in ref]
-        assert project.git("log", "-1", "--format=%s", kept[0]) == "sneaky"
+        assert files_of(project, "HEAD") == ["README.md"]
+        assert "sneaky" not in project.git("log", "--all", "--format=%s")
+        (kept,) = refs(project, "attempts")
+        assert "# red" in project.git("show", f"{kept}:tests/test_prices.py")
 
     def test_its_own_branch_is_left_and_the_work_lands_on_the_users(self, project: Project) -> None:
         commits = runs("echo '# Prices' > README.md && git checkout -qb mine && git add -A && git commit -qm wip")
@@ -332,8 +333,12 @@ class TestGitUsedByTheAgent:
 FILES_MINE = "def total(prices):\n    return sum(prices)  # mine\n"
 
 
-class TestUncommittedChangesOfTheUsers:
-    """They were allowed at the start."""
+RATES = "def rate():\n    return 0.9\n"
+NEEDS_RATES = "from rates import rate\n\n\ndef discount(price):\n    return price * rate()\n"
+
+
+class TestUncommittedChangesOfTheUser:
+    """They are in no commit, and nothing changes them."""
 
     def test_they_are_in_no_commit_and_stay_as_they_are(self, project: Project) -> None:
         project.write({"prices.py": FILES_MINE, "notes.txt": "mine\n", "run.log": "ignored\n"})
@@ -347,271 +352,63 @@ class TestUncommittedChangesOfTheUsers:
         assert (project.folder / "prices.py").read_text() == FILES_MINE
         assert (project.folder / "run.log").read_text() == "ignored\n"
 
-    def test_an_attempt_that_touches_them_is_refused_and_they_are_put_back(self, project: Project) -> None:
-        project.write({"prices.py": FILES_MINE, "run.log": "ignored\n"})
-        context = project.context(ScriptedModel([runs("echo '# agent' >> prices.py")]), max_attempts=1)
-        _, why = project.run(DOCS, context=context)
+    def test_whatever_a_refused_attempt_does_to_those_files_is_not_done_to_the_users(self, project: Project) -> None:
+        project.write({"prices.py": FILES_MINE, "notes.txt": "mine\n", "run.log": "ignored\n"})
+        wild = runs("echo agent > prices.py; echo agent > notes.txt; rm -f run.log; git add -Af")
+        _, why = project.run(item(), context=project.context(ScriptedModel([wild]), max_attempts=1))
         assert why is not None
-        assert "user_file_changed: prices.py" in why
-        assert (project.folder / "prices.py").read_text() == FILES_MINE
-        assert (project.folder / "run.log").read_text() == "ignored\n"
-        assert project.status == " M prices.py"
-
-
-def played(phase: str, turns: list[tuple[str, Turn]]) -> list[RecordedTurn]:
-    """Turns of one phase by the number of the attempt, found by the last line of the prompt."""
-    return [
-        RecordedTurn(
-            number=number,
-            content=tuple(block for block in turn.content if isinstance(block, Text | ToolCall)),
-            stop_reason="tool_use" if turn.calls else "end_turn",
-            when=f"^Work: executor sale step 1 {phase} attempt {attempt}$",
-        )
-        for number, (attempt, turn) in enumerate(turns, start=1)
-    ]
-
-
-def story() -> ReplayModel:
-    """RED, a GREEN in words only, GREEN, and no refactoring."""
-    return ReplayModel(
-        [
-            *played("red", [("1", red())]),
-            *played("green", [("1", says("It is done.")), ("2", green())]),
-            *played("refactor", [("1", content_as_it_is())]),
+        assert (project.log, project.status) == ([], " M prices.py\n?? notes.txt")
+        assert [(project.folder / name).read_text() for name in ("prices.py", "notes.txt", "run.log")] == [
+            FILES_MINE,
+            "mine\n",
+            "ignored\n",
         ]
-    )
 
+    def test_a_commit_that_changes_the_same_lines_waits_until_they_are_moved_aside(self, project: Project) -> None:
+        project.write({"prices.py": FILES_MINE, "run.log": "ignored\n"})
+        saved = [project.start()]
+        rewrites = runs("echo '# agent' > prices.py; echo 'from builtins import sum as total' >> prices.py")
+        context = project.context(ScriptedModel([rewrites]))
+        with pytest.raises(LandingConflict, match=r"prices\.py: you changed the same lines"):
+            project.run(DOCS, context=context, state=saved[-1], save=saved.append)
+        assert (project.log, project.status) == ([], " M prices.py")
+        assert (project.folder / "prices.py").read_text() == FILES_MINE
+        project.git("stash", "--quiet")
+        step, why = project.run(DOCS, context=project.context(ScriptedModel([])), state=saved[-1])
+        assert (why, len(step.attempts)) == (None, 1)
+        assert (project.log, project.status) == (["docs: Ten percent off"], "")
+        assert "# agent" in (project.folder / "prices.py").read_text()
 
-SAVES = 11
-"""States that the story saves on its way."""
-
-
-def test_the_story_saves_as_often_as_the_crashes_below_assume(project: Project) -> None:
-    saved: list[RunState] = []
-    _, why = project.run(item(), context=project.context(story()), save=saved.append)
-    assert why is None
-    assert len(saved) == SAVES
-
-
-QUICK = {7}
-"""A landing; the soak has all of them, and the shorter story below has the other moments of a phase."""
-
-
-@pytest.mark.parametrize(
-    "number", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in range(SAVES)]
-)
-def test_a_crash_at_any_save_changes_nothing_in_the_end(project: Project, number: int) -> None:
-    saved = [project.start()]
-
-    def crash(state: RunState) -> None:
-        if len(saved) > number:
-            raise OSError("No space left on device")
-        saved.append(state)
-
-    with pytest.raises(OSError, match="No space"):
-        project.run(item(), context=project.context(story()), state=saved[-1], save=crash)
-    step, why = project.run(item(), context=project.context(story()), state=saved[-1], save=saved.append)
-    assert why is None
-    assert project.log == ["test: Ten percent off", "feat: Ten percent off"]
-    assert [attempt.phase for attempt in step.attempts] == ["red", "green", "green", "refactor"]
-    assert (project.folder / "discount.py").read_text() == CODE
-    assert project.status == ""
-
-
-@pytest.mark.parametrize("number", [3, *(pytest.param(number, marks=pytest.mark.slow) for number in (5, 8))])
-def test_an_interruption_right_after_any_save_changes_nothing_in_the_end(project: Project, number: int) -> None:
-    saved = [project.start()]
-
-    def stop(state: RunState) -> None:
-        saved.append(state)
-        if len(saved) > number:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        project.run(item(), context=project.context(story()), state=saved[-1], save=stop)
-    step, why = project.run(item(), context=project.context(story()), state=saved[-1], save=saved.append)
-    assert why is None
-    assert project.log == ["test: Ten percent off", "feat: Ten percent off"]
-    assert [attempt.phase for attempt in step.attempts] == ["red", "green", "green", "refactor"]
-    assert project.status == ""
-
-
-@pytest.mark.parametrize("number", [1, 3, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 2, 4))])
-def test_a_crash_at_any_save_of_a_single_phase_changes_nothing_in_the_end(project: Project, number: int) -> None:
-    saved = [project.start()]
-    turns = [("1", says("It is done.")), ("2", writes("README.md", "# Prices\n"))]
-
-    def crash(state: RunState) -> None:
-        if len(saved) > number:
-            raise OSError("No space left on device")
-        saved.append(state)
-
-    with pytest.raises(OSError, match="No space"):
-        project.run(DOCS, context=project.context(ReplayModel(played("green", turns))), state=saved[-1], save=crash)
-    step, why = project.run(
-        DOCS, context=project.context(ReplayModel(played("green", turns))), state=saved[-1], save=saved.append
-    )
-    assert why is None
-    assert (len(step.attempts), project.log, project.status) == (2, ["docs: Ten percent off"], "")
-
-
-def test_a_killed_run_loses_its_half_done_attempt_and_nothing_else(project: Project) -> None:
-    saved = [project.start()]
-    stops = project.context(ScriptedModel([says("It is done."), KeyboardInterrupt()]))
-    with pytest.raises(KeyboardInterrupt):
-        project.run(DOCS, context=stops, state=saved[-1], save=saved.append)
-    StepRecovery("sale", saved[-1].execution(1), context=stops).checkpoints.mark_running()
-    project.write({"half.py": "", "README.md": "half\n"})
-    for command in (("checkout", "-qb", "half"), ("add", "-A")):
-        project.git(*command)
-    context = project.context(ScriptedModel([writes("README.md", "# Prices\n")]))
-    step, why = project.run(DOCS, context=context, state=saved[-1])
-    assert why is None
-    assert (len(step.attempts), project.log, project.status) == (2, ["docs: Ten percent off"], "")
-    assert project.git("symbolic-ref", "--short", "HEAD") == "main"
-    (kept,) = [event.kept for event in project.seen if isinstance(event, RolledBack)]
-    assert project.git("show", f"{kept}:README.md") == "half"
-
-
-@pytest.mark.parametrize("end", ["kill", "ctrl-c"])
-def test_an_end_right_after_a_commit_is_saved_leaves_commit_and_index_in_order(
-    end: str, *, project: Project, tmp_path: Path
-) -> None:
-    kept = tmp_path / "state.json"
-
-    def save(state: RunState) -> None:
-        state_file.save(kept, state)
-        if "red" in state.execution(1).commits:
-            if end == "kill":
-                os._exit(9)
-            raise KeyboardInterrupt
-
-    context = project.context(ScriptedModel([red()]))
-    if end == "kill" and (process := os.fork()):
-        assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 9
-    else:
-        with pytest.raises(KeyboardInterrupt):
-            project.run(item(refactor=False), context=context, save=save)
-    state = state_file.load(kept)
-    assert state is not None
-    step, why = project.run(item(refactor=False), context=project.context(ScriptedModel([green()])), state=state)
-    assert (why, len(step.attempts), project.status) == (None, 2, "")
-    assert project.log == ["test: Ten percent off", "feat: Ten percent off"]
-
-
-def test_what_a_person_committed_after_a_kill_is_not_taken_back(project: Project) -> None:
-    state = stopped_in_green(project)
-    step, context = state.execution(1), project.context(ScriptedModel([green()]))
-    StepRecovery("sale", step, context=context).checkpoints.mark_running()
-    project.write({"mine.txt": "mine\n", "half.py": ""})
-    for command in (("add", "mine.txt"), ("commit", "-qm", "my own")):
-        project.git(*command)
-    with pytest.raises(UsageError, match=r"HEAD is at (.|\n)*Nothing was touched") as refused:
-        project.run(item(refactor=False), context=context, state=state)
-    assert "git branch mine && git reset --keep" in refused.value.hint
-    assert "--retry 1" in refused.value.hint
-    assert (project.log, project.status) == (["test: Ten percent off", "my own"], "?? half.py")
-    StepRecovery("sale", step, context=context).undo_if_underway(branch="main", why="anew")
-    assert (project.log, project.status) == (["test: Ten percent off", "my own"], "")
-    assert (project.folder / "mine.txt").read_text() == "mine\n"
-    (*_, kept) = [event.kept for event in project.seen if isinstance(event, RolledBack)]
-    assert "half.py" in project.git("ls-tree", "--name-only", kept)
-
-
-def test_what_a_commit_hook_reformats_is_where_the_next_phase_goes_on_from(project: Project) -> None:
-    hook = project.folder / ".git" / "hooks" / "pre-commit"
-    hook.write_text(f"#!/bin/sh\necho '# formatted' >> {TEST_FILE}\ngit add {TEST_FILE}\n")
-    hook.chmod(0o755)
-    state = stopped_in_green(project)
-    assert project.status == ""
-    assert any("A commit hook changed files" in event.text for event in project.seen if isinstance(event, Notice))
-    hook.unlink()
-    context = project.context(ScriptedModel([green()]))
-    assert project.run(item(refactor=False), context=context, state=state)[1] is None
-    assert project.log == ["test: Ten percent off", "feat: Ten percent off"]
-
-
-def interrupted_at(number: int, stop: CddError | KeyboardInterrupt) -> ScriptedModel:
-    turns: list[Turn | CddError | KeyboardInterrupt] = [
-        says(call("Write", file_path=TEST_FILE, content=TEST)),
-        says("The test is written."),
-        says(call("Write", file_path="discount.py", content=CODE)),
-        says("The code is written."),
-    ]
-    return ScriptedModel([*turns[:number], stop])
-
-
-def no_answer() -> ModelError:
-    return ModelError("Overloaded.", hint="wait")
-
-
-@pytest.mark.parametrize(
-    ("number", "stop"),
-    [
-        *((number, KeyboardInterrupt) for number in (0, 3)),
-        *(pytest.param(number, KeyboardInterrupt, marks=pytest.mark.slow) for number in (1, 2)),
-        (3, no_answer),
-    ],
-)
-def test_an_interrupted_attempt_leaves_nothing_and_the_next_run_goes_on(
-    project: Project, *, number: int, stop: Callable[[], CddError | KeyboardInterrupt]
-) -> None:
-    saved = [project.start()]
-    context = project.context(interrupted_at(number, stop()))
-    with pytest.raises((KeyboardInterrupt, ModelError)):
-        project.run(item(refactor=False), context=context, state=saved[-1], save=saved.append)
-    assert project.log == ["test: Ten percent off"][: number // 2]
-    assert project.status == "", "an interrupted attempt leaves no half-written file"
-    kept = [event.kept for event in project.seen if isinstance(event, RolledBack)]
-    assert len(kept) == number % 2, "what was written is kept"
-
-    rest = ScriptedModel([red(), green()][number // 2 :])
-    _, why = project.run(item(refactor=False), context=project.context(rest), state=saved[-1])
-    assert why is None
-    assert project.log == ["test: Ten percent off", "feat: Ten percent off"]
-    assert project.status == ""
-
-
-def stopped_in_green(project: Project) -> RunState:
-    saved = [project.start()]
-    with pytest.raises(KeyboardInterrupt):
-        project.run(
-            item(),
-            context=project.context(ScriptedModel([red(), KeyboardInterrupt()])),
-            state=saved[-1],
-            save=saved.append,
+    def test_a_run_that_takes_them_along_sees_them_and_commits_none(self, project: Project) -> None:
+        project.write({"prices.py": FILES_MINE, "notes.txt": "mine\n"})
+        shows = says(
+            call("Bash", command="cat prices.py notes.txt"),
+            call("Write", "toolu_2", file_path=TEST_FILE, content=TEST),
+            call("CompleteImplementation", "toolu_3", implementation_files=[]),
         )
-    return saved[-1]
+        context = project.context(ScriptedModel([shows, green()]))
+        context.workplace.carries = True
+        step, why = project.run(item(refactor=False), context=context)
+        assert why is None
+        assert project.log == ["test: Ten percent off", "feat: Ten percent off"]
+        assert [files_of(project, commit) for commit in step.commits.values()] == [[TEST_FILE], ["discount.py"]]
+        assert project.status == " M prices.py\n?? notes.txt"
+        assert (project.folder / "prices.py").read_text() == FILES_MINE
+        assert (context.workspace.root / "prices.py").read_text() == FILES_MINE
+        assert (context.workspace.root / "notes.txt").read_text() == "mine\n"
 
-
-def test_what_a_person_changed_since_the_interruption_is_not_run_over(project: Project) -> None:
-    state = stopped_in_green(project)
-    project.write({"prices.py": FILES_MINE})
-    with pytest.raises(UsageError, match=r"Files were changed since step 1 was interrupted:\n  prices.py"):
-        project.run(item(refactor=False), context=project.context(ScriptedModel([green()])), state=state)
-    assert (project.folder / "prices.py").read_text() == FILES_MINE
-    project.git("stash")
-    context = project.context(ScriptedModel([green()]))
-    assert project.run(item(refactor=False), context=context, state=state)[1] is None
-
-
-def test_once_everything_is_put_aside_the_steps_own_files_are_brought_back(project: Project) -> None:
-    saved = [project.start()]
-    model = ScriptedModel([red(), writes("discount.py", "def discount(): pass\n"), KeyboardInterrupt()])
-    with pytest.raises(KeyboardInterrupt):
-        project.run(item(refactor=False), context=project.context(model), state=saved[-1], save=saved.append)
-    assert project.status == "?? discount.py", "a refused attempt is where the next goes on from"
-    project.git("stash", "--include-untracked")
-    context = project.context(ScriptedModel([TIDIES]))
-    assert project.run(item(refactor=False), context=context, state=saved[-1])[1] is None
-    assert (project.folder / "discount.py").read_text() == TIDY
-
-
-def test_what_a_person_committed_since_the_interruption_is_not_taken_back(project: Project) -> None:
-    state = stopped_in_green(project)
-    project.write({"prices.py": FILES_MINE})
-    project.git("commit", "--quiet", "-am", "mine")
-    with pytest.raises(UsageError, match=r"Step 1 was interrupted at commit .*, but HEAD is at") as refused:
-        project.run(item(), context=project.context(ScriptedModel([green()])), state=state)
-    assert "--retry 1" in refused.value.hint
-    assert project.log == ["test: Ten percent off", "mine"]
+    def test_code_that_needs_them_is_refused(self, project: Project) -> None:
+        project.write({"rates.py": RATES})
+        mends = runs("printf 'def discount(price):\\n    return price - 10\\n' > discount.py")
+        context = project.context(ScriptedModel([red(), writes("discount.py", NEEDS_RATES), mends]))
+        context.workplace.carries = True
+        _, why = project.run(item(refactor=False), context=context)
+        assert why is None
+        assert [(phase, is_open) for phase, is_open, _ in judged(project)] == [
+            ("red", True),
+            ("green", True),
+            ("green", False),
+            ("green", True),
+        ]
+        assert (project.folder / "discount.py").read_text() == CODE
+        assert project.status == "?? rates.py"
