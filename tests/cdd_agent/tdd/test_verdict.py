@@ -105,3 +105,12 @@ def test_a_trespass_closes_an_open_verdict_and_is_said_once() -> None:
     assert joined.reasons == (ours, other)
     assert not verdict.add_reasons(Verdict(phase="green", open=True), (ours,)).open
     assert verdict.add_reasons(Verdict(phase="green", open=True), ()).open
+
+
+@pytest.mark.parametrize("phase", ["red", "green", "refactor"])
+@pytest.mark.parametrize(
+    "path", [".vscode/tasks.json", "sub/.envrc", "tests/sitecustomize.py", "sub/.github/workflows/a.yml"]
+)
+def test_a_protected_name_is_forbidden_at_any_depth_in_every_phase(phase: Phase, path: str) -> None:
+    found = PhaseLocks(phase=phase).find_forbidden_changes([Change(path=path, kind="created")])
+    assert found.keys() == {path}
