@@ -373,7 +373,7 @@ class Composition:
         original = Original(
             root=self.root,
             git=None if export is None else export.folder,
-            folders=list_packages(repository) if is_shown else (),
+            folders=list_packages(repository),
         )
         return workplace, self.suite.in_run_tree(root, original=original)
 

@@ -177,6 +177,9 @@ def build_access(
     own = () if original is not None and original.git is not None else find_git_folders(top)
     gits = (*own, *(folder for folder in inner if folder.is_relative_to(root) and folder != top / ".git"))
     if original is not None:
+        prefix = interpreter.path.parent.parent
+        # Its environment may be missing in ``reads``, which name the original as a whole if it is installed.
+        environment += [prefix] if prefix.is_relative_to(original.root) and is_environment(prefix) else []
         read_only = (*read_only, *original.folders, *((original.git / "gitfile", original.git) if original.git else ()))
     readable = dict.fromkeys((*around, *gits, *environment, *imported, *protected, *tickets, *locked, *read_only))
     return Access(
