@@ -208,7 +208,8 @@ class Project:
                 emit=self.seen.append,
                 left_out=tuple(f"{folder}/" for folder in left_out),
             )
-            suite = suite.in_run_tree(workplace.tree.root, original=Original(root=self.folder))
+            inside = self.folder.relative_to(self.repository.root)
+            suite = suite.in_run_tree(workplace.tree.root / inside, original=Original(root=self.folder))
         return Context(
             repository=self.repository,
             workplace=workplace,

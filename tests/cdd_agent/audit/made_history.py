@@ -100,8 +100,7 @@ class History:
 
     def audit(self, revisions: str = "HEAD", *, suite: Suite | None = None) -> tuple[AuditedHandoff, ...]:
         """What an audit says."""
-        context = self.project.context(ScriptedModel([]))
-        known: Suite = Remembered(suite=context.suite, known=KNOWN)
+        known: Suite = Remembered(suite=self.project.suite, known=KNOWN)
         auditor = Auditor(
             repository=self.project.repository,
             suite=lambda: suite or known,

@@ -14,7 +14,7 @@ from cdd_agent.git.notes import NotesDamaged
 from cdd_agent.git.repository import Repository
 from cdd_agent.testrun.suite import Suite
 from tests.cdd_agent.audit.made_history import NOTES, Fields, History, carry_out
-from tests.fakes.model import ScriptedModel, call, says
+from tests.fakes.model import call, says
 from tests.fakes.project import CODE, TEST, TEST_FILE, Project, content_as_it_is, green, item, red, writes
 
 TEST_AT_ONCE = TEST.replace("def test_discount", "def test_none").replace("discount(100) == 90", "discount(10) == 0")
@@ -32,8 +32,7 @@ def everything_of_git(folder: Path) -> dict[str, bytes | str]:
 @pytest.mark.slow
 def test_all_claims_of_an_honest_history_hold_and_each_tree_is_run_once(history: History) -> None:
     before = everything_of_git(history.project.folder)
-    suite = history.project.context(ScriptedModel([])).suite
-    audited = history.audit(suite=suite)
+    audited = history.audit(suite=history.project.suite)
     assert [(each.phase, each.cycle, each.ticket) for each in audited] == [
         ("RED", 1, "sale"),
         ("GREEN", 1, "sale"),
@@ -404,9 +403,9 @@ def test_tests_that_can_be_run_nowhere_are_an_error_of_the_surroundings(real_his
         def run(self, command: object) -> object:
             raise OSError("no such program")
 
-    context = history.project.context(ScriptedModel([]))
+    suite = history.project.suite
     with pytest.raises(EnvironmentMissing, match="no such program"):
-        history.audit(suite=replace(context.suite, sandbox=Broken()))  # type: ignore[type-var]
+        history.audit(suite=replace(suite, sandbox=Broken()))  # type: ignore[type-var]
 
 
 @pytest.mark.slow

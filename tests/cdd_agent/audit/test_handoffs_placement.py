@@ -5,7 +5,8 @@ import pytest
 from cdd_agent.audit.handoffs import Placement, place_handoffs, read_span
 from cdd_agent.git.notes import read_notes, read_tip
 from tests.cdd_agent.audit.made_history import NOTES, History, carry_out
-from tests.fakes.project import Project, content_as_it_is, green, item, red, runs
+from tests.fakes.model import ScriptedModel
+from tests.fakes.project import Project, content_as_it_is, green, item, red, runs, writes
 
 
 def placements(project: Project) -> list[tuple[str | None, str]]:
@@ -15,17 +16,41 @@ def placements(project: Project) -> list[tuple[str | None, str]]:
 
 
 @pytest.mark.slow
-def test_a_commit_that_the_agent_made_is_adopted_and_its_note_is_known_by_its_id(project: Project) -> None:
-    commits = runs("echo '# Prices' > README.md && git add -A && git commit -qm 'docs: my words'")
-    assert carry_out(project, item("docs", tests=()), commits) == "done"
-    assert placements(project) == [("green", Placement.ADOPTED.name)]
+def test_a_commit_without_trailers_is_adopted_and_its_note_is_known_by_its_id(project: Project) -> None:
+    assert carry_out(project, item("docs", tests=()), writes("README.md", "# Prices\n")) == "done"
     history = History(project=project)
+    (line,) = history.lines("docs")
+    # Earlier versions of cdd kept a commit that the agent had made.
+    project.git("commit", "-q", "--amend", "-m", "docs: my words")
+    history.write("docs", {**line, "commit": project.git("rev-parse", "HEAD")})
+    assert placements(project) == [("green", Placement.ADOPTED.name)]
     (audited,) = history.audit()
     assert {claim.holds for claim in audited.claims} == {True}
     history.forge("docs", lambda fields: fields.update(cycleNumber=2, seq=7))
     assert placements(project) == [("green", Placement.MISPLACED.name)]
     (audited,) = history.audit()
     assert [(claim.name, claim.holds) for claim in audited.claims] == [("note", True), ("commit", False)]
+
+
+def test_a_commit_that_the_agent_made_leaves_no_trace(project: Project) -> None:
+    commits = runs("echo '# Prices' > README.md && git add -A && git commit -qm 'docs: my words'")
+    assert carry_out(project, item("docs", tests=()), commits) == "done"
+    assert placements(project) == [("green", "OWN")]
+    assert History(project=project).wrong() == []
+
+
+@pytest.mark.parametrize("carries", [False, True])
+def test_all_claims_of_phases_hold_that_landed_on_a_commit_of_the_users(project: Project, *, carries: bool) -> None:
+    project.write({"notes.txt": "mine\n"})
+    meanwhile = f"cd {project.folder} && git commit -q --allow-empty -m 'chore: mine'"
+    implements = "printf 'def discount(price):\\n    return price - 10\\n' > discount.py"
+    context = project.context(ScriptedModel([red(), runs(f"{implements} && {meanwhile}")]))
+    context.workplace.carries = carries
+    _, why = project.run(item(refactor=False), context=context)
+    assert why is None
+    assert project.log == ["test: Ten percent off", "chore: mine", "feat: Ten percent off"]
+    assert placements(project) == [("red", "OWN"), ("green", "OWN")]
+    assert History(project=project).wrong() == []
 
 
 @pytest.mark.slow

@@ -8,7 +8,6 @@ from cdd_agent.audit.reruns import Reruns
 from cdd_agent.events import SuiteFinished
 from cdd_agent.testrun.interpreter import Interpreter
 from tests.cdd_agent.audit.made_history import History, carry_out
-from tests.fakes.model import ScriptedModel
 from tests.fakes.project import FILES, Project, green, item, red
 
 
@@ -17,7 +16,7 @@ def test_the_same_tree_is_run_once_whatever_it_is_called(project: Project) -> No
     seen: list[object] = []
     reruns = Reruns(
         repository=project.repository,
-        make_suite=lambda: project.context(ScriptedModel([])).suite,
+        make_suite=lambda: project.suite,
         emit=seen.append,
     )
     for commit in read_span(project.repository, "HEAD").commits.values():
@@ -29,9 +28,9 @@ def test_the_same_tree_is_run_once_whatever_it_is_called(project: Project) -> No
 def test_a_copy_that_cannot_be_made_is_a_problem_of_that_commit(project: Project) -> None:
     (commit,) = read_span(project.repository, "HEAD").commits.values()
     gone = replace(commit, id=type(commit.id)("0" * 40))
-    evidence = Reruns(
-        repository=project.repository, make_suite=lambda: project.context(ScriptedModel([])).suite, emit=lambda _: None
-    ).run(gone, called="a run")
+    evidence = Reruns(repository=project.repository, make_suite=lambda: project.suite, emit=lambda _: None).run(
+        gone, called="a run"
+    )
     assert "could not create a clean copy of 00000000" in evidence.problem
 
 

@@ -10,7 +10,6 @@ import pytest
 
 from cdd_agent.testrun.interpreter import Interpreter
 from tests.cdd_agent.audit.made_history import History, carry_out
-from tests.fakes.model import ScriptedModel
 from tests.fakes.project import FILES, QUICK, TEST, TEST_FILE, Project, item, writes
 
 SRC = {
@@ -43,7 +42,7 @@ def not_true(project: Project) -> list[str]:
     work = replace(item(refactor=False), sources=("src/discount.py",))
     code = "def discount(price):\n    return price - 10\n"
     assert carry_out(project, work, writes(TEST_FILE, TEST), writes("src/discount.py", code)) == "done"
-    audited = History(project=project).audit(suite=project.context(ScriptedModel([])).suite)
+    audited = History(project=project).audit(suite=project.suite)
     assert [each.phase for each in audited] == ["RED", "GREEN"]
     return [claim.text for each in audited for claim in each.claims if not claim.holds]
 
