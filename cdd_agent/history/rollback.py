@@ -220,7 +220,14 @@ class Rollbacks:
         checkpoints.freeze_ignore_rules()
         in_checkpoint = set(self.snapshots.list_differing_paths(head, snapshot))
         since = {change.path for change in self.snapshots.list_changes_since(snapshot)}
-        return tuple(sorted(in_checkpoint - since))
+        return tuple(sorted(in_checkpoint - since - self._find_user_files(step)))
+
+    def _find_user_files(self, step: StepExecution) -> set[str]:
+        """Return the paths that the user had changed when the step began, and that are in all its checkpoints."""
+        start = self.snapshots.find(step.checkpoint) if step.checkpoint else None
+        if start is None or step.base_commit is None:
+            return set()
+        return set(self.snapshots.list_differing_paths(CommitId(step.base_commit), start))
 
     def _build_plan(self, record: RollbackRecord, *, before: Files, after: Files, next_phase: str) -> RollbackPlan:
         repository = self.repository

@@ -1,4 +1,4 @@
-""""""
+"""A rollback to a commit of a run: what goes, what stays, and how it is undone."""
 
 import re
 from collections.abc import Callable
@@ -8,8 +8,10 @@ import pytest
 
 from cdd_agent.errors import UsageError
 from cdd_agent.events import RolledBack
-from cdd_agent.git.commits import commit_paths
+from cdd_agent.git.commits import commit_aside, commit_paths
 from cdd_agent.git.notes import survey_notes
+from cdd_agent.git.run_tree import RunTrees
+from cdd_agent.git.snapshot import Snapshots
 from cdd_agent.history.runs import read_reachable_notes
 from cdd_agent.tdd.recovery import StepCheckpoints, alone, checkpoint_ref, landed_head
 from cdd_agent.work import state_file
@@ -155,16 +157,11 @@ def test_in_the_middle_of_a_cycle_it_goes_on_with_the_next_phase(name: str, land
     assert (state.current_step, step.status) == (cycle, Status.IN_PROGRESS)
     assert list(step.commits) == (landed or ["plan", "red", "green"])
     assert {attempt.phase for attempt in step.attempts} == set(step.commits)
-    # What a cycle looks at before it goes on:
+    assert run.repository.list_uncommitted() == ("README.md",)
+    # A cycle without checkpoints prepares its files anew, from the commit to which the run went back.
     checkpoints = checkpoints_of(run, step)
-    assert landed_head(step) == run.repository.read_head()
-    assert checkpoints.killed_position("main") is None
-    checkpoint = checkpoints.find_last()
-    assert checkpoint is not None
-    assert run.rollbacks.snapshots.list_changes_since(checkpoint) == ()
-    assert checkpoints.list_user_files() == {"README.md"}
-    label = (step.checkpoint or "").rpartition("/")[2].removesuffix("-start")
-    assert (run.root / ".cdd" / "reports" / SLUG / f"{label}-baseline.json").is_file()
+    assert landed_head(step) == step.base_commit == run.repository.read_head()
+    assert (checkpoints.find_last(), checkpoints.read_tip()) == (None, None)
 
 
 def test_a_run_that_began_later_is_put_aside_and_comes_back_with_undo(run: Run) -> None:
@@ -225,15 +222,39 @@ def test_what_an_interrupted_phase_left_goes_too_and_the_users_own_stays(begun: 
     assert not (run.root / "draft.py").exists()
 
 
-def test_after_a_kill_all_that_changed_in_the_phase_goes_and_is_kept(begun: Run) -> None:
+def test_what_no_attempt_has_saved_counts_as_the_users_and_stays(begun: Run) -> None:
     run = begun
     run.cycle(1, until="RED")
-    checkpoints_of(run, run.step).mark_running()
     (run.root / "calc.py").write_text("half\n")
     record = back(run, run.commits["plan 1"])
-    assert run.repository.list_uncommitted() == ()
+    assert run.repository.list_uncommitted() == ("calc.py",)
+    assert (run.root / "calc.py").read_text() == "half\n"
     assert run.repository.git("show", f"{record.snapshot}:calc.py") == "half\n"
-    assert "-running" not in run.repository.git("for-each-ref", "refs/cdd/checkpoints")
+
+
+@pytest.mark.parametrize("carries", [False, True])
+def test_what_an_interrupted_phase_left_in_a_run_tree_concerns_no_file_of_the_users(
+    begun: Run, *, carries: bool
+) -> None:
+    run = begun
+    run.cycle(1)
+    (run.root / "README.md").write_text("mine\n")
+    run.cycle(2, until="RED")
+    tree = RunTrees(run.repository, run.root / ".cdd" / "worktrees").tree(SLUG)
+    taken = ["README.md"] if carries else []
+    tree.reset(commit_aside(run.repository, taken, parent=run.commits["red 2"], message="tip"))
+    Snapshots(tree.repository).take(str(run.step.checkpoint), message="start")
+    (tree.root / "calc.py").write_text("half\n")
+    (tree.root / "draft.py").write_text("half\n")
+    ref = checkpoint_ref(SLUG, run.step, name="green-1")
+    Snapshots(tree.repository).take(ref, message="attempt")
+    step = run.step
+    attempt = replace(step.attempts[-1], phase="green", verdict="closed", checkpoint=ref)
+    run.keep(replace(step, attempts=(*step.attempts, attempt), phase="green"))
+    back(run, run.commits["refactor 1"])
+    assert run.repository.list_uncommitted() == ("README.md",)
+    assert (run.root / "README.md").read_text() == "mine\n"
+    assert (run.root / "calc.py").read_text() == "# code up to 1\n"
 
 
 # Undoing.
