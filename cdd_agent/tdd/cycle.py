@@ -244,7 +244,7 @@ class Cycle:
         try:
             if found is None:
                 made = landing.make(paths)
-                found = self._land(made, attempt, baseline)
+                found = self._land(made, attempt, baseline=baseline)
         except GateClosed as error:
             if made is None and not has_hooks(context.repository):
                 raise
@@ -256,7 +256,7 @@ class Cycle:
         self._follow(attempt, found, made=made, baseline=baseline)
         return found
 
-    def _land(self, made: CommitId, attempt: AttemptRecord, baseline: Baseline) -> CommitId:
+    def _land(self, made: CommitId, attempt: AttemptRecord, *, baseline: Baseline) -> CommitId:
         """Bring ``made`` to the user's branch and files, and return the commit there.
 
         If that is another commit, because the branch has moved or the run took uncommitted changes along, tests run on

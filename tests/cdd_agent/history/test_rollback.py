@@ -262,7 +262,6 @@ def test_what_an_interrupted_phase_left_in_a_run_tree_concerns_no_file_of_the_us
 
 def test_undo_brings_everything_back_and_can_be_undone(run: Run) -> None:
     own_files(run)
-    (run.root / "calc.py").chmod(0o600)
     before, state = work_tree(run.root), read_state(run)
     refs = run.repository.git("for-each-ref", "refs/cdd/checkpoints", "refs/notes", "refs/heads")
     past = history(run.repository)
