@@ -1,4 +1,4 @@
-"""The settings, flags and variables that keep git from running a repository's programs. Pure.
+"""The settings, flags and variables that keep git from running a repository's programs.
 
 A repository's own configuration can name programs as filters, drivers, hooks, signing tools or transports. They are
 untrusted code, and git runs them even in commands that seem to only read. Settings from the user's own configuration
@@ -7,6 +7,7 @@ stay in force, and so do commit hooks where a caller asks for them.
 
 import os
 import re
+import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -62,6 +63,8 @@ _NAMES_A_PROGRAM = re.compile(
     r"|protocol\.ext\.allow|submodule\..*\.update|trailer\..*\.(command|cmd)|gc\.recentobjectshook",
     re.DOTALL,
 )
+_NAMES_A_FILE = re.compile(r"mailmap\.file|core\.(attributesfile|excludesfile)|fsck\.skiplist|blame\.ignorerevsfile")
+_MAX_FILE_BYTES = 10_000_000
 _FILTER = re.compile(r"filter\.(?P<name>.*)\.(clean|smudge|process)", re.DOTALL)
 _HOOK = re.compile(r"hook\.(?P<name>.*)\.[^.]*", re.DOTALL)
 _REPLACEMENTS: Mapping[str, str] = {
@@ -119,8 +122,20 @@ def build_overrides(settings: Sequence[GitSetting]) -> tuple[tuple[str, str], ..
     for key in dict.fromkeys(key for key in keys if _NAMES_A_PROGRAM.fullmatch(key)):
         overrides.append((key, "none" if key.startswith("submodule.") else _REPLACEMENTS.get(key, "")))
         overrides += [(setting.key, setting.value) for setting in own if setting.key == key]
+    files = [each for each in settings if each.is_from_repository and _NAMES_A_FILE.fullmatch(each.key)]
+    for key in dict.fromkeys(each.key for each in files if not _is_small_file(each.value)):
+        overrides += [(key, ""), *((setting.key, setting.value) for setting in own if setting.key == key)]
     overrides += [(f"filter.{name}.required", "false") for name in list_disabled_filters(settings)]
     return tuple(overrides)
+
+
+def _is_small_file(path: str) -> bool:
+    """Return whether git can read a file in bounded time and memory, unlike ``/dev/zero`` or a pipe."""
+    try:
+        about = os.stat(os.path.expanduser(path))
+    except (OSError, ValueError):
+        return not os.path.isabs(path) or not os.path.lexists(path)
+    return stat.S_ISREG(about.st_mode) and about.st_size <= _MAX_FILE_BYTES
 
 
 def list_disabled_filters(settings: Sequence[GitSetting]) -> tuple[str, ...]:

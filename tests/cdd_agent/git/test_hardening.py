@@ -1,6 +1,7 @@
 import os
 import shlex
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -217,3 +218,27 @@ def test_a_configuration_of_the_users_that_comes_later_is_heard(
     (repository.root / "d" / "b.txt").write_text("bb\n")
     kept = snapshots.take("refs/cdd/c", message="the user's is")
     assert repository.git("cat-file", "blob", f"{kept.commit}:d/b.txt") == "cc\n"
+
+
+@pytest.mark.parametrize("key", ["mailmap.file", "core.attributesFile", "core.excludesFile"])
+@pytest.mark.parametrize("kind", ["endless", "pipe"])
+def test_a_file_without_an_end_that_the_repository_names_is_not_read(
+    repository: Repository, tmp_path: Path, *, key: str, kind: str
+) -> None:
+    path = Path("/dev/zero")
+    if kind == "pipe":
+        path = tmp_path / "pipe"
+        os.mkfifo(path)
+    repository.git("config", key, str(path))
+    began = time.monotonic()
+    assert repository.git("log", "-1", "--format=%aN").strip() == "Ada"
+    assert repository.list_uncommitted() == ()
+    repository.git("check-attr", "--all", "--", "a.txt")
+    assert time.monotonic() - began < 10
+
+
+def test_an_ordinary_file_that_the_repository_names_is_read(repository: Repository, tmp_path: Path) -> None:
+    (tmp_path / "ignored").write_text("*.mine\n")
+    repository.git("config", "core.excludesFile", str(tmp_path / "ignored"))
+    (repository.root / "a.mine").write_text("")
+    assert repository.list_uncommitted() == ()
