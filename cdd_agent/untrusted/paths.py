@@ -114,7 +114,7 @@ def explain_protection(path: str) -> str | None:
 def is_compiled(path: str) -> bool:
     """Return whether a relative path names compiled Python code."""
     names = path.split("/")
-    return _COMPILED in map(fold_name, names[:-1]) or fold_name(names[-1]).endswith((".pyc", ".pyo"))
+    return "__pycache__" in map(fold_name, names[:-1]) or fold_name(names[-1]).endswith((".pyc", ".pyo"))
 
 
 def find_protected_paths(root: Path) -> tuple[Path, ...]:

@@ -183,7 +183,7 @@ class Executor:
         self._run.start_step(self.documents.record_in(self.state), step_key(step), is_resumed=is_resumed)
         self._emit(StepStarted(number=number, total=len(self.documents.plan.steps), title=step.title))
         item = make_work_item(self.ticket, step, spec=self.documents.spec, refactor=self._refactor)
-        context.workplace.carries = self.allows_dirty or self.keeps_changes
+        self.context.workplace.carries = self.allows_dirty or self.keeps_changes
         ending = self._run.run_cycle(item)
         if ending.how == "done":
             self._run.end_step(self._record_files(ending.state, number), number)
