@@ -361,7 +361,7 @@ class Attempt:
 
     def _time_runs(self) -> TimedRuns:
         context, limit_s = self.context, self.context.policy.evidence_timeout_s
-        return TimedRuns(repository=context.repository, suite=context.suite, limit_s=limit_s, emit=context.emit)
+        return TimedRuns(repository=context.workplace.tree, suite=context.suite, limit_s=limit_s, emit=context.emit)
 
     def _report_notices(self, findings: Findings) -> tuple[Reason, ...]:
         for notice in findings.notices:
