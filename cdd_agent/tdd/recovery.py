@@ -17,7 +17,7 @@ from cdd_agent.git.snapshot import Snapshot, Snapshots
 from cdd_agent.storage import is_leftover, scratch
 from cdd_agent.tdd.context import Context
 from cdd_agent.work.state import Status, StepExecution
-from cdd_agent.work.state_file import lock_repository, lock_ticket
+from cdd_agent.work.state_file import lock_checkpoints, lock_repository, lock_ticket
 
 _LABEL = re.compile(r"step-\d+-\w+")
 
@@ -235,9 +235,13 @@ def alone_on(folder: Path, *, context: Context) -> Iterator[None]:
 
     A landing that was killed is finished first.
     """
+    common = context.repository.location.common_dir
     require_usable(context.repository.location)
     locks = alone(context.repository) if context.workplace.is_shared else scratch()
-    with locks, lock_ticket(context.project, folder):
+    # All work trees of the repository share the ticket's checkpoints.
+    with locks, lock_ticket(context.project, folder), lock_checkpoints(common, folder.name) as was_killed:
+        if was_killed:
+            remove_locks(common / "refs" / "cdd", f"*/{folder.name}/**/*.lock")
         context.workplace.finish()
         yield
 
@@ -248,7 +252,11 @@ def remove_leftovers(repository: Repository) -> None:
     for path in (Path(name) for name in found.split("\0") if name):
         if is_leftover(path.name):
             (repository.root / path).unlink(missing_ok=True)
-    # Only cdd writes below refs/cdd. Git's other locks may belong to a command that the user is running.
-    for lock in (repository.location.common_dir / "refs" / "cdd").rglob("*.lock"):
+    remove_locks(repository.location.common_dir / "refs" / "cdd", "**/*.lock")
+
+
+def remove_locks(refs: Path, pattern: str) -> None:
+    """Delete locks of refs that a killed cdd left; other locks may belong to a command that the user is running."""
+    for lock in refs.glob(pattern):
         with contextlib.suppress(FileNotFoundError):
             lock.unlink()

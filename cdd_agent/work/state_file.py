@@ -189,6 +189,13 @@ def lock_ticket(project: Path, folder: Path) -> Iterator[bool]:
 
 
 @contextlib.contextmanager
+def lock_checkpoints(common: Path, slug: str) -> Iterator[bool]:
+    """Lock a ticket for all work trees of a repository; raise and yield as ``lock_ticket`` does."""
+    with exclusive_lock(common / f"cdd-exec-{slug}.lock", purpose=f"Work on the ticket {slug}") as was_killed:
+        yield was_killed
+
+
+@contextlib.contextmanager
 def lock_repository(common: Path, *, wait_s: float = 0.0) -> Iterator[bool]:
     """Lock the repository for all its work trees, or raise ``UsageError``; yield whether the last holder was killed."""
     purpose = "Carrying out a plan in this repository"

@@ -231,9 +231,9 @@ def test_a_damaged_state_never_begins_anew_and_leaves_one_copy(
 
 
 def test_nothing_is_measured_or_ordered_by_a_clock_that_people_set() -> None:
-    """What reads it: stamps for people, the age of a lock, and a date that a server names."""
+    """What reads it: stamps for people, the age of a lock or a run tree, and a date that a server names."""
     allowed = {
-        *("clock.py", "storage.py", "git/runner.py", "model/failure.py"),
+        *("clock.py", "storage.py", "git/runner.py", "git/run_tree.py", "model/failure.py"),
         *("git/notes.py", "testrun/frameworks/suite.py"),
         *("agent/sessions.py", "repl/actions.py", "repl/prompt.py"),
     }
@@ -278,14 +278,14 @@ def test_a_clock_that_is_set_back_changes_neither_durations_nor_what_comes_next(
 # A second process: fault 9, row 44.
 
 
-def test_two_work_trees_of_one_repository_do_not_carry_plans_out_at_once(
+def test_two_work_trees_of_one_repository_do_not_carry_out_one_ticket_at_once(
     trial: Trial, *, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = replace(trial, folder=trial.folder.parent / "other")
     trial.git("worktree", "add", "--quiet", str(other.project))
     other.approve()
     monkeypatch.setenv("XDG_STATE_HOME", str(other.state_home))
-    with exclusive_lock(trial.project / ".git" / "cdd-exec.lock", purpose="Testing"):
+    with exclusive_lock(trial.project / ".git" / f"cdd-exec-{SLUG}.lock", purpose="Testing"):
         assert cdd(other, "--yes", "exec", SLUG) == ExitCode.USAGE
         told = capsys.readouterr().err
         assert f"pid {os.getpid()} on {os.uname().nodename} since " in told
@@ -331,9 +331,10 @@ def in_its_tests(trial: Trial, *, terminal: int | None = None) -> Iterator[tuple
     """Start ``cdd exec``, wait until the tests run, and yield it with the processes that it has started."""
     with trial.start() if terminal is None else at_terminal(trial, terminal) as process:
         deadline = time.monotonic() + 60
-        while not (trial.project / "begun.tmp").exists() and process.poll() is None and time.monotonic() < deadline:
+        begun = trial.project / ".cdd" / "worktrees" / SLUG / "begun.tmp"
+        while not begun.exists() and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.02)
-        assert (trial.project / "begun.tmp").exists()
+        assert begun.exists()
         try:
             yield process, set(supervision.list_living(process.pid))
         finally:
@@ -389,7 +390,9 @@ def test_a_second_ctrl_c_ends_the_process_at_once_with_all_it_has_started(slow: 
                 process.wait(timeout=0.05)
                 break
         _, errors = process.communicate(timeout=30)
-    assert (process.returncode, errors) == (130, b"")
+    # The first may end the process by itself, so quickly that a later one meets it on its way out.
+    assert process.returncode in (130, -signal.SIGINT)
+    assert b"Traceback" not in errors
     assert still_alive(started) == set()
 
 
@@ -435,16 +438,15 @@ def test_what_a_killed_run_left_is_gone_after_the_next(trial: Trial) -> None:
         executor.skip(1, reason="the next run is shorter without it")
     names = [
         f"tickets/{SLUG}/.execution-state.json.cdd-abcd1234.tmp",
-        "tests/.test_discount.py.cdd-abcd1234.tmp",
         f".cdd/reports/{SLUG}/step-1-baseline.json.4711.tmp",
         ".cdd/.interpreter.json.cdd-abcd1234.tmp",
-        ".git/refs/cdd/tests/before.lock",
+        f".git/refs/cdd/tests/{SLUG}/before.lock",
     ]
     for name in names:
         (trial.project / name).parent.mkdir(parents=True, exist_ok=True)
         (trial.project / name).write_text("half")
     (trial.temporary / "cdd-scratch-abcd1234" / "cdd-index-1").mkdir(parents=True)
-    (trial.project / ".git" / "cdd-exec.lock").write_text("a process that was killed")
+    (trial.project / ".git" / f"cdd-exec-{SLUG}.lock").write_text("a process that was killed")
     assert sorted(trial.leftovers()) == sorted([*(f"project/{name}" for name in names), "tmp/cdd-scratch-abcd1234"])
     assert trial.finish() == ""
     assert trial.git("log", "-1", "--format=%s") == "docs: Say so"

@@ -15,7 +15,7 @@ import pytest
 from cdd_agent.model.conversation import Turn
 from cdd_agent.tdd.attempt import Attempt
 from cdd_agent.tdd.baseline import take_baseline
-from cdd_agent.tdd.recovery import StepRecovery, read_position
+from cdd_agent.tdd.recovery import StepRecovery
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.work.state import AttemptRecord
 from tests.fakes.model import ScriptedModel, call, says
@@ -77,7 +77,7 @@ TRICKS = {
     ),
     "exit with success at import": trick("run_incomplete", files={"discount.py": "import os\n\nos._exit(0)\n"}),
     "a report of its own, and exit": trick(
-        *("suspicious_code", "canary_failed", "not_reproduced"),
+        *("suspicious_code", "canary_failed", "not_reproduced", "target_failed"),
         files={"discount.py": f"{FORGED}\n\ndef discount(price):\n    forge()\n    os._exit(0)\n"},
     ),
     "a report of its own, at the end of the process": trick(
@@ -121,7 +121,7 @@ def at_green(tmp_path_factory: pytest.TempPathFactory, *, interpreter: Interpret
     context = project.context(ScriptedModel([]))
     begun = project.start().execution(1)
     step = replace(begun, checkpoint=StepRecovery("sale", begun, context=context).begin())
-    take_baseline(WORK, "green", step=step, position=read_position(project.repository), context=context)
+    take_baseline(WORK, "green", step=step, tip=context.workplace.begin(), context=context)
     return Stage(project=project, step=step)
 
 
@@ -145,8 +145,8 @@ def attempt(at_green: Stage, tmp_path: Path) -> MakeAttempt:
         here = at_green.copied(tmp_path / "project")
         context = here.project.context(ScriptedModel([leaves(files)]))
         context = replace(context, policy=replace(context.policy, evidence_timeout_s=60))
-        position = read_position(here.project.repository)
-        baseline = take_baseline(WORK, "green", step=here.step, position=position, context=context)
+        tip = context.workplace.begin()
+        baseline = take_baseline(WORK, "green", step=here.step, tip=tip, context=context)
         return Attempt(WORK, "green", step=here.step, baseline=baseline, context=context).run(is_anew=False)
 
     return made

@@ -346,6 +346,7 @@ HANDLES = {
     ("cdd_agent/repl/screen.py", "_Console"): "cleans what it renders",
     ("cdd_agent/repl/screen.py", "input"): "without a prompt",
     ("cdd_agent/repl/screen.py", "sys.stdout"): "given to the console",
+    ("cdd_agent/repl/workflow_actions.py", "sys.stdout"): "asked whether it is a terminal",
     ("cdd_agent/repl/rows.py", "Console"): "measures and lays out, prints nothing",
     ("cdd_agent/repl/screen.py", ".file"): "flushed",
     ("cdd_agent/repl/prompt.py", "PromptSession"): "escapes controls itself; what it is given is clean",

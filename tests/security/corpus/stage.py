@@ -17,7 +17,7 @@ from cdd_agent.sandbox.port import Sandbox
 from cdd_agent.tdd.attempt import Attempt
 from cdd_agent.tdd.baseline import take_baseline
 from cdd_agent.tdd.context import Context
-from cdd_agent.tdd.recovery import StepRecovery, read_position
+from cdd_agent.tdd.recovery import StepRecovery
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.work.state import AttemptRecord, StepExecution
 from tests.fakes.model import ScriptedModel, says
@@ -79,7 +79,7 @@ def build(folder: Path, *, interpreter: Interpreter, bytecode: Path) -> Stage:
     context = project.context(ScriptedModel([]), left_out=LEFT_OUT)
     begun = project.start().execution(1)
     step = replace(begun, checkpoint=StepRecovery("sale", begun, context=context).begin())
-    take_baseline(WORK, "green", step=step, position=read_position(project.repository), context=context)
+    take_baseline(WORK, "green", step=step, tip=context.workplace.begin(), context=context)
     return Stage(project=project, step=step)
 
 
@@ -161,7 +161,7 @@ def _attempt(injection: Injection, stage: Stage, *, context: Context) -> tuple[A
     if injection.channel == "gate":
         refused = AttemptRecord(phase="green", number=1, verdict="closed", reasons=(injection.says,))
         step = replace(step, attempts=(refused,))
-    baseline = take_baseline(work, "green", step=step, position=read_position(project.repository), context=context)
+    baseline = take_baseline(work, "green", step=step, tip=context.workplace.begin(), context=context)
     before = digests(project.folder.parent)
     attempt = Attempt(work, "green", step=step, baseline=baseline, context=context).run(is_anew=False)
     after = digests(project.folder.parent)
@@ -189,7 +189,11 @@ def digests(folder: Path) -> dict[str, str]:
     found = {}
     for path in folder.rglob("*"):
         name = path.relative_to(folder).as_posix()
-        if name.removeprefix("project/") in OUR_PRODUCT or OF_THE_PROGRAM.match(name) or path.is_dir():
+        if (
+            name.removeprefix("project/.cdd/worktrees/sale/").removeprefix("project/") in OUR_PRODUCT
+            or OF_THE_PROGRAM.match(name)
+            or path.is_dir()
+        ):
             continue
         data = str(path.readlink()).encode() if path.is_symlink() else path.read_bytes()
         found[name] = hashlib.sha256(data).hexdigest()
