@@ -1,0 +1,101 @@
+"""Whatever a program does in a run tree, the files of the user stay as they are."""
+
+import socket
+import subprocess
+from dataclasses import replace
+
+import pytest
+
+from cdd_agent.sandbox.port import Command
+from cdd_agent.tdd.context import Context
+from tests.cdd_agent.sandbox.conftest import at
+from tests.fakes.files import describe_files
+from tests.fakes.model import ScriptedModel
+from tests.fakes.project import Project
+
+ACTS = {
+    "everything is deleted": "rm -rf ./* ./.[!.]* {home} /tmp/* ~; true",
+    "permissions are taken away": "chmod -R 000 . {home}; true",
+    "hooks and settings are planted": """
+        mkdir -p .git/hooks sub/.git sub/.vscode .vscode .venv/bin {home}/.git/hooks {home}/.vscode {home}/sub/.vscode
+        for place in . {home}; do
+            for name in .git/hooks/pre-commit sub/.git/config sub/.vscode/tasks.json .vscode/a .venv/bin/python; do
+                echo bad > $place/$name
+            done
+        done; true""",
+    "compiled code is planted": """
+        mkdir -p __pycache__ {home}/__pycache__; echo x | tee __pycache__/a.pyc {home}/__pycache__/a.pyc; true""",
+    "ignored files are destroyed": "rm -rf data.sqlite .env inner {home}/data.sqlite {home}/.env {home}/inner; true",
+    "a nested repository is overwritten": "echo bad | tee inner/a.txt {home}/inner/a.txt inner/.git/config; true",
+    "pipes and links are left": """
+        mkfifo pipe; ln -s {home} away; ln -s {home}/prices.py copy.py; echo bad > copy.py; true""",
+}
+
+
+@pytest.fixture
+def settled(project: Project) -> Project:
+    """A project with everything that git does not know."""
+    (project.folder / ".gitignore").write_text("*.sqlite\n.env\n.venv\n*.sock\n")
+    project.git("add", ".gitignore")
+    project.git("commit", "-q", "-m", "ignored")
+    for name in ("data.sqlite", ".env", ".venv/pyvenv.cfg", ".venv/bin/python", "untracked.txt"):
+        (project.folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (project.folder / name).write_text("mine\n")
+    subprocess.run(["git", "init", "-q", str(project.folder / "inner")], check=True)
+    (project.folder / "inner" / "a.txt").write_text("mine\n")
+    (project.folder / "prices.py").write_text("# being edited\n")
+    return project
+
+
+def begin(project: Project, *, level: str) -> Context:
+    context = project.context(ScriptedModel([]))
+    context.workplace.begin()
+    return replace(context, suite=context.suite.with_sandbox(at(level)))
+
+
+def run(context: Context, script: str) -> str:
+    command = Command(
+        argv=("bash", "-c", script), cwd=context.workspace.root, access=context.suite.build_access(), timeout_s=20
+    )
+    return context.suite.sandbox.run(command).output
+
+
+def look(project: Project) -> object:
+    """Content, mode and time of every file of the user, ignored ones included; and what git says of them."""
+    files = describe_files(project.folder, leave_out=(".cdd", ".git"), times=True)
+    hooks = sorted(path.name for path in (project.folder / ".git" / "hooks").glob("*"))
+    return files, hooks, project.git("status", "--porcelain"), (project.folder / ".git" / "config").read_text()
+
+
+@pytest.mark.parametrize("level", ["bwrap", "landlock"])
+@pytest.mark.parametrize("act", ACTS)
+def test_the_files_of_the_user_stay_and_the_tree_is_clean_again(settled: Project, *, act: str, level: str) -> None:
+    before = look(settled)
+    context = begin(settled, level=level)
+    run(context, ACTS[act].format(home=settled.folder))
+    assert look(settled) == before
+    context.workplace.begin()
+    tree = context.workplace.tree.root
+    assert (tree / "prices.py").read_text() == settled.git("show", "HEAD:prices.py") + "\n"
+    assert context.workplace.tree.list_uncommitted() == ()
+    left = ("sub", ".vscode", ".venv", "inner", "__pycache__", "pipe", "away", "copy.py", ".env")
+    assert [name for name in left if (tree / name).exists() or (tree / name).is_symlink()] == []
+    assert (tree / "data.sqlite").read_text() == "mine\n"
+
+
+def test_a_socket_in_the_project_cannot_be_reached(settled: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(settled.folder)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind("o.sock")
+        listening.listen()
+        context = begin(settled, level="bwrap")
+        code = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1]); print('connected')"
+        places = f"o.sock {settled.folder}/o.sock {context.workspace.root}/o.sock"
+        assert "connected" not in run(context, f'for place in {places}; do python3 -c "{code}" $place; done')
+
+
+def test_the_same_acts_reach_the_user_where_nothing_confines(settled: Project) -> None:
+    """So that acts which no longer work are noticed."""
+    before = look(settled)
+    run(begin(settled, level="none"), ACTS["ignored files are destroyed"].format(home=settled.folder))
+    assert look(settled) != before
