@@ -7,7 +7,7 @@ from pathlib import Path
 from xml.etree.ElementTree import Element
 
 from cdd_agent.testrun.frameworks.framework import FinishedRun, ParsedResults
-from cdd_agent.testrun.frameworks.junit_xml import read_xml, strip_namespace
+from cdd_agent.testrun.frameworks.junit_xml import read_xml
 from cdd_agent.testrun.frameworks.sources import Compiler, Missing, Sources, match_path, shorten, split_target
 from pytest_tdd_agent.failure import MESSAGE_CAP
 from pytest_tdd_agent.report import Case, Failure
@@ -67,7 +67,7 @@ is_test = match_path(
 )
 
 
-def list_names(root: Path, sources: tuple[str, ...], *, tests: tuple[str, ...]) -> Iterator[str]:
+def list_names(root: Path, sources: tuple[str, ...], tests: tuple[str, ...]) -> Iterator[str]:
     """Yield each class, with its folders as namespace and alone."""
     for source in sources:
         if source.endswith(LANGUAGES):
@@ -113,28 +113,14 @@ def _read_trx(path: Path, sources: Sources) -> tuple[list[Case], str | None]:
     root = read_xml(path)
     if isinstance(root, str):
         return [], root
-    named: dict[str, list[Element]] = {}
-    for element in root.iter():
-        named.setdefault(strip_namespace(element.tag), []).append(element)
     methods = {}
-    for element in named.get("UnitTest", ()):
-        if (method := _find_child(element, "TestMethod")) is not None:
-            methods[element.get("id", "")] = (method.get("className", "").partition(",")[0], method.get("name", ""))
-    results = named.get("UnitTestResult", ())
+    for test in root.iter("UnitTest"):
+        if (method := test.find("TestMethod")) is not None:
+            methods[test.get("id", "")] = (method.get("className", "").partition(",")[0], method.get("name", ""))
+    results = root.iter("UnitTestResult")
     cases = [_convert(result, methods.get(result.get("testId", "")), sources=sources) for result in results]
-    summary = next((element.get("outcome", "") for element in named.get("ResultSummary", ())), "")
+    summary = next((element.get("outcome", "") for element in root.iter("ResultSummary")), "")
     return cases, f"the run of {path.name} ended as {summary}" if summary in _CUT_OFF else None
-
-
-def _find_child(element: Element | None, *names: str) -> Element | None:
-    for name in names:
-        element = next((each for each in element or () if strip_namespace(each.tag) == name), None)
-    return element
-
-
-def _find_text(element: Element, *names: str) -> str:
-    found = _find_child(element, *names)
-    return "" if found is None else (found.text or "").replace("\r\n", "\n")
 
 
 def _convert(result: Element, method: tuple[str, str] | None, *, sources: Sources) -> Case:
@@ -164,8 +150,11 @@ def _find_file(owner: str, sources: Sources) -> str | None:
 
 
 def _describe_failure(result: Element, outcome: str, *, sources: Sources) -> Failure:
-    message = _find_text(result, "Output", "ErrorInfo", "Message").strip()
-    trace = _find_text(result, "Output", "ErrorInfo", "StackTrace")
+    message, trace, printed = (
+        result.findtext(f"Output/{name}", "").replace("\r\n", "\n")
+        for name in ("ErrorInfo/Message", "ErrorInfo/StackTrace", "StdOut")
+    )
+    message = message.strip()
     thrown = _THROWN.match(message)
     kind = {"timeout": "timeout", "aborted": "crash"}.get(outcome) or _classify(message, thrown)
     calls = ((sources.find_own(match["path"].replace("\\", "/")), match) for match in _FRAME.finditer(trace))
@@ -187,7 +176,7 @@ def _describe_failure(result: Element, outcome: str, *, sources: Sources) -> Fai
         line=at.line if at else None,
         frames=frames,
         text=shorten(f"{message}\n{trace}".strip("\n")),
-        output=shorten(_find_text(result, "Output", "StdOut")),
+        output=shorten(printed),
     )
 
 

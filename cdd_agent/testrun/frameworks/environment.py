@@ -5,6 +5,7 @@ packages, caches go to a private folder, and only those folders of the user's ho
 Packages must have been fetched before.
 """
 
+import json
 import os
 import re
 import shlex
@@ -12,6 +13,7 @@ import shutil
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -204,15 +206,10 @@ def require_make(locations: ToolLocations) -> Tools:
 _MOST_FILES = 100_000
 _BUILT = frozenset({"target", "build", "dist", "out", "obj", "bin", "coverage", ".gradle", ".next", ".nuxt", "vendor"})
 """Folders of build output and fetched packages, unless they contain tests of the project."""
-_PACKAGE_KEYS = ("jest", "mocha", "vitest", "ava", "nyc", "c8")
-_SCRIPT = re.compile(r"(?:pre|post)?test\b.*")
 _VITE = re.compile(rb"\btest\s*:")
 _SUREFIRE = re.compile(rb"<plugin>(?:(?!</plugin>).)*?maven-(?:surefire|failsafe)-plugin.*?</plugin>", re.DOTALL)
-_CARGO_KEYS = (
-    ("package", ("autotests", "autobenches", "build")),
-    ("lib", ("test", "doctest", "harness")),
-    ("profile", ("test", "dev")),
-)
+_NPM_KEYS = r"jest|mocha|vitest|ava|nyc|c8|scripts\.(?:pre|post)?test\b.*"
+_CARGO_KEYS = r"test|bench|package\.(?:autotests|autobenches|build)|lib\.(?:test|doctest|harness)|profile\.(?:test|dev)"
 
 
 def digest_parts(folder: Path) -> Mapping[str, str]:
@@ -228,32 +225,20 @@ def digest_parts(folder: Path) -> Mapping[str, str]:
     return found
 
 
-def _select_npm_part(data: bytes) -> bytes:
+def _select_part(data: bytes, *, parse: Callable[[str], dict[str, object]], keys: str) -> bytes:
+    """Return the entries whose keys, or whose table and key joined by a dot, match ``keys``."""
     try:
-        tables = msgspec.json.decode(data, type=dict[str, object])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return data
-    found: dict[str, object] = {key: tables[key] for key in _PACKAGE_KEYS if key in tables}
-    scripts = get_table(tables, "scripts").items()
-    found |= {f"scripts.{name}": text for name, text in scripts if _SCRIPT.fullmatch(name)}
-    return msgspec.json.encode(found, order="deterministic") if found else b""
-
-
-def _select_cargo_part(data: bytes) -> bytes:
-    try:
-        tables = tomllib.loads(data.decode("utf-8"))
+        tables = parse(data.decode())
+        inner = {f"{name}.{key}": value for name in tables for key, value in get_table(tables, name).items()}
+        found = {name: value for name, value in (tables | inner).items() if re.fullmatch(keys, name)}
+        return json.dumps(found, sort_keys=True, default=str).encode() if found else b""
     except (ValueError, RecursionError):
         return data
-    found: dict[str, object] = {key: tables[key] for key in ("test", "bench") if key in tables}
-    for table, keys in _CARGO_KEYS:
-        inner = get_table(tables, table)
-        found |= {f"{table}.{key}": inner[key] for key in keys if key in inner}
-    return repr(sorted(found.items())).encode() if found else b""
 
 
 _PARTS: Mapping[str, Callable[[bytes], bytes]] = {
-    "package.json": _select_npm_part,
-    "Cargo.toml": _select_cargo_part,
+    "package.json": partial(_select_part, parse=msgspec.json.Decoder(dict[str, object]).decode, keys=_NPM_KEYS),
+    "Cargo.toml": partial(_select_part, parse=tomllib.loads, keys=_CARGO_KEYS),
     "pom.xml": lambda data: b"\n".join(_SUREFIRE.findall(data)),
     # Vite's configuration is a program, which cannot be divided.
     **dict.fromkeys(

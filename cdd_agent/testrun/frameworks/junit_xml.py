@@ -40,11 +40,11 @@ def read_junit(path: Path) -> tuple[tuple[JunitCase, ...], str | None]:
     root = read_xml(path)
     if isinstance(root, str):
         return (), root
-    return tuple(_parse_case(element) for element in root.iter() if strip_namespace(element.tag) == "testcase"), None
+    return tuple(map(_parse_case, root.iter("testcase"))), None
 
 
 def read_xml(path: Path) -> Element | str:
-    """Return the root element of a file, or the problem if it cannot be read."""
+    """Return the root element of a file, with tags without namespaces, or the problem if it cannot be read."""
     try:
         data = read_ordinary(path, limit_bytes=LIMIT_BYTES)
         return fromstring(data, parser=XMLParser(target=_Builder()))
@@ -63,10 +63,11 @@ class _Builder(TreeBuilder):
         where = next(filter(None, identifiers), "its own")
         raise ParseError(f"it has a document type ({name}, {where}), which is refused")
 
+    def start(self, tag: str, attributes: dict[str, str]) -> Element:
+        return super().start(tag.rpartition("}")[2], attributes)
 
-def strip_namespace(tag: object) -> str:
-    """Return an element's name without its namespace; empty for a comment."""
-    return tag.rpartition("}")[2] if isinstance(tag, str) else ""
+    def end(self, tag: str) -> Element:
+        return super().end(tag.rpartition("}")[2])
 
 
 def _parse_seconds(text: str) -> float:
@@ -78,20 +79,17 @@ def _parse_seconds(text: str) -> float:
 
 
 def _parse_case(element: Element) -> JunitCase:
-    children: dict[str, list[Element]] = {}
-    for child in element:
-        children.setdefault(strip_namespace(child.tag), []).append(child)
-    ending = next((name for name in _OUTCOMES if name in children), None)
-    failure = children[ending][0] if ending else Element("passed")
-    output = (child.text or "" for name in ("system-out", "system-err") for child in children.get(name, ()))
+    endings = (found for name in _OUTCOMES if (found := element.find(name)) is not None)
+    failure = next(endings, Element("passed"))
+    output = (child.text or "" for name in ("system-out", "system-err") for child in element.iterfind(name))
     return JunitCase(
         name=element.get("name", ""),
         classname=element.get("classname", ""),
         duration_s=_parse_seconds(element.get("time", "0")),
-        outcome=_OUTCOMES[ending] if ending else "passed",
+        outcome=_OUTCOMES.get(failure.tag, "passed"),
         type=failure.get("type", ""),
         message=failure.get("message", ""),
         text=failure.text or "",
         output="".join(output),
-        reruns=sum(len(children.get(name, ())) for name in _RERUNS),
+        reruns=sum(len(element.findall(name)) for name in _RERUNS),
     )

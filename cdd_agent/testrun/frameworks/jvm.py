@@ -88,7 +88,7 @@ _NOTHING_SELECTED = "No tests found for given includes"
 _FETCH = ". Tests run without network: run `{} test` yourself once, so that it fetches its packages"
 
 
-def list_names(root: Path, sources: tuple[str, ...], *, tests: tuple[str, ...]) -> Iterator[str]:
+def list_names(root: Path, sources: tuple[str, ...], tests: tuple[str, ...]) -> Iterator[str]:
     """Yield each class with and without its package.
 
     For Kotlin, whose functions need no class, also yield every word of the failing tests.

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from cdd_agent.sandbox.levels import ISOLATING_LEVELS
@@ -53,7 +54,7 @@ class CommandSuite:
         return Conventions(
             framework=self.framework.name,
             is_test=self.framework.is_test,
-            list_names=self.framework.make_name_rule(self.root),
+            list_names=partial(self.framework.list_names, self.root),
             shared=environment.SHARED,
             digest_parts=environment.digest_parts,
             discovery=f"{self.framework.name} is run by `{self.command}`, as {self.finding.why}",
