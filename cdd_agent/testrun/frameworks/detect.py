@@ -265,10 +265,8 @@ def has_framework(root: Path) -> bool:
 
 
 def _iterate_upwards(here: Path, top: Path) -> Iterator[Path]:
-    if here.is_relative_to(top):
-        yield from (folder for folder in (here, *here.parents) if folder.is_relative_to(top) and folder.is_dir())
-    else:
-        yield top
+    start = here if here.is_relative_to(top) else top
+    yield from (folder for folder in (start, *start.parents) if folder.is_relative_to(top) and folder.is_dir())
 
 
 def _is_package(folder: Path, *, top: Path) -> bool:

@@ -62,20 +62,17 @@ class ToolLocations:
     program: Path
     cache: Path
     """The folder that the tools may keep between runs."""
-    environment: Mapping[str, str]
 
 
 Requirements = Callable[[ToolLocations], Tools]
 """Returns the files, variables and arguments that the tools of a language need, besides the program itself."""
 
 
-def find_tools(
-    requirements: Requirements, program: str, *, cache: Path, root: Path, environment: Mapping[str, str] = os.environ
-) -> Tools:
+def find_tools(requirements: Requirements, program: str, *, cache: Path, root: Path) -> Tools:
     """Return the tools for a command that begins with ``program`` and runs in ``root``."""
-    found = shutil.which(program, path=environment.get("PATH", os.defpath))
+    found = shutil.which(program)
     path = Path(os.path.abspath(root / (found or program)))
-    own = requirements(ToolLocations(root=root, program=path, cache=cache, environment=environment))
+    own = requirements(ToolLocations(root=root, program=path, cache=cache))
     return Tools(
         path=path,
         reads=tuple(each for each in (*_find_installation(path), *own.reads) if each.exists()),
@@ -118,7 +115,7 @@ def require_python(locations: ToolLocations) -> Tools:
 
 def require_javascript(locations: ToolLocations) -> Tools:
     """Return node and the installed packages."""
-    node = shutil.which("node", path=locations.environment.get("PATH", os.defpath))
+    node = shutil.which("node")
     holders = (folder / MODULES for folder in iterate_upwards(locations.root))
     modules = tuple(folder.resolve() for folder in holders if folder.is_dir())
     caches = tuple(folder / name for folder in modules for name in MODULE_CACHES)
@@ -141,11 +138,10 @@ class Toolchain:
 
     def require(self, locations: ToolLocations) -> Tools:
         """Return the tools for a command."""
-        user = locations.environment
         variables: dict[str, str] = {}
-        known = {"HOME": user.get("HOME") or str(Path.home()), "cache": str(locations.cache)}
+        known = {"HOME": os.environ.get("HOME") or str(Path.home()), "cache": str(locations.cache)}
         for name, default in {**self.inherits, **self.finds}.items():
-            known[name] = user.get(name) or default.format_map(known)
+            known[name] = os.environ.get(name) or default.format_map(known)
             if name in self.inherits or os.path.isdir(known[name]):
                 variables[name] = known[name]
         variables |= {name: value.format_map(known) for name, value in self.sets.items()}

@@ -1,7 +1,8 @@
 """The records that describe a test framework and the results of a run; ``catalog`` lists the frameworks."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -140,16 +141,12 @@ def find_any(*patterns: str, text: str = "") -> Callable[[Path], bool]:
     return find
 
 
-def number_repeated(names: Iterable[str], *, form: str) -> Iterator[str]:
-    """Yield ``names``; a repeated name gets a number by ``form``, such as ``{name} ({count})``."""
-    seen: dict[str, int] = {}
-    for name in names:
-        count = seen[name] = seen.get(name, 0) + 1
-        yield name if count == 1 else form.format(name=name, count=count)
-
-
 def number_cases(cases: Iterable[Case], *, form: str = "{name} #{count}") -> tuple[Case, ...]:
-    """Number repeated node ids, so that the last of these tests does not hide the others."""
-    cases = tuple(cases)
-    names = number_repeated((case.nodeid for case in cases), form=form)
-    return tuple(replace(case, nodeid=nodeid) for case, nodeid in zip(cases, names, strict=True))
+    """Number repeated node ids by ``form``, so that the last of these tests does not hide the others."""
+    seen = Counter[str]()
+    numbered = []
+    for case in cases:
+        name = case.nodeid
+        seen[name] += 1
+        numbered.append(case if seen[name] == 1 else replace(case, nodeid=form.format(name=name, count=seen[name])))
+    return tuple(numbered)

@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -25,8 +26,7 @@ LIMIT_BYTES = 64 * 1024 * 1024
 _TAIL_LINES = 12
 
 
-def _number_cases(cases: Iterator[Case] | list[Case]) -> tuple[Case, ...]:
-    return number_cases(cases, form="{name} ({count})")
+_number_cases = partial(number_cases, form="{name} ({count})")
 
 
 def _format_last_lines(output: str) -> str:

@@ -4,6 +4,7 @@ The command itself never runs, because cdd has to run pytest with its plugin. cd
 reports the others. If the command names a script, the script is read from the tool's settings file.
 """
 
+import argparse
 import configparser
 import os
 import re
@@ -152,7 +153,7 @@ def _find_in_hatch(root: Path, words: list[str]) -> PytestCall | None:
 def _find_in_tox(root: Path, words: list[str]) -> PytestCall | None:
     """Find pytest in ``tox``, ``tox -e py311,py312 -- tests``."""
     own, rest = _split_rest(words[1:])
-    names = [name for value in _list_values(own, ("-e", "--env"), many=False) for name in value.split(",") if name]
+    names = [name for value in _list_values(own, "-e", "--env", nargs="?") for name in value.split(",") if name]
     found = PytestCall(arguments=tuple(rest)) if _mentions_pytest(root) else None
     if lines := _list_tox_commands(root, names):
         found = _find_in_commands(lines, rest)
@@ -178,7 +179,7 @@ def _find_in_nox(root: Path, words: list[str]) -> PytestCall | None:
     own, rest = _split_rest(words[1:])
     if not _mentions_pytest(root):
         return None
-    names = _list_values(own, ("-s", "--session", "--sessions", "-e"), many=True)
+    names = _list_values(own, "-s", "--session", "--sessions", "-e", nargs="*")
     named = _find_environment(root, "nox", names=names, hint="--install-only")
     return PytestCall(arguments=tuple(rest), named=named, ignored=tuple(f"session {name}" for name in names))
 
@@ -189,23 +190,12 @@ def _split_rest(words: list[str]) -> tuple[list[str], list[str]]:
     return words[:at], words[at + 1 :]
 
 
-def _list_values(words: list[str], options: tuple[str, ...], *, many: bool) -> list[str]:
-    """Return the values of the options; ``many``: all words up to the next option."""
-    found: list[str] = []
-    is_value_next = False
-    for word in words:
-        if word.startswith("-"):
-            name, _, value = word.partition("=")
-            short = next((option for option in options if len(option) == 2 and word.startswith(option)), None)
-            is_value_next = name in options and not value
-            if name in options and value:
-                found.append(value)
-            elif short and word != short:
-                found.append(word.removeprefix(short))
-        elif is_value_next:
-            found.append(word)
-            is_value_next = many
-    return found
+def _list_values(words: list[str], *options: str, nargs: str) -> list[str]:
+    """Return the values of the options; ``nargs`` is how many each takes, as for ``argparse``."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument(*options, dest="values", action="append", nargs=nargs)
+    found = parser.parse_known_args(words)[0].values or []
+    return [value for values in found for value in ([values] if isinstance(values, str) else values or [])]
 
 
 def _find_environment(root: Path, tool: str, *, names: list[str], hint: str) -> NamedEnvironment:

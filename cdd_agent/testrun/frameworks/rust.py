@@ -4,7 +4,6 @@ import os
 import posixpath
 import re
 import shutil
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -21,6 +20,7 @@ from cdd_agent.testrun.frameworks.sources import (
     shorten,
     split_target,
 )
+from cdd_agent.testrun.interpreter import get_table, read_toml
 from pytest_tdd_agent.failure import MESSAGE_CAP
 from pytest_tdd_agent.report import Case, CollectError, Failure, Frame
 
@@ -95,7 +95,7 @@ is_test = match_path(r"(?:^|/)(?:(?:tests|benches)/.|tests?\.rs$)|_tests?\.rs$|^
 
 def find_cargo(folder: Path) -> FrameworkMatch | None:
     """Look for the manifest of a package or a workspace."""
-    tables = _parse_manifest(read_text(folder / MANIFEST))
+    tables = read_toml(folder / MANIFEST)
     if "package" not in tables and "workspace" not in tables:
         return None
     whole = ("--workspace",) if "workspace" in tables else ()
@@ -121,7 +121,7 @@ def list_names(root: Path, sources: tuple[str, ...], tests: tuple[str, ...]) -> 
         inside = posixpath.relpath(source, folder or ".")
         if not source.endswith(".rs") or not inside.startswith("src/"):
             continue
-        names = list_crate_names(read_text(root / folder / MANIFEST))
+        names = list_crate_names(root / folder / MANIFEST)
         crate = names[-1].replace("-", "_") if names else ""  # the library's name, if it differs from the package's
         module = inside.removeprefix("src/").removesuffix(".rs")
         parts = [part for part in module.split("/") if part not in ("lib", "main", "mod")]
@@ -474,21 +474,14 @@ def _is_own(path: str, sources: Sources) -> bool:
 def _list_manifests(sources: Sources) -> dict[str, tuple[str, ...]]:
     """Map each manifest to the names in it."""
     paths = (path for path in sources.files() if path.rpartition("/")[2] == MANIFEST)
-    return {path: list_crate_names(sources.text(path)) for path in paths}
+    return {path: list_crate_names(sources.root / path) for path in paths}
 
 
-def list_crate_names(manifest: str) -> tuple[str, ...]:
-    """Return the names of package and library in the text of a manifest."""
-    tables = _parse_manifest(manifest)
-    found = [tables.get("package"), tables.get("lib")]
-    return tuple(table["name"] for table in found if isinstance(table, dict) and isinstance(table.get("name"), str))
-
-
-def _parse_manifest(text: str) -> dict[str, object]:
-    try:
-        return tomllib.loads(text)
-    except (ValueError, RecursionError):
-        return {}
+def list_crate_names(manifest: Path) -> tuple[str, ...]:
+    """Return the names of package and library in a manifest."""
+    tables = read_toml(manifest)
+    names = (get_table(tables, table).get("name") for table in ("package", "lib"))
+    return tuple(name for name in names if isinstance(name, str))
 
 
 def _find_call(block: str) -> str | None:

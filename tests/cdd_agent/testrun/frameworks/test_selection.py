@@ -2,8 +2,9 @@ import re
 
 import pytest
 
-from cdd_agent.testrun.frameworks.framework import number_repeated
+from cdd_agent.testrun.frameworks.framework import number_cases
 from cdd_agent.testrun.frameworks.javascript import escape, match_full_names, match_titles, select, spell_path
+from pytest_tdd_agent.report import Case
 
 
 def test_names_are_selected_only_if_all_targets_have_one() -> None:
@@ -37,7 +38,8 @@ def test_a_numbered_name_is_found_with_its_number_or_without() -> None:
     pattern = re.compile(match_full_names(["same name (2)"]))
     assert pattern.search("same name")
     assert pattern.search("same name (2)")
-    assert list(number_repeated(["a", "b", "a", "a"], form="{name} ({count})")) == ["a", "b", "a (2)", "a (3)"]
+    cases = (Case(name, "passed", file="", line=0, duration_s=0.0) for name in ("a", "b", "a", "a"))
+    assert [case.nodeid for case in number_cases(cases, form="{name} ({count})")] == ["a", "b", "a (2)", "a (3)"]
 
 
 def test_each_title_on_the_way_is_told_and_each_way_to_cut_it() -> None:
