@@ -148,12 +148,12 @@ class StepRecovery:
         if snapshot is None or tip is None:
             return tip
         # What is in a run tree is nobody's; in the user's files the interrupted attempt may not be the only author.
-        if self.context.workplace.is_shared:
-            self._save_head(tip)
-            if snapshots.list_changes_since(snapshot):
-                saved = snapshots.take(self._free_ref("interrupted"), message="interrupted")
-                self.context.emit(RolledBack(checkpoint=snapshot.ref, kept=saved.ref, why="an attempt was interrupted"))
+        saved = None
+        if self.context.workplace.is_shared and snapshots.list_changes_since(snapshot):
+            saved = snapshots.take(self._free_ref("interrupted"), message="interrupted")
         self.context.workplace.resume(tip)
+        if saved is not None:
+            self.context.emit(RolledBack(checkpoint=snapshot.ref, kept=saved.ref, why="an attempt was interrupted"))
         self.checkpoints.freeze_ignore_rules()
         snapshots.restore(snapshot)
         return tip
@@ -175,10 +175,15 @@ class StepRecovery:
         self.context.emit(RolledBack(checkpoint=snapshot.ref, kept=saved.ref, why=why))
 
     def undo_if_underway(self, *, why: str) -> None:
-        """Undo the step if it is underway."""
-        if self.is_underway():
+        """Undo the step if it is underway; in the user's own files only if nobody has committed since."""
+        if not self.is_underway():
+            return
+        try:
             self.restore()
-            self.undo(why=why)
+        except UsageError as error:
+            self.context.emit(Notice(text=f"{error.happened} The files stay as they are."))
+            return
+        self.undo(why=why)
 
     def _take_back(self) -> None:
         repository, base, head = self.context.repository, self.step.base_commit, self.context.repository.read_head()
@@ -199,16 +204,6 @@ class StepRecovery:
             self.context.emit(Notice(text=text))
         repository.git("update-ref", self._free_ref("commits", under="abandoned"), head)
         self.context.workplace.take_back(head, base=target)
-
-    def _save_head(self, tip: CommitId) -> None:
-        """Save the commits that a return of the user's HEAD to ``tip`` removes from the branch."""
-        repository = self.context.repository
-        head = repository.read_head()
-        if head is not None and not repository.is_ancestor(head, of=tip):
-            ref = self._free_ref("commits", under="abandoned")
-            repository.git("update-ref", ref, head)
-            text = f"HEAD was at {head[:10]} and returns to {tip[:10]}, where the step works. It was saved as {ref}"
-            self.context.emit(Notice(text=text))
 
     def _free_ref(self, word: str, *, under: str = "attempts") -> str:
         prefix = f"refs/cdd/{under}/{self.ticket}/step-{self.step.step_number}-{word}"

@@ -247,8 +247,21 @@ class InPlace:
         return head
 
     def resume(self, tip: CommitId) -> None:
-        """Make ``tip`` HEAD again."""
+        """Make ``tip`` HEAD again; raises ``UsageError`` if that would take commits of the user off the branch."""
+        head = self.tree.read_head()
+        if head is not None and head != tip and not self._was_being_recorded(head, tip):
+            raise UsageError(
+                f"The run was interrupted at commit {tip[:10]}, but HEAD is at {head[:10]}. Nothing was changed.",
+                hint=f"move your commits to a branch: git branch mine && git reset --keep {tip[:10]}, then the same "
+                "command; or restart on top of them with --retry or --anew",
+            )
         self.restore_head(tip)
+
+    def _was_being_recorded(self, head: CommitId, tip: CommitId) -> bool:
+        """Return whether ``head`` is a commit of cdd on ``tip`` that the state does not contain yet."""
+        trailer = "--format=%P %(trailers:key=Handoff-Id,valueonly,separator=%x2C)"
+        parents, _, handoff = self.tree.git("log", "-1", trailer, head).strip().partition(" ")
+        return parents == tip and bool(handoff.strip())
 
     def restore_access(self) -> None:
         """Do nothing: these are the user's files."""

@@ -165,15 +165,17 @@ def test_in_the_users_files_nothing_is_kept_where_nothing_was_changed(project: P
     assert project.git("for-each-ref", "refs/cdd/attempts/", "refs/cdd/abandoned/") == ""
 
 
-def test_in_the_users_files_a_commit_made_meanwhile_leaves_the_branch_and_is_kept_and_told(
-    project: Project, in_place: Context
-) -> None:
+def test_in_the_users_files_a_commit_made_meanwhile_stays_on_the_branch(project: Project, in_place: Context) -> None:
     step = begun(project, in_place)
-    tip, made = project.repository.read_head(), commit(project, "a.py")
-    assert StepRecovery("sale", step, context=in_place).restore() == tip
-    assert (project.repository.read_head(), project.status) == (tip, "")
+    tried = replace(step, attempts=(replace(TRIED, verdict="closed", checkpoint=step.checkpoint),))
+    made = commit(project, "a.py")
+    recovery = StepRecovery("sale", tried, context=in_place)
+    with pytest.raises(UsageError, match=r"HEAD is at .*\. Nothing was changed"):
+        recovery.restore()
+    recovery.undo_if_underway(why="it is restarted")
+    assert (project.repository.read_head(), project.status) == (made, "")
     (notice,) = [event for event in project.seen if isinstance(event, Notice)]
-    assert project.git("rev-parse", notice.text.rpartition(" ")[2]) == made
+    assert notice.text.endswith("The files stay as they are.")
 
 
 # What is known of a step.
