@@ -258,7 +258,9 @@ def find_candidates(
     yield from _find_pdm(project)
     yield from _ask_tools(project, environment)
     yield from _find_conda(".pixi/envs/default", project / ".pixi/envs/default")
-    yield from _find_tox_or_nox(project)
+    by_tool = filter(None, (find_newest(project / tool, "*") for tool in (".tox", ".nox")))
+    if last := max(by_tool, key=_creation_order, default=None):
+        yield from _find_virtual(last.relative_to(project).as_posix(), last)
     if environment.get("CONDA_PREFIX") and environment.get("CONDA_DEFAULT_ENV") != "base":
         yield from _find_conda("CONDA_PREFIX", Path(environment["CONDA_PREFIX"]))
     if active is not None:
@@ -353,12 +355,6 @@ def _runs_code(settings: object) -> bool:
         case list():
             return any(map(_runs_code, settings))
     return settings in ("custom", "code")
-
-
-def _find_tox_or_nox(project: Path) -> Iterator[InterpreterCandidate]:
-    found = filter(None, (find_newest(project / tool, "*") for tool in (".tox", ".nox")))
-    if last := max(found, key=_creation_order, default=None):
-        yield from _find_virtual(last.relative_to(project).as_posix(), last)
 
 
 def find_newest(folder: Path, pattern: str) -> Path | None:

@@ -29,14 +29,14 @@ _TAIL_LINES = 12
 _number_cases = partial(number_cases, form="{name} ({count})")
 
 
-def _format_last_lines(output: str) -> str:
-    lines = [line.rstrip() for line in strip_terminal_codes(output).splitlines() if line.strip()]
+def _format_last_lines(run: FinishedRun) -> str:
+    lines = [line.rstrip() for line in run.plain_output.splitlines() if line.strip()]
     return ":\n" + "\n".join(lines[-_TAIL_LINES:]) if lines else ""
 
 
 def _read_report(run: FinishedRun, tool: str, *, parse: Callable[[bytes], ParsedResults]) -> ParsedResults:
     """Parse the report of a run. A command that failed although no test did is a problem."""
-    last = _format_last_lines(run.output)
+    last = _format_last_lines(run)
     try:
         results = parse(read_ordinary(run.results / REPORT, limit_bytes=LIMIT_BYTES))
     except FileNotFoundError:
@@ -103,7 +103,7 @@ def read_jest(run: FinishedRun, tool: str = "jest") -> ParsedResults:
         # Tests that the selection leaves out are reported as skipped. A selected test that is skipped looks the same.
         tests = tuple(case for case in _number_cases(cases) if not (is_selected and case.outcome == "skipped"))
         errors = tuple(_find_jest_errors(report, run.root, tool=tool))
-        problem = f"{tool} was interrupted{_format_last_lines(run.output)}" if report.was_interrupted else None
+        problem = f"{tool} was interrupted{_format_last_lines(run)}" if report.was_interrupted else None
         return ParsedResults(tests=tests, collect_errors=errors, problem=problem)
 
     return _read_report(run, tool, parse=parse)
@@ -210,8 +210,7 @@ def _convert_mocha(test: _MochaTest, root: Path) -> Case:
 
 def _read_unloaded(run: FinishedRun) -> ParsedResults | None:
     """Return the file that could not be loaded, which keeps mocha from running any test; None if there is none."""
-    output = strip_terminal_codes(run.output)
-    found = _UNLOADED.search(output) or _PLAIN_UNLOADED.search(output)
+    found = _UNLOADED.search(run.plain_output) or _PLAIN_UNLOADED.search(run.plain_output)
     if run.exit_status == 0 or found is None:
         return None
     error = find_printed_error(found["error"])

@@ -2,7 +2,7 @@
 
 import posixpath
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -76,16 +76,14 @@ _RULES = (
 )
 """Beginning of a message of javac or kotlinc -> kind."""
 
-_MAVEN_FAILED = re.compile(r"^\[ERROR\] (?!Tests run|Failures|Errors|  )(?P<reason>.+)$", re.MULTILINE)
-_MAVEN_CRASHED = re.compile(
+_CRASHED = re.compile(
     r"The forked VM terminated without properly saying goodbye|There was a timeout or other error in the fork"
 )
-_GRADLE_FAILED = re.compile(r"^\* What went wrong:\n(?P<reason>.+(?:\n> .+)?)", re.MULTILINE)
+"""Surefire's message that the process of the tests died."""
 _CLASS_LEVEL = ("classMethod", "initializationError", "executionError")
 """Names of cases for the set-up or clean-up of a class."""
 _NOTHING_SELECTED = "No tests found for given includes"
 """Gradle fails for every project that has none of the selected tests."""
-_FETCH = ". Tests run without network: run `{} test` yourself once, so that it fetches its packages"
 
 
 def list_names(root: Path, sources: tuple[str, ...], tests: tuple[str, ...]) -> Iterator[str]:
@@ -147,11 +145,10 @@ class Build:
 
     folder: str
     """Pattern of the folders with JUnit files, below each module."""
-    explain: Callable[[str], str]
-    """Returns why the tool failed, from its output."""
-    crashed: re.Pattern[str] = re.compile(r"(?!)")
-    """Matches the message that the process of the tests died."""
-    allows_empty_selection: bool = False
+    name: str
+    program: str
+    failed: re.Pattern[str]
+    """Matches each ``reason`` why the tool failed in its output."""
 
     def list_reports(self, root: Path) -> tuple[Path, ...]:
         """List the JUnit files anywhere below ``root``, including those of earlier runs, without following links."""
@@ -164,7 +161,10 @@ class Build:
         sources, output = list_sources(run.root), run.plain_output
         classes, tests, problems = Classes(sources), list[Case](), list[str]()
         errors = [*read_compile_errors(output, sources)]
-        for path in self._list_new_reports(run):
+        # Maven and Gradle keep the files of earlier runs if the code does not compile. On some file systems, time stamps
+        # are a little coarser than the clock.
+        began_ns = run.results.stat().st_mtime_ns - 50_000_000 if run.results.exists() else 0
+        for path in (path for path in self.list_reports(run.root) if path.stat().st_mtime_ns >= began_ns):
             cases, problem = read_junit(path)
             problems += [problem] if problem else []
             for case in cases:
@@ -173,35 +173,34 @@ class Build:
                     tests.append(_convert_case(case, file, classes=classes))
                 elif case.outcome in ("failed", "error"):
                     errors.append(CollectError(file, describe_failure(case, classes, phase="setup")))
-        problems += [found[0]] if (found := self.crashed.search(output)) else []
+        problems += [found[0]] if (found := _CRASHED.search(output)) else []
         is_explained = any(case.failure for case in tests) or errors or problems
-        is_empty = self.allows_empty_selection and tests and _NOTHING_SELECTED in output
-        if run.exit_status and not is_explained and not is_empty:
-            problems = [self.explain(output)]
+        if run.exit_status and not is_explained and not (tests and _NOTHING_SELECTED in output):
+            problems = [self._explain(output)]
         return ParsedResults(tests=tuple(tests), collect_errors=tuple(errors), problem="; ".join(problems) or None)
 
-    def _list_new_reports(self, run: FinishedRun) -> Iterator[Path]:
-        """Yield the reports of this run: Maven and Gradle keep old files if the code does not compile."""
-        # Time stamps of files are a little coarser than the clock on some file systems.
-        began_ns = run.results.stat().st_mtime_ns - 50_000_000 if run.results.exists() else 0
-        yield from (path for path in self.list_reports(run.root) if path.stat().st_mtime_ns >= began_ns)
+    def _explain(self, output: str) -> str:
+        reasons = "; ".join(match["reason"].replace("\n> ", " ") for match in self.failed.finditer(output))
+        reason = reasons[:500].rstrip(".") or "it gives no reason"
+        fetch = f". Tests run without network: run `{self.program} test` yourself once, so that it fetches its packages"
+        return f"{self.name} failed outside of the tests: {reason}{fetch if 'offline mode' in output else ''}"
 
 
-def _explain_maven(output: str) -> str:
-    reason = found[1][:500] if (found := _MAVEN_FAILED.search(output)) else "it gives no reason"
-    fetch = _FETCH.format("mvn") if "in offline mode" in reason else ""
-    return f"Maven failed outside of the tests: {reason.removesuffix(' -> [Help 1]').rstrip('.')}{fetch}"
-
-
-def _explain_gradle(output: str) -> str:
-    reasons = [match["reason"].replace("\n> ", " ") for match in _GRADLE_FAILED.finditer(output)]
-    reason = "; ".join(reasons)[:500] or "it gives no reason"
-    fetch = _FETCH.format("gradle") if "offline mode" in output else ""
-    return f"Gradle failed outside of the tests: {reason.rstrip('.')}{fetch}"
-
-
-MAVEN_BUILD = Build(folder="target/surefire-reports", explain=_explain_maven, crashed=_MAVEN_CRASHED)
-GRADLE_BUILD = Build(folder="build/test-results/*", explain=_explain_gradle, allows_empty_selection=True)
+MAVEN_BUILD = Build(
+    folder="target/surefire-reports",
+    name="Maven",
+    program="mvn",
+    # Only the first of its errors is a reason.
+    failed=re.compile(
+        r"\A(?s:.*?)^\[ERROR\] (?!Tests run|Failures|Errors|  )(?P<reason>.+?)(?: -> \[Help 1\])?$", re.MULTILINE
+    ),
+)
+GRADLE_BUILD = Build(
+    folder="build/test-results/*",
+    name="Gradle",
+    program="gradle",
+    failed=re.compile(r"^\* What went wrong:\n(?P<reason>.+(?:\n> .+)?)", re.MULTILINE),
+)
 
 
 def list_sources(root: Path) -> Sources:
