@@ -94,14 +94,15 @@ class Probe:
         if (known := self._load_answer(python)) is not None:
             return known
         variables = {"PYTHONPATH": self._python_path} if self._python_path else {}
-        if self._sandbox is not None and is_reached_through(self._project, python):
-            result = self._run_sandboxed(python, self._sandbox, variables=variables)
-        else:
-            variables = _remove_own_variables(self._environment) | variables
-            # Not in the project: Python would import modules from the current folder.
-            result = _run([str(python), "-c", _QUESTION], Path(os.sep), variables=variables)
-        if isinstance(result, str):
-            return result
+        try:
+            if self._sandbox is not None and is_reached_through(self._project, python):
+                result = _run_sandboxed(python, self._sandbox, variables=variables)
+            else:
+                variables = _remove_own_variables(self._environment) | variables
+                # Not in the project: Python would import modules from the current folder.
+                result = _run([str(python), "-c", _QUESTION], Path(os.sep), variables=variables)
+        except OSError as error:
+            return error.strerror or str(error)
         try:
             answer = msgspec.json.decode(result.stdout.splitlines()[-1], type=PythonInfo)
         except (IndexError, msgspec.DecodeError, RecursionError):
@@ -110,26 +111,6 @@ class Probe:
         if self._saved is not None:
             self._save_answer(python, answer, path=self._saved)
         return answer
-
-    def _run_sandboxed(
-        self, python: Path, sandbox: Sandbox, *, variables: Mapping[str, str]
-    ) -> subprocess.CompletedProcess[str] | str:
-        with scratch() as folder:
-            private = Path(folder).resolve()
-            command = Command(
-                argv=(str(python), "-c", _QUESTION),
-                cwd=private,
-                access=Access(read_write=(private,), read_only=reach.guess_reads(python)),
-                variables={**variables, "PYTHONDONTWRITEBYTECODE": "1"},
-                timeout_s=TIMEOUT_S,
-            )
-            try:
-                result = sandbox.run(command)
-            except OSError as error:
-                return error.strerror or str(error)
-        if result.timed_out:
-            return f"it did not answer within {TIMEOUT_S:g} seconds"
-        return subprocess.CompletedProcess(command.argv, result.exit_status, result.output, stderr=result.output)
 
     def _load_answer(self, python: Path) -> PythonInfo | None:
         """Return the cached answer; one that is outdated or damaged, or that others can write, does not count."""
@@ -170,33 +151,52 @@ def _read_mtime(path: Path) -> int:
 
 def capture_output(argv: Sequence[str], folder: Path, *, environment: Mapping[str, str]) -> str:
     """Run a program and return its output, or an empty text if it fails or takes too long."""
-    result = _run(argv, folder, variables=_remove_own_variables(environment) | {"PIPENV_DONT_LOAD_ENV": "1"})
-    return "" if isinstance(result, str) or result.returncode else result.stdout.strip()
-
-
-def _run(argv: Sequence[str], folder: Path, *, variables: Mapping[str, str]) -> subprocess.CompletedProcess[str] | str:
     try:
-        process = subprocess.Popen(
-            list(argv),
-            cwd=folder,
-            env=variables,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-    except OSError as error:
-        return error.strerror or str(error)
-    with process:
+        result = _run(argv, folder, variables=_remove_own_variables(environment) | {"PIPENV_DONT_LOAD_ENV": "1"})
+    except OSError:
+        return ""
+    return "" if result.returncode else result.stdout.strip()
+
+
+def _run(argv: Sequence[str], folder: Path, *, variables: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run a program; raise ``OSError`` if it cannot be started or takes too long."""
+    with subprocess.Popen(
+        list(argv),
+        cwd=folder,
+        env=variables,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as process:
         try:
             output = [stream.decode("utf-8", "replace") for stream in process.communicate(timeout=TIMEOUT_S)]
-        except subprocess.TimeoutExpired:
+        except BaseException as error:
             end_group(process)
-            return f"it did not answer within {TIMEOUT_S:g} seconds"
-        except BaseException:
-            end_group(process)
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise _make_timeout() from error
             raise
     return subprocess.CompletedProcess(process.args, process.returncode, output[0], stderr=output[1])
+
+
+def _run_sandboxed(python: Path, sandbox: Sandbox, *, variables: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    with scratch() as folder:
+        private = Path(folder).resolve()
+        command = Command(
+            argv=(str(python), "-c", _QUESTION),
+            cwd=private,
+            access=Access(read_write=(private,), read_only=reach.guess_reads(python)),
+            variables={**variables, "PYTHONDONTWRITEBYTECODE": "1"},
+            timeout_s=TIMEOUT_S,
+        )
+        result = sandbox.run(command)
+    if result.timed_out:
+        raise _make_timeout()
+    return subprocess.CompletedProcess(command.argv, result.exit_status, result.output, stderr=result.output)
+
+
+def _make_timeout() -> TimeoutError:
+    return TimeoutError(f"it did not answer within {TIMEOUT_S:g} seconds")
 
 
 def _remove_own_variables(environment: Mapping[str, str]) -> dict[str, str]:

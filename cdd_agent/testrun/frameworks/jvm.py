@@ -161,8 +161,8 @@ class Build:
         sources, output = list_sources(run.root), run.plain_output
         classes, tests, problems = Classes(sources), list[Case](), list[str]()
         errors = [*read_compile_errors(output, sources)]
-        # Maven and Gradle keep the files of earlier runs if the code does not compile. On some file systems, time stamps
-        # are a little coarser than the clock.
+        # Maven and Gradle keep files of earlier runs if the code does not compile. Time stamps of files are a little
+        # coarser than the clock on some file systems.
         began_ns = run.results.stat().st_mtime_ns - 50_000_000 if run.results.exists() else 0
         for path in (path for path in self.list_reports(run.root) if path.stat().st_mtime_ns >= began_ns):
             cases, problem = read_junit(path)
