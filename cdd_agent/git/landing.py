@@ -24,7 +24,7 @@ import msgspec
 from cdd_agent.errors import ExitCode, UsageError
 from cdd_agent.git.repository import CommitId, Repository, encode_text, format_paths, private_index, resolve_revision
 from cdd_agent.git.runner import GitRefused, GitUnable
-from cdd_agent.storage import read_ordinary, write_atomic
+from cdd_agent.storage import read_ordinary, sweep, write_atomic
 
 Choice: TypeAlias = Literal["merge", "mine", "theirs"]
 """What to do with a file that cannot be merged: write both versions with conflict marks, or take one of them."""
@@ -165,7 +165,8 @@ class Landings:
         return self._carry_out(journal)
 
     def is_pending(self) -> bool:
-        """Return whether a landing was begun and not finished."""
+        """Return whether a landing was begun and not finished; remove half-written files of killed ones."""
+        sweep((self._folder,))
         return self._journal.exists()
 
     def finish(self) -> Landed | None:
