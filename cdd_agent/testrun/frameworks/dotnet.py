@@ -67,7 +67,7 @@ is_test = match_path(
 )
 
 
-def list_names(root: Path, sources: tuple[str, ...], tests: tuple[str, ...]) -> Iterator[str]:
+def list_names(root: Path, sources: tuple[str, ...], *, tests: tuple[str, ...]) -> Iterator[str]:
     """Yield each class, with its folders as namespace and alone."""
     for source in sources:
         if source.endswith(LANGUAGES):

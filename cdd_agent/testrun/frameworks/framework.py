@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Protocol
 
 from cdd_agent.testrun.frameworks.environment import Requirements, require_anything
 from cdd_agent.testrun.frameworks.sources import drop_duplicates, read_text, strip_terminal_codes
@@ -58,11 +58,11 @@ class ParsedResults:
     """Whether each test has a result; otherwise only the exit status is known."""
 
 
-NameRule: TypeAlias = Callable[[Path, tuple[str, ...], tuple[str, ...]], Iterable[str]]
-"""Lists the names under which tests use sources: in RED, exactly these may be missing.
+class NameRule(Protocol):
+    """Lists the names under which tests use ``sources``: in RED, exactly these may be missing."""
 
-It gets the project's folder, the sources and the failing test files; their paths are relative to the folder.
-"""
+    def __call__(self, root: Path, sources: tuple[str, ...], *, tests: tuple[str, ...]) -> Iterable[str]:
+        """Yield the names; ``tests`` are the test files that fail. All paths are relative to ``root``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ class Framework:
     """List the result files of an earlier run in the project; they are deleted before a run."""
     is_test: Callable[[str], bool]
     """Return whether a file (posix, relative to the project) is a test or configures how tests run."""
-    names: NameRule = lambda root, sources, tests: list_modules(sources)
+    names: NameRule = lambda root, sources, *, tests: list_modules(sources)
     """By default, the names of Python modules."""
     hides_other_tests: bool = False
     """Whether one test file that does not compile or load keeps the tests of other files from running."""
@@ -103,9 +103,9 @@ class Framework:
     begins_build: Callable[[Path], bool] = lambda _: False
     """Return whether a folder is the top of a build that also runs the tests of packages below it."""
 
-    def list_names(self, root: Path, sources: Iterable[str], tests: Iterable[str]) -> tuple[str, ...]:
+    def list_names(self, sources: Iterable[str], tests: Iterable[str], *, root: Path) -> tuple[str, ...]:
         """Return the names under which ``tests`` may use ``sources`` and which RED may find missing."""
-        return drop_duplicates(self.names(root, tuple(sources), tuple(tests)))
+        return drop_duplicates(self.names(root, tuple(sources), tests=tuple(tests)))
 
 
 def find_by_manifest(

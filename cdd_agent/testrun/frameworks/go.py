@@ -56,7 +56,7 @@ _PANICS = (
 """Beginning of a panic's message -> kind."""
 
 
-def list_names(root: Path, sources: tuple[str, ...], tests: tuple[str, ...]) -> Iterator[str]:
+def list_names(root: Path, sources: tuple[str, ...], *, tests: tuple[str, ...]) -> Iterator[str]:
     """Yield each package, by its folder and as it is imported.
 
     A test in the same folder as a source can use any of its names, so also yield all words of such a test.

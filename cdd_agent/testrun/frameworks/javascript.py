@@ -80,7 +80,7 @@ is_source = match_path(rf"[^/]{_SOURCE}$")
 """Whether a path is a source file, not a folder, by its name."""
 
 
-def list_names(root: Path, sources: tuple[str, ...], tests: tuple[str, ...]) -> Iterator[str]:
+def list_names(root: Path, sources: tuple[str, ...], *, tests: tuple[str, ...]) -> Iterator[str]:
     """Yield each file with and without its ending, its name, and the names that a failing test imports from it."""
     own = [source for source in sources if _LANGUAGES.search(source)]
     modules = {module for source in own for module in _list_modules(source)}

@@ -86,7 +86,7 @@ _NOTHING_SELECTED = "No tests found for given includes"
 """Gradle fails for every project that has none of the selected tests."""
 
 
-def list_names(root: Path, sources: tuple[str, ...], tests: tuple[str, ...]) -> Iterator[str]:
+def list_names(root: Path, sources: tuple[str, ...], *, tests: tuple[str, ...]) -> Iterator[str]:
     """Yield each class with and without its package.
 
     For Kotlin, whose functions need no class, also yield every word of the failing tests.

@@ -112,7 +112,7 @@ def find_nextest(folder: Path) -> FrameworkMatch | None:
     return replace(found, argv=argv, why=f"{found.why}, and cargo-nextest is installed")
 
 
-def list_names(root: Path, sources: tuple[str, ...], tests: tuple[str, ...]) -> Iterator[str]:
+def list_names(root: Path, sources: tuple[str, ...], *, tests: tuple[str, ...]) -> Iterator[str]:
     """Yield each module with and without its crate, or the crate, and the types that its source defines."""
     for source in sources:
         folder = posixpath.dirname(source)

@@ -54,7 +54,7 @@ class CommandSuite:
         return Conventions(
             framework=self.framework.name,
             is_test=self.framework.is_test,
-            list_names=partial(self.framework.list_names, self.root),
+            list_names=partial(self.framework.list_names, root=self.root),
             shared=environment.SHARED,
             digest_parts=environment.digest_parts,
             discovery=f"{self.framework.name} is run by `{self.command}`, as {self.finding.why}",

@@ -52,7 +52,7 @@ def test_what_tests_call_the_things_in_a_source_is_expected(
     for name, content in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(content)
-    names = BY_NAME[framework].list_names(tmp_path, sources, [name for name in files if "test" in name])
+    names = BY_NAME[framework].list_names(sources, [name for name in files if "test" in name], root=tmp_path)
     for name, kind in missing.items():
         assert any(covers(expected, name, kind=kind) for expected in names), (name, names)
 
@@ -60,10 +60,10 @@ def test_what_tests_call_the_things_in_a_source_is_expected(
 @pytest.mark.parametrize("framework", ["node", "cargo", "go", "maven", "dotnet", "unittest"])
 def test_without_sources_nothing_is_expected(tmp_path: Path, framework: str) -> None:
     (tmp_path / "a.test.js").write_text("const { add } = require('./sum');\n")
-    assert BY_NAME[framework].list_names(tmp_path, (), ["a.test.js"]) == ()
+    assert BY_NAME[framework].list_names((), ["a.test.js"], root=tmp_path) == ()
 
 
 def test_what_comes_from_another_module_is_not_expected(tmp_path: Path) -> None:
     (tmp_path / "a.test.js").write_text("const { read } = require('fs');\nimport { mul } from './mul.js';\n")
-    names = BY_NAME["node"].list_names(tmp_path, ("sum.js",), ["a.test.js"])
+    names = BY_NAME["node"].list_names(("sum.js",), ["a.test.js"], root=tmp_path)
     assert {"read", "mul"}.isdisjoint(names)
