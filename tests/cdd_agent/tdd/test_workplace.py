@@ -158,3 +158,37 @@ def test_a_head_that_a_program_moved_is_restored(ground: Ground) -> None:
     ground.place.restore_head(tip)
     assert ground.place.tree.read_head() == tip
     assert ground.place.tree.list_uncommitted() == ("ten.txt",)
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0, "<<<<<<< yours\nby the user\n"), (1, "by the user\n"), (2, "by the run\n")],
+    ids=["merge", "mine", "theirs"],
+)
+def test_the_user_decides_about_lines_that_both_changed(ground: Ground, *, number: int, text: str) -> None:
+    asked: list[str] = []
+
+    def choose(question: str, choices: tuple[str, ...]) -> int:
+        asked.append(question)
+        assert choices[number].startswith(("merge", "mine", "theirs")[number])
+        return number
+
+    ground.place.choose = choose
+    tip = ground.place.begin()
+    made = ground.run("line 0", "by the run")
+    ground.edit("line 0", "by the user")
+    ground.land(made, tip=tip)
+    assert "ten.txt: you changed the same lines" in asked[0]
+    assert (ground.user.root / "ten.txt").read_text().startswith(text)
+    assert "by the run" in ground.show("HEAD")
+
+
+def test_later_changes_nothing(ground: Ground) -> None:
+    ground.place.choose = lambda _, choices: len(choices) - 1
+    tip = ground.place.begin()
+    made = ground.run("line 0", "by the run")
+    ground.edit("line 0", "by the user")
+    with pytest.raises(LandingConflict):
+        ground.land(made, tip=tip)
+    assert ground.head() == ground.base
+    assert (ground.user.root / "ten.txt").read_text().startswith("by the user")
