@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.errors import ExitCode
+from cdd_agent.git.repository import Repository
+from cdd_agent.git.run_tree import RunTrees
 from cdd_agent.repl.screen import Screen
 from cdd_agent.repl.session import Session
 from cdd_agent.repl.terminal import PromptStatus
@@ -245,3 +247,22 @@ def test_a_project_outside_of_git_is_told_how_to_begin(tmp_path: Path) -> None:
     sitting.says("/plan")
     assert "git init" in sitting.says("/exec")
     assert sitting.code == ExitCode.ENVIRONMENT
+
+
+def test_the_run_tree_is_shown_with_what_has_not_landed(project: Path) -> None:
+    sitting = Sitting(project)
+    assert f"{SLUG} has no run tree yet" in sitting.says("/tree")
+    assert "has no run tree yet" in sitting.says("!")
+    subprocess.run(["git", "commit", "-q", "--allow-empty", "-m", "start"], cwd=project, check=True)
+    made = RunTrees(Repository.find(project), project / ".cdd" / "worktrees").tree(SLUG)
+    head = Repository.find(project).read_head()
+    assert head is not None
+    made.reset(head)
+    assert "changed  nothing" in sitting.says("/tree")
+    assert f"The run of {SLUG} has changed nothing" in sitting.says("/diff")
+    (made.root / "new.py").write_text("x = 1\n")
+    shown = sitting.says("/tree")
+    assert str(made.root) in shown
+    assert f"1 files; see them: /diff {SLUG}" in shown
+    assert "+ new.py  +1 -0" in sitting.says("/diff")
+    assert f"cd {made.root}" in sitting.says("!"), "without a terminal there is no shell"
