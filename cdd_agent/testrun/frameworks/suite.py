@@ -239,8 +239,14 @@ class CommandSuite:
         return (self.cache or Path(tempfile.gettempdir()) / "cdd-build" / "any").with_name("commands")
 
     def _access(self, tools: Tools, *, locked: tuple[Path, ...], writes: tuple[Path, ...] = ()) -> Access:
+        modules: tuple[Path, ...] = ()
+        if self._is_shown:
+            # The packages are the user's, so that tools do without their caches there.
+            own = tuple(path for path in tools.writes if path.name not in environment.MODULE_CACHES)
+            tools = replace(tools, writes=own)
+        else:
+            modules = tuple(folder for folder in (self.root / environment.MODULES,) if folder.is_dir())
         environment.prepare(tools)
-        modules = tuple(folder for folder in (self.root / environment.MODULES,) if folder.is_dir())
         writable, locked = (*tools.writes, *writes), (*locked, *modules)
         return build_access(
             self.root, tools, read_write=writable, read_only=self.reads, locked=locked, original=self.original
