@@ -219,7 +219,7 @@ def test_functions_are_named_by_verbs() -> None:
 
 def test_broad_excepts_stand_in_the_two_places_that_need_them() -> None:
     """Around one tool call and around one command at the prompt; the plugin guards pytest against itself once."""
-    allowed = {"cdd_agent/agent/tool.py", "cdd_agent/repl/session.py", "pytest_tdd_agent/plugin.py"}
+    allowed = {"cdd_agent/agent/tools.py", "cdd_agent/repl/session.py", "pytest_tdd_agent/plugin.py"}
     found = {
         module.name
         for module in modules()

@@ -19,7 +19,7 @@ from cdd_agent import events
 from cdd_agent.agent.blocks import WholeFiles, parse_files
 from cdd_agent.agent.budget import Budget
 from cdd_agent.agent.quoting import Marks
-from cdd_agent.agent.tool import Tool, ToolOutput
+from cdd_agent.agent.tools import Tool, ToolOutput
 from cdd_agent.errors import UsageError
 from cdd_agent.model.conversation import Conversation, Model, Request, Text, ToolCall, ToolResult, Turn
 from cdd_agent.model.prices import cost_usd

@@ -12,14 +12,16 @@ from cdd_agent.agent.blocks import WholeFiles
 from cdd_agent.agent.editing import MayWrite
 from cdd_agent.agent.loop import AgentRun, run_agent, run_without_tools
 from cdd_agent.agent.quoting import Marks, format_conventions
-from cdd_agent.agent.tool import Tool, ToolOutput, read_input
 from cdd_agent.agent.tools import (
+    Tool,
+    ToolOutput,
     make_bash_tool,
     make_blocked_tool,
     make_completion_tool,
     make_file_tools,
     make_run_tests_tool,
     make_search_tools,
+    read_input,
 )
 from cdd_agent.errors import UsageError
 from cdd_agent.events import AttemptStarted, Change, GateJudged, Notice

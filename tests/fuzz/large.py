@@ -6,8 +6,7 @@ from random import Random
 from time import thread_time
 
 from cdd_agent.agent import blocks, editing
-from cdd_agent.agent.tool import read_input
-from cdd_agent.agent.tools import EditInput
+from cdd_agent.agent.tools import EditInput, read_input
 from cdd_agent.config import settings
 from cdd_agent.errors import RecordingError, UsageError
 from cdd_agent.model import recording

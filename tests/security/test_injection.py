@@ -12,8 +12,8 @@ import pytest
 from cdd_agent.agent.budget import Budget
 from cdd_agent.agent.loop import run_agent
 from cdd_agent.agent.quoting import Marks
-from cdd_agent.agent.tool import Tool
 from cdd_agent.agent.tools import (
+    Tool,
     make_bash_tool,
     make_blocked_tool,
     make_completion_tool,

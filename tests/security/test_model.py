@@ -15,7 +15,7 @@ import pytest
 
 from cdd_agent.agent.budget import Budget
 from cdd_agent.agent.loop import AgentRun, run_agent
-from cdd_agent.agent.tool import ToolOutput, define_tool
+from cdd_agent.agent.tools import ToolOutput, define_tool
 from cdd_agent.clock import SystemClock
 from cdd_agent.compose import Composition
 from cdd_agent.config.options import Options

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.agent.tool import Tool, ToolOutput
 from cdd_agent.agent.tools import (
     BashInput,
     Completion,
@@ -23,6 +22,8 @@ from cdd_agent.agent.tools import (
     ReadInput,
     Replacement,
     RunTestsInput,
+    Tool,
+    ToolOutput,
     WriteInput,
     make_file_tools,
     make_search_tools,

@@ -18,8 +18,7 @@ from cdd_agent.agent.compaction import compact, needs_compaction
 from cdd_agent.agent.loop import AgentRun, run_agent
 from cdd_agent.agent.quoting import Marks, format_conventions
 from cdd_agent.agent.sessions import SavedConversation, Transcript, remove_thoughts
-from cdd_agent.agent.tool import Tool, read_input
-from cdd_agent.agent.tools import make_file_tools, make_search_tools
+from cdd_agent.agent.tools import Tool, make_file_tools, make_search_tools, read_input
 from cdd_agent.errors import BudgetSpent, UsageError
 from cdd_agent.events import Emit
 from cdd_agent.model.conversation import (

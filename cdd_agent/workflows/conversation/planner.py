@@ -15,7 +15,7 @@ from typing import Annotated, TypeAlias
 from msgspec import Meta
 
 from cdd_agent.agent.quoting import Marks
-from cdd_agent.agent.tool import ToolOutput, define_tool
+from cdd_agent.agent.tools import ToolOutput, define_tool
 from cdd_agent.errors import DocumentError, GateClosed, Problem, UsageError
 from cdd_agent.events import Notice, PlanDrafted
 from cdd_agent.evidence.literals import list_definitions, parse

@@ -14,7 +14,7 @@ from typing import Annotated, TypeAlias
 from msgspec import Meta
 
 from cdd_agent.agent.quoting import Marks
-from cdd_agent.agent.tool import Tool, ToolOutput, define_tool
+from cdd_agent.agent.tools import Tool, ToolOutput, define_tool
 from cdd_agent.errors import CddError, UsageError
 from cdd_agent.events import Notice, QuestionAsked, SpecProposed, SpecSaved
 from cdd_agent.model.conversation import AssistantMessage, Conversation, Text

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.agent.tool import ToolOutput
-from cdd_agent.agent.tools import make_file_tools
+from cdd_agent.agent.tools import ToolOutput, make_file_tools
 from cdd_agent.model.conversation import JSON
 from cdd_agent.workspace.files import Workspace
 

@@ -6,7 +6,7 @@ import pytest
 from cdd_agent.agent.budget import Budget
 from cdd_agent.agent.loop import CUT_OFF, EMPTY, STOPPED, AgentRun, run_agent
 from cdd_agent.agent.quoting import Marks
-from cdd_agent.agent.tool import Tool, ToolOutput, define_tool
+from cdd_agent.agent.tools import Tool, ToolOutput, define_tool
 from cdd_agent.errors import ModelError, UsageError
 from cdd_agent.events import (
     Emit,

@@ -2,8 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.agent.tool import Tool
-from cdd_agent.agent.tools import make_bash_tool
+from cdd_agent.agent.tools import Tool, make_bash_tool
 from cdd_agent.config.trust import Approvals
 from cdd_agent.sandbox.port import Access
 from cdd_agent.sandbox.supervised import PlainSandbox

@@ -1,7 +1,6 @@
 """"""
 
-from cdd_agent.agent.tool import read_input
-from cdd_agent.agent.tools import Completion, make_completion_tool
+from cdd_agent.agent.tools import Completion, make_completion_tool, read_input
 from cdd_agent.model.conversation import JSON
 
 

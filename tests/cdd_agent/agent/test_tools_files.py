@@ -3,8 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.agent.tool import Tool, ToolOutput
-from cdd_agent.agent.tools import make_file_tools
+from cdd_agent.agent.tools import Tool, ToolOutput, make_file_tools
 from cdd_agent.model.conversation import JSON
 from cdd_agent.workspace.files import Workspace
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.agent.tool import Tool
+from cdd_agent.agent.tools import Tool
 from cdd_agent.config.trust import Approvals
 from cdd_agent.evidence.clean_copy import find_layout
 from cdd_agent.model.conversation import JSON

@@ -6,7 +6,6 @@ from typing import TypeAlias, get_type_hints
 
 import msgspec
 
-from cdd_agent.agent.tool import ToolOutput, define_tool, read_input
 from cdd_agent.agent.tools import (
     BashInput,
     Completion,
@@ -15,7 +14,10 @@ from cdd_agent.agent.tools import (
     GrepInput,
     ReadInput,
     RunTestsInput,
+    ToolOutput,
     WriteInput,
+    define_tool,
+    read_input,
 )
 from cdd_agent.errors import UsageError
 from cdd_agent.model.conversation import JSON

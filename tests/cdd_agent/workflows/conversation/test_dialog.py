@@ -4,8 +4,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.agent.sessions import SavedConversation, Transcript, load_session
-from cdd_agent.agent.tool import Tool, ToolOutput, define_tool
-from cdd_agent.agent.tools import Completion
+from cdd_agent.agent.tools import Completion, Tool, ToolOutput, define_tool
 from cdd_agent.errors import BudgetSpent, ExitCode, ModelError
 from cdd_agent.model.conversation import AssistantMessage, Opaque, Text, ToolResult, UserMessage
 from cdd_agent.workspace.memory import Memory, MemoryFile

@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 import pytest
 
-from cdd_agent.agent.tool import Tool, ToolOutput, define_tool, read_input
+from cdd_agent.agent.tools import Tool, ToolOutput, define_tool, read_input
 from cdd_agent.errors import UsageError
 from cdd_agent.model.conversation import JSON
 
