@@ -15,9 +15,7 @@ from cdd_agent.git.notes import read_note
 from cdd_agent.git.repository import CommitId, Repository, resolve_revision
 from cdd_agent.storage import read_ordinary
 from cdd_agent.tickets.ticket import Ticket
-from cdd_agent.work import state_file
-from cdd_agent.work.state import RunState, Status, StepExecution, review_step
-from cdd_agent.work.state_file import lock_ticket
+from cdd_agent.work.state import RunState, Status, StepExecution, load_state, lock_ticket, review_step, save_state
 from pytest_tdd_agent.codec import LIMIT_BYTES
 
 # No line of content can match these: it begins with a blank, a sign or a backslash.
@@ -150,7 +148,7 @@ def load_completed_steps(ticket: Ticket, repository: Repository, *, project: Pat
 
     Raises ``UsageError`` if no step is completed, or if commits of a step no longer exist.
     """
-    state = state_file.load(ticket.state_path)
+    state = load_state(ticket.state_path)
     done = () if state is None else tuple(state.execution(number) for number in state.numbers(Status.COMPLETED))
     if not done:
         raise UsageError(f"{ticket.slug} has no completed step to review.", hint=f"cdd exec {ticket.slug}")
@@ -179,11 +177,11 @@ def approve_step(ticket: Ticket, number: int, *, project: Path) -> RunState:
     Raises ``UsageError`` if the ticket has not run, the step is not completed, or another process holds the ticket.
     """
     with lock_ticket(project, ticket.folder):
-        state = state_file.load(ticket.state_path)
+        state = load_state(ticket.state_path)
         if state is None:
             raise UsageError(f"{ticket.slug} has not been carried out yet.", hint=f"cdd exec {ticket.slug}")
         decided = review_step(state, number, decision="approved")
-        state_file.save(ticket.state_path, decided)
+        save_state(ticket.state_path, decided)
         return decided
 
 

@@ -20,8 +20,7 @@ from cdd_agent.events import AnswerLost, Emit, Event, TurnEnded, decode
 from cdd_agent.model import conversation, prices
 from cdd_agent.model.conversation import Model, Request, Turn
 from cdd_agent.storage import read_ordinary
-from cdd_agent.work import state_file
-from cdd_agent.work.state import Usage
+from cdd_agent.work.state import Usage, load_state
 
 T = TypeVar("T")
 
@@ -170,7 +169,7 @@ def read_conversation_usage(journal: Path) -> Usage:
 def read_step_usage(state: Path) -> Usage:
     """Return the usage of a ticket's steps, according to its state; zero if that cannot be read."""
     try:
-        saved = state_file.load(state)
+        saved = load_state(state)
     except UsageError:
         return Usage()
     return Usage() if saved is None else saved.usage

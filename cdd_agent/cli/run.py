@@ -108,7 +108,7 @@ def _open_prompt(invocation: Invocation, line: str) -> None:
 
 @contextmanager
 def _hold_ticket(invocation: Invocation, slug: str) -> Iterator[tuple["Composition", "Ticket"]]:
-    from cdd_agent.work.state_file import lock_ticket
+    from cdd_agent.work.state import lock_ticket
 
     with invocation.open_ticket(slug) as (project, ticket), lock_ticket(project.root, ticket.folder):
         yield project, ticket

@@ -20,9 +20,8 @@ from cdd_agent.git.notes import read_objects, write_objects
 from cdd_agent.git.repository import ROLLBACK, CommitId, Repository, encode_text, format_lines, private_index
 from cdd_agent.git.snapshot import CDD_IDENTITY, list_entries
 from cdd_agent.storage import is_leftover, read_ordinary, write_atomic
-from cdd_agent.work import state_file
 from cdd_agent.work.handoff import PHASE_OF, Handoff
-from cdd_agent.work.state import RunState, Status, StepExecution
+from cdd_agent.work.state import RunState, Status, StepExecution, decode_state, encode_state
 from cdd_agent.workflows.orchestration.feature import PREFIX, RUN
 
 SCHEMA = 1
@@ -169,7 +168,7 @@ def rewind(files: Files, handoff: Handoff, *, commit: CommitId, removed: Set[str
             after |= {name: own[name] for name in own if name not in (f"{slug}/{STATE}", f"{slug}/{STATE}.bak")}
             rewound = rewind_state(state, handoff, commit=commit) if state is not None else None
             if rewound is not None:
-                after[f"{slug}/{STATE}"] = state_file.encode(rewound)
+                after[f"{slug}/{STATE}"] = encode_state(rewound)
         else:
             steps = state.step_executions.values() if state is not None else ()
             commits = {step.base_commit for step in steps} | {c for step in steps for c in step.commits.values()}
@@ -265,6 +264,6 @@ def _find_landed_commits(step: StepExecution, handoff: Handoff, *, commit: Commi
 
 def _decode_state(data: bytes | None) -> RunState | None:
     try:
-        return None if data is None else state_file.decode(data, path=STATE)
+        return None if data is None else decode_state(data, path=STATE)
     except DocumentError:
         return None

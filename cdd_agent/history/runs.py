@@ -22,7 +22,7 @@ from cdd_agent.workflows.orchestration.feature import (
     Feature,
     find_latest,
     is_complete,
-    load_state,
+    load_feature_state,
 )
 
 
@@ -87,7 +87,7 @@ def find_status(repository: Repository, root: Path, *, locks: Path) -> tuple[Run
     except (UsageError, NotesDamaged):
         if open_run is None:
             raise
-        state = load_state(open_run)
+        state = load_feature_state(open_run)
         if state is not None and any(step.commits for step in state.step_executions.values()):
             raise  # the run has landed a phase, so its note is missing or damaged
         return _status_without_notes(open_run, locks=locks), ()
@@ -122,7 +122,7 @@ def status_from_notes(notes: Survey, *, locks: Path) -> RunStanding:
 
 
 def _status_without_notes(run: Feature, *, locks: Path) -> RunStanding:
-    state = load_state(run)
+    state = load_feature_state(run)
     steps = state.step_executions if state is not None else {}
     at_work, next_command = _describe_activity(run.slug, locks=locks, otherwise=RESUME)
     return RunStanding(

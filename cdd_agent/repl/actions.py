@@ -23,9 +23,7 @@ from cdd_agent.repl.state import AGENT_COMMANDS, SessionState, agent_name, creat
 from cdd_agent.review import Review
 from cdd_agent.tickets.ticket import Ticket, create, find, list_tickets
 from cdd_agent.untrusted.text import clean
-from cdd_agent.work import state_file
-from cdd_agent.work.state import Usage
-from cdd_agent.work.state_file import lock_ticket
+from cdd_agent.work.state import Usage, load_state, lock_ticket
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
 from cdd_agent.workflows.execution.executor import Executor
@@ -182,7 +180,7 @@ def show_cost(session: SessionState, _argument: str) -> None:
     """Show what this session and the execution of the current ticket have used."""
     usages = {"this session": session.progress.used}
     if session.slug:
-        state = state_file.load(find(session.project.root, session.slug).state_path)
+        state = load_state(find(session.project.root, session.slug).state_path)
         if state is not None:
             usages[f"all of /exec {session.slug}"] = state.usage
     for name, used in usages.items():

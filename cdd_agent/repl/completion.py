@@ -151,9 +151,9 @@ def find_candidates(root: Path) -> Candidates:
 
     def list_steps(slug: str) -> Iterator[Described]:
         from cdd_agent.tickets.ticket import find
-        from cdd_agent.work import state_file
+        from cdd_agent.work.state import load_state
 
-        state = state_file.load(find(root, slug).state_path)
+        state = load_state(find(root, slug).state_path)
         for number, step in state.step_executions.items() if state else ():
             yield str(number), f"{step.title} ({step.status.replace('_', ' ')})"
 

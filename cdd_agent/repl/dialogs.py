@@ -10,7 +10,7 @@ from cdd_agent.tickets import spec
 from cdd_agent.tickets.plan import Plan
 from cdd_agent.tickets.spec import Spec
 from cdd_agent.untrusted.text import clean
-from cdd_agent.work import state_file
+from cdd_agent.work.state import load_state
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
 
@@ -157,7 +157,7 @@ def _show_choices(review: Review, *, screen: Screen) -> None:
 
 def _require_unchanged(review: Review) -> None:
     # Another process may have run the step again since it was shown.
-    state, step = state_file.load(review.ticket.state_path), review.step
+    state, step = load_state(review.ticket.state_path), review.step
     commits = state.execution(step.number).commits.values() if state is not None else ()
     if set(commits) != {shown.commit for shown in step.commits}:
         hint = f"review it again: cdd review {review.ticket.slug}"

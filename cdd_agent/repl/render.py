@@ -19,9 +19,8 @@ from cdd_agent.tickets import plan_markdown, spec
 from cdd_agent.tickets.plan import Plan, Step
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.untrusted.text import clean
-from cdd_agent.work import state_file
 from cdd_agent.work.order import sort_by_dependencies
-from cdd_agent.work.state import Phase, RunState, Status, StepExecution, Usage
+from cdd_agent.work.state import Phase, RunState, Status, StepExecution, Usage, load_state
 
 WAITING = "waiting for the model"
 SAVING = "saving"
@@ -50,7 +49,7 @@ def summarize_ticket(ticket: Ticket) -> TicketListed:
         ticket=ticket.slug, title="", missing=(), has_plan=False, status="", steps=0, completed=0, failed=0, problem=""
     )
     try:
-        wanted, state = spec.load(ticket.spec_path), state_file.load(ticket.state_path)
+        wanted, state = spec.load(ticket.spec_path), load_state(ticket.state_path)
     except UsageError as error:
         return replace(listed, problem=error.happened)
     missing, has_plan = spec.find_missing(wanted), ticket.plan_path.exists()
@@ -64,7 +63,7 @@ def summarize_ticket(ticket: Ticket) -> TicketListed:
 
 def list_steps(ticket: Ticket) -> Iterator[StepListed]:
     """Yield the steps of a started ticket in the order of the plan. Raises ``DocumentError`` for an invalid state."""
-    state = state_file.load(ticket.state_path)
+    state = load_state(ticket.state_path)
     for number, step in state.step_executions.items() if state else ():
         yield StepListed(
             ticket=ticket.slug,
@@ -329,7 +328,7 @@ def show_ticket(ticket: Ticket, *, screen: Screen) -> None:
     """Show the progress of a ticket and the next command. Raises ``DocumentError`` for invalid files."""
     wanted = spec.load(ticket.spec_path)
     missing = spec.find_missing(wanted)
-    state = state_file.load(ticket.state_path)
+    state = load_state(ticket.state_path)
     screen.line(Text.assemble((ticket.slug, "bold"), f"  {clean(wanted.title)}"))
     if missing:
         screen.line(f"spec   {'; '.join(missing)}", style="yellow", indent=2, hang=7)

@@ -28,7 +28,6 @@ from cdd_agent.tdd.handoff import Landing, find_broken_tests, has_hooks, require
 from cdd_agent.tdd.recovery import StepRecovery
 from cdd_agent.tdd.verdict import RedVerdict, has_test, judge_run
 from cdd_agent.tickets.ticket import Ticket
-from cdd_agent.work import state_file
 from cdd_agent.work.handoff import phase_name
 from cdd_agent.work.state import (
     AttemptRecord,
@@ -42,6 +41,7 @@ from cdd_agent.work.state import (
     record_attempt,
     record_commit,
     record_usage,
+    save_state,
     start_step,
 )
 from pytest_tdd_agent.codec import load
@@ -532,7 +532,7 @@ class WorkflowRun:
     def save(self, state: RunState) -> None:
         """Write ``state`` with the usage so far, then make it the current state."""
         state = self.count_usage(state)
-        state_file.save(self._path, state)
+        save_state(self._path, state)
         self.state = state
 
     def start_step(self, state: RunState, key: StepKey, *, is_resumed: bool = False) -> None:

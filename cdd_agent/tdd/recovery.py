@@ -16,8 +16,7 @@ from cdd_agent.git.repository import CommitId, Repository, require_usable, resol
 from cdd_agent.git.snapshot import Snapshot, Snapshots
 from cdd_agent.storage import is_leftover, scratch
 from cdd_agent.tdd.context import Context
-from cdd_agent.work.state import Status, StepExecution
-from cdd_agent.work.state_file import lock_checkpoints, lock_repository, lock_ticket
+from cdd_agent.work.state import Status, StepExecution, lock_checkpoints, lock_repository, lock_ticket
 
 _LABEL = re.compile(r"step-\d+-\w+")
 

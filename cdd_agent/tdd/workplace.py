@@ -22,7 +22,7 @@ from cdd_agent.git.landing import Choice, Landed, LandingConflict, Landings
 from cdd_agent.git.repository import CommitId, Repository, resolve_revision
 from cdd_agent.git.run_tree import GitExport, RunTree
 from cdd_agent.git.runner import GitRefused
-from cdd_agent.work.state_file import lock_repository
+from cdd_agent.work.state import lock_repository
 
 CARRIED = "uncommitted changes that a run took along"
 """Message of a tip that is not the user's HEAD."""

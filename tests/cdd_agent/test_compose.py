@@ -11,8 +11,7 @@ from cdd_agent.events import Event, Notice, TurnEnded
 from cdd_agent.journal import Journal
 from cdd_agent.model.conversation import Request, Text, UserMessage
 from cdd_agent.tickets.ticket import create
-from cdd_agent.work import state_file
-from cdd_agent.work.state import RunState, Usage
+from cdd_agent.work.state import RunState, Usage, save_state
 from cdd_agent.workflows.green.request import resolve_targets
 from cdd_agent.workflows.orchestration.feature import Feature
 from tests.cdd_agent.testrun.frameworks.test_detection import lay
@@ -67,7 +66,7 @@ def test_the_agents_of_a_ticket_share_its_limit_with_what_earlier_sittings_used(
     composition = composed(tmp_path, config="max_tokens_per_ticket: 2300\n", replay=True)
     ticket = create(composition.root, "sale", title="A sale", type="feature")
     used = Usage(input_tokens=1000)
-    state_file.save(ticket.state_path, RunState(ticket_slug="sale", started_at="t", usage=used))
+    save_state(ticket.state_path, RunState(ticket_slug="sale", started_at="t", usage=used))
     drafted = TurnEnded(
         agent="planner", text="", stop_reason="end_turn", input_tokens=500, output_tokens=0, cache_read_tokens=0
     )

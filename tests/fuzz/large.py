@@ -11,7 +11,7 @@ from cdd_agent.config import settings
 from cdd_agent.errors import RecordingError, UsageError
 from cdd_agent.model import recording
 from cdd_agent.tickets import plan, plan_markdown, spec, yaml
-from cdd_agent.work import state_file
+from cdd_agent.work.state import decode_state
 from pytest_tdd_agent import codec
 from pytest_tdd_agent.recording.spool import find_running_tests
 from tests.fuzz.figures import Figures
@@ -138,7 +138,7 @@ _SETTINGS_FIT = settings.MAX_SIZE_BYTES - 100
 _READERS: tuple[tuple[str, Callable[[str], object], tuple[str, ...], int], ...] = (
     ("plan", _read_plan, _PLAN, SIZE),
     ("spec", lambda document: spec.parse(document, path="spec.yaml"), _SPEC, _JUST_FITS),
-    ("state", lambda document: state_file.decode(document.encode(), path="state.json"), _STATE, SIZE),
+    ("state", lambda document: decode_state(document.encode(), path="state.json"), _STATE, SIZE),
     ("recording", lambda document: recording.parse_recording(document, source="run.yaml"), _RECORDING, SIZE),
     (
         "recording.json",

@@ -20,7 +20,7 @@ from cdd_agent.model import recording
 from cdd_agent.storage import read_holder
 from cdd_agent.testrun.interpreter import Probe, find_candidates
 from cdd_agent.tickets import plan_markdown, spec
-from cdd_agent.work import state_file
+from cdd_agent.work.state import load_state
 from pytest_tdd_agent import codec
 from tests.fakes.approval import users_folder
 from tests.fuzz import large
@@ -135,7 +135,7 @@ def test_a_file_larger_than_its_kind_can_be_is_refused_unread(tmp_path: Path) ->
     with path.open("wb") as file:
         file.truncate(4 * 1024**3)
 
-    for read in (plan_markdown.load, spec.load, recording.load_recording, state_file.load, codec.load):
+    for read in (plan_markdown.load, spec.load, recording.load_recording, load_state, codec.load):
         with pytest.raises((CddError, codec.ReportError), match=r"at most|more than|the limit is"):
             read(path)
 

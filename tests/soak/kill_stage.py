@@ -19,8 +19,7 @@ from cdd_agent.config import settings
 from cdd_agent.config.trust import Approvals
 from cdd_agent.errors import CddError
 from cdd_agent.storage import is_leftover
-from cdd_agent.work import state_file
-from cdd_agent.work.state import Status
+from cdd_agent.work.state import Status, load_state
 from tests.fakes.lean import lean_python
 from tests.fakes.project import QUICK
 from tests.soak.kill_recording import RECORDING
@@ -168,7 +167,7 @@ class Trial:
 
     def end(self) -> End:
         """What the run came to."""
-        state = state_file.load(self.project / "tickets" / SLUG / "execution-state.json")
+        state = load_state(self.project / "tickets" / SLUG / "execution-state.json")
         commits = self.git("log", "--reverse", "--format=%H").split()
         return End(
             tree=self.git("rev-parse", "HEAD^{tree}"),
@@ -184,7 +183,7 @@ class Trial:
         found = []
         for path in (ticket / "execution-state.json", ticket / "execution-state.json.bak"):
             try:
-                state_file.load(path)
+                load_state(path)
             except CddError as error:
                 found.append(f"{path.name}: {error.happened}")
         if (ticket / "spec.yaml").read_text() != _SPEC or (ticket / "plan.md").read_text() != _PLAN:

@@ -26,8 +26,7 @@ from cdd_agent.tickets import plan_markdown, spec
 from cdd_agent.tickets.plan import TEST_FIRST, Plan, Step, choose_default_kind, is_outside
 from cdd_agent.tickets.spec import Spec
 from cdd_agent.tickets.ticket import Ticket
-from cdd_agent.work import state_file
-from cdd_agent.work.state import Status
+from cdd_agent.work.state import Status, load_state
 from cdd_agent.workflows.conversation.dialog import Dialog
 from cdd_agent.workspace.files import Workspace, decode
 
@@ -221,7 +220,7 @@ class Planner:
         """List the oddities of ``plan`` by line."""
         begun: tuple[str, ...] = ()
         with suppress(UsageError):  # without a readable state, no step counts as begun
-            state = state_file.load(self.ticket.state_path)
+            state = load_state(self.ticket.state_path)
             steps = state.step_executions.values() if state is not None else ()
             begun = tuple(step.title for step in steps if step.status != Status.PENDING)
         warnings = find_warnings(plan, workspace=self._dialog.workspace, begun=begun)

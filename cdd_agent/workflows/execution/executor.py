@@ -18,9 +18,8 @@ from cdd_agent.tdd.recovery import StepRecovery, alone_on
 from cdd_agent.tickets.plan import Step
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work import state as states
-from cdd_agent.work import state_file
 from cdd_agent.work.order import find_dependents, find_ready, sort_by_dependencies
-from cdd_agent.work.state import RunState, Status, reconcile
+from cdd_agent.work.state import RunState, Status, backup_path, load_state, reconcile
 from cdd_agent.workflows.execution.documents import Documents, TicketFiles, make_work_item, step_key
 
 _PROMPTS = Path(__file__).parent / "prompts"
@@ -93,14 +92,14 @@ class Executor:
         self.documents = Documents.read(self.ticket)
         self.depends = {step.number: step.depends_on for step in self.documents.plan.steps}
         keys = tuple(step_key(step) for step in self.documents.plan.steps)
-        known = state_file.load(self.ticket.state_path)
+        known = load_state(self.ticket.state_path)
         self.is_new = known is None
         pending = states.pending_steps(keys)
         first = RunState(ticket_slug=self.ticket.slug, started_at=self.clock.now(), step_executions=pending)
         self.changed = () if known is None else self.documents.list_changes_since(known)
         state, notices = reconcile(known or first, keys)
         self.remarks = (*self.changed, *notices)
-        path, copy = self.ticket.state_path, state_file.backup_path(self.ticket.state_path)
+        path, copy = self.ticket.state_path, backup_path(self.ticket.state_path)
         if self.is_new and copy.exists():
             lost = (
                 f"{path.name} is missing, so every step counts as pending. {copy.name} holds the state before its last "

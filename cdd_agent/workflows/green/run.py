@@ -19,8 +19,7 @@ from cdd_agent.tdd.recovery import StepRecovery, alone_on
 from cdd_agent.tdd.verdict import list_test_files
 from cdd_agent.untrusted.keys import mask
 from cdd_agent.work import state as states
-from cdd_agent.work import state_file
-from cdd_agent.work.state import Status, StepKey
+from cdd_agent.work.state import Status, StepKey, load_state
 from cdd_agent.workflows.green import request as requests
 from cdd_agent.workflows.green.artifact import GreenArtifact, make_artifact
 from cdd_agent.workflows.green.request import GreenRequest, Wanted
@@ -189,7 +188,7 @@ class Green:
     def _resume_interrupted(self, *, anew: bool) -> GreenRequest | None:
         """Return the request of the interrupted run; None if there is none, or if ``anew`` undid it."""
         context = self.context
-        known = state_file.load(self.ticket.state_path)
+        known = load_state(self.ticket.state_path)
         if known is not None:
             self._run.meter.resume(known.usage)
         if known is None or not known.numbers(Status.IN_PROGRESS):

@@ -20,9 +20,8 @@ from cdd_agent.tdd.context import Context
 from cdd_agent.tdd.recovery import StepRecovery
 from cdd_agent.tdd.verdict import RedVerdict
 from cdd_agent.tickets.ticket import Ticket
-from cdd_agent.work import state_file
 from cdd_agent.work.handoff import PHASE_OF, CurrentTest, Handoff
-from cdd_agent.work.state import AttemptRecord, RunState, Status, StepExecution
+from cdd_agent.work.state import AttemptRecord, RunState, Status, StepExecution, load_state
 from cdd_agent.workflows.orchestration import test_list
 
 PREFIX = "tdd-"
@@ -131,14 +130,14 @@ def find_latest(root: Path) -> Feature | None:
     return Feature(slug=newest.parent.name, text=text, folder=newest.parent)
 
 
-def load_state(feature: Feature) -> RunState | None:
+def load_feature_state(feature: Feature) -> RunState | None:
     """Return the saved state of a feature; raises ``DocumentError`` if it is damaged."""
-    return state_file.load(feature.ticket.state_path, without=f"and continue from the handoff notes: {RESUME}")
+    return load_state(feature.ticket.state_path, without=f"and continue from the handoff notes: {RESUME}")
 
 
 def is_complete(feature: Feature) -> bool:
     """Return whether all cycles are done; raises ``DocumentError`` if the state is damaged."""
-    state = load_state(feature)
+    state = load_feature_state(feature)
     return state is not None and state.status == Status.COMPLETED
 
 

@@ -25,7 +25,7 @@ from cdd_agent.workflows.orchestration.feature import (
     RESUME,
     Feature,
     list_completed,
-    load_state,
+    load_feature_state,
     read_history,
     rebuild_state,
 )
@@ -55,7 +55,7 @@ def find_state(feature: Feature, *, context: Context, now: str) -> RunState:
 
     Raises ``UsageError`` if the run is complete, or if HEAD has no notes that lead to the run.
     """
-    state = load_state(feature)
+    state = load_feature_state(feature)
     if state is None or _has_moved_away(state, feature=feature, context=context):
         state = _find_state_in_notes(state, feature=feature, context=context, now=now)
     if state is not None and state.status == Status.COMPLETED:

@@ -6,8 +6,7 @@ from pathlib import Path
 from cdd_agent.agent.budget import read_conversation_usage, read_step_usage
 from cdd_agent.events import Notice, TurnEnded
 from cdd_agent.journal import Journal
-from cdd_agent.work import state_file
-from cdd_agent.work.state import RunState, Usage
+from cdd_agent.work.state import RunState, Usage, save_state
 from tests.fakes.clock import FakeClock
 
 
@@ -74,7 +73,7 @@ def test_a_pipe_in_place_of_a_journal_is_not_waited_for(tmp_path: Path) -> None:
 def test_what_steps_used_is_in_the_state(tmp_path: Path) -> None:
     path, used = tmp_path / "execution-state.json", Usage(input_tokens=7, calls=1)
     assert read_step_usage(path) == Usage()
-    state_file.save(path, RunState(ticket_slug="sale", started_at="t", usage=used))
+    save_state(path, RunState(ticket_slug="sale", started_at="t", usage=used))
     assert read_step_usage(path) == used
 
 

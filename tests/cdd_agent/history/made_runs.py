@@ -17,7 +17,6 @@ from cdd_agent.git.snapshot import Snapshots
 from cdd_agent.history.records import RollbackRecord
 from cdd_agent.history.rollback import Rollbacks
 from cdd_agent.tdd.recovery import StepCheckpoints, alone, checkpoint_ref
-from cdd_agent.work import state_file
 from cdd_agent.work.handoff import (
     PHASE_OF,
     CurrentTest,
@@ -29,7 +28,7 @@ from cdd_agent.work.handoff import (
     encode,
     sequence,
 )
-from cdd_agent.work.state import AttemptRecord, RunState, Status, StepExecution
+from cdd_agent.work.state import AttemptRecord, RunState, Status, StepExecution, save_state
 
 SLUG = "tdd-calculator"
 TITLES = ("adds two numbers", "subtracts", "divides")
@@ -94,7 +93,7 @@ class Run:
 
     def save(self, state: RunState) -> None:
         self.state = state
-        state_file.save(self.state_path, state)
+        save_state(self.state_path, state)
 
     def keep(self, step: StepExecution, *, current: bool = True) -> None:
         steps = {**self.state.step_executions, step.step_number: step}

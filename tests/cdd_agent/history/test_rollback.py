@@ -14,8 +14,7 @@ from cdd_agent.git.run_tree import RunTrees
 from cdd_agent.git.snapshot import Snapshots
 from cdd_agent.history.runs import read_reachable_notes
 from cdd_agent.tdd.recovery import StepCheckpoints, alone, checkpoint_ref, landed_head
-from cdd_agent.work import state_file
-from cdd_agent.work.state import Status, StepExecution
+from cdd_agent.work.state import Status, StepExecution, load_state, save_state
 from tests.cdd_agent.history.made_runs import SLUG, Run, back, history, own_files, refused, undo, work_tree
 
 
@@ -24,7 +23,7 @@ def checkpoints_of(run: Run, step: StepExecution) -> StepCheckpoints:
 
 
 def read_state(run: Run) -> object:
-    return state_file.load(run.state_path)
+    return load_state(run.state_path)
 
 
 def test_branch_files_and_index_are_as_the_commit_has_them(run: Run) -> None:
@@ -137,7 +136,7 @@ def test_while_somebody_works_in_the_repository_nothing_goes_back(run: Run) -> N
 
 def test_between_two_cycles_the_later_ones_are_forgotten(run: Run) -> None:
     back(run, run.commits["refactor 1"])
-    state = state_file.load(run.state_path)
+    state = load_state(run.state_path)
     assert state is not None
     assert list(state.step_executions) == [1]
     assert state.execution(1).status == Status.COMPLETED
@@ -150,7 +149,7 @@ def test_in_the_middle_of_a_cycle_it_goes_on_with_the_next_phase(name: str, land
     (run.root / "README.md").write_text("mine\n")
     cycle = int(name[-1])
     back(run, run.commits[name])
-    state = state_file.load(run.state_path)
+    state = load_state(run.state_path)
     assert state is not None
     step = state.execution(cycle)
     assert list(state.step_executions) == list(range(1, cycle + 1))
@@ -168,7 +167,7 @@ def test_a_run_that_began_later_is_put_aside_and_comes_back_with_undo(run: Run) 
     later = run.root / ".cdd" / "tdd" / "tdd-later"
     later.mkdir()
     (later / "request.md").write_text("More.")
-    state_file.save(
+    save_state(
         later / "execution-state.json", replace(run.state, ticket_slug="tdd-later", base_commit=run.commits["green 2"])
     )
     earlier = run.root / ".cdd" / "tdd" / "tdd-earlier"

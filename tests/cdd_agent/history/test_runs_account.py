@@ -17,8 +17,8 @@ from cdd_agent.git.notes import REF, NotesDamaged, append_line
 from cdd_agent.git.repository import Repository
 from cdd_agent.history.runs import find_status, list_handoffs, read_reachable_notes, status_from_notes
 from cdd_agent.storage import exclusive_lock
-from cdd_agent.work import state_file
 from cdd_agent.work.handoff import encode
+from cdd_agent.work.state import load_state, save_state
 from cdd_agent.workflows.orchestration import feature
 from tests.cdd_agent.history.made_runs import SLUG, TITLES, Run, said
 
@@ -232,10 +232,10 @@ def test_where_the_first_note_could_not_be_written_the_run_stands_at_its_beginni
     begun.cycle(1, until="PLAN")
     begun.repository.git("update-ref", "-d", REF)
     known = feature.locate_feature(begun.root, SLUG, text="")
-    state = state_file.load(known.ticket.state_path)
+    state = load_state(known.ticket.state_path)
     assert state is not None
     landed = {number: replace(step, commits={}) for number, step in state.step_executions.items()}
-    state_file.save(known.ticket.state_path, replace(state, step_executions=landed))
+    save_state(known.ticket.state_path, replace(state, step_executions=landed))
     stands, _ = find_status(begun.repository, begun.root, locks=tmp_path)
     assert (stands.last, stands.next) == (None, "cdd tdd resume")
 

@@ -11,7 +11,7 @@ from cdd_agent.repl import dialogs
 from cdd_agent.repl.commands import as_prompt_command
 from cdd_agent.review import Review
 from cdd_agent.tickets.ticket import find
-from cdd_agent.work import state_file
+from cdd_agent.work.state import load_state, save_state
 from tests.fakes.demo import SLUG, captured
 
 
@@ -57,11 +57,11 @@ def test_what_has_landed_since_a_step_was_shown_is_not_approved_with_it(finished
     talk = Talk(finished)
     talk.greets()
     path = talk.review.ticket.state_path
-    state = state_file.load(path)
+    state = load_state(path)
     assert state is not None
     step = state.execution(1)
     again = replace(step, commits={**step.commits, "refactor": step.base_commit or ""})
-    state_file.save(path, replace(state, step_executions={1: again}))
+    save_state(path, replace(state, step_executions={1: again}))
     with pytest.raises(UsageError, match="Step 1 has changed since it was shown") as refused:
         talk.says("a")
     assert as_prompt_command(refused.value.hint) == f"review it again: /review {SLUG}"

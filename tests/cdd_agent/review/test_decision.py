@@ -7,14 +7,14 @@ import pytest
 from cdd_agent.errors import UsageError
 from cdd_agent.review import approve_step
 from cdd_agent.tickets.ticket import find
-from cdd_agent.work import state_file
+from cdd_agent.work.state import load_state
 from tests.fakes.demo import SLUG
 
 
 def test_an_approval_is_on_disk(finished: Path) -> None:
     ticket = find(finished, SLUG)
     approve_step(ticket, 1, project=finished)
-    state = state_file.load(ticket.state_path)
+    state = load_state(ticket.state_path)
     assert state is not None
     assert state.execution(1).review == "approved"
 

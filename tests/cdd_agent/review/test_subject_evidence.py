@@ -6,12 +6,12 @@ from cdd_agent.git.notes import append_line
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.review import hash_reports, read_evidence
 from cdd_agent.tickets.ticket import find
-from cdd_agent.work import state_file
+from cdd_agent.work.state import load_state
 from tests.fakes.demo import SLUG
 
 
 def landed(folder: Path) -> tuple[Repository, dict[str, CommitId], Path]:
-    state = state_file.load(find(folder, SLUG).state_path)
+    state = load_state(find(folder, SLUG).state_path)
     assert state is not None
     commits = {phase: CommitId(commit) for phase, commit in state.execution(1).commits.items()}
     return Repository.find(folder), commits, folder / ".cdd" / "reports" / SLUG

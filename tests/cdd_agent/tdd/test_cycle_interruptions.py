@@ -12,8 +12,7 @@ from cdd_agent.git.landing import LandingConflict
 from cdd_agent.model.conversation import Text, ToolCall, Turn
 from cdd_agent.model.recording import RecordedTurn
 from cdd_agent.model.replay import ReplayModel
-from cdd_agent.work import state_file
-from cdd_agent.work.state import RunState
+from cdd_agent.work.state import RunState, load_state, save_state
 from tests.fakes.model import ScriptedModel, call, says
 from tests.fakes.project import (
     CODE,
@@ -139,7 +138,7 @@ def test_an_end_right_after_a_commit_is_saved_leaves_commit_and_index_in_order(
     kept = tmp_path / "state.json"
 
     def save(state: RunState) -> None:
-        state_file.save(kept, state)
+        save_state(kept, state)
         if "red" in state.execution(1).commits:
             if end == "kill":
                 os._exit(9)
@@ -151,7 +150,7 @@ def test_an_end_right_after_a_commit_is_saved_leaves_commit_and_index_in_order(
     else:
         with pytest.raises(KeyboardInterrupt):
             project.run(item(refactor=False), context=context, save=save)
-    state = state_file.load(kept)
+    state = load_state(kept)
     assert state is not None
     step, why = project.run(item(refactor=False), context=project.context(ScriptedModel([green()])), state=state)
     assert (why, len(step.attempts), project.status) == (None, 2, "")

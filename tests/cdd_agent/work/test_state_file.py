@@ -10,8 +10,19 @@ from hypothesis import strategies as st
 
 from cdd_agent.errors import DocumentError, UsageError
 from cdd_agent.work import state as work
-from cdd_agent.work.state import AttemptRecord, RunState, Status, StepExecution, StepKey, Usage
-from cdd_agent.work.state_file import backup_path, decode, encode, load, save
+from cdd_agent.work.state import (
+    AttemptRecord,
+    RunState,
+    Status,
+    StepExecution,
+    StepKey,
+    Usage,
+    backup_path,
+    decode_state,
+    encode_state,
+    load_state,
+    save_state,
+)
 
 FIRST = RunState(
     ticket_slug="csv",
@@ -89,7 +100,7 @@ states = st.builds(
 
 @given(states)
 def test_every_state_reads_back_as_it_was_written(state: RunState) -> None:
-    again = decode(encode(state), path="state.json")
+    again = decode_state(encode_state(state), path="state.json")
 
     assert again == state
     assert list(again.step_executions) == list(state.step_executions)
@@ -98,26 +109,26 @@ def test_every_state_reads_back_as_it_was_written(state: RunState) -> None:
 @settings(max_examples=10, deadline=None)
 @given(states)
 def test_every_truncation_is_refused_as_an_invalid_document(state: RunState) -> None:
-    data = encode(state).rstrip()
+    data = encode_state(state).rstrip()
 
     for length in range(len(data)):
         with pytest.raises(DocumentError):
-            decode(data[:length], path="state.json")
+            decode_state(data[:length], path="state.json")
 
 
 @given(st.binary() | st.text().map(str.encode))
 def test_any_bytes_that_are_no_state_are_refused_as_an_invalid_document(data: bytes) -> None:
     with pytest.raises(DocumentError):
-        decode(data, path="state.json")
+        decode_state(data, path="state.json")
 
 
 @settings(max_examples=500, deadline=None)
-@given(st.integers(0, len(encode(SECOND)) - 2), st.integers(0, 255))
+@given(st.integers(0, len(encode_state(SECOND)) - 2), st.integers(0, 255))
 def test_a_changed_byte_is_read_or_refused_and_nothing_else(place: int, byte: int) -> None:
-    data = bytearray(encode(SECOND))
+    data = bytearray(encode_state(SECOND))
     data[place] = byte
     try:
-        decode(bytes(data), path="state.json")
+        decode_state(bytes(data), path="state.json")
     except DocumentError:
         return
 
@@ -131,15 +142,15 @@ LARGE = replace(
 
 
 def test_every_prefix_of_a_state_of_four_kilobytes_is_refused_as_an_invalid_document() -> None:
-    data = encode(LARGE).rstrip()
+    data = encode_state(LARGE).rstrip()
     assert 3_500 < len(data) < 5_000
     for length in range(len(data)):
         with pytest.raises(DocumentError):
-            decode(data[:length], path="state.json")
+            decode_state(data[:length], path="state.json")
 
 
 def test_ten_thousand_mutations_are_read_or_refused_and_nothing_else() -> None:
-    chance, whole, refused = random.Random(4), encode(LARGE), 0
+    chance, whole, refused = random.Random(4), encode_state(LARGE), 0
     for _ in range(10_000):
         data = bytearray(whole)
         for _ in range(chance.randint(1, 3)):
@@ -154,7 +165,7 @@ def test_ten_thousand_mutations_are_read_or_refused_and_nothing_else() -> None:
                 case 3:
                     data[place : place + 8] = data[(other := chance.randrange(len(data))) : other + 8]
         try:
-            decode(bytes(data), path="state.json")
+            decode_state(bytes(data), path="state.json")
         except DocumentError:
             refused += 1
     assert 5_000 < refused < 10_000
@@ -165,18 +176,18 @@ def test_ten_thousand_mutations_are_read_or_refused_and_nothing_else() -> None:
     [
         pytest.param(b"", id="empty"),
         pytest.param(bytes(4096), id="zeros"),
-        pytest.param(b"\xef\xbb\xbf" + encode(FIRST), id="byte order mark"),
-        pytest.param(encode(FIRST).decode().encode("utf-16"), id="utf-16"),
-        pytest.param(encode(replace(FIRST, schema=0)), id="schema 0"),
-        pytest.param(encode(replace(FIRST, schema=-1)), id="schema below 0"),
-        pytest.param(encode(FIRST).replace(b'"schema": 1', b'"schema": 1.5'), id="schema with a fraction"),
-        pytest.param(encode(replace(FIRST, schema=99)), id="schema 99"),
-        pytest.param(encode(FIRST).replace(b'"schema": 1', b'"schema": 1, "schema": 1'), id="a key twice"),
-        pytest.param(encode(FIRST).replace(b'"cost_usd": null', b'"cost_usd": NaN'), id="not a number"),
-        pytest.param(encode(FIRST).replace(b'"cost_usd": null', b'"cost_usd": 1e999'), id="infinite"),
-        pytest.param(encode(FIRST).replace(b'_tokens": 0', b'_tokens": ' + b"9" * 5000), id="5,000 digits"),
-        pytest.param(encode(FIRST).replace(b'"csv"', b'"\\ud800"'), id="half a character, escaped"),
-        pytest.param(encode(FIRST).replace(b'"csv"', b'"\xed\xa0\x80"'), id="half a character"),
+        pytest.param(b"\xef\xbb\xbf" + encode_state(FIRST), id="byte order mark"),
+        pytest.param(encode_state(FIRST).decode().encode("utf-16"), id="utf-16"),
+        pytest.param(encode_state(replace(FIRST, schema=0)), id="schema 0"),
+        pytest.param(encode_state(replace(FIRST, schema=-1)), id="schema below 0"),
+        pytest.param(encode_state(FIRST).replace(b'"schema": 1', b'"schema": 1.5'), id="schema with a fraction"),
+        pytest.param(encode_state(replace(FIRST, schema=99)), id="schema 99"),
+        pytest.param(encode_state(FIRST).replace(b'"schema": 1', b'"schema": 1, "schema": 1'), id="a key twice"),
+        pytest.param(encode_state(FIRST).replace(b'"cost_usd": null', b'"cost_usd": NaN'), id="not a number"),
+        pytest.param(encode_state(FIRST).replace(b'"cost_usd": null', b'"cost_usd": 1e999'), id="infinite"),
+        pytest.param(encode_state(FIRST).replace(b'_tokens": 0', b'_tokens": ' + b"9" * 5000), id="5,000 digits"),
+        pytest.param(encode_state(FIRST).replace(b'"csv"', b'"\\ud800"'), id="half a character, escaped"),
+        pytest.param(encode_state(FIRST).replace(b'"csv"', b'"\xed\xa0\x80"'), id="half a character"),
         pytest.param(b'{"schema": 1, "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", id="deep"),
         pytest.param(b'{"schema": 1, "x": "' + b"x" * 10_000_000 + b'"}', id="10 MB"),
         pytest.param(b"[1, 2]", id="a list"),
@@ -187,14 +198,14 @@ def test_what_no_run_has_written_is_refused_as_an_invalid_document(data: bytes, 
     path = tmp_path / "execution-state.json"
     path.write_bytes(data)
     with pytest.raises(DocumentError):
-        decode(data, path="state.json")
+        decode_state(data, path="state.json")
     with pytest.raises(UsageError):
-        load(path)
+        load_state(path)
     assert path.read_bytes() == data
 
 
 def test_the_file_has_the_documented_keys() -> None:
-    state = json.loads(encode(SECOND))
+    state = json.loads(encode_state(SECOND))
 
     assert " ".join(state) == (
         "schema ticket_slug status current_step started_at completed_at plan_sha256 spec_sha256 base_commit branch "
@@ -211,11 +222,11 @@ def test_the_file_has_the_documented_keys() -> None:
 
 
 def test_a_file_of_an_earlier_version_that_counted_less_is_read() -> None:
-    old = json.loads(encode(SECOND))
+    old = json.loads(encode_state(SECOND))
     old["usage"] = {"input_tokens": 5, "output_tokens": 4, "cache_read_tokens": 3, "cost_usd": None}
     del old["step_executions"]["1"]["usage"]
 
-    state = decode(json.dumps(old).encode(), path="state.json")
+    state = decode_state(json.dumps(old).encode(), path="state.json")
 
     assert state.usage == Usage(input_tokens=5, output_tokens=4, cache_read_tokens=3)
     assert state.execution(1).usage == Usage()
@@ -227,23 +238,23 @@ def test_a_file_by_which_less_than_nothing_was_used_is_refused(
     where: str, usage: dict[str, float], tmp_path: Path
 ) -> None:
     path = tmp_path / "execution-state.json"
-    state = json.loads(encode(SECOND))
+    state = json.loads(encode_state(SECOND))
     (state if where == "run" else state["step_executions"]["1"])["usage"] |= usage
     path.write_text(json.dumps(state))
 
     with pytest.raises(DocumentError, match="has a negative usage"):
-        load(path)
+        load_state(path)
 
 
 def test_the_file_is_indented_for_people() -> None:
-    assert encode(FIRST).startswith(b'{\n  "schema": 1,\n')
-    assert encode(FIRST).endswith(b"}\n")
+    assert encode_state(FIRST).startswith(b'{\n  "schema": 1,\n')
+    assert encode_state(FIRST).endswith(b"}\n")
 
 
 def test_text_that_utf8_cannot_hold_is_written_with_its_escape() -> None:
     state = work.end_step(SECOND, 1, status=work.Status.FAILED, error="no file caf\udce9.py", now="t")
 
-    assert decode(encode(state), path="state.json").execution(1).error == "no file caf\\udce9.py"
+    assert decode_state(encode_state(state), path="state.json").execution(1).error == "no file caf\\udce9.py"
 
 
 @pytest.mark.parametrize(
@@ -258,57 +269,57 @@ def test_text_that_utf8_cannot_hold_is_written_with_its_escape() -> None:
     ],
 )
 def test_a_wrong_value_is_refused_with_its_place(change: dict[str, object], message: str) -> None:
-    data = json.dumps(json.loads(encode(FIRST)) | change).encode()
+    data = json.dumps(json.loads(encode_state(FIRST)) | change).encode()
 
     with pytest.raises(DocumentError) as error:
-        decode(data, path="state.json")
+        decode_state(data, path="state.json")
 
     assert message in error.value.happened
 
 
 def test_an_execution_under_the_number_of_another_step_is_refused() -> None:
     with pytest.raises(DocumentError, match="Expected step_number 2, got 1"):
-        decode(encode(FIRST).replace(b'"1": {', b'"2": {'), path="state.json")
+        decode_state(encode_state(FIRST).replace(b'"1": {', b'"2": {'), path="state.json")
 
 
 def test_a_deeply_nested_file_is_refused() -> None:
     with pytest.raises(DocumentError):
-        decode(b'{"schema": 1, "x": ' + b"[" * 100_000, path="state.json")
+        decode_state(b'{"schema": 1, "x": ' + b"[" * 100_000, path="state.json")
 
 
 def test_there_is_no_state_where_there_is_no_file(tmp_path: Path) -> None:
-    assert load(tmp_path / "execution-state.json") is None
+    assert load_state(tmp_path / "execution-state.json") is None
 
 
 def test_a_saved_state_is_loaded(tmp_path: Path) -> None:
     path = tmp_path / "csv" / "execution-state.json"
 
-    save(path, FIRST)
+    save_state(path, FIRST)
 
-    assert load(path) == FIRST
+    assert load_state(path) == FIRST
     assert [file.name for file in path.parent.iterdir()] == ["execution-state.json"]
 
 
 def test_the_previous_state_stays_as_a_backup(tmp_path: Path) -> None:
     path = tmp_path / "execution-state.json"
-    save(path, FIRST)
-    save(path, SECOND)
-    save(path, SECOND)
+    save_state(path, FIRST)
+    save_state(path, SECOND)
+    save_state(path, SECOND)
 
-    assert load(path) == SECOND
-    assert load(backup_path(path)) == FIRST
+    assert load_state(path) == SECOND
+    assert load_state(backup_path(path)) == FIRST
 
 
 def test_a_damaged_file_is_kept_and_refused_each_time(tmp_path: Path) -> None:
     path = tmp_path / "execution-state.json"
-    save(path, SECOND)
+    save_state(path, SECOND)
     damaged = path.read_bytes()[:100]
     path.write_bytes(damaged)
     os.utime(path, (0, 0))
 
     for _ in range(2):
         with pytest.raises(DocumentError) as error:
-            load(path)
+            load_state(path)
 
     assert path.read_bytes() == damaged
     assert [file.name for file in sorted(tmp_path.iterdir())] == [
@@ -320,12 +331,12 @@ def test_a_damaged_file_is_kept_and_refused_each_time(tmp_path: Path) -> None:
 
 def test_the_way_back_from_a_damaged_file_is_its_backup(tmp_path: Path) -> None:
     path = tmp_path / "execution-state.json"
-    save(path, FIRST)
-    save(path, SECOND)
+    save_state(path, FIRST)
+    save_state(path, SECOND)
     path.write_bytes(b"")
 
     with pytest.raises(DocumentError) as error:
-        load(path)
+        load_state(path)
 
     assert f"cp {backup_path(path)} {path}" in error.value.hint
 
@@ -335,17 +346,17 @@ def test_a_damaged_file_is_not_overwritten(tmp_path: Path) -> None:
     path.write_bytes(b"{")
 
     with pytest.raises(DocumentError):
-        save(path, FIRST)
+        save_state(path, FIRST)
 
     assert path.read_bytes() == b"{"
 
 
 def test_a_newer_file_is_not_called_damaged(tmp_path: Path) -> None:
     path = tmp_path / "execution-state.json"
-    path.write_bytes(encode(replace(FIRST, schema=2)))
+    path.write_bytes(encode_state(replace(FIRST, schema=2)))
 
     with pytest.raises(DocumentError) as error:
-        load(path)
+        load_state(path)
 
     assert "upgrade" in error.value.hint
     assert len(list(tmp_path.iterdir())) == 1
@@ -354,7 +365,7 @@ def test_a_newer_file_is_not_called_damaged(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["folder", "pipe", "link"])
 def test_what_is_no_file_is_reported_without_waiting_and_stays(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "execution-state.json"
-    save(tmp_path / "elsewhere.json", FIRST)
+    save_state(tmp_path / "elsewhere.json", FIRST)
     match kind:
         case "folder":
             path.mkdir()
@@ -364,11 +375,11 @@ def test_what_is_no_file_is_reported_without_waiting_and_stays(kind: str, tmp_pa
             path.symlink_to("elsewhere.json")
     before = path.lstat().st_ino
     with pytest.raises(UsageError, match=r"execution-state\.json cannot be read: "):
-        load(path)
+        load_state(path)
     with pytest.raises(UsageError, match=r"execution-state\.json cannot be read: "):
-        save(path, SECOND)
+        save_state(path, SECOND)
     assert path.lstat().st_ino == before
-    assert load(tmp_path / "elsewhere.json") == FIRST
+    assert load_state(tmp_path / "elsewhere.json") == FIRST
 
 
 OWN = AttemptRecord(
@@ -395,12 +406,12 @@ OWN = AttemptRecord(
 def test_a_state_that_names_what_no_run_keeps_is_refused(tmp_path: Path, attempt: AttemptRecord) -> None:
     path = tmp_path / "execution-state.json"
     own = replace(SECOND.step_executions[1], attempts=(OWN,), commits={"red": "c0ffee", "green": ""})
-    save(path, replace(SECOND, step_executions={1: own}))
-    assert load(path) is not None
+    save_state(path, replace(SECOND, step_executions={1: own}))
+    assert load_state(path) is not None
     strange = replace(own, attempts=(attempt,))
-    path.write_bytes(encode(replace(SECOND, step_executions={1: strange})))
+    path.write_bytes(encode_state(replace(SECOND, step_executions={1: strange})))
     with pytest.raises(DocumentError, match="cdd did not create"):
-        load(path)
+        load_state(path)
 
 
 @pytest.mark.parametrize(
@@ -408,8 +419,8 @@ def test_a_state_that_names_what_no_run_keeps_is_refused(tmp_path: Path, attempt
 )
 def test_a_step_that_begins_at_what_is_no_commit_or_report_is_refused(tmp_path: Path, *, name: str, value: str) -> None:
     path = tmp_path / "execution-state.json"
-    document = json.loads(encode(SECOND))
+    document = json.loads(encode_state(SECOND))
     document["step_executions"]["1"][name] = value
     path.write_text(json.dumps(document))
     with pytest.raises(DocumentError, match=name):
-        load(path)
+        load_state(path)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.errors import UsageError
-from cdd_agent.work.state_file import REPOSITORY_LOCK, lock_repository, lock_ticket
+from cdd_agent.work.state import REPOSITORY_LOCK, lock_repository, lock_ticket
 
 
 def test_a_ticket_is_held_by_one_and_another_ticket_is_not(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from random import Random
 
 from cdd_agent.errors import DocumentError
 from cdd_agent.model.conversation import JSON
-from cdd_agent.work.state_file import decode, encode
+from cdd_agent.work.state import decode_state, encode_state
 from tests.fuzz.figures import Figures
 from tests.fuzz.grammar import as_bytes, as_json, bent, nested, pick, text, value
 from tests.fuzz.trial import Broken, Target, stored
@@ -65,8 +65,8 @@ def make(random: Random) -> bytes:
 
 def read(data: bytes) -> None:
     """Decode it, and once more after encoding it."""
-    state = decode(data, path="execution-state.json")
-    if decode(encode(state), path="execution-state.json") != state:
+    state = decode_state(data, path="execution-state.json")
+    if decode_state(encode_state(state), path="execution-state.json") != state:
         raise Broken("the state is another one after it was written")
 
 

@@ -7,8 +7,7 @@ from cdd_agent.errors import DocumentError, ExitCode, GateClosed, UsageError
 from cdd_agent.events import Event, Notice, PlanDrafted, ToolCalled
 from cdd_agent.model.conversation import JSON, Text, ToolResult, Turn
 from cdd_agent.tickets.ticket import Ticket
-from cdd_agent.work import state_file
-from cdd_agent.work.state import RunState, StepKey, pending_steps, start_step
+from cdd_agent.work.state import RunState, StepKey, pending_steps, save_state, start_step
 from cdd_agent.workflows.conversation.planner import Planner
 from tests.cdd_agent.workflows.conversation.conftest import MakeRoom, Room
 from tests.fakes.model import call, says
@@ -181,9 +180,9 @@ def test_a_test_that_is_there_already_is_told_until_its_step_was_run(ticket: Tic
     assert ["which exists already" in text for text in notices(made)] == [True]
     key = StepKey(number=1, title="Ten percent off", text_sha256="0")
     state = RunState(ticket_slug="sale", started_at="2026-01-31T12:00:00Z", step_executions=pending_steps([key]))
-    state_file.save(ticket.state_path, state)
+    save_state(ticket.state_path, state)
     assert len(planner.find_warnings(saved)) == 1
-    state_file.save(ticket.state_path, start_step(state, key, now=state.started_at, base_commit="0"))
+    save_state(ticket.state_path, start_step(state, key, now=state.started_at, base_commit="0"))
     assert planner.find_warnings(saved) == ()
     ticket.state_path.write_text("{")
     assert len(planner.find_warnings(saved)) == 1

@@ -12,8 +12,7 @@ from cdd_agent.model.conversation import Model
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.tickets import ticket as tickets
 from cdd_agent.tickets.ticket import Ticket
-from cdd_agent.work import state_file
-from cdd_agent.work.state import RunState
+from cdd_agent.work.state import RunState, load_state
 from cdd_agent.workflows.execution.documents import TicketFiles
 from cdd_agent.workflows.execution.executor import Executor
 from tests.fakes.clock import FakeClock
@@ -89,7 +88,7 @@ class Work:
     @property
     def saved(self) -> RunState:
         """The state on disk."""
-        state = state_file.load(self.ticket.state_path)
+        state = load_state(self.ticket.state_path)
         assert state is not None
         return state
 

@@ -39,8 +39,7 @@ from cdd_agent.repl.render import show_steps
 from cdd_agent.storage import write_atomic
 from cdd_agent.tickets import spec
 from cdd_agent.tickets.ticket import create
-from cdd_agent.work import state_file
-from cdd_agent.work.state import Status
+from cdd_agent.work.state import Status, save_state
 from tests.cdd_agent.workflows.execution.conftest import FEATURE, ONE, SPEC, Grounds, MakeWork, Work, plan
 from tests.fakes.demo import captured
 from tests.fakes.model import ScriptedModel, call, says
@@ -198,9 +197,9 @@ def test_11_the_state_is_replaced_whole_and_steps_are_known_by_what_they_are(beg
         2: "completed",
         3: "pending",
     }
-    state_file.save(made.ticket.state_path, moved)
+    save_state(made.ticket.state_path, moved)
     assert made.ticket.state_path.stat().st_ino != before
-    assert "write_atomic" in state_file.save.__code__.co_names
+    assert "write_atomic" in save_state.__code__.co_names
     assert write_atomic.__module__ == "cdd_agent.storage"
 
 

@@ -11,8 +11,7 @@ from cdd_agent.errors import CddError
 from cdd_agent.model.conversation import Model, Turn
 from cdd_agent.tdd.context import Context
 from cdd_agent.testrun.interpreter import Interpreter
-from cdd_agent.work import state_file
-from cdd_agent.work.state import RunState
+from cdd_agent.work.state import RunState, load_state
 from cdd_agent.workflows.green.request import Wanted, resolve_in_project
 from cdd_agent.workflows.green.run import Green, adapt_policy, make_brief_for
 from tests.fakes.clock import FakeClock
@@ -87,7 +86,7 @@ class Shop:
 
     def saved(self, green: Green) -> RunState:
         """The state on disk."""
-        state = state_file.load(green.ticket.state_path)
+        state = load_state(green.ticket.state_path)
         assert state is not None
         return state
 

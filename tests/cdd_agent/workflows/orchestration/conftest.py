@@ -10,8 +10,7 @@ import pytest
 from cdd_agent.agent.budget import Ceiling, Ceilings, Meter
 from cdd_agent.model.conversation import Model, Turn
 from cdd_agent.testrun.interpreter import Interpreter
-from cdd_agent.work import state_file
-from cdd_agent.work.state import RunState
+from cdd_agent.work.state import RunState, load_state
 from cdd_agent.workflows.orchestration import feature as recollection
 from cdd_agent.workflows.orchestration.agents import make_brief_for
 from cdd_agent.workflows.orchestration.feature import RESUME, Feature
@@ -94,7 +93,7 @@ class Runs:
     @property
     def state(self) -> RunState:
         """The state on disk."""
-        state = state_file.load(self.folder / "execution-state.json")
+        state = load_state(self.folder / "execution-state.json")
         assert state is not None
         return state
 

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.errors import DocumentError, UsageError
-from cdd_agent.work import state_file
-from cdd_agent.work.state import RunState, Status
+from cdd_agent.work.state import RunState, Status, save_state
 from cdd_agent.workflows.orchestration import feature
 from cdd_agent.workflows.orchestration.feature import make_slug
 
@@ -50,7 +49,7 @@ def test_another_run_waits_until_the_last_one_is_complete(tmp_path: Path) -> Non
     assert "cdd tdd resume" in caught.value.hint
     assert feature.make_feature(tmp_path, "A calculator ") == first, "the same command goes on"
     done = RunState(ticket_slug=first.slug, started_at="2026-01-31T12:00:00Z", status=Status.COMPLETED)
-    state_file.save(first.ticket.state_path, done)
+    save_state(first.ticket.state_path, done)
     assert feature.make_feature(tmp_path, "A calculator").slug == "tdd-a-calculator-2"
     assert feature.make_feature(tmp_path, "A clock", taken={"tdd-a-clock"}).slug == "tdd-a-clock-2"
 

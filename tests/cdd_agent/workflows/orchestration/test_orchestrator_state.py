@@ -5,8 +5,7 @@ import pytest
 from cdd_agent.errors import EnvironmentMissing, UsageError
 from cdd_agent.events import Notice
 from cdd_agent.model.conversation import Turn
-from cdd_agent.work import state_file
-from cdd_agent.work.state import RunState, Status, StepKey, pending_steps, start_step
+from cdd_agent.work.state import RunState, Status, StepKey, pending_steps, save_state, start_step
 from cdd_agent.workflows.orchestration.feature import make_feature
 from cdd_agent.workflows.orchestration.orchestrator import find_state
 from tests.cdd_agent.workflows.orchestration.conftest import (
@@ -88,9 +87,7 @@ def test_a_cycle_of_which_nothing_is_kept_begins_where_head_is_now(project: Proj
     feature.save()
     key = StepKey(number=1, title="the next test", text_sha256="")
     fresh = RunState(ticket_slug=SLUG, started_at=NOW, step_executions=pending_steps((key,)))
-    state_file.save(
-        feature.ticket.state_path, start_step(fresh, key, now=NOW, base_commit=context.repository.read_head())
-    )
+    save_state(feature.ticket.state_path, start_step(fresh, key, now=NOW, base_commit=context.repository.read_head()))
     assert list(find_state(feature, context=context, now=NOW).step_executions) == [1]
     project.git("commit", "-q", "--allow-empty", "-m", "mine")
     assert list(find_state(feature, context=context, now=NOW).step_executions) == []
