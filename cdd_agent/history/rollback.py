@@ -27,7 +27,7 @@ from cdd_agent.git.snapshot import Snapshot, Snapshots, list_entries
 from cdd_agent.history import records
 from cdd_agent.history.records import Files, RollbackRecord, StoredRecord, decode_states, rewind
 from cdd_agent.storage import write_atomic
-from cdd_agent.tdd.recovery import StepCheckpoints, alone, landed_head
+from cdd_agent.tdd.step import StepCheckpoints, alone, landed_head
 from cdd_agent.work.handoff import Handoff
 from cdd_agent.work.state import RunState, Status, StepExecution
 from cdd_agent.workflows.orchestration.feature import BEGIN, PREFIX, RUN

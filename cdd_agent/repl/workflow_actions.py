@@ -28,7 +28,7 @@ from cdd_agent.repl.question import ask_to_roll_back
 from cdd_agent.repl.render import Renderer, create_table
 from cdd_agent.repl.screen import Screen
 from cdd_agent.review import diff_commits
-from cdd_agent.tdd.recovery import alone
+from cdd_agent.tdd.step import alone
 from cdd_agent.untrusted.text import clean
 from cdd_agent.workflows.green.artifact import GreenArtifact
 from cdd_agent.workflows.green.request import resolve_targets

@@ -1,9 +1,11 @@
 """One attempt at a phase: a fresh conversation with the model, and the gate's verdict on the resulting files.
 
-The model works with tools that lock the files of the phase, or answers with whole files.
+The verdict compares them with the baseline: files, history and test results from before the first attempt. The model
+works with tools that lock the files of the phase, or answers with whole files.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,7 +25,7 @@ from cdd_agent.agent.tools import (
     make_search_tools,
     read_input,
 )
-from cdd_agent.errors import UsageError
+from cdd_agent.errors import EnvironmentMissing, UsageError
 from cdd_agent.events import AttemptStarted, Change, GateJudged, Notice
 from cdd_agent.evidence.clean_copy import (
     CheckRequest,
@@ -37,11 +39,11 @@ from cdd_agent.evidence.clean_copy import (
 from cdd_agent.evidence.confirm import confirm
 from cdd_agent.evidence.mutation import TimedRuns
 from cdd_agent.evidence.stubs import NewTests, check_new_tests
+from cdd_agent.git.repository import CommitId
 from cdd_agent.git.snapshot import Snapshot
 from cdd_agent.model.conversation import CHARACTERS_PER_TOKEN, JSON, Conversation, ToolCall, draw_token
 from cdd_agent.sandbox.port import Access
 from cdd_agent.tdd import verdict
-from cdd_agent.tdd.baseline import Baseline, name_scope
 from cdd_agent.tdd.context import (
     Brief,
     Context,
@@ -54,7 +56,7 @@ from cdd_agent.tdd.context import (
     list_remedies,
     summarize_evidence,
 )
-from cdd_agent.tdd.recovery import StepRecovery
+from cdd_agent.tdd.step import StepRecovery
 from cdd_agent.tdd.verdict import PhaseLocks, RedVerdict
 from cdd_agent.testrun.suite import SuiteRun
 from cdd_agent.untrusted.keys import mask
@@ -62,7 +64,98 @@ from cdd_agent.untrusted.paths import is_compiled
 from cdd_agent.untrusted.text import format_line
 from cdd_agent.work.state import AttemptRecord, StepExecution
 from pytest_tdd_agent.codec import ReportError, load
-from pytest_tdd_agent.report import Reason, SuiteReport, Verdict, count_outcomes
+from pytest_tdd_agent.report import Reason, SuiteReport, Verdict, count_outcomes, list_failing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """The state before a phase; it stays the same for all attempts."""
+
+    snapshot: Snapshot
+    """The work tree."""
+    tip: CommitId
+    """The commit on which the phase works."""
+    report: SuiteReport
+    """The test results; in GREEN including tests that RED hides: see ``add_hidden_tests``."""
+    report_path: str
+    """Relative to the user's work tree."""
+
+
+def take_baseline(item: WorkItem, phase: Phase, *, step: StepExecution, tip: CommitId, context: Context) -> Baseline:
+    """Return the baseline of ``phase``: the existing one after an interruption, else a new one.
+
+    Raises ``EnvironmentMissing`` if the tests cannot run, or if there are none and the phase adds none.
+    """
+    recovery = StepRecovery(item.ticket, step, context=context)
+    ref = recovery.checkpoints.ref(f"{phase}-0")
+    snapshot = context.snapshots.find(ref) or context.snapshots.take(ref, message=f"before {phase}")
+    report, path = _load_or_run(recovery, snapshot)
+    if phase == "green" and not is_fixing_tests(item):
+        with suppress(ReportError):
+            report = add_hidden_tests(report, first=load(recovery.report_path("baseline")))
+    if phase in ("green", "refactor") and report.structured and not report.tests and not report.collect_errors:
+        conventions = context.suite.conventions
+        only = " --collect-only" if conventions.framework == "pytest" else ""
+        raise EnvironmentMissing(
+            f"No tests found: {conventions.framework} found none in {context.project} (by default "
+            f"{conventions.discovery}). Step {item.number} is of kind {item.kind}, so the gate needs a test that shows "
+            "that nothing broke.",
+            hint=f"write and commit one test (`{context.suite.command}{only}` lists the tests), or change the kind of "
+            "the step to feature",
+        )
+    return Baseline(snapshot=snapshot, tip=tip, report=report, report_path=path)
+
+
+def is_fixing_tests(item: WorkItem) -> bool:
+    """Return whether the item is to make existing failing tests pass, without a RED."""
+    return item.phases[0] == "green" and item.kind not in ("docs", "chore")
+
+
+def name_scope(files: tuple[str, ...]) -> str:
+    """Return the name of a test run of ``files``; empty: all tests."""
+    return "the tests of the targets' files" if files else "all tests"
+
+
+def _load_or_run(recovery: StepRecovery, snapshot: Snapshot) -> tuple[SuiteReport, str]:
+    """Return the report of the last landed phase, else of a new run, and its path relative to the user's work tree."""
+    context, step = recovery.context, recovery.step
+    root = context.repository.root
+    landed = [a.report for a in step.attempts if a.phase in step.commits and a.verdict == "open" and a.report]
+    path = root / landed[-1] if landed else recovery.report_path("baseline")
+    try:
+        return load(path), str(path.relative_to(root))
+    except ReportError:
+        # A lost report is made again, from the files as they were before the phase.
+        present = recovery.checkpoints.find_last()
+        context.snapshots.restore(snapshot)
+        scope = context.policy.gate_runs
+        run = context.run_suite(f"{name_scope(scope)} as a baseline", keep=path, targets=scope)
+        if present is not None:
+            context.snapshots.restore(present)
+    if run.report is None:
+        raise EnvironmentMissing(
+            f"The project's tests cannot be run: {run.problem}.\n{run.output.strip()[-2000:]}",
+            hint=f"make `{context.suite.command}` work in {context.project}",
+        )
+    return run.report, str(path.relative_to(root))
+
+
+def add_hidden_tests(red: SuiteReport, *, first: SuiteReport) -> SuiteReport:
+    """Return RED's report as the baseline of GREEN.
+
+    A test file that RED made impossible to import hides its other tests, so they are added with their results from
+    ``first``, the report before the step. The tests that failed there are noted as old failures, which GREEN need not
+    fix.
+    """
+    present = {case.nodeid for case in red.tests}
+    hiding = tuple(
+        error.nodeid.removesuffix("__init__.py") if error.nodeid.endswith("/__init__.py") else f"{error.nodeid}::"
+        for error in red.collect_errors
+    )
+    hidden = tuple(case for case in first.tests if case.nodeid not in present and case.nodeid.startswith(hiding))
+    opened = Verdict(phase="red", open=True)
+    return replace(red, tests=(*red.tests, *hidden), old_failures=list_failing(first), gate=opened)
+
 
 MAX_ANSWER_CHARACTERS = 20_000
 

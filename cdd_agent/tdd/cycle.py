@@ -21,11 +21,9 @@ from cdd_agent.evidence.mutation import TimedRuns, can_notice_changes
 from cdd_agent.git.landing import BranchMoved
 from cdd_agent.git.repository import CommitId
 from cdd_agent.git.snapshot import Snapshot
-from cdd_agent.tdd.attempt import Attempt, has_given_up, list_attempts, load_report
-from cdd_agent.tdd.baseline import Baseline, take_baseline
+from cdd_agent.tdd.attempt import Attempt, Baseline, has_given_up, list_attempts, load_report, take_baseline
 from cdd_agent.tdd.context import Context, Phase, WorkItem, format_reasons
-from cdd_agent.tdd.handoff import Landing, find_broken_tests, has_hooks, require_branch
-from cdd_agent.tdd.recovery import StepRecovery
+from cdd_agent.tdd.step import Landing, StepRecovery, find_broken_tests, has_hooks, require_branch
 from cdd_agent.tdd.verdict import RedVerdict, has_test, judge_run
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work.handoff import phase_name

@@ -14,7 +14,7 @@ from cdd_agent.events import StepFinished, StepStarted
 from cdd_agent.git import commits
 from cdd_agent.tdd.context import Brief, BriefFor, Context, Phase, WorkItem, describe_item, read_phase_rules
 from cdd_agent.tdd.cycle import WorkflowRun
-from cdd_agent.tdd.recovery import StepRecovery, alone_on
+from cdd_agent.tdd.step import StepRecovery, alone_on
 from cdd_agent.tickets.plan import Step
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work import state as states

@@ -11,7 +11,7 @@ from cdd_agent.git.commits import commit_paths, require_finished, require_identi
 from cdd_agent.git.repository import Repository
 from cdd_agent.tdd import verdict
 from cdd_agent.tdd.context import format_reasons, summarize_evidence
-from cdd_agent.tdd.recovery import StepRecovery, alone_on
+from cdd_agent.tdd.step import StepRecovery, alone_on
 from cdd_agent.tickets.plan import Step
 from cdd_agent.work import state as states
 from cdd_agent.work.state import AttemptRecord, RunState, Status

@@ -17,7 +17,7 @@ from cdd_agent.git.notes import NotesDamaged, find_missing_ref, read_tip, survey
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.storage import read_ordinary, write_atomic
 from cdd_agent.tdd.context import Context
-from cdd_agent.tdd.recovery import StepRecovery
+from cdd_agent.tdd.step import StepRecovery
 from cdd_agent.tdd.verdict import RedVerdict
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work.handoff import PHASE_OF, CurrentTest, Handoff

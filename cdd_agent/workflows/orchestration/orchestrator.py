@@ -14,7 +14,7 @@ from cdd_agent.events import Notice, StepFinished, StepStarted
 from cdd_agent.git import commits
 from cdd_agent.tdd.context import Context, Policy, ResumeCommands, WorkItem
 from cdd_agent.tdd.cycle import WorkflowRun
-from cdd_agent.tdd.recovery import StepRecovery, alone_on, landed_head
+from cdd_agent.tdd.step import StepRecovery, alone_on, landed_head
 from cdd_agent.tdd.verdict import RedVerdict
 from cdd_agent.work import state as states
 from cdd_agent.work.handoff import phase_name

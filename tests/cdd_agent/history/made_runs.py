@@ -16,7 +16,7 @@ from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.git.snapshot import Snapshots
 from cdd_agent.history.records import RollbackRecord
 from cdd_agent.history.rollback import Rollbacks
-from cdd_agent.tdd.recovery import StepCheckpoints, alone, checkpoint_ref
+from cdd_agent.tdd.step import StepCheckpoints, alone, checkpoint_ref
 from cdd_agent.work.handoff import (
     PHASE_OF,
     CurrentTest,

@@ -13,7 +13,7 @@ from cdd_agent.git.notes import survey_notes
 from cdd_agent.git.run_tree import RunTrees
 from cdd_agent.git.snapshot import Snapshots
 from cdd_agent.history.runs import read_reachable_notes
-from cdd_agent.tdd.recovery import StepCheckpoints, alone, checkpoint_ref, landed_head
+from cdd_agent.tdd.step import StepCheckpoints, alone, checkpoint_ref, landed_head
 from cdd_agent.work.state import Status, StepExecution, load_state, save_state
 from tests.cdd_agent.history.made_runs import SLUG, Run, back, history, own_files, refused, undo, work_tree
 

@@ -12,7 +12,7 @@ from cdd_agent.events import Notice
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.snapshot import Snapshots
 from cdd_agent.history.rollback import Rollbacks
-from cdd_agent.tdd.recovery import alone
+from cdd_agent.tdd.step import alone
 from tests.cdd_agent.history.made_runs import Run, history, work_tree
 
 KILLED = 9

@@ -4,9 +4,8 @@ import pytest
 
 from cdd_agent.events import AttemptStarted, GateJudged, TurnEnded
 from cdd_agent.model.conversation import Text
-from cdd_agent.tdd.attempt import Attempt, list_attempts
-from cdd_agent.tdd.baseline import Baseline, take_baseline
-from cdd_agent.tdd.recovery import StepRecovery
+from cdd_agent.tdd.attempt import Attempt, Baseline, list_attempts, take_baseline
+from cdd_agent.tdd.step import StepRecovery
 from cdd_agent.work.state import AttemptRecord, StepExecution
 from cdd_agent.workspace.memory import Memory, MemoryFile
 from tests.fakes.model import ScriptedModel, call, says

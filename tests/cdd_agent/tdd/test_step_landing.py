@@ -8,7 +8,7 @@ from cdd_agent.events import Committed
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import CommitId
 from cdd_agent.tdd.context import Context
-from cdd_agent.tdd.handoff import Landing, find_broken_tests, has_hooks, make_handoff_id, require_branch
+from cdd_agent.tdd.step import Landing, find_broken_tests, has_hooks, make_handoff_id, require_branch
 from cdd_agent.work.state import AttemptRecord, StepExecution
 from tests.fakes.model import ScriptedModel
 from tests.fakes.project import Project, item

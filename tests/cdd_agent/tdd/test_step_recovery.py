@@ -12,7 +12,7 @@ from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.landing import IndexChange, Landings
 from cdd_agent.git.repository import CommitId
 from cdd_agent.tdd.context import Context
-from cdd_agent.tdd.recovery import StepRecovery, alone_on, checkpoint_ref
+from cdd_agent.tdd.step import StepRecovery, alone_on, checkpoint_ref
 from cdd_agent.work.state import AttemptRecord, Status, StepExecution, lock_repository
 from tests.fakes.model import ScriptedModel
 from tests.fakes.project import Project

@@ -3,9 +3,9 @@ from dataclasses import replace
 import pytest
 
 from cdd_agent.errors import EnvironmentMissing, ExitCode
-from cdd_agent.tdd.baseline import Baseline, add_hidden_tests, take_baseline
+from cdd_agent.tdd.attempt import Baseline, add_hidden_tests, take_baseline
 from cdd_agent.tdd.context import Context, Kind, Phase, WorkItem
-from cdd_agent.tdd.recovery import StepRecovery, checkpoint_ref
+from cdd_agent.tdd.step import StepRecovery, checkpoint_ref
 from cdd_agent.tdd.verdict import judge_run
 from cdd_agent.work.state import AttemptRecord, StepExecution
 from pytest_tdd_agent.report import Case, CollectError, Failure, SuiteReport
