@@ -30,7 +30,6 @@ from cdd_agent.model.anthropic import AnthropicModel, Endpoint
 from cdd_agent.model.conversation import Model
 from cdd_agent.model.failure import AnswerLimits, redact_url
 from cdd_agent.model.replay import PrivateData, RecordingModel, ReplayModel
-from cdd_agent.review import Review
 from cdd_agent.sandbox.choice import choose, resolve_level
 from cdd_agent.sandbox.levels import ISOLATING_LEVELS
 from cdd_agent.shell.permission import Permission
@@ -45,8 +44,8 @@ from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.workflows.conversation.dialog import Dialog
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
-from cdd_agent.workflows.execution.documents import TicketFiles, suggest_project
-from cdd_agent.workflows.execution.executor import Executor, make_brief_for
+from cdd_agent.workflows.execution.executor import Executor, TicketFiles, make_brief_for, suggest_project
+from cdd_agent.workflows.execution.review import Review
 from cdd_agent.workflows.green import run as green
 from cdd_agent.workflows.green.request import Wanted
 from cdd_agent.workflows.green.run import Green

@@ -118,7 +118,7 @@ def review(invocation: Invocation, slug: str, *, approve: tuple[int, ...], full:
         chat(invocation, first=f"/review {slug}")
         return
     from cdd_agent.repl.dialogs import MOST_LINES, show_overview, show_step
-    from cdd_agent.review import approve_step, load_completed_steps
+    from cdd_agent.workflows.execution.review import approve_step, load_completed_steps
 
     with invocation.open_ticket(slug) as (project, ticket):
         for number in approve:

@@ -20,13 +20,13 @@ from cdd_agent.repl.commands import list_help
 from cdd_agent.repl.render import format_cost, show_ticket, show_tickets
 from cdd_agent.repl.screen import show_checks
 from cdd_agent.repl.state import AGENT_COMMANDS, SessionState, agent_name, create_agent, report_dropped
-from cdd_agent.review import Review
 from cdd_agent.tickets.ticket import Ticket, create, find, list_tickets
 from cdd_agent.untrusted.text import clean
 from cdd_agent.work.state import Usage, load_state, lock_ticket
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
 from cdd_agent.workflows.execution.executor import Executor
+from cdd_agent.workflows.execution.review import Review
 from cdd_agent.workspace.files import Workspace
 
 MOST_LINES = 12

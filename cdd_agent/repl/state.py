@@ -13,12 +13,12 @@ from cdd_agent.repl import executor_view
 from cdd_agent.repl.render import format_cost
 from cdd_agent.repl.screen import Screen
 from cdd_agent.repl.terminal import PromptStatus
-from cdd_agent.review import Review
 from cdd_agent.tickets.ticket import Ticket, find, list_tickets
 from cdd_agent.work.state import Usage
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
 from cdd_agent.workflows.execution.executor import Executor
+from cdd_agent.workflows.execution.review import Review
 
 if TYPE_CHECKING:
     from cdd_agent.compose import Composition

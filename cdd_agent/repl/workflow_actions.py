@@ -27,9 +27,9 @@ from cdd_agent.history.runs import find_status, list_handoffs, read_reachable_no
 from cdd_agent.repl.question import ask_to_roll_back
 from cdd_agent.repl.render import Renderer, create_table
 from cdd_agent.repl.screen import Screen
-from cdd_agent.review import diff_commits
 from cdd_agent.tdd.step import alone
 from cdd_agent.untrusted.text import clean
+from cdd_agent.workflows.execution.review import diff_commits
 from cdd_agent.workflows.green.artifact import GreenArtifact
 from cdd_agent.workflows.green.request import resolve_targets
 from cdd_agent.workflows.orchestration.feature import Feature, begin_feature, find_resumable

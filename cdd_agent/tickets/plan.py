@@ -3,8 +3,6 @@
 ``plan_markdown`` reads the text of a plan.
 """
 
-import hashlib
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -61,16 +59,6 @@ class Step:
     """1-based line of the heading; 0 in a plan made in code."""
     key_lines: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
     """Field name -> 1-based line of its key."""
-
-    @property
-    def text_sha256(self) -> str:
-        """Digest of the work that the step asks for.
-
-        It ignores number, title, box, size and dependencies: a step that is renumbered, renamed or ticked is still the
-        same work.
-        """
-        work = [self.files, self.tests, self.criteria, self.kind, self.description]
-        return hashlib.sha256(json.dumps(work).encode()).hexdigest()
 
     def line_of(self, name: str) -> int:
         """Return the line of the key ``name``, or the line of the heading if the step does not have it."""

@@ -36,8 +36,7 @@ from cdd_agent.work.state import AttemptRecord
 from cdd_agent.workflows.conversation.dialog import Dialog
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
-from cdd_agent.workflows.execution.documents import Documents, TicketFiles, make_work_item
-from cdd_agent.workflows.execution.executor import make_brief_for
+from cdd_agent.workflows.execution.executor import Documents, TicketFiles, make_brief_for, make_work_item
 from cdd_agent.workspace.files import Workspace
 from tests.fakes.demo import captured
 from tests.fakes.model import ScriptedModel, call, says

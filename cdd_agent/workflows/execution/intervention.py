@@ -15,8 +15,7 @@ from cdd_agent.tdd.step import StepRecovery, alone_on
 from cdd_agent.tickets.plan import Step
 from cdd_agent.work import state as states
 from cdd_agent.work.state import AttemptRecord, RunState, Status
-from cdd_agent.workflows.execution.documents import make_work_item, step_key
-from cdd_agent.workflows.execution.executor import Executor
+from cdd_agent.workflows.execution.executor import Executor, make_work_item, step_key
 from pytest_tdd_agent.gate import judge
 from pytest_tdd_agent.report import Reason, Verdict
 

@@ -9,9 +9,9 @@ from cdd_agent.errors import UsageError
 from cdd_agent.git.repository import Repository
 from cdd_agent.repl import dialogs
 from cdd_agent.repl.commands import as_prompt_command
-from cdd_agent.review import Review
 from cdd_agent.tickets.ticket import find
 from cdd_agent.work.state import load_state, save_state
+from cdd_agent.workflows.execution.review import Review
 from tests.fakes.demo import SLUG, captured
 
 

@@ -13,8 +13,7 @@ from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.tickets import ticket as tickets
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work.state import RunState, load_state
-from cdd_agent.workflows.execution.documents import TicketFiles
-from cdd_agent.workflows.execution.executor import Executor
+from cdd_agent.workflows.execution.executor import Executor, TicketFiles
 from tests.fakes.clock import FakeClock
 from tests.fakes.model import ScriptedModel, says
 from tests.fakes.project import Project, red, writes

@@ -1,10 +1,12 @@
+from dataclasses import replace
+
 import pytest
 
 from cdd_agent.errors import DocumentError, EnvironmentMissing, UsageError
 from cdd_agent.events import Committed
 from cdd_agent.testrun.frameworks.detect import NoFramework, detect
 from cdd_agent.tickets import ticket as tickets
-from cdd_agent.workflows.execution.documents import Documents, TicketFiles, make_work_item, step_key, suggest_project
+from cdd_agent.workflows.execution.executor import Documents, TicketFiles, make_work_item, step_key, suggest_project
 from tests.cdd_agent.workflows.execution.conftest import ONE, MakeWork, Work, plan
 from tests.fakes.project import Project
 
@@ -23,6 +25,15 @@ def test_a_plan_that_cannot_be_carried_out_is_refused_with_its_lines(work: MakeW
     with pytest.raises(DocumentError, match=r"plan\.md(.|\n)* line \d+: ") as refused:
         Documents.read(made.ticket)
     assert "cdd plan sale" in refused.value.hint
+
+
+def test_the_digest_of_a_step_stays_when_only_its_place_name_or_box_changes(one: Work) -> None:
+    first = Documents.read(one.ticket).plan.steps[0]
+    moved = replace(first, number=5, title="Just the header", done=True, depends_on=(4,))
+    reworded = replace(first, description="Write no header.")
+    digests = [step_key(step).text_sha256 for step in (first, moved, reworded)]
+
+    assert digests[0] == digests[1] != digests[2]
 
 
 def test_where_the_root_has_no_framework_the_plan_s_files_say_which_project_is_meant(

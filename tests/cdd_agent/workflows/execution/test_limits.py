@@ -13,8 +13,7 @@ from cdd_agent.events import Event, Notice, TurnEnded
 from cdd_agent.model.conversation import Turn
 from cdd_agent.tickets.ticket import find
 from cdd_agent.work.state import Status, Usage
-from cdd_agent.workflows.execution.documents import TicketFiles
-from cdd_agent.workflows.execution.executor import Executor
+from cdd_agent.workflows.execution.executor import Executor, TicketFiles
 from tests.cdd_agent.workflows.execution.conftest import MakeWork, Work, plan
 from tests.fakes.approval import approves, users_folder
 from tests.fakes.clock import FakeClock
