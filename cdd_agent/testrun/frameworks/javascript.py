@@ -18,13 +18,10 @@ from cdd_agent.storage import read_ordinary
 from cdd_agent.testrun.frameworks import environment
 from cdd_agent.testrun.frameworks.environment import MODULES, iterate_upwards
 from cdd_agent.testrun.frameworks.framework import FrameworkMatch
+from cdd_agent.testrun.frameworks.reporters import REPORT, SEPARATOR
 from cdd_agent.testrun.frameworks.sources import drop_duplicates, match_path, read_text
 
 MANIFEST = "package.json"
-SEPARATOR = " > "
-"""The separator between the titles of a node id."""
-REPORT = "report.json"
-"""The file for the tool's results."""
 _LIMIT_BYTES = 4 * 1024 * 1024
 _TOOLS = ("vitest", "jest", "mocha", "node")
 _VARIABLE = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)

@@ -5,36 +5,22 @@ import shutil
 from itertools import chain, islice
 from pathlib import Path
 
-import msgspec
-
 import pytest_tdd_agent
 from cdd_agent.storage import read_ordinary
 from cdd_agent.testrun import inside
 from cdd_agent.testrun.frameworks.framework import FinishedRun, FrameworkMatch, ParsedResults
+from cdd_agent.testrun.frameworks.reporters import REPORT, read_lines
 from cdd_agent.testrun.frameworks.sources import match_path
-from pytest_tdd_agent.report import Case, CollectError, Failure
 
-RESULTS = "unittest.jsonl"
 PROGRAM = "unittest_program.py"
 
 _MANIFESTS = ("pyproject.toml", "setup.py", "setup.cfg")
 _PLACES = ("test*.py", "tests/**/test*.py", "test/**/test*.py", "*/test*.py", "*/tests/**/test*.py")
 _NOT_OWN = ("venv", "env", "node_modules", "site-packages")
 _FILES_CAP = 200
-_LIMIT_BYTES = 100_000_000
 _IMPORTS = re.compile(rb"^\s*(?:import unittest|from unittest)\b", re.MULTILINE)
 _IS_PYTEST = re.compile(rb"^\s*(?:import pytest|from pytest)\b", re.MULTILINE)
 is_test = match_path(r"(?:^|/)test[^/]*\.py$|(?:^|/)tests?/")
-
-
-class _UnittestLine(msgspec.Struct):
-    event: str
-    nodeid: str = ""
-    outcome: str = ""
-    file: str = ""
-    line: int = 0
-    duration_s: float = 0.0
-    failure: Failure | None = None
 
 
 def find(folder: Path) -> FrameworkMatch | None:
@@ -66,25 +52,9 @@ def build_arguments(targets: tuple[str, ...], results: Path) -> tuple[str, ...]:
         shutil.copy(package / name, rules)
     (rules / "__init__.py").touch()
     shutil.copy(Path(inside.__file__).with_name(PROGRAM), results)
-    return ("-B", str(results / PROGRAM), str(results / RESULTS), *targets)
+    return ("-B", str(results / PROGRAM), str(results / REPORT), *targets)
 
 
 def read(run: FinishedRun) -> ParsedResults:
-    """Read the lines that the program wrote; without the last one, the run was cut off."""
-    decode = msgspec.json.Decoder(_UnittestLine).decode
-    try:
-        data = read_ordinary(run.results / RESULTS, limit_bytes=_LIMIT_BYTES)
-        # A killed process can leave a part of a line.
-        lines = [decode(line) for line in data.splitlines(keepends=True) if line.endswith(b"\n")]
-    except (OSError, msgspec.MsgspecError) as error:
-        last = run.output.strip().splitlines()[-1:] or [str(error)]
-        return ParsedResults(problem=f"unittest left no results: {last[0]}")
-    ended = [line for line in lines if line.event == "ended"]
-    begun = [line.nodeid for line in lines if line.event == "begun"]
-    problem = None
-    if not lines or lines[-1].event != "over":
-        where = f" in {begun[-1]}" if len(begun) > len(ended) else ""
-        problem = f"the tests ended early{where} (exit status {run.exit_status})"
-    tests = (Case(it.nodeid, it.outcome, it.file, it.line, it.duration_s, failure=it.failure) for it in ended)
-    errors = (CollectError(each.nodeid, each.failure) for each in lines if each.event == "unready" and each.failure)
-    return ParsedResults(tests=tuple(tests), collect_errors=tuple(errors), problem=problem)
+    """Read the lines that the program wrote."""
+    return read_lines(run, "unittest", describe=lambda line: line.failure)

@@ -1,4 +1,4 @@
-// A reporter for mocha that writes each test with the list of its titles. Mocha's own JSON joins them by spaces.
+// A reporter for mocha that writes a line of JSON for each test, with the list of its titles, and a last line. Mocha's own JSON joins them by spaces.
 "use strict";
 const fs = require("fs");
 
@@ -15,8 +15,9 @@ module.exports = class {
     const identify = (test) => test.id || test.__mocha_id__ || test;
     const add = (test, outcome, { titles = test.titlePath(), file = test.file, error, phase = "call" } = {}) => {
       const reruns = typeof test.currentRetry === "function" ? test.currentRetry() : 0;
-      const { duration } = test;
-      found.set(identify(test), { file, titles, outcome, phase, duration, reruns, error: error && plain(error) });
+      const duration_s = Math.max(test.duration ?? 0, 0) / 1000;
+      const told = { event: "ended", file, titles, outcome, phase, duration_s, reruns };
+      found.set(identify(test), { ...told, error: error && plain(error) });
     };
     runner.on("pass", (test) => add(test, "passed"));
     runner.on("pending", (test) => add(test, "skipped"));
@@ -30,6 +31,9 @@ module.exports = class {
       const titles = known ? known.titles : [...test.titlePath().slice(0, -1), current.title];
       add(current, "error", { titles, file: known ? known.file : test.file, error, phase });
     });
-    runner.on("end", () => fs.writeFileSync(options.reporterOptions.output, JSON.stringify([...found.values()])));
+    runner.on("end", () => {
+      const lines = [...found.values(), { event: "over" }].map((line) => JSON.stringify(line) + "\n");
+      fs.writeFileSync(options.reporterOptions.output, lines.join(""));
+    });
   }
 };

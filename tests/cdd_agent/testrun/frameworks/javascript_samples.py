@@ -134,7 +134,7 @@ def _main() -> None:
         for framework in (VITEST, JEST, MOCHA, NODE):
             root = copied(framework.name, Path(name))
             link(root)
-            _keep(run(framework, root), f"{framework.name}.{'jsonl' if framework is NODE else 'json'}")
+            _keep(run(framework, root), f"{framework.name}.{'jsonl' if framework in (MOCHA, NODE) else 'json'}")
             if framework is MOCHA:
                 for broken in BROKEN:
                     _keep(run(framework, root, f"broken/{broken}.test.js"), f"mocha-{broken}.txt")

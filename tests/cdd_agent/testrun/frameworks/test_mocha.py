@@ -14,6 +14,7 @@ from tests.cdd_agent.testrun.frameworks.javascript_samples import (
 )
 
 RESULTS = Path("/results")
+OVER = '{"event":"over"}\n'
 
 
 def added(*targets: str) -> list[str]:
@@ -47,17 +48,17 @@ def test_a_run_that_ends_well_without_results_was_left(tmp_path: Path) -> None:
 
 
 def test_results_that_cannot_be_read_are_a_problem(tmp_path: Path) -> None:
-    found = MOCHA.read(ended(tmp_path, files={"report.json": '[{"titles": 1}]'}))
+    found = MOCHA.read(ended(tmp_path, files={"report.json": '{"titles": 1}\n'}))
     assert (found.problem or "").startswith("The results that mocha wrote cannot be read: ")
 
 
 def test_a_hook_that_failed_stands_for_its_test(tmp_path: Path) -> None:
     root = copied("mocha", tmp_path)
-    found = MOCHA.read(ended(root, files={"report.json": kept(root, "mocha.json")}))
+    found = MOCHA.read(ended(root, files={"report.json": kept(root, "mocha.jsonl")}))
     assert why(found, "test/calc.test.js::prepared > never runs").phase == "setup"
     assert why(found, "test/calc.test.js::cleaned > runs").phase == "teardown"
 
 
 def test_a_status_that_no_test_explains_is_a_problem(tmp_path: Path) -> None:
-    found = MOCHA.read(ended(tmp_path, exit_status=7, output="late", files={"report.json": "[]"}))
+    found = MOCHA.read(ended(tmp_path, exit_status=7, output="late", files={"report.json": OVER}))
     assert found.problem == "mocha ended with status 7 although no test ran:\nlate"

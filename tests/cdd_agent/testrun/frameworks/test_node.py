@@ -52,7 +52,7 @@ def test_a_file_that_is_left_by_process_exit_is_a_problem(tmp_path: Path) -> Non
     root = copied("node", tmp_path)
     process = run(NODE, root, "exits/exit.js")
     assert process.exit_status == 0
-    assert NODE.read(process).problem == "exits/exit.js ended before its tests did, for example by process.exit()"
+    assert NODE.read(process).problem == "node --test ended early in exits/exit.js (exit status 0)"
 
 
 def test_a_name_that_no_test_has_runs_none(tmp_path: Path) -> None:
@@ -126,14 +126,17 @@ def test_a_run_that_was_cut_off_is_a_problem(tmp_path: Path) -> None:
     root = copied("node", tmp_path)
     lines = kept(root, "node.jsonl").splitlines(keepends=True)
     found = NODE.read(ended(root, files={"report.json": "".join(lines[:-1])}))
-    assert found.problem == "node --test was cut off: the last event is missing"
+    assert found.problem == "node --test ended early (exit status 1)"
     found = NODE.read(ended(root, files={"report.json": lines[0][:20]}))
+    assert found.problem == "node --test ended early (exit status 1)"
+    found = NODE.read(ended(root, files={"report.json": "{}\n"}))
     assert (found.problem or "").startswith("The results that node --test wrote cannot be read: ")
     found = NODE.read(ended(root, files={"report.json": ""}, output="out of memory", exit_status=134))
     assert found.problem == "node --test ended with status 134 and wrote no results:\nout of memory"
 
 
 def test_a_test_that_begins_and_never_ends_is_a_problem(tmp_path: Path) -> None:
-    begun = {"type": "test:enqueue", "name": "a", "file": str(tmp_path / "a.test.js")}
-    found = NODE.read(ended(tmp_path, exit_status=0, files={"report.json": f'{json.dumps(begun)}\n{{"type":"end"}}\n'}))
-    assert found.problem == "a.test.js::a began and did not end"
+    begun = {"event": "begun", "titles": ["a"], "file": str(tmp_path / "a.test.js")}
+    lines = f'{json.dumps(begun)}\n{{"event":"over"}}\n'
+    found = NODE.read(ended(tmp_path, exit_status=0, files={"report.json": lines}))
+    assert found.problem == "node --test ended early in a.test.js::a (exit status 0)"

@@ -21,7 +21,7 @@ from tests.cdd_agent.testrun.frameworks.javascript_samples import (
     why,
 )
 
-FILES = {"vitest": "vitest.json", "jest": "jest.json", "mocha": "mocha.json", "node": "node.jsonl"}
+FILES = {"vitest": "vitest.json", "jest": "jest.json", "mocha": "mocha.jsonl", "node": "node.jsonl"}
 NESTED = "test/calc.test.js::shelf > deeper > is nested"
 ODD = "test/calc.test.js::title with \"quotes\", 'more', (a|b)* [x] $1 > and ünïcode ✓ 日本"
 

@@ -144,12 +144,12 @@ def test_tests_in_a_package_are_found_from_the_top(demo: Path) -> None:
 def test_a_process_that_ends_in_a_test_is_a_problem(demo: Path) -> None:
     text = "import os, unittest\nclass A(unittest.TestCase):\n    def test_a(self):\n        os._exit(0)\n"
     written(demo, {"tests/test_a.py": text})
-    assert run(demo, "tests/test_a.py").problem == "the tests ended early in tests/test_a.py::A::test_a (exit status 0)"
+    assert run(demo, "tests/test_a.py").problem == "unittest ended early in tests/test_a.py::A::test_a (exit status 0)"
 
 
 def test_an_interpreter_that_does_not_start_is_a_problem(tmp_path: Path) -> None:
     ended = FinishedRun(root=tmp_path, results=tmp_path, output="Fatal Python error: x\n", exit_status=1)
-    assert UNITTEST.read(ended).problem == "unittest left no results: Fatal Python error: x"
+    assert UNITTEST.read(ended).problem == "unittest ended with status 1 and wrote no results:\nFatal Python error: x"
 
 
 def test_a_project_is_found_by_what_its_tests_import(tmp_path: Path) -> None:
