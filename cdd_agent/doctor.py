@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 from cdd_agent.config import settings
 from cdd_agent.config.settings import Settings, private_folder, read_offer
 from cdd_agent.config.trust import Approvals, NotApproved, Offer
-from cdd_agent.errors import CddError, EnvironmentMissing
+from cdd_agent.errors import CddError, EnvironmentMissing, format_count
 from cdd_agent.git import commits
 from cdd_agent.git.commits import require_identity
 from cdd_agent.git.repository import Repository
@@ -248,8 +248,8 @@ def _check_git(parts: ProjectParts) -> Check:
         state, ends = begun
         return Check(state="missing", told=f"{told}, and {state} is in progress", fix=f"finish or abort it: {ends}")
     if count := len(repository.list_uncommitted()):
-        some = "1 path is" if count == 1 else f"{count} paths are"
-        return Check(state="note", told=f"{told}; {some} not committed, so cdd exec needs --allow-dirty")
+        told = f"{told}; {format_count(count, 'uncommitted path')}, so cdd exec needs --allow-dirty"
+        return Check(state="note", told=told)
     return Check(told=told)
 
 

@@ -1,4 +1,4 @@
-"""The errors that ``cdd_agent`` raises on purpose, with their exit codes.
+"""The errors that ``cdd_agent`` raises on purpose, with their exit codes, and the wording of messages.
 
 ::
 
@@ -14,7 +14,7 @@
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -116,3 +116,24 @@ def suggest(word: str, known: Iterable[str], *, text: str = "{}", otherwise: str
 
     near = difflib.get_close_matches(word, known, n=1, cutoff=cutoff)
     return text.format(near[0]) if near else otherwise
+
+
+def format_count(number: int, noun: str) -> str:
+    """Return the number with its noun.
+
+    >>> format_count(1, "file"), format_count(1_200, "file"), format_count(2, "process")
+    ('1 file', '1200 files', '2 processes')
+    """
+    ending = "" if number == 1 else "es" if noun.endswith("s") else "s"
+    return f"{number} {noun}{ending}"
+
+
+def join_first(texts: Sequence[str], *, most: int, separator: str = ", ") -> str:
+    """Join the first ``most`` of ``texts``, and say how many there are besides.
+
+    >>> join_first(("a", "b", "c"), most=3), join_first(("a", "b", "c", "d"), most=2)
+    ('a, b, c', 'a, b and 2 more')
+    """
+    shown = separator.join(texts[:most])
+    more = f"and {len(texts) - most} more"
+    return shown if len(texts) <= most else f"{shown}{' ' if separator == ', ' else separator}{more}"

@@ -19,7 +19,7 @@ from itertools import accumulate, pairwise
 from pathlib import PurePosixPath
 from typing import NamedTuple, TypeAlias
 
-from cdd_agent.errors import UsageError
+from cdd_agent.errors import UsageError, join_first
 from cdd_agent.untrusted.keys import MASK, Masked, mask
 from cdd_agent.untrusted.paths import fold_name
 from cdd_agent.untrusted.text import require_visible
@@ -473,12 +473,11 @@ def _find_line_numbers(body: str, splices: list[_Splice]) -> tuple[int, ...]:
 
 def _make_ambiguous_error(body: str, splices: list[_Splice], *, ignored: str | None) -> UsageError:
     contents = split_lines(body)
-    numbers = _find_line_numbers(body, splices)[:SHOWN_PLACES]
-    shown = "\n".join(f"{number:>6} | {strip_ending(contents[number - 1])}" for number in numbers)
-    more = f"\n... and {len(splices) - SHOWN_PLACES} more" if len(splices) > SHOWN_PLACES else ""
+    places = [f"{number:>6} | {strip_ending(contents[number - 1])}" for number in _find_line_numbers(body, splices)]
+    shown = join_first(places, most=SHOWN_PLACES, separator="\n")
     ignoring = f" (ignoring {ignored})" if ignored else ""
     return UsageError(
-        f"old_string occurs {len(splices)} times{ignoring}. Nothing was changed:\n{shown}{more}",
+        f"old_string occurs {len(splices)} times{ignoring}. Nothing was changed:\n{shown}",
         hint="add lines before or after it until it is unique" + ("" if ignored else ", or set replace_all"),
     )
 

@@ -20,7 +20,7 @@ from cdd_agent.agent.blocks import WholeFiles, parse_files
 from cdd_agent.agent.budget import Budget
 from cdd_agent.agent.quoting import Marks
 from cdd_agent.agent.tools import Tool, ToolOutput
-from cdd_agent.errors import UsageError
+from cdd_agent.errors import UsageError, format_count
 from cdd_agent.model.conversation import Conversation, Model, Request, Text, ToolCall, ToolResult, Turn
 from cdd_agent.model.prices import cost_usd
 from cdd_agent.model.secret import Secret, redact_keys
@@ -294,7 +294,7 @@ def _write_files(text: str, files: WholeFiles, *, marks: Marks, number: int, emi
         call_id = f"block-{number}-{position}"
         emit(events.ToolCalled(call_id=call_id, name="Write", subject=block.path))
         lines = block.content.count("\n")
-        summary = f"{block.path}: {'1 line' if lines == 1 else f'{lines} lines'}"
+        summary = f"{block.path}: {format_count(lines, 'line')}"
         if refused:
             summary = why.get(block.path, f"{block.path} was not written because another file was refused")
         emit(events.ToolReturned(call_id=call_id, name="Write", ok=not refused, summary=summary.split("\n", 1)[0]))

@@ -21,7 +21,7 @@ from msgspec import Meta, Struct
 
 from cdd_agent.agent import editing
 from cdd_agent.agent.budget import run_within
-from cdd_agent.errors import CddError, EnvironmentMissing, UsageError, suggest
+from cdd_agent.errors import CddError, EnvironmentMissing, UsageError, format_count, suggest
 from cdd_agent.model.conversation import JSON, ToolSpec
 from cdd_agent.sandbox.port import Access, Command, Result, Sandbox, join_output
 from cdd_agent.shell.permission import Permission
@@ -284,8 +284,7 @@ class _Files:
 
 
 def _count_lines(text: str) -> str:
-    count = len(editing.split_lines(text))
-    return "1 line" if count == 1 else f"{count} lines"
+    return format_count(len(editing.split_lines(text)), "line")
 
 
 def _number_lines(lines: list[str], *, first: int, last: int) -> list[str]:
@@ -300,7 +299,7 @@ def _number_lines(lines: list[str], *, first: int, last: int) -> list[str]:
 def _format_remarks(data: bytes, *, last: int, total: int, masked: int) -> list[str]:
     remarks = []
     if masked:
-        texts = "1 text" if masked == 1 else f"{masked} texts"
+        texts = format_count(masked, "text")
         remarks.append(f"({texts} shaped like a key, masked as [masked: ...]; Edit keeps them, but cannot match them)")
     if last < total:
         remarks.append(f"({total - last} more lines; continue with offset {last + 1})")

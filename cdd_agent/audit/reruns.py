@@ -15,6 +15,7 @@ from typing import Literal
 
 from cdd_agent.audit import handoffs
 from cdd_agent.audit.handoffs import Chain, Claim, PlacedHandoff, Placement, Span, confirm, leave_open, refute
+from cdd_agent.errors import format_count, join_first
 from cdd_agent.events import Emit, SuiteStarted
 from cdd_agent.evidence.clean_copy import clean_copy, copy_ignored_files, explain_failure, find_layout, find_not_passing
 from cdd_agent.git.repository import CommitId, Repository
@@ -245,7 +246,7 @@ def check_covered_red(rerun: PhaseRerun) -> Claim:
         return refute("run", "No new test could have passed at once.")
     if objections := _find_objections("green", rerun.report, baseline=rerun.baseline, targets=new):
         return refute("run", f"The tests do not pass at once: {_list_reasons(objections)}")
-    return confirm("run", f"{_count(len(new), 'new test')} pass at once.")
+    return confirm("run", f"{format_count(len(new), 'new test')} pass at once.")
 
 
 def check_green(rerun: PhaseRerun, *, red: PhaseRerun | None) -> Claim:
@@ -265,7 +266,7 @@ def check_green(rerun: PhaseRerun, *, red: PhaseRerun | None) -> Claim:
     if lost := find_not_passing(passed, report):
         return refute("run", f"{lost[0]} passed in GREEN's report, but does not pass now.")
     return confirm(
-        "run", f"{_count(count_outcomes(report)['passed'], 'test')} pass, {len(targets) or 'none'} of them newly."
+        "run", f"{format_count(count_outcomes(report)['passed'], 'test')} pass, {len(targets) or 'none'} of them newly."
     )
 
 
@@ -280,7 +281,7 @@ def check_refactor(rerun: PhaseRerun) -> Claim:
         return leave_open("run", "The tests cannot be run: an earlier commit to compare with does not exist.")
     if objections := _find_objections("refactor", rerun.report, baseline=rerun.baseline):
         return refute("run", f"REFACTOR broke something: {_list_reasons(objections)}")
-    return confirm("run", f"The same {_count(len(rerun.report.tests), 'test')} as before pass.")
+    return confirm("run", f"The same {format_count(len(rerun.report.tests), 'test')} as before pass.")
 
 
 def check_files(now: RerunResult, before: RerunResult, *, changed_tests: Collection[str]) -> Claim:
@@ -289,10 +290,9 @@ def check_files(now: RerunResult, before: RerunResult, *, changed_tests: Collect
     if now.report is not None and before.report is not None:
         names |= set(find_changes(before.report.fingerprints, now.report.fingerprints))
     if not names:
-        return confirm("tests", f"{_count(len(now.digests), 'test file')} unchanged, byte by byte.")
-    shown = ", ".join(sorted(names)[:_MOST_SHOWN])
-    more = f" and {len(names) - _MOST_SHOWN} more" if len(names) > _MOST_SHOWN else ""
-    return refute("tests", f"Changed since the phase before: {shown}{more}.")
+        return confirm("tests", f"{format_count(len(now.digests), 'test file')} unchanged, byte by byte.")
+    shown = join_first(sorted(names), most=_MOST_SHOWN)
+    return refute("tests", f"Changed since the phase before: {shown}.")
 
 
 def _explain_missing(result: RerunResult, *, beside: RerunResult | None) -> Claim:
@@ -338,10 +338,6 @@ def _join(kinds: Mapping[str, tuple[str, ...]]) -> str:
 def _list_reasons(reasons: Sequence[Reason]) -> str:
     more = f" And {len(reasons) - _MOST_SHOWN} more reasons." if len(reasons) > _MOST_SHOWN else ""
     return " ".join(reason.message for reason in reasons[:_MOST_SHOWN]) + more
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 @dataclass(frozen=True, kw_only=True)

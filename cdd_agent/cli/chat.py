@@ -15,7 +15,7 @@ from cdd_agent import __version__
 from cdd_agent.cli.invocation import Invocation
 from cdd_agent.config import settings
 from cdd_agent.config.trust import Approvals
-from cdd_agent.errors import ExitCode
+from cdd_agent.errors import ExitCode, format_count
 from cdd_agent.repl.terminal import ECHO, PromptStatus, ReadLine
 from cdd_agent.tickets.ticket import list_tickets
 from cdd_agent.untrusted.text import clean
@@ -102,7 +102,7 @@ def _show_welcome(invocation: Invocation) -> None:
 
     root, options = invocation.root, invocation.options
     count = len(list_tickets(root))
-    tickets = "1 ticket" if count == 1 else f"{count} tickets" if count else "no tickets yet"
+    tickets = format_count(count, "ticket") if count else "no tickets yet"
     first = "/status shows the progress" if count else "/new SLUG creates one"
     lines = [f"{root}: {tickets}; {first}, /help lists all commands.", read_memory(root).summary]
     if options.find_recording() is None and not options.key:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cdd_agent.cli.invocation import Invocation, headless
-from cdd_agent.errors import ExitCode, UsageError
+from cdd_agent.errors import ExitCode, UsageError, format_count
 
 if TYPE_CHECKING:
     from cdd_agent.config.trust import Approvals, Offer
@@ -155,8 +155,7 @@ def trust(invocation: Invocation, *, digests: tuple[str, ...], forget: bool) -> 
     parts = invocation.project.parts()
     approvals = parts.approvals
     if forget:
-        count = approvals.forget()
-        decisions = "1 decision" if count == 1 else f"{count} decisions"
+        decisions = format_count(approvals.forget(), "decision")
         invocation.screen.line(f"Forgot {decisions} about {parts.root}.")
         return
     found = list_offers(parts)

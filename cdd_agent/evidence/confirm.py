@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 
+from cdd_agent.errors import join_first
 from cdd_agent.events import Notice
 from cdd_agent.evidence import mutation
 from cdd_agent.evidence.clean_copy import (
@@ -270,8 +271,7 @@ class _CopyCheck:
         report = self.runs.run(self.copy, "targets with ignored files", tests=self._select_tests()).report
         if report is None or self._find_failing(report):
             return None
-        shown = ", ".join(copied[:3]) + (f" and {len(copied) - 3} more" if len(copied) > 3 else "")
-        return f"The targets need files that git ignores, some of these: {shown}."
+        return f"The targets need files that git ignores, some of these: {join_first(copied, most=3)}."
 
     def _try(self, mutants: Sequence[Mutant]) -> Survival:
         run = partial(mutation.run_mutant, self.copy, tests=self._select_tests(), runs=self.runs)

@@ -14,7 +14,7 @@ from functools import partial
 from itertools import islice, zip_longest
 from typing import TypeAlias
 
-from cdd_agent.errors import CddError
+from cdd_agent.errors import CddError, join_first
 from cdd_agent.events import Emit, SuiteStarted
 from cdd_agent.evidence.clean_copy import (
     PYTHON,
@@ -106,8 +106,7 @@ def build_mutants(changes: Sequence[ProductChange], *, most: int = MOST) -> Muta
             break
     chosen = list(different.values())
     if raising:
-        first, *rest = raising
-        names = f"{first} and {len(rest)} more" if rest else first
+        names = join_first(tuple(raising), most=1)
         chosen.insert(1, Mutant(where=f"the changed functions of {names}", how=ALL_RAISE, texts=raising))
     return Mutants(chosen=tuple(chosen), is_exhaustive=is_covered and bool(raising))
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
+from cdd_agent.errors import join_first
 from cdd_agent.evidence.clean_copy import Findings, explain_failure, list_test_functions, note, refuse
 from cdd_agent.evidence.literals import list_definitions, list_functions, list_lines, parse, read_names
 from cdd_agent.evidence.mutation import TimedRuns, TimeUp
@@ -291,9 +292,11 @@ class _StubCheck:
         if self._find_failures(report):
             return Findings()
         names = [case.nodeid for case in new]
-        who = f"{names[0]} passes" if len(names) == 1 else f"All {len(names)} new tests, {_join(names)}, pass"
+        listed = join_first(names, most=_MOST_SHOWN)
+        who = f"{listed} passes" if len(names) == 1 else f"All {len(names)} new tests, {listed}, pass"
+        gaps = join_first([gap.what for gap in sorted(self.gaps)], most=_MOST_SHOWN)
         message = (
-            f"{who} with a stub of {_join([gap.what for gap in sorted(self.gaps)])} that does nothing, so any code of "
+            f"{who} with a stub of {gaps} that does nothing, so any code of "
             "that name would pass. Assert the value, exception or effect that the code must produce."
         )
         return refuse("vacuous_test", message, nodeid=names[0])
@@ -316,9 +319,3 @@ def _are_structural(failures: Sequence[Failure | None]) -> bool:
 
 def _undecided(why: str) -> Findings:
     return note(f"Not checked whether the new tests pass with code that does nothing: {why}.")
-
-
-def _join(names: Sequence[str]) -> str:
-    return ", ".join(names[:_MOST_SHOWN]) + (
-        f" and {len(names) - _MOST_SHOWN} more" if len(names) > _MOST_SHOWN else ""
-    )

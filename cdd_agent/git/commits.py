@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from cdd_agent.config.trust import Offer
-from cdd_agent.errors import EnvironmentMissing, GateClosed, UsageError
+from cdd_agent.errors import EnvironmentMissing, GateClosed, UsageError, join_first
 from cdd_agent.git.hardening import GitSetting, list_disabled_filters, parse_settings
 from cdd_agent.git.repository import CommitId, Repository, format_paths, private_index, resolve_revision
 from cdd_agent.git.runner import LIST_SETTINGS, GitError, GitRefused, GitUnable
@@ -127,7 +127,7 @@ def list_warnings(repository: Repository) -> Iterator[str]:
                 pointers.append(name)
     if pointers:
         yield (
-            f"Git LFS has not downloaded {_format_names(pointers, limit=3)}: tests and checkpoints see pointers "
+            f"Git LFS has not downloaded {join_first(pointers, most=3)}: tests and checkpoints see pointers "
             "instead of the content. To download it: git lfs pull"
         )
 
@@ -182,10 +182,9 @@ def require_undisturbed(repository: Repository, changed: Sequence[str]) -> None:
     """Raise ``UsageError`` if there are uncommitted paths in ``changed``, or an operation is in progress."""
     require_finished(repository)
     if changed:
-        shown = "".join(f"\n  {path}" for path in changed[:10])
-        more = f"\n  and {len(changed) - 10} more" if len(changed) > 10 else ""
+        shown = join_first(changed, most=10, separator="\n  ")
         raise UsageError(
-            f"This project has uncommitted changes:{shown}{more}\nNothing was touched.",
+            f"This project has uncommitted changes:\n  {shown}\nNothing was touched.",
             hint="commit or stash them, or run with --allow-dirty: the tests see them, and no commit holds them",
         )
 
@@ -241,7 +240,7 @@ def offer_hooks(repository: Repository) -> Offer | None:
     return Offer(
         subject="hooks",
         source=_format_path(folder, repository) if folder is not None and hooks else "git's configuration",
-        shown=(*shown, *named, *((f"configured by {_format_names(inputs, limit=_SHOWN_NAMES)}",) if inputs else ())),
+        shown=(*shown, *named, *((f"configured by {join_first(inputs, most=_SHOWN_NAMES)}",) if inputs else ())),
         content="\n".join((*digests, *named)).encode("utf-8", "surrogateescape"),
     )
 
@@ -270,11 +269,6 @@ def _list_hook_inputs(repository: Repository, *, folder: Path | None) -> list[Pa
                     hint="keep hooks in a separate folder, or turn them off: git config core.hooksPath /dev/null",
                 )
     return found
-
-
-def _format_names(names: Sequence[str], *, limit: int) -> str:
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + more
 
 
 def _read_hook_file(path: Path, *, limit_bytes: int) -> bytes:

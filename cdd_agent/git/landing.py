@@ -21,7 +21,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from cdd_agent.errors import ExitCode, UsageError
+from cdd_agent.errors import ExitCode, UsageError, join_first
 from cdd_agent.git.repository import CommitId, Repository, encode_text, format_paths, private_index, resolve_revision
 from cdd_agent.git.runner import GitRefused, GitUnable
 from cdd_agent.storage import read_ordinary, sweep, write_atomic
@@ -99,10 +99,10 @@ class LandingConflict(UsageError):
 
     def __init__(self, conflicts: Mapping[str, str]) -> None:
         """``conflicts`` is path -> what stands in the way."""
-        shown = "".join(f"\n  {path}: {why}" for path, why in list(conflicts.items())[:_SHOWN_PATHS])
-        more = f"\n  and {len(conflicts) - _SHOWN_PATHS} more" if len(conflicts) > _SHOWN_PATHS else ""
+        reasons = [f"{path}: {why}" for path, why in conflicts.items()]
+        shown = join_first(reasons, most=_SHOWN_PATHS, separator="\n  ")
         super().__init__(
-            f"The run's changes cannot land, because these files changed meanwhile:{shown}{more}\n"
+            f"The run's changes cannot land, because these files changed meanwhile:\n  {shown}\n"
             "Your files are untouched, and the run's commit waits.",
             hint="commit your changes or move them aside, then run the same command again",
         )

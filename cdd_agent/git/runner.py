@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from cdd_agent.errors import CddError, EnvironmentMissing, ExitCode
+from cdd_agent.errors import CddError, EnvironmentMissing, ExitCode, format_count
 from cdd_agent.git import hardening
 from cdd_agent.git.hardening import GitSetting
 from cdd_agent.sandbox.port import end_group
@@ -123,7 +123,7 @@ def _format_duration(seconds: float) -> str:
     units = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
     unit, length = next((each for each in units if seconds >= each[1]), units[-1])
     count = int(seconds // length)
-    return f"{count} {unit}{'' if count == 1 else 's'}"
+    return format_count(count, unit)
 
 
 _GITFILE = re.compile(r"gitdir: (?P<path>.+?)\n*", re.DOTALL)

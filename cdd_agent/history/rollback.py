@@ -17,7 +17,7 @@ from typing import Self
 import msgspec
 
 from cdd_agent.config.settings import private_folder
-from cdd_agent.errors import UsageError
+from cdd_agent.errors import UsageError, join_first
 from cdd_agent.events import CommitMoved, Emit, Notice, RollbackPlanned, RolledBack
 from cdd_agent.git.commits import refresh_index, require_finished
 from cdd_agent.git.notes import Note, read_handoffs, survey_notes
@@ -243,10 +243,9 @@ class Rollbacks:
             if path not in tracked and path not in submodules:
                 blocking.update(path for path in _find_obstacles(repository.root, path) if path not in removed_paths)
         if blocking:
-            lines = "".join(f"\n  {path}" for path in sorted(blocking)[:_MAX_LISTED_PATHS])
-            more = f"\n  and {len(blocking) - _MAX_LISTED_PATHS} more" if len(blocking) > _MAX_LISTED_PATHS else ""
+            listed = join_first(sorted(blocking), most=_MAX_LISTED_PATHS, separator="\n  ")
             raise UsageError(
-                f"The rollback would overwrite uncommitted changes in these files:{lines}{more}\nNothing was touched.",
+                f"The rollback would overwrite uncommitted changes in these files:\n  {listed}\nNothing was touched.",
                 hint="commit or move them, or stash them: git stash push --include-untracked -- PATH; then again",
             )
         span = f"{record.target}..{record.source}"

@@ -11,7 +11,7 @@ from cdd_agent.agent.loop import INTERRUPTED
 from cdd_agent.agent.quoting import Marks, attach_files
 from cdd_agent.agent.sessions import EarlierSession, SavedConversation, list_sessions, load_last_session, load_session
 from cdd_agent.doctor import run_checks
-from cdd_agent.errors import UsageError, suggest
+from cdd_agent.errors import UsageError, format_count, suggest
 from cdd_agent.model import prices
 from cdd_agent.model.conversation import AssistantMessage, Conversation, UserMessage
 from cdd_agent.model.conversation import Text as Words
@@ -186,7 +186,7 @@ def show_cost(session: SessionState, _argument: str) -> None:
     for name, used in usages.items():
         read = used.input_tokens + used.cache_read_tokens + used.cache_write_tokens
         parts = (
-            "1 call" if used.calls == 1 else f"{used.calls} calls",
+            format_count(used.calls, "call"),
             f"{read:,} tokens read",
             f"{used.cache_read_tokens:,} of them from the cache" if used.cache_read_tokens else "",
             f"{used.output_tokens:,} written",

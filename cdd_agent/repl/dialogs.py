@@ -2,7 +2,7 @@
 
 from rich.text import Text
 
-from cdd_agent.errors import DocumentError, UsageError, suggest
+from cdd_agent.errors import DocumentError, UsageError, format_count, suggest
 from cdd_agent.repl.render import show_plan
 from cdd_agent.repl.screen import Screen
 from cdd_agent.tickets import spec
@@ -230,7 +230,7 @@ def _format_evidence(evidence: Evidence) -> str:
 def _format_size(files: tuple[FileDiff, ...]) -> str:
     added = sum(file.added or 0 for file in files)
     removed = sum(file.removed or 0 for file in files)
-    return f"{len(files)} {'file' if len(files) == 1 else 'files'}, +{added} -{removed}"
+    return f"{format_count(len(files), 'file')}, +{added} -{removed}"
 
 
 def _find_files(step: StepToReview, path: str) -> tuple[FileDiff, ...]:

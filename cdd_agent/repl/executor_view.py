@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 
-from cdd_agent.errors import UsageError, suggest
+from cdd_agent.errors import UsageError, join_first, suggest
 from cdd_agent.repl.commands import EXECUTOR_WORDS, TAKE_A_STEP, as_prompt_command, match_executor_word
 from cdd_agent.repl.render import show_steps
 from cdd_agent.repl.screen import Screen
@@ -23,8 +23,7 @@ def show_summary(state: RunState, *, screen: Screen, is_at_prompt: bool = False)
     rows = []
     for kind, paths in _group_files(state).items():
         if paths:
-            more = f" and {len(paths) - MOST_FILES_SHOWN} more" if len(paths) > MOST_FILES_SHOWN else ""
-            rows.append((kind, f"{len(paths)}: {', '.join(paths[:MOST_FILES_SHOWN])}{more}"))
+            rows.append((kind, f"{len(paths)}: {join_first(paths, most=MOST_FILES_SHOWN)}"))
     times = {number: step.usage.minutes * 60 for number, step in state.step_executions.items()}
     each = [f"step {number} {format_duration(seconds)}" for number, seconds in times.items() if seconds]
     if each:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from rich.cells import cell_len
 from rich.text import Text
 
+from cdd_agent.errors import format_count
 from cdd_agent.repl.rows import (
     DEEPEST,
     DIM,
@@ -319,7 +320,7 @@ class MarkdownStream:
             tail = self._leaf.tail + tail
         elif self._held == "table":
             count = self._source.strip("\n").count("\n") - 1
-            tail = f"table, {count} {'row' if count == 1 else 'rows'}"
+            tail = f"table, {format_count(count, 'row')}"
         elif self._held:
             tail = f"{above} {tail}" if self._held == "text" else tail or above
         if not isinstance(self._leaf, Code):

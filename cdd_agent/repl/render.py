@@ -224,8 +224,7 @@ class Renderer:
             case events.SuiteStarted(framework=framework, purpose=purpose):
                 screen.say(f"{framework}: {purpose}")
             case events.SuiteFinished(framework=framework, purpose=purpose):
-                errors = "error" if event.errors == 1 else "errors"
-                words = ("passed", "failed", errors, "skipped")
+                words = ("passed", "failed", "error" if event.errors == 1 else "errors", "skipped")
                 numbers = zip((event.passed, event.failed, event.errors, event.skipped), words, strict=True)
                 text = ", ".join(f"{number} {word}" for number, word in numbers if number)
                 text = event.problem or f"{text or 'no test was collected'} in {event.duration_s:.1f} s"

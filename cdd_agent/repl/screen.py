@@ -21,6 +21,7 @@ from rich.segment import ControlType, Segment
 from rich.text import Text
 
 from cdd_agent.doctor import Check
+from cdd_agent.errors import format_count
 from cdd_agent.repl.markdown import MarkdownStream
 from cdd_agent.repl.rows import ASCII, UNICODE, wrap_hanging
 from cdd_agent.repl.terminal import ECHO, SYMBOLS, choose_symbols
@@ -344,8 +345,7 @@ def show_checks(checks: Iterable[Check], *, screen: Screen) -> bool:
             screen.line(Text.assemble(("fix: ", "bold yellow"), clean(check.fix)), indent=_NAME_WIDTH + 2, hang=5)
     screen.gap()
     if missing:
-        problems = "1 problem. The fix is" if missing == 1 else f"{missing} problems. The fix is listed"
-        screen.line(f"{problems} below {'it' if missing == 1 else 'each one'}.", style="bold red")
+        screen.line(f"{format_count(missing, 'problem')}, each with its fix.", style="bold red")
     else:
         screen.line("Everything that a run needs is there.", style="bold green")
     return not missing

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from cdd_agent.audit.handoffs import CLAIMS, AuditedHandoff
 from cdd_agent.clock import SystemClock
-from cdd_agent.errors import AlreadyAtWork, UsageError, suggest
+from cdd_agent.errors import AlreadyAtWork, UsageError, format_count, join_first, suggest
 from cdd_agent.events import Emit, HandoffListed, NoteDamaged, NoteRepaired, NotesRepaired, Notice, RunStanding
 from cdd_agent.git import notes_repair
 from cdd_agent.git.notes import Damage, merge_fetched
@@ -219,7 +219,7 @@ def show_artifact(artifact: GreenArtifact, *, screen: Screen) -> None:
     results, files = artifact.test_results, artifact.implementation_files
     screen.gap()
     symbol, style = ("open", "bold green") if artifact.outcome == "green" else ("closed", "bold red")
-    times = "1 iteration" if artifact.iterations == 1 else f"{artifact.iterations} iterations"
+    times = format_count(artifact.iterations, "iteration")
     screen.line(f"{screen.symbols[symbol]} {_OUTCOMES[artifact.outcome]}, after {times}", style=style)
     counts = {"passed": results.passed, "failed": results.failed, "errors": results.errors, "skipped": results.skipped}
     counted = ", ".join(f"{number} {word}" for word, number in counts.items() if number) or "no test ran"
@@ -231,8 +231,7 @@ def show_artifact(artifact: GreenArtifact, *, screen: Screen) -> None:
         ("added", ", ".join(f"{part.type} {part.name}" for part in artifact.components)),
         ("commit", artifact.commit[:8] if artifact.commit else ""),
         ("tests", f"{counted} (the last run: {_SCOPES[artifact.scope]})"),
-        *(("", f"{detail.name}: {detail.kind}") for detail in failing[:MOST_FAILING]),
-        ("", f"and {len(failing) - MOST_FAILING} more" if len(failing) > MOST_FAILING else ""),
+        ("", join_first([f"{each.name}: {each.kind}" for each in failing], most=MOST_FAILING, separator="\n")),
     ]
     screen.fields((word, text) for word, text in rows if text)
 
@@ -294,7 +293,7 @@ class RunHistory:
         self._finish_pending()
         if fetched is not None:
             count = merge_fetched(self._repository, fetched)
-            self._emit(Notice(text=f"Merged {fetched}: the notes of {_count(count, 'commit')} changed."))
+            self._emit(Notice(text=f"Merged {fetched}: the notes of {format_count(count, 'commit')} changed."))
         applied = None
         if applies:
             repairs, applied = notes_repair.apply_repairs(self._repository, now=SystemClock().now())
@@ -366,13 +365,12 @@ def show_run_status(status: RunStanding, *, screen: Screen) -> None:
         rows += [("cycle", "1, PLAN: no phase is finished yet"), ("error", status.details)]
     else:
         total = len(status.completed) + len(status.pending)
-        more = f"; and {len(status.pending) - 3} more" if len(status.pending) > 3 else ""
         tries = f" after {last.retries + 1} attempts" if last.retries else ""
         rows += [
             ("cycle", f"{last.cycle}, {last.phase}: {last.description}"),
             ("commit", last.commit[:_SHORT]),
             ("tests", f"{len(status.completed)} of {total} are done" if total else "the list is unknown"),
-            ("open", "; ".join(status.pending[:3]) + more),
+            ("open", join_first(status.pending, most=3, separator="; ")),
             ("error", f"{last.phase} failed{tries}: {status.details or last.error}" if last.error else ""),
         ]
     phase = "PLAN" if last is None else last.following
@@ -464,14 +462,10 @@ def show_audit(audited: Sequence[AuditedHandoff], *, screen: Screen) -> None:
                 screen.line(Text.assemble((head, style)) + clean(claim.text))
     claims = [claim for each in audited for claim in each.claims]
     failed, unknown = (sum(claim.holds is holds for claim in claims) for holds in (False, None))
-    text = f"{_count(len(audited), 'handoff')}, {_count(len(claims), 'claim')}: "
+    text = f"{format_count(len(audited), 'handoff')}, {format_count(len(claims), 'claim')}: "
     if failed:
         screen.line(f"{text}{failed} false.", style="bold red")
     elif unknown:
         screen.line(f"{text}{unknown} unknown, the rest true.", style="bold yellow")
     else:
         screen.line(f"{text}all true.", style="bold green")
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"

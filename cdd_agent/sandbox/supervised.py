@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from cdd_agent.errors import EnvironmentMissing
+from cdd_agent.errors import EnvironmentMissing, format_count
 from cdd_agent.sandbox.port import Command, Limits, Result
 from cdd_agent.sandbox.warden import supervision
 from cdd_agent.sandbox.warden.supervision import FIELDS
@@ -167,8 +167,7 @@ def run_launch(command: Command, launch: Launch) -> Result:
     duration_s = time.monotonic() - started
     _, status, dropped, timed_out, survivors, head_size = answer
     if survivors:
-        processes = "1 process" if survivors == 1 else f"{survivors} processes"
-        remarks.append(f"could not end {processes} that the program started")
+        remarks.append(f"could not end {format_count(survivors, 'process')} that the program started")
     return Result(
         exit_status=128 - status if launch.reports_like_shell and status - 128 in _SIGNALS else status,
         head=output[:head_size].decode("utf-8", "replace"),

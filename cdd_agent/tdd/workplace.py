@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from cdd_agent.config.options import Choose
-from cdd_agent.errors import UsageError
+from cdd_agent.errors import UsageError, join_first
 from cdd_agent.events import Emit, Notice
 from cdd_agent.git.commits import commit_aside, commit_tree, list_own_uncommitted, move_head, reapply
 from cdd_agent.git.ignored import copy_ignored
@@ -227,8 +227,7 @@ class RunTreeWorkplace:
 
 
 def _name(paths: tuple[str, ...], what: str) -> str:
-    more = f" and {len(paths) - _SHOWN_PATHS} more" if len(paths) > _SHOWN_PATHS else ""
-    return f"{', '.join(paths[:_SHOWN_PATHS])}{more} {what}" if paths else ""
+    return f"{join_first(paths, most=_SHOWN_PATHS)} {what}" if paths else ""
 
 
 @dataclass(kw_only=True)

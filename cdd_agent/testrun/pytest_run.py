@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest_tdd_agent
+from cdd_agent.errors import join_first
 from cdd_agent.sandbox.port import Access, Command, Result, Sandbox
 from cdd_agent.storage import read_ordinary
 from cdd_agent.testrun.access import (
@@ -57,8 +58,7 @@ def describe_running_tests(stream: Path) -> str:
         return ""
     if not tests:
         return ""
-    more = f" and {len(tests) - SHOWN_TESTS} more" if len(tests) > SHOWN_TESTS else ""
-    return f" while {', '.join(tests[:SHOWN_TESTS])}{more} {'was' if len(tests) == 1 else 'were'} running"
+    return f" while {join_first(tests, most=SHOWN_TESTS)} {'was' if len(tests) == 1 else 'were'} running"
 
 
 def find_uninstalled_module(report: SuiteReport, root: Path) -> str | None:

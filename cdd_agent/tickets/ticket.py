@@ -9,7 +9,6 @@ from cdd_agent.storage import write_atomic
 
 _SLUG = re.compile(r"[a-z0-9][a-z0-9-]*")
 _FOLDERS = ("tickets", "specs/tickets")
-_IGNORED = "execution-state.json*\n"
 
 _TEMPLATE = """\
 schema: cdd/1
@@ -60,6 +59,12 @@ class Ticket:
     def state_path(self) -> Path:
         """The progress of the steps."""
         return self.folder / "execution-state.json"
+
+    def ignore_state(self) -> None:
+        """Let git ignore the states of all tickets, unless the user has written rules for them."""
+        ignore = self.folder.parent / ".gitignore"
+        if not ignore.exists():
+            write_atomic(ignore, f"{self.state_path.name}*\n".encode())
 
 
 MOST_SLUG_CHARACTERS = 80
@@ -118,9 +123,7 @@ def create(project: Path, slug: str, *, title: str, type: str) -> Ticket:
     _refuse_links(project, ticket)
     text = _TEMPLATE.format(title=quote(" ".join(title.split())), type=type)
     write_atomic(ticket.spec_path, text.encode())
-    ignore = project / "tickets" / ".gitignore"
-    if not ignore.exists():
-        write_atomic(ignore, _IGNORED.encode())
+    ticket.ignore_state()
     return ticket
 
 

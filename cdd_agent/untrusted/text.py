@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from cdd_agent.errors import UsageError
+from cdd_agent.errors import UsageError, join_first
 
 SHOWN_KINDS = 4
 SHOWN_LINES = 8
@@ -90,9 +90,7 @@ def format_counts(characters: Sequence[str]) -> str:
 def format_counts_by_line(lines: Mapping[int, str]) -> str:
     """Format which of the ``lines`` (number -> text) hold which invisible characters; empty if none do."""
     found = [f"line {at} {format_counts(unseen)}" for at, line in lines.items() if (unseen := find_unseen(line))]
-    shown = found[:SHOWN_LINES]
-    more = [f"and {len(found) - SHOWN_LINES} more lines"] if len(found) > SHOWN_LINES else []
-    return "; ".join([*shown, *more])
+    return join_first(found, most=SHOWN_LINES, separator="; ")
 
 
 _ESCAPE_SEQUENCES = re.compile(

@@ -20,7 +20,6 @@ from cdd_agent.errors import CddError, DocumentError, UsageError
 from cdd_agent.events import Committed, Emit, StepFinished, StepStarted
 from cdd_agent.git import commits
 from cdd_agent.git.repository import Repository
-from cdd_agent.storage import write_atomic
 from cdd_agent.tdd.context import Brief, BriefFor, Context, Phase, WorkItem, describe_item, phases_of, read_phase_rules
 from cdd_agent.tdd.cycle import WorkflowRun
 from cdd_agent.tdd.step import StepRecovery, alone_on
@@ -120,9 +119,7 @@ class TicketFiles:
     def commit_documents(self, documents: Documents, *, emit: Emit) -> None:
         """Commit spec and plan if they differ from HEAD; the state file is never committed."""
         commits.require_identity(self.repository)
-        ignore = self.ticket.folder.parent / ".gitignore"
-        if not ignore.exists():
-            write_atomic(ignore, b"execution-state.json*\n")
+        self.ticket.ignore_state()
         own = {f"{self.folder}/{path.name}" for path in (self.ticket.spec_path, self.ticket.plan_path)}
         own.add(self._ignore_file)
         changed = [path for path in self.repository.list_uncommitted() if path in own]

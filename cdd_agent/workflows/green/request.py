@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from cdd_agent.config.settings import private_folder
-from cdd_agent.errors import UsageError, suggest
+from cdd_agent.errors import UsageError, join_first, suggest
 from cdd_agent.storage import read_ordinary, write_atomic
 from cdd_agent.tdd.context import Kind, ResumeCommands, WorkItem
 from cdd_agent.tdd.verdict import is_or_contains
@@ -212,7 +212,7 @@ def require_failing(targets: Sequence[str], report: SuiteReport) -> None:
             otherwise = "name an existing test, or the whole file"
             hint = suggest(target, known, text="did you mean {}?", otherwise=otherwise, cutoff=0.5)
             raise UsageError(f"{target} does not match a test that was run.", hint=hint)
-    more = f" and {len(passing) - _MAX_TARGETS_SHOWN} more" if len(passing) > _MAX_TARGETS_SHOWN else ""
+    shown = join_first(passing, most=_MAX_TARGETS_SHOWN)
     outcomes = {case.outcome for case in report.tests if any(contains(target, case.nodeid) for target in passing)}
     is_one = len(passing) == 1
     result = f"already {'passes' if is_one else 'pass'}"
@@ -221,7 +221,7 @@ def require_failing(targets: Sequence[str], report: SuiteReport) -> None:
     others = [target for target in targets if target not in passing]
     only = f"name only the failing tests: cdd green {' '.join(map(shlex.quote, others))}"
     raise UsageError(
-        f"{', '.join(passing[:_MAX_TARGETS_SHOWN])}{more} {result}; GREEN needs failing tests.\nNothing was touched.",
+        f"{shown} {result}; GREEN needs failing tests.\nNothing was touched.",
         hint=only if others else "write a test that fails until the behavior is implemented",
     )
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from cdd_agent.errors import UsageError
+from cdd_agent.errors import UsageError, join_first
 from cdd_agent.untrusted.text import format_line
 from cdd_agent.work.handoff import CurrentTest
 from pytest_tdd_agent.report import Reason
@@ -182,7 +182,7 @@ def _find_all_objections(answer: str, facts: ListFacts) -> Iterator[tuple[str, s
     if choice is not None:
         yield from _check_choice(choice, facts)
     elif left := list_open(facts.now):
-        shown = "; ".join(left[:3]) + (f"; and {len(left) - 3} more" if len(left) > 3 else "")
+        shown = join_first(left, most=3, separator="; ")
         happened = f"The answer says that all tests are done, but {len(left)} of {len(facts.now)} are open: {shown}."
         yield "list_open", f"{happened} Choose one of them."
 

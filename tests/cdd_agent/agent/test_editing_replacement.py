@@ -43,7 +43,7 @@ def test_every_match_is_replaced_if_asked_for() -> None:
 def test_many_matches_are_counted_and_not_all_listed() -> None:
     said = refused("x\n" * 100, "x")
     assert "100 times" in said
-    assert "... and 80 more" in said
+    assert "and 80 more" in said
 
 
 def test_the_same_text_and_no_text_are_refused() -> None:

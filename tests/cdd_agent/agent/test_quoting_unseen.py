@@ -89,7 +89,7 @@ def test_they_are_told_by_number_and_line_and_only_a_few() -> None:
     assert format_counts("\x00\x01\x02\x03\x04\x05").endswith("2 kinds more")
     lines = dict.fromkeys(range(1, 12), "\u200b")
     assert format_counts_by_line({3: "x", 4: "\u200b\u200b"}) == "line 4 2 x U+200B"
-    assert format_counts_by_line(lines).endswith("line 8 U+200B; and 3 more lines")
+    assert format_counts_by_line(lines).endswith("line 8 U+200B; and 3 more")
     assert format_counts_by_line({1: "plain"}) == ""
 
 

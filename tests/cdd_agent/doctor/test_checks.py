@@ -56,7 +56,7 @@ def test_whoever_has_no_name_is_told_how_to_have_one(
 def test_uncommitted_changes_and_unfinished_work_are_said(parts: ProjectParts, look: Look) -> None:
     (parts.root / "new.py").touch()
     assert look()["git"].state == "note"
-    assert "1 path is not committed" in look()["git"].told
+    assert "1 uncommitted path" in look()["git"].told
     (parts.root / ".git" / "MERGE_HEAD").write_text(f"{parts.repository().read_head()}\n")
     assert look()["git"].state == "missing"
     assert "git merge --abort" in look()["git"].fix

@@ -32,7 +32,7 @@ def test_what_to_type_stands_below_what_is_missing() -> None:
     is_well, lines = shown(WELL, ILL)
     assert not is_well
     assert lines[1:3] == ["✘ model        There is no key.", "               fix: export ANTHROPIC_API_KEY=..."]
-    assert lines[-1] == "1 problem. The fix is below it."
+    assert lines[-1] == "1 problem, each with its fix."
 
 
 def test_it_fits_a_narrow_terminal() -> None:
