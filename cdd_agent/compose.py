@@ -33,6 +33,7 @@ from cdd_agent.model.replay import PrivateData, RecordingModel, ReplayModel
 from cdd_agent.sandbox.choice import choose, resolve_level
 from cdd_agent.sandbox.levels import ISOLATING_LEVELS
 from cdd_agent.shell.permission import Permission
+from cdd_agent.storage import private_folder
 from cdd_agent.tdd.context import BriefFor, Context, Policy
 from cdd_agent.tdd.workplace import InPlace, RunTreeWorkplace, Workplace
 from cdd_agent.testrun.access import SHOWN_PRIVATE, Original
@@ -341,7 +342,7 @@ class Composition:
             policy=policy,
             brief=make_brief(workplace.tree, workspace),
             permission=replace(self.permission, root=self.root if is_shown else suite.root, tree=suite.root),
-            reports=settings.private_folder(self.root) / "reports" / name,
+            reports=private_folder(self.root) / "reports" / name,
             emit=self.emit,
             memory=self.memory(),
         )
@@ -355,7 +356,7 @@ class Composition:
                 raise UsageError("In your own files, the sandbox landlock cannot protect git's folder.", hint=hint)
             self._notify(_IN_PLACE)
             return InPlace(tree=repository), self.suite
-        own = settings.private_folder(self.root)
+        own = private_folder(self.root)
         is_shown = self.suite.sandbox.level in ISOLATING_LEVELS
         export = GitExport(folder=own / "git" / name) if is_shown else None
         workplace = RunTreeWorkplace(
@@ -378,7 +379,7 @@ class Composition:
 
     def find_run_tree(self, name: str) -> Repository | None:
         """Return the run tree of a ticket or run, or None if there is none."""
-        trees = RunTrees(self.repository, settings.private_folder(self.root) / "worktrees")
+        trees = RunTrees(self.repository, private_folder(self.root) / "worktrees")
         return trees.tree(name).repository if trees.has(name) else None
 
     def auditor(self) -> Auditor:
@@ -386,7 +387,7 @@ class Composition:
         return Auditor(
             repository=self.repository,
             suite=lambda: self.suite,
-            reports=settings.private_folder(self.root) / "reports",
+            reports=private_folder(self.root) / "reports",
             emit=self.emit,
         )
 

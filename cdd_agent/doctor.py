@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from cdd_agent.config import settings
-from cdd_agent.config.settings import Settings, private_folder, read_offer
+from cdd_agent.config.settings import Settings, read_offer
 from cdd_agent.config.trust import Approvals, NotApproved, Offer
 from cdd_agent.errors import CddError, EnvironmentMissing, format_count
 from cdd_agent.git import commits
@@ -27,7 +27,7 @@ from cdd_agent.sandbox.choice import LevelTrial, Proof, prove, try_levels
 from cdd_agent.sandbox.levels import ISOLATING_LEVELS
 from cdd_agent.sandbox.port import Sandbox
 from cdd_agent.sandbox.supervised import PlainSandbox
-from cdd_agent.storage import scratch
+from cdd_agent.storage import private_folder, scratch
 from cdd_agent.testrun import interpreter
 from cdd_agent.testrun.frameworks.project import offer_properties, read_properties
 from cdd_agent.testrun.frameworks.pytest_command import parse_command

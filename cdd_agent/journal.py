@@ -12,9 +12,8 @@ from typing import Self
 import msgspec
 
 from cdd_agent.clock import Clock
-from cdd_agent.config.settings import private_folder
 from cdd_agent.events import Emit, Event, Notice, TextDelta, ThinkingDelta, decode, encode
-from cdd_agent.storage import Log
+from cdd_agent.storage import Log, private_folder
 
 
 def journal_path(project: Path, slug: str) -> Path:

@@ -31,6 +31,10 @@ _NAME_CAP = 60
 """Characters of a file's name that its temporary file repeats; file systems limit names to 255 bytes."""
 _POLL_S = 0.02
 _SCRATCH = "cdd-scratch-"
+_UNCHECKED_FOLDERS = frozenset({"build", "bytecode", "worktrees"})
+"""Large folders in ``.cdd``. Only git and tests in the sandbox write there."""
+_DEEPEST = 20
+"""How many levels of folders ``.cdd`` may have."""
 
 
 def write_atomic(path: Path, data: bytes, *, mode: int | None = None) -> None:
@@ -98,6 +102,50 @@ def read_text(path: Path, *, limit_bytes: int, missing_hint: str) -> str:
         is_too_large = error.errno == errno.EFBIG
         message = f"at most {limit_bytes} bytes are read" if is_too_large else (error.strerror or str(error))
         raise DocumentError(str(path), (Problem(line=0, message=message),), hint=f"check it: ls -l {path}") from error
+
+
+def private_folder(project: Path) -> Path:
+    """Return the project's ``.cdd`` folder, created if necessary, with a ``.gitignore`` for all but the settings.
+
+    Raises ``UsageError`` if it is or contains a link, because a repository could use one to make cdd write outside the
+    project.
+    """
+    folder = project / ".cdd"
+    if not folder.is_symlink():
+        try:
+            folder.mkdir(exist_ok=True)
+        except FileExistsError as error:
+            hint = f"move it away: mv {folder} {folder}.moved"
+            raise UsageError(f"{folder} is a file, but cdd needs a folder of that name.", hint=hint) from error
+    for path in _find_links(folder):
+        hint = f"see where it leads, ls -l {path}, then remove it"
+        raise UsageError(f"{path} is a link, so cdd would write its files elsewhere.", hint=hint)
+    ignore = folder / ".gitignore"
+    if not (ignore.exists() and ignore.stat().st_size):  # a full disk or a power cut can leave an empty file
+        write_atomic(ignore, b"*\n!config.yaml\n")
+    return folder
+
+
+def _find_links(folder: Path) -> Iterator[Path]:
+    if folder.is_symlink():
+        yield folder
+        return
+    folders = [(folder, 0)]
+    while folders:
+        here, depth = folders.pop()
+        if depth > _DEEPEST:
+            raise UsageError(
+                f"{folder} contains folders nested more than {_DEEPEST} deep. cdd did not create them.",
+                hint=f"see what they contain, ls -R {folder}, then remove them",
+            )
+        with os.scandir(here) as entries:
+            found = list(entries)
+        yield from (Path(entry.path) for entry in found if entry.is_symlink())
+        folders += [
+            (Path(entry.path), depth + 1)
+            for entry in found
+            if entry.is_dir(follow_symlinks=False) and entry.name not in _UNCHECKED_FOLDERS
+        ]
 
 
 class Log:

@@ -20,7 +20,6 @@ import msgspec
 
 from cdd_agent.agent.loop import INTERRUPTED
 from cdd_agent.clock import Clock
-from cdd_agent.config.settings import private_folder
 from cdd_agent.errors import UsageError
 from cdd_agent.events import Emit, Notice
 from cdd_agent.model.conversation import (
@@ -40,7 +39,7 @@ from cdd_agent.model.conversation import (
 )
 from cdd_agent.model.recording import as_json
 from cdd_agent.model.secret import redact_keys
-from cdd_agent.storage import Log, read_ordinary
+from cdd_agent.storage import Log, private_folder, read_ordinary
 from cdd_agent.untrusted.documents import map_texts
 
 SCHEMA = 1

@@ -17,6 +17,7 @@ from cdd_agent.config import settings
 from cdd_agent.config.trust import Approvals
 from cdd_agent.errors import ExitCode, format_count
 from cdd_agent.repl.terminal import ECHO, PromptStatus, ReadLine
+from cdd_agent.storage import private_folder
 from cdd_agent.tickets.ticket import list_tickets
 from cdd_agent.untrusted.text import clean
 
@@ -128,7 +129,7 @@ def _read_terminal(invocation: Invocation) -> tuple[ReadLine, str]:
     # Only a recording must be opened to know its model.
     model = own.model if options.find_recording() is None else invocation.project.model.name
     read = make_reader(
-        settings.private_folder(root) / "history" if (root / ".git").exists() else None,
+        private_folder(root) / "history" if (root / ".git").exists() else None,
         candidates=find_candidates(root),
         model=model,
         color=invocation.color,

@@ -6,7 +6,7 @@ it takes effect only after the user has approved it. cdd never reads ``.env``.
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +15,7 @@ import msgspec
 
 from cdd_agent.config.trust import Offer
 from cdd_agent.errors import DocumentError, Problem, UsageError
-from cdd_agent.storage import read_ordinary, write_atomic
+from cdd_agent.storage import read_ordinary
 from cdd_agent.untrusted import documents
 from cdd_agent.untrusted.documents import UnfitError
 
@@ -25,10 +25,6 @@ MAX_SIZE_BYTES = 16_000
 
 _VARIABLES = {"model": ("CDD_MODEL", "TDD_MODEL"), "max_attempts": ("CDD_MAX_RETRIES", "TDD_MAX_RETRIES")}
 """Setting -> environment variables; the first that is set counts."""
-_UNCHECKED_FOLDERS = frozenset({"build", "bytecode", "worktrees"})
-"""Large folders in ``.cdd``. Only git and tests in the sandbox write there."""
-_DEEPEST = 20
-"""How many levels of folders ``.cdd`` may have."""
 _MOST = 1_000_000_000
 """The limit of every number, which excludes infinity and NaN too."""
 
@@ -134,50 +130,6 @@ class Settings:
     def __post_init__(self) -> None:
         """Raise ``ValueError`` for a number out of range."""
         _check_ranges(self)
-
-
-def private_folder(project: Path) -> Path:
-    """Return the project's ``.cdd`` folder, created if necessary, with a ``.gitignore`` for all but the settings.
-
-    Raises ``UsageError`` if it is or contains a link, because a repository could use one to make cdd write outside the
-    project.
-    """
-    folder = project / ".cdd"
-    if not folder.is_symlink():
-        try:
-            folder.mkdir(exist_ok=True)
-        except FileExistsError as error:
-            hint = f"move it away: mv {folder} {folder}.moved"
-            raise UsageError(f"{folder} is a file, but cdd needs a folder of that name.", hint=hint) from error
-    for path in _find_links(folder):
-        hint = f"see where it leads, ls -l {path}, then remove it"
-        raise UsageError(f"{path} is a link, so cdd would write its files elsewhere.", hint=hint)
-    ignore = folder / ".gitignore"
-    if not (ignore.exists() and ignore.stat().st_size):  # a full disk or a power cut can leave an empty file
-        write_atomic(ignore, b"*\n!config.yaml\n")
-    return folder
-
-
-def _find_links(folder: Path) -> Iterator[Path]:
-    if folder.is_symlink():
-        yield folder
-        return
-    folders = [(folder, 0)]
-    while folders:
-        here, depth = folders.pop()
-        if depth > _DEEPEST:
-            raise UsageError(
-                f"{folder} contains folders nested more than {_DEEPEST} deep. cdd did not create them.",
-                hint=f"see what they contain, ls -R {folder}, then remove them",
-            )
-        with os.scandir(here) as entries:
-            found = list(entries)
-        yield from (Path(entry.path) for entry in found if entry.is_symlink())
-        folders += [
-            (Path(entry.path), depth + 1)
-            for entry in found
-            if entry.is_dir(follow_symlinks=False) and entry.name not in _UNCHECKED_FOLDERS
-        ]
 
 
 def read_offer(project: Path) -> Offer | None:

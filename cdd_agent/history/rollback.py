@@ -16,7 +16,6 @@ from typing import Self
 
 import msgspec
 
-from cdd_agent.config.settings import private_folder
 from cdd_agent.errors import UsageError, join_first
 from cdd_agent.events import CommitMoved, Emit, Notice, RollbackPlanned, RolledBack
 from cdd_agent.git.commits import refresh_index, require_finished
@@ -26,7 +25,7 @@ from cdd_agent.git.runner import GitRefused
 from cdd_agent.git.snapshot import Snapshot, Snapshots, list_entries
 from cdd_agent.history import records
 from cdd_agent.history.records import Files, RollbackRecord, StoredRecord, decode_states, rewind
-from cdd_agent.storage import write_atomic
+from cdd_agent.storage import private_folder, write_atomic
 from cdd_agent.tdd.step import StepCheckpoints, alone, landed_head
 from cdd_agent.work.handoff import Handoff
 from cdd_agent.work.state import RunState, Status, StepExecution

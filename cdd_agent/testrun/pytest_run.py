@@ -259,10 +259,12 @@ class PytestSuite:
 
     def _read_back(self, path: Path, nonce: str, *, result: Result) -> tuple[SuiteReport | None, str | None]:
         """Return the report if it is complete and of this run, or else the problem."""
-        running = describe_running_tests(path.with_suffix(".jsonl"))
+        stream = path.with_suffix(".jsonl")
         if result.timed_out:
+            running = describe_running_tests(stream)
             return None, f"the tests did not end within {self.timeout_s:g} s{running and f': ended{running}'}"
         if not path.exists() or result.exit_status == _USAGE_ERROR:
+            running = describe_running_tests(stream)
             return None, _explain_missing_report(result, running, python=self.interpreter.path)
         try:
             report = load(path)
@@ -271,7 +273,7 @@ class PytestSuite:
         if report.nonce != nonce:
             return None, "the report is not of this run"
         if not report.complete:
-            why = explain_stop(result.output)
+            running, why = describe_running_tests(stream), explain_stop(result.output)
             return None, f"the run ended early (pytest status {report.exit_status}){running}{why}"
         if module := find_uninstalled_module(report, self.root):
             install = f"{self.interpreter.path} -m pip install -e {self.root}"

@@ -17,10 +17,9 @@ from typing import Literal, TypeAlias, get_args
 
 import msgspec
 
-from cdd_agent.config.settings import private_folder
 from cdd_agent.errors import DocumentError, Problem, UsageError
 from cdd_agent.events import Change, ChangeKind
-from cdd_agent.storage import exclusive_lock, read_ordinary, sweep, write_atomic
+from cdd_agent.storage import exclusive_lock, private_folder, read_ordinary, sweep, write_atomic
 from cdd_agent.untrusted import documents
 
 SCHEMA = 1

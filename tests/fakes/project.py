@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Literal
 
 from cdd_agent.agent.budget import Budget
-from cdd_agent.config.settings import private_folder
 from cdd_agent.events import Event
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.landing import Landings
@@ -23,6 +22,7 @@ from cdd_agent.git.run_tree import RunTrees
 from cdd_agent.git.snapshot import Snapshots
 from cdd_agent.model.conversation import Model, Turn
 from cdd_agent.sandbox.supervised import PlainSandbox
+from cdd_agent.storage import private_folder
 from cdd_agent.tdd.context import Context, Kind, Policy, WorkItem, phases_of
 from cdd_agent.tdd.cycle import Cycle
 from cdd_agent.tdd.workplace import InPlace, RunTreeWorkplace, Workplace

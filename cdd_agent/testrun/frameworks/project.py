@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cdd_agent.config.options import Choose
-from cdd_agent.config.settings import Settings, private_folder
+from cdd_agent.config.settings import Settings
 from cdd_agent.config.trust import Offer, Trust
 from cdd_agent.errors import DocumentError, Problem, UsageError
 from cdd_agent.sandbox.port import Sandbox
-from cdd_agent.storage import read_ordinary
+from cdd_agent.storage import private_folder, read_ordinary
 from cdd_agent.testrun.frameworks.catalog import UNITTEST
 from cdd_agent.testrun.frameworks.detect import ProjectFramework, detect, find_matches
 from cdd_agent.testrun.frameworks.pytest_command import explain_ignored, parse_command

@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
-from cdd_agent.config.settings import private_folder
 from cdd_agent.errors import UsageError
 from cdd_agent.events import ChangeKind, StepReviewed
 from cdd_agent.git.notes import read_note
 from cdd_agent.git.repository import CommitId, Repository, resolve_revision
-from cdd_agent.storage import read_ordinary
+from cdd_agent.storage import private_folder, read_ordinary
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work.state import RunState, Status, StepExecution, load_state, lock_ticket, review_step, save_state
 from pytest_tdd_agent.codec import LIMIT_BYTES

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from cdd_agent.config.settings import private_folder
 from cdd_agent.errors import UsageError, join_first, suggest
-from cdd_agent.storage import read_ordinary, write_atomic
+from cdd_agent.storage import private_folder, read_ordinary, write_atomic
 from cdd_agent.tdd.context import Kind, ResumeCommands, WorkItem
 from cdd_agent.tdd.verdict import is_or_contains
 from cdd_agent.testrun.frameworks.detect import has_framework, map_projects

@@ -11,11 +11,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cdd_agent.config.settings import private_folder
 from cdd_agent.errors import UsageError
 from cdd_agent.git.notes import NotesDamaged, find_missing_ref, read_tip, survey_notes
 from cdd_agent.git.repository import CommitId, Repository
-from cdd_agent.storage import read_ordinary, write_atomic
+from cdd_agent.storage import private_folder, read_ordinary, write_atomic
 from cdd_agent.tdd.context import Context
 from cdd_agent.tdd.step import StepRecovery
 from cdd_agent.tdd.verdict import RedVerdict

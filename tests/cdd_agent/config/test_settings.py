@@ -1,7 +1,6 @@
 """The settings, wherever they come from, and the folder that the program keeps in a project."""
 
 import os
-import resource
 import time
 from collections.abc import Mapping
 from dataclasses import fields
@@ -9,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.config.settings import CONFIG_FILE, GreenSettings, Settings, private_folder, read_offer
+from cdd_agent.config.settings import CONFIG_FILE, GreenSettings, Settings, read_offer
 from cdd_agent.config.settings import load as load_if
 from cdd_agent.errors import DocumentError, UsageError
 from tests.fakes.approval import Answers
@@ -73,31 +72,6 @@ def test_an_invalid_file_is_named_with_what_is_wrong(tmp_path: Path, text: str, 
 def test_an_invalid_variable_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="CDD_MAX_RETRIES=x"):
         load(tmp_path, environment={"CDD_MAX_RETRIES": "x"})
-
-
-def test_the_private_folder_keeps_itself_out_of_git(tmp_path: Path) -> None:
-    folder = private_folder(tmp_path)
-    assert (folder / ".gitignore").read_text() == "*\n!config.yaml\n"
-    (folder / ".gitignore").write_text("the user's\n")
-    private_folder(tmp_path)
-    assert (folder / ".gitignore").read_text() == "the user's\n"
-
-
-def test_an_empty_file_does_not_show_the_private_folder_to_git(tmp_path: Path) -> None:
-    (tmp_path / ".cdd").mkdir()
-    (tmp_path / ".cdd" / ".gitignore").touch()
-    assert (private_folder(tmp_path) / ".gitignore").read_text() == "*\n!config.yaml\n"
-
-
-def test_a_disk_without_room_leaves_no_half_of_the_file_that_hides_the_folder(tmp_path: Path) -> None:
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4, limits[1]))
-    try:
-        with pytest.raises(OSError, match="too large"):
-            private_folder(tmp_path)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert os.listdir(tmp_path / ".cdd") == []
 
 
 def test_an_empty_variable_is_as_good_as_none(tmp_path: Path) -> None:
@@ -193,38 +167,6 @@ def test_a_file_made_to_hurt_is_an_error_at_once(tmp_path: Path, text: str) -> N
     with pytest.raises(DocumentError):
         load(tmp_path)
     assert time.process_time() - before < 2
-
-
-@pytest.mark.parametrize("link", [".cdd", ".cdd/history", ".cdd/journal", ".cdd/journal/sale/events.jsonl"])
-def test_no_link_leads_the_program_s_own_files_out_of_the_project(tmp_path: Path, link: str) -> None:
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    path = tmp_path / "project" / link
-    path.parent.mkdir(parents=True)
-    path.symlink_to(outside)
-    with pytest.raises(UsageError, match=f"{link} is a link") as caught:
-        private_folder(tmp_path / "project")
-    assert f"ls -l {path}" in caught.value.hint
-    assert list(outside.iterdir()) == []
-
-
-def test_a_dangling_link_or_a_file_in_place_of_the_private_folder_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / ".cdd").symlink_to(tmp_path / "nowhere")
-    with pytest.raises(UsageError, match="is a link"):
-        private_folder(tmp_path)
-    assert not (tmp_path / "nowhere").exists()
-    (tmp_path / ".cdd").unlink()
-    (tmp_path / ".cdd").touch()
-    with pytest.raises(UsageError, match="is a file") as caught:
-        private_folder(tmp_path)
-    assert caught.value.hint.startswith("move it away: mv ")
-
-
-def test_folders_without_end_in_the_private_one_are_an_error_with_what_to_do(tmp_path: Path) -> None:
-    (tmp_path / ".cdd" / "/".join("a" * 60)).mkdir(parents=True)
-    with pytest.raises(UsageError, match="nested more than 20 deep") as caught:
-        private_folder(tmp_path)
-    assert "ls -R" in caught.value.hint
 
 
 def test_the_section_of_green_has_settings_of_its_own(tmp_path: Path) -> None:
