@@ -11,9 +11,9 @@ from pathlib import Path
 
 from cdd_agent.config.trust import Offer
 from cdd_agent.errors import EnvironmentMissing, GateClosed, UsageError, join_first
-from cdd_agent.git.hardening import GitSetting, list_disabled_filters, parse_settings
+from cdd_agent.git.hardening import GitSetting, list_disabled_filters
 from cdd_agent.git.repository import CommitId, Repository, format_paths, private_index, resolve_revision
-from cdd_agent.git.runner import LIST_SETTINGS, GitError, GitRefused, GitUnable
+from cdd_agent.git.runner import GitError, GitRefused, GitUnable
 from cdd_agent.git.snapshot import CDD_IDENTITY
 from cdd_agent.storage import read_ordinary
 from cdd_agent.untrusted import paths
@@ -220,7 +220,7 @@ def offer_hooks(repository: Repository) -> Offer | None:
     The user's own hooks are those in a folder that the user's git configuration names, outside the repository. Programs
     that a hook calls are not included, except files beside it in the work tree and the settings of common hook runners.
     """
-    settings = parse_settings(repository.git(*LIST_SETTINGS))
+    settings = repository.runner.configuration()
     folder = _find_hook_folder(settings, repository)
     files = [] if folder is None else [folder / name for name in COMMIT_HOOKS]
     hooks = [path for path in files if path.is_file() and os.access(path, os.X_OK)]

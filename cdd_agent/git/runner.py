@@ -160,6 +160,12 @@ class RepositoryLocation:
             )
         return location
 
+    def is_at_root(self, settings: Sequence[GitSetting]) -> bool:
+        """Return whether git, started at the top level with ``settings``, finds this repository."""
+        named = [setting.value for setting in settings if setting.key == "core.worktree"]
+        is_root = not named or (self.git_dir / named[-1]).resolve() == self.root
+        return is_root and _resolve_git_entry(self.root / ".git") == self.git_dir
+
     def require_own_common_dir(self) -> None:
         """Raise ``GitUnable`` if the repository now names another shared folder."""
         # git reads refs from that folder regardless of GIT_COMMON_DIR.
@@ -252,8 +258,9 @@ class _Configuration:
     is_final: bool
     """False if it includes other files: these may appear, and conditions become true, at any time."""
 
-    def is_current(self) -> bool:
-        return self.is_final and all(_read_state(path) == state for path, state in self.files.items())
+    def is_current(self, *, location: RepositoryLocation) -> bool:
+        is_complete = self.files.keys() >= set(_list_configuration_files(location))
+        return is_complete and self.is_final and all(_read_state(path) == state for path, state in self.files.items())
 
 
 class Runner:
@@ -286,7 +293,7 @@ class Runner:
         if call.hooks:
             # A hook must not inherit the variables that name the repository: tests that it runs may use git elsewhere.
             # Then git locates the repository itself, and must find the same one.
-            if find_location(self._folder) != self.location:
+            if not self.location.is_at_root(self.configuration()) and find_location(self._folder) != self.location:
                 raise GitUnable(
                     f"{self._folder / '.git'} names another repository than when cdd started.",
                     hint=f"see what it is: ls -ld {self._folder / '.git'}; then start cdd again",
@@ -298,7 +305,7 @@ class Runner:
 
     def configuration(self) -> tuple[GitSetting, ...]:
         """Return git's current configuration."""
-        if self._configuration is None or not self._configuration.is_current():
+        if self._configuration is None or not self._configuration.is_current(location=self.location):
             self._configuration = self._read_configuration()
         return self._configuration.settings
 

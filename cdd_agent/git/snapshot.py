@@ -69,7 +69,7 @@ class Snapshot:
 
     ref: str
     commit: CommitId
-    """A commit whose tree counts."""
+    """A commit whose tree counts, or a tree."""
 
 
 class Snapshots:
@@ -89,11 +89,17 @@ class Snapshots:
         """Save the work tree under ``ref``, replacing an earlier snapshot there."""
         ref = _require_own_ref(ref)
         tree = self._capture()
-        made = self._repository.git("commit-tree", tree, "-m", message, variables=CDD_IDENTITY)
-        commit = CommitId(made.strip())
+        commit = next((commit for commit, saved in self._trees.items() if saved == tree), None)
+        if commit is None:
+            made = self._repository.git("commit-tree", tree, "-m", message, variables=CDD_IDENTITY)
+            commit = CommitId(made.strip())
+            self._trees[commit] = tree
         self._repository.git("update-ref", ref, commit)
-        self._trees[commit] = tree
         return Snapshot(ref=ref, commit=commit)
+
+    def take_unsaved(self) -> Snapshot:
+        """Return the work tree as it is now, under no ref: git deletes its objects after some weeks."""
+        return Snapshot(ref="", commit=CommitId(self._capture()))
 
     def freeze_ignored(self, ref: str) -> None:
         """Exclude what was ignored when ``ref`` was first frozen, even if the ignore rules change.
@@ -116,7 +122,7 @@ class Snapshots:
     def list_changes_since(self, snapshot: Snapshot, *, until: Snapshot | None = None) -> tuple[Change, ...]:
         """Return the changes from the snapshot to the work tree, or to ``until``."""
         tree = self._capture() if until is None else until.commit
-        is_same = self._trees.get(snapshot.commit) == tree
+        is_same = self._trees.get(snapshot.commit, snapshot.commit) == tree
         return () if is_same else self._repository.list_changes(snapshot.commit, tree, submodules=False)
 
     def list_differing_paths(self, commit: CommitId, snapshot: Snapshot) -> tuple[str, ...]:
@@ -136,6 +142,7 @@ class Snapshots:
         """Delete the refs that match ``pattern``; git keeps their objects for a while."""
         for ref in self._repository.git("for-each-ref", "--format=%(refname)", _require_own_ref(pattern)).split():
             self._repository.git("update-ref", "-d", ref)
+        self._trees.clear()
 
     def restore(self, snapshot: Snapshot, *, only: Iterable[str] | None = None) -> tuple[Change, ...]:
         """Restore the work tree, or just the paths ``only``, and return the changes that this undid.

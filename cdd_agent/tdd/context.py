@@ -235,9 +235,7 @@ class Context:
         """
         framework = self.suite.conventions.framework
         self.emit(SuiteStarted(purpose=purpose, targets=targets, framework=framework))
-        before = before or self.snapshots.take(
-            f"refs/cdd/tests/{self.reports.name}/before", message="before a test run"
-        )
+        before = before or self.snapshots.take_unsaved()
         # A saved report is evidence: an earlier run could have planted compiled code in the bytecode cache.
         suite = self.suite if keep is None else self.suite.without_cache()
         run = suite.run(targets, keep=keep)

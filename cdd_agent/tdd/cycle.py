@@ -284,8 +284,9 @@ class Cycle:
         """Continue on what has landed; if the files are others then, the attempt's checkpoint and report are too."""
         context, recovery = self._context, self._recovery
         self._tip = context.workplace.follow(landed, made=made, tip=baseline.tip)
-        checkpoint = context.snapshots.find(attempt.checkpoint) if attempt.checkpoint else None
-        if made != landed and checkpoint is not None and context.snapshots.list_changes_since(checkpoint):
+        ref = attempt.checkpoint if made != landed else None
+        checkpoint = context.snapshots.find(ref) if ref else None
+        if checkpoint is not None and context.snapshots.list_changes_since(checkpoint):
             context.snapshots.take(checkpoint.ref, message="on the user's branch")
             self._forget_report(attempt)
         recovery.checkpoints.save_tip(self._tip)

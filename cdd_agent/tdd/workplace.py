@@ -155,7 +155,9 @@ class RunTreeWorkplace:
 
     def land(self, commit: CommitId, *, made: CommitId, tip: CommitId) -> None:
         """Make ``commit`` the user's HEAD, and bring the changes from ``tip`` to ``made`` into the user's files."""
-        parent = CommitId(self.user.git("rev-parse", "--verify", f"{resolve_revision(self.user, commit)}^").strip())
+        parent = tip
+        if commit != made:
+            parent = CommitId(self.user.git("rev-parse", "--verify", f"{resolve_revision(self.user, commit)}^").strip())
         land = partial(self.landings.land, commit, expected=parent, base=tip, result=made)
         try:
             with self._landing():
