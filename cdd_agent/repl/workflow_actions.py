@@ -11,7 +11,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.table import Table
 from rich.text import Text
 
 from cdd_agent.audit.handoffs import CLAIMS, AuditedHandoff
@@ -39,13 +38,14 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 20
 MOST_FAILING = 5
-_MOST_TABLE_ROWS = 200
 _MOST_FILES = 30
 _ALLOW_DIRTY = "--allow-dirty"
 _ANEW = "--anew"
 _SHORT = 10
 _SHORT_IN_AUDIT = 8
-_HEADINGS: Mapping[str, int] = {"cycle": 5, "phase": 8, "result": 6, "retries": 7, "commit": 10}
+_ROW = "{:<5}  {:<8}  {:<6}  {:<7}  {:<10}  "
+"""The columns of a phase in the history, before its test."""
+_RESULT_CELLS = (17, 23)
 _STYLES = {"PASS": "green", "FAIL": "cyan", "CLOSED": "bold red"}
 _SIGNS = {"created": "+", "deleted": "-", "modified": "~"}
 _CLAIM_LOOK = {True: ("open", "green"), False: ("closed", "bold red"), None: ("note", "yellow")}
@@ -316,45 +316,23 @@ class RunHistory:
 
 def show_history(rows: Sequence[HandoffListed], *, hidden: int, screen: Screen) -> None:
     """Show the phases of each run, newest first. ``hidden`` is the number of phases that are not in ``rows``."""
-    # A table of thousands of rows takes rich several seconds.
-    draw = _draw_lines if len(rows) > _MOST_TABLE_ROWS else _draw_table
+    # Not a table: with thousands of rows, rich takes several seconds for one.
+    heading = _ROW.format("cycle", "phase", "result", "retries", "commit") + "test"
+    failed = "  error" if any(row.error for row in rows) else ""
     for ticket, handoffs in groupby(rows, key=lambda row: row.ticket):
         screen.line(Text(clean(ticket), style="bold"))
-        screen.show(draw(tuple(handoffs)), wrap=draw is _draw_table)
+        screen.line(f"{heading}{failed}", style="dim")
+        for row in handoffs:
+            columns = _ROW.format(row.cycle, row.phase, row.result, row.retries or "", row.commit[:_SHORT])
+            text = Text(
+                columns + clean(row.description) + (" (reconstructed from the commit)" if row.reconstructed else "")
+            )
+            text.stylize(_STYLES.get(row.result, "dim"), *_RESULT_CELLS)
+            first, *_ = clean(row.error).splitlines() or [""]
+            text.append(f"  {first}".rstrip(), "red")
+            screen.line(text, hang=len(columns))
     if hidden:
         screen.line(f"{hidden} older phases are not shown; -n 0 shows all.", style="dim")
-
-
-def _draw_table(rows: Sequence[HandoffListed]) -> Table:
-    table = create_table(*_HEADINGS, no_wrap=True)
-    table.add_column("test", overflow="fold")
-    if any(row.error for row in rows):
-        table.add_column("error", overflow="fold")
-    for row in rows:
-        table.add_row(*_draw_cells(row))
-    return table
-
-
-def _draw_lines(rows: Sequence[HandoffListed]) -> Text:
-    lines = ["  ".join(f"{heading:<{width}}" for heading, width in _HEADINGS.items()) + "  test"]
-    for row in rows:
-        cells = [each if isinstance(each, str) else each.plain for each in _draw_cells(row)]
-        columns = (f"{cell:<{width}}" for cell, width in zip(cells, _HEADINGS.values(), strict=False))
-        lines.append("  ".join((*columns, *cells[len(_HEADINGS) :])).rstrip())
-    return Text("\n".join(lines))
-
-
-def _draw_cells(row: HandoffListed) -> tuple[str | Text, ...]:
-    origin = " (reconstructed from the commit)" if row.reconstructed else ""
-    return (
-        str(row.cycle),
-        row.phase,
-        Text(row.result, style=_STYLES.get(row.result, "dim")),
-        str(row.retries or ""),
-        row.commit[:_SHORT],
-        clean(row.description) + origin,
-        Text(clean(row.error.partition("\n")[0]), style="red"),
-    )
 
 
 def show_run_status(status: RunStanding, *, screen: Screen) -> None:
