@@ -57,7 +57,7 @@ def commit_paths(repository: Repository, message: str, *, paths: Iterable[str], 
     head = repository.read_head()
     with private_index() as index:
         tree = _write_tree(repository, paths, base=head, index=index)
-        if head is not None and not allow_empty and tree == repository.git("rev-parse", f"{head}^{{tree}}").strip():
+        if head is not None and not allow_empty and tree == repository.objects.require(f"{head}^{{tree}}").id:
             refresh_index(repository, paths)
             return head
         try:
@@ -94,7 +94,7 @@ def commit_aside(repository: Repository, paths: Iterable[str], *, parent: Commit
 
 def commit_tree(repository: Repository, tree: str, *, parent: CommitId, message: str) -> CommitId:
     """Return a commit of cdd, on no branch; ``tree`` may name a commit."""
-    parent_id, tree_id = resolve_revision(repository, parent), repository.git("rev-parse", f"{tree}^{{tree}}").strip()
+    parent_id, tree_id = resolve_revision(repository, parent), repository.objects.require(f"{tree}^{{tree}}").id
     made = repository.git("commit-tree", tree_id, "-p", parent_id, "-m", message, variables=CDD_IDENTITY)
     return CommitId(made.strip())
 

@@ -22,25 +22,20 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from cdd_agent.errors import ExitCode, UsageError, join_first
+from cdd_agent.git.objects import SUBMODULE, Entry
 from cdd_agent.git.repository import CommitId, Repository, encode_text, format_paths, private_index, resolve_revision
 from cdd_agent.git.runner import GitRefused, GitUnable
+from cdd_agent.git.snapshot import remove_empty_parents
 from cdd_agent.storage import read_ordinary, sweep, write_atomic
 
 Choice: TypeAlias = Literal["merge", "mine", "theirs"]
 """What to do with a file that cannot be merged: write both versions with conflict marks, or take one of them."""
 
 _JOURNAL_BYTES = 100_000_000
-_LINK, _SUBMODULE = "120000", "160000"
+_LINK = "120000"
 _SHOWN_PATHS = 10
 _TRIES = 10
 """How often to exchange a file that the user keeps saving in the same moment."""
-
-
-class Entry(msgspec.Struct, frozen=True):
-    """A file in a tree or index of git."""
-
-    mode: str
-    blob: str
 
 
 class IndexChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -258,19 +253,12 @@ class Landings:
 
     def _read_differing(self, before: str, after: str) -> tuple[dict[str, Entry], dict[str, Entry]]:
         """Return the files that differ between two commits, as they are in each of them, without submodules."""
-        repository = self._repository
-        before, after = resolve_revision(repository, before), resolve_revision(repository, after)
-        fields = repository.git("diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", before, after, "--")
-        parts = fields.split("\0")
-        old, new = {}, {}
-        for about, path in zip(parts[0::2], parts[1::2], strict=False):
-            old_mode, new_mode, old_blob, new_blob, _ = about.removeprefix(":").split(" ")
-            if _SUBMODULE in (old_mode, new_mode):
-                continue
-            if old_mode != "000000":
-                old[path] = Entry(old_mode, old_blob)
-            if new_mode != "000000":
-                new[path] = Entry(new_mode, new_blob)
+        pairs = self._repository.objects.compare(before, after)
+        files = {
+            path: pair for path, pair in pairs.items() if all(each is None or each.mode != SUBMODULE for each in pair)
+        }
+        old = {path: before for path, (before, _) in files.items() if before is not None}
+        new = {path: after for path, (_, after) in files.items() if after is not None}
         return old, new
 
     def _read_index(self, paths: Iterable[str]) -> tuple[dict[str, Entry], frozenset[str]]:
@@ -315,13 +303,13 @@ class Landings:
         """Return the merged file and whether the merge is clean; None if there can be no merged file."""
         if base is None or ours is None or theirs is None or _LINK in (base.mode, ours.mode, theirs.mode):
             return None, False
-        if "unmerged" in (ours.blob,):
+        if "unmerged" in (ours.id,):
             return None, False
         mode = theirs.mode if ours.mode == base.mode else ours.mode
         with tempfile.TemporaryDirectory(prefix="cdd-merge-") as folder:
             names = [Path(folder) / name for name in ("yours", "before", "cdd")]
             for path, entry in zip(names, (ours, base, theirs), strict=True):
-                path.write_bytes(encode_text(self._repository.git("cat-file", "blob", entry.blob)))
+                path.write_bytes(self._repository.objects.require(entry.id).data)
             try:
                 labels = [option for path in names for option in ("-L", path.name)]
                 self._repository.git("merge-file", "--quiet", *labels, *map(str, names))
@@ -344,7 +332,7 @@ class Landings:
         if not new:
             return
         with private_index() as index:
-            listing = "".join(f"{entry.mode} {entry.blob}\t{path}\0" for path, entry in new)
+            listing = "".join(f"{entry.mode} {entry.id}\t{path}\0" for path, entry in new)
             self._repository.git(
                 "update-index", "--add", "-z", "--index-info", stdin=encode_text(listing), variables=index
             )
@@ -364,7 +352,7 @@ class Landings:
             return
         zeros = "0" * len(self._repository.read_head() or "")
         listing = "".join(
-            f"{change.new.mode} {change.new.blob}\t{change.path}\0" if change.new else f"0 {zeros}\t{change.path}\0"
+            f"{change.new.mode} {change.new.id}\t{change.path}\0" if change.new else f"0 {zeros}\t{change.path}\0"
             for change in due
         )
         self._repository.git("update-index", "--add", "-z", "--index-info", stdin=encode_text(listing))
@@ -410,20 +398,16 @@ class Landings:
         return False
 
     def _remove(self, change: FileChange, place: Path) -> bool:
-        if not os.path.lexists(place):
-            return True
         removed = self._folder / "removed"
         try:
             os.rename(place, removed)
+            if _digest(removed) != change.old:
+                return not _create(removed, place)
+        except FileNotFoundError:  # removed before a kill
+            pass
         except OSError:  # a folder that the user made in this moment
             return False
-        if _digest(removed) != change.old:
-            return not _create(removed, place)
-        for folder in place.relative_to(self._repository.root).parents:
-            if folder == Path("."):
-                break
-            with contextlib.suppress(OSError):
-                (self._repository.root / folder).rmdir()
+        remove_empty_parents(self._repository.root, change.path)
         return True
 
 

@@ -23,7 +23,6 @@ from cdd_agent.git.repository import (
     OBJECT_ID,
     CommitId,
     Repository,
-    encode_text,
     format_lines,
     has_ref,
     resolve_revision,
@@ -97,12 +96,12 @@ def lock_notes(repository: Repository) -> Iterator[None]:
 def read_tip(repository: Repository, ref: str = REF) -> str | None:
     """Return the commit that holds all notes of ``ref``, or None without the ref; raises ``NotesDamaged``."""
     require_valid_ref(repository, ref)
-    try:
-        return repository.git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}").strip()
-    except (GitRefused, GitUnable) as error:
-        if not has_ref(repository.location, ref):
-            return None
-        raise NotesDamaged(f"{ref} does not name a readable commit. {error.happened}") from error
+    tip = repository.read_ref(ref)
+    if tip is not None:
+        return repository.objects.require(f"{tip}^{{commit}}").id
+    if has_ref(repository.location, ref):
+        raise NotesDamaged(f"{ref} does not name a readable commit.")
+    return None
 
 
 def require_valid_ref(repository: Repository, ref: str) -> None:
@@ -252,9 +251,12 @@ def check_reachability(repository: Repository, notes: Iterable[Note]) -> Reachab
 
 def read_notes(repository: Repository, top: str, *, only: CommitId | None = None) -> tuple[Note, ...]:
     """Return the notes in the tree of ``top``, ordered by commit id; ``NotesDamaged`` if the tree cannot be read."""
-    paths = [] if only is None else _list_note_paths(only)
     try:
-        entries = list_entries(repository, top, *paths)
+        if only is None:
+            entries = list_entries(repository, top)
+        else:
+            found = {path: repository.objects.find_entry(top, path) for path in _list_note_paths(only)}
+            entries = {path: (entry.mode, entry.id) for path, entry in found.items() if entry is not None}
     except (GitRefused, GitUnable) as error:
         raise NotesDamaged(f"The notes in {top} cannot be listed. {error.happened}") from error
     blobs: dict[CommitId, list[tuple[str, str]]] = {}
@@ -279,26 +281,11 @@ def identify_handoffs(note: Note) -> frozenset[tuple[str, str | None]]:
 
 def read_objects(repository: Repository, objects: Iterable[str]) -> dict[str, bytes]:
     """Return object id -> content, without missing and damaged objects."""
-    wanted = sorted(objects)
-    if not wanted:
-        return {}
-    try:
-        answer = encode_text(repository.git("cat-file", "--batch", stdin=format_lines(wanted)))
-    except (GitRefused, GitUnable):  # git stops at a damaged object; find it by bisection
-        if len(wanted) == 1:
-            return {}
-        half = len(wanted) // 2
-        return read_objects(repository, wanted[:half]) | read_objects(repository, wanted[half:])
     found = {}
-    at = 0
-    while at < len(answer):
-        end = answer.index(b"\n", at)
-        fields = answer[at:end].split(b" ")
-        at = end + 1
-        if len(fields) == 3:  # otherwise the object is missing
-            size = int(fields[2])
-            found[fields[0].decode()] = answer[at : at + size]
-            at += size + 1
+    for name in objects:
+        with contextlib.suppress(GitRefused, GitUnable):
+            if (each := repository.objects.read(name)) is not None:
+                found[name] = each.data
     return found
 
 

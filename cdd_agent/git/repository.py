@@ -16,7 +16,8 @@ from string import ascii_lowercase
 from typing import NewType
 
 from cdd_agent.errors import UsageError
-from cdd_agent.events import Change, ChangeKind
+from cdd_agent.events import Change
+from cdd_agent.git.objects import SUBMODULE, ObjectReader
 from cdd_agent.git.runner import (
     LOCK_PAUSE_S,
     LOCK_WAIT_S,
@@ -123,9 +124,8 @@ class Repository:
         self.root = root
         self.may_run_hooks: Callable[[], bool] = lambda: False
         """Returns whether the user approved this repository's hooks for commits."""
-        self._read_heads: set[str] = set()
-        """Commits that git could read."""
         self.runner = Runner(root, location)
+        self.objects = ObjectReader(self.runner)
 
     @classmethod
     def find(cls, folder: Path) -> "Repository":
@@ -166,10 +166,13 @@ class Repository:
             text = found
             if found.startswith(_REF):
                 text = _read_file(self.location.common_dir / found.removeprefix(_REF)) or ""
-            if text in self._read_heads:
-                return CommitId(text)
+            with contextlib.suppress(GitError):
+                if (
+                    commit := self.objects.read(f"{text}^{{commit}}") if OBJECT_ID.fullmatch(text) else None
+                ) is not None:
+                    return CommitId(commit.id)
         try:
-            head = CommitId(self.git("rev-parse", "--verify", "--quiet", "HEAD^{commit}").strip())
+            return CommitId(self.git("rev-parse", "--verify", "--quiet", "HEAD^{commit}").strip())
         except GitRefused as error:
             if is_unborn(self.location):
                 return None
@@ -177,8 +180,6 @@ class Repository:
                 f"HEAD of {self.root} does not name a readable commit. {error.happened}",
                 hint="see what is wrong: git fsck --full; see earlier positions of HEAD: git reflog",
             ) from error
-        self._read_heads.add(head)
-        return head
 
     def read_branch(self) -> str | None:
         """Return the branch that HEAD is on, or None if it is detached."""
@@ -232,6 +233,14 @@ class Repository:
         submodules = {path for about, path in zip(moved[0::2], moved[1::2], strict=False) if about[8:14] == "160000"}
         return frozenset(path for path in nested if path.endswith("/")) | submodules
 
+    def read_ref(self, ref: str) -> CommitId | None:
+        """Return the object that ``ref`` names, or None without it."""
+        if (self.location.common_dir / "reftable").exists():
+            return self.list_refs(ref).get(ref)
+        # Without the ref git would take its name for that of a tag, which comes with a clone.
+        found = self.objects.read(ref) if has_ref(self.location, ref) else None
+        return None if found is None else CommitId(found.id)
+
     def list_refs(self, pattern: str) -> dict[str, CommitId]:
         """Return ref -> object of the ref ``pattern`` and the refs below it."""
         lines = self.git("for-each-ref", "--format=%(refname) %(objectname)", pattern).splitlines()
@@ -239,14 +248,11 @@ class Repository:
 
     def list_changes(self, before: str, after: str, *, submodules: bool = True) -> tuple[Change, ...]:
         """Return the paths that differ between two trees or commits, in git's order."""
-        which = "none" if submodules else "all"
-        before, after = resolve_revision(self, before), resolve_revision(self, after)
-        compare = ("diff-tree", "-r", "-z", "--no-renames", "--name-status", f"--ignore-submodules={which}")
-        fields = self.git(*compare, before, after, "--").split("\0")
-        kinds: dict[str, ChangeKind] = {"A": "created", "D": "deleted"}
+        pairs = self.objects.compare(resolve_revision(self, before), resolve_revision(self, after))
         return tuple(
-            Change(path=path, kind=kinds.get(status, "modified"))
-            for status, path in zip(fields[0::2], fields[1::2], strict=False)
+            Change(path=path, kind="created" if old is None else "deleted" if new is None else "modified")
+            for path, (old, new) in pairs.items()
+            if submodules or any(entry is not None and entry.mode != SUBMODULE for entry in (old, new))
         )
 
 

@@ -187,6 +187,7 @@ class RunTrees:
         repository = Repository(root)
         repository.may_run_hooks = self._main.may_run_hooks
         repository.runner = Runner(root, locate=lambda: self._find_or_create(root))
+        repository.objects = self._main.objects
         return repository
 
     def has(self, name: str) -> bool:

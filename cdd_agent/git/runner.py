@@ -8,12 +8,15 @@ files changes. Failures of git become errors that say what happened and what to 
 import contextlib
 import os
 import re
+import select
 import subprocess
 import tempfile
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import IO
 
 from cdd_agent.errors import CddError, EnvironmentMissing, ExitCode, format_count
 from cdd_agent.git import hardening
@@ -230,6 +233,7 @@ LOCK_WAIT_S = 2.0
 LOCK_PAUSE_S = 0.05
 INHERITED_PIPE_S = 1.0
 """How long processes that git or a hook left behind may continue to write into git's output."""
+_CHUNK_BYTES = 1 << 16
 _POLL_S = 0.1
 """How often to check whether git has ended while its pipes stay open."""
 LIST_SETTINGS = ("config", "--list", "-z", "--show-scope", "--show-origin")
@@ -303,6 +307,18 @@ class Runner:
             variables = {**self._location_variables(), **call.variables}
         return run_once(replace(call, variables=variables), folder=self._folder, settings=settings)
 
+    def start(self, *arguments: str, errors: IO[bytes]) -> "subprocess.Popen[bytes]":
+        """Start ``git ARGUMENTS``, which answers what it reads, and return the process."""
+        self.location.require_own_common_dir()
+        settings = hardening.build_settings(self.configuration(), hooks=False, signs=False)
+        environment = hardening.build_environment(os.environ, settings=settings, hooks=False)
+        environment |= self._location_variables()
+        argv, pipe = hardening.build_command(arguments), subprocess.PIPE
+        # It outlives folders of the work tree, and must not seem to hold a lock in it: see ``find_lock_owner``.
+        return subprocess.Popen(
+            argv, cwd="/", env=environment, stdin=pipe, stdout=pipe, stderr=errors, start_new_session=True
+        )
+
     def configuration(self) -> tuple[GitSetting, ...]:
         """Return git's current configuration."""
         if self._configuration is None or not self._configuration.is_current(location=self.location):
@@ -331,6 +347,100 @@ class Runner:
             "GIT_COMMON_DIR": str(self.location.common_dir),
             "GIT_WORK_TREE": str(self.location.root),
         }
+
+
+class Answer:
+    """The output of a coprocess."""
+
+    def __init__(self, file: int) -> None:
+        """``file`` is the descriptor of the output."""
+        self._file = file
+        self._buffer = bytearray()
+        self._deadline = time.monotonic() + TIMEOUT_S
+
+    def read_line(self) -> bytes:
+        """Return the next line, without its end."""
+        while (end := self._buffer.find(b"\n")) < 0:
+            self._fill()
+        return self.read(end + 1)[:-1]
+
+    def read(self, size_bytes: int) -> bytes:
+        """Return so many bytes; raises ``EOFError`` if the process ends before, and ``GitTimeout``."""
+        while len(self._buffer) < size_bytes:
+            self._fill()
+        taken = bytes(self._buffer[:size_bytes])
+        del self._buffer[:size_bytes]
+        return taken
+
+    def _fill(self) -> None:
+        poll = select.poll()
+        poll.register(self._file, select.POLLIN)
+        if not poll.poll(1000 * max(0.0, self._deadline - time.monotonic())):
+            raise GitTimeout(
+                f"git did not answer within {TIMEOUT_S:g} seconds and was stopped.",
+                hint="see whether the disk of the repository responds, then try again",
+            )
+        data = os.read(self._file, _CHUNK_BYTES)
+        if not data:
+            raise EOFError
+        self._buffer += data
+
+
+class Coprocess:
+    """A git process that answers questions, one after the other; it is started again after a failure."""
+
+    def __init__(self, runner: Runner, *arguments: str) -> None:
+        """Start nothing before the first question."""
+        self._runner = runner
+        self._arguments = arguments
+        self._process: subprocess.Popen[bytes] | None = None
+        self._errors = -1
+        self._end: Callable[[], object] = bool
+
+    @contextlib.contextmanager
+    def ask(self, question: bytes) -> Iterator[Answer]:
+        """Yield the answer, which must be read completely; raises ``GitError`` if the process ends instead."""
+        try:
+            process = self._process or self._start()
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(question)
+            process.stdin.flush()
+            yield Answer(process.stdout.fileno())
+        except (EOFError, BrokenPipeError) as error:
+            raise self._explain_end() from error
+        except BaseException:  # also Ctrl-C: the rest of this answer must not be taken for the next
+            self._close()
+            raise
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        # Not a pipe: one that nobody reads blocks git when it is full.
+        with tempfile.TemporaryFile() as errors:
+            process = self._runner.start(*self._arguments, errors=errors)
+            self._process, self._errors = process, os.dup(errors.fileno())
+        # The process ends by itself when cdd does, because its input is closed.
+        self._end = weakref.finalize(self, _end_coprocess, process, self._errors)
+        return process
+
+    def _explain_end(self) -> GitError:
+        assert self._process is not None
+        status = self._process.wait()
+        message = os.pread(self._errors, _CHUNK_BYTES, 0).decode("utf-8", "replace").strip()
+        self._close()
+        return explain_failure(self._arguments[0], message, status=status)
+
+    def _close(self) -> None:
+        self._end()
+        self._process = None
+
+
+def _end_coprocess(process: "subprocess.Popen[bytes]", errors: int) -> None:
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            with contextlib.suppress(OSError):
+                stream.close()
+    end_group(process)
+    os.close(errors)
 
 
 _WITHOUT_REPOSITORY = hardening.build_settings((), hooks=False, signs=False)

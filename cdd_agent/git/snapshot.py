@@ -106,18 +106,18 @@ class Snapshots:
 
         The list is saved under ``ref``, and other processes use it too.
         """
-        if not self._repository.git("for-each-ref", ref):
+        if self._repository.read_ref(ref) is None:
             ignored = format_paths(self._repository.list_ignored())
             blob = self._repository.git("hash-object", "-w", "--stdin", stdin=ignored).strip()
             self._repository.git("update-ref", ref, blob)
-        paths = [path for path in self._repository.git("cat-file", "blob", ref).split("\0") if path]
+        paths = [path for path in self._repository.objects.require(ref).text.split("\0") if path]
         self._ignored_folders = tuple(path for path in paths if path.endswith("/"))
         self._ignored_files = frozenset(paths)
 
     def find(self, ref: str) -> Snapshot | None:
         """Return the snapshot saved under ``ref``, or None."""
-        found = self._repository.git("for-each-ref", "--format=%(objectname)", _require_own_ref(ref)).split()
-        return Snapshot(ref=ref, commit=CommitId(found[0])) if found else None
+        found = self._repository.read_ref(_require_own_ref(ref))
+        return Snapshot(ref=ref, commit=found) if found else None
 
     def list_changes_since(self, snapshot: Snapshot, *, until: Snapshot | None = None) -> tuple[Change, ...]:
         """Return the changes from the snapshot to the work tree, or to ``until``."""
@@ -153,7 +153,8 @@ class Snapshots:
         undone = tuple(c for c in self.list_changes_since(snapshot) if wanted is None or c.path in wanted)
         for change in undone:
             if change.kind == "created":
-                _remove_file(self._repository.root, change.path)
+                (self._repository.root / change.path).unlink(missing_ok=True)
+                remove_empty_parents(self._repository.root, change.path)
         paths = [change.path for change in undone if change.kind != "created"]
         if paths:
             before = {path: _read_mode(self._repository.root / path) for path in paths}
@@ -268,12 +269,8 @@ def _is_internal(path: str) -> bool:
     return ".cdd" in parts[:-1] and parts[-2:] != [".cdd", "config.yaml"]
 
 
-def _remove_file(root: Path, path: str) -> None:
-    # Also remove the folders that this empties: git does not keep empty folders.
-    target = root / path
-    target.unlink(missing_ok=True)
-    for folder in target.relative_to(root).parents:
-        if folder == Path("."):
-            break
+def remove_empty_parents(root: Path, path: str) -> None:
+    """Remove the folders of a deleted file that are empty now, because git does not keep these."""
+    for folder in Path(path).parents[:-1]:
         with contextlib.suppress(OSError):
             (root / folder).rmdir()

@@ -102,8 +102,7 @@ class StepCheckpoints:
 
     def read_tip(self) -> CommitId | None:
         """Return the commit on which the step works; None before it begins."""
-        found = self.repository.git("for-each-ref", "--format=%(objectname)", self.ref("tip")).strip()
-        return CommitId(found) if found else None
+        return self.repository.read_ref(self.ref("tip"))
 
     def find_last(self) -> Snapshot | None:
         """Return the newest checkpoint from which the step can continue."""
@@ -224,9 +223,7 @@ class StepRecovery:
         # The user may have committed between two phases: what is below such a commit stays with it.
         own, target = set(self.step.commits.values()), head
         while target in own and target != base:
-            target = CommitId(
-                repository.git("rev-parse", "--verify", f"{resolve_revision(repository, target)}^").strip()
-            )
+            target = CommitId(repository.objects.require(f"{target}^").id)
         if target != base:
             text = f"The branch returns to {target[:10]}, a commit that this step did not make."
             self.context.emit(Notice(text=text))
@@ -320,7 +317,7 @@ class Landing:
     def report(self, commit: CommitId) -> None:
         """Put the handoff note on ``commit``, which has landed, and emit the event."""
         self.write_note(commit)
-        subject = self.context.repository.git("log", "-1", "--format=%s", commit).strip()
+        subject = self.context.repository.objects.require(commit).subject
         self.context.emit(Committed(phase=self.attempt.phase, commit=commit, subject=subject))
 
     def write_note(self, commit: CommitId) -> None:
@@ -419,7 +416,7 @@ def find_broken_tests(commit: CommitId, *, fixed: Collection[str] = (), context:
     repository = context.workplace.tree
     passing: list[set[str]] = []
     failing: tuple[str, ...] = ()
-    parent = repository.git("rev-parse", "--verify", f"{resolve_revision(repository, commit)}^").strip()
+    parent = repository.objects.require(f"{commit}^").id
     for name, tree in (("your branch", parent), ("the commit on your branch", commit)):
         with clean_copy(repository, context.suite, green=tree, red=tree) as copy:
             framework = copy.conventions.framework

@@ -157,7 +157,7 @@ class RunTreeWorkplace:
         """Make ``commit`` the user's HEAD, and bring the changes from ``tip`` to ``made`` into the user's files."""
         parent = tip
         if commit != made:
-            parent = CommitId(self.user.git("rev-parse", "--verify", f"{resolve_revision(self.user, commit)}^").strip())
+            parent = CommitId(self.user.objects.require(f"{commit}^").id)
         land = partial(self.landings.land, commit, expected=parent, base=tip, result=made)
         try:
             with self._landing():
@@ -174,7 +174,7 @@ class RunTreeWorkplace:
         """Return the next tip; the files change only if HEAD had moved or changes were taken along."""
         if commit == made:
             return commit
-        is_carrying = self.user.git("log", "-1", "--format=%s", resolve_revision(self.user, tip)).strip() == CARRIED
+        is_carrying = self.user.objects.require(tip).subject == CARRIED
         tip = self._make_tip(carries=is_carrying)
         self.resume(tip)
         return tip
