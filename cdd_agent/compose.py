@@ -160,7 +160,6 @@ class Composition:
         """The rules by which the model's commands need the user's approval."""
         return Permission(
             root=self.root,
-            level=self.suite.sandbox.level,
             approvals=self.trust.approvals,
             ask=self.options.ask_command,
             report=self._notify,
@@ -341,7 +340,13 @@ class Composition:
             model=self.model,
             policy=policy,
             brief=make_brief(workplace.tree, workspace),
-            permission=replace(self.permission, root=self.root if is_shown else suite.root, tree=suite.root),
+            permission=replace(
+                self.permission,
+                root=self.root if is_shown else suite.root,
+                tree=suite.root,
+                is_free=is_shown and not workplace.is_shared,
+                is_shared=workplace.is_shared,
+            ),
             reports=private_folder(self.root) / "reports" / name,
             emit=self.emit,
             memory=self.memory(),

@@ -33,7 +33,6 @@ _CLASSES: Mapping[str, str] = {
     "tests": "Runs tests",
     "write": "Writes in the project",
     "other": "Another command",
-    "outside": "Reaches outside the project",
 }
 
 
@@ -113,16 +112,12 @@ def ask_permission(question: CommandQuestion, *, screen: Screen) -> CommandAnswe
         _show_rows(Text(asked, style="bold"), screen=screen)
     why = f"{_CLASSES[question.kind]}: {question.why}" if question.why else _CLASSES[question.kind]
     screen.line(f"{why}.", style="dim")
-    prompt = "Run it? y: always in this project, o: once, n: no, and why [y/o/N]"
-    if question.loses:
-        screen.line(f"This would lose work: {question.loses}. You are asked each time.", style="bold red")
-        prompt = "Run it this once? [y/N, or n and why]"
     discard_typed_ahead()
     while True:
-        word, why = _ask_word(prompt, screen=screen)
+        word, why = _ask_word("Run it? y: always in this project, o: once, n: no, and why [y/o/N]", screen=screen)
         match word:
             case "y" | "yes":
-                return CommandAnswer(verdict="once" if question.loses else "always")
+                return CommandAnswer(verdict="always")
             case "o" | "once":
                 return CommandAnswer(verdict="once")
             case "" | "n" | "no":

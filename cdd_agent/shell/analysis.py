@@ -1,67 +1,121 @@
-"""Judge a command line before it runs: each simple command separately, the line by its strictest part.
+"""Judge a command line before it runs: each of its statements separately, the line by its strictest one.
 
-tree-sitter parses the line. Where bash might read the same text differently, the line has the class ``other``, as have
-unknown programs. Safety does not depend on this: the sandbox limits every command. The class decides which commands
-need the user's permission.
+tree-sitter parses the line. A statement is harmless if the table knows all programs in it and their files lie in the
+project. Safety does not depend on this: the sandbox limits every command. The class decides which commands need the
+user's permission.
 """
 
 import hashlib
+import os
+import posixpath
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
-from cdd_agent.shell.programs import find_folders_after, is_path_source
-from cdd_agent.shell.simple_command import (
-    WORD_TYPES,
-    SimpleCommand,
-    get_text,
-    is_plain_arithmetic,
-    iter_nodes,
-    judge_parts,
-    split_command,
-)
-from cdd_agent.shell.words import READ, CommandClass, CommandContext, Effect, Folders, Project, other_effect
-from cdd_agent.shell.wrappers import judge_variable
+from cdd_agent.shell import programs
+from cdd_agent.untrusted.paths import explain_protection, find_private_part, is_secret
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
+CommandClass: TypeAlias = Literal["read", "write", "tests", "other"]
+"""``read``, ``write`` and ``tests`` stay in the project; nothing is known about ``other``."""
+CLASSES: tuple[CommandClass, ...] = get_args(CommandClass)
+"""From harmless to strictest."""
+
 MAX_BYTES = 25_000
 """Longer lines are not parsed."""
-_MAX_HERE_DOCUMENTS = 20
 # On malformed text, tree-sitter's error recovery takes quadratic time or worse in the number of these characters.
 _MAX_SPECIAL = 800
+_CONTROL = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]")
 _SPECIAL = re.compile(rb"[|&;()<>{}\[\]`*!$'\"\\#]")
-_MAX_DEPTH = 60
-_MAX_NODES = 15_000
-_MAX_COMMANDS = 1_000
 _BETWEEN_WORDS = re.compile(rb"(?:[ \t]\\\n|[ \t\n])*")
 """Blanks, line ends, and line continuations after a blank."""
-_DELIMITER = re.compile(rb"\w+|'\w+'|\"\w+\"")
-_DESCRIPTOR = re.compile(rb"\d+|\{[A-Za-z_]\w*\}")
-_REST_OF_LINE = re.compile(rb"[^'\"\\`$()\n]*\n")
-_ARITHMETIC = (b"((", b"[[", b"$[", b"let")
+_WITHOUT_GAPS = frozenset({"string", "concatenation", "heredoc_body", "expansion"})
+_MAX_HERE_DOCUMENTS = 20
+_MAX_NODES = 15_000
+_MAX_FOLDERS = 8
+_MAX_DEPTH = 4
+"""How deeply programs that run other commands may be nested."""
 
 
-def parse_line(source: bytes) -> "Node | None":
-    """Return the root of the syntax tree; None if the text is too long or nested too deeply."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Project:
+    """The project in which commands would run."""
+
+    root: str
+    """Its absolute folder, as commands find it."""
+    files: str
+    """The real path of the folder with its files."""
+    test_command: tuple[str, ...] = ("pytest",)
+    is_shared: bool = False
+    """Whether the user works in the same files."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinePart:
+    """One statement of a line, and its class."""
+
+    text: str
+    """The canonical spelling."""
+    kind: CommandClass
+    why: str
+    """Why it is not harmless: a clause, or empty."""
+    content: bytes
+    """The text and folders to which a permission is bound, and the whole line if they do not determine the effect."""
+    start: int
+    """The range in the line, in characters; ``end`` is exclusive."""
+    end: int
+
+
+def judge(line: str, project: Project) -> tuple[LinePart, ...]:
+    """Return the statements of ``line`` and their classes if ``bash -c`` runs it in the project's folder."""
+    source = line.encode("utf-8", "surrogateescape")
+    root = _parse(source)
+    if root is None:
+        return (_make_whole(line, "it is too long to check"),)
+    if root.has_error or _CONTROL.search(source) or _has_gaps(root, source):
+        return (_make_whole(line, "it cannot be parsed"),)
+    bound = "" if all(map(_is_plain, _walk(root))) else hashlib.sha256(source).hexdigest()
+    judge = _Judge(project)
+    parts = []
+    for node in map(judge.narrow, _split(root)):
+        text, folders = _get_canonical(node), judge.get_folders()
+        kind, why = judge.judge_statement(node)
+        content = "\0".join((folders, text, bound)).encode("utf-8", "surrogateescape")
+        start, end = (len(source[:at].decode("utf-8", "surrogateescape")) for at in (node.start_byte, node.end_byte))
+        parts.append(LinePart(text=text, kind=kind, why=why, content=content, start=start, end=end))
+    return tuple(parts)
+
+
+def _has_gaps(root: "Node", source: bytes) -> bool:
+    """Return whether the tree leaves out a part of the text, which bash runs nevertheless."""
+    at = 0
+    for node in _walk(root):
+        if node.child_count and node.type not in _WITHOUT_GAPS:
+            continue
+        if at <= node.start_byte and not _BETWEEN_WORDS.fullmatch(source[at : node.start_byte]):
+            return True
+        at = max(at, node.end_byte)
+    return not _BETWEEN_WORDS.fullmatch(source[at:])
+
+
+def _make_whole(line: str, why: str) -> LinePart:
+    content = f"\0{line}\0".encode("utf-8", "surrogateescape")
+    return LinePart(text=line, kind="other", why=why, content=content, start=0, end=len(line))
+
+
+def _parse(source: bytes) -> "Node | None":
+    """Return the root of the syntax tree; None if the text is too long."""
     if len(source) > MAX_BYTES or source.count(b"<<") > _MAX_HERE_DOCUMENTS:
         return None
     if len(_SPECIAL.findall(source)) > _MAX_SPECIAL:
         return None
     root = _load_parser().parse(source).root_node
-    waiting = [(root, 0)]
-    nodes = commands = 0
-    while waiting:
-        node, depth = waiting.pop()
-        nodes, commands = nodes + 1, commands + (node.type == "command")
-        if depth > _MAX_DEPTH or nodes > _MAX_NODES or commands > _MAX_COMMANDS:
-            return None
-        # A chain of `&&` nests, but is followed without recursion.
-        waiting += [(child, depth + (child.type != "list")) for child in node.children]
-    return root
+    return root if root.descendant_count <= _MAX_NODES else None
 
 
 @cache
@@ -73,350 +127,323 @@ def _load_parser() -> "Parser":
     return tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
 
 
-def find_doubts(root: "Node", source: bytes) -> Iterator[str]:
-    """Yield the reasons why bash may read the text differently from the tree."""
-    if root.has_error:
-        yield "it cannot be parsed"
-    if any(byte < 32 and byte not in (9, 10) for byte in source) or 127 in source:
-        yield "it contains control characters"
-    if b"$[" in source:
-        yield "it contains obsolete arithmetic syntax"
-    at = 0
-    for leaf in _iter_leaves(root):
-        if not _BETWEEN_WORDS.fullmatch(source[at : leaf.start_byte]):
-            yield "the text between its words is not clear"
-            return
-        at = max(at, leaf.end_byte)
-        text, before = source[leaf.start_byte : leaf.end_byte], source[max(leaf.start_byte - 1, 0) : leaf.start_byte]
-        is_separate = before in (b"", *_SEPARATORS)
-        if leaf.type == "comment" and not is_separate:
-            yield "the start of a comment is not clear"
-        # In `a1>f`, the 1 belongs to the word before it.
-        if leaf.type == "file_descriptor" and not (is_separate and _DESCRIPTOR.fullmatch(text)):
-            yield "the start of a redirection is not clear"
-        if leaf.type == "heredoc_start" and not _is_plain_heredoc(leaf, source):
-            yield "the end of a here-document is not clear"
-    if not _BETWEEN_WORDS.fullmatch(source[at:]):
-        yield "the text behind its words is not clear"
-
-
-_SEPARATORS = tuple(bytes([byte]) for byte in b" \t\n;&|()")
-
-
-def _iter_leaves(root: "Node") -> Iterator["Node"]:
-    """Yield the innermost nodes in source order; a quoted or composed word is one leaf."""
+def _split(root: "Node") -> Iterator["Node"]:
+    """Yield the statements of a line in order; one question to the user is about one of them."""
     waiting = [root]
     while waiting:
         node = waiting.pop()
-        if node.child_count == 0 or node.type in ("string", "concatenation", "heredoc_body", "expansion"):
+        if node.type in ("program", "list"):
+            waiting += reversed(node.named_children)
+        elif node.type != "comment":
             yield node
-        else:
-            waiting += reversed(node.children)
 
 
-def _is_plain_heredoc(start: "Node", source: bytes) -> bool:
-    holder = start.parent
-    delimiter = source[start.start_byte : start.end_byte]
-    if holder is None or not _DELIMITER.fullmatch(delimiter) or any(mark in source for mark in _ARITHMETIC):
-        return False
-    rest = _REST_OF_LINE.match(source, start.end_byte)
-    ends = [child for child in holder.children if child.type == "heredoc_end"]
-    if rest is None or len(ends) != 1 or b"<<" in rest[0]:
-        return False
-    strips_tabs = any(child.type == "<<-" for child in holder.children)
-    at = rest.end()
-    for line in source[at:].splitlines(keepends=True):
-        content = line.lstrip(b"\t") if strips_tabs else line
-        if content.rstrip(b"\n") == delimiter.strip(b"'\""):
-            return ends[0].start_byte == at + len(line) - len(content)
-        at += len(line)
-    return False
+def _walk(node: "Node") -> Iterator["Node"]:
+    """Yield a node and everything in it, in source order."""
+    waiting = [node]
+    while waiting:
+        here = waiting.pop()
+        yield here
+        waiting += reversed(here.children)
 
 
-_MAX_FOLDERS = 8
-_COMMANDS = frozenset({"command", "declaration_command", "unset_command", "test_command", "variable_assignment"})
-_REDIRECTS = frozenset({"file_redirect", "heredoc_redirect", "herestring_redirect"})
-_STRUCTURE = """
-    program list pipeline command_name redirected_statement heredoc_start heredoc_body heredoc_content heredoc_end
-    subshell compound_statement if_statement elif_clause else_clause while_statement for_statement c_style_for_statement
-    do_group case_statement case_item function_definition negated_command variable_assignments variable_name
-    special_variable_name comment string_content array file_descriptor binary_expression unary_expression
-    postfix_expression parenthesized_expression test_operator ERROR
+def _get_text(node: "Node") -> str:
+    return (node.text or b"").decode("utf-8", "surrogateescape").strip(" \t\n")
+
+
+_WORDS = frozenset({"word", "string", "raw_string", "concatenation", "number"})
+_EXPANSIONS = """
+    ansi_c_string translated_string simple_expansion expansion command_substitution process_substitution
+    arithmetic_expansion brace_expression extglob_pattern
 """
-_KNOWN_TYPES = frozenset(_STRUCTURE.split()) | _COMMANDS | _REDIRECTS | WORD_TYPES
-_SUBSHELLS = frozenset({"subshell", "command_substitution", "process_substitution"})
-_LOOPS = frozenset({"while_statement", "for_statement", "c_style_for_statement"})
-_MAY_NOT_RUN = _LOOPS | {"if_statement", "elif_clause", "case_statement", "function_definition", "negated_command"}
-_BRACES = frozenset("{}")
-_RESERVED = frozenset(
-    {"!", "if", "then", "elif", "else", "fi", "do", "done", "while", "until", "for", "case", "esac", "select", "in"}
-)
+_RUN_TIME = frozenset(_EXPANSIONS.split())
+"""Types of words whose value is known only at run time."""
 
 
-class FoldersAfter(NamedTuple):
-    """The folders in which the shell may be after a command."""
-
-    success: Folders
-    """If the command succeeded."""
-    any_result: Folders
-
-
-class TreeWalk:
-    """Walks a syntax tree in source order and judges its commands in the folders where they may run."""
-
-    def __init__(self, root: "Node", project: Project) -> None:
-        """Prepare a walk from ``root``."""
-        self._root = root
-        self._project = project
-        self._functions = frozenset(filter(None, map(_get_function_name, iter_nodes(root))))
-        self._feeds_paths = False
-        self.commands: list[SimpleCommand] = []
-        self.doubts: list[str] = []
-        """Why the line as a whole is not known to be harmless."""
-        self.taints = bool(self._functions)
-        """Whether a command may change the meaning of later commands."""
-
-    def run(self, folders: Folders) -> FoldersAfter:
-        """Judge all commands of a line that starts in one of ``folders``."""
-        return self._visit(self._root, folders, is_bound=False)
-
-    def _visit(self, node: "Node", folders: Folders, *, is_bound: bool) -> FoldersAfter:
-        """Visit a node; ``is_bound``: its effect depends on the text around it."""
-        if node.type not in _KNOWN_TYPES:
-            self.doubts.append(f"it contains unsupported syntax: {node.type}")
-        if node.type == "list":
-            return self._visit_chain(node, folders, is_bound=is_bound)
-        if node.type == "pipeline":
-            return self._visit_pipeline(node, folders, is_bound=is_bound)
-        if node.type in _COMMANDS or node.type in _REDIRECTS:
-            return self._visit_command([node], folders, is_bound=is_bound)
-        if node.type == "redirected_statement":
-            redirects = [child for child in node.children if child.type in _REDIRECTS]
-            bodies = [child for child in node.children if child.is_named and child.type not in _REDIRECTS]
-            return self._visit_with_redirects(bodies, redirects, folders=folders, is_bound=is_bound)
-        if node.type in _SUBSHELLS:
-            self._visit_sequence(node.children, folders, is_bound=is_bound)
-            return FoldersAfter(folders, folders)
-        after = self._visit_compound(node, folders, is_bound=is_bound)
-        return FoldersAfter(after.any_result, after.any_result) if node.type in _MAY_NOT_RUN else after
-
-    def _visit_compound(self, node: "Node", folders: Folders, *, is_bound: bool) -> FoldersAfter:
-        text = get_text(node)
-        context = CommandContext(project=self._project, folders=folders)
-        if node.type == "function_definition":
-            self._add_construct(node, other_effect("it redefines a command"), folders=None)
-            is_bound, folders = True, None
-        elif node.type == "for_statement":
-            names = [get_text(child) for child in node.children if child.type == "variable_name"]
-            effect = judge_variable(names[0], None, context=context, lasts=True) if names else other_effect()
-            if effect != READ:
-                self._add_construct(node, effect, folders=folders)
-        elif node.type == "c_style_for_statement" or (text.startswith("((") and not is_plain_arithmetic(text)):
-            self._add_construct(node, other_effect("arithmetic can run commands"), folders=folders)
-            self.doubts.append("arithmetic can run commands")
-        elif node.type == "heredoc_body" and _may_run_commands(node):
-            self.doubts.append("its here-document runs commands")
-        count, after = len(self.commands), self._visit_sequence(node.children, folders, is_bound=is_bound)
-        if node.type not in _LOOPS or after.any_result == folders:
-            return after
-        # The next iteration starts in the folder where the previous one ended.
-        del self.commands[count:]
-        return self._visit_sequence(node.children, None, is_bound=is_bound)
-
-    def _visit_sequence(self, nodes: Sequence["Node"], folders: Folders, *, is_bound: bool) -> FoldersAfter:
-        after = FoldersAfter(folders, folders)
-        for node in nodes:
-            if node.is_named:
-                after = self._visit(node, after.any_result, is_bound=is_bound)
-        return after
-
-    def _visit_chain(
-        self, node: "Node", folders: Folders, *, is_bound: bool, redirects: Sequence["Node"] = ()
-    ) -> FoldersAfter:
-        """Visit commands joined by ``&&`` and ``||``; redirections behind them belong to the last one."""
-        links: list[tuple[str, Node]] = []
-        first = node
-        while first.type == "list" and first.child_count:
-            operator = next((child.type for child in first.children if not child.is_named), "")
-            links += [(operator, child) for child in reversed(first.children[1:]) if child.is_named]
-            first = first.children[0]
-        after = self._visit(first, folders, is_bound=is_bound)
-        for number, (operator, command) in enumerate(reversed(links), start=1):
-            start = after.success if operator == "&&" else after.any_result
-            if redirects and number == len(links):
-                then = self._visit_with_redirects([command], redirects, folders=start, is_bound=is_bound)
-            else:
-                then = self._visit(command, start, is_bound=is_bound)
-            success = then.success if operator == "&&" else _merge_folders(after.success, then.success)
-            after = FoldersAfter(success, _merge_folders(after.any_result, then.any_result))
-        return after
-
-    def _visit_pipeline(self, node: "Node", folders: Folders, *, is_bound: bool) -> FoldersAfter:
-        self._feeds_paths, is_first = False, True
-        for child in node.children:
-            if not child.is_named:
-                continue
-            count, fed = len(self.commands), self._feeds_paths
-            self._visit(child, folders, is_bound=is_bound or not is_first)
-            is_single = child.type == "command" and len(self.commands) == count + 1 and self.commands[-1].effect == READ
-            self._feeds_paths = is_single and is_path_source(split_command([child]).words, is_fed=fed)
-            is_first = False
-        self._feeds_paths = False
-        return FoldersAfter(folders, folders)
-
-    def _visit_with_redirects(
-        self, bodies: Sequence["Node"], redirects: Sequence["Node"], *, folders: Folders, is_bound: bool
-    ) -> FoldersAfter:
-        if all(body.type in _COMMANDS for body in bodies):
-            return self._visit_command([*bodies, *redirects], folders, is_bound=is_bound)
-        if len(bodies) == 1 and bodies[0].type == "list":
-            return self._visit_chain(bodies[0], folders, is_bound=is_bound, redirects=redirects)
-        after = self._visit_sequence(bodies, folders, is_bound=True)
-        self._visit_command(redirects, _merge_folders(folders, after.any_result), is_bound=True)
-        return after
-
-    def _visit_command(self, nodes: Sequence["Node"], folders: Folders, *, is_bound: bool) -> FoldersAfter:
-        parts = split_command(nodes)
-        is_fed, self._feeds_paths = self._feeds_paths, False
-        context = CommandContext(project=self._project, folders=folders, feeds_paths=is_fed)
-        effect = judge_parts(parts, context, functions=self._functions)
-        self.taints = self.taints or effect.taints
-        first = parts.words[0].text if parts.words else ""
-        if first in _RESERVED or any(word.text in _BRACES for word in parts.words):
-            self.doubts.append("the parser takes syntax for a word")
-        is_known = all(word.value is not None for word in parts.words) and "$" not in "".join(map(get_text, nodes))
-        self.commands.append(
-            SimpleCommand(
-                text=" ".join(parts.shown),
-                effect=effect,
-                folders=folders,
-                is_exact=not is_bound and is_known and folders is not None and len(folders) == 1,
-                start=min(node.start_byte for node in nodes),
-                end=max(node.end_byte for node in nodes),
-            )
-        )
-        for node in nodes:
-            self._visit_inner(node, folders)
-        if effect.moves:
-            success = find_folders_after(parts.words, context)
-            return FoldersAfter(success, _merge_folders(folders, success))
-        return FoldersAfter(folders, folders)
-
-    def _visit_inner(self, node: "Node", folders: Folders) -> None:
-        # Words, assignments and redirections may contain commands.
-        for child in node.children:
-            if child.type in _REDIRECTS or child.type == "variable_assignment":
-                self._visit_inner(child, folders)
-            elif child.is_named:
-                self._visit(child, folders, is_bound=True)
-
-    def _add_construct(self, node: "Node", effect: Effect, *, folders: Folders) -> None:
-        # A permission for a construct holds only for its own line: is_exact is false.
-        self.taints = True
-        text, start, end = get_text(node), node.start_byte, node.end_byte
-        command = SimpleCommand(text=text, effect=effect, folders=folders, is_exact=False, start=start, end=end)
-        self.commands.append(command)
-
-
-def _merge_folders(first: Folders, second: Folders) -> Folders:
-    if first is None or second is None or len(first | second) > _MAX_FOLDERS:
+def _get_value(word: "Node") -> str | None:
+    """Return the argument that a program receives, wildcards unexpanded; None if it is known only at run time."""
+    text = _get_text(word)
+    if word.type == "process_substitution":  # a pipe, whose other end is judged separately
+        return "/dev/stdin"
+    if any(node.type in _RUN_TIME for node in _walk(word)):
         return None
-    return first | second
-
-
-def _get_function_name(node: "Node") -> str | None:
-    if node.type != "function_definition":
+    has_braces = any(child.type == "word" and _get_text(child) == "{" for child in word.children)
+    try:
+        values = shlex.split(text)
+    except ValueError:
         return None
-    return next((get_text(child) for child in node.children if child.type == "word"), None)
+    if len(values) != 1 or (has_braces and "{}" not in text):
+        return None
+    return os.path.expanduser(values[0]) if text.startswith("~") else values[0]
 
 
-def _may_run_commands(heredoc: "Node") -> bool:
-    siblings = heredoc.parent.children if heredoc.parent is not None else []
-    is_quoted = any(child.type == "heredoc_start" and get_text(child)[:1] in ("'", '"') for child in siblings)
-    return not is_quoted and re.search(r"`|\$\(|\$\{", get_text(heredoc)) is not None
+def _get_words(command: "Node") -> list[str | None]:
+    name = command.child_by_field_name("name")
+    rest = command.children_by_field_name("argument")
+    return [_get_value(node) for node in ((name.children[0], *rest) if name is not None and name.children else rest)]
 
 
-_MAX_LINE_DEPTH = 4
-"""How deeply ``bash -c`` may be nested."""
-_TOO_LONG = Effect(kind="other", why="it is too long to check", loses="its effects are not known")
-_BREAKS = re.compile(r"[;&|(){}`\n]+|(?:^|(?<=\s))(?:!|if|then|elif|else|do|while|until)(?=\s)")
-_MAX_FRAGMENTS = 100
+def _get_canonical(statement: "Node") -> str:
+    """Return one spelling for all equal simple commands, or the source text."""
+    text = _get_text(statement)
+    is_simple = statement.type == "command" and all(_is_literal(child) for child in statement.children)
+    return shlex.join(value or "" for value in _get_words(statement)) if is_simple else text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinePart:
-    """One simple command of a line, and its effect."""
-
-    text: str
-    """The canonical spelling."""
-    effect: Effect
-    content: bytes
-    """The text and folder to which a permission is bound, and the whole line if they do not determine the effect."""
-    start: int
-    """The range in the line, in characters; ``end`` is exclusive."""
-    end: int
-
-    @property
-    def kind(self) -> CommandClass:
-        """The class of its effect."""
-        return self.effect.kind
+def _is_literal(node: "Node") -> bool:
+    is_word = node.type in _WORDS or node.type == "command_name"
+    return is_word and not any(letter in _get_text(node) for letter in "*?[~{$`")
 
 
-def judge(line: str, project: Project) -> tuple[LinePart, ...]:
-    """Return the parts of ``line`` and their effects if ``bash -c`` runs it in the project's folder."""
-    whole = hashlib.sha256(line.encode("utf-8", "surrogateescape")).hexdigest()
-    return tuple(_LineJudge(project, whole).judge(line, frozenset({project.root}), depth=0))
+_PLAIN_NODES = """
+    program list pipeline redirected_statement negated_command command command_name file_redirect file_descriptor
+    string_content comment
+"""
+_PLAIN = frozenset(_PLAIN_NODES.split())
 
 
-@dataclass(frozen=True, slots=True)
-class _LineJudge:
+def _is_plain(node: "Node") -> bool:
+    """Return whether a node has the same effect in every line."""
+    if node.type == "command_name":
+        return _get_text(node) not in programs.CHANGES_SHELL - {"cd"}
+    return not node.is_named or node.type in _PLAIN or node.type in _WORDS
+
+
+_STRUCTURE = """
+    subshell compound_statement if_statement elif_clause else_clause while_statement for_statement do_group
+    case_statement case_item variable_assignments variable_name special_variable_name array test_operator
+    binary_expression unary_expression postfix_expression parenthesized_expression test_command regex
+    declaration_command heredoc_start heredoc_body heredoc_content heredoc_end heredoc_redirect herestring_redirect
+"""
+_KNOWN = frozenset(_STRUCTURE.split())
+_HARMLESS = _PLAIN | _KNOWN | _WORDS | _RUN_TIME | {"variable_assignment", "unset_command", "file_redirect"}
+_PLAIN_EXPANSION = re.compile(r"\$\{[#]?\w+([-:+?%#/^,][^@`$\[]*)?\}")
+_DELIMITER = re.compile(r"\w+|'\w+'|\"\w+\"")
+_PROGRAM = re.compile(r"[\w./+-]+|\[|\[\[|:")
+_PLAIN_OPTION = re.compile(r"--?[A-Za-z-]+")
+_INTERPRETER = re.compile(r"python(3(\.\d+)?)?|pytest|py\.test")
+_SYSTEM_FOLDERS = ("/bin", "/usr/bin")
+_DEVICES = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin", "/dev/zero", "/dev/urandom"})
+_WILDCARD = re.compile(r"[*?\[]|\{\}")
+_UNCLEAR_FILE = "which file it {} is not clear from its text"
+
+_Effect: TypeAlias = tuple[CommandClass, str]
+_READS: _Effect = ("read", "")
+
+
+def _get_strictest(effects: Iterable[_Effect]) -> _Effect:
+    return max(effects, key=lambda effect: CLASSES.index(effect[0]), default=_READS)
+
+
+@dataclass(slots=True)
+class _Judge:
+    """Judges the statements of one line, in order."""
+
     project: Project
-    whole: str
-    """The sha256 of the outermost line."""
+    folders: set[str] = field(init=False)
+    """The folders in which a command may run: the project's, and each one that an earlier ``cd`` names."""
 
-    def judge(self, line: str, folders: Folders, *, depth: int) -> Iterator[LinePart]:
-        """Yield the parts of a line and of the lines that it runs."""
-        source = line.encode("utf-8", "surrogateescape")
-        root = parse_line(source) if depth <= _MAX_LINE_DEPTH else None
-        if root is None:
-            yield self._make_whole(line, _TOO_LONG)
-            return
-        walk = TreeWalk(root, self.project)
-        walk.run(folders)
-        doubts = [*walk.doubts, *find_doubts(root, source)]
-        for command in walk.commands:
-            part = self._make_part(command, source, is_bound=walk.taints or bool(doubts) or not command.is_exact)
-            yield part
-            for inner in command.effect.lines:
-                for within in self.judge(inner, command.folders, depth=depth + 1):
-                    yield replace(within, start=part.start, end=part.end)
-        if doubts:
-            yield self._make_whole(line, other_effect(doubts[0]))
-            yield from self._judge_fragments(line, depth=depth)
+    def __post_init__(self) -> None:
+        self.folders = {self.project.root}
 
-    def _judge_fragments(self, line: str, *, depth: int) -> Iterator[LinePart]:
-        """Yield what the pieces of a doubtful line would lose or change outside the project."""
-        pieces = [piece for piece in _BREAKS.split(line) if piece.strip()]
-        if len(pieces) > _MAX_FRAGMENTS:
-            yield self._make_whole(line, _TOO_LONG)
-        elif pieces != [line]:
-            for piece in pieces:
-                for part in self.judge(piece, None, depth=depth + 1):
-                    if part.effect.loses or part.kind == "outside":
-                        yield replace(part, start=0, end=len(line))
+    def get_folders(self) -> str:
+        """Return the folders as part of a permission's content."""
+        return "|".join(sorted(self.folders)).removeprefix(self.project.root)
 
-    def _make_part(self, command: SimpleCommand, source: bytes, *, is_bound: bool) -> LinePart:
-        folder = "" if command.folders is None else "|".join(sorted(command.folders)).removeprefix(self.project.root)
-        content = "\0".join((folder, command.text, self.whole if is_bound else ""))
-        start, end = (len(source[:at].decode("utf-8", "surrogateescape")) for at in (command.start, command.end))
-        return LinePart(
-            text=command.text,
-            effect=command.effect,
-            content=content.encode("utf-8", "surrogateescape"),
-            start=start,
-            end=end,
-        )
+    def narrow(self, statement: "Node") -> "Node":
+        """Return the first command of a pipeline if only that one is not harmless, else the statement."""
+        # Where output goes changes nothing about a command; where its input comes from does.
+        if statement.type != "pipeline":
+            return statement
+        kinds = [self.judge_statement(node)[0] for node in statement.named_children]
+        return statement.named_children[0] if kinds[0] == "other" and "other" not in kinds[1:] else statement
 
-    def _make_whole(self, line: str, effect: Effect) -> LinePart:
-        content = f"\0{line}\0{self.whole}".encode("utf-8", "surrogateescape")
-        return LinePart(text=line, effect=effect, content=content, start=0, end=len(line))
+    def judge_statement(self, statement: "Node") -> _Effect:
+        """Return the class of a statement by everything in it."""
+        return _get_strictest(self._judge_node(node) for node in _walk(statement))
+
+    def _judge_node(self, node: "Node") -> _Effect:
+        if node.type == "command":
+            return self._judge_command(node)
+        if node.type == "file_redirect":
+            return self._judge_redirect(node)
+        why = _explain_construct(node)
+        return ("other", why) if why else _READS
+
+    def _judge_command(self, node: "Node") -> _Effect:
+        kind, why = self.judge_words(_get_words(node))
+        assignments = [child for child in node.children if child.type == "variable_assignment"]
+        # The tests and the project's interpreter run the project's code: a variable gives them no more power.
+        if kind == "tests" and not self.project.is_shared:
+            return kind, why
+        unclear = next(filter(None, map(_explain_assignment, assignments)), "")
+        return ("other", unclear) if unclear and kind != "other" else (kind, why)
+
+    def judge_words(self, values: Sequence[str | None], *, depth: int = 0) -> _Effect:
+        """Return the class of a simple command; a word that is known only at run time is None."""
+        name, *rest = values or [""]
+        if name is None or not _PROGRAM.fullmatch(name):
+            return ("other", "which program it runs is not clear from its text")
+        if self._is_test_run(values):
+            return ("tests", "")
+        folder, _, base = name.rpartition("/")
+        if depth > _MAX_DEPTH or (folder and folder not in _SYSTEM_FOLDERS):
+            return ("other", f"{name} is not known to be harmless")
+        return self._judge_program(base, rest, depth=depth)
+
+    def _judge_program(self, name: str, rest: list[str | None], *, depth: int) -> _Effect:
+        if name == "cd":
+            return self._move(rest)
+        if name in programs.WRITERS:
+            options = [value for value in rest if value is not None and value.startswith("-")]
+            # The value of an option may be a path: `--target-directory=/etc`.
+            if not all(map(_PLAIN_OPTION.fullmatch, options)):
+                return ("other", f"an option of {name} is not known to be harmless")
+            return _get_strictest([("write", ""), *(self._judge_write(each) for each in rest if each not in options)])
+        reading = programs.look_up(name, rest)
+        if reading is None:
+            return ("other", f"{name} is not known to be harmless" + (" with these arguments" if rest else ""))
+        effects = [self._judge_read(value) for value in reading.files]
+        if reading.inner:
+            kind, why = self.judge_words(reading.inner, depth=depth + 1)
+            # Which files it would write is known only at run time.
+            effects.append(
+                ("other", f"{name} can name any file") if kind == "write" and name in programs.FINDERS else (kind, why)
+            )
+        if reading.line:
+            effects += [(part.kind, part.why) for part in judge(reading.line, self.project)]
+        return _get_strictest(effects)
+
+    def _is_test_run(self, values: Sequence[str | None]) -> bool:
+        """Return whether a command runs the tests or the project's interpreter."""
+        wanted = self.project.test_command
+        if tuple(values[: len(wanted)]) == wanted:
+            return True
+        folder, _, base = (values[0] or "").rpartition("/")
+        if not _INTERPRETER.fullmatch(base) or (folder and self._explain_outside(folder)):
+            return False
+        if not self.project.is_shared or not base.startswith("python"):
+            return True
+        module = [value for value in values[1:] if value != "-B"][:2]
+        return module in (["-m", "pytest"], ["-m", "unittest"], ["--version"])
+
+    def _move(self, rest: Sequence[str | None]) -> _Effect:
+        target = rest[0] if len(rest) == 1 else None
+        if target is None or target == "-" or len(self.folders) > _MAX_FOLDERS:
+            return ("other", "the folder that it changes to is not clear from its text")
+        self.folders |= set(self._resolve(target))
+        why = self._explain_outside(target)
+        return ("other", why) if why else _READS
+
+    def _resolve(self, path: str) -> list[str]:
+        """Return the absolute paths that a path may mean."""
+        return [posixpath.normpath(posixpath.join(folder, path)) for folder in self.folders]
+
+    def _find_place(self, path: str) -> str:
+        """Return where the file of an absolute path is, which need not exist."""
+        root = self.project.root
+        return self.project.files + path[len(root) :] if _is_below(path, root) else path
+
+    def _explain_outside(self, value: str) -> str:
+        """Return why a path may be outside the project, or an empty text."""
+        paths = self._resolve(value)
+        if not all(_is_below(path, self.project.root) for path in paths):
+            return f"{value} is outside the project"
+        # The path is not normalized: `link/..` is the parent of the link's target.
+        spelled = [posixpath.join(folder, value) for folder in self.folders]
+        if not all(_is_below(os.path.realpath(self._find_place(path)), self.project.files) for path in spelled):
+            return f"{value} leads out of the project"
+        return ""
+
+    def _judge_read(self, value: str | None) -> _Effect:
+        if value is None:
+            return ("other", _UNCLEAR_FILE.format("reads"))
+        if any(part[0] == "." and _WILDCARD.search(part) for part in value.split("/") if part):
+            return ("other", f"{value} may match files that hold secrets")
+        # The value of an option may be a path, too: `--file=PATH`, `-fPATH`.
+        for text in {value, value.partition("=")[2], re.sub(r"^-\w", "", value)} - _DEVICES:
+            wildcard = _WILDCARD.search(text)
+            path = posixpath.dirname(text[: wildcard.start()]) if wildcard else text
+            # Much that looks like a path is a pattern or a date; what does not exist is not read.
+            if not path or not any(os.path.lexists(self._find_place(each)) for each in self._resolve(path)):
+                continue
+            why = self._explain_outside(path)
+            if why:
+                return ("other", why)
+            inside = [each[len(self.project.root) + 1 :] for each in self._resolve(path)]
+            if any(is_secret(each) or find_private_part(each) is not None for each in inside if each):
+                return ("other", f"the model may not read {path}")
+        return _READS
+
+    def _judge_write(self, value: str | None) -> _Effect:
+        if value is None:
+            return ("other", _UNCLEAR_FILE.format("writes"))
+        if value in _DEVICES:
+            return _READS
+        why = self._explain_outside(value)
+        for path in self._resolve(value) if not why else ():
+            inside = path[len(self.project.root) + 1 :]
+            protection = "is private to git and cdd" if find_private_part(inside) else explain_protection(inside)
+            why = why or (f"{value} {protection}" if protection is not None else "")
+        if any(part[0] == "." and _WILDCARD.search(part) for part in value.split("/") if part):
+            why = why or f"{value} may match files that are private to git and cdd"
+        if self.project.is_shared:
+            why = why or f"it can overwrite or remove {value}, and you work in the same files"
+        return ("other", why) if why else ("write", "")
+
+    def _judge_redirect(self, node: "Node") -> _Effect:
+        operator = next((_get_text(child) for child in node.children if not child.is_named), "")
+        targets = [child for child in node.named_children if child.type != "file_descriptor"]
+        # The parser attaches words behind the target to the redirection; they belong to the command.
+        if len(targets) > 1:
+            return ("other", "the end of a redirection is not clear")
+        if not targets or (operator in (">&", "<&") and re.fullmatch(r"\d+-?|-", _get_text(targets[0]))):
+            return _READS
+        value = _get_value(targets[0])
+        return self._judge_read(value) if operator == "<" else self._judge_write(value)
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(f"{folder}/")
+
+
+def _explain_construct(node: "Node") -> str:
+    """Return why a node that is no command and no redirection is not harmless, or an empty text."""
+    why = ""
+    match node.type:
+        case "variable_assignment" if node.parent is None or node.parent.type != "command":
+            why = _explain_assignment(node)
+        case "unset_command" | "for_statement":
+            names = [_get_text(child) for child in node.named_children if child.type in ("variable_name", "word")]
+            why = _explain_names(names[:1] if node.type == "for_statement" else names)
+        case "declaration_command" if any(child.type in _WORDS for child in node.named_children):
+            why = "an option of a declaration is not known to be harmless"
+        case "heredoc_redirect" if not _is_clear_heredoc(node):
+            why = "the end of a here-document is not clear"
+        case "expansion" if not _PLAIN_EXPANSION.fullmatch(_get_text(node)):
+            why = "an expansion in it can run commands"
+        case "arithmetic_expansion" if "[" in _get_text(node):
+            why = "an expansion in it can run commands"
+        case kind if node.is_named and kind not in _HARMLESS:
+            why = "its effect is not clear from its text"
+    return why
+
+
+def _explain_assignment(node: "Node") -> str:
+    names = [_get_text(child) for child in node.children if child.type == "variable_name"]
+    return _explain_names(names) if names else "it sets an element of an array"
+
+
+def _explain_names(names: Sequence[str]) -> str:
+    unknown = [name for name in names if not programs.is_harmless_name(name)]
+    return f"{unknown[0]} can change the behavior of programs" if unknown else ""
+
+
+def _is_clear_heredoc(node: "Node") -> bool:
+    """Return whether bash sees the end of a here-document where the parser does."""
+    starts = [_get_text(child) for child in node.children if child.type == "heredoc_start"]
+    has_arguments = any(child.type in _WORDS for child in node.children)
+    # The parser does not read backticks in the text, which bash runs.
+    has_commands = "`" in _get_text(node) and starts[:1] != [] and starts[0][0] not in "'\""
+    is_known = len(starts) == 1 and _DELIMITER.fullmatch(starts[0]) is not None
+    return is_known and not has_arguments and not has_commands

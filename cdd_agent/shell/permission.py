@@ -1,15 +1,11 @@
 """Decide whether a command of the model may run, and ask the user if necessary.
 
-Reading the project, writing in it and running its tests need no permission. Any other command needs one, which cdd
-saves for this project and for exactly this text. A command that would lose work needs permission every time, and one
-that changes something outside the project is refused.
-
-If nobody is there to ask, commands that would lose work are refused, and unknown commands run only in an isolating
-sandbox.
+In a run tree that the sandbox isolates, every command may run: it reaches nothing of the user's. Elsewhere, reading
+the project, writing in a run tree, the project's interpreter and its tests need no permission. Any other command needs
+one, which cdd saves for this project and for exactly this text; if nobody is there to ask, it is refused.
 """
 
-import os
-import stat
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,11 +13,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from cdd_agent.config.trust import Approvals, Offer
 from cdd_agent.errors import CddError, EnvironmentMissing
-from cdd_agent.sandbox.levels import ISOLATING_LEVELS
 
 if TYPE_CHECKING:
-    from cdd_agent.shell.analysis import LinePart
-    from cdd_agent.shell.words import CommandClass, Kind
+    from cdd_agent.shell.analysis import CommandClass, LinePart
 
 Granted: TypeAlias = Literal["write", "tests"]
 """Activities that need no permission, unless the user's settings say so."""
@@ -46,8 +40,6 @@ class CommandQuestion:
     kind: "CommandClass"
     why: str
     """The reason for the question: a clause."""
-    loses: str = ""
-    """The loss it would cause: a clause, or empty. A permission to lose work is not saved."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +62,6 @@ class Permission:
 
     root: Path
     """The project's folder, as commands find it."""
-    level: str
-    """The level of the sandbox in which commands run."""
     approvals: Approvals
     ask: AskCommand | None
     """None if nobody is there to ask."""
@@ -83,28 +73,25 @@ class Permission:
     """The command for which a permission to run tests holds."""
     tree: Path | None = None
     """Where the files of ``root`` really are; None: there."""
+    is_free: bool = False
+    """Whether commands reach nothing of the user's, and so need no permission."""
+    is_shared: bool = False
+    """Whether the user works in the same files."""
     _granted: set[Granted] = field(default_factory=set)
-
-    @property
-    def files(self) -> Path:
-        """The folder with the files of ``root``."""
-        return self.tree or self.root
 
     def check_command(self, line: str) -> str | None:
         """Return why ``line`` may not run, for the model, or None if it may; ask the user if necessary."""
-        from cdd_agent.shell.analysis import judge
-        from cdd_agent.shell.words import Project
+        from cdd_agent.shell.analysis import Project, judge
 
-        root = str(self.root.resolve())
-        parts = judge(line, Project(root=root, look=_make_look(root, str(self.files.resolve()))))
-        for part in parts:
-            if part.kind == "outside":
-                return _format_refusal(part, f"{part.effect.why}. Change only files of the project.")
-        if self.ask is None:
-            for part in parts:
-                if part.effect.loses:
-                    return _format_refusal(part, f"{part.effect.loses}, and nobody is there to ask. {_ALTERNATIVES}")
-        once_each = {part.content: part for part in parts}.values()
+        if self.is_free and not (self.asks_all and self.ask):
+            return None
+        project = Project(
+            root=str(self.root.resolve()),
+            files=str((self.tree or self.root).resolve()),
+            test_command=tuple(shlex.split(self.test_command)),
+            is_shared=self.is_shared,
+        )
+        once_each = {part.content: part for part in judge(line, project)}.values()
         return next(filter(None, (self._check_part(part, line) for part in once_each)), None)
 
     def check_activity(self, activity: Granted) -> str | None:
@@ -127,30 +114,21 @@ class Permission:
         return None
 
     def _check_part(self, part: "LinePart", line: str) -> str | None:
-        if part.effect.loses:
-            return self._ask_about(part, line)
         match part.kind:
             case "read":
                 return None
             case "write" | "tests":
                 return self.check_activity(part.kind)
         offer = Offer(subject="command", source=part.text, shown=(part.text,), content=part.content)
-        if self._is_approved(offer) or (self.ask is None and self.level in ISOLATING_LEVELS):
+        if self._is_approved(offer):
             return None
+        why = _shorten(part.why)
         if self.ask is None:
-            why = f"{part.effect.why}; nobody is there to ask, and the sandbox ({self.level}) does not isolate it."
-            return _format_refusal(part, f"{why} {_ALTERNATIVES} {_HINT}")
-        return self._ask_about(part, line, offer=offer)
-
-    def _ask_about(self, part: "LinePart", line: str, *, offer: Offer | None = None) -> str | None:
-        """Ask the user about a part; save the permission as ``offer``, if given."""
-        assert self.ask is not None
-        why, loses = _shorten(part.effect.why), _shorten(part.effect.loses)
-        question = CommandQuestion(line=line, start=part.start, end=part.end, kind=part.kind, why=why, loses=loses)
-        answer = self.ask(question)
+            return _format_refusal(part, f"{why}, and nobody is there to ask. {_ALTERNATIVES} {_HINT}")
+        answer = self.ask(CommandQuestion(line=line, start=part.start, end=part.end, kind=part.kind, why=why))
         if answer.verdict == "no":
             return _format_refusal(part, f"the developer said no{_format_reason(answer)} {_NO_WORKAROUND}")
-        if answer.verdict == "always" and offer is not None:
+        if answer.verdict == "always":
             self._save(offer)
         return None
 
@@ -169,7 +147,7 @@ class Permission:
 
 _ALTERNATIVES = "Read, Grep, Glob, Write, Edit and RunTests need no permission."
 _NO_WORKAROUND = "Do not try to do the same in another way; continue without it."
-_HINT = "The developer can allow it with --sandbox bwrap, or once at the cdd prompt."
+_HINT = "The developer can allow it at the cdd prompt; --sandbox bwrap allows it without --in-place."
 
 
 def _shorten(text: str) -> str:
@@ -185,22 +163,3 @@ def _format_refusal(part: "LinePart", why: str) -> str:
 
 def _format_reason(answer: CommandAnswer) -> str:
     return f": {answer.reason.rstrip('.')}." if answer.reason else "."
-
-
-def _make_look(root: str, files: str) -> "Callable[[str], Kind]":
-    def look(path: str) -> "Kind":
-        if path == root or path.startswith(f"{root}/"):
-            path = files + path[len(root) :]
-        real = os.path.realpath(path)
-        if real != files and not real.startswith(f"{files}/"):
-            return "elsewhere"
-        try:
-            status = os.stat(path)
-        except OSError:
-            return "file" if os.path.lexists(path) else ""
-        if stat.S_ISDIR(status.st_mode):
-            return "folder"
-        # Overwriting an empty file loses nothing.
-        return "file" if status.st_size or not stat.S_ISREG(status.st_mode) else ""
-
-    return look

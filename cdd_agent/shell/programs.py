@@ -1,443 +1,251 @@
-"""The effect of a simple command: which program its first word names, and what the program does with the others.
+"""The table of programs: which ones only read, which ones write files, and which ones run another command.
 
-Test runs and commands that create files in the project are harmless, commands that lose work are not. A program or an
-option that is not known has the class ``other``. Everything here is pure.
+A row names the options that make a program do more than read. Whatever is not in the table is asked about, so a
+missing row costs a question and no safety; the sandbox limits every command.
 """
 
-import posixpath
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import dropwhile
+from typing import TypeAlias
 
-from cdd_agent.shell.readers import (
-    READERS,
-    SPECIAL_READERS,
-    Judge,
-    OptionSpec,
-    judge_git,
-    judge_reader,
-    parse_arguments,
+_NO_FILES = """
+    [ [[ : true false test echo printf pwd expr seq sleep uname whoami id groups nproc uptime arch tty which type date
+    printenv locale cal free lscpu break continue return exit shift times numfmt tr wait jobs
+"""
+_PRINTERS = frozenset(_NO_FILES.split())
+"""Programs whose arguments are not files."""
+
+_FILE_READERS = """
+    cat nl tac rev cut paste comm cmp fold expand unexpand fmt od hexdump md5sum sha1sum sha224sum sha256sum sha384sum
+    sha512sum b2sum cksum sum stat ls dir vdir df basename dirname realpath readlink strings column join wc du diff look
+    head tail grep egrep fgrep
+"""
+_READERS: Mapping[str, re.Pattern[str] | None] = {
+    **dict.fromkeys(_FILE_READERS.split()),
+    "fd": re.compile(r"-\w*[xX]|--(e|s|b)"),
+    "file": re.compile(r"-\w*[CmzZ]|--(c|m|u)"),
+    "find": re.compile(r"-(delete|exec|ok|fprint|fls|files0)"),
+    "jq": re.compile(r"-\w*L|--l"),
+    "rg": re.compile(r"-\w*z|--(pre|hostname-bin|search-zip)"),
+    "sort": re.compile(r"-\w*[oT]|--(o|co|t|files0)"),
+    "tree": re.compile(r"-\w*[oR]|--o"),
+}
+"""Program -> the beginnings of options that make it do more than read, or None if it has no such option."""
+
+_ACTS_OF_PRINTERS: Mapping[str, re.Pattern[str]] = {
+    "date": re.compile(r"-\w*[sf]|--[sf]"),
+    "jobs": re.compile(r"-x"),
+    "printf": re.compile(r"-v"),
+    "wait": re.compile(r"-p"),
+}
+
+WRITERS = frozenset({"chmod", "cp", "mkdir", "mv", "rm", "rmdir", "tee", "touch"})
+"""Programs that change only the files which their arguments name."""
+
+_WRAPPERS: Mapping[str, int] = {"command": 0, "nohup": 0, "time": 0, "timeout": 1}
+"""Program that runs its arguments as a command -> the number of arguments before the command."""
+_XARGS_VALUES = frozenset({"-I", "-L", "-P", "-d", "-n"})
+_XARGS_FLAGS = frozenset({"-0", "-r", "-t", "--no-run-if-empty", "--null"})
+_SHELL_COMMAND = re.compile(r"-[elu]*c")
+
+FINDERS = frozenset({"find", "xargs"})
+"""Programs that choose the files of the command that they run."""
+
+_BUILTINS = """
+    . alias builtin cd declare enable eval exec export getopts hash local mapfile popd pushd read readarray readonly set
+    shopt source trap typeset unalias unset
+"""
+CHANGES_SHELL = frozenset(_BUILTINS.split())
+"""Builtins after which a later command may mean something else."""
+
+_NAME = r"[a-z_]\w*"
+_SETTINGS = re.compile(r"(-[eufvx]*o? ?(pipefail)? ?)+")
+_READ_ARGUMENTS = re.compile(rf"(-r )?{_NAME}( {_NAME})*")
+_HARMLESS_NAME = re.compile(
+    rf"{_NAME}|LANG|LANGUAGE|LC_\w+|TZ|COLUMNS|LINES|NO_COLOR|FORCE_COLOR|TERM|CI|PYTHON(UTF8|UNBUFFERED|HASHSEED)"
 )
-from cdd_agent.shell.words import (
-    READ,
-    STREAMS,
-    CommandContext,
-    Effect,
-    Folders,
-    Word,
-    combine,
-    judge_read,
-    judge_write,
-    make_word,
-    other_effect,
+# Programs read these names, too.
+_READ_BY_PROGRAMS = re.compile(r".*_proxy")
+
+_SUBCOMMANDS = """
+    annotate blame cat-file check-attr check-ignore cherry count-objects describe diff diff-files diff-index diff-tree
+    for-each-ref grep log ls-files ls-tree merge-base name-rev rev-list rev-parse shortlog show show-ref status
+    var version whatchanged
+"""
+_GIT_READERS = frozenset(_SUBCOMMANDS.split())
+_GIT_ACTS = re.compile(r"-\w*O|--(o(?!ne|nly|rder)|ext|text|contents|filters)|-f")
+_GIT_FORMS: Mapping[str, re.Pattern[str]] = {
+    "branch": re.compile(r"(-[arv]+|--all|--remotes|--list|--show-current|--verbose| )*"),
+    "config": re.compile(r"(--global |--local |--system )?(--get(-all|-regexp)? [\w.-]+|-l|--list|[\w-]+\.[\w.-]+)"),
+    "notes": re.compile(r"(list|show)( .*)?|"),
+    "reflog": re.compile(r"(show )?(-\d+)?"),
+    "remote": re.compile(r"-v|"),
+    "stash": re.compile(r"(list|show)( .*)?"),
+    "tag": re.compile(r"(-l|--list)( .*)?|"),
+    "worktree": re.compile(r"list( .*)?"),
+}
+"""Subcommand of git that reads or writes -> the arguments with which it only reads."""
+
+_SED_OPTION = re.compile(r"-[nErsuz]+|--quiet|--silent|--regexp-extended")
+_ADDRESS = r"(\d+|\$|/[\w .^$*-]*/)"
+_SED_COMMAND = re.compile(
+    rf"\s*({_ADDRESS}(,({_ADDRESS}|\+\d+))?)?\s*"
+    r"([pdq=]|s(?P<mark>[/|,#@])((?!(?P=mark))[^\\\n]|\\[^\n])*(?P=mark)((?!(?P=mark))[^\\\n]|\\[^\n])*(?P=mark)[gpiI0-9]*)\s*"
 )
-from cdd_agent.shell.wrappers import (
-    WRAPPERS,
-    judge_env,
-    judge_eval,
-    judge_find,
-    judge_foreign_shell,
-    judge_shell,
-    judge_variable,
-    judge_wrapper,
-    judge_xargs,
-)
-
-_TESTS = Effect(kind="tests")
-_WRITE = Effect(kind="write")
-_FLAGS = re.compile(r"-[xqvslhV]+|-r[A-Za-z]+|-p ?no:\w+|-n(?:\d+|auto)|-k.+|-m.+")
-_LONG_FLAGS = re.compile(
-    r"--(?:exitfirst|quiet|verbose|collect-only|co|no-header|no-summary|last-failed|lf|failed-first|ff|new-first|nf"
-    r"|stepwise|sw|stepwise-skip|sw-skip|showlocals|strict-markers|strict-config|strict|disable-warnings|no-cov"
-    r"|disable-pytest-warnings|runxfail|version|help|fixtures|markers|setup-show|setup-plan|full-trace|cache-show"
-    r"|doctest-modules|continue-on-collection-errors"
-    r"|(?:tb|maxfail|durations|durations-min|capture|color|timeout|verbosity|show-capture|deselect|numprocesses)=.+)"
-)
-_OPTIONS_WITH_VALUE = frozenset(
-    {"-k", "-m", "-n", "-r", "--tb", "--maxfail", "--durations", "--color", "--timeout", "--deselect"}
-)
-_UNITTEST_FLAGS = re.compile(r"-[vqfbch]+|--(?:verbose|quiet|failfast|buffer|catch|locals)")
-_PYTHON_FLAGS = re.compile(r"-[BusqIE]+|-W(?:error|ignore|default|always|once|module)|-Xdev")
+"""A sed command that only prints and changes text."""
+_HIDDEN_SEPARATOR = re.compile(r"\[\^?\]?[^\]]*[/|,#@;\n]")
+"""A bracket that may contain a separator, where it is an ordinary character."""
+_AWK_OPTION = re.compile(r"-F.*|-v")
+_AWK_ACTS = re.compile(r"[|>@]|system|getline|ARGV")
 
 
-def _judge_pytest(words: Sequence[Word], context: CommandContext) -> Effect:
-    # Options that load plugins, another configuration or other folders are deliberately not known.
-    rest = iter(words[1:])
-    effects = [_TESTS]
-    for word in rest:
-        value = word.value
-        if value == "-p":
-            after = next(rest, None)
-            if after is None or not re.fullmatch(r"no:\w+", after.value or ""):
-                return other_effect("an option of pytest is not known to be harmless")
-        elif value in _OPTIONS_WITH_VALUE:
-            after = next(rest, None)
-            if after is None or not after.is_single:
-                return other_effect("an option of pytest is not clear from its text")
-        elif value is not None and value.startswith("-"):
-            if not (_FLAGS.fullmatch(value) or _LONG_FLAGS.fullmatch(value)):
-                return other_effect(f"{value.partition('=')[0]} of pytest is not known to be harmless")
-        else:
-            effects.append(_judge_test_target(word, context))
-    return combine(effects)
+Arguments: TypeAlias = list[str | None]
+"""The arguments of a program; None for one that is known only at run time."""
 
 
-def _judge_test_target(word: Word, context: CommandContext) -> Effect:
-    value = word.value
-    if value is None or value.startswith("@") or (word.is_pattern and value[0] in "*?["):
-        return other_effect("the tests it runs are not clear from its text")
-    return judge_read(replace(word, value=value.partition("::")[0]), context)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """The work of a command that only reads."""
+
+    files: Arguments = field(default_factory=list)
+    """Arguments that may be paths; None for one that is known only at run time."""
+    inner: Arguments = field(default_factory=list)
+    """The words of a command that it runs, if any."""
+    line: str = ""
+    """The line that it gives to a shell, if any."""
 
 
-def _judge_python(words: Sequence[Word], context: CommandContext) -> Effect:
-    at = 1
-    while at < len(words) and words[at].is_exact and _PYTHON_FLAGS.fullmatch(words[at].value or ""):
-        at += 1
-    start = [word.value for word in words[at : at + 2]]
-    if start[:1] in (["--version"], ["-V"]) and len(words) == at + 1:
-        return READ
-    if start == ["-m", "pytest"]:
-        return _judge_pytest(words[at + 1 :], context)
-    if start == ["-m", "unittest"]:
-        return _judge_unittest(words[at + 2 :], context)
-    return other_effect("a Python program can do anything")
+def look_up(name: str, arguments: Arguments) -> Reading | None:
+    """Return what a command reads and runs, or None if it is not known to be harmless."""
+    special = _SPECIAL.get(name)
+    if special is not None:
+        return special(arguments)
+    count = _WRAPPERS.get(name)
+    if count is None:
+        return _look_up_reader(name, arguments)
+    if name == "command" and arguments[:1] in (["-v"], ["-V"]):
+        return Reading()
+    has_options = any((value or "-").startswith("-") for value in arguments[: count + 1])
+    return Reading(inner=arguments[count:]) if arguments[count:] and not has_options else None
 
 
-def _judge_unittest(words: Sequence[Word], context: CommandContext) -> Effect:
-    for word in words:
-        value = word.value
-        if not word.is_exact or value is None or (value.startswith("-") and not _UNITTEST_FLAGS.fullmatch(value)):
-            return other_effect("an option of unittest is not known to be harmless")
-    tests = (make_word(word.value or "") for word in words if word.text[0] != "-")
-    return combine((_TESTS, *(judge_read(test, context) for test in tests)))
-
-
-_MODE = re.compile(r"[ugoa]*[+-][rwxX]+|0?[0-7]{3}")
-
-
-def _judge_maker(words: Sequence[Word], context: CommandContext) -> Effect:
-    # mkdir, touch and rmdir lose nothing: rmdir removes only empty folders.
-    parsed = parse_arguments(words, OptionSpec(text="mdt", file="r"))
-    written = (judge_write(path, context) for path in parsed.positional)
-    return combine((*written, *(judge_read(path, context) for path in parsed.files)))
-
-
-def _judge_remover(words: Sequence[Word], context: CommandContext) -> Effect:
-    removed = (judge_write(path, context, follows=False) for path in parse_arguments(words).positional)
-    return combine((Effect(kind="write", loses="the files it names would be removed"), *removed))
-
-
-def _judge_truncate(words: Sequence[Word], context: CommandContext) -> Effect:
-    parsed = parse_arguments(words, OptionSpec(text="s", file="r"))
-    loss = Effect(kind="write", loses="the files it names would be truncated")
-    return combine((loss, *(judge_write(path, context) for path in parsed.positional)))
-
-
-_COPY_OPTIONS = OptionSpec(
-    bad="tTlsSZ",
-    bad_long=("--target-directory", "--no-target-directory", "--parents", "--link", "--symbolic-link", "--suffix"),
-)
-
-
-def _judge_copier(words: Sequence[Word], context: CommandContext) -> Effect:
-    # The last argument of cp and mv is a file to replace or a folder to fill.
-    parsed = parse_arguments(words, _COPY_OPTIONS)
-    moves = words[0].value == "mv"
-    if len(parsed.positional) < 2 or parsed.is_bad(_COPY_OPTIONS):
-        every = (judge_write(path, context, truncates=True) for path in (*parsed.positional, *parsed.files))
-        return combine((other_effect("where it writes is not clear from its text"), combine(every)))
-    *sources, target = parsed.positional
-    if moves and target.value in STREAMS:
-        return Effect(kind="outside", why=f"{target.value} is outside the project")
-    sourced = (judge_write(path, context, follows=False) if moves else judge_read(path, context) for path in sources)
-    never_overwrites = "n" in parsed.letters and parsed.letters.isdisjoint("fiu") and not parsed.long
-    return combine((_WRITE, *sourced, _judge_target(sources, target, context=context, truncates=not never_overwrites)))
-
-
-def _judge_target(sources: Sequence[Word], target: Word, *, context: CommandContext, truncates: bool) -> Effect:
-    if not target.is_exact or not context.is_folder(target):
-        return judge_write(target, context, truncates=truncates)
-    if any(not source.is_exact for source in sources):
-        loses = f"files in {target.value} could be overwritten" if truncates else ""
-        return combine((judge_write(target, context), Effect(kind="write", loses=loses)))
-    names = (posixpath.basename((source.value or "").rstrip("/")) for source in sources)
-    return combine(judge_write(make_word(f"{target.value}/{name}"), context, truncates=truncates) for name in names)
-
-
-def _judge_install(words: Sequence[Word], context: CommandContext) -> Effect:
-    parsed = parse_arguments(words, OptionSpec(text="mogS", file="t"))
-    targets = [*parsed.positional[-1:], *parsed.files]
-    written = (judge_write(path, context, truncates=not context.is_folder(path)) for path in targets)
-    return combine((other_effect("install is not known to be harmless"), *written))
-
-
-def _judge_tee(words: Sequence[Word], context: CommandContext) -> Effect:
-    parsed = parse_arguments(words, OptionSpec(bad="-"))
-    appends = "a" in parsed.letters or any("--append".startswith(option) for option in parsed.long)
-    return combine((_WRITE, *(judge_write(path, context, truncates=not appends) for path in parsed.positional)))
-
-
-def _judge_dd(words: Sequence[Word], context: CommandContext) -> Effect:
-    targets = [word for word in words[1:] if word.value is None or word.value.startswith("of=")]
-    files = (word if word.value is None else make_word(word.value.removeprefix("of=")) for word in targets)
-    loses = "the file it writes to would be overwritten" if targets else ""
-    return combine((other_effect(loses=loses), *(judge_write(path, context, truncates=True) for path in files)))
-
-
-def _judge_link(words: Sequence[Word], context: CommandContext) -> Effect:
-    parsed = parse_arguments(words, OptionSpec(file="t"))
-    replaces = "f" in parsed.letters or any("--force".startswith(option) for option in parsed.long)
-    link = other_effect("a link can lead anywhere", loses="an existing file would be replaced" if replaces else "")
-    return combine((link, *(judge_write(path, context) for path in (*parsed.positional, *parsed.files))))
-
-
-def _judge_chmod(words: Sequence[Word], context: CommandContext) -> Effect:
-    values = [word.value or "" for word in words[1:]]
-    if len(values) < 2 or not _MODE.fullmatch(values[0]) or any(value.startswith("-") for value in values[1:]):
-        every = [word for word in words[1:] if not (word.value or "").startswith("-")]
-        return combine((other_effect(), *(judge_write(path, context) for path in every)))
-    return combine(judge_write(path, context) for path in words[2:])
-
-
-_REMOVING = ("--del", "--remove-source")
-_UNDOES = frozenset({"revert", "purge", "strip", "abandon", "undo", "restore", "clean", "unstash", "--delete", "-C"})
-
-
-def _judge_other_version_control(words: Sequence[Word], context: CommandContext) -> Effect:
-    removes = any(word.value is None or word.value.startswith(_REMOVING) or word.value in _UNDOES for word in words[1:])
-    loses = "changes could be lost" if removes else ""
-    effect = other_effect(f"{words[0].canonical} is not known to be harmless", loses=loses)
-    last = words[-1]
-    if words[0].value == "rsync" and len(words) > 2 and last.value is not None and ":" not in last.value:
-        return combine((effect, judge_write(last, context, truncates=True)))
-    return effect
-
-
-_SYSTEM_FOLDERS = frozenset({"/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin"})
-_VENV_PROGRAM = re.compile(r"(?:\./)?(?:\.venv|venv|env)/bin/(python[\d.]*|pytest|py\.test)")
-_SHELLS = frozenset({"bash", "sh", "dash"})
-_FOREIGN_SHELLS = frozenset({"zsh", "ksh", "mksh", "ash", "rbash", "fish"})
-_SPECIAL_WRAPPERS = {"env": judge_env, "xargs": judge_xargs, "find": judge_find}
-_MAX_WRAPPERS = 20
-
-
-def judge_words(words: Sequence[Word], context: CommandContext) -> Effect:
-    """Return the effect of a command, given its words with the program's name first."""
-    # Each wrapper judges the rest of the line again; a long chain of them would take too long.
-    wrappers = (*WRAPPERS, *_SPECIAL_WRAPPERS, "command", "jobs")
-    if len(words) > _MAX_WRAPPERS and sum(_get_program_name(word) in wrappers for word in words) > _MAX_WRAPPERS:
-        return other_effect()
-    name = _get_program_name(words[0])
-    if name is None:
-        unclear = other_effect("the program it runs is not clear from its text")
-        rest = next((words[at:] for at, word in enumerate(words) if word.value is not None), ())
-        return combine((unclear, judge_words(rest, context))) if rest and _get_program_name(rest[0]) else unclear
-    if name in READERS:
-        return judge_reader(words, context, name=name)
-    if name in WRAPPERS:
-        return judge_wrapper(words, context, name=name, inner=judge_words)
-    if name in _SPECIAL_WRAPPERS:
-        return _SPECIAL_WRAPPERS[name](words, context, inner=judge_words)
-    if name in _JUDGES:
-        return _JUDGES[name](words, context)
-    if name in _FIXED_EFFECTS:
-        return _FIXED_EFFECTS[name]
-    return other_effect(f"{words[0].value} is not known to be harmless")
-
-
-def _get_program_name(word: Word) -> str | None:
-    """Return the name of a system program or of a program in the project's environment; None if it is not clear."""
-    value = word.value
-    if not word.is_exact or not value:
+def _look_up_reader(name: str, arguments: Arguments) -> Reading | None:
+    if name not in _PRINTERS and name not in _READERS:
         return None
-    folder, slash, name = value.rpartition("/")
-    if not slash or folder in _SYSTEM_FOLDERS:
-        return "mkfs" if name.startswith("mkfs.") else name
-    match = _VENV_PROGRAM.fullmatch(value)
-    return match[1] if match else value
-
-
-def find_folders_after(words: Sequence[Word], context: CommandContext) -> Folders:
-    """Return the folders in which the shell may be after a command such as cd succeeded."""
-    target = _find_cd_target(words)
-    if words[0].value != "cd" or target is None:
+    acts = _READERS.get(name) or _ACTS_OF_PRINTERS.get(name)
+    if acts is not None and any(acts.match(value) for value in arguments if value is not None):
         return None
-    return context.move_to(make_word(target)).folders
+    if acts is not None and name in _READERS and None in arguments:  # It may be an option.
+        return None
+    return Reading(files=[] if name in _PRINTERS else arguments)
 
 
-def _find_cd_target(words: Sequence[Word]) -> str | None:
-    targets = [word for word in words[1:] if word.value not in ("-P", "-L", "--")]
-    value = targets[0].value if len(targets) == 1 and targets[0].is_exact else None
-    return None if value is None or value.startswith("-") else value
+def _look_up_xargs(arguments: Arguments) -> Reading | None:
+    rest = list(arguments)
+    while rest and (rest[0] or "-").startswith("-"):
+        option = rest.pop(0)
+        if option in _XARGS_VALUES and rest and rest[0] is not None:
+            rest.pop(0)
+        elif option not in _XARGS_FLAGS and (option or "")[:2] not in _XARGS_VALUES:
+            return None
+    return Reading(inner=rest or ["echo"])
 
 
-def _judge_cd(words: Sequence[Word], context: CommandContext) -> Effect:
-    target = _find_cd_target(words)
-    if target is None and words[0].value != "popd":
-        return replace(other_effect("its target folder is not clear from its text"), moves=True)
-    if target is not None and (context.is_outside(target) or context.is_linked_outside(target)):
-        return replace(other_effect(f"{target} may be outside the project"), moves=True)
-    return replace(READ, moves=True)
+def _look_up_find(arguments: Arguments) -> Reading | None:
+    ends = [at for at, value in enumerate(arguments) if value in (";", "+")]
+    if "-exec" not in arguments or len(ends) != 1 or arguments.count("-exec") != 1:
+        return _look_up_reader("find", arguments)
+    start, end = arguments.index("-exec"), ends[0]
+    own = _look_up_reader("find", arguments[:start] + arguments[end + 1 :])
+    return None if own is None else replace(own, inner=arguments[start + 1 : end])
 
 
-def _judge_command(words: Sequence[Word], context: CommandContext) -> Effect:
-    at = 2 if len(words) > 1 and words[1].value in ("-p", "--") else 1
-    if len(words) > 1 and words[1].value in ("-v", "-V"):
-        return READ
-    if at >= len(words) or (words[at].value or "-").startswith("-"):
-        return other_effect()
-    return judge_words(words[at:], context)
+def is_harmless_name(name: str) -> bool:
+    """Return whether a variable has no effect on what programs do besides their output."""
+    return _HARMLESS_NAME.fullmatch(name) is not None and _READ_BY_PROGRAMS.fullmatch(name) is None
 
 
-def _judge_jobs(words: Sequence[Word], context: CommandContext) -> Effect:
-    # `jobs -x` runs a command.
-    if all(re.fullmatch(r"-[lnprs]+|%\S+", word.value or "") for word in words[1:]):
-        return READ
-    return combine((other_effect("it can run a command"), judge_words(words[2:], context) if words[2:] else READ))
+def _sets_harmless_name(value: str) -> bool:
+    name, equals, _ = value.partition("=")
+    return bool(equals) and is_harmless_name(name)
 
 
-_UNARY = re.compile(r"-[abcdefghknoprstuwxzGLNOS]")
-_BINARY = re.compile(r"=|==|!=|<|>|-(?:eq|ne|gt|ge|lt|le|nt|ot|ef)")
+def _look_up_builtin(arguments: Arguments, *, plain: re.Pattern[str]) -> Reading | None:
+    text = " ".join(value if value is not None else "?" for value in arguments)
+    return Reading() if plain.fullmatch(text) else None
 
 
-def _judge_test(words: Sequence[Word], context: CommandContext) -> Effect:
-    # `test -v` evaluates its argument, and an unknown word could become that operator.
-    values = [word.value if word.is_exact else None for word in words[1:]]
-    if words[0].value == "[" and values[-1:] == ["]"]:
-        values.pop()
-    if values[:1] == ["!"]:
-        values.pop(0)
-    match values:
-        case [] | [_]:
-            return READ
-        case [str(operator), _] if _UNARY.fullmatch(operator):
-            return READ
-        case [_, str(operator), _] if _BINARY.fullmatch(operator):
-            return READ
-    return READ if None not in values and "-v" not in values and "-R" not in values else other_effect()
+def _look_up_uniq(arguments: Arguments) -> Reading | None:
+    files = [value for value in arguments if value is None or not value.startswith("-")]
+    # It writes to its second file.
+    return Reading(files=files) if len(files) < 2 and None not in files else None
 
 
-def _judge_printf(words: Sequence[Word], context: CommandContext) -> Effect:
-    # `printf -v` sets a variable.
-    first = words[1].value if len(words) > 1 else ""
-    return READ if first is not None and (first == "--" or not first.startswith("-")) else other_effect()
+def _look_up_env(arguments: Arguments) -> Reading | None:
+    rest = list(dropwhile(lambda value: value is not None and _sets_harmless_name(value), arguments))
+    return None if rest and (rest[0] or "-").startswith("-") else Reading(inner=rest)
 
 
-def _judge_read(words: Sequence[Word], context: CommandContext) -> Effect:
-    # Programs do not read variables with lower-case names.
-    names = [word.value for word in words[1:]]
-    if any(name is None or not re.fullmatch(r"-[rsa]+|-[dntu].*|\d+|[a-z_][a-z0-9_]*|", name) for name in names):
-        return replace(other_effect("it sets variables that may affect programs"), taints=True)
-    return READ
+def _look_up_shell(arguments: Arguments) -> Reading | None:
+    is_line = len(arguments) == 2 and _SHELL_COMMAND.fullmatch(arguments[0] or "") is not None
+    return Reading(line=arguments[1]) if is_line and arguments[1] else None
 
 
-def _judge_set(words: Sequence[Word], context: CommandContext) -> Effect:
-    rest = [word.value or "" for word in words[1:]]
-    known = all(re.fullmatch(r"[-+][euxf]*o?|pipefail|errexit|nounset|xtrace", value) for value in rest)
-    return READ if known and rest else replace(other_effect(), taints=True)
+def _look_up_git(arguments: Arguments) -> Reading | None:
+    folders: Arguments = []
+    rest = list(arguments)
+    while rest and (rest[0] or "").startswith("-"):
+        option = rest.pop(0)
+        if option == "-C" and rest:
+            folders.append(rest.pop(0))
+        elif option not in ("--no-pager", "-P", "--version"):
+            return None
+    name, *own = rest or ["version"]
+    known = [value for value in own if value is not None]
+    if name is None or len(known) < len(own) or any(map(_GIT_ACTS.match, known)):
+        return None
+    form = _GIT_FORMS.get(name)
+    only_reads = form.fullmatch(" ".join(known)) is not None if form is not None else name in _GIT_READERS
+    return Reading(files=[*folders, *own]) if only_reads else None
 
 
-def _judge_export(words: Sequence[Word], context: CommandContext) -> Effect:
-    # Reached if the parser takes export or declare for an ordinary command.
-    effects = []
-    for word in words[1:]:
-        name, equals, value = (word.value or "").partition("=")
-        known = word.value is not None and not name.startswith("-")
-        effects.append(
-            judge_variable(name, value if equals else None, context=context, lasts=True) if known else other_effect()
-        )
-    return replace(combine(effects), taints=True)
+def _look_up_script(arguments: Arguments, *, name: str) -> Reading | None:
+    option = _SED_OPTION if name == "sed" else _AWK_OPTION
+    rest = list(arguments)
+    while rest and (rest[0] or "").startswith("-"):
+        first = rest.pop(0) or ""
+        if not option.fullmatch(first):
+            return None
+        if first in ("-v", "-F") and rest and rest.pop(0) is None:
+            return None
+    script, *files = rest or [None]
+    if script is None or any((value or "-")[0] in "-*?[" for value in files):
+        return None
+    return Reading(files=files) if _only_prints(name, script) else None
 
 
-def _judge_trap(words: Sequence[Word], context: CommandContext) -> Effect:
-    # The script of a trap is judged as if it ran now.
-    scripts = [word.value for word in words[1:2] if word.is_exact and word.value not in (None, "-", "--")]
-    return replace(other_effect("it runs a command later"), lines=tuple(filter(None, scripts)), moves=True, taints=True)
+def _only_prints(name: str, script: str) -> bool:
+    if name == "sed":
+        has_hidden = _HIDDEN_SEPARATOR.search(script) is not None
+        return not has_hidden and all(_SED_COMMAND.fullmatch(part) for part in re.split(r"[;\n]", script))
+    # Before the first block, `>` compares; inside a block it can write a file.
+    pattern, brace, blocks = script.partition("{")
+    return _AWK_ACTS.search(pattern.replace(">", "") + brace + blocks) is None
 
 
-def _judge_unpacker(words: Sequence[Word], context: CommandContext) -> Effect:
-    name = (words[0].value or "").rpartition("/")[2]
-    option, is_file = _OUTPUT_OPTIONS[name]
-    targets: list[Word] = []
-    for at, word in enumerate(words):
-        match = option.fullmatch(word.value or "")
-        if match is not None:
-            targets += [make_word(match["glued"])] if match["glued"] else words[at + 1 : at + 2]
-    written = (judge_write(target, context, truncates=is_file) for target in targets)
-    return combine((other_effect(f"{words[0].value} is not known to be harmless"), *written))
-
-
-_OUTPUT_OPTIONS: Mapping[str, tuple[re.Pattern[str], bool]] = {
-    "tar": (re.compile(r"(?:-C|--directory=?)(?P<glued>.*)"), False),
-    "unzip": (re.compile(r"-d(?P<glued>.*)"), False),
-    "7z": (re.compile(r"-o(?P<glued>.+)"), False),
-    "cpio": (re.compile(r"(?:-D|--directory=?)(?P<glued>.*)"), False),
-    "curl": (re.compile(r"(?:-[fgikLsSv]*o|--output=?)(?P<glued>.*)"), True),
-    "wget": (re.compile(r"(?:-[cqv]*[oO]|--output-(?:document|file)=?)(?P<glued>.*)"), True),
+_SPECIAL: Mapping[str, Callable[[Arguments], Reading | None]] = {
+    "env": _look_up_env,
+    "find": _look_up_find,
+    "git": _look_up_git,
+    "read": partial(_look_up_builtin, plain=_READ_ARGUMENTS),
+    "sed": partial(_look_up_script, name="sed"),
+    "set": partial(_look_up_builtin, plain=_SETTINGS),
+    "uniq": _look_up_uniq,
+    "xargs": _look_up_xargs,
+    **dict.fromkeys(("awk", "gawk", "mawk"), partial(_look_up_script, name="awk")),
+    **dict.fromkeys(("bash", "sh"), _look_up_shell),
 }
-"""Program -> the option that names its output, and whether the output is a file rather than a folder."""
-
-
-_FIXED_EFFECTS: Mapping[str, Effect] = {
-    **dict.fromkeys(
-        ("mkfs", "wipefs", "mkswap", "blkdiscard"),
-        other_effect("it erases the device or file it names", loses="everything on it would be lost"),
-    ),
-    **dict.fromkeys(
-        ("source", ".", "alias", "unalias", "shopt", "enable", "hash", "umask", "let"),
-        replace(other_effect("it can change the meaning of later commands"), moves=True, taints=True),
-    ),
-}
-_JUDGES: Mapping[str, Judge] = {
-    **SPECIAL_READERS,
-    **dict.fromkeys(("pytest", "py.test"), _judge_pytest),
-    **dict.fromkeys(("python", "python3", *(f"python3.{minor}" for minor in range(8, 20))), _judge_python),
-    **dict.fromkeys(("mkdir", "touch", "rmdir"), _judge_maker),
-    **dict.fromkeys(("rm", "unlink", "shred", "srm"), _judge_remover),
-    "truncate": _judge_truncate,
-    **dict.fromkeys(("cp", "mv"), _judge_copier),
-    "install": _judge_install,
-    "tee": _judge_tee,
-    "dd": _judge_dd,
-    "ln": _judge_link,
-    "chmod": _judge_chmod,
-    **dict.fromkeys(("hg", "svn", "jj", "bzr", "fossil", "rsync"), _judge_other_version_control),
-    "command": _judge_command,
-    "git": judge_git,
-    **dict.fromkeys(_SHELLS, judge_shell),
-    **dict.fromkeys(_FOREIGN_SHELLS, judge_foreign_shell),
-    "eval": judge_eval,
-    **dict.fromkeys(("cd", "pushd", "popd"), _judge_cd),
-    **dict.fromkeys(("test", "["), _judge_test),
-    "printf": _judge_printf,
-    "jobs": _judge_jobs,
-    **dict.fromkeys(("read", "mapfile", "readarray", "unset"), _judge_read),
-    "set": _judge_set,
-    **dict.fromkeys(("export", "declare", "typeset", "local", "readonly"), _judge_export),
-    "trap": _judge_trap,
-    **dict.fromkeys(_OUTPUT_OPTIONS, _judge_unpacker),
-}
-
-
-def is_path_source(words: Sequence[Word], *, is_fed: bool) -> bool:
-    """Return whether a read-only command prints only paths of the project.
-
-    ``is_fed``: its standard input contains only such paths.
-    """
-    values = [word.value or "" for word in words]
-    match values:
-        case ["find", *rest]:
-            return not any(value.startswith(("-printf", "-print0f", "-ls")) for value in rest)
-        case ["git", "ls-files", *rest]:
-            others = ("--format", "-s", "--stage", "-t", "-v", "--debug", "-e")
-            return not any(value.startswith(others) for value in rest)
-        case ["grep" | "rg", *rest]:
-            letters = set("".join(value for value in rest if value.startswith("-") and not value.startswith("--")))
-            long = {value for value in rest if value.startswith("--") and not value.startswith("--include")}
-            names_files = {"--files-with-matches", "--files"}
-            if ("l" in letters or long & names_files) and not letters & set("0Zc"):
-                return long <= names_files
-            return is_fed and values[0] == "grep" and letters <= set("-vEFi") and not long
-        case ["sort" | "head" | "tail" | "uniq", *rest]:
-            return is_fed and not any(value.startswith(("-c", "--count")) for value in rest)
-    return False
+"""Program -> its own rule."""

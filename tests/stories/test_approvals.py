@@ -13,14 +13,10 @@ from cdd_agent.tickets.ticket import find
 from tests.cdd_agent.repl.terminal_window import Window, needs_tmux
 from tests.fakes.demo import SLUG, build_finished, copied
 
-LOSING = (
-    "git reset --hard HEAD~1",
-    "rm -rf durations",
-    "git clean -fdx; git stash",
-    "ls && bash -c 'git checkout -- .'",
-    "echo x > durations/reading.py",
-)
-"""None of which may run where nobody is there."""
+REFUSED = ("git reset --hard HEAD~1", "git clean -fdx; git stash", "ls && bash -c 'git checkout -- .'")
+"""None of which may run without a sandbox where nobody is there."""
+ALLOWED = ("rm -rf durations", "mkdir durations; echo x > durations/reading.py", 'python3 -c \'open("x", "w")\'', "ls")
+"""In a run tree, these reach nothing of the user's."""
 UNKNOWN = "frobnicate --all"
 OUTSIDE = "touch ../outside.txt"
 
@@ -69,19 +65,20 @@ def test_nobody_is_there_and_no_work_is_lost(
     flags: tuple[str, ...], *, begun: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = kept(begun)
-    replay = recording(tmp_path, *LOSING, UNKNOWN, OUTSIDE, "ls")
+    replay = recording(tmp_path, *REFUSED, UNKNOWN, OUTSIDE, *ALLOWED)
     assert run(["--project", str(begun), "--replay", str(replay), "exec", SLUG, "--allow-dirty", *flags]) == 1
-    *refused, ran = answers(capsys.readouterr().out)
-    assert len(refused) == len(LOSING) + 2
+    endings = answers(capsys.readouterr().out)
+    refused, ran = endings[: -len(ALLOWED)], endings[-len(ALLOWED) :]
+    assert len(refused) == len(REFUSED) + 2
     assert all(told.startswith("Refused; no part of the command ran: ") for told in refused)
-    assert ran.startswith("exit status 0")
+    assert all(told.startswith("exit status 0") for told in ran)
     assert kept(begun) == before
     assert not (begun.parent / "outside.txt").exists()
 
 
 @needs_tmux
 def test_at_a_terminal_a_person_is_asked_and_a_yes_is_kept(begun: Path, tmp_path: Path) -> None:
-    replay = recording(tmp_path, "ls && frobnicate --all", "rm -rf durations", UNKNOWN)
+    replay = recording(tmp_path, "ls && frobnicate --all", "git reset --hard", UNKNOWN)
     before = kept(begun)
     arguments = ("--replay", str(replay), "exec", SLUG, "--allow-dirty")
     window = Window(tmp_path / "tmux", begun, columns=120, arguments=arguments)
@@ -90,7 +87,7 @@ def test_at_a_terminal_a_person_is_asked_and_a_yes_is_kept(begun: Path, tmp_path
         window.type_at(f"exec {SLUG}>", "Enter")
         window.screen_with("│ ls && frobnicate --all", "│ frobnicate --all", "Run it? y: always in this project")
         window.type("y", "Enter")
-        window.screen_with("│ rm -rf durations", "This would lose work", "Run it this once?")
+        window.screen_with("│ git reset --hard", "git is not known to be harmless with these arguments")
         window.type("n not this", "Enter")
         window.screen_with("Step 1/1 failed")
     finally:

@@ -82,7 +82,6 @@ class Sitting:
         git(folder, "commit", "--quiet", "-m", "notes")
         yes = Permission(
             root=folder,
-            level="none",
             approvals=Approvals(folder, environment=environment(home)),
             ask=lambda _: CommandAnswer(verdict="always"),
             report=self.fail,
@@ -121,7 +120,8 @@ class Sitting:
         """Everything that is left, with where it is: files, and what git holds, unpacked."""
         for top in (self.folder, self.home):
             for path in top.rglob("*"):
-                if path.is_file() and not path.is_symlink() and path != self.folder / "notes.txt":
+                # The committed file is in the run tree, too.
+                if path.is_file() and not path.is_symlink() and path.name != "notes.txt":
                     yield str(path), path.read_bytes()
         blob = git(self.folder, "rev-parse", "HEAD:notes.txt")
         listed = git(self.folder, "cat-file", "--batch-all-objects", "--batch-check=%(objectname) %(objecttype)")

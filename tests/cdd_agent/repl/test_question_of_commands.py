@@ -38,13 +38,6 @@ def test_only_yes_and_once_let_it_run(typed: str, answer: CommandAnswer, *, monk
     assert asked(QUESTION, typed, monkeypatch=monkeypatch)[0] == answer
 
 
-def test_a_yes_to_what_loses_work_holds_once_and_the_loss_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    answer, shown = asked(replace(QUESTION, loses="changes would be lost"), "y\n", monkeypatch=monkeypatch)
-    assert answer == CommandAnswer(verdict="once")
-    assert "This would lose work: changes would be lost. You are asked each time." in shown
-    assert "always" not in shown
-
-
 def test_no_answer_stops_the_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(KeyboardInterrupt):
         asked(QUESTION, "", monkeypatch=monkeypatch)

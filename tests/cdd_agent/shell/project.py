@@ -1,40 +1,40 @@
-"""A project to judge commands in; its files exist only in this module."""
+"""A project to judge commands in."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
-from cdd_agent.shell.analysis import LinePart, judge
-from cdd_agent.shell.words import CommandClass, Kind, Project, combine
+from cdd_agent.shell.analysis import CLASSES, CommandClass, LinePart, Project, judge
 
 ROOT = "/home/ann/shop"
-KINDS: dict[str, Kind] = {
-    "a.py": "file",
-    "notes.txt": "file",
-    "src": "folder",
-    "src/a.py": "file",
-    "tests": "folder",
-}
+"""The project's path for commands; its files are elsewhere."""
+FILES = (".cdd/config.yaml", ".env", ".git/config", ".venv/bin/python", "README.md", "a.py", "notes.txt", "src/a.py")
 
 
 @dataclass(frozen=True)
 class Judged:
-    """The parts of a line, and the strictest effect."""
+    """The parts of a line."""
 
     parts: tuple[LinePart, ...]
 
     @property
     def kind(self) -> CommandClass:
-        return combine(part.effect for part in self.parts).kind
-
-    @property
-    def loses(self) -> str:
-        return combine(part.effect for part in self.parts).loses
+        return max((part.kind for part in self.parts), key=CLASSES.index, default="read")
 
 
-def look(path: str) -> Kind:
-    """Return the kind of an absolute path."""
-    return "folder" if path == ROOT else KINDS.get(path.removeprefix(f"{ROOT}/"), "")
+@dataclass(frozen=True)
+class Shop:
+    """The project, in a folder of the test."""
+
+    project: Project
+
+    def judge(self, line: str) -> Judged:
+        """Return the classes of ``line`` in the project."""
+        return Judged(judge(line, self.project))
 
 
-def judged(line: str) -> Judged:
-    """Return the effects of ``line`` in that project."""
-    return Judged(judge(line, Project(root=ROOT, look=look)))
+def make_shop(folder: Path, *, is_shared: bool = False, test_command: tuple[str, ...] = ("pytest",)) -> Shop:
+    """Create the files of the project in ``folder``."""
+    for name in FILES:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("x\n")
+    return Shop(Project(root=ROOT, files=str(folder.resolve()), test_command=test_command, is_shared=is_shared))

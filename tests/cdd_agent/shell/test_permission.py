@@ -43,10 +43,13 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def make(folder: Path, tmp_path: Path) -> Make:
-    def make(person: Person | None = None, *, level: str = "none", asks_all: bool = False) -> Permission:
+    def make(
+        person: Person | None = None, *, is_free: bool = False, is_shared: bool = False, asks_all: bool = False
+    ) -> Permission:
         return Permission(
             root=folder,
-            level=level,
+            is_free=is_free,
+            is_shared=is_shared,
             approvals=Approvals(folder, environment=users_folder(tmp_path)),
             ask=person,
             report=lambda text: None,
@@ -127,29 +130,18 @@ def test_after_a_no_nothing_more_of_the_line_is_asked_about(make: Make) -> None:
     assert person.parts == ["npm ci"]
 
 
-@pytest.mark.parametrize("line", ["git reset --hard", "rm -rf src", "echo x > a.py", "git stash", "bash -c 'rm a.py'"])
-def test_what_loses_work_is_asked_about_every_time(line: str, make: Make) -> None:
-    person = Person(YES)
-    permission = make(person)
-    assert permission.check_command(line) is None
-    assert permission.check_command(line) is None
-    assert len(person.asked) == 2
-    assert person.asked[0].loses
-
-
-def test_a_new_or_an_empty_file_loses_nothing(folder: Path, make: Make) -> None:
+@pytest.mark.parametrize("line", ["npm test", "rm -rf /", "git reset --hard", "cat /etc/passwd", 'x" (((', "a;" * 900])
+def test_where_commands_reach_nothing_of_the_users_none_is_asked_about(line: str, make: Make) -> None:
     person = Person(NO)
-    (folder / "empty.py").touch()
-    assert make(person).check_command("echo x > empty.py; echo x > new.py") is None
-    assert make(person).check_command("echo x > a.py") is not None
-
-
-@pytest.mark.parametrize("line", ["echo x > /etc/passwd", "npm ci && touch ../x", "echo x > .git/config"])
-def test_what_reaches_outside_is_refused_and_nobody_is_asked(line: str, make: Make) -> None:
-    person = Person(YES)
-    assert make(person).check_command(line) is not None
-    assert make(None, level="bwrap").check_command(line) is not None
+    assert make(person, is_free=True).check_command(line) is None
+    assert make(None, is_free=True, asks_all=True).check_command(line) is None
     assert person.asked == []
+
+
+def test_in_the_users_files_writing_is_asked_about(make: Make) -> None:
+    person = Person(NO)
+    assert make(person, is_shared=True).check_command("rm a.py") is not None
+    assert "you work in the same files" in person.asked[0].why
 
 
 def test_a_question_that_is_broken_off_goes_through(make: Make) -> None:
@@ -166,7 +158,7 @@ def test_where_nothing_can_be_kept_a_yes_holds_this_once(folder: Path) -> None:
     told: list[str] = []
     person = Person(YES)
     inside = Approvals(folder, environment={"XDG_STATE_HOME": str(folder / "state")})
-    permission = Permission(root=folder, level="none", approvals=inside, ask=person, report=told.append)
+    permission = Permission(root=folder, approvals=inside, ask=person, report=told.append)
     assert permission.check_command("npm test") is None
     assert permission.check_command("npm test") is None
     assert len(person.asked) == 2
@@ -180,7 +172,7 @@ def test_a_yes_holds_this_once_while_another_terminal_keeps_the_file_locked(fold
 
     told: list[str] = []
     approvals = Busy(folder, environment={"XDG_STATE_HOME": str(tmp_path / "state")})
-    permission = Permission(root=folder, level="none", approvals=approvals, ask=Person(YES), report=told.append)
+    permission = Permission(root=folder, approvals=approvals, ask=Person(YES), report=told.append)
     assert permission.check_command("npm test") is None
     assert "Another decision is already going on" in told[0]
 
@@ -223,34 +215,24 @@ def test_another_test_command_is_asked_about_again(make: Make) -> None:
 # Nobody is there.
 
 
-@pytest.mark.parametrize("level", ["none", "landlock", "bwrap", "docker"])
-@pytest.mark.parametrize(
-    "line", ["git reset --hard", "rm -rf src", "ls; git clean -fd", "echo x > a.py", "git push -f"]
-)
-def test_what_loses_work_never_runs(line: str, level: str, *, make: Make) -> None:
-    refusal = make(level=level).check_command(line)
+@pytest.mark.parametrize("line", ["git reset --hard", "npm test", "ls; git clean -fd", "touch ../x", "git push -f"])
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_a_command_that_is_not_known_to_be_harmless_is_refused(line: str, is_shared: bool, *, make: Make) -> None:
+    refusal = make(is_shared=is_shared).check_command(line)
     assert refusal is not None
     assert "nobody is there to ask" in refusal
+    assert "--sandbox bwrap" in refusal
 
 
-@pytest.mark.parametrize("level", ["none", "landlock", "bwrap"])
-def test_reading_testing_and_writing_go_on(level: str, make: Make) -> None:
-    assert make(level=level, asks_all=True).check_command("ls && pytest -q; mkdir new") is None
-    assert make(level=level, asks_all=True).check_activity("write") is None
-
-
-@pytest.mark.parametrize(("level", "runs"), [("docker", True), ("bwrap", True), ("landlock", False), ("none", False)])
-def test_another_command_runs_only_where_it_is_shut_in(level: str, runs: bool, *, make: Make) -> None:
-    refusal = make(level=level).check_command("npm test")
-    assert (refusal is None) is runs
-    if refusal is not None:
-        assert "--sandbox bwrap" in refusal
+def test_reading_testing_and_writing_go_on(make: Make) -> None:
+    assert make(asks_all=True).check_command("ls && pytest -q; mkdir new && rm -rf new") is None
+    assert make(asks_all=True).check_activity("write") is None
 
 
 def test_what_was_allowed_at_the_prompt_runs_unattended(make: Make) -> None:
     make(Person(YES)).check_command("npm test")
-    assert make(level="none").check_command("npm test") is None
-    assert make(level="none").check_command("npm test --force") is not None
+    assert make().check_command("npm test") is None
+    assert make().check_command("npm test --force") is not None
 
 
 # Links that lead out of the project.
@@ -277,16 +259,13 @@ def outside(folder: Path, tmp_path: Path) -> Path:
         "echo x >> link/kept.txt",
         "cp a.py link",
         "mv a.py link/",
-        "sed -i s/a/b/ link/kept.txt",
         "touch link/new",
         "cd link && rm kept.txt",
         "tee link/new.txt",
     ],
 )
 def test_what_a_link_leads_out_of_the_project_is_not_written(line: str, make: Make, outside: Path) -> None:
-    person = Person(YES)
-    assert "leads out of the project" in (make(person).check_command(line) or "")
-    assert person.asked == []
+    assert "leads out of the project" in (make().check_command(line) or "")
 
 
 @pytest.mark.parametrize("line", ["cat link/kept.txt", "ls link", "cd link", "grep -r x link/"])
@@ -298,12 +277,6 @@ def test_what_a_link_leads_out_of_the_project_is_read_only_after_a_question(
     assert person.parts == [line]
 
 
-def test_a_link_itself_is_the_projects_own(make: Make, outside: Path) -> None:
-    person = Person(ONCE)
-    assert make(person).check_command("rm link") is None
-    assert [question.loses for question in person.asked] == ["the files it names would be removed"]
-
-
 @pytest.mark.parametrize("line", ["cat inner/x.py", "echo x > inner/new.py", "cd inner && ls", "ls ."])
 def test_a_link_within_the_project_is_like_any_folder(line: str, make: Make, outside: Path) -> None:
     assert make(None).check_command(line) is None
@@ -312,8 +285,8 @@ def test_a_link_within_the_project_is_like_any_folder(line: str, make: Make, out
 @pytest.mark.parametrize("name", ["x" * 5000, "x\nYou have allowed this.\n" * 200])
 def test_a_name_in_the_question_is_one_short_line(name: str, make: Make) -> None:
     person = Person(NO)
-    make(person).check_command(f'cat "/{name}"')
+    make(person).check_command(f'touch "/{name}"')
     (question,) = person.asked
     assert len(question.why) < 300
     assert "\n" not in question.why
-    assert question.why.endswith("may be outside the project")
+    assert question.why.endswith("is outside the project")

@@ -94,7 +94,6 @@ def test_who_wants_to_be_asked_about_everything_is_asked_before_a_file_is_writte
 
     permission = Permission(
         root=project.folder,
-        level="none",
         approvals=Approvals(project.folder, environment=users_folder(tmp_path)),
         ask=says_no,
         report=asked.append,
