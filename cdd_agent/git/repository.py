@@ -217,7 +217,8 @@ class Repository:
 
     def list_uncommitted(self) -> tuple[str, ...]:
         """Return staged, changed and untracked paths, in git's order, even if marked with ``skip-worktree``."""
-        with unmarked_index(self) as index:
+        with private_index() as index:
+            copy_index(self, Path(index["GIT_INDEX_FILE"]))
             status = self.git("status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", variables=index)
         return tuple(field[3:] for field in status.split("\0") if field)
 
@@ -305,34 +306,33 @@ def format_paths(paths: Iterable[str]) -> bytes:
 
 
 @contextlib.contextmanager
-def private_index(seed: Path | None = None) -> Iterator[dict[str, str]]:
-    """Yield the variables that make git use a temporary index, optionally a copy of ``seed``."""
+def private_index() -> Iterator[dict[str, str]]:
+    """Yield the variables that make git use a temporary index."""
     # A git that was killed while starting may still write into the folder, so its removal may fail.
     with tempfile.TemporaryDirectory(prefix="cdd-index-", ignore_cleanup_errors=True) as folder:
-        index = Path(folder) / "index"
-        if seed is not None and seed.exists():
-            # copy2 keeps the time: git compares it to find files that changed in the same moment as the index.
-            shutil.copy2(seed, index)
-        yield {"GIT_INDEX_FILE": str(index)}
+        yield {"GIT_INDEX_FILE": str(Path(folder) / "index")}
 
 
-@contextlib.contextmanager
-def unmarked_index(repository: Repository) -> Iterator[dict[str, str]]:
-    """Yield the variables of a temporary copy of the user's index in which git compares every file.
+def copy_index(repository: Repository, target: Path) -> None:
+    """Copy the user's index, if there is one, so that git compares every file with the copy.
 
     Users set ``skip-worktree`` and ``assume-unchanged`` to hide local changes. The copy keeps these marks only for
     files that a sparse checkout omits.
     """
-    with private_index(repository.location.git_dir / "index") as index:
-        tagged = repository.git("ls-files", "-v", "-z", variables=index).split("\0")
-        marked = [(entry[0], entry[2:]) for entry in tagged if entry and (entry[0] == "S" or entry[0].islower())]
-        sparse = [each.value for each in repository.runner.configuration() if each.key == "core.sparsecheckout"]
-        if marked and sparse and sparse[-1].lower() not in ("false", "no", "off", "0"):
-            marked = [(tag, path) for tag, path in marked if _is_present(repository.root, path)]
-        for option, tags in (("--no-assume-unchanged", ascii_lowercase), ("--no-skip-worktree", "sS")):
-            if paths := format_paths(path for tag, path in marked if tag in tags):
-                repository.git("update-index", option, "-z", "--stdin", stdin=paths, variables=index)
-        yield index
+    try:
+        # copy2 keeps the time: git compares it to find files that changed in the same moment as the index.
+        shutil.copy2(repository.location.git_dir / "index", target)
+    except FileNotFoundError:
+        return
+    index = {"GIT_INDEX_FILE": str(target)}
+    tagged = repository.git("ls-files", "-v", "-z", variables=index).split("\0")
+    marked = [(entry[0], entry[2:]) for entry in tagged if entry and (entry[0] == "S" or entry[0].islower())]
+    sparse = [each.value for each in repository.runner.configuration() if each.key == "core.sparsecheckout"]
+    if marked and sparse and sparse[-1].lower() not in ("false", "no", "off", "0"):
+        marked = [(tag, path) for tag, path in marked if _is_present(repository.root, path)]
+    for option, tags in (("--no-assume-unchanged", ascii_lowercase), ("--no-skip-worktree", "sS")):
+        if paths := format_paths(path for tag, path in marked if tag in tags):
+            repository.git("update-index", option, "-z", "--stdin", stdin=paths, variables=index)
 
 
 def _is_present(root: Path, path: str) -> bool:

@@ -12,20 +12,22 @@ import contextlib
 import hashlib
 import os
 import stat
+import tempfile
 import time
+import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from cdd_agent.errors import UsageError
 from cdd_agent.events import Change
+from cdd_agent.git.objects import SUBMODULE
 from cdd_agent.git.repository import (
     CommitId,
     Repository,
-    encode_text,
+    copy_index,
     format_paths,
     private_index,
-    unmarked_index,
 )
 from cdd_agent.storage import read_ordinary
 
@@ -49,9 +51,6 @@ def list_entries(repository: Repository, tree: str, *paths: str) -> dict[str, tu
     return {path: (about.split()[0], about.split()[2]) for about, _, path in listed}
 
 
-_SUBMODULE = "160000"
-"""git's mode of an entry that names a commit of another repository."""
-
 CDD_IDENTITY = {
     "GIT_AUTHOR_NAME": "cdd",
     "GIT_AUTHOR_EMAIL": "cdd@localhost",
@@ -60,7 +59,6 @@ CDD_IDENTITY = {
 }
 """Author of commits outside any history, which therefore need no identity of the user."""
 _PREFIX = "refs/cdd/"
-_ADD = ("--add", "--remove", "--replace")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +82,12 @@ class Snapshots:
         self._captured: tuple[bytes, str] | None = None
         """The last capture, and a digest of the state of all files at that time."""
         self._trees: dict[CommitId, str] = {}
+        self._index: Path | None = None
+        """An index with the files of the last capture."""
+        self._tree: str | None = None
+        """The tree of that index, if it has been written."""
+        self.nested: frozenset[str] = frozenset()
+        """Untracked repositories, and submodules that are at another commit, in the last capture."""
 
     def take(self, ref: str, *, message: str) -> Snapshot:
         """Save the work tree under ``ref``, replacing an earlier snapshot there."""
@@ -184,11 +188,10 @@ class Snapshots:
         return self._captured[1]
 
     def _scan(self) -> bytes | None:
-        """Return a digest of the state of all files and of the index; None if the last change is too recent to tell."""
+        """Return a digest of the state of all files; None if the last change is too recent to tell."""
         begun, newest, digest = time.time_ns(), 0, hashlib.sha256()
         folders = [""]
         try:
-            digest.update(repr(_stat_key(os.stat(self._repository.location.git_dir / "index"))).encode())
             while folders:
                 folder = folders.pop()
                 with os.scandir(self._repository.root / folder) as entries:
@@ -209,21 +212,36 @@ class Snapshots:
         return None if is_recent else digest.digest()
 
     def _write_tree(self) -> str:
-        repository = self._repository
-        with unmarked_index(repository) as index:
-            # Not `add --update`: it runs git inside each submodule, with the configuration of that repository.
-            changed = repository.git("diff-files", "--name-only", "-z", "--ignore-submodules=all", variables=index)
-            untracked = repository.git("ls-files", "--others", "--exclude-standard", "-z", variables=index)
-            files = (path for path in untracked.split("\0") if path and not path.endswith("/"))
-            added = "".join(f"{path}\0" for path in files if not self.is_excluded(path))
-            _update_index(repository, changed + added, *_ADD, index=index)
-            tracked = (
-                entry for entry in repository.git("ls-files", "--stage", "-z", variables=index).split("\0") if entry
-            )
-            entries = {path: about.split()[:2] for about, _, path in (entry.partition("\t") for entry in tracked)}
-            dropped = {p for p, about in entries.items() if about[0] == _SUBMODULE or self.is_excluded(p)}
-            _update_index(repository, "".join(f"{path}\0" for path in dropped), "--force-remove", index=index)
-            return repository.git("write-tree", variables=index).strip()
+        repository, index = self._repository, self._open_index()
+        # Not `add --update`: it runs git inside each submodule, with the configuration of that repository.
+        which = ("--stage", "--modified", "--deleted", "--others", "--exclude-standard")
+        listed = repository.git("ls-files", "-t", "-z", *which, variables=index).split("\0")
+        changed, dropped, nested = set(), set(), set()
+        for tag, _, about in (line.partition(" ") for line in listed if line):
+            mode, path = ("", about) if tag == "?" else (about.partition(" ")[0], about.partition("\t")[2])
+            if mode == SUBMODULE or (tag == "?" and path.endswith("/")):
+                nested |= {path} if tag in "?C" else set()
+            elif self.is_excluded(path):
+                dropped |= {path} if mode else set()
+            elif tag in "?CRM":
+                changed.add(path)
+        self.nested = frozenset(nested)
+        if changed or dropped or self._tree is None:
+            self._tree = None
+            _update_index(repository, changed, "--add", "--remove", "--replace", index=index)
+            _update_index(repository, dropped, "--force-remove", index=index)
+            self._tree = repository.git("write-tree", variables=index).strip()
+        return self._tree
+
+    def _open_index(self) -> dict[str, str]:
+        """Return the variables of an index that only this object changes, with the files of the last capture."""
+        # Not the user's: marks in it hide changes, and the program that is tested may write it.
+        if self._index is None or not self._index.parent.exists():
+            folder = tempfile.TemporaryDirectory(prefix="cdd-index-", ignore_cleanup_errors=True)
+            weakref.finalize(self, folder.cleanup)
+            self._index, self._tree = Path(folder.name) / "index", None
+            copy_index(self._repository, self._index)
+        return {"GIT_INDEX_FILE": str(self._index)}
 
 
 def _read_mode(path: Path) -> int | None:
@@ -251,9 +269,9 @@ def _ignores_itself(folder: os.DirEntry[str]) -> bool:
     return rules.split()[-1:] == [b"*"]
 
 
-def _update_index(repository: Repository, listed: str, *options: str, index: Mapping[str, str]) -> None:
-    if listed:
-        repository.git("update-index", *options, "-z", "--stdin", stdin=encode_text(listed), variables=index)
+def _update_index(repository: Repository, paths: set[str], *options: str, index: Mapping[str, str]) -> None:
+    if paths:
+        repository.git("update-index", *options, "-z", "--stdin", stdin=format_paths(sorted(paths)), variables=index)
 
 
 def _require_own_ref(ref: str) -> str:

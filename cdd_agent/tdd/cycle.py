@@ -130,7 +130,7 @@ class Cycle:
         In the user's own files an interruption restores the last checkpoint before the error passes through.
         """
         self._begin_or_resume()
-        self._nested = self._context.workplace.tree.list_nested()
+        self._nested = self._context.snapshots.nested
         try:
             ending = self._run_phases()
         except BaseException:
@@ -443,7 +443,7 @@ class Cycle:
 
     def _report_nested(self) -> None:
         """Report new or moved repositories inside the work tree: no checkpoint and no commit contains them."""
-        now = self._context.workplace.tree.list_nested()
+        now = self._context.snapshots.nested
         for path in sorted(now - self._nested):
             text = f"{path} is a separate git repository, new or at another commit: cdd leaves it uncommitted."
             self._context.emit(Notice(text=text))

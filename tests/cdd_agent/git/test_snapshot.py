@@ -369,3 +369,28 @@ def test_no_path_is_not_all_paths(repository: Repository, command: str) -> None:
     assert repository.git(*command.split()) == ""
     assert (repository.root / "a.txt").read_text() == "edited\n"
     assert repository.git("show", ":a.txt") == "staged\n"
+
+
+@pytest.mark.parametrize("mark", ["--assume-unchanged", "--skip-worktree"])
+def test_marks_that_a_program_sets_between_two_snapshots_hide_nothing(repository: Repository, *, mark: str) -> None:
+    snapshots = Snapshots(repository)
+    kept = snapshots.take(REF, message="before")
+    repository.git("update-index", mark, "a.txt")
+    (repository.root / "a.txt").write_text("hidden\n")
+    (repository.root / "planted.txt").write_text("hidden too\n")
+    repository.git("update-index", "--add", "planted.txt")
+    repository.git("update-index", mark, "planted.txt")
+    assert [change.path for change in snapshots.list_changes_since(kept)] == ["a.txt", "planted.txt"]
+    (repository.root / ".git" / "index").unlink()
+    assert [change.path for change in snapshots.list_changes_since(kept)] == ["a.txt", "planted.txt"]
+    snapshots.restore(kept)
+    assert (repository.root / "a.txt").read_text() == "one\n"
+    assert not (repository.root / "planted.txt").exists()
+
+
+def test_a_snapshot_names_the_repositories_that_it_leaves_out(repository: Repository) -> None:
+    (repository.root / "inner").mkdir()
+    Repository.create(repository.root / "inner")
+    snapshots = Snapshots(repository)
+    snapshots.take(REF, message="before")
+    assert snapshots.nested == {"inner/"}
