@@ -15,8 +15,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from pathlib import Path
 
+from cdd_agent.git.objects import SUBMODULE, Entry
 from cdd_agent.git.repository import Repository, encode_text, private_index
-from cdd_agent.git.run_tree import GitExport
+from cdd_agent.git.run_tree import GitExport, write_git_folder
 from cdd_agent.git.runner import GitError
 from cdd_agent.git.snapshot import CDD_IDENTITY, list_entries
 from cdd_agent.testrun.access import SHOWN_PRIVATE
@@ -140,35 +141,34 @@ def list_product_changes(
 ) -> tuple[ProductChange, ...]:
     """List the changes between two trees, except test files and ``tests``. Only Python sources have texts."""
     changes = []
-    for change in repository.list_changes(red, green, submodules=False):
-        path = os.path.relpath(change.path, layout.project or ".")
-        if layout.is_test(change.path) or path in tests:
+    for full_path, (before, after) in repository.objects.compare(red, green).items():
+        path = os.path.relpath(full_path, layout.project or ".")
+        if layout.is_test(full_path) or path in tests or SUBMODULE in (before and before.mode, after and after.mode):
             continue
         is_read = path.endswith(PYTHON)
-        old = _read_text(repository, red, path=change.path) if is_read and change.kind != "created" else None
-        new = _read_text(repository, green, path=change.path) if is_read and change.kind != "deleted" else None
+        old = _read_text(repository, before) if is_read and before else None
+        new = _read_text(repository, after) if is_read and after else None
         changes.append(ProductChange(path=path, old=old, new=new))
     return tuple(changes)
 
 
 def read_sources(repository: Repository, *, project: str, tree: str, paths: Iterable[str]) -> dict[str, str]:
     """Return the files of ``paths``, which may be node ids, relative to the project -> content in ``tree``."""
-    entries = list_entries(repository, tree)
-    files = (path.partition("::")[0] for path in paths)
-    full_paths = {path: f"{project}/{path}" if project else path for path in files}
-    return {path: _read_text(repository, tree, path=full) for path, full in full_paths.items() if full in entries}
+    files = dict.fromkeys(path.partition("::")[0] for path in paths)
+    entries = {path: repository.objects.find_entry(tree, f"{project}/{path}" if project else path) for path in files}
+    return {path: _read_text(repository, entry) for path, entry in entries.items() if entry is not None}
 
 
 def read_product_sources(repository: Repository, *, project: str, tree: str) -> Iterator[str]:
     """Iterate over the product's Python sources in ``tree``."""
     inside = f"{project}/" if project else ""
-    for path in list_entries(repository, tree):
+    for path, (mode, blob) in list_entries(repository, tree).items():
         if path.startswith(inside) and path.endswith(".py") and not is_protected(path.removeprefix(inside)):
-            yield _read_text(repository, tree, path=path)
+            yield _read_text(repository, Entry(mode, blob))
 
 
-def _read_text(repository: Repository, tree: str, *, path: str) -> str:
-    return repository.git("cat-file", "blob", f"{tree}:{path}")
+def _read_text(repository: Repository, entry: Entry) -> str:
+    return repository.objects.require(entry.id).text
 
 
 @contextlib.contextmanager
@@ -178,15 +178,15 @@ def clean_copy(repository: Repository, suite: Suite, *, green: str, red: str) ->
     export = GitExport(folder=suite.original.git) if suite.original and suite.original.git else None
     with tempfile.TemporaryDirectory(prefix="cdd-copy-", ignore_cleanup_errors=True) as temporary:
         folder = Path(temporary).resolve() / repository.root.resolve().name
+        folder.mkdir()
         with private_index() as index:
             repository.git("read-tree", green, variables=index)
-            lines = _format_protected_entries(
-                list_entries(repository, green), list_entries(repository, red), layout=layout, repository=repository
-            )
-            repository.git("update-index", "-z", "--index-info", stdin=encode_text("".join(lines)), variables=index)
-            repository.git("checkout-index", "--all", "--force", f"--prefix={folder}{os.sep}", variables=index)
-            folder.mkdir(exist_ok=True)
-            tree = repository.git("write-tree", variables=index).strip()
+            tree = repository.objects.require(f"{green}^{{tree}}").id
+            if lines := "".join(_format_protected_entries(repository, green=green, red=red, layout=layout)):
+                repository.git("update-index", "-z", "--index-info", stdin=encode_text(lines), variables=index)
+                tree = repository.git("write-tree", variables=index).strip()
+            there = {**index, "GIT_WORK_TREE": str(folder)}
+            repository.git("checkout-index", "--all", "--force", "-u", variables=there)
             _make_repository(folder, like=repository, tree=tree, index=Path(index["GIT_INDEX_FILE"]), export=export)
         root = folder / layout.project
         root.mkdir(parents=True, exist_ok=True)
@@ -201,50 +201,40 @@ def _find_objects(repository: Repository, export: GitExport | None) -> Path:
 def _make_repository(folder: Path, *, like: Repository, tree: str, index: Path, export: GitExport | None) -> None:
     """Create a repository in the copy: one commit with everything, on a branch of the same name, borrowing objects."""
     with contextlib.suppress(GitError, OSError):  # most tests do not call git, so a copy without it is still useful
-        copy = Repository.create(folder, branch=like.read_branch() or "main", template=False)
         information = folder / ".git" / "objects" / "info"
-        information.mkdir(parents=True, exist_ok=True)
+        information.mkdir(parents=True)
         (information / "alternates").write_text(f"{_find_objects(like, export)}\n")
         if export is not None:
             export.pack_others(like, tree, folder=information.with_name("pack"))
+        variables = {**CDD_IDENTITY, "GIT_OBJECT_DIRECTORY": str(information.parent)}
+        commit = like.git("commit-tree", tree, "-m", "copy", variables=variables).strip()
+        write_git_folder(folder / ".git", commit, branch=like.read_branch() or "main")
         shutil.copyfile(index, folder / ".git" / "index")
-        copy.git("update-index", "-q", "--refresh")
-        copy.git("commit", "--quiet", "--allow-empty", "--message=copy", variables=CDD_IDENTITY)
         if export is not None:
             shown = SHOWN_PRIVATE / export.folder.parent.name / export.folder.name / "objects"
             (information / "alternates").write_text(f"{shown}\n")
 
 
-def _format_protected_entries(
-    green: Mapping[str, tuple[str, str]],
-    red: Mapping[str, tuple[str, str]],
-    *,
-    layout: ProjectLayout,
-    repository: Repository,
-) -> Iterator[str]:
-    for path in sorted({*green, *red}):
-        before, now = red.get(path), green.get(path)
-        if before == now:
-            continue
+def _format_protected_entries(repository: Repository, *, green: str, red: str, layout: ProjectLayout) -> Iterator[str]:
+    for path, (now, before) in repository.objects.compare(green, red).items():
         is_shared = path.rpartition("/")[2] in layout.conventions.shared and _has_other_configuration(
             (before, now), path=path, layout=layout, repository=repository
         )
         if not (is_shared or layout.is_test(path)):
             continue
         # Mode 0 removes a path that did not exist in red.
-        mode, object_id = before or ("0", "0" * len(now[1] if now else ""))
+        mode, object_id = (before.mode, before.id) if before else ("0", "0" * len(now.id if now else ""))
         yield f"{mode} {object_id}\t{path}\0"
 
 
 def _has_other_configuration(
-    entries: tuple[tuple[str, str] | None, ...], *, path: str, layout: ProjectLayout, repository: Repository
+    entries: tuple[Entry | None, ...], *, path: str, layout: ProjectLayout, repository: Repository
 ) -> bool:
     sections = []
     for entry in entries:
         with tempfile.TemporaryDirectory(prefix="cdd-section-", ignore_cleanup_errors=True) as folder:
             if entry is not None:
-                text = repository.git("cat-file", "blob", entry[1])
-                (Path(folder) / path.rpartition("/")[2]).write_bytes(encode_text(text))
+                (Path(folder) / path.rpartition("/")[2]).write_bytes(repository.objects.require(entry.id).data)
             sections.append(layout.conventions.digest_parts(Path(folder)))
     return sections[0] != sections[1]
 

@@ -134,12 +134,11 @@ class Repository:
         return cls(location.root, location)
 
     @classmethod
-    def create(cls, folder: Path, *, branch: str = "main", template: bool = True) -> "Repository":
-        """Create a repository, with the user's hooks only if ``template``; raises ``UsageError`` if there is one."""
+    def create(cls, folder: Path, *, branch: str = "main") -> "Repository":
+        """Create a repository with the user's hooks; raises ``UsageError`` if there is one."""
         if (folder / ".git").exists():
             raise UsageError(f"{folder} is already a git repository.", hint="name a folder without a .git entry")
-        plain = () if template else ("--template=",)
-        run_once(Call(arguments=("init", "--quiet", *plain, f"--initial-branch={branch}")), folder=folder)
+        run_once(Call(arguments=("init", "--quiet", f"--initial-branch={branch}")), folder=folder)
         return cls(folder)
 
     @property

@@ -125,13 +125,8 @@ class GitExport:
             )
             objects = [line.partition(" ")[0] for line in tags.splitlines()]
             self._add_objects(repository, target, tags=objects, last=last)
-            name = f"refs/heads/{branch}"
-            self._write("packed-refs", f"{target} {name}\n{tags}" if branch else tags)
-            self._write("HEAD", f"ref: {name}\n" if branch else f"{target}\n")
-            is_sha256 = len(target) > _SHA1_CHARACTERS
-            self._write("config", _SHA256_CONFIG if is_sha256 else _CONFIG)
+            write_git_folder(self.folder, target, branch=branch, tags=tags)
             self._write("gitfile", f"gitdir: {shown_at}\n")
-            (self.folder / "refs").mkdir(exist_ok=True)
             self._write(_LAST, target)  # at the end: after a kill everything is exported again
         shutil.copyfile(repository.location.git_dir / "index", self.folder / "index")
 
@@ -167,6 +162,18 @@ class GitExport:
 
 def _measure_packs(common_dir: Path) -> int:
     return sum(path.stat().st_size for path in (common_dir / "objects" / "pack").glob("*.pack"))
+
+
+def write_git_folder(folder: Path, head: str, *, branch: str | None, tags: str = "") -> None:
+    """Make ``folder``, which holds objects, a repository with the commit ``head`` on ``branch``, or detached.
+
+    ``tags`` are lines of git's ``packed-refs``.
+    """
+    name = f"refs/heads/{branch}"
+    (folder / "packed-refs").write_text(f"{head} {name}\n{tags}" if branch else tags, encoding="utf-8")
+    (folder / "HEAD").write_text(f"ref: {name}\n" if branch else f"{head}\n", encoding="utf-8")
+    (folder / "config").write_text(_SHA256_CONFIG if len(head) > _SHA1_CHARACTERS else _CONFIG, encoding="utf-8")
+    (folder / "refs").mkdir(exist_ok=True)
 
 
 class RunTrees:
