@@ -1,6 +1,7 @@
 """What must not get out of the sandbox: published weaknesses of such programs, and faults that a test suite brings."""
 
 import ast
+import inspect
 import os
 import re
 import shutil
@@ -160,7 +161,7 @@ def test_no_program_is_started_through_a_shell_of_ours() -> None:
 
 def test_no_safety_rests_on_a_list_of_commands() -> None:
     """A deny list is no control: the tool that runs commands looks at none of their words."""
-    source = (PACKAGE / "agent" / "tools.py").read_text(encoding="utf-8")
+    source = inspect.getsource(make_bash_tool)
     assert re.findall(r"\bre\.|fnmatch|shlex|startswith|split\(", source) == []
     tool = make_bash_tool(PlainSandbox(), Path("/"), access=Access())
     assert tool.run({"command": "true; false || true # rm -rf /"}).text == "exit status 0"
