@@ -185,8 +185,8 @@ def clean_copy(repository: Repository, suite: Suite, *, green: str, red: str) ->
             if lines := "".join(_format_protected_entries(repository, green=green, red=red, layout=layout)):
                 repository.git("update-index", "-z", "--index-info", stdin=encode_text(lines), variables=index)
                 tree = repository.git("write-tree", variables=index).strip()
-            there = {**index, "GIT_WORK_TREE": str(folder)}
-            repository.git("checkout-index", "--all", "--force", "-u", variables=there)
+            repository.git("checkout-index", "--all", "--force", f"--prefix={folder}{os.sep}", variables=index)
+            repository.git("update-index", "-q", "--refresh", variables={**index, "GIT_WORK_TREE": str(folder)})
             _make_repository(folder, like=repository, tree=tree, index=Path(index["GIT_INDEX_FILE"]), export=export)
         root = folder / layout.project
         root.mkdir(parents=True, exist_ok=True)
