@@ -33,7 +33,7 @@ from cdd_agent.testrun.pytest_run import PytestSuite
 from pytest_tdd_agent.codec import load
 from tests.cdd_agent.sandbox.conftest import CONFINED, Ground, at
 from tests.fakes.project import QUICK
-from tests.fakes.sources import PACKAGE, nodes_with
+from tests.fakes.sources import nodes_with
 from tests.security.corpus.commands import GIT, OUTSIDE
 
 
