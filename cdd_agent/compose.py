@@ -2,9 +2,8 @@
 
 import os
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from cdd_agent.agent import budget
@@ -18,14 +17,14 @@ from cdd_agent.config.options import Options
 from cdd_agent.config.trust import Approvals, Trust
 from cdd_agent.doctor import ProjectParts
 from cdd_agent.errors import UsageError
-from cdd_agent.events import Emit, Event, Notice
+from cdd_agent.events import Emit, Notice
 from cdd_agent.git import commits
 from cdd_agent.git.ignored import list_packages
 from cdd_agent.git.landing import Landings
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.run_tree import GitExport, RunTrees
 from cdd_agent.git.snapshot import Snapshots
-from cdd_agent.journal import Journal, journal_path
+from cdd_agent.journal import Publisher, journal_path
 from cdd_agent.model.anthropic import AnthropicModel, Endpoint
 from cdd_agent.model.conversation import Model
 from cdd_agent.model.failure import AnswerLimits, redact_url
@@ -72,37 +71,23 @@ class Composition:
         self.options = options
         self.environment = environment
         self.clock: Clock = SystemClock()
-        self.emit = hide_keys(self._write, key=options.key)
-        self.listeners: list[Emit] = []
-        """Functions that get each event before it is shown."""
+        self.publisher = Publisher(emit, clock=self.clock)
+        """Gets each event, and passes it on."""
+        self.emit = hide_keys(self.publisher.write, key=options.key)
         self.tallies: dict[str, Tally] = {}
         """Slug -> usage of the ticket by all agents."""
         self.transcript: Transcript | None = None
         """Saves conversations for a later session."""
         self.has_told_memory = False
         """The user has been told which conventions of the project every agent gets."""
-        self._show = emit
-        self._journals: dict[str, Journal] = {}
-        self._journal: Journal | None = None
-        self._open_files = ExitStack()
-
-    def _write(self, event: Event) -> None:
-        if self._journal is not None:
-            self._journal.write(event)
-        for listen in (*self.listeners, self._show):
-            listen(event)
 
     def follow(self, slug: str) -> None:
         """Also write the following events to the journal of ``slug``."""
-        if slug not in self._journals:
-            path = journal_path(self.root, slug)
-            journal = Journal(path, clock=self.clock, report=self._show)
-            self._journals[slug] = self._open_files.enter_context(journal)
-        self._journal = self._journals[slug]
+        self.publisher.follow(journal_path(self.root, slug))
 
     def close(self) -> None:
         """Close the journals."""
-        self._open_files.close()
+        self.publisher.close()
 
     def _notify(self, text: str) -> None:
         self.emit(Notice(text=text))
@@ -132,7 +117,7 @@ class Composition:
     def repository(self) -> Repository:
         """The project's repository; its hooks run if the user approves them."""
         repository = Repository.find(self.root)
-        repository.may_run_hooks = lambda: self.trust.allows(commits.offer_hooks(repository))
+        repository.may_run_hooks = partial(commits.may_run_hooks, repository, allows=self.trust.allows)
         return repository
 
     @cached_property

@@ -1,13 +1,12 @@
-"""The journal: all events of a ticket's runs, appended as lines of JSON.
+"""Where events go: to the screen and other listeners, and to the journal, which has all events of a ticket's runs.
 
-A killed run or a full disk leaves at most an incomplete last line, which readers skip. The journal only documents the
-work, and no step is resumed from it. If it cannot be written, the user gets one notice and the run continues.
+A journal has one line of JSON for each event. A killed run or a full disk leaves at most an incomplete last line,
+which readers skip. The journal only documents the work, and no step is resumed from it. If it cannot be written, the
+user gets one notice and the run continues.
 """
 
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import msgspec
 
@@ -32,13 +31,7 @@ class Journal:
         self._report = report
         self._has_gap = False
 
-    def __enter__(self) -> Self:
-        """Return the journal."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         """Close the file."""
         self._log.close()
 
@@ -52,6 +45,37 @@ class Journal:
             self._has_gap = True
             gap = f"The journal {self._log.path} has a gap from here on ({why})"
             self._report(Notice(text=f"{gap}; the work itself is saved separately."))
+
+
+class Publisher:
+    """Passes events on; its ``write`` is an ``Emit``."""
+
+    def __init__(self, show: Emit, *, clock: Clock) -> None:
+        """Pass events on to ``show``, after all others."""
+        self.listeners: list[Emit] = []
+        """Functions that get each event before it is shown."""
+        self._show = show
+        self._clock = clock
+        self._journals: dict[Path, Journal] = {}
+        self._journal: Journal | None = None
+
+    def follow(self, path: Path) -> None:
+        """Also write the following events to the journal at ``path``, in place of another."""
+        if path not in self._journals:
+            self._journals[path] = Journal(path, clock=self._clock, report=self._show)
+        self._journal = self._journals[path]
+
+    def write(self, event: Event) -> None:
+        """Write ``event`` to the journal, then pass it on."""
+        if self._journal is not None:
+            self._journal.write(event)
+        for listen in (*self.listeners, self._show):
+            listen(event)
+
+    def close(self) -> None:
+        """Close the journals."""
+        for journal in self._journals.values():
+            journal.close()
 
 
 def read(path: Path) -> Iterator[Event]:

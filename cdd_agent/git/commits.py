@@ -6,7 +6,7 @@ Also collects the hooks that a commit would run, because the user must approve t
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from cdd_agent.config.trust import Offer
@@ -212,6 +212,11 @@ _MOST_FILES = 2_000
 _SHOWN_BYTES = 4_000
 _LIMIT_BYTES = 200_000_000
 """Total size of all hook files; a hook may be a self-contained program."""
+
+
+def may_run_hooks(repository: Repository, *, allows: Callable[[Offer | None], bool]) -> bool:
+    """Return whether the repository's hooks may run with a commit, asking ``allows``."""
+    return allows(offer_hooks(repository))
 
 
 def offer_hooks(repository: Repository) -> Offer | None:

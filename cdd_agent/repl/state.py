@@ -84,7 +84,7 @@ class SessionState:
         self.project = project
         self.screen = screen
         self.progress = ProgressTracker(model=model)
-        project.listeners.append(self.progress.write)
+        project.publisher.listeners.append(self.progress.write)
         self.transcript = Transcript(project.root, clock=project.clock, tell=project.emit)
         project.transcript = self.transcript
         self.slug = ""

@@ -1,4 +1,5 @@
 import subprocess
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -70,7 +71,9 @@ def test_the_agents_of_a_ticket_share_its_limit_with_what_earlier_sittings_used(
     drafted = TurnEnded(
         agent="planner", text="", stop_reason="end_turn", input_tokens=500, output_tokens=0, cache_read_tokens=0
     )
-    with Journal(composition.root / ".cdd" / "journal" / "sale" / "events.jsonl", clock=FakeClock()) as journal:
+    with closing(
+        Journal(composition.root / ".cdd" / "journal" / "sale" / "events.jsonl", clock=FakeClock())
+    ) as journal:
         journal.write(drafted)
 
     for command in ("spec", "plan"):

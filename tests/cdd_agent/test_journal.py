@@ -1,4 +1,5 @@
 import os
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from tests.fakes.clock import FakeClock
 def test_events_are_appended_in_order_with_their_time(tmp_path: Path) -> None:
     path = tmp_path / "t" / "events.jsonl"
     for text in ("one", "two"):
-        with Journal(path, clock=FakeClock()) as journal:
+        with closing(Journal(path, clock=FakeClock())) as journal:
             journal.write(Notice(text=text))
             journal.write(TextDelta(text="a piece, left out"))
     assert list(read(path)) == [Notice(text="one"), Notice(text="two")]
@@ -21,14 +22,14 @@ def test_events_are_appended_in_order_with_their_time(tmp_path: Path) -> None:
 def test_only_the_user_may_read_it(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     path.touch(mode=0o644)
-    with Journal(path, clock=FakeClock()) as journal:
+    with closing(Journal(path, clock=FakeClock())) as journal:
         journal.write(Notice(text="one"))
     assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_an_unfinished_last_line_is_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
-    with Journal(path, clock=FakeClock()) as journal:
+    with closing(Journal(path, clock=FakeClock())) as journal:
         journal.write(Notice(text="one"))
     with path.open("ab") as stream:
         stream.write(b'{"time":"2026')
@@ -42,7 +43,7 @@ def test_no_journal_has_no_events(tmp_path: Path) -> None:
 def test_a_line_that_was_cut_off_does_not_take_the_next_one_with_it(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     path.write_bytes(b'{"time":"2026')
-    with Journal(path, clock=FakeClock()) as journal:
+    with closing(Journal(path, clock=FakeClock())) as journal:
         journal.write(Notice(text="one"))
         journal.write(Notice(text="two"))
     assert list(read(path)) == [Notice(text="one"), Notice(text="two")]

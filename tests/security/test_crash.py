@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -149,7 +149,7 @@ def test_what_the_system_refuses_is_told_with_the_file_and_what_to_do(name: str)
 def test_the_journal_may_have_gaps_but_never_ends_the_work(tmp_path: Path) -> None:
     """A disk that fills up in the middle of a line: the line is lost, what follows is not mixed up with it."""
     path, told, size = tmp_path / "events.jsonl", list[Event](), resource.getrlimit(resource.RLIMIT_FSIZE)
-    with Journal(path, clock=FakeClock(), report=told.append) as journal:
+    with closing(Journal(path, clock=FakeClock(), report=told.append)) as journal:
         journal.write(Notice(text="one"))
         resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 20, size[1]))
         try:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Literal, cast, get_args, get_origin, get_type_hints
@@ -289,7 +289,7 @@ def test_tickets_that_a_repository_brings_are_listed_as_text(kind: str, tmp_path
 
 @pytest.mark.parametrize("kind", SEQUENCES)
 def test_the_journal_and_json_output_are_text_and_lose_nothing(kind: str, tmp_path: Path) -> None:
-    with Journal(tmp_path / "events.jsonl", clock=SystemClock()) as journal:
+    with closing(Journal(tmp_path / "events.jsonl", clock=SystemClock())) as journal:
         for event in events_with(hostile(SEQUENCES[kind])):
             journal.write(event)
             assert not OBEYED.findall(encode(event).decode())

@@ -1,6 +1,7 @@
 """"""
 
 import os
+from contextlib import closing
 from pathlib import Path
 
 from cdd_agent.agent.budget import read_conversation_usage, read_step_usage
@@ -24,7 +25,7 @@ def turn(agent: str, tokens: int, *, cost_usd: float | None = None) -> TurnEnded
 
 
 def journal(path: Path, *events: TurnEnded | Notice) -> Path:
-    with Journal(path, clock=FakeClock()) as made:
+    with closing(Journal(path, clock=FakeClock())) as made:
         for event in events:
             made.write(event)
     return path
