@@ -17,10 +17,10 @@ def main() -> None:
         return
     _exclude_current_folder()
     sys.excepthook = _crash
-    from cdd_agent.model import secret
+    from cdd_agent.untrusted import keys
 
-    secret.protect_memory()
-    key = secret.take_key()
+    keys.protect_memory()
+    key = keys.take_key()
     from cdd_agent.cli.app import run
 
     sys.exit(run(sys.argv[1:], key=key))

@@ -19,10 +19,9 @@ from cdd_agent.doctor import ProjectParts
 from cdd_agent.errors import UsageError
 from cdd_agent.events import Emit, Notice
 from cdd_agent.git import commits
-from cdd_agent.git.ignored import list_packages
 from cdd_agent.git.landing import Landings
 from cdd_agent.git.repository import Repository
-from cdd_agent.git.run_tree import GitExport, RunTrees
+from cdd_agent.git.run_tree import GitExport, RunTrees, list_packages
 from cdd_agent.git.snapshot import Snapshots
 from cdd_agent.journal import Publisher, journal_path
 from cdd_agent.model.anthropic import AnthropicModel, Endpoint

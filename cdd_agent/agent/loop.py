@@ -23,7 +23,7 @@ from cdd_agent.agent.tools import Tool, ToolOutput
 from cdd_agent.errors import UsageError, format_count
 from cdd_agent.model.conversation import Conversation, Model, Request, Text, ToolCall, ToolResult, Turn
 from cdd_agent.model.prices import cost_usd
-from cdd_agent.model.secret import Secret, redact_keys
+from cdd_agent.untrusted.keys import Secret, redact_keys
 from cdd_agent.work.state import Usage
 
 _GAP = re.compile(r"[^!-~]")

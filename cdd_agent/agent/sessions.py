@@ -38,9 +38,9 @@ from cdd_agent.model.conversation import (
     replace_surrogates,
 )
 from cdd_agent.model.recording import as_json
-from cdd_agent.model.secret import redact_keys
 from cdd_agent.storage import Log, private_folder, read_ordinary
 from cdd_agent.untrusted.documents import map_texts
+from cdd_agent.untrusted.keys import redact_keys
 
 SCHEMA = 1
 """The schema of the file; a file with a greater number is refused."""

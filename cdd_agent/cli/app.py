@@ -19,11 +19,11 @@ from cdd_agent.cli import inspect
 from cdd_agent.cli import run as run_commands
 from cdd_agent.cli.invocation import Invocation, drop_output
 from cdd_agent.errors import CddError, EnvironmentMissing, ExitCode, UsageError, suggest
-from cdd_agent.model import secret
-from cdd_agent.model.secret import Secret
 from cdd_agent.repl.terminal import ECHO
 from cdd_agent.sandbox.levels import LEVELS
 from cdd_agent.sandbox.warden import supervision
+from cdd_agent.untrusted import keys
+from cdd_agent.untrusted.keys import Secret
 
 SCHEMAS = {
     "report": ("pytest_tdd_agent", "report.schema.json"),
@@ -133,7 +133,7 @@ def run(arguments: Sequence[str], *, key: Secret | None = None) -> int:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, answer)
     try:
-        return _carry_out(arguments, key=secret.take_key() if key is None else key)
+        return _carry_out(arguments, key=keys.take_key() if key is None else key)
     except CddError as error:
         return _report(error.happened, hint=error.hint, code=error.exit_code)
     except click.ClickException as error:

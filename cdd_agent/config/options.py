@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from cdd_agent.config.trust import Ask
     from cdd_agent.model.anthropic import MayWait
-    from cdd_agent.model.secret import Secret
     from cdd_agent.shell.permission import AskCommand
+    from cdd_agent.untrusted.keys import Secret
 
 
 Choose: TypeAlias = Callable[[str, tuple[str, ...]], int]

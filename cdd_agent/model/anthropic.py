@@ -29,8 +29,8 @@ from cdd_agent.model import conversation, prices
 from cdd_agent.model import failure as failures
 from cdd_agent.model.conversation import JSON, Request, Turn, repair_calls
 from cdd_agent.model.failure import AnswerLimits, RequestFailed
-from cdd_agent.model.secret import Secret
 from cdd_agent.model.stream import parse_object, read_answer
+from cdd_agent.untrusted.keys import Secret
 from cdd_agent.work.state import Usage
 
 if TYPE_CHECKING:

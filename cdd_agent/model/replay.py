@@ -16,9 +16,9 @@ from cdd_agent.events import Emit, TextDelta
 from cdd_agent.model import prices, recording
 from cdd_agent.model.conversation import JSON, Model, Opaque, Request, Text, ToolCall, ToolResult, Turn, UserMessage
 from cdd_agent.model.recording import RecordedBlock, RecordedTurn
-from cdd_agent.model.secret import Secret
 from cdd_agent.storage import write_atomic
 from cdd_agent.untrusted import keys
+from cdd_agent.untrusted.keys import Secret
 
 PIECE_LENGTH = 80
 """Characters of one ``TextDelta``."""

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 from cdd_agent import __version__
 from cdd_agent.agent.sessions import prune_sessions
 from cdd_agent.errors import CddError, EnvironmentMissing, ExitCode
-from cdd_agent.model.secret import redact_keys
 from cdd_agent.repl.actions import ACTIONS, report_stop, send
 from cdd_agent.repl.commands import as_prompt_command, parse_command
 from cdd_agent.repl.render import WAITING
@@ -26,6 +25,7 @@ from cdd_agent.repl.screen import Screen
 from cdd_agent.repl.state import SessionState
 from cdd_agent.repl.terminal import PromptStatus, ReadLine
 from cdd_agent.repl.workflow_actions import open_shell
+from cdd_agent.untrusted.keys import redact_keys
 from cdd_agent.untrusted.text import clean
 
 if TYPE_CHECKING:

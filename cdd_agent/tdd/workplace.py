@@ -17,10 +17,9 @@ from cdd_agent.config.options import Choose
 from cdd_agent.errors import UsageError, join_first
 from cdd_agent.events import Emit, Notice
 from cdd_agent.git.commits import commit_aside, commit_tree, list_own_uncommitted, move_head, reapply
-from cdd_agent.git.ignored import copy_ignored
 from cdd_agent.git.landing import Choice, Landed, LandingConflict, Landings
 from cdd_agent.git.repository import CommitId, Repository, resolve_revision
-from cdd_agent.git.run_tree import GitExport, RunTree
+from cdd_agent.git.run_tree import GitExport, RunTree, copy_ignored
 from cdd_agent.git.runner import GitRefused
 from cdd_agent.work.state import lock_repository
 

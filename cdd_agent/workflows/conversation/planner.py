@@ -19,13 +19,13 @@ from cdd_agent.agent.tools import ToolOutput, define_tool
 from cdd_agent.errors import DocumentError, GateClosed, Problem, UsageError
 from cdd_agent.events import Notice, PlanDrafted
 from cdd_agent.evidence.literals import list_definitions, parse
-from cdd_agent.model.secret import redact_keys
 from cdd_agent.storage import write_atomic
 from cdd_agent.tickets import plan as plans
 from cdd_agent.tickets import plan_markdown, spec
 from cdd_agent.tickets.plan import TEST_FIRST, Plan, Step, choose_default_kind, is_outside
 from cdd_agent.tickets.spec import Spec
 from cdd_agent.tickets.ticket import Ticket
+from cdd_agent.untrusted.keys import redact_keys
 from cdd_agent.work.state import Status, load_state
 from cdd_agent.workflows.conversation.dialog import Dialog
 from cdd_agent.workspace.files import Workspace, decode

@@ -14,7 +14,7 @@ from cdd_agent.model import recording as recorded
 from cdd_agent.model.conversation import Model, Opaque, Request, Text, Turn, UserMessage
 from cdd_agent.model.recording import RecordedTurn
 from cdd_agent.model.replay import PrivateData, RecordingModel, ReplayModel, make_pattern
-from cdd_agent.model.secret import Secret
+from cdd_agent.untrusted.keys import Secret
 from cdd_agent.work.state import Usage
 from tests.fakes.model import ScriptedModel, call, says
 

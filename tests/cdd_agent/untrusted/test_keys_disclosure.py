@@ -29,8 +29,8 @@ from cdd_agent.events import (
 )
 from cdd_agent.model import recording
 from cdd_agent.model.conversation import Conversation, Request, Turn
-from cdd_agent.model.secret import Secret
 from cdd_agent.tickets.ticket import create
+from cdd_agent.untrusted.keys import Secret
 from tests.fakes.messages_server import MessagesServer
 from tests.fakes.model import ScriptedModel, says
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.model.secret import HIDDEN, Secret, take_key
+from cdd_agent.untrusted.keys import HIDDEN, Secret, take_key
 
 ROOT = Path(__file__).parents[3]
 KEY = "sk-ant-canary-0123456789abcdef"
@@ -57,10 +57,10 @@ def test_it_is_taken_out_of_the_environment_once(monkeypatch: pytest.MonkeyPatch
 
 _LOOK = """
 import os, subprocess, sys
-from cdd_agent.model import secret
+from cdd_agent.untrusted import keys
 before = b"canary" in open("/proc/self/environ", "rb").read()
-secret.protect_memory()
-key = secret.take_key()
+keys.protect_memory()
+key = keys.take_key()
 child = subprocess.run([sys.executable, "-c", "import os; print('canary' in str(os.environ))"], capture_output=True)
 print(before, b"canary" in open("/proc/self/environ", "rb").read(), child.stdout.decode().strip(), key.reveal())
 """
@@ -75,7 +75,7 @@ def test_nothing_of_it_is_left_where_other_processes_can_look() -> None:
 
 _BECOME_NOBODY = """
 import ctypes, os, sys
-from cdd_agent.model import secret
+from cdd_agent.untrusted import keys
 if os.getuid() == 0:
     os.setgid(65534)
     os.setuid(65534)
@@ -84,7 +84,7 @@ if os.getuid() == 0:
 _WAIT = f"""{_BECOME_NOBODY}
 ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # as a program begins
 if sys.argv[1] == "closed":
-    secret.protect_memory()
+    keys.protect_memory()
 print("ready", flush=True)
 sys.stdin.read()
 """
