@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.git.ignored import IgnoredFiles, copy_ignored
 from cdd_agent.git.repository import Repository
+from cdd_agent.git.run_tree import IgnoredFiles, copy_ignored
 
 FILES = {
     ".gitignore": "data/\n*.sqlite\n.env\n.venv\nnode_modules\ntarget\n*.log\ninner/\n*.sock\nlink*\n",
