@@ -16,6 +16,8 @@ NOTES_REF = "refs/notes/tdd-handoffs"
 
 _ALWAYS = (
     ("core.fsmonitor", "false"),
+    ("core.trustctime", "true"),  # otherwise an edit that keeps size and time of a file stays unnoticed
+    ("core.checkStat", "default"),
     ("core.quotePath", "false"),
     ("core.pager", "cat"),
     ("core.filesRefLockTimeout", "3000"),  # the default of 0.1 s is too short on a busy machine

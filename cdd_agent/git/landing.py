@@ -15,14 +15,15 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 import msgspec
 
 from cdd_agent.errors import ExitCode, UsageError, join_first
-from cdd_agent.git.objects import SUBMODULE, Entry
+from cdd_agent.git.objects import SUBMODULE, Entry, Pair
 from cdd_agent.git.repository import CommitId, Repository, encode_text, format_paths, private_index, resolve_revision
 from cdd_agent.git.runner import GitRefused, GitUnable
 from cdd_agent.git.snapshot import remove_empty_parents
@@ -108,6 +109,17 @@ class BranchMoved(UsageError):
     """The user's branch is not where the run began; nothing was changed."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Staged:
+    """Some paths of the user's index."""
+
+    entries: dict[str, Entry] = field(default_factory=dict)
+    unchanged: dict[str, Entry] = field(default_factory=dict)
+    """Those whose files git has compared with the index and found equal."""
+    skipped: set[str] = field(default_factory=set)
+    """Those that a sparse checkout omits."""
+
+
 class Landings:
     """Lands commits in one work tree of the user."""
 
@@ -140,8 +152,12 @@ class Landings:
                 hint="run the same command again: cdd then continues on top of the new commits",
             )
         branch = repository.read_branch()
-        index, conflicts = self._plan_index(expected, commit)
-        files, more = self._plan_files(base, result, choices=choices or {}, index=index)
+        pairs, committed = (repository.objects.compare(*each) for each in ((base, result), (expected, commit)))
+        # First: a file that the user saves after this must not be taken for the one that git compares.
+        digests = {path: _digest(repository.root / path) for path in pairs}
+        staged = self._read_index({*pairs, *committed})
+        index, conflicts = self._plan_index(committed, staged)
+        files, more = self._plan_files(pairs, staged, base=base, digests=digests, choices=choices or {})
         if conflicts or more:
             raise LandingConflict({**conflicts, **more})
         shutil.rmtree(self._staged, ignore_errors=True)
@@ -198,40 +214,44 @@ class Landings:
 
     # What to do.
 
-    def _plan_index(self, before: str, after: str) -> tuple[tuple[IndexChange, ...], dict[str, str]]:
+    def _plan_index(
+        self, pairs: Mapping[str, Pair], staged: "_Staged"
+    ) -> tuple[tuple[IndexChange, ...], dict[str, str]]:
         """Return the changes of the user's index, and the staged changes that conflict with the commit."""
-        old, new = self._read_differing(before, after)
-        staged, skipped = self._read_index(old.keys() | new.keys())
         changes, conflicts = [], {}
-        for path in sorted(old.keys() | new.keys(), key=encode_text):
-            ours, wanted = staged.get(path), new.get(path)
+        for path, (old, new) in _list_files(pairs):
+            ours, wanted = staged.entries.get(path), new
             if ours == wanted:
                 continue
-            if ours != old.get(path):
-                merged, is_clean = self._merge(old.get(path), ours, theirs=wanted)
+            if ours != old:
+                merged, is_clean = self._merge(old, ours, theirs=wanted)
                 if not is_clean:
                     conflicts[path] = "you staged other changes to it"
                     continue
                 wanted = merged
-            changes.append(IndexChange(path=path, old=ours, new=wanted, is_skipped=path in skipped))
+            changes.append(IndexChange(path=path, old=ours, new=wanted, is_skipped=path in staged.skipped))
         return tuple(changes), conflicts
 
     def _plan_files(
-        self, base: str, result: str, *, choices: Mapping[str, Choice], index: Sequence[IndexChange]
+        self,
+        pairs: Mapping[str, Pair],
+        staged: "_Staged",
+        *,
+        base: str,
+        digests: Mapping[str, str | None],
+        choices: Mapping[str, Choice],
     ) -> tuple[tuple[FileChange, ...], dict[str, str]]:
         """Return the changes of the user's files, and why others cannot be changed."""
-        old, new = self._read_differing(base, result)
-        skipped = {change.path for change in index if change.is_skipped}
-        paths = [path for path in sorted(old.keys() | new.keys(), key=encode_text) if path not in skipped]
-        digests = {path: _digest(self._repository.root / path) for path in paths}
-        now, conflicts = self._observe(paths, base=base, deleted={path for path in paths if path not in new})
+        files = {path: pair for path, pair in _list_files(pairs) if path not in staged.skipped}
+        deleted = {path for path, (_, new) in files.items() if new is None}
+        now, conflicts = self._observe(files, base=base, deleted=deleted, known=staged.unchanged)
         changes = []
-        for path in paths:
-            ours, wanted, is_merged = now.get(path), new.get(path), False
+        for path, (old, new) in files.items():
+            ours, wanted, is_merged = now.get(path), new, False
             if path in conflicts or ours == wanted:
                 continue
-            if ours != old.get(path) and choices.get(path) != "theirs":
-                merged, is_clean = self._merge(old.get(path), ours, theirs=wanted)
+            if ours != old and choices.get(path) != "theirs":
+                merged, is_clean = self._merge(old, ours, theirs=wanted)
                 if choices.get(path) == "mine":
                     continue
                 if not is_clean and (merged is None or choices.get(path) != "merge"):
@@ -243,56 +263,57 @@ class Landings:
                     path=path,
                     old=digests[path],
                     new=wanted,
-                    before=old.get(path),
-                    after=new.get(path),
+                    before=old,
+                    after=new,
                     is_merged=is_merged,
                 )
             )
         # Deleted files first, since folders may take their places.
         return tuple(sorted(changes, key=lambda change: change.new is not None)), conflicts
 
-    def _read_differing(self, before: str, after: str) -> tuple[dict[str, Entry], dict[str, Entry]]:
-        """Return the files that differ between two commits, as they are in each of them, without submodules."""
-        pairs = self._repository.objects.compare(before, after)
-        files = {
-            path: pair for path, pair in pairs.items() if all(each is None or each.mode != SUBMODULE for each in pair)
-        }
-        old = {path: before for path, (before, _) in files.items() if before is not None}
-        new = {path: after for path, (_, after) in files.items() if after is not None}
-        return old, new
-
-    def _read_index(self, paths: Iterable[str]) -> tuple[dict[str, Entry], frozenset[str]]:
-        """Return the user's index at ``paths``, and those of them that a sparse checkout omits."""
-        wanted, entries, skipped = set(paths), {}, set()
-        for line in self._repository.git("ls-files", "-v", "--stage", "-z").split("\0"):
+    def _read_index(self, wanted: set[str]) -> "_Staged":
+        """Return the user's index at the paths ``wanted``."""
+        staged = _Staged()
+        which = ("--stage", "--modified", "--deleted")
+        for line in self._repository.git("ls-files", "-v", "-z", *which).split("\0"):
             about, _, path = line.partition("\t")
-            if path in wanted:
-                tag, mode, blob, level = about.split(" ")
-                entries[path] = Entry(mode, blob) if level == "0" else Entry(mode, "unmerged")
-                if tag in "sS" and not os.path.lexists(self._repository.root / path):
-                    skipped.add(path)
-        return entries, frozenset(skipped)
+            if path not in wanted:
+                continue
+            tag, mode, blob, level = about.split(" ")
+            staged.entries[path] = Entry(mode, blob) if level == "0" else Entry(mode, "unmerged")
+            if tag == "H":
+                staged.unchanged[path] = staged.entries[path]
+            else:  # modified or deleted, listed once more; or marked, so that git does not compare it
+                staged.unchanged.pop(path, None)
+            if tag in "sS" and not os.path.lexists(self._repository.root / path):
+                staged.skipped.add(path)
+        return staged
 
     def _observe(
-        self, paths: Iterable[str], *, base: str, deleted: set[str]
+        self, paths: Iterable[str], *, base: str, deleted: set[str], known: Mapping[str, Entry]
     ) -> tuple[dict[str, Entry], dict[str, str]]:
-        """Return the user's files as git would store them, and what stands in the way of other ``paths``."""
+        """Return the user's files as git would store them, and what stands in the way of other ``paths``.
+
+        Files in ``known`` have this content; git reads the others.
+        """
         conflicts: dict[str, str] = {}
-        present = []
+        present, found = [], {}
         for path in paths:
             place = self._repository.root / path
             if why := _find_obstacle(self._repository.root, path, deleted=deleted):
                 conflicts[path] = why
+            elif path in known:
+                found[path] = known[path]
             elif os.path.lexists(place) and not place.is_dir():
                 present.append(path)
         if not present:
-            return {}, conflicts
+            return found, conflicts
         with private_index() as index:
             self._repository.git("read-tree", resolve_revision(self._repository, base), variables=index)
             add = ("update-index", "--add", "--remove", "--replace", "-z", "--stdin")
             self._repository.git(*add, stdin=format_paths(present), variables=index)
             listed = self._repository.git("ls-files", "--stage", "-z", variables=index).split("\0")
-        wanted, found = set(present), {}
+        wanted = set(present)
         for about, _, path in (line.partition("\t") for line in listed):
             if path in wanted:
                 mode, blob, _ = about.split(" ")
@@ -346,7 +367,7 @@ class Landings:
     def _update_index(self, changes: Iterable[IndexChange]) -> None:
         """Change the entries of the user's index that are still as they were."""
         changes = tuple(changes)
-        now, _ = self._read_index(change.path for change in changes)
+        now = self._read_index({change.path for change in changes}).entries
         due = [change for change in changes if now.get(change.path) == change.old]
         if not due:
             return
@@ -366,7 +387,7 @@ class Landings:
             if self._exchange(change):
                 return change, "merged" if change.is_merged else "updated"
             old = _digest(self._repository.root / change.path)
-            now, conflicts = self._observe([change.path], base=base, deleted=set())
+            now, conflicts = self._observe([change.path], base=base, deleted=set(), known={})
             merged, is_clean = self._merge(change.before, now.get(change.path), theirs=change.after)
             if conflicts or not is_clean:
                 break
@@ -409,6 +430,13 @@ class Landings:
             return False
         remove_empty_parents(self._repository.root, change.path)
         return True
+
+
+def _list_files(pairs: Mapping[str, Pair]) -> Iterator[tuple[str, Pair]]:
+    """Iterate over the pairs without submodules."""
+    for path, pair in pairs.items():
+        if all(entry is None or entry.mode != SUBMODULE for entry in pair):
+            yield path, pair
 
 
 def _find_obstacle(root: Path, path: str, *, deleted: set[str]) -> str | None:

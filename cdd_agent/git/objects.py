@@ -8,6 +8,7 @@ because its input is then closed.
 import os
 import re
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import msgspec
 
@@ -25,6 +26,10 @@ class Entry(msgspec.Struct, frozen=True):
 
     mode: str
     id: str = msgspec.field(name="blob")
+
+
+Pair: TypeAlias = tuple[Entry | None, Entry | None]
+"""A file before and after a change; None where it does not exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,9 +104,9 @@ class ObjectReader:
         entry = self.read_tree(tree).get(name)
         return None if entry is None or entry.mode == _TREE else entry
 
-    def compare(self, before: str, after: str) -> dict[str, tuple[Entry | None, Entry | None]]:
+    def compare(self, before: str, after: str) -> dict[str, Pair]:
         """Return path -> old and new entry of the files that differ between two trees or commits, in git's order."""
-        differing: dict[str, tuple[Entry | None, Entry | None]] = {}
+        differing: dict[str, Pair] = {}
         waiting: list[tuple[str, list[str | None]]] = [("", [before, after])]
         while waiting:
             folder, trees = waiting.pop()

@@ -306,8 +306,8 @@ class Landing:
 
     def find(self) -> CommitId | None:
         """Return the commit of a landing that was interrupted after the commit was on the user's branch."""
-        base = CommitId(self.step.base_commit) if self.step.base_commit else None
-        return commits.find_by_trailer(self.context.repository, "Handoff-Id", value=self._id, since=base)
+        since = landed_head(self.step)
+        return commits.find_by_trailer(self.context.repository, "Handoff-Id", value=self._id, since=since)
 
     def make(self, paths: tuple[str, ...]) -> CommitId:
         """Commit ``paths`` where the cycle works; raises ``GateClosed`` if a hook of the user refuses the commit."""
