@@ -6,8 +6,6 @@ from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 
-from cdd_agent.agent import budget
-from cdd_agent.agent.budget import Budget, Ceilings, Meter, Tally, format_unknown_price
 from cdd_agent.agent.loop import hide_keys
 from cdd_agent.agent.sessions import Transcript
 from cdd_agent.audit.auditor import Auditor
@@ -24,7 +22,9 @@ from cdd_agent.git.repository import Repository
 from cdd_agent.git.run_tree import GitExport, RunTrees, list_packages
 from cdd_agent.git.snapshot import Snapshots
 from cdd_agent.journal import Publisher, journal_path
+from cdd_agent.model import budget
 from cdd_agent.model.anthropic import AnthropicModel, Endpoint
+from cdd_agent.model.budget import Budget, Ceilings, Meter, Tally, format_unknown_price
 from cdd_agent.model.conversation import Model
 from cdd_agent.model.failure import AnswerLimits, redact_url
 from cdd_agent.model.replay import PrivateData, RecordingModel, ReplayModel

@@ -15,7 +15,7 @@ from cdd_agent.agent.loop import make_turn_ended
 from cdd_agent.agent.quoting import Marks
 from cdd_agent.errors import ModelError
 from cdd_agent.events import Compacted, Emit, Event, RetryScheduled, TextDelta
-from cdd_agent.model import prices
+from cdd_agent.model.budget import find_context_window
 from cdd_agent.model.conversation import (
     AssistantMessage,
     Conversation,
@@ -45,7 +45,7 @@ PREAMBLE = (
 
 def needs_compaction(last_turn_tokens: int, model_name: str, *, percent: int) -> bool:
     """Return whether the last turn fills ``percent`` (0: never) of the model's context window, if that is known."""
-    window = prices.find_context_window(model_name)
+    window = find_context_window(model_name)
     return window is not None and percent > 0 and last_turn_tokens * 100 >= window * percent
 
 

@@ -17,12 +17,11 @@ from msgspec import structs
 
 from cdd_agent import events
 from cdd_agent.agent.blocks import WholeFiles, parse_files
-from cdd_agent.agent.budget import Budget
 from cdd_agent.agent.quoting import Marks
 from cdd_agent.agent.tools import Tool, ToolOutput
 from cdd_agent.errors import UsageError, format_count
+from cdd_agent.model.budget import Budget, cost_usd
 from cdd_agent.model.conversation import Conversation, Model, Request, Text, ToolCall, ToolResult, Turn
-from cdd_agent.model.prices import cost_usd
 from cdd_agent.untrusted.keys import Secret, redact_keys
 from cdd_agent.work.state import Usage
 

@@ -20,8 +20,8 @@ import msgspec
 from msgspec import Meta, Struct
 
 from cdd_agent.agent import editing
-from cdd_agent.agent.budget import run_within
 from cdd_agent.errors import CddError, EnvironmentMissing, UsageError, format_count, suggest
+from cdd_agent.model.budget import run_within
 from cdd_agent.model.conversation import JSON, ToolSpec
 from cdd_agent.sandbox.port import Access, Command, Result, Sandbox, join_output
 from cdd_agent.shell.permission import Permission

@@ -25,8 +25,9 @@ from cdd_agent.clock import Clock
 from cdd_agent.config.settings import DEFAULT_MODEL
 from cdd_agent.errors import ModelError, UsageError
 from cdd_agent.events import Emit, Event, RetryScheduled, TextDelta
-from cdd_agent.model import conversation, prices
+from cdd_agent.model import conversation
 from cdd_agent.model import failure as failures
+from cdd_agent.model.budget import make_answer_lost
 from cdd_agent.model.conversation import JSON, Request, Turn, repair_calls
 from cdd_agent.model.failure import AnswerLimits, RequestFailed
 from cdd_agent.model.stream import parse_object, read_answer
@@ -173,7 +174,7 @@ class AnthropicModel:
 
         def lose(usage: Usage) -> None:
             if usage != Usage():
-                emit(prices.make_answer_lost(self.name, usage))
+                emit(make_answer_lost(self.name, usage))
 
         with closing(self._connection.stream(body)) as chunks:
             return read_answer(chunks, limits=self._limits, clock=self._clock, emit=relay, lose=lose)

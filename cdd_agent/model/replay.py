@@ -13,7 +13,8 @@ from pathlib import Path
 
 from cdd_agent.errors import RecordingError
 from cdd_agent.events import Emit, TextDelta
-from cdd_agent.model import prices, recording
+from cdd_agent.model import recording
+from cdd_agent.model.budget import make_answer_lost
 from cdd_agent.model.conversation import JSON, Model, Opaque, Request, Text, ToolCall, ToolResult, Turn, UserMessage
 from cdd_agent.model.recording import RecordedBlock, RecordedTurn
 from cdd_agent.storage import write_atomic
@@ -177,7 +178,7 @@ class RecordingModel:
         try:
             self._save(self._make_recorded(request, turn))
         except RecordingError:
-            emit(prices.make_answer_lost(self.name, turn.usage))
+            emit(make_answer_lost(self.name, turn.usage))
             raise
         return turn
 

@@ -12,7 +12,7 @@ from cdd_agent.agent.quoting import Marks, attach_files
 from cdd_agent.agent.sessions import EarlierSession, SavedConversation, list_sessions, load_last_session, load_session
 from cdd_agent.doctor import run_checks
 from cdd_agent.errors import UsageError, format_count, suggest
-from cdd_agent.model import prices
+from cdd_agent.model.budget import cost_usd, find_context_window, list_priced_models, load_prices
 from cdd_agent.model.conversation import AssistantMessage, Conversation, UserMessage
 from cdd_agent.model.conversation import Text as Words
 from cdd_agent.repl import dialogs, executor_view, workflow_actions
@@ -208,27 +208,27 @@ def choose_model(session: SessionState, argument: str) -> None:
     session.progress.tokens = 0
     session.screen.line(f"{argument} answers from now on. The conversations continue.")
     session.rebuild_agents()
-    if prices.find_context_window(argument) is None:
-        question = suggest(argument, prices.list_priced_models(), text=" Did you mean {}?")
+    if find_context_window(argument) is None:
+        question = suggest(argument, list_priced_models(), text=" Did you mean {}?")
         session.screen.note(f"Its price is unknown. cdd cannot show its cost or enforce limits in dollars.{question}")
 
 
 def _show_model(session: SessionState) -> None:
     name, percent = session.project.model.name, session.prompt_status.context_percent
-    size = prices.find_context_window(name)
+    size = find_context_window(name)
     if size is None:
-        known = f"unknown; cdd knows those of {', '.join(prices.list_priced_models())}"
+        known = f"unknown; cdd knows those of {', '.join(list_priced_models())}"
         rows = [("model", name), ("context", "of unknown size"), ("prices", known)]
     else:
         kinds = ("input", "output", "cache_read", "cache_write")
         usages = {kind.replace("_", " "): Usage(**{f"{kind}_tokens": _SAMPLE_TOKENS}) for kind in kinds}
-        costs = {word: (prices.cost_usd(name, usage) or 0.0) / _SAMPLE_TOKENS for word, usage in usages.items()}
+        costs = {word: (cost_usd(name, usage) or 0.0) / _SAMPLE_TOKENS for word, usage in usages.items()}
         listed = ", ".join(f"{word} {cost * 1_000_000:.2f}" for word, cost in costs.items())
         filled = "" if percent is None else f", {percent} % full"
         rows = [
             ("model", name),
             ("context", f"{size:,} tokens{filled}"),
-            ("prices", f"USD per million tokens: {listed} (as of {prices.load_prices().date})"),
+            ("prices", f"USD per million tokens: {listed} (as of {load_prices().date})"),
         ]
     session.screen.fields(rows)
 

@@ -163,10 +163,10 @@ def find_candidates(root: Path) -> Candidates:
         return describe_sessions(root)
 
     def list_models() -> Iterator[Described]:
-        from cdd_agent.model import prices
+        from cdd_agent.model.budget import find_context_window, list_priced_models
 
-        for name in prices.list_priced_models():
-            yield name, f"reads {prices.find_context_window(name) or 0:,} tokens"
+        for name in list_priced_models():
+            yield name, f"reads {find_context_window(name) or 0:,} tokens"
 
     return Candidates(
         slugs=list_slugs,

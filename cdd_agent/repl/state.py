@@ -4,11 +4,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from cdd_agent import events
-from cdd_agent.agent.budget import totals_from_answer
 from cdd_agent.agent.sessions import Transcript
 from cdd_agent.errors import UsageError
 from cdd_agent.events import Event
-from cdd_agent.model import prices
+from cdd_agent.model.budget import find_context_window, totals_from_answer
 from cdd_agent.repl import executor_view
 from cdd_agent.repl.render import format_cost
 from cdd_agent.repl.screen import Screen
@@ -72,7 +71,7 @@ class ProgressTracker:
 
 def compute_context_percent(model: str, *, tokens: int) -> int | None:
     """Return how much of the model's context ``tokens`` fill, or None if that is nothing or unknown."""
-    size = prices.find_context_window(model)
+    size = find_context_window(model)
     return min(100, tokens * 100 // size) if size and tokens else None
 
 

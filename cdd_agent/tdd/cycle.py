@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
-from cdd_agent.agent.budget import Meter
 from cdd_agent.clock import Clock
 from cdd_agent.errors import GateClosed
 from cdd_agent.events import GateJudged, Notice, RunFinished, RunStarted
@@ -20,6 +19,7 @@ from cdd_agent.evidence.mutation import TimedRuns, can_notice_changes
 from cdd_agent.git.landing import BranchMoved
 from cdd_agent.git.repository import CommitId
 from cdd_agent.git.snapshot import Snapshot
+from cdd_agent.model.budget import Meter
 from cdd_agent.storage import private_folder
 from cdd_agent.tdd.attempt import Attempt, Baseline, has_given_up, list_attempts, load_report, take_baseline
 from cdd_agent.tdd.context import Context, Phase, WorkItem, format_reasons

@@ -13,13 +13,13 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from cdd_agent.agent.budget import Budget
 from cdd_agent.events import Event
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.landing import Landings
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.run_tree import RunTrees
 from cdd_agent.git.snapshot import Snapshots
+from cdd_agent.model.budget import Budget
 from cdd_agent.model.conversation import Model, Turn
 from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.storage import private_folder

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.agent.budget import Budget
 from cdd_agent.agent.loop import AgentRun, run_agent
 from cdd_agent.agent.tools import ToolOutput, define_tool
 from cdd_agent.clock import SystemClock
@@ -23,6 +22,7 @@ from cdd_agent.errors import CddError, ModelError, RecordingError
 from cdd_agent.events import Event, Notice, RetryScheduled, TextDelta
 from cdd_agent.model import recording
 from cdd_agent.model.anthropic import AnthropicModel, Endpoint
+from cdd_agent.model.budget import Budget
 from cdd_agent.model.conversation import JSON, Conversation, Request, ToolResult, Turn
 from cdd_agent.model.failure import AnswerLimits, RequestFailed
 from cdd_agent.model.recording import RecordedTurn

@@ -13,7 +13,6 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from cdd_agent.agent.budget import Budget
 from cdd_agent.agent.compaction import compact, needs_compaction
 from cdd_agent.agent.loop import AgentRun, run_agent
 from cdd_agent.agent.quoting import Marks, format_conventions
@@ -21,6 +20,7 @@ from cdd_agent.agent.sessions import SavedConversation, Transcript, remove_thoug
 from cdd_agent.agent.tools import Tool, make_file_tools, make_search_tools, read_input
 from cdd_agent.errors import BudgetSpent, UsageError
 from cdd_agent.events import Emit
+from cdd_agent.model.budget import Budget
 from cdd_agent.model.conversation import (
     AssistantMessage,
     Conversation,

@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from cdd_agent.agent.budget import Meter
 from cdd_agent.clock import Clock
 from cdd_agent.errors import CddError, DocumentError, UsageError
 from cdd_agent.events import Committed, Emit, StepFinished, StepStarted
 from cdd_agent.git import commits
 from cdd_agent.git.repository import Repository
+from cdd_agent.model.budget import Meter
 from cdd_agent.tdd.context import Brief, BriefFor, Context, Phase, WorkItem, describe_item, phases_of, read_phase_rules
 from cdd_agent.tdd.cycle import WorkflowRun
 from cdd_agent.tdd.step import StepRecovery, alone_on

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from cdd_agent.agent.budget import Meter
 from cdd_agent.clock import Clock
 from cdd_agent.config.settings import GreenSettings
 from cdd_agent.errors import CddError, EnvironmentMissing, UsageError
 from cdd_agent.events import Notice
 from cdd_agent.evidence.clean_copy import find_layout
 from cdd_agent.git import commits
+from cdd_agent.model.budget import Meter
 from cdd_agent.tdd.context import Brief, BriefFor, Context, Phase, Policy, WorkItem, describe_item, read_phase_rules
 from cdd_agent.tdd.cycle import WorkflowRun, is_partial
 from cdd_agent.tdd.step import StepRecovery, alone_on

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from cdd_agent.agent.budget import Meter
 from cdd_agent.clock import Clock
 from cdd_agent.errors import GateClosed, UsageError
 from cdd_agent.events import Notice, StepFinished, StepStarted
 from cdd_agent.git import commits
+from cdd_agent.model.budget import Meter
 from cdd_agent.tdd.context import Context, Policy, ResumeCommands, WorkItem
 from cdd_agent.tdd.cycle import WorkflowRun
 from cdd_agent.tdd.step import StepRecovery, alone_on, landed_head

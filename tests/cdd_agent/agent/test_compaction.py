@@ -12,7 +12,8 @@ from cdd_agent.agent.quoting import Marks
 from cdd_agent.errors import CddError, ModelError
 from cdd_agent.events import Compacted, Event, TextDelta, TurnEnded
 from cdd_agent.model import conversation as wire
-from cdd_agent.model import prices, recording
+from cdd_agent.model import recording
+from cdd_agent.model.budget import find_context_window
 from cdd_agent.model.conversation import Conversation, Opaque, Text, ToolResult, Turn, UserMessage
 from cdd_agent.model.replay import ReplayModel, make_pattern
 from cdd_agent.work.state import Usage
@@ -163,7 +164,7 @@ def test_a_recording_can_tell_the_summary_from_the_agent_itself() -> None:
 @given(st.integers(0, 3_000_000), st.integers(0, 100))
 def test_a_conversation_is_compacted_once_it_fills_so_much_of_the_context(tokens: int, percent: int) -> None:
     model = "claude-opus-5-5-20261101"
-    window = prices.find_context_window(model) or 0
+    window = find_context_window(model) or 0
     assert needs_compaction(tokens, model, percent=percent) == (percent > 0 and tokens >= window * percent / 100)
 
 

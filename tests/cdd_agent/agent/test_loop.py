@@ -3,7 +3,6 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from cdd_agent.agent.budget import Budget
 from cdd_agent.agent.loop import CUT_OFF, EMPTY, STOPPED, AgentRun, run_agent
 from cdd_agent.agent.quoting import Marks
 from cdd_agent.agent.tools import Tool, ToolOutput, define_tool
@@ -20,6 +19,7 @@ from cdd_agent.events import (
     TurnEnded,
 )
 from cdd_agent.model import conversation as wire
+from cdd_agent.model.budget import Budget
 from cdd_agent.model.conversation import (
     AssistantMessage,
     Conversation,

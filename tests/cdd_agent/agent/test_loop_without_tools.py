@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from cdd_agent.agent.blocks import WholeFiles
-from cdd_agent.agent.budget import Budget
 from cdd_agent.agent.loop import run_without_tools
 from cdd_agent.events import Event, ToolReturned
+from cdd_agent.model.budget import Budget
 from cdd_agent.model.conversation import Conversation, Text
 from cdd_agent.workspace.files import Workspace
 from tests.fakes.model import ScriptedModel, says

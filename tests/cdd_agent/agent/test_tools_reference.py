@@ -3,7 +3,6 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.agent.budget import Budget
 from cdd_agent.agent.tools import (
     make_bash_tool,
     make_blocked_tool,
@@ -13,6 +12,7 @@ from cdd_agent.agent.tools import (
     make_search_tools,
 )
 from cdd_agent.errors import GateClosed
+from cdd_agent.model.budget import Budget
 from cdd_agent.model.conversation import ToolSpec
 from cdd_agent.sandbox.port import Access
 from cdd_agent.sandbox.supervised import PlainSandbox

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdd_agent.agent.budget import Budget
 from cdd_agent.agent.loop import KeyFilter, hide_keys, run_agent
 from cdd_agent.compose import Composition
 from cdd_agent.config.options import Options
@@ -28,6 +27,7 @@ from cdd_agent.events import (
     TurnEnded,
 )
 from cdd_agent.model import recording
+from cdd_agent.model.budget import Budget
 from cdd_agent.model.conversation import Conversation, Request, Turn
 from cdd_agent.tickets.ticket import create
 from cdd_agent.untrusted.keys import Secret

@@ -4,12 +4,12 @@ import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cdd_agent.agent.budget import Budget
 from cdd_agent.compose import Composition
 from cdd_agent.config.options import Options
 from cdd_agent.events import Event
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
+from cdd_agent.model.budget import Budget
 from cdd_agent.tdd.context import Context, Policy, WorkItem, phases_of
 from cdd_agent.tdd.cycle import Cycle
 from cdd_agent.work import state as states

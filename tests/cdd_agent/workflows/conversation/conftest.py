@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.agent.budget import Budget
 from cdd_agent.errors import CddError
 from cdd_agent.events import Event
+from cdd_agent.model.budget import Budget
 from cdd_agent.model.conversation import Turn
 from cdd_agent.tickets import ticket as tickets
 from cdd_agent.tickets.ticket import Ticket

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cdd_agent.agent.budget import Budget
 from cdd_agent.agent.loop import CUT_OFF_WITHOUT_TOOLS
 from cdd_agent.compose import Composition
 from cdd_agent.config.options import Options
 from cdd_agent.errors import UsageError
 from cdd_agent.events import GateJudged, ToolCalled, ToolReturned
+from cdd_agent.model.budget import Budget
 from cdd_agent.model.conversation import Request, Text
 from cdd_agent.tdd.context import Context
 from cdd_agent.work.state import Status

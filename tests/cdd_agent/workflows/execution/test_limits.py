@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.agent.budget import Ceiling, Ceilings, Meter
 from cdd_agent.compose import Composition
 from cdd_agent.config.options import Options
 from cdd_agent.errors import BudgetSpent, ExitCode
 from cdd_agent.events import Event, Notice, TurnEnded
+from cdd_agent.model.budget import Ceiling, Ceilings, Meter
 from cdd_agent.model.conversation import Turn
 from cdd_agent.tickets.ticket import find
 from cdd_agent.work.state import Status, Usage

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.agent.budget import Ceiling, Ceilings, Meter
+from cdd_agent.model.budget import Ceiling, Ceilings, Meter
 from cdd_agent.model.conversation import Model, Turn
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.work.state import RunState, load_state

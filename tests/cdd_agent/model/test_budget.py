@@ -1,6 +1,6 @@
 """"""
 
-from cdd_agent.agent.budget import Budget
+from cdd_agent.model.budget import Budget
 
 
 def test_the_limits_of_an_agent_are_twenty_turns_of_ten_calls_unless_told_otherwise() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdd_agent.config.settings import DEFAULT_MODEL
-from cdd_agent.model import prices
+from cdd_agent.model.budget import cost_usd, find_context_window, list_priced_models, load_prices
 from cdd_agent.model.replay import ReplayModel
 from cdd_agent.work.state import Usage
 
@@ -16,7 +16,7 @@ COUNTS = st.integers(0, 10**7)
 USAGES = st.builds(
     Usage, input_tokens=COUNTS, output_tokens=COUNTS, cache_read_tokens=COUNTS, cache_write_tokens=COUNTS
 )
-MODELS = st.sampled_from(prices.list_priced_models())
+MODELS = st.sampled_from(list_priced_models())
 
 
 def test_a_million_tokens_of_each_kind_cost_what_the_list_says() -> None:
@@ -26,21 +26,21 @@ def test_a_million_tokens_of_each_kind_cost_what_the_list_says() -> None:
         (Usage(cache_read_tokens=MILLION), 0.4),
         (Usage(cache_write_tokens=MILLION), 5.0),
     ):
-        assert prices.cost_usd("claude-opus-5-5", usage) == pytest.approx(dollars)
+        assert cost_usd("claude-opus-5-5", usage) == pytest.approx(dollars)
 
 
 def test_the_price_of_a_small_model_depends_on_the_whole_prompt_cached_or_not() -> None:
     cheap = Usage(input_tokens=40_000, cache_read_tokens=50_000, cache_write_tokens=10_000, output_tokens=1_000)
     dear = Usage(input_tokens=40_001, cache_read_tokens=50_000, cache_write_tokens=10_000, output_tokens=1_000)
-    low, high = (prices.cost_usd("claude-haiku-5-5", usage) for usage in (cheap, dear))
+    low, high = (cost_usd("claude-haiku-5-5", usage) for usage in (cheap, dear))
     assert low == pytest.approx((40_000 * 0.10 + 50_000 * 0.01 + 10_000 * 0.125 + 1_000 * 0.50) / MILLION)
     assert high == pytest.approx((40_001 * 0.50 + 50_000 * 0.05 + 10_000 * 0.625 + 1_000 * 2.50) / MILLION)
 
 
 def test_a_dated_release_costs_what_its_family_does() -> None:
     usage = Usage(input_tokens=MILLION)
-    assert prices.cost_usd("claude-sonnet-5-5-20261101", usage) == prices.cost_usd("claude-sonnet-5-5", usage)
-    assert prices.find_context_window("claude-sonnet-5-5-20261101") == MILLION
+    assert cost_usd("claude-sonnet-5-5-20261101", usage) == cost_usd("claude-sonnet-5-5", usage)
+    assert find_context_window("claude-sonnet-5-5-20261101") == MILLION
 
 
 @pytest.mark.parametrize(
@@ -58,19 +58,19 @@ def test_a_dated_release_costs_what_its_family_does() -> None:
     ],
 )
 def test_what_is_not_known_has_no_price_and_no_window(model: str) -> None:
-    assert prices.cost_usd(model, Usage()) is None
-    assert prices.cost_usd(model, Usage(output_tokens=MILLION)) is None
-    assert prices.find_context_window(model) is None
+    assert cost_usd(model, Usage()) is None
+    assert cost_usd(model, Usage(output_tokens=MILLION)) is None
+    assert find_context_window(model) is None
 
 
 def test_the_usual_model_has_a_price_and_a_window() -> None:
-    assert DEFAULT_MODEL in prices.list_priced_models()
-    assert prices.find_context_window(DEFAULT_MODEL) == MILLION
+    assert DEFAULT_MODEL in list_priced_models()
+    assert find_context_window(DEFAULT_MODEL) == MILLION
 
 
 @given(MODELS, USAGES, USAGES)
 def test_two_turns_together_never_cost_less_than_one_by_one(model: str, one: Usage, other: Usage) -> None:
-    together, first, second = (prices.cost_usd(model, usage) for usage in (one + other, one, other))
+    together, first, second = (cost_usd(model, usage) for usage in (one + other, one, other))
     assert together is not None
     assert first is not None
     assert second is not None
@@ -79,18 +79,18 @@ def test_two_turns_together_never_cost_less_than_one_by_one(model: str, one: Usa
 
 @given(USAGES, USAGES)
 def test_where_there_is_one_price_the_cost_of_a_sum_is_the_sum_of_the_costs(one: Usage, other: Usage) -> None:
-    together, first, second = (prices.cost_usd(DEFAULT_MODEL, usage) for usage in (one + other, one, other))
+    together, first, second = (cost_usd(DEFAULT_MODEL, usage) for usage in (one + other, one, other))
     assert together == pytest.approx((first or 0) + (second or 0))
 
 
 def test_the_file_says_when_and_where_it_was_looked_up() -> None:
-    assert date.fromisoformat(prices.load_prices().date) > date(2026, 1, 1)
-    assert prices.load_prices().source
+    assert date.fromisoformat(load_prices().date) > date(2026, 1, 1)
+    assert load_prices().source
 
 
 @given(MODELS)
 def test_each_family_can_be_priced_whatever_the_prompt_and_by_the_rule_of_the_cache(model: str) -> None:
-    tiers = prices.load_prices().models[model].tiers
+    tiers = load_prices().models[model].tiers
     bounds = [tier.up_to_prompt_tokens for tier in tiers]
     assert bounds[-1] is None
     assert None not in bounds[:-1]
@@ -100,5 +100,5 @@ def test_each_family_can_be_priced_whatever_the_prompt_and_by_the_rule_of_the_ca
 
 
 def test_the_file_is_not_read_before_it_is_asked() -> None:
-    code = "from cdd_agent.model import prices; print(prices.load_prices.cache_info().currsize)"
+    code = "from cdd_agent.model import budget; print(budget.load_prices.cache_info().currsize)"
     assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "0\n"

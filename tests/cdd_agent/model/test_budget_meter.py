@@ -6,10 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdd_agent.agent.budget import Ceiling, Ceilings, Meter, Tally, estimate_tokens, format_unknown_price
 from cdd_agent.errors import BudgetSpent, CddError, ModelError
 from cdd_agent.events import Emit, Event
-from cdd_agent.model import prices
+from cdd_agent.model.budget import (
+    Ceiling,
+    Ceilings,
+    Meter,
+    Tally,
+    cost_usd,
+    estimate_tokens,
+    format_unknown_price,
+    make_answer_lost,
+)
 from cdd_agent.model.conversation import Request, Text, ToolCall, ToolResult, Turn, UserMessage
 from cdd_agent.model.replay import ReplayModel
 from cdd_agent.work.state import Usage
@@ -50,7 +58,7 @@ class Counting:
         use = self.uses.pop(0)
         if isinstance(use, Usage):
             return Turn(content=(Text(text="well"),), stop_reason="end_turn", usage=use)
-        emit(prices.make_answer_lost(self.name, Usage(input_tokens=11, output_tokens=2)))
+        emit(make_answer_lost(self.name, Usage(input_tokens=11, output_tokens=2)))
         raise use
 
 
@@ -92,7 +100,7 @@ def test_what_is_used_is_the_sum_of_its_parts(uses: list[Usage]) -> None:
     for _ in range(len(uses)):
         ask(meter)
     whole = sum(uses, Usage())
-    cost = sum(prices.cost_usd(OPUS, usage) or 0.0 for usage in uses)
+    cost = sum(cost_usd(OPUS, usage) or 0.0 for usage in uses)
     for used in (meter.step, meter.ticket):
         assert (used.tokens, used.calls) == (whole.tokens, len(uses))
         assert (used.input_tokens, used.output_tokens) == (whole.input_tokens, whole.output_tokens)
@@ -123,7 +131,7 @@ def test_a_limit_of_dollars_is_passed_by_one_call_at_most(uses: list[Usage], lim
     inner = Counting(uses)
     meter, done = metered(inner, step=Ceiling(usd=limit)), list(uses)
     error = until_refused(meter, len(uses))
-    before_last = sum(prices.cost_usd(OPUS, usage) or 0.0 for usage in done[: inner.asked - 1])
+    before_last = sum(cost_usd(OPUS, usage) or 0.0 for usage in done[: inner.asked - 1])
     assert before_last < limit + 1e-9
     assert (error is None) == (inner.asked == len(done))
 
@@ -255,7 +263,7 @@ def test_a_call_that_fails_is_counted_with_what_it_cost(why: CddError | Keyboard
     used = meter.step
     assert (used.calls, used.input_tokens, used.output_tokens, used.minutes) == (1, 11, 2, 0.1)
     assert used.cost_usd == pytest.approx((11 * 4 + 2 * 20) / 1e6)
-    assert seen == [prices.make_answer_lost(OPUS, Usage(input_tokens=11, output_tokens=2))]
+    assert seen == [make_answer_lost(OPUS, Usage(input_tokens=11, output_tokens=2))]
 
 
 def test_where_the_price_is_not_known_dollars_are_not_limited_and_tokens_are() -> None:
@@ -315,4 +323,4 @@ def test_a_model_without_a_price_is_told_of_where_dollars_are_limited() -> None:
 
 def test_a_recording_that_is_played_has_no_cost() -> None:
     replayed = ReplayModel([], source="opus.yaml")
-    assert prices.cost_usd(replayed.name, Usage(input_tokens=5)) is None
+    assert cost_usd(replayed.name, Usage(input_tokens=5)) is None

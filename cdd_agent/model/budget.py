@@ -1,4 +1,6 @@
-"""Limits on the tokens, money, calls and time that agents may use.
+"""Prices of known models, and limits on the tokens, money, calls and time that agents may use.
+
+A model that is not in ``prices.json``, such as a replayed recording, has an unknown cost, which is not the same as 0.
 
 ``Budget`` limits one run of an agent. ``Meter`` wraps a model and counts two scopes: a step or conversation, and the
 ticket over all its sessions. It refuses a call before it is sent once a limit is reached; the usage of a call is known
@@ -7,20 +9,109 @@ only afterwards, so a limit can be exceeded by one call.
 
 import json
 import math
+import re
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Literal, TypeAlias, TypeVar
+
+import msgspec
 
 from cdd_agent.clock import Clock
 from cdd_agent.config.settings import CONFIG_FILE, Settings
 from cdd_agent.errors import BudgetSpent, UsageError
 from cdd_agent.events import AnswerLost, Emit, Event, TurnEnded, decode
-from cdd_agent.model import conversation, prices
+from cdd_agent.model import conversation
 from cdd_agent.model.conversation import Model, Request, Turn
 from cdd_agent.storage import read_ordinary
 from cdd_agent.work.state import Usage, load_state
+
+_FILE = Path(__file__).with_name("prices.json")
+_DATE = re.compile(r"-\d{8}\Z", re.ASCII)
+"""The end of the id of a dated release."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tier:
+    """Dollars per ``Prices.usd_per_tokens`` tokens of each kind."""
+
+    input: float
+    output: float
+    cache_read: float
+    cache_write: float
+    up_to_prompt_tokens: int | None = None
+    """The longest prompt at this price, including cached tokens; None means any length."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelPrices:
+    """The prices and limits of one family of models."""
+
+    context_window: int
+    """Tokens of a request and its answer together."""
+    max_output: int
+    """Tokens of one answer."""
+    tiers: tuple[Tier, ...]
+    """From the shortest prompts to those of any length."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prices:
+    """The content of the file."""
+
+    date: str
+    """The date of the prices."""
+    source: str
+    usd_per_tokens: int
+    models: dict[str, ModelPrices]
+
+
+@cache
+def load_prices() -> Prices:
+    """Read the file, once."""
+    return msgspec.json.decode(_FILE.read_bytes(), type=Prices)
+
+
+def list_priced_models() -> tuple[str, ...]:
+    """Return the ids of the model families with a known price."""
+    return tuple(load_prices().models)
+
+
+def find_context_window(model: str) -> int | None:
+    """Return the tokens of the model's context window, or None for an unknown model."""
+    family = _find_family(model)
+    return None if family is None else family.context_window
+
+
+def cost_usd(model: str, usage: Usage) -> float | None:
+    """Return the cost of one turn, or None for an unknown model.
+
+    For the usage of several turns it is an upper bound, because their prompts together choose the tier.
+    """
+    family = _find_family(model)
+    if family is None:
+        return None
+    prompt = usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens
+    tier = next(tier for tier in family.tiers if tier.up_to_prompt_tokens is None or prompt <= tier.up_to_prompt_tokens)
+    dollars = (
+        usage.input_tokens * tier.input
+        + usage.output_tokens * tier.output
+        + usage.cache_read_tokens * tier.cache_read
+        + usage.cache_write_tokens * tier.cache_write
+    )
+    return dollars / load_prices().usd_per_tokens
+
+
+def make_answer_lost(model: str, usage: Usage) -> AnswerLost:
+    """Return the event for an answer that costs money but did not become a turn."""
+    return AnswerLost(model=model, cost_usd=cost_usd(model, usage), **usage.token_counts)
+
+
+def _find_family(model: str) -> ModelPrices | None:
+    return load_prices().models.get(_DATE.sub("", model))
+
 
 T = TypeVar("T")
 
@@ -272,7 +363,7 @@ class Meter:
         finally:
             if not self._is_in_step:
                 self._add(Usage(minutes=(self._clock.monotonic() - began) / 60))
-        self._add(totals_from_usage(turn.usage, cost_usd=prices.cost_usd(self.name, turn.usage)))
+        self._add(totals_from_usage(turn.usage, cost_usd=cost_usd(self.name, turn.usage)))
         return turn
 
     def _require_room(self, next_tokens: int) -> None:
@@ -304,7 +395,7 @@ def estimate_tokens(request: Request) -> int:
 
 def format_unknown_price(model: str, ceilings: Ceilings) -> str | None:
     """Return a warning if dollars are limited but the price of ``model`` is not known."""
-    if not (ceilings.step.usd or ceilings.ticket.usd) or prices.find_context_window(model) is not None:
+    if not (ceilings.step.usd or ceilings.ticket.usd) or find_context_window(model) is not None:
         return None
     unknown = f"The price of {model} is not known, so max_usd_per_step and max_usd_per_ticket have no effect."
     return f"{unknown} The limits on tokens, calls and minutes still apply."

@@ -5,10 +5,9 @@ from dataclasses import fields
 from datetime import date
 from pathlib import Path
 
-from cdd_agent.agent.budget import BYTES_PER_TOKEN
 from cdd_agent.config.settings import Settings
 from cdd_agent.errors import ExitCode
-from cdd_agent.model import prices
+from cdd_agent.model.budget import BYTES_PER_TOKEN, load_prices
 
 DOC = (Path(__file__).parents[3] / "docs/reference/budget.md").read_text(encoding="utf-8")
 
@@ -34,13 +33,13 @@ def test_the_table_of_prices_is_the_file() -> None:
             family.max_output,
             *(tier.input, tier.output, tier.cache_read, tier.cache_write),
         )
-        for name, family in prices.load_prices().models.items()
+        for name, family in load_prices().models.items()
         for tier in family.tiers
     ]
 
 
 def test_the_page_says_of_which_day_the_prices_are() -> None:
-    day = date.fromisoformat(prices.load_prices().date)
+    day = date.fromisoformat(load_prices().date)
     assert f"as of {day.day} {day:%B %Y}:" in DOC
 
 

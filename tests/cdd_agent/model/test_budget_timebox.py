@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from cdd_agent.agent.budget import run_within
 from cdd_agent.errors import UsageError
+from cdd_agent.model.budget import run_within
 
 
 @pytest.mark.parametrize(

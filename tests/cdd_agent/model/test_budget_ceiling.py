@@ -4,9 +4,9 @@ from dataclasses import fields
 
 import pytest
 
-from cdd_agent.agent.budget import Ceiling, Ceilings, ScopeUsage, find_exceeded_limit, format_unknown_price
 from cdd_agent.config.settings import Settings
 from cdd_agent.errors import BudgetSpent, ExitCode
+from cdd_agent.model.budget import Ceiling, Ceilings, ScopeUsage, find_exceeded_limit, format_unknown_price
 from cdd_agent.work.state import Usage
 
 USED = Usage(input_tokens=900, output_tokens=100, calls=7, minutes=2.5, cost_usd=None, known_usd=1.25)
