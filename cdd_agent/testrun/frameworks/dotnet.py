@@ -3,16 +3,15 @@
 import posixpath
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from xml.etree.ElementTree import Element
 
 from cdd_agent.testrun.frameworks.framework import FinishedRun, ParsedResults
 from cdd_agent.testrun.frameworks.junit_xml import read_xml
-from cdd_agent.testrun.frameworks.sources import Compiler, Missing, Sources, match_path, shorten, split_target
-from pytest_tdd_agent.failure import MESSAGE_CAP
+from cdd_agent.testrun.frameworks.sources import Call, Language, Missing, Sources, match_path, shorten, split_target
 from pytest_tdd_agent.report import Case, Failure
 
-LANGUAGES = (".cs", ".fs", ".vb")
 TRX_CAP = 1000
 
 _PASSED = frozenset({"passed", "passedbutrunaborted", "warning", "completed"})
@@ -65,12 +64,19 @@ _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 is_test = match_path(
     r"(?:(?:^|[./])(?:\w*Tests?|Specs?)|(?:^|/)tests?)/(?!.*proj$)|Tests?\.(?:cs|fs|vb)$|\.runsettings$"
 )
+LANGUAGE = Language(
+    suffixes=(".cs", ".fs", ".vb"),
+    built=("bin", "obj", "packages", "TestResults"),
+    is_test=is_test,
+    error=_ERROR,
+    explain=lambda _, match: Missing.from_rules(_RULES, f"{match['code']}: {match['message']}"),
+)
 
 
 def list_names(root: Path, sources: tuple[str, ...], *, tests: tuple[str, ...]) -> Iterator[str]:
     """Yield each class, with its folders as namespace and alone."""
     for source in sources:
-        if source.endswith(LANGUAGES):
+        if source.endswith(LANGUAGE.suffixes):
             inside = source.rpartition(".")[0]
             yield from (inside.replace("/", "."), posixpath.basename(inside))
 
@@ -84,7 +90,7 @@ def build_arguments(targets: tuple[str, ...], results: Path) -> tuple[str, ...]:
 
 def _build_filter(target: str) -> str | None:
     file, name = split_target(target)
-    if not file.endswith(LANGUAGES):
+    if not file.endswith(LANGUAGE.suffixes):
         return None
     # A class has the name of its file.
     words = _IDENTIFIER.findall(name.partition("(")[0]) or [file.rpartition("/")[2].partition(".")[0]]
@@ -93,12 +99,8 @@ def _build_filter(target: str) -> str | None:
 
 def read(run: FinishedRun) -> ParsedResults:
     """Read the results of each project of tests, and the compile errors of the others."""
-    sources = Sources(run.root, suffixes=LANGUAGES, built=("bin", "obj", "packages", "TestResults"))
-
-    def explain(match: re.Match[str]) -> Missing:
-        return Missing.from_rules(_RULES, f"{match['code']}: {match['message']}")
-
-    errors = Compiler(_ERROR, explain, is_test).read(run.plain_output, sources)
+    sources = Sources(run.root, LANGUAGE)
+    errors = sources.read_errors(run.plain_output)
     trx = [_read_trx(path, sources) for path in sorted(run.results.glob("*.trx"))[:TRX_CAP]]
     tests = [case for cases, _ in trx for case in cases]
     problems = [problem for _, problem in trx if problem]
@@ -157,25 +159,19 @@ def _describe_failure(result: Element, outcome: str, *, sources: Sources) -> Fai
     message = message.strip()
     thrown = _THROWN.match(message)
     kind = {"timeout": "timeout", "aborted": "crash"}.get(outcome) or _classify(message, thrown)
-    calls = ((sources.find_own(match["path"].replace("\\", "/")), match) for match in _FRAME.finditer(trace))
-    frames, _ = Sources.select_own_frames(
-        (path, int(match["line"]), match["function"]) for path, match in calls if path
-    )
-    at = frames[-1] if frames else None
+    calls = [
+        (own, int(match["line"]), match["function"])
+        for match in _FRAME.finditer(trace)
+        if (own := sources.find_own(match["path"].replace("\\", "/")))
+    ]
     functions = (match["function"] for match in _CALL.finditer(trace))
     first = next((function for function in functions if not function.startswith(_RUNNERS)), "")
     # Calls into packages have no file. If the innermost call outside of the runners is not own, a package raised.
-    is_foreign = kind not in ("assertion", "did_not_raise") and at is not None and first not in at.function
-    return Failure(
-        phase="call",
-        kind=kind,
-        origin="third_party" if is_foreign else "test" if at is None or is_test(at.path) else "project",
+    outside: list[Call] = [(None, 0, first)] if calls and first not in calls[0][2] else []
+    shown = thrown["message"] if thrown else message
+    return replace(
+        sources.describe_failure(kind, shown, text=f"{message}\n{trace}", calls=(*outside, *calls)),
         exception=thrown["type"].rpartition(".")[2] if thrown else "",
-        message=(thrown["message"] if thrown else message)[:MESSAGE_CAP],
-        path=at.path if at else None,
-        line=at.line if at else None,
-        frames=frames,
-        text=shorten(f"{message}\n{trace}".strip("\n")),
         output=shorten(printed),
     )
 

@@ -11,16 +11,14 @@ import msgspec
 
 from cdd_agent.testrun.frameworks.framework import FinishedRun, ParsedResults
 from cdd_agent.testrun.frameworks.sources import (
-    Compiler,
+    Language,
     Missing,
     Sources,
     match_path,
     read_text,
-    shorten,
     split_target,
 )
-from pytest_tdd_agent.failure import MESSAGE_CAP
-from pytest_tdd_agent.report import Case, Failure, Frame
+from pytest_tdd_agent.report import Case, Failure
 
 MANIFEST = "go.mod"
 
@@ -150,7 +148,7 @@ def read(run: FinishedRun) -> ParsedResults:
     events = _Events()
     for line in run.plain_output.splitlines(keepends=True):
         events.add(line)
-    sources = Sources(run.root, suffixes=(".go",), built=("vendor",))
+    sources = Sources(run.root, LANGUAGE)
     module = _read_module(run.root)
     unfinished = [key for key in dict.fromkeys(events.begun) if key not in events.ended]
     # A panic ends the process: the test has begun, its package has failed, and no event says how the test ended.
@@ -164,14 +162,8 @@ def read(run: FinishedRun) -> ParsedResults:
         output = "".join(events.output.get(key, []))
         failure = _describe_failure(output, file=file, sources=sources) if action == "fail" else None
         tests.append(Case(f"{file}::{name}", _OUTCOMES[action], file, at, seconds, failure=failure))
-
-    def explain(match: re.Match[str]) -> Missing:
-        missing = Missing.from_rules(_RULES, match["message"])
-        is_module = missing.name and missing.kind == "missing_module" and module
-        return missing._replace(is_own=missing.name.startswith(module)) if missing.name and is_module else missing
-
     compiler = "".join(events.compiler_lines)
-    errors = Compiler(_ERROR, explain, is_test).read(compiler, sources)
+    errors = sources.read_errors(compiler)
     unbuilt = [match["package"] for match in _CANNOT_BUILD.finditer(compiler)]
     problems = [f"package {name} cannot be built: {compiler.strip()[:500]}" for name in unbuilt if not errors]
     problems += [f"{key[1]} of {key[0]} began and has no result" for key in unfinished if key not in died]
@@ -208,35 +200,33 @@ def _locate_tests(folder: str, sources: Sources) -> Iterator[tuple[str, tuple[st
 
 
 def _describe_failure(text: str, *, file: str, sources: Sources) -> Failure:
-    panic = _PANIC.search(text)
-    frames: tuple[Frame, ...] = ()
-    path, line, kind = None, None, "assertion"
-    if panic:
-        message = panic["message"]
-        kind = next((kind for pattern, kind in _PANICS if re.match(pattern, message)), "exception")
+    if panic := _PANIC.search(text):
+        kind = next((kind for pattern, kind in _PANICS if re.match(pattern, panic["message"])), "exception")
         # The goroutine that panicked is printed first.
         first = text.partition("goroutine ")[2].partition("\n\n")[0]
-        calls = ((sources.find_own(call["path"]), call) for call in _FRAME.finditer(first))
-        frames, _ = Sources.select_own_frames(
-            (own, int(call["line"]), call["function"].partition("(")[0]) for own, call in calls
+        calls = (
+            (own, int(call["line"]), call["function"].partition("(")[0])
+            for call in _FRAME.finditer(first)
+            if (own := sources.find_own(call["path"]))
         )
-        path, line = (frames[-1].path, frames[-1].line) if frames else (None, None)
-    elif logged := list(_LOGGED.finditer(text)):
-        message = "\n".join(match["message"] for match in logged)
-        folder = file.rpartition("/")[0] if file.endswith(".go") else file
-        path = sources.find_own(f"{folder}/{logged[-1]['file']}" if folder else logged[-1]["file"])
-        line = int(logged[-1]["line"]) if path else None
-    else:
+        return replace(sources.describe_failure(kind, panic["message"], text=text, calls=calls), exception="panic")
+    logged = list(_LOGGED.finditer(text))
+    if not logged:
         lines = (line.strip() for line in text.splitlines())
         message = "\n".join(line for line in lines if line and not line.startswith(("=== ", "--- ")))
-    return Failure(
-        phase="call",
-        kind=kind,
-        origin="test" if not panic or path is None or is_test(path) else "project",
-        exception="panic" if panic else "",
-        message=message[:MESSAGE_CAP],
-        path=path,
-        line=line,
-        frames=frames,
-        text=shorten(text.strip("\n")),
-    )
+        return sources.describe_failure("assertion", message, text=text)
+    message = "\n".join(match["message"] for match in logged)
+    folder = file.rpartition("/")[0] if file.endswith(".go") else file
+    path = sources.find_own(f"{folder}/{logged[-1]['file']}" if folder else logged[-1]["file"])
+    failure = sources.describe_failure("assertion", message, text=text)
+    return replace(failure, path=path, line=int(logged[-1]["line"]) if path else None)
+
+
+def _explain(sources: Sources, match: re.Match[str]) -> Missing:
+    missing, module = Missing.from_rules(_RULES, match["message"]), _read_module(sources.root)
+    if missing.name is None or missing.kind != "missing_module" or not module:
+        return missing
+    return missing._replace(is_own=missing.name.startswith(module))
+
+
+LANGUAGE = Language(suffixes=(".go",), built=("vendor",), is_test=is_test, error=_ERROR, explain=_explain)

@@ -25,7 +25,7 @@ from cdd_agent.testrun.frameworks.reporters import (
     read_lines,
     read_report,
 )
-from cdd_agent.testrun.frameworks.sources import Sources, strip_terminal_codes
+from cdd_agent.testrun.frameworks.sources import Language, Sources, strip_terminal_codes
 from pytest_tdd_agent.report import FAILING, Case, CollectError, Failure
 
 # The JSON of jest and vitest
@@ -130,6 +130,7 @@ _UNLOADED = re.compile(r"^\s*(?:✖ ERROR: ?|Exception during run: )(?P<error>.+
 _PLAIN_UNLOADED = re.compile(r"^(?P<error>(?:/|file://).+?:\d+\n.+)", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"imported from (?P<importer>\S+)|\[ @(?P<parsed>\S+) \]|^- (?P<required>/\S+)", re.MULTILINE)
 _SPECIFIER = re.compile(r"(?:module|package) ['\"]([^'\"\n]+)['\"]")
+_SCRIPTS = Language(suffixes=("js", "ts", "jsx", "tsx"), built=("dist", "build", "coverage"), is_test=is_mocha_test)
 _EXPORT = re.compile(r"export named ['\"]([^'\"\n]+)['\"]")
 
 
@@ -175,7 +176,7 @@ def find_importer(root: Path, error: str) -> str | None:
     module, name = _SPECIFIER.search(error), _EXPORT.search(error)
     if module is None:
         return None
-    sources = Sources(root, suffixes=("js", "ts", "jsx", "tsx"), built=("dist", "build", "coverage"))
+    sources = Sources(root, _SCRIPTS)
     wanted = [found[1] for found in (module, name) if found]
     tests = filter(is_mocha_test, sources.files())
     importers = [path for path in tests if all(word in sources.text(path) for word in wanted)]

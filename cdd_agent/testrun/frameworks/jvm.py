@@ -3,14 +3,15 @@
 import posixpath
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 
 from cdd_agent.testrun.frameworks.framework import FinishedRun, ParsedResults
 from cdd_agent.testrun.frameworks.junit_xml import JunitCase, read_junit
 from cdd_agent.testrun.frameworks.sources import (
-    Compiler,
+    Language,
     Missing,
     Sources,
     match_path,
@@ -18,10 +19,8 @@ from cdd_agent.testrun.frameworks.sources import (
     shorten,
     split_target,
 )
-from pytest_tdd_agent.failure import MESSAGE_CAP
 from pytest_tdd_agent.report import Case, CollectError, Failure
 
-LANGUAGES = (".java", ".kt", ".groovy", ".scala")
 REPORTS_CAP = 20_000
 
 _SHARED = frozenset({"com", "org", "net", "io", "de", "dev", "java", "javax", "jakarta", "kotlin", "edu", "fr", "uk"})
@@ -127,7 +126,7 @@ def _select_classes(targets: tuple[str, ...]) -> list[tuple[str, str]]:
 def select_class(target: str) -> tuple[str, str] | None:
     """Return class with package, and method (empty: all), of a target; None for a folder."""
     file, name = split_target(target)
-    if not file.endswith(LANGUAGES):
+    if not file.endswith(LANGUAGE.suffixes):
         return None
     found = _PACKAGE.match(file)
     path = found["package"] if found else file.rpartition("/")[2].rpartition(".")[0]
@@ -158,9 +157,9 @@ class Build:
 
     def read(self, run: FinishedRun) -> ParsedResults:
         """Read the results of all modules that ran, and the compile errors of the others."""
-        sources, output = list_sources(run.root), run.plain_output
-        classes, tests, problems = Classes(sources), list[Case](), list[str]()
-        errors = [*read_compile_errors(output, sources)]
+        sources, output = Sources(run.root, LANGUAGE), run.plain_output
+        classes, tests, problems = index_classes(sources), list[Case](), list[str]()
+        errors = [*sources.read_errors(output)]
         # Maven and Gradle keep files of earlier runs if the code does not compile. Time stamps of files are a little
         # coarser than the clock on some file systems.
         began_ns = run.results.stat().st_mtime_ns - 50_000_000 if run.results.exists() else 0
@@ -203,16 +202,12 @@ GRADLE_BUILD = Build(
 )
 
 
-def list_sources(root: Path) -> Sources:
-    """Return the source files of a project."""
-    return Sources(root, suffixes=LANGUAGES, built=("target", "build", "out", "bin"))
-
-
 class Classes:
     """Maps classes to the project's files, by file names alone."""
 
     def __init__(self, sources: Sources) -> None:
         """Index the names of all ``sources``."""
+        self.sources = sources
         self._files: dict[str, str] = {}
         for path in reversed(sources.files()):
             name = path.rpartition(".")[0]
@@ -234,6 +229,10 @@ class Classes:
         return any(f".{name}".find(f".{top}.") >= 0 for name in self._files for top in tops)
 
 
+# A run asks once for its results, and again for each error of the compiler.
+index_classes = lru_cache(maxsize=1)(Classes)
+
+
 def _convert_case(case: JunitCase, file: str, *, classes: Classes) -> Case:
     inner = case.classname.partition("$")[2].replace("$", ".")
     name = case.name if case.name.endswith("]") else case.name.removesuffix("()")
@@ -248,28 +247,18 @@ def describe_failure(case: JunitCase, classes: Classes, *, phase: str = "call") 
     thrown = case.type or case.text.partition(":")[0].strip()
     message = case.message.removeprefix(f"{thrown}: ") or case.text.strip().partition("\n")[0]
     kind = _classify(thrown, message)
-    calls = ((classes.find_file(call["owner"]), call) for call in _FRAME.finditer(case.text))
-    frames, is_foreign = Sources.select_own_frames(
+    owners = ((classes.find_file(call["owner"]), call) for call in _FRAME.finditer(case.text))
+    calls = (
         (path, int(call["line"]), call["method"])
-        for path, call in calls
+        for path, call in owners
         if path is not None or not _RUNNERS.match(call["owner"])
     )
-    at = frames[-1] if frames else None
-    origin = "test" if at is None or is_test(at.path) else "project"
-    if is_foreign and kind not in ("assertion", "did_not_raise"):
-        origin = "third_party"
     missing = message.strip().replace("/", ".") if kind in ("missing_module", "attribute_error") else None
-    return Failure(
+    return replace(
+        classes.sources.describe_failure(kind, message, text=case.text, calls=calls),
         phase=phase,
-        kind=kind,
-        origin=origin,
         exception=thrown.rpartition(".")[2],
-        message=message[:MESSAGE_CAP],
         missing_name=missing,
-        path=at.path if at else None,
-        line=at.line if at else None,
-        frames=frames,
-        text=shorten(case.text.strip("\n")),
         output=shorten(case.output),
         missing_in_project=classes.has_package(missing) if missing and kind == "missing_module" else None,
     )
@@ -284,18 +273,13 @@ def _classify(thrown: str, message: str) -> str:
     return kinds[0] if kinds else "not_implemented" if is_to_do else "exception"
 
 
-def read_compile_errors(output: str, sources: Sources) -> tuple[CollectError, ...]:
-    """Read the errors of javac and kotlinc, as Maven and Gradle print them: one for each file."""
-    classes = Classes(sources)
-
-    def explain(match: re.Match[str]) -> Missing:
-        message = match["message"]
-        is_symbol = message.startswith("cannot find symbol")
-        missing = _find_symbol(match["rest"], match["path"]) if is_symbol else Missing.from_rules(_RULES, message)
-        is_import = missing.kind in ("missing_module", "import_error")
-        return missing._replace(is_own=classes.has_package(missing.name)) if missing.name and is_import else missing
-
-    return Compiler(_ERROR, explain, is_test).read(output, sources)
+def _explain(sources: Sources, match: re.Match[str]) -> Missing:
+    message = match["message"]
+    is_symbol = message.startswith("cannot find symbol")
+    missing = _find_symbol(match["rest"], match["path"]) if is_symbol else Missing.from_rules(_RULES, message)
+    if missing.name is None or missing.kind not in ("missing_module", "import_error"):
+        return missing
+    return missing._replace(is_own=index_classes(sources).has_package(missing.name))
 
 
 def _find_symbol(rest: str, file: str) -> Missing:
@@ -308,3 +292,12 @@ def _find_symbol(rest: str, file: str) -> Missing:
     if not owner or file.rpartition("/")[2].rpartition(".")[0] in re.split(r"[.$]", owner):
         return Missing("name_error", symbol["name"])
     return Missing("attribute_error", f"{owner}.{symbol['name']}")
+
+
+LANGUAGE = Language(
+    suffixes=(".java", ".kt", ".groovy", ".scala"),
+    built=("target", "build", "out", "bin"),
+    is_test=is_test,
+    error=_ERROR,
+    explain=_explain,
+)

@@ -12,7 +12,8 @@ from pathlib import Path, PurePosixPath
 from cdd_agent.testrun.frameworks.framework import FinishedRun, FrameworkMatch, ParsedResults, number_cases
 from cdd_agent.testrun.frameworks.junit_xml import JunitCase, read_junit
 from cdd_agent.testrun.frameworks.sources import (
-    Compiler,
+    Call,
+    Language,
     Missing,
     Sources,
     match_path,
@@ -21,8 +22,7 @@ from cdd_agent.testrun.frameworks.sources import (
     split_target,
 )
 from cdd_agent.testrun.interpreter import get_table, read_toml
-from pytest_tdd_agent.failure import MESSAGE_CAP
-from pytest_tdd_agent.report import Case, CollectError, Failure, Frame
+from pytest_tdd_agent.report import Case, Failure
 
 MANIFEST = "Cargo.toml"
 VARIABLES = (("CARGO_TERM_COLOR", "never"), ("RUST_BACKTRACE", "1"))
@@ -161,11 +161,6 @@ def _select(targets: tuple[str, ...]) -> tuple[str, ...]:
     return (*options, "--", "--exact", *dict.fromkeys(names)) if names and all(names) else options
 
 
-def list_sources(root: Path) -> Sources:
-    """Return the Rust files and manifests below ``root``."""
-    return Sources(root, suffixes=(".rs", MANIFEST), built=("target", "vendor"))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
     """A test program, built from one file and the modules below it."""
@@ -195,10 +190,11 @@ class Program:
         """Return the failure of the test ``name``, from its output."""
         panics = list(_PANIC.finditer(text))
         panic = panics[-1] if panics else None
-        if panic is None and (errors := read_compile_errors(text, self.sources)):  # an example in documentation
+        if panic is None and (errors := self.sources.read_errors(text)):  # an example in documentation
             return errors[0].failure
         kind, message = _classify(text, panic)
-        frames, is_foreign = self._parse_frames(text[panic.end() :] if panic else "")
+        calls = self._list_calls(text[panic.end() :] if panic else "")
+        frames, is_foreign = self.sources.select_own_frames(calls)
         path = self.sources.find_own(panic["path"]) if panic else None
         line = int(panic["line"]) if panic and path else None
         if path is None and frames:
@@ -215,21 +211,17 @@ class Program:
             is_in_test = inside.replace("::{{closure}}", "") == name or (module and inside.startswith(module + colons))
             origin = "test" if is_in_test or is_test(frames[-1].path) else "project"
         shown = _FRAME.sub(lambda frame: "" if frame["path"].startswith("/rustc/") else frame[0], text)
-        return Failure(
-            phase="call",
-            kind=kind,
+        return replace(
+            self.sources.describe_failure(kind, message, text=shown, calls=calls),
             origin=origin,
             exception="panic" if panic else "",
-            message=message[:MESSAGE_CAP],
             path=path,
             line=line,
-            frames=frames,
-            text=shorten(shown.strip("\n")),
             output=shorten(text[: panic.start()].strip("\n") if panic else ""),
         )
 
-    def _parse_frames(self, text: str) -> tuple[tuple[Frame, ...], bool]:
-        calls: list[tuple[str | None, int, str]] = []
+    def _list_calls(self, text: str) -> list[Call]:
+        calls: list[Call] = []
         package = self.source.removesuffix(self.shown) if self.source.endswith(self.shown) else ""
         for match in _FRAME.finditer(text):
             file = match["path"]
@@ -239,7 +231,7 @@ class Program:
             # A closure's frame repeats that of the function around it, unless the panic is in the closure.
             if path is None or "{{closure}}" not in match["function"] or not any(own for own, _, _ in calls):
                 calls.append((path, int(match["line"]), match["function"]))
-        return self.sources.select_own_frames(calls)
+        return calls
 
 
 def _classify(text: str, panic: re.Match[str] | None) -> tuple[str, str]:
@@ -255,7 +247,7 @@ def _classify(text: str, panic: re.Match[str] | None) -> tuple[str, str]:
 
 def read_cargo(run: FinishedRun) -> ParsedResults:
     """Read the results of each test program, or the compile errors if nothing ran."""
-    sources = list_sources(run.root)
+    sources = Sources(run.root, LANGUAGE)
     sections: list[_Section] = []
     is_open = False
     for line in run.plain_output.splitlines():
@@ -275,7 +267,7 @@ def read_cargo(run: FinishedRun) -> ParsedResults:
 
 def _read_unbuilt(run: FinishedRun) -> ParsedResults:
     """Return the compile errors of a run without tests, or the reason why nothing was built."""
-    errors = read_compile_errors(run.plain_output, list_sources(run.root))
+    errors = Sources(run.root, LANGUAGE).read_errors(run.plain_output)
     if errors or not run.exit_status:
         return ParsedResults(collect_errors=errors)
     lines = run.plain_output.splitlines()
@@ -381,7 +373,7 @@ class _Section:
 
 def read_nextest(run: FinishedRun) -> ParsedResults:
     """Read the JUnit file, or the compile errors if nothing ran."""
-    sources = list_sources(run.root)
+    sources = Sources(run.root, LANGUAGE)
     started = _STARTED.search(run.plain_output)
     if started is None:
         return _read_unbuilt(run)
@@ -430,16 +422,7 @@ def _describe_case(case: JunitCase, program: Program) -> Failure:
     return program.describe_failure(text.strip("\n"), case.name)
 
 
-def read_compile_errors(output: str, sources: Sources) -> tuple[CollectError, ...]:
-    """Read rustc's messages: one error for each file, with the text of all its errors."""
-
-    def explain(match: re.Match[str]) -> Missing:
-        return _find_missing(match, sources)
-
-    return Compiler(_COMPILE_ERROR, explain, is_test, elsewhere=MANIFEST, joins_texts=True).read(output, sources)
-
-
-def _find_missing(match: re.Match[str], sources: Sources) -> Missing:
+def _explain(sources: Sources, match: re.Match[str]) -> Missing:
     code, message, rest = match["code"], match["message"], match["rest"]
     if code in ("E0432", "E0433") and (found := _CRATE.search(message) or _CRATE.search(rest)):
         return Missing("missing_module", found[1] or found[2])  # a new module of the project, or an unknown crate
@@ -498,3 +481,14 @@ def _join_path(owner: str | None, name: str) -> str:
     plain = re.sub(r"<.*>|^&(?:mut )?|^dyn |^impl ", "", owner or "")
     path = f"{plain}::{name}" if plain else name
     return path.removeprefix("crate::").removeprefix("self::").removeprefix("super::").replace("::", ".")
+
+
+LANGUAGE = Language(
+    suffixes=(".rs", MANIFEST),
+    built=("target", "vendor"),
+    is_test=is_test,
+    error=_COMPILE_ERROR,
+    explain=_explain,
+    elsewhere=MANIFEST,
+    joins_texts=True,
+)

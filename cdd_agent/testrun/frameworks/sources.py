@@ -54,14 +54,59 @@ def match_path(pattern: str) -> Callable[[str], bool]:
     return lambda path: compiled.search(path) is not None
 
 
+class Missing(NamedTuple):
+    """The meaning of a compiler's message."""
+
+    kind: str
+    name: str | None = None
+    """The name that does not exist, its parts joined by dots."""
+    is_own: bool | None = None
+    """Whether that name would be the project's."""
+
+    @classmethod
+    def from_rules(cls, rules: Iterable[tuple[str, str]], message: str) -> "Missing":
+        """Apply the first of ``rules`` (pattern at the beginning -> kind) that matches.
+
+        The groups ``name`` and ``owner`` of a pattern are the missing name and the type or module that lacks it.
+        """
+        for pattern, kind in rules:
+            if found := re.match(pattern, message):
+                parts = found.groupdict()
+                name, owner = parts.get("name"), parts.get("owner")
+                return cls(kind, f"{owner}.{name}" if owner and name else name)
+        return cls("collection_error")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Language:
+    """The names of a language's files, and the form of its compiler's errors."""
+
+    suffixes: tuple[str, ...]
+    built: tuple[str, ...]
+    """Folders of build output and fetched packages."""
+    is_test: Callable[[str], bool]
+    error: re.Pattern[str] = re.compile(r"(?!)")
+    """Matches one error, with ``path``, ``message``, groups that begin with ``line``, maybe ``code`` and ``text``."""
+    explain: Callable[["Sources", re.Match[str]], Missing] = lambda _, match: Missing("collection_error")
+    """Returns the meaning of an error."""
+    elsewhere: str = ""
+    """Node id for files outside the project; by default the compiler's name for them."""
+    joins_texts: bool = False
+    """Whether the failure of a file shows all of its errors."""
+
+
+Call = tuple[str | None, int, str]
+"""A call in a stack: own file or None, line, function."""
+
+
 class Sources:
     """The source files below one folder. Files are looked up on demand; links are not followed."""
 
-    def __init__(self, root: Path, *, suffixes: tuple[str, ...], built: tuple[str, ...] = ()) -> None:
-        """Use files with one of the ``suffixes``, outside the ``built`` folders of output and packages."""
+    def __init__(self, root: Path, language: Language) -> None:
+        """Use the files of ``language``, outside its folders of output and packages."""
         self.root = root.absolute()
-        self.suffixes = suffixes
-        self._built = frozenset((*built, "node_modules"))
+        self.language = language
+        self._built = frozenset((*language.built, "node_modules"))
         self._files: tuple[str, ...] | None = None
         self._texts: dict[str, str] = {}
 
@@ -76,7 +121,7 @@ class Sources:
         for folder, folders, names in os.walk(self.root):
             inside = PurePosixPath(folder).relative_to(self.root)
             folders[:] = sorted(name for name in folders if not self._is_built((*inside.parts, name)))
-            yield from (str(inside / name) for name in names if name.endswith(self.suffixes))
+            yield from (str(inside / name) for name in names if name.endswith(self.language.suffixes))
             count += len(names)
             if count > FILES_CAP:
                 return
@@ -122,10 +167,10 @@ class Sources:
         return text.count("\n", 0, found[0]) + 1 if len(found) == 1 else 0
 
     @staticmethod
-    def select_own_frames(calls: Iterable[tuple[str | None, int, str]]) -> tuple[tuple[Frame, ...], bool]:
+    def select_own_frames(calls: Iterable[Call]) -> tuple[tuple[Frame, ...], bool]:
         """Return the project's calls of a stack, the innermost last, and whether a library call was inside them.
 
-        ``calls`` are (own file or None, line, function), the innermost first.
+        ``calls`` begin with the innermost.
         """
         found: list[Frame] = []
         is_foreign = False
@@ -136,57 +181,38 @@ class Sources:
                 found.append(Frame(path=path, line=line, function=function))
         return tuple(reversed(found[:FRAMES_CAP])), is_foreign
 
+    def describe_failure(self, kind: str, message: str, *, text: str, calls: Iterable[Call] = ()) -> Failure:
+        """Return the failure of a test: a library is to blame for an exception in calls inside the project's own."""
+        frames, is_foreign = self.select_own_frames(calls)
+        at = frames[-1] if frames else None
+        origin = "test" if at is None or self.language.is_test(at.path) else "project"
+        return Failure(
+            phase="call",
+            kind=kind,
+            origin="third_party" if is_foreign and kind not in ("assertion", "did_not_raise") else origin,
+            exception="",
+            message=message[:MESSAGE_CAP],
+            path=at.path if at else None,
+            line=at.line if at else None,
+            frames=frames,
+            text=shorten(text.strip("\n")),
+        )
 
-class Missing(NamedTuple):
-    """The meaning of a compiler's message."""
-
-    kind: str
-    name: str | None = None
-    """The name that does not exist, its parts joined by dots."""
-    is_own: bool | None = None
-    """Whether that name would be the project's."""
-
-    @classmethod
-    def from_rules(cls, rules: Iterable[tuple[str, str]], message: str) -> "Missing":
-        """Apply the first of ``rules`` (pattern at the beginning -> kind) that matches.
-
-        The groups ``name`` and ``owner`` of a pattern are the missing name and the type or module that lacks it.
-        """
-        for pattern, kind in rules:
-            if found := re.match(pattern, message):
-                parts = found.groupdict()
-                name, owner = parts.get("name"), parts.get("owner")
-                return cls(kind, f"{owner}.{name}" if owner and name else name)
-        return cls("collection_error")
-
-
-@dataclass(frozen=True, slots=True)
-class Compiler:
-    """Reads the errors that a compiler printed."""
-
-    pattern: re.Pattern[str]
-    """Matches one error, with ``path``, ``message``, groups that begin with ``line``, maybe ``code`` and ``text``."""
-    explain: Callable[[re.Match[str]], Missing]
-    is_test: Callable[[str], bool]
-    elsewhere: str = ""
-    """Node id for files outside the project; by default the compiler's name for them."""
-    joins_texts: bool = False
-    """Whether the failure of a file shows all of its errors."""
-
-    def read(self, output: str, sources: Sources) -> tuple[CollectError, ...]:
-        """Return one error for each file: the first that is not about a missing name, or else the first.
+    def read_errors(self, output: str) -> tuple[CollectError, ...]:
+        """Read the compiler's errors: for each file the first that is not about a missing name, or else the first.
 
         RED expects a missing name; another mistake in the same file must not hide behind it.
         """
         found: dict[str, list[Failure]] = {}
-        for match in self.pattern.finditer(output):
+        language = self.language
+        for match in language.error.finditer(output):
             groups, name = match.groupdict(), match["path"].replace("\\", "/")
-            path, missing = sources.find_own(name), self.explain(match)
+            path, missing = self.find_own(name), language.explain(self, match)
             line = next(int(text) for group, text in groups.items() if group.startswith("line") and text)
             failure = Failure(
                 phase="collect",
                 kind=missing.kind,
-                origin="third_party" if path is None else "test" if self.is_test(path) else "project",
+                origin="third_party" if path is None else "test" if language.is_test(path) else "project",
                 exception=groups.get("code", "") or ("error" if "code" in groups else ""),
                 message=match["message"][:MESSAGE_CAP],
                 missing_name=missing.name,
@@ -195,10 +221,10 @@ class Compiler:
                 text=shorten((groups.get("text") or match[0]).strip()),
                 missing_in_project=missing.is_own,
             )
-            found.setdefault(path or self.elsewhere or name, []).append(failure)
+            found.setdefault(path or language.elsewhere or name, []).append(failure)
         collected = []
         for nodeid, failures in found.items():
             first = next((failure for failure in failures if failure.kind not in STRUCTURAL), failures[0])
-            text = shorten("\n\n".join(failure.text for failure in failures)) if self.joins_texts else first.text
+            text = shorten("\n\n".join(failure.text for failure in failures)) if language.joins_texts else first.text
             collected.append(CollectError(nodeid, replace(first, text=text)))
         return tuple(collected)

@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.testrun.frameworks.jvm import list_sources, read_compile_errors
+from cdd_agent.testrun.frameworks.jvm import LANGUAGE
+from cdd_agent.testrun.frameworks.sources import Sources
 from tests.cdd_agent.testrun.frameworks.compiled_samples import written
 
 SYMBOL = "cannot find symbol\n  symbol:"
@@ -39,11 +40,11 @@ def root(tmp_path: Path) -> Path:
 def test_an_error_says_what_is_missing(root: Path, said: str, *, kind: str, name: str | None) -> None:
     first, _, rest = said.partition("\n")
     shown = f"[ERROR] {root}/{TEST}:[10,13] {first}\n{rest}\n[INFO] 1 error\n"
-    (error,) = read_compile_errors(shown, list_sources(root))
+    (error,) = Sources(root, LANGUAGE).read_errors(shown)
     assert (error.nodeid, error.failure.line, error.failure.origin) == (TEST, 10, "test")
     assert (error.failure.kind, error.failure.missing_name) == (kind, name)
     plain = f":compileTestJava{root}/{TEST}:10: error: {first}\n        code;\n            ^\n{rest}\n1 error\n"
-    (error,) = read_compile_errors(plain, list_sources(root))
+    (error,) = Sources(root, LANGUAGE).read_errors(plain)
     assert (error.nodeid, error.failure.kind, error.failure.missing_name) == (TEST, kind, name)
 
 
@@ -57,7 +58,7 @@ def test_an_error_says_what_is_missing(root: Path, said: str, *, kind: str, name
 )
 def test_kotlin_s_compilers_are_understood(root: Path, line: str) -> None:
     """Lines as Kotlin's documentation shows them, of both compilers."""
-    (error,) = read_compile_errors(line.format(root=root) + "\n", list_sources(root))
+    (error,) = Sources(root, LANGUAGE).read_errors(line.format(root=root) + "\n")
     assert (error.nodeid, error.failure.line) == ("src/test/kotlin/demo/ATest.kt", 12)
     assert (error.failure.kind, error.failure.missing_name) == ("name_error", "multiply")
 
@@ -65,12 +66,12 @@ def test_kotlin_s_compilers_are_understood(root: Path, line: str) -> None:
 def test_a_package_is_the_project_s_by_where_it_would_be(root: Path) -> None:
     def whose(package: str) -> bool | None:
         said = f"[ERROR] {root}/{TEST}:[1,1] package {package} does not exist\n"
-        return read_compile_errors(said, list_sources(root))[0].failure.missing_in_project
+        return Sources(root, LANGUAGE).read_errors(said)[0].failure.missing_in_project
 
     assert (whose("demo.nothere"), whose("org.mockito"), whose("java.demo")) == (True, False, False)
 
 
 def test_what_maven_says_twice_is_said_once(root: Path) -> None:
     said = f"[ERROR] {root}/{TEST}:[1,1] package demo.x does not exist\n"
-    (error,) = read_compile_errors(said + "[INFO] 1 error\n" + said, list_sources(root))
+    (error,) = Sources(root, LANGUAGE).read_errors(said + "[INFO] 1 error\n" + said)
     assert error.failure.text == "package demo.x does not exist"

@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.testrun.frameworks.jvm import Classes, describe_failure, is_test, list_sources, select_class
+from cdd_agent.testrun.frameworks.jvm import LANGUAGE, Classes, describe_failure, is_test, select_class
+from cdd_agent.testrun.frameworks.sources import Sources
 from tests.cdd_agent.testrun.frameworks.compiled_samples import parse_junit, written
 
 
@@ -13,7 +14,7 @@ def classes(tmp_path: Path) -> Classes:
         "core/src/test/kotlin/com/acme/SumsTest.kt",
         "target/com/acme/Old.java",
     )
-    return Classes(list_sources(written(tmp_path, dict.fromkeys(files, ""))))
+    return Classes(Sources(written(tmp_path, dict.fromkeys(files, "")), LANGUAGE))
 
 
 def test_a_class_is_found_by_its_package(classes: Classes) -> None:

@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.testrun.frameworks.rust import list_sources, read_compile_errors
+from cdd_agent.testrun.frameworks.rust import LANGUAGE
+from cdd_agent.testrun.frameworks.sources import Sources
 from tests.cdd_agent.testrun.frameworks.compiled_samples import written
 
 
@@ -50,7 +51,7 @@ def test_an_error_says_what_is_missing(
 ) -> None:
     written(tmp_path, {"tests/t.rs": "", "Cargo.toml": '[package]\nname = "my-crate"\n'})
     block = f"{message}\n --> tests/t.rs:7:5\n  |\n7 | code\n  | ^^^^ {marked}\n\n"
-    (error,) = read_compile_errors(block, list_sources(tmp_path))
+    (error,) = Sources(tmp_path, LANGUAGE).read_errors(block)
     assert (error.nodeid, error.failure.kind, error.failure.missing_name) == ("tests/t.rs", kind, name)
     assert (error.failure.line, error.failure.phase, error.failure.origin) == (7, "collect", "test")
 
@@ -60,7 +61,7 @@ def test_a_name_of_an_own_crate_would_be_the_project_s(tmp_path: Path) -> None:
 
     def whose(path: str) -> bool | None:
         block = f"error[E0432]: unresolved import `{path}`\n --> tests/t.rs:1:5\n  |\n  | ^ no `x` in `y`\n\n"
-        return read_compile_errors(block, list_sources(tmp_path))[0].failure.missing_in_project
+        return Sources(tmp_path, LANGUAGE).read_errors(block)[0].failure.missing_in_project
 
     assert [whose("my_crate::x"), whose("crate::x"), whose("std::x")] == [True, True, False]
 
@@ -71,16 +72,16 @@ def test_a_real_mistake_comes_before_a_missing_name(tmp_path: Path) -> None:
         "error[E0425]: cannot find function `four` in this scope\n --> tests/t.rs:1:1\n\n"
         "error[E0308]: mismatched types\n --> tests/t.rs:2:1\n\n"
     )
-    (error,) = read_compile_errors(text, list_sources(tmp_path))
+    (error,) = Sources(tmp_path, LANGUAGE).read_errors(text)
     assert error.failure.exception == "E0308"
     assert "four" in error.failure.text
 
 
 def test_a_warning_is_no_error(tmp_path: Path) -> None:
-    assert read_compile_errors("warning: unused import: `x`\n --> src/lib.rs:1:5\n\n", list_sources(tmp_path)) == ()
+    assert Sources(tmp_path, LANGUAGE).read_errors("warning: unused import: `x`\n --> src/lib.rs:1:5\n\n") == ()
 
 
 def test_an_error_in_another_package_is_a_third_party_s(tmp_path: Path) -> None:
     text = "error[E0425]: cannot find value `x` in this scope\n --> /root/.cargo/registry/src/i/d/src/lib.rs:1:1\n\n"
-    (error,) = read_compile_errors(text, list_sources(tmp_path))
+    (error,) = Sources(tmp_path, LANGUAGE).read_errors(text)
     assert (error.nodeid, error.failure.origin, error.failure.path) == ("Cargo.toml", "third_party", None)

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.testrun.frameworks.sources import Sources, shorten, split_target, strip_terminal_codes
+from cdd_agent.testrun.frameworks.sources import Language, Sources, shorten, split_target, strip_terminal_codes
 from tests.cdd_agent.testrun.frameworks.compiled_samples import written
 
 
@@ -17,7 +17,8 @@ def sources(tmp_path: Path) -> Sources:
         "node_modules/f/src/g.rs",
         "h.txt",
     )
-    return Sources(written(tmp_path, dict.fromkeys(names, "x\nfn one()\n")), suffixes=(".rs",), built=("target", "bin"))
+    language = Language(suffixes=(".rs",), built=("target", "bin"), is_test=lambda _: False)
+    return Sources(written(tmp_path, dict.fromkeys(names, "x\nfn one()\n")), language)
 
 
 def test_what_was_built_or_fetched_is_not_the_project_s_unless_it_lies_in_src(sources: Sources) -> None:
