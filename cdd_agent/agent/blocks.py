@@ -19,8 +19,8 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from cdd_agent.agent import editing
-from cdd_agent.agent.quoting import Marks
 from cdd_agent.errors import UsageError
+from cdd_agent.model.conversation import Marks
 from cdd_agent.untrusted.keys import mask
 from cdd_agent.workspace.files import Workspace, decode, encode
 

@@ -12,13 +12,13 @@ from typing import assert_never
 from msgspec import structs
 
 from cdd_agent.agent.loop import make_turn_ended
-from cdd_agent.agent.quoting import Marks
 from cdd_agent.errors import ModelError
 from cdd_agent.events import Compacted, Emit, Event, RetryScheduled, TextDelta
 from cdd_agent.model.budget import find_context_window
 from cdd_agent.model.conversation import (
     AssistantMessage,
     Conversation,
+    Marks,
     Message,
     Model,
     Opaque,

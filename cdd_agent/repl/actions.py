@@ -1,19 +1,20 @@
-"""The slash commands: what each does, and how plain words reach the active agent."""
+"""The slash commands: what each does, and how plain words and attached files reach the active agent."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from rich.text import Text
 
 from cdd_agent.agent.loop import INTERRUPTED
-from cdd_agent.agent.quoting import Marks, attach_files
 from cdd_agent.agent.sessions import EarlierSession, SavedConversation, list_sessions, load_last_session, load_session
 from cdd_agent.doctor import run_checks
 from cdd_agent.errors import UsageError, format_count, suggest
 from cdd_agent.model.budget import cost_usd, find_context_window, list_priced_models, load_prices
-from cdd_agent.model.conversation import AssistantMessage, Conversation, UserMessage
+from cdd_agent.model.conversation import AssistantMessage, Conversation, Marks, UserMessage
 from cdd_agent.model.conversation import Text as Words
 from cdd_agent.repl import dialogs, executor_view, workflow_actions
 from cdd_agent.repl.commands import list_help
@@ -27,7 +28,7 @@ from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
 from cdd_agent.workflows.execution.executor import Executor
 from cdd_agent.workflows.execution.review import Review
-from cdd_agent.workspace.files import Workspace
+from cdd_agent.workspace.files import Workspace, decode
 
 MOST_LINES = 12
 MOST_CHARACTERS = 150
@@ -384,3 +385,57 @@ ACTIONS: Mapping[str, Callable[[SessionState, str], None]] = {
     "help": show_help,
     "exit": exit_session,
 }
+
+
+MAX_FILE_BYTES = 64 * 1024
+"""Size of one attached file."""
+MAX_FILES = 10
+"""Files attached to one message."""
+MAX_MENTIONS = 100
+"""Words with ``@`` that are checked in one message; pasted text may contain many more."""
+_MAX_SHOWN = 120
+"""Characters of an unknown name in a notice."""
+
+_MENTION = re.compile(r"(?<![^\s(\[])@(?:\"(?P<quoted>(?:[^\"\\\n]|\\.)+)\"|(?P<plain>[^\s\"]+))")
+"""``@src/reading.py``, or ``@"my notes.md"``, at the start of a word."""
+_PUNCTUATION = ".,;:!?)]}'*`"
+"""Characters that may follow a path without belonging to it."""
+
+
+def attach_files(message: str, workspace: Workspace, *, marks: Marks, tell: Callable[[str], None]) -> str:
+    """Append the files that ``message`` mentions as ``@path``, each between the marks.
+
+    A mention that is not a file of the project stays a word. ``tell`` gets a notice for every file that is left out.
+    """
+    mentions = islice(_MENTION.finditer(message), MAX_MENTIONS)
+    parts = [message]
+    missing: list[str] = []
+    surplus: list[str] = []
+    for path in dict.fromkeys(_find_path(mention, workspace) for mention in mentions):
+        if not workspace.is_file(path):
+            missing += [path] if "/" in path else []
+            continue
+        if len(parts) > MAX_FILES:
+            surplus.append(path)
+            continue
+        try:
+            text = decode(workspace.read(path, cap_bytes=MAX_FILE_BYTES))
+        except UsageError as error:
+            tell(f"@{path} is not attached: {error.happened}")
+            continue
+        parts.append(marks.wrap(text, source=path, exact=True))
+    if surplus:
+        notice = f"@{surplus[0]} is not attached: a message can have {MAX_FILES} files"
+        tell(f"{notice}; {len(surplus) - 1} more are not attached." if len(surplus) > 1 else f"{notice}.")
+    if missing:
+        first = missing[0] if len(missing[0]) <= _MAX_SHOWN else f"{missing[0][: _MAX_SHOWN - 3]}..."
+        notice = f"The project has no file {first}; @{first} is sent as text"
+        tell(f"{notice}, and so are {len(missing) - 1} more names." if len(missing) > 1 else f"{notice}.")
+    return "\n\n".join(parts)
+
+
+def _find_path(mention: re.Match[str], workspace: Workspace) -> str:
+    if mention["quoted"]:
+        return mention["quoted"].encode("latin-1", "backslashreplace").decode("unicode_escape", "replace")
+    plain = mention["plain"]
+    return plain if workspace.is_file(plain) else plain.rstrip(_PUNCTUATION)

@@ -12,8 +12,7 @@ from pathlib import Path
 from cdd_agent.agent import tools
 from cdd_agent.agent.blocks import WholeFiles
 from cdd_agent.agent.editing import MayWrite
-from cdd_agent.agent.loop import AgentRun, run_agent, run_without_tools
-from cdd_agent.agent.quoting import Marks, format_conventions
+from cdd_agent.agent.loop import AgentRun, format_conventions, run_agent, run_without_tools
 from cdd_agent.agent.tools import (
     Tool,
     ToolOutput,
@@ -41,7 +40,7 @@ from cdd_agent.evidence.mutation import TimedRuns
 from cdd_agent.evidence.stubs import NewTests, check_new_tests
 from cdd_agent.git.repository import CommitId
 from cdd_agent.git.snapshot import Snapshot
-from cdd_agent.model.conversation import CHARACTERS_PER_TOKEN, JSON, Conversation, ToolCall, draw_token
+from cdd_agent.model.conversation import CHARACTERS_PER_TOKEN, JSON, Conversation, Marks, ToolCall, draw_token
 from cdd_agent.sandbox.port import Access
 from cdd_agent.tdd import verdict
 from cdd_agent.tdd.context import (

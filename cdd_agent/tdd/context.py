@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from cdd_agent.agent.quoting import Marks
 from cdd_agent.config.settings import Settings
 from cdd_agent.events import Emit, Notice, SuiteStarted
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.snapshot import Snapshot, Snapshots
 from cdd_agent.model.budget import Budget
-from cdd_agent.model.conversation import Model
+from cdd_agent.model.conversation import Marks, Model
 from cdd_agent.shell.permission import Permission
 from cdd_agent.tdd.workplace import Workplace
 from cdd_agent.testrun.suite import Suite, SuiteRun

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.agent.loop import run_agent
-from cdd_agent.agent.quoting import Marks
 from cdd_agent.agent.tools import (
     Tool,
     make_bash_tool,
@@ -23,7 +22,7 @@ from cdd_agent.agent.tools import (
 from cdd_agent.errors import GateClosed
 from cdd_agent.events import Event, RolledBack, encode
 from cdd_agent.model.budget import Budget
-from cdd_agent.model.conversation import JSON, Conversation, Request, ToolResult, ToolSpec
+from cdd_agent.model.conversation import JSON, Conversation, Marks, Request, ToolResult, ToolSpec
 from cdd_agent.repl.render import Renderer
 from cdd_agent.sandbox.choice import choose
 from cdd_agent.sandbox.port import Access, Sandbox

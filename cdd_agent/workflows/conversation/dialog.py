@@ -14,8 +14,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from cdd_agent.agent.compaction import compact, needs_compaction
-from cdd_agent.agent.loop import AgentRun, run_agent
-from cdd_agent.agent.quoting import Marks, format_conventions
+from cdd_agent.agent.loop import AgentRun, format_conventions, run_agent
 from cdd_agent.agent.sessions import SavedConversation, Transcript, remove_thoughts
 from cdd_agent.agent.tools import Tool, make_file_tools, make_search_tools, read_input
 from cdd_agent.errors import BudgetSpent, UsageError
@@ -24,6 +23,7 @@ from cdd_agent.model.budget import Budget
 from cdd_agent.model.conversation import (
     AssistantMessage,
     Conversation,
+    Marks,
     Message,
     Model,
     Text,

@@ -13,11 +13,10 @@ from typing import Annotated, TypeAlias
 
 from msgspec import Meta
 
-from cdd_agent.agent.quoting import Marks
 from cdd_agent.agent.tools import Tool, ToolOutput, define_tool
 from cdd_agent.errors import CddError, UsageError
 from cdd_agent.events import Notice, QuestionAsked, SpecProposed, SpecSaved
-from cdd_agent.model.conversation import AssistantMessage, Conversation, Text
+from cdd_agent.model.conversation import AssistantMessage, Conversation, Marks, Text
 from cdd_agent.storage import write_atomic
 from cdd_agent.tickets import spec
 from cdd_agent.tickets.criteria import explain_breach

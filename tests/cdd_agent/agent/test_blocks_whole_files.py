@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.agent.blocks import FileBlock, WholeFiles, restore_line_format
-from cdd_agent.agent.quoting import Marks
 from cdd_agent.errors import UsageError
+from cdd_agent.model.conversation import Marks
 from cdd_agent.workspace.files import Workspace
 
 MARKS = Marks("kvqtzh")

@@ -8,13 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdd_agent.agent.compaction import PREAMBLE, compact, needs_compaction
-from cdd_agent.agent.quoting import Marks
 from cdd_agent.errors import CddError, ModelError
 from cdd_agent.events import Compacted, Event, TextDelta, TurnEnded
 from cdd_agent.model import conversation as wire
 from cdd_agent.model import recording
 from cdd_agent.model.budget import find_context_window
-from cdd_agent.model.conversation import Conversation, Opaque, Text, ToolResult, Turn, UserMessage
+from cdd_agent.model.conversation import Conversation, Marks, Opaque, Text, ToolResult, Turn, UserMessage
 from cdd_agent.model.replay import ReplayModel, make_pattern
 from cdd_agent.work.state import Usage
 from tests.fakes.message_rules import broken_rule

@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 import pytest
 
 from cdd_agent.agent.loop import CUT_OFF, EMPTY, STOPPED, AgentRun, run_agent
-from cdd_agent.agent.quoting import Marks
 from cdd_agent.agent.tools import Tool, ToolOutput, define_tool
 from cdd_agent.errors import ModelError, UsageError
 from cdd_agent.events import (
@@ -23,6 +22,7 @@ from cdd_agent.model.budget import Budget
 from cdd_agent.model.conversation import (
     AssistantMessage,
     Conversation,
+    Marks,
     Opaque,
     Request,
     Text,

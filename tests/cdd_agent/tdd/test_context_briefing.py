@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from cdd_agent.agent.quoting import Marks
+from cdd_agent.model.conversation import Marks
 from cdd_agent.tdd.context import (
     Phase,
     format_failures,

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdd_agent.agent.quoting import Marks
-from cdd_agent.model.conversation import Conversation, draw_token
+from cdd_agent.model.conversation import Conversation, Marks, draw_token
 
 TOKEN = "kvqtzh"
 MARKS = Marks(TOKEN)

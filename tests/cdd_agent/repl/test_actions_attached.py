@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.agent.quoting import MAX_FILES, Marks, attach_files, format_conventions
+from cdd_agent.agent.loop import format_conventions
+from cdd_agent.model.conversation import Marks
+from cdd_agent.repl.actions import MAX_FILES, attach_files
 from cdd_agent.workspace.files import Workspace
 from cdd_agent.workspace.memory import Memory, MemoryFile
 
