@@ -15,16 +15,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from pathlib import Path
 
-from cdd_agent.git.objects import SUBMODULE, Entry
-from cdd_agent.git.repository import Repository, encode_text, private_index
+from cdd_agent.git.repository import SUBMODULE, Entry, Repository, encode_text, private_index
 from cdd_agent.git.run_tree import GitExport, write_git_folder
 from cdd_agent.git.runner import GitError
 from cdd_agent.git.snapshot import CDD_IDENTITY, list_entries
 from cdd_agent.testrun.access import SHOWN_PRIVATE
 from cdd_agent.testrun.suite import ProjectLayout, Suite
 from cdd_agent.untrusted.paths import is_marked_as_environment
-from pytest_tdd_agent.comparison import strip_parameters
 from pytest_tdd_agent.fingerprint import IGNORED_FOLDERS, is_protected
+from pytest_tdd_agent.gate import strip_parameters
 from pytest_tdd_agent.report import Reason, SuiteReport
 
 CODES = {

@@ -48,7 +48,7 @@ from cdd_agent.evidence.mutation import ALL_RAISE, Mutant, Survival, TimedRuns, 
 from cdd_agent.git.runner import GitError
 from cdd_agent.testrun.suite import Suite
 from cdd_agent.workspace.files import ConfinedFolder
-from pytest_tdd_agent.comparison import strip_parameters
+from pytest_tdd_agent.gate import strip_parameters
 from pytest_tdd_agent.report import Failure, Reason, SuiteReport
 
 _INSTEAD = {

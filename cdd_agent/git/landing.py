@@ -23,8 +23,17 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from cdd_agent.errors import ExitCode, UsageError, join_first
-from cdd_agent.git.objects import SUBMODULE, Entry, Pair
-from cdd_agent.git.repository import CommitId, Repository, encode_text, format_paths, private_index, resolve_revision
+from cdd_agent.git.repository import (
+    SUBMODULE,
+    CommitId,
+    Entry,
+    Pair,
+    Repository,
+    encode_text,
+    format_paths,
+    private_index,
+    resolve_revision,
+)
 from cdd_agent.git.runner import GitRefused, GitUnable
 from cdd_agent.git.snapshot import remove_empty_parents
 from cdd_agent.storage import read_ordinary, sweep, write_atomic

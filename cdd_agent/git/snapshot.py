@@ -21,8 +21,8 @@ from pathlib import Path
 
 from cdd_agent.errors import UsageError
 from cdd_agent.events import Change
-from cdd_agent.git.objects import SUBMODULE
 from cdd_agent.git.repository import (
+    SUBMODULE,
     CommitId,
     Repository,
     copy_index,

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.git.commits import commit_paths
-from cdd_agent.git.objects import GitObject, ObjectReader
-from cdd_agent.git.repository import Repository
+from cdd_agent.git.repository import GitObject, ObjectReader, Repository
 from cdd_agent.git.runner import GitError, GitTimeout
 
 
