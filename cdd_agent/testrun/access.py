@@ -180,6 +180,9 @@ def build_access(
         prefix = interpreter.path.parent.parent
         # Its environment may be missing in ``reads``, which name the original as a whole if it is installed.
         environment += [prefix] if prefix.is_relative_to(original.root) and is_environment(prefix) else []
+        # An earlier run left an empty folder in the copy as a mount point, which must not be mounted in turn.
+        provided = {original.root.joinpath(path.relative_to(root)): path for path in protected}
+        protected = tuple(provided[path] for path in provided if path not in {*environment, *original.folders})
         read_only = (*read_only, *original.folders, *((original.git / "gitfile", original.git) if original.git else ()))
     readable = dict.fromkeys((*around, *gits, *environment, *imported, *protected, *tickets, *locked, *read_only))
     return Access(

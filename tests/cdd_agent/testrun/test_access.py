@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from cdd_agent.sandbox.backends import list_binds
 from cdd_agent.sandbox.port import Access
-from cdd_agent.testrun.access import build_access, find_git_folders, find_protected_tests, find_test_code
+from cdd_agent.testrun.access import Original, build_access, find_git_folders, find_protected_tests, find_test_code
 from cdd_agent.testrun.interpreter import Interpreter
 
 PYTHON = Interpreter(path=Path("/usr/bin/python3"), origin="", python="3.11.0", pytest="8.0.0")
@@ -97,6 +98,17 @@ def test_an_environment_in_the_project_is_read_only(tmp_path: Path) -> None:
     write(tmp_path, ".venv/pyvenv.cfg", ".venv/lib/a.py", ".tox/py/pyvenv.cfg")
     reach = access(tmp_path)
     assert tmp_path / ".venv" in reach.read_only
+
+
+@pytest.mark.parametrize("folder", [".venv", "env"])
+def test_the_mount_point_of_an_environment_in_a_run_tree_does_not_replace_it(tmp_path: Path, folder: str) -> None:
+    home, tree = tmp_path / "home", tmp_path / "home/.cdd/worktrees/run"
+    write(home, f"{folder}/pyvenv.cfg", f"{folder}/bin/python")
+    write(tree, ".git")
+    (tree / folder).mkdir()
+    interpreter = Interpreter(path=home / folder / "bin/python", origin="", python="3.11.0", pytest="8.0.0")
+    reach = build_access(tree, interpreter, original=Original(root=home, git=home / ".cdd/git"))
+    assert [bind.source for bind in list_binds(reach) if bind.shown == home / folder] == [home / folder]
 
 
 def test_links_and_what_is_not_there_are_not_bound(tmp_path: Path) -> None:
