@@ -302,7 +302,10 @@ class _Judge:
             return _get_strictest([("write", ""), *(self._judge_write(each) for each in rest if each not in options)])
         reading = programs.look_up(name, rest)
         if reading is None:
-            return ("other", f"{name} is not known to be harmless" + (" with these arguments" if rest else ""))
+            return (
+                "other",
+                f"{name} is not known to be harmless" + (" with these arguments" * programs.is_known(name)),
+            )
         effects = [self._judge_read(value) for value in reading.files]
         if reading.inner:
             kind, why = self.judge_words(reading.inner, depth=depth + 1)

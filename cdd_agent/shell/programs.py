@@ -249,3 +249,8 @@ _SPECIAL: Mapping[str, Callable[[Arguments], Reading | None]] = {
     **dict.fromkeys(("bash", "sh"), _look_up_shell),
 }
 """Program -> its own rule."""
+
+
+def is_known(name: str) -> bool:
+    """Return whether the table has a program, whatever its arguments."""
+    return any(name in table for table in (_PRINTERS, _READERS, _WRAPPERS, _SPECIAL))
