@@ -1,8 +1,8 @@
 """One git work tree, read and changed through the ``git`` program.
 
 One long-lived git process answers the many small questions about objects: the commit of a ref, the differences between
-two trees, the content of a file. It reads refs and objects anew each time, and ends when cdd does, however that ends,
-because its input is then closed.
+two trees, the content of a file. It reads refs and objects anew each time; another process sets refs. Both end when cdd
+does, however that ends, because their input is then closed.
 
 Also detects repository states that prevent a commit, such as an unfinished merge or a lock. It finds them by the files
 that git keeps in its folder, without calling git.
@@ -234,6 +234,20 @@ _REF, _BRANCH = "ref: ", "ref: refs/heads/"
 _HEAD_BYTES = 10_000
 
 
+class RefWriter:
+    """Sets refs that all work trees share."""
+
+    def __init__(self, runner: Runner) -> None:
+        """Start nothing before the first change."""
+        self._git = Coprocess(runner, "update-ref", "-z", "--stdin")
+
+    def set(self, ref: str, target: str) -> None:
+        """Make ``ref`` name the object ``target``, whatever it named before; raises ``GitError``."""
+        with self._git.ask(f"start\0update {ref}\0{target}\0\0commit\0".encode()) as answer:
+            for _ in ("start: ok", "commit: ok"):
+                answer.read_line()
+
+
 class Repository:
     """A work tree with its history."""
 
@@ -244,6 +258,7 @@ class Repository:
         """Returns whether the user approved this repository's hooks for commits."""
         self.runner = Runner(root, location)
         self.objects = ObjectReader(self.runner)
+        self.refs = RefWriter(self.runner)
 
     @classmethod
     def find(cls, folder: Path) -> "Repository":

@@ -202,7 +202,7 @@ class RunTrees:
         repository = Repository(root)
         repository.may_run_hooks = self._main.may_run_hooks
         repository.runner = Runner(root, locate=lambda: self._find_or_create(root))
-        repository.objects = self._main.objects
+        repository.objects, repository.refs = self._main.objects, self._main.refs
         return repository
 
     def has(self, name: str) -> bool:

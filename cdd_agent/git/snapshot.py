@@ -98,7 +98,7 @@ class Snapshots:
             made = self._repository.git("commit-tree", tree, "-m", message, variables=CDD_IDENTITY)
             commit = CommitId(made.strip())
             self._trees[commit] = tree
-        self._repository.git("update-ref", ref, commit)
+        self._repository.refs.set(ref, commit)
         return Snapshot(ref=ref, commit=commit)
 
     def take_unsaved(self) -> Snapshot:
@@ -113,7 +113,7 @@ class Snapshots:
         if self._repository.read_ref(ref) is None:
             ignored = format_paths(self._repository.list_ignored())
             blob = self._repository.git("hash-object", "-w", "--stdin", stdin=ignored).strip()
-            self._repository.git("update-ref", ref, blob)
+            self._repository.refs.set(ref, blob)
         paths = [path for path in self._repository.objects.require(ref).text.split("\0") if path]
         self._ignored_folders = tuple(path for path in paths if path.endswith("/"))
         self._ignored_files = frozenset(paths)

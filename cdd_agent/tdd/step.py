@@ -98,7 +98,7 @@ class StepCheckpoints:
 
     def save_tip(self, tip: CommitId) -> None:
         """Remember the commit on which the step works."""
-        self.repository.git("update-ref", self.ref("tip"), resolve_revision(self.repository, tip))
+        self.repository.refs.set(self.ref("tip"), resolve_revision(self.repository, tip))
 
     def read_tip(self) -> CommitId | None:
         """Return the commit on which the step works; None before it begins."""

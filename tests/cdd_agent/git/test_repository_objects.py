@@ -103,6 +103,21 @@ def test_a_process_that_is_stopped_or_killed_is_replaced(
     assert isinstance(repository.objects.require("HEAD"), GitObject)
 
 
+def test_refs_are_set_through_one_process_that_survives_a_refusal(repository: Repository) -> None:
+    head, before = str(repository.read_head()), children()
+    repository.refs.set("refs/cdd/a", head)
+    with pytest.raises(GitError):
+        repository.refs.set("refs/cdd/a/b", head)
+    with pytest.raises(GitError):
+        repository.refs.set("refs/cdd/c\ncommit", head)
+    with pytest.raises(GitError):
+        repository.refs.set("refs/cdd/d", "0123456789" * 4)
+    for name in ("refs/cdd/a", "refs/cdd/b", "refs/cdd/e/f"):
+        repository.refs.set(name, head)
+    assert repository.list_refs("refs/cdd/") == dict.fromkeys(("refs/cdd/a", "refs/cdd/b", "refs/cdd/e/f"), head)
+    assert len(children() - before) == 1
+
+
 def test_the_process_ends_with_its_reader(repository: Repository) -> None:
     before = children()
     reader = ObjectReader(repository.runner)
