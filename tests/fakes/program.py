@@ -26,9 +26,12 @@ if "cdd_agent" in sys.orig_argv:
         ):
             with os.fdopen(os.open(os.environ["WATCHED"], os.O_WRONLY | os.O_APPEND | os.O_CREAT), "a") as log:
                 log.write(f"{event} {told[:200]}\\n")
+        if event == "subprocess.Popen" and arguments[0] == "git":
+            with open(os.environ["GIT_CALLS"], "a") as log:
+                print(*arguments[1][1:3], file=log)
     sys.addaudithook(watch)
 """
-"""A ``sitecustomize.py`` that writes to the file WATCHED what of a model's the program imports, opens and calls."""
+"""A ``sitecustomize.py`` that logs what of a model's the program imports, opens and calls, and each git it starts."""
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
@@ -45,11 +48,21 @@ def command(*arguments: str) -> list[str]:
 class Demo:
     """A finished demo: what it printed, where it lies, and what a watch over it has seen."""
 
-    def __init__(self, name: str, folder: Path, *, result: "subprocess.CompletedProcess[str]", seen: str = "") -> None:
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        *,
+        result: "subprocess.CompletedProcess[str]",
+        seen: str = "",
+        calls: tuple[str, ...] = (),
+    ) -> None:
         self.name = name
         self.folder = folder
         self.result = result
         self.seen = seen
+        self.calls = calls
+        """The first two arguments of each git that it started."""
 
     @property
     def tree(self) -> str:
@@ -74,6 +87,7 @@ def played(name: str, temporary: pytest.TempPathFactory) -> Demo:
     base = temporary.getbasetemp()
     shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / f"demo-{name}"
     folder, kept, log = shared / name, shared / "result.json", shared / "watched"
+    calls = shared / "calls"
     with exclusive_lock(shared.with_suffix(".lock"), purpose="Playing the demo", wait_s=300.0):
         if not kept.exists():
             profile = shared / "home" / ".config" / "anthropic" / "configs"
@@ -81,7 +95,7 @@ def played(name: str, temporary: pytest.TempPathFactory) -> Demo:
             (profile / "claude-profile.json").write_text('{"base_url": "http://127.0.0.1:9"}', encoding="ascii")
             (shared / "sitecustomize.py").write_text(WATCH, encoding="ascii")
             tempted = {"ANTHROPIC_PROFILE": "claude-profile", "ANTHROPIC_AUTH_TOKEN": "t", "ANTHROPIC_API_KEY": KEY}
-            watched = {"WATCHED": str(log), "PYTHONPATH": f"{shared}{os.pathsep}{ROOT}"}
+            watched = {"WATCHED": str(log), "GIT_CALLS": str(calls), "PYTHONPATH": f"{shared}{os.pathsep}{ROOT}"}
             done = subprocess.run(
                 command("demo", name, "--keep", str(folder)),
                 cwd=shared,
@@ -93,4 +107,5 @@ def played(name: str, temporary: pytest.TempPathFactory) -> Demo:
             )
             kept.write_text(json.dumps(vars(done)), encoding="utf-8")
     result: subprocess.CompletedProcess[str] = subprocess.CompletedProcess(**json.loads(kept.read_text()))
-    return Demo(name, folder, result=result, seen=log.read_text(encoding="utf-8") if log.exists() else "")
+    seen = log.read_text(encoding="utf-8") if log.exists() else ""
+    return Demo(name, folder, result=result, seen=seen, calls=tuple(calls.read_text(encoding="utf-8").splitlines()))

@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from tests.fakes.program import KEY, Demo
 from tests.stories.conftest import Cdd, git
 
@@ -40,6 +42,15 @@ def test_it_ends_well_and_says_where_the_project_lies(demo: Demo) -> None:
 def test_a_replay_neither_loads_the_sdk_nor_opens_a_connection_nor_reads_a_profile(demo: Demo) -> None:
     assert demo.seen == ""
     assert KEY not in demo.result.stdout
+
+
+@pytest.mark.parametrize("demo", ["minutes-lost"], indirect=True)
+def test_a_cycle_starts_few_git_processes(demo: Demo) -> None:
+    """RED, two attempts at GREEN, and REFACTOR, with a landing each for the first two phases."""
+    made = demo.calls.index("pack-objects --revs")  # the run tree is ready
+    cycle = demo.calls[made + 1 :]
+    assert cycle.count("commit --quiet") == 2
+    assert len(cycle) <= 60, "\n".join(cycle)
 
 
 def test_every_refused_attempt_is_shown_with_its_reason(demo: Demo) -> None:
