@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import TypeAlias
 
 from cdd_agent.config.options import Choose
 from cdd_agent.errors import UsageError, join_first
@@ -39,49 +39,6 @@ _PATIENCE_S = 30.0
 """How long to wait for the landing of another run."""
 
 
-class Workplace(Protocol):
-    """The files in which a run works."""
-
-    is_shared: bool
-    """Whether the user works in the same files."""
-    carries: bool
-    """Whether the next ``begin`` takes uncommitted changes along."""
-
-    @property
-    def tree(self) -> Repository:
-        """Their work tree."""
-
-    def begin(self) -> CommitId:
-        """Prepare the files of the user's HEAD, with uncommitted changes if ``carries``, and return the tip."""
-
-    def resume(self, tip: CommitId) -> None:
-        """Prepare the files of ``tip`` after an interruption."""
-
-    def restore_access(self) -> None:
-        """Give us access again to files whose permissions a program took away."""
-
-    def restore_head(self, tip: CommitId) -> None:
-        """Make ``tip`` HEAD again, and its content the index; the files stay."""
-
-    def adapt(self, made: CommitId, *, tip: CommitId) -> CommitId:
-        """Return ``made``, which was committed on ``tip``, as a commit on the user's HEAD; ``made`` itself if it is."""
-
-    def land(self, commit: CommitId, *, made: CommitId, tip: CommitId) -> None:
-        """Make ``commit`` the user's HEAD, and bring the changes from ``tip`` to ``made`` into the user's files.
-
-        Raises ``LandingConflict`` or ``BranchMoved``; then nothing was changed.
-        """
-
-    def follow(self, commit: CommitId, *, made: CommitId | None, tip: CommitId) -> CommitId:
-        """Return the next tip after ``commit`` has landed, and make the files those of it; None: ``made`` is lost."""
-
-    def take_back(self, commit: CommitId, *, base: CommitId) -> None:
-        """Return the user's HEAD and files from ``commit`` to ``base``."""
-
-    def finish(self) -> None:
-        """Finish a landing that was killed."""
-
-
 @dataclass(kw_only=True)
 class RunTreeWorkplace:
     """A run tree."""
@@ -100,7 +57,9 @@ class RunTreeWorkplace:
     left_out: tuple[str, ...] = ()
     """Beginnings of paths of the user that never take part in a run."""
     is_shared: bool = False
+    """Whether the user works in the same files."""
     carries: bool = False
+    """Whether the next ``begin`` takes uncommitted changes along."""
     _told: set[str] = field(default_factory=set)
 
     @property
@@ -153,7 +112,10 @@ class RunTreeWorkplace:
         return reapply(user, made, tree=tree, parent=head)
 
     def land(self, commit: CommitId, *, made: CommitId, tip: CommitId) -> None:
-        """Make ``commit`` the user's HEAD, and bring the changes from ``tip`` to ``made`` into the user's files."""
+        """Make ``commit`` the user's HEAD, and bring the changes from ``tip`` to ``made`` into the user's files.
+
+        Raises ``LandingConflict`` or ``BranchMoved``; then nothing was changed.
+        """
         parent = tip
         if commit != made:
             parent = CommitId(self.user.objects.require(f"{commit}^").id)
@@ -170,7 +132,10 @@ class RunTreeWorkplace:
         self._report(landed)
 
     def follow(self, commit: CommitId, *, made: CommitId | None, tip: CommitId) -> CommitId:
-        """Return the next tip; the files change only if HEAD had moved or changes were taken along."""
+        """Return the next tip after ``commit`` has landed; ``made`` is None if it is lost.
+
+        The files change only if HEAD had moved or changes were taken along.
+        """
         if commit == made:
             return commit
         is_carrying = self.user.objects.require(tip).subject == CARRIED
@@ -292,3 +257,7 @@ class InPlace:
 
     def finish(self) -> None:
         """Do nothing: there are no landings."""
+
+
+Workplace: TypeAlias = RunTreeWorkplace | InPlace
+"""The files in which a run works."""
