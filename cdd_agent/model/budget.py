@@ -160,6 +160,27 @@ class Ceiling:
     calls: int = 0
     minutes: float = 0.0
 
+    def require_room(self, used: Usage, *, scope: Scope, name: str, next_tokens: int, go_on: str) -> None:
+        """Raise ``BudgetSpent`` if a limit is reached, or if ``next_tokens`` would exceed it.
+
+        ``name`` is that of the scope in messages, such as ``step 2 of sale``, and ``go_on`` the command that continues
+        the work. Of a cost that is known only in part, the known part counts.
+        """
+        for kind, limit, amount, text in (
+            ("tokens", self.tokens, used.tokens, f"{used.tokens:,} tokens"),
+            ("usd", self.usd, used.known_usd, f"{used.known_usd:,.2f} USD"),
+            ("calls", self.calls, used.calls, f"{used.calls:,} model calls"),
+            ("minutes", self.minutes, used.minutes, f"{used.minutes:,.1f} minutes"),
+        ):
+            setting, room = f"max_{kind}_per_{scope}", limit - amount
+            happened = f"{name[0].upper()}{name[1:]} has used {text}, and {setting} is {limit:,}."
+            if kind == "tokens" and 0 < room < next_tokens:
+                left = f"{room:,} tokens left ({setting} is {limit:,})"
+                happened = f"{name[0].upper()}{name[1:]} has {left}, but the next request needs about {next_tokens:,}."
+            elif not limit or room > 0:
+                continue
+            raise BudgetSpent(happened, hint=f"raise {setting} in {CONFIG_FILE}, then continue with: {go_on}")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceilings:
@@ -174,48 +195,6 @@ class Ceilings:
         kinds, scopes = Ceiling.__dataclass_fields__, cls.__dataclass_fields__
         limits = {scope: {kind: getattr(settings, f"max_{kind}_per_{scope}") for kind in kinds} for scope in scopes}
         return cls(**{scope: Ceiling(**of_scope) for scope, of_scope in limits.items()})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScopeUsage:
-    """The usage and limits of one scope."""
-
-    scope: Scope
-    name: str
-    """The name in messages, such as ``step 2 of sale``."""
-    ceiling: Ceiling
-    used: Usage
-
-
-def find_exceeded_limit(usage: ScopeUsage, *, next_tokens: int, go_on: str) -> BudgetSpent | None:
-    """Return the error if a limit is reached or ``next_tokens`` would exceed it, or None.
-
-    Of a cost that is known only in part, the known part counts. ``go_on`` is the command that continues the work.
-    """
-    used, ceiling = usage.used, usage.ceiling
-    happened = ""
-    for kind, limit, amount, text in (
-        ("tokens", ceiling.tokens, used.tokens, f"{used.tokens:,} tokens"),
-        ("usd", ceiling.usd, used.known_usd, f"{used.known_usd:,.2f} USD"),
-        ("calls", ceiling.calls, used.calls, f"{used.calls:,} model calls"),
-        ("minutes", ceiling.minutes, used.minutes, f"{used.minutes:,.1f} minutes"),
-    ):
-        setting = f"max_{kind}_per_{usage.scope}"
-        if limit and amount >= limit:
-            happened = f"{usage.name} has used {text}, and {setting} is {limit:,}."
-            break
-    else:
-        setting = f"max_tokens_per_{usage.scope}"
-        room = ceiling.tokens - used.tokens
-        if ceiling.tokens and next_tokens > room:
-            happened = (
-                f"{usage.name} has {room:,} tokens left ({setting} is {ceiling.tokens:,}), but the next request needs "
-                f"about {next_tokens:,}."
-            )
-    if not happened:
-        return None
-    hint = f"raise {setting} in {CONFIG_FILE}, then continue with: {go_on}"
-    return BudgetSpent(f"{happened[0].upper()}{happened[1:]}", hint=hint)
 
 
 def totals_from_answer(event: TurnEnded | AnswerLost) -> Usage:
@@ -367,13 +346,12 @@ class Meter:
         return turn
 
     def _require_room(self, next_tokens: int) -> None:
-        step = ScopeUsage(scope="step", name=self._step_name, ceiling=self._ceilings.step, used=self.step)
+        ceilings, go_on = self._ceilings, self._go_on
         total = self.ticket if self._tally is None else self._tally.used + self._measure_elapsed()
-        ticket = ScopeUsage(scope="ticket", name=self._ticket_name, ceiling=self._ceilings.ticket, used=total)
-        for usage in (step, ticket):
-            error = find_exceeded_limit(usage, next_tokens=next_tokens, go_on=self._go_on)
-            if error is not None:
-                raise error
+        ceilings.step.require_room(self.step, scope="step", name=self._step_name, next_tokens=next_tokens, go_on=go_on)
+        ceilings.ticket.require_room(
+            total, scope="ticket", name=self._ticket_name, next_tokens=next_tokens, go_on=go_on
+        )
 
     def _add(self, used: Usage) -> None:
         self._step.used += used

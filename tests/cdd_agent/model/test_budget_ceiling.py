@@ -6,21 +6,21 @@ import pytest
 
 from cdd_agent.config.settings import Settings
 from cdd_agent.errors import BudgetSpent, ExitCode
-from cdd_agent.model.budget import Ceiling, Ceilings, ScopeUsage, find_exceeded_limit, format_unknown_price
+from cdd_agent.model.budget import Ceiling, Ceilings, format_unknown_price
 from cdd_agent.work.state import Usage
 
 USED = Usage(input_tokens=900, output_tokens=100, calls=7, minutes=2.5, cost_usd=None, known_usd=1.25)
 
 
-def account(ceiling: Ceiling, used: Usage = USED) -> ScopeUsage:
-    return ScopeUsage(scope="step", name="step 2 of sale", ceiling=ceiling, used=used)
+def require(ceiling: Ceiling, *, next_tokens: int = 0) -> None:
+    ceiling.require_room(USED, scope="step", name="step 2 of sale", next_tokens=next_tokens, go_on="cdd exec sale")
 
 
 def refused(ceiling: Ceiling, *, next_tokens: int = 0) -> BudgetSpent:
-    error = find_exceeded_limit(account(ceiling), next_tokens=next_tokens, go_on="cdd exec sale")
-    assert error is not None
-    assert error.exit_code == ExitCode.BUDGET
-    return error
+    with pytest.raises(BudgetSpent) as caught:
+        require(ceiling, next_tokens=next_tokens)
+    assert caught.value.exit_code == ExitCode.BUDGET
+    return caught.value
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_the_settings_that_errors_name_are_those_there_are() -> None:
     "ceiling", [Ceiling(), Ceiling(tokens=1001), Ceiling(usd=1.26), Ceiling(calls=8), Ceiling(minutes=2.51)]
 )
 def test_below_a_limit_and_without_one_nothing_is_said(ceiling: Ceiling) -> None:
-    assert find_exceeded_limit(account(ceiling), next_tokens=0, go_on="cdd exec sale") is None
+    require(ceiling)
 
 
 def test_a_request_that_has_more_than_what_is_left_is_refused_with_both() -> None:
@@ -60,7 +60,7 @@ def test_a_request_that_has_more_than_what_is_left_is_refused_with_both() -> Non
         "50,001."
     )
     assert "raise max_tokens_per_step" in error.hint
-    assert find_exceeded_limit(account(Ceiling(tokens=51_000)), next_tokens=50_000, go_on="") is None
+    require(Ceiling(tokens=51_000), next_tokens=50_000)
 
 
 def test_the_limits_are_those_of_the_settings() -> None:
