@@ -322,13 +322,10 @@ class _CopiedRepository:
     copied: Path
 
     def link(self, modules: Path, place: Path) -> None:
-        """Link a folder of packages, or its entries if some of them are links to packages of the repository itself."""
+        """Create a folder with links to packages, which lead to the copy for packages of the repository itself."""
         entries = [path for path in modules.iterdir() if path.name not in MODULE_CACHES]
         scoped = [inner for path in entries if _is_scope(path) for inner in path.iterdir()]
-        # A single link would lead a test in the copy to the original of such packages.
-        if not any(map(self.find_copy, (*entries, *scoped))):
-            place.symlink_to(modules)
-            return
+        # A folder, not a link to one: git ignores only folders by a pattern like `node_modules/`.
         place.mkdir()
         for path in (*(path for path in entries if not _is_scope(path)), *scoped):
             link = place / path.relative_to(modules)

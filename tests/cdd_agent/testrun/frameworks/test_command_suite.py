@@ -169,13 +169,13 @@ def test_a_test_that_a_build_has_compiled_can_be_compiled_again(suite: CommandSu
 
 
 def test_a_copy_is_lent_the_installed_packages_and_built_from_nothing(suite: CommandSuite, tmp_path: Path) -> None:
-    for folder in ("node_modules/a", "packages/b/node_modules"):
+    for folder in ("node_modules/a", "packages/b/node_modules/c"):
         (suite.root / folder).mkdir(parents=True)
     copy = tmp_path / "copy"
     (copy / "packages" / "b").mkdir(parents=True)
     other = suite.with_root(copy)
-    assert (copy / "node_modules").resolve() == suite.root / "node_modules"
-    assert (copy / "packages/b/node_modules").resolve() == suite.root / "packages/b/node_modules"
+    for package in ("node_modules/a", "packages/b/node_modules/c"):
+        assert (copy / package).resolve() == suite.root / package
     assert (other.root, other.cache, other.finding.manifest) == (copy, None, copy / "run.sh")
     assert suite.root / "node_modules" in other.reads
 

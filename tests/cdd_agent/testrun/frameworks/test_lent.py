@@ -35,12 +35,12 @@ def test_a_package_of_the_repository_s_own_is_found_in_the_copy(repository: Path
     assert not (modules / ".vite").exists(), "what a tool keeps there of the project is not the copy's"
 
 
-def test_without_such_packages_one_link_is_enough(repository: Path, copied: Path) -> None:
+def test_git_ignores_the_packages_of_a_copy_by_a_pattern_for_folders(repository: Path, copied: Path) -> None:
     for link in ("@s/a", "b"):
         (repository / "node_modules" / link).unlink()
     link_modules(repository, copy=copied)
-    assert (copied / "node_modules").is_symlink()
-    assert (copied / "node_modules").resolve() == repository / "node_modules"
+    assert not (copied / "node_modules").is_symlink()
+    assert (copied / "node_modules" / "fetched").resolve() == repository / "node_modules" / "fetched"
 
 
 def test_a_project_in_the_repository_is_lent_what_lies_above_it_too(repository: Path, copied: Path) -> None:
@@ -62,10 +62,10 @@ def test_a_package_that_the_copy_has_not_is_the_original_s(repository: Path, cop
 
 def test_a_project_deep_in_the_repository_is_lent_its_own(repository: Path, copied: Path) -> None:
     deep = Path("one/two/three/four/five/six")
-    (repository / deep / "node_modules").mkdir(parents=True)
+    (repository / deep / "node_modules" / "only").mkdir(parents=True)
     (copied / deep).mkdir(parents=True)
     link_modules(repository / deep, copy=copied / deep)
-    assert (copied / deep / "node_modules").is_symlink()
+    assert (copied / deep / "node_modules" / "only").is_dir()
     assert (copied / "node_modules").is_dir()
 
 
