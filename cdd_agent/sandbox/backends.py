@@ -16,6 +16,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -320,6 +321,24 @@ NOT_STOPPED = ", ".join(
 )
 
 
+_SEARCHED_ABOVE = (
+    *("pyproject.toml", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini", "setup.cfg"),
+    *("Cargo.toml", ".cargo/config.toml", ".cargo/config", "rust-toolchain.toml", "rust-toolchain"),
+    *("go.mod", "go.work", "package.json", "tsconfig.json", "jsconfig.json"),
+)
+"""Files that tools also look for in the folders above a project, and that stop them if they cannot be read."""
+
+
+def _find_configuration_above(access: Access) -> Iterator[Path]:
+    """Yield the configuration of the original project around a copy that lies inside it."""
+    for copy, original in access.shown_at.items():
+        inside = len(copy.relative_to(original).parts) if copy.is_relative_to(original) else 0
+        for folder, name in product(tuple(copy.parents)[:inside], _SEARCHED_ABOVE):
+            # A link in the project could lead to any file.
+            if (folder / name).is_file() and (folder / name).resolve() == folder.resolve() / name:
+                yield folder / name
+
+
 class LandlockSandbox:
     """Runs programs as processes that have given up most rights."""
 
@@ -334,6 +353,7 @@ class LandlockSandbox:
             environment = build_environment(command, HOME=str(home), TMPDIR=str(temporary), GIT_CONFIG_NOSYSTEM="1")
             access = command.access
             read = (*PROGRAMS, *CONFIGURATION, *PROCESSORS, "/proc", *map(str, access.read_only))
+            read += tuple(map(str, _find_configuration_above(access)))
             write = (*_DEVICES, folder, *map(str, access.read_write))
             no_network = "no network" if _CAN_REFUSE_SOCKETS else "no plain TCP"
             launch = Launch(

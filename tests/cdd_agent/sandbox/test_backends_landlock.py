@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.sandbox.backends import NOT_STOPPED
+from cdd_agent.sandbox.backends import NOT_STOPPED, LandlockSandbox
+from cdd_agent.sandbox.port import Access, Command
 from cdd_agent.sandbox.warden.kernel import landlock_version
 from tests.cdd_agent.sandbox.conftest import Ground
 
@@ -37,6 +38,29 @@ def test_it_works_in_the_project_and_nowhere_else(ground: Ground) -> None:
     assert (ground.outside / "secret").read_text() == "secret"
     assert "secret\nsecret" not in result.output
     assert result.output.count("denied") >= 6
+
+
+def test_tools_may_read_the_configuration_above_a_copy_and_nothing_else(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    copy = home / "api" / ".cdd" / "worktrees" / "run"
+    copy.mkdir(parents=True)
+    files = (
+        "home/pyproject.toml",
+        "home/api/Cargo.toml",
+        "home/api/notes.txt",
+        "home/.env",
+        "setup.cfg",
+        "config.toml",
+    )
+    for name in files:
+        (tmp_path / name).write_text(f"{name}\n")
+    (home / "tox.ini").symlink_to(".env")
+    (home / ".cargo").symlink_to(tmp_path)
+    names = " ".join(str(tmp_path / name) for name in (*files, "home/tox.ini", "home/.cargo/config.toml"))
+    access = Access(read_write=(copy,), shown_at={copy: home, home / ".cdd": Path("/run/cdd")})
+    command = Command(argv=("sh", "-c", f"cat {names}"), cwd=copy, access=access, timeout_s=20)
+    output = LandlockSandbox().run(command).output
+    assert [line for line in output.splitlines() if line in files] == ["home/pyproject.toml", "home/api/Cargo.toml"]
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="root's capabilities: not run as root")
