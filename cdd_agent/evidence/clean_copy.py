@@ -16,13 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cdd_agent.git.repository import SUBMODULE, Entry, Repository, encode_text, private_index
-from cdd_agent.git.run_tree import GitExport, write_git_folder
+from cdd_agent.git.run_tree import GitExport, copy_ignored, write_git_folder
 from cdd_agent.git.runner import GitError
 from cdd_agent.git.snapshot import CDD_IDENTITY, list_entries
 from cdd_agent.testrun.access import SHOWN_PRIVATE
 from cdd_agent.testrun.suite import ProjectLayout, Suite
-from cdd_agent.untrusted.paths import is_marked_as_environment
-from pytest_tdd_agent.fingerprint import IGNORED_FOLDERS, is_protected
+from pytest_tdd_agent.fingerprint import is_protected
 from pytest_tdd_agent.gate import strip_parameters
 from pytest_tdd_agent.report import Reason, SuiteReport
 
@@ -258,43 +257,12 @@ def copy_ignored_files(repository: Repository, project: Path, *, copy: Path) -> 
 
     Python modules, test configuration, caches and environments are left out.
     """
-    files = []
-    size_bytes = 0
-    for path in filter(_can_copy, _list_ignored(repository, project)):
-        size_bytes += path.lstat().st_size
-        files.append(path)
-        if len(files) > MOST_FILES or size_bytes > MOST_BYTES:
-            return None
-    copied = []
-    for path in files:
-        name = path.relative_to(project)
-        target = copy / name
-        # A link among the copied folders could lead out of the copy.
-        if os.path.lexists(target) or not target.parent.resolve().is_relative_to(copy):
-            continue
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(path, target, follow_symlinks=False)
-        copied.append(name.as_posix())
-    return tuple(copied)
+    inside = project.relative_to(repository.root.resolve()).parts
+    top, prefix = (copy, *copy.parents)[len(inside)], "".join(f"{part}/" for part in inside)
 
+    def accepts(path: str) -> bool:
+        alters_run = path.rpartition("/")[2] in _CONFIGURATION or path.endswith(_NOT_COPIED)
+        return path.startswith(prefix) and not alters_run
 
-def _list_ignored(repository: Repository, project: Path) -> Iterator[Path]:
-    for name in repository.list_ignored():
-        ignored = repository.root.resolve() / name
-        path = project if project.is_relative_to(ignored) else ignored
-        if not path.is_relative_to(project) or IGNORED_FOLDERS.intersection(path.relative_to(project).parts):
-            continue
-        if path.is_symlink() or not path.is_dir():
-            yield path
-            continue
-        for parent, subfolders, names in os.walk(path):
-            if is_marked_as_environment(Path(parent)):
-                subfolders.clear()
-            else:
-                subfolders[:] = [each for each in subfolders if each not in IGNORED_FOLDERS]
-                yield from (Path(parent, each) for each in names)
-
-
-def _can_copy(path: Path) -> bool:
-    is_file = path.is_symlink() or path.is_file()
-    return is_file and path.name not in _CONFIGURATION and not path.name.endswith(_NOT_COPIED)
+    found = copy_ignored(repository, top, accepts=accepts, is_complete=True, max_bytes=MOST_BYTES, max_files=MOST_FILES)
+    return None if found.shared else tuple(path.removeprefix(prefix) for path in found.copied)

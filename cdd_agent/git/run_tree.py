@@ -17,7 +17,7 @@ import re
 import shutil
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -314,18 +314,19 @@ def copy_ignored(
     main: Repository,
     tree: Path,
     *,
-    left_out: tuple[str, ...] = (),
+    accepts: Callable[[str], bool] = lambda _: True,
+    is_complete: bool = False,
     max_bytes: int = MAX_BYTES,
     max_files: int = MAX_FILES,
 ) -> IgnoredFiles:
     """Copy the ignored files of ``main`` to ``tree``, the smallest first, up to the limits for all together.
 
-    Paths that begin with one of ``left_out`` are not copied.
+    Only paths that ``accepts`` takes are copied. ``is_complete``: secrets and installed packages are copied, too.
     """
     root, included = main.root.resolve(), frozenset(_list_included(main))
-    ignored = dict.fromkeys(path for path in _walk_ignored(main, root) if not path.startswith(left_out))
-    found = ignored | dict.fromkeys(included)
-    secret = tuple(path for path in found if is_secret(path) and path not in included)
+    walked = _walk_ignored(main, root, left_out=IGNORED_FOLDERS if is_complete else IGNORED_FOLDERS | _PACKAGES)
+    found = dict.fromkeys(filter(accepts, (*walked, *included)))
+    secret = () if is_complete else tuple(path for path in found if is_secret(path) and path not in included)
     sizes = {path: _measure(root / path) for path in found if path not in secret}
     copied: list[str] = []
     shared: list[str] = []
@@ -354,21 +355,21 @@ def _list_included(main: Repository) -> Iterator[str]:
         yield from (path for path in listed.split("\0") if path and not path.startswith(".cdd/"))
 
 
-def _walk_ignored(main: Repository, root: Path) -> Iterator[str]:
+def _walk_ignored(main: Repository, root: Path, *, left_out: Collection[str]) -> Iterator[str]:
     for name in main.list_ignored():
         if IGNORED_FOLDERS.intersection(name.split("/")):
             continue
         if name.endswith("/"):
-            yield from _walk(root, name.rstrip("/"))
+            yield from _walk(root, name.rstrip("/"), left_out=left_out)
         else:
             yield name
 
 
-def _walk(root: Path, top: str) -> Iterator[str]:
+def _walk(root: Path, top: str, *, left_out: Collection[str]) -> Iterator[str]:
     waiting = [top]
     while waiting:
         folder = waiting.pop()
-        if _is_provided_otherwise(root / folder):
+        if folder.rpartition("/")[2] in left_out or _is_foreign(root / folder):
             continue
         with contextlib.suppress(OSError), os.scandir(root / folder) as entries:
             for entry in sorted(entries, key=lambda each: each.name):
@@ -379,11 +380,10 @@ def _walk(root: Path, top: str) -> Iterator[str]:
                     yield path
 
 
-def _is_provided_otherwise(folder: Path) -> bool:
-    if not (IGNORED_FOLDERS | _PACKAGES).isdisjoint(folder.parts[-1:]) or is_marked_as_environment(folder):
-        return True
+def _is_foreign(folder: Path) -> bool:
     # A repository inside the work tree is not the project's, and may hold anything.
-    return os.path.lexists(folder / _CACHE_MARK) or os.path.lexists(folder / ".git")
+    is_other = os.path.lexists(folder / _CACHE_MARK) or os.path.lexists(folder / ".git")
+    return is_other or is_marked_as_environment(folder)
 
 
 def _measure(path: Path) -> int | None:

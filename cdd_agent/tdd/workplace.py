@@ -77,7 +77,7 @@ class RunTreeWorkplace:
     def resume(self, tip: CommitId) -> None:
         """Prepare the files of ``tip``, with what git ignores."""
         self.run_tree.reset(tip)
-        ignored = copy_ignored(self.user, self.run_tree.root, left_out=self.left_out)
+        ignored = copy_ignored(self.user, self.run_tree.root, accepts=lambda path: not path.startswith(self.left_out))
         self._tell("Not in the run tree, because they hold secrets", ignored.secret, then=".cdd/worktree-include")
         self._tell("Not in the run tree, because they are too large", ignored.shared, then="")
         if self.export is not None:

@@ -50,7 +50,7 @@ def test_data_is_copied_and_environments_packages_caches_repositories_and_secret
     tree.mkdir()
     (project.root / "db.sqlite").chmod(0o600)
     (project.root / "data" / "state.json").write_text("{}")
-    found = copy_ignored(project, tree, left_out=("data/state",))
+    found = copy_ignored(project, tree, accepts=lambda path: not path.startswith("data/state"))
     assert set(found.copied) == {"data/table.csv", "data/deep/table.csv", "db.sqlite", "big.log"}
     assert found.secret == (".env", "data/.env.local")
     assert list_files(tree) == {path: FILES[path] for path in found.copied}
