@@ -11,7 +11,7 @@ DEV = $(shell $(PYTHON) -c 'import shlex, tomllib; \
 
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test check suite bench libraries matrix soak soak-kills soak-slow soak-search format clean venv-package
+.PHONY: help demo test check suite bench libraries projects matrix soak soak-kills soak-slow soak-search format clean venv-package
 
 help: ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -55,6 +55,9 @@ bench: $(READY) ## what start-up and the plugin cost, beside its peers
 
 libraries: $(READY) ## the tests of ten libraries, with and without the plugin
 	$(BIN)/python -m tests.libraries
+
+projects: $(READY) ## whole runs in projects that need care, at each level of the sandbox
+	$(BIN)/python -m tests.projects
 
 matrix: $(READY) ## the plugin on every interpreter found, from pytest 7.0 to 9
 	$(BIN)/python -m tests.pytest_tdd_agent.matrix.environments

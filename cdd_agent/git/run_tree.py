@@ -400,15 +400,18 @@ def _can_hold(tree: Path, path: str) -> bool:
 
 
 def _copy(source: Path, target: Path, *, top: Path) -> bool:
-    if source.is_symlink():
+    leads = os.readlink(source) if source.is_symlink() else None
+    if leads is not None:
         # Through an absolute link, or one that leads out, a program would reach the original.
-        leads = Path(os.path.normpath(source.parent / os.readlink(source)))
-        if os.path.isabs(os.readlink(source)) or not leads.is_relative_to(top):
+        inside = Path(os.path.normpath(source.parent / leads))
+        if not inside.is_relative_to(top):
             return False
+        if os.path.isabs(leads):
+            leads = os.path.relpath(inside, source.parent)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        if source.is_symlink():
-            os.symlink(os.readlink(source), target)
+        if leads is not None:
+            os.symlink(leads, target)
         else:
             _copy_file(source, target)
     except OSError:  # not readable, or no folder can be made where the tree has a file
