@@ -90,6 +90,18 @@ def list_binds(access: Access) -> list[Bind]:
     return sorted(binds.values(), key=_depth)
 
 
+def _mount(access: Access) -> Iterator[Bind]:
+    """Yield what ``list_binds`` returns, and create missing mount points in copies, where programs may not write."""
+    binds = {bind.shown: bind for bind in list_binds(access)}
+    for shown, bind in binds.items():
+        around = next((binds[folder] for folder in shown.parents if folder in binds), None)
+        if around is not None and not around.is_writable and around.source in access.shown_at and bind.source.is_dir():
+            place = around.source / shown.relative_to(around.shown)
+            if place.parent.resolve().is_relative_to(around.source.resolve()):
+                place.mkdir(parents=True, exist_ok=True)
+        yield bind
+
+
 def _list_folders_between(path: Path, binds: Mapping[Path, Bind]) -> tuple[Bind, ...] | None:
     """Return the folders between a read-only path and the writable folder around it; None if there is none."""
     for number, folder in enumerate(path.parents):
@@ -199,7 +211,7 @@ class BubblewrapSandbox:
         for folder, divisor in _IN_MEMORY:
             size = ("--size", str(machine // divisor)) if self._limits_memory else ()
             yield from (*size, "--tmpfs", folder)
-        for bind in list_binds(access):
+        for bind in _mount(access):
             yield from ("--bind" if bind.is_writable else "--ro-bind", str(bind.source), str(bind.shown))
         yield from ("--remount-ro", "/dev", "--remount-ro", "/")
 
@@ -273,7 +285,7 @@ class ContainerSandbox:
         for path in (*PROGRAMS, *CONFIGURATION):
             if os.path.exists(path):
                 yield from ("--volume", f"{path}:{path}:ro")
-        for bind in list_binds(access):
+        for bind in _mount(access):
             yield from ("--volume", f"{bind.source}:{bind.shown}{'' if bind.is_writable else ':ro'}")
 
     def _query(self, *arguments: str) -> str | None:

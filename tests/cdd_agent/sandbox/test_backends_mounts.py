@@ -1,5 +1,6 @@
 """"""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,22 @@ def test_a_tree_is_found_at_the_path_of_the_project(tmp_path: Path, level: str) 
     assert (project / "secret").read_text() == "of the user"
     assert not (project / "src").exists()
     assert (project / "lib" / ".venv" / "b.py").read_text() == "package"
+
+
+@pytest.mark.parametrize("level", ["docker", "bwrap"])
+def test_packages_are_found_in_a_part_of_a_tree_that_is_read_only_and_lacks_their_folder(
+    tmp_path: Path, level: str
+) -> None:
+    ground = Ground.lay(tmp_path, level=level)
+    access = show(ground)
+    tree = ground.outside / "tree"
+    access = replace(access, read_write=(tree / "src",), read_only=(tree, *access.read_only))
+    code = "cat ../lib/.venv/b.py a.py; echo changed > a.py; echo x > ../b"
+    result = ground.sandbox.run(Command(argv=("bash", "-c", code), cwd=tree / "src", access=access, timeout_s=20))
+    assert result.output.startswith("packagenew")
+    assert "Read-only file system" in result.output
+    assert (tree / "src" / "a.py").read_text() == "changed\n"
+    assert list((tree / "lib" / ".venv").iterdir()) == []
 
 
 @pytest.mark.parametrize("level", ["landlock", "none"])
