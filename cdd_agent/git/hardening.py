@@ -23,6 +23,7 @@ _ALWAYS = (
     ("core.filesRefLockTimeout", "3000"),  # the default of 0.1 s is too short on a busy machine
     ("core.packedRefsTimeout", "5000"),
     ("advice.addEmbeddedRepo", "false"),
+    ("checkout.workers", "0"),  # as many as processors; a tree of 100 files and more is written several times as fast
     ("gc.auto", "0"),
     ("maintenance.auto", "false"),
     ("diff.external", ""),

@@ -36,7 +36,7 @@ def examine(case: Case, level: str, *, folder: Path) -> str:
         names = [name.removeprefix(base) for name in (case.test, case.code)]
         step = Step(number=number, test=names[0], code=names[1], text=text)
         wrong, seconds = carry_out(place, step, level=level)
-        if case.message and case.message in wrong[0]:
+        if wrong and case.message and case.message in wrong[0]:
             return f"says: {case.message}"
         if wrong:
             return f"run {number}: {'; '.join(wrong)}"
