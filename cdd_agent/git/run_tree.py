@@ -36,6 +36,8 @@ _LAST = "exported"
 """File in an export with the commit whose history it holds."""
 _MOST_HISTORY_BYTES = 300_000_000
 """Packing more takes longer than tests are worth that read git's history."""
+_PACKED = ("--revs", "--quiet", "--missing=allow-promisor")
+"""In a partial clone, the history lacks what was not fetched."""
 _SHA1_CHARACTERS = 40
 _CONFIG = "[core]\n\trepositoryformatversion = 0\n\tbare = false\n"
 _SHA256_CONFIG = "[core]\n\trepositoryformatversion = 1\n\tbare = false\n[extensions]\n\tobjectFormat = sha256\n"
@@ -143,7 +145,7 @@ class GitExport:
         folder.mkdir(parents=True, exist_ok=True)
         last = self._read_last()
         stdin = f"{tree}\n" + (f"^{last}\n" if last else "")
-        repository.git("pack-objects", "--revs", "--quiet", str(folder / "pack"), stdin=stdin.encode())
+        repository.git("pack-objects", *_PACKED, str(folder / "pack"), stdin=stdin.encode())
 
     def _add_objects(self, repository: Repository, target: str, *, tags: list[str], last: str | None) -> None:
         packs = self.folder / "objects" / "pack"
@@ -156,7 +158,7 @@ class GitExport:
             self._write("shallow", "".join(f"{commit}\n" for commit in cut))
         wanted = [*(f"--shallow {commit}" for commit in cut), target, *tags, *([f"^{last}"] if last else [])]
         stdin = "".join(f"{line}\n" for line in wanted).encode()
-        repository.git("pack-objects", "--revs", "--shallow", "--quiet", str(packs / "pack"), stdin=stdin)
+        repository.git("pack-objects", *_PACKED, "--shallow", str(packs / "pack"), stdin=stdin)
 
     def _read_last(self) -> str | None:
         try:

@@ -34,7 +34,7 @@ def examine(case: Case, level: str, *, folder: Path) -> str:
         text = at_step(case.files[case.code], number).replace("\n", case.newline)
         base = f"{case.inside}/" if case.inside != "." else ""
         names = [name.removeprefix(base) for name in (case.test, case.code)]
-        step = Step(number=number, test=names[0], code=names[1], text=text)
+        step = Step(number=number, test=names[0], code=names[1], text=text, options=case.options)
         wrong, seconds = carry_out(place, step, level=level)
         if wrong and case.message and case.message in wrong[0]:
             return f"says: {case.message}"

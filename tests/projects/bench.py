@@ -16,6 +16,8 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / ".venv" / "projects"
 LONGEST_S = 300
 _STEP = re.compile(r"@N\b")
+_LOCAL = (("protocol.file.allow", "always"), ("uploadpack.allowFilter", "true"))
+"""Lets folders be submodules, and be cloned in part."""
 _APART = {".git", ".cdd"}
 
 Files = Mapping[str, tuple[str, int, int]]
@@ -114,9 +116,13 @@ def lay(folder: Path) -> Place:
     place = Place(folder=folder, tree=folder / "project")
     for each in (place.tree, folder / "home", folder / "tmp"):
         each.mkdir(parents=True)
-    for key, value in (("user.name", "Ada"), ("user.email", "ada@example.org"), ("init.defaultBranch", "main")):
+    for key, value in (
+        ("user.name", "Ada"),
+        ("user.email", "ada@example.org"),
+        ("init.defaultBranch", "main"),
+        *_LOCAL,
+    ):
         place.run("git", "config", "--global", key, value)
-    place.run("git", "config", "--global", "protocol.file.allow", "always")  # submodules in folders
     place.git("init", "-q")
     return place
 
@@ -138,6 +144,7 @@ class Step:
     code: str
     """As above."""
     text: str
+    options: tuple[str, ...] = ()
 
 
 def carry_out(place: Place, step: Step, *, level: str) -> tuple[list[str], float]:
@@ -153,7 +160,7 @@ def carry_out(place: Place, step: Step, *, level: str) -> tuple[list[str], float
     before, status, head = place.digest(), place.git("status", "--porcelain"), place.git("rev-parse", "HEAD").strip()
     branch = place.start("git", "symbolic-ref", "HEAD").stdout
     began = time.monotonic()
-    ended = place.cdd("--sandbox", level, "--replay", str(recording), "green", "--yes", step.test)
+    ended = place.cdd("--sandbox", level, "--replay", str(recording), "green", "--yes", *step.options, step.test)
     took = time.monotonic() - began
     wrong = []
     if ended.returncode:

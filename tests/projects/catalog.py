@@ -33,6 +33,8 @@ class Case:
     install: Make = leave
     """Puts there what git ignores."""
     newline: str = "\n"
+    options: tuple[str, ...] = ()
+    """Of ``cdd green``."""
     message: str = ""
     """A part of the one message that says what to do, if runs do not work."""
 
@@ -115,12 +117,58 @@ def clone(*options: str) -> Make:
     """Work in a clone of what was committed."""
 
     def arrange(place: Place) -> None:
-        place.git("commit", "-q", "--allow-empty", "-m", "second")
+        place.write({"README.md": "Other sums.\n"}, step=0)
+        place.git("commit", "-q", "-a", "-m", "second")
         place.tree = place.tree.rename(place.folder / "origin")
         place.git("clone", "-q", *options, f"file://{place.folder}/origin", str(place.folder / "project"))
         place.tree = place.folder / "project"
+        if "--sparse" in options:
+            place.git("sparse-checkout", "set", "src", "tests")
 
     return arrange
+
+
+def begin_anew(*options: str) -> Make:
+    """Commit the files to another kind of repository."""
+
+    def arrange(place: Place) -> None:
+        shutil.rmtree(place.tree / ".git")
+        place.git("init", "-q", *options)
+        place.git("add", "-A")
+        place.git("commit", "-q", "-m", "start")
+
+    return arrange
+
+
+def move(place: Place) -> None:
+    """Work in a folder with spaces and letters of other languages, through a link."""
+    moved = place.tree.rename(place.folder / "größte Projekte")
+    place.tree = place.folder / "a link"
+    place.tree.symlink_to(moved)
+
+
+def leave_changes(place: Place) -> None:
+    """Leave a changed file, a staged one and a new one."""
+    place.write({"README.md": "Sums, some day.\n", "notes.txt": "mine\n", "staged.txt": "mine\n"}, step=0)
+    place.git("add", "staged.txt")
+
+
+def filter_files(place: Place) -> None:
+    """Have git write a file otherwise than it is committed."""
+    place.git("config", "filter.loud.clean", "tr A-Z a-z")
+    place.git("config", "filter.loud.smudge", "tr a-z A-Z")
+    place.write({".gitattributes": "README.md filter=loud\n"}, step=0)
+    place.git("add", "-A")
+    place.git("commit", "-q", "-m", "loud")
+    (place.tree / "README.md").unlink()
+    place.git("checkout", "-q", "README.md")
+
+
+def add_hook(place: Place) -> None:
+    """Refuse commits without a file that is committed."""
+    hook = place.tree / ".git" / "hooks" / "pre-commit"
+    hook.write_text("#!/bin/sh\ntest -f README.md\n")
+    hook.chmod(0o755)
 
 
 def link(place: Place) -> None:
@@ -173,6 +221,15 @@ def use_cargo(place: Place) -> None:
 _SETUPTOOLS = "setuptools.build_meta"
 _FLAT = editable("setuptools, path", _SETUPTOOLS, requires="setuptools")
 _MAPPED = '\n[tool.setuptools]\npackages = ["sums"]\n[tool.setuptools.package-dir]\nsums = "src/sums"\n'
+_EXTENSION = '[[tool.setuptools.ext-modules]]\nname = "sums.fast"\nsources = ["src/sums/fast.c"]\n'
+_C = """\
+#include <Python.h>
+
+static PyObject *three(PyObject *self, PyObject *args) { return PyLong_FromLong(3); }
+static PyMethodDef methods[] = {{"three", three, METH_NOARGS, ""}, {NULL, NULL, 0, NULL}};
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "fast", "", -1, methods};
+PyMODINIT_FUNC PyInit_fast(void) { return PyModule_Create(&module); }
+"""
 _SCM = _FLAT.files["pyproject.toml"].replace('version = "1.0"', 'dynamic = ["version"]')
 _SCM_TEST = """\
 import subprocess
@@ -244,6 +301,19 @@ CASES: tuple[Case, ...] = (
     editable("hatchling", "hatchling.build", requires="hatchling"),
     editable("poetry-core", "poetry.core.masonry.api", requires="poetry-core"),
     editable("uv build backend", "uv_build", requires="uv_build"),
+    replace(
+        editable("C extension in place", _SETUPTOOLS, requires="setuptools", more=_MAPPED + _EXTENSION),
+        files={
+            **editable("", _SETUPTOOLS, requires="setuptools", more=_MAPPED + _EXTENSION).files,
+            ".gitignore": _PYTHON[".gitignore"] + "*.so\n",
+            "src/sums/fast.c": _C,
+            "tests/test_fast.py": "from sums import fast\n\n\ndef test_fast():\n    assert fast.three() == 3\n",
+        },
+    ),
+    replace(
+        plain("xdist and coverage", {"pytest.ini": "[pytest]\npythonpath = src\naddopts = -n 2 --cov=sums\n"}),
+        install=venv("pytest-xdist", "pytest-cov"),
+    ),
     Case(
         name="setuptools-scm",
         files={
@@ -285,7 +355,15 @@ CASES: tuple[Case, ...] = (
     plain("sparse checkout", {"docs/a.md": "a\n"}, arrange=by_git("sparse-checkout set --cone src tests")),
     plain("shallow clone", arrange=clone("--depth", "1")),
     plain("partial clone", arrange=clone("--filter=blob:none")),
+    plain("partial, sparse clone", {"docs/a.md": "a\n"}, arrange=clone("--filter=blob:none", "--sparse")),
     plain("linked work tree", arrange=link),
+    plain("repository of SHA-256", arrange=begin_anew("--object-format=sha256")),
+    plain("separate git folder", arrange=begin_anew("--separate-git-dir", "../apart.git")),
+    plain("split index, cache", arrange=by_git("update-index --split-index --untracked-cache --index-version 4")),
+    plain("spaces, through a link", arrange=move),
+    replace(plain("uncommitted changes", arrange=leave_changes), options=("--allow-dirty",)),
+    plain("clean and smudge", arrange=filter_files),
+    plain("pre-commit hook", arrange=add_hook),
     plain("detached HEAD", arrange=by_git("checkout -q --detach")),
     replace(plain("core.autocrlf, CRLF", arrange=by_git("config core.autocrlf true")), newline="\r\n"),
     plain("20,000 files", {f"data-{number % 200}/{number}.txt": f"{number}\n" for number in range(20_000)}),
