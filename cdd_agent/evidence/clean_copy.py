@@ -15,8 +15,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from pathlib import Path
 
-from cdd_agent.git.repository import SUBMODULE, Entry, Repository, encode_text, private_index
-from cdd_agent.git.run_tree import GitExport, copy_ignored, write_git_folder
+from cdd_agent.git.repository import SUBMODULE, Entry, Repository, encode_text, private_index, read_files
+from cdd_agent.git.run_tree import GitExport, copy_ignored, write_files, write_git_folder
 from cdd_agent.git.runner import GitError
 from cdd_agent.git.snapshot import CDD_IDENTITY, list_entries
 from cdd_agent.testrun.access import SHOWN_PRIVATE
@@ -178,13 +178,12 @@ def clean_copy(repository: Repository, suite: Suite, *, green: str, red: str) ->
         folder = Path(temporary).resolve() / repository.root.resolve().name
         folder.mkdir()
         with private_index() as index:
-            repository.git("read-tree", green, variables=index)
+            read_files(repository, green, index=index)
             tree = repository.objects.require(f"{green}^{{tree}}").id
             if lines := "".join(_format_protected_entries(repository, green=green, red=red, layout=layout)):
                 repository.git("update-index", "-z", "--index-info", stdin=encode_text(lines), variables=index)
                 tree = repository.git("write-tree", variables=index).strip()
-            repository.git("checkout-index", "--all", "--force", f"--prefix={folder}{os.sep}", variables=index)
-            repository.git("update-index", "-q", "--refresh", variables={**index, "GIT_WORK_TREE": str(folder)})
+            write_files(repository, tree, folder=folder, index=index)
             _make_repository(folder, like=repository, tree=tree, index=Path(index["GIT_INDEX_FILE"]), export=export)
         root = folder / layout.project
         root.mkdir(parents=True, exist_ok=True)

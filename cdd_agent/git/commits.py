@@ -12,7 +12,7 @@ from pathlib import Path
 from cdd_agent.config.trust import Offer
 from cdd_agent.errors import EnvironmentMissing, GateClosed, UsageError, join_first
 from cdd_agent.git.hardening import GitSetting, list_disabled_filters
-from cdd_agent.git.repository import CommitId, Repository, format_paths, private_index, resolve_revision
+from cdd_agent.git.repository import CommitId, Repository, format_paths, private_index, read_files, resolve_revision
 from cdd_agent.git.runner import GitError, GitRefused, GitUnable
 from cdd_agent.git.snapshot import CDD_IDENTITY
 from cdd_agent.storage import read_ordinary
@@ -78,7 +78,7 @@ def _write_tree(
     repository: Repository, paths: Iterable[str], *, base: CommitId | None, index: Mapping[str, str]
 ) -> str:
     if base is not None:
-        repository.git("read-tree", resolve_revision(repository, base), variables=index)
+        read_files(repository, resolve_revision(repository, base), index=index)
     add = ("update-index", "--add", "--remove", "--replace", "-z", "--stdin")
     repository.git(*add, stdin=format_paths(paths), variables=index)
     return repository.git("write-tree", variables=index).strip()

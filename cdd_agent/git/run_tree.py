@@ -17,7 +17,7 @@ import re
 import shutil
 import stat
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -172,6 +172,11 @@ class GitExport:
 
 def _measure_packs(common_dir: Path) -> int:
     return sum(path.stat().st_size for path in (common_dir / "objects" / "pack").glob("*.pack"))
+
+
+def write_files(repository: Repository, tree: str, *, folder: Path, index: Mapping[str, str]) -> None:
+    """Write the files of ``tree`` into a new folder and its private index, without what a sparse checkout omits."""
+    repository.git("read-tree", "--reset", "-u", tree, variables={**index, "GIT_WORK_TREE": str(folder)})
 
 
 def write_git_folder(folder: Path, head: str, *, branch: str | None, tags: str = "") -> None:

@@ -74,10 +74,15 @@ _KNOWN_FAILURES = (
         "run it by hand to see why: git checkout-index --temp -- FILE; Git LFS is set up with: git lfs install",
     ),
     (
+        r"promisor|lazy fetching disabled",
+        "An object is missing that this partial clone did not fetch.",
+        "fetch everything: git fetch --refetch --no-filter",
+    ),
+    (
         r"bad (object|tree|file|config)|corrupt|is empty$|unable to (read|find) |could not read|invalid object"
-        r"|broken (ref|link)|missing (blob|tree|commit|object)|alternate object|not a valid object|promisor",
+        r"|broken (ref|link)|missing (blob|tree|commit|object)|alternate object|not a valid object",
         "The repository is damaged, or some of its objects are missing.",
-        "see what is wrong: git fsck --full; a shallow or partial clone gets missing objects with: git fetch",
+        "see what is wrong: git fsck --full; a shallow clone gets missing objects with: git fetch --unshallow",
     ),
     (
         r"\.lock': File exists|cannot lock|unable to lock|could not lock",

@@ -16,6 +16,7 @@ from cdd_agent.errors import CddError, UsageError
 from cdd_agent.git.commits import commit_paths, list_warnings, require_identity, require_undisturbed
 from cdd_agent.git.notes import append_line, read_note
 from cdd_agent.git.repository import ROLLBACK, Repository, require_usable
+from cdd_agent.git.run_tree import GitExport
 from cdd_agent.git.runner import GitUnable
 from cdd_agent.git.snapshot import Snapshots
 from tests.cdd_agent.git.hostile.repository import plain, run_plain
@@ -141,6 +142,14 @@ def partial(folder: Path) -> Path:
     return folder / "clone"
 
 
+def partial_and_sparse(folder: Path) -> Path:
+    root = sparse(folder)
+    git(root, "config", "uploadpack.allowFilter", "true")
+    git(folder, "clone", "--quiet", "--filter=blob:none", "--sparse", f"file://{root}", "clone")
+    git(folder / "clone", "sparse-checkout", "set", "sub")
+    return folder / "clone"
+
+
 def borrowing(folder: Path) -> Path:
     git(folder, "clone", "--quiet", "--shared", str(ordinary(folder)), "clone")
     return folder / "clone"
@@ -180,6 +189,7 @@ WORKING = (
     symlinked,
     shallow,
     partial,
+    partial_and_sparse,
     borrowing,
     split_index,
     separate_folder,
@@ -219,6 +229,16 @@ def test_in_this_state_it_works(tmp_path: Path, *, make: Make) -> None:
     assert set(plain(root, "ls-files").stdout.split(b"\n")) == set((tracked + b"sub/new.txt\n").split(b"\n"))
     append_line(repository, commit, line="{}")
     assert read_note(repository, commit).lines == ("{}",)
+
+
+@pytest.mark.parametrize("make", [shallow, partial, partial_and_sparse], ids=lambda make: make.__name__)
+def test_programs_see_the_history_as_far_as_it_is_there(tmp_path: Path, *, make: Make) -> None:
+    repository, export = Repository.find(make(tmp_path)), tmp_path / "export"
+    head = repository.read_head()
+    assert head is not None
+    GitExport(folder=export).update(repository, head, branch="main", shown_at=export)
+    here, there = (plain(folder, "log", "--format=%H") for folder in (repository.root, export))
+    assert (there.stdout, there.returncode) == (here.stdout, 0)
 
 
 def merging(folder: Path) -> Path:

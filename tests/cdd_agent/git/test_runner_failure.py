@@ -30,7 +30,7 @@ from cdd_agent.git.runner import (
         ("error: object file .git/objects/ab/cd is empty", "damaged", "git fsck"),
         ("error: inflate: data stream error\nerror: loose object ab is corrupt", "damaged", "git fsck"),
         ("fatal: unable to read tree 1234", "damaged", "git fsck"),
-        ("fatal: could not fetch 12 from promisor remote", "damaged", "git fetch"),
+        ("fatal: could not fetch 12 from promisor remote", "partial clone", "git fetch --refetch --no-filter"),
         (
             "fatal: cannot lock ref 'refs/cdd/x': Unable to create '/p/x.lock': File exists.",
             "holds a lock",
