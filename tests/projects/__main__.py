@@ -7,7 +7,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.projects.bench import Missing, Step, approve, at_step, carry_out, lay
+from tests.projects.bench import Missing, Step, approve, at_step, carry_out, lay, measure
 from tests.projects.catalog import CASES, Case
 
 LEVELS = ("bwrap", "landlock", "none")
@@ -41,6 +41,11 @@ def examine(case: Case, level: str, *, folder: Path) -> str:
         if wrong:
             return f"run {number}: {'; '.join(wrong)}"
         took.append(f"{seconds:.1f}")
+    if case.limits_s is not None:
+        ready_s, land_s = measure(place)
+        took.append(f"run tree ready {ready_s:.2f} s, landing {land_s:.2f}")
+        if ready_s > case.limits_s[0] or land_s > case.limits_s[1]:
+            return f"slow: {took[-1]} s"
     return f"works ({' s, '.join(took)} s)"
 
 

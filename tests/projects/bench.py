@@ -12,6 +12,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from cdd_agent.git.landing import Landings
+from cdd_agent.git.repository import CommitId, Repository
+from cdd_agent.git.run_tree import RunTrees
+
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / ".venv" / "projects"
 LONGEST_S = 300
@@ -105,6 +109,20 @@ class Place:
                     yield str(path.relative_to(self.tree)), (digest, about.st_mode, about.st_mtime_ns)
 
 
+def measure(place: Place) -> tuple[float, float]:
+    """The seconds that it takes to make a used run tree ready again, and to land its last commit."""
+    user, private = Repository(place.tree), place.tree / ".cdd"
+    head = user.read_head()
+    assert head is not None
+    base = CommitId(user.objects.require(f"{head}^").id)
+    (name,) = os.listdir(private / "worktrees")
+    began = time.monotonic()
+    RunTrees(user, private / "worktrees").tree(name).reset(head)
+    is_ready = time.monotonic()
+    Landings(user, private / "landing").land(base, expected=head, base=head, result=base)
+    return is_ready - began, time.monotonic() - is_ready
+
+
 def at_step(text: str, step: int) -> str:
     """The text of a file, with the number of the step."""
     return _STEP.sub(str(step), text)
@@ -159,8 +177,8 @@ def carry_out(place: Place, step: Step, *, level: str) -> tuple[list[str], float
     own = os.path.normpath(Path(place.inside, step.code))
     before, status, head = place.digest(), place.git("status", "--porcelain"), place.git("rev-parse", "HEAD").strip()
     branch = place.start("git", "symbolic-ref", "HEAD").stdout
-    began = time.monotonic()
-    ended = place.cdd("--sandbox", level, "--replay", str(recording), "green", "--yes", *step.options, step.test)
+    began, made = time.monotonic(), ("--out", str(place.folder / "artifact.json"))
+    ended = place.cdd("--sandbox", level, "--replay", str(recording), "green", "--yes", *made, *step.options, step.test)
     took = time.monotonic() - began
     wrong = []
     if ended.returncode:
@@ -169,6 +187,10 @@ def carry_out(place: Place, step: Step, *, level: str) -> tuple[list[str], float
     else:
         landed = place.git("log", "--format=%s", f"{head}..HEAD").splitlines()
         changed = place.git("diff", "--name-only", "-z", head, "HEAD").split("\0")[:-1]
+        results = json.loads(Path(made[1]).read_text())["test_results"]
+        if results["failed"] or results["errors"]:
+            failing = [each for each in results["test_details"] if each["status"] in ("failed", "error")]
+            wrong.append(f"fails in the run tree: {failing[0]['name']}: {failing[0]['message'].strip()[:120]!r}")
         if len(landed) != 1 or changed != [own]:
             wrong.append(f"landed {landed}, which change {changed}")
     if place.start("git", "symbolic-ref", "HEAD").stdout != branch:

@@ -35,6 +35,8 @@ class Case:
     newline: str = "\n"
     options: tuple[str, ...] = ()
     """Of ``cdd green``."""
+    limits_s: tuple[float, float] | None = None
+    """Time that the run tree may take to be ready again, and a landing."""
     message: str = ""
     """A part of the one message that says what to do, if runs do not work."""
 
@@ -188,6 +190,14 @@ def add_submodule(place: Place) -> None:
     place.git("commit", "-q", "-m", "a library")
 
 
+def store_elsewhere(place: Place) -> None:
+    """Commit a file whose content is in Git LFS."""
+    place.git("lfs", "install")
+    place.write({".gitattributes": "*.csv filter=lfs diff=lfs merge=lfs -text\n", "table.csv": "1,2\n"}, step=0)
+    place.git("add", "-A")
+    place.git("commit", "-q", "-m", "large")
+
+
 def ignored(files: Mapping[str, str], then: Make) -> Make:
     """Write files that git ignores."""
 
@@ -244,9 +254,13 @@ def test_the_version_is_git_s():
     assert get_version(root=str(TOP)).startswith("1.")
     assert subprocess.check_output(["git", "describe", "--tags"], cwd=TOP, text=True).startswith("v1.0")
 """
-_READS = (
-    "from pathlib import Path\n\n\ndef test_it_reads():\n    assert (Path(__file__).parents[1] / {!r}).read_text()\n"
-)
+_READS = """\
+from pathlib import Path
+
+
+def test_it_reads():
+    assert (Path(__file__).parents[1] / "{}").read_text() == "1,2\\n"
+"""
 _PLAIN = Case(
     name="",
     files={
@@ -352,6 +366,7 @@ CASES: tuple[Case, ...] = (
         install=venv(project="packages/sums"),
     ),
     plain("submodule", {"tests/test_library.py": _READS.format("library/table.csv")}, arrange=add_submodule),
+    plain("Git LFS", {"tests/test_table.py": _READS.format("table.csv")}, arrange=store_elsewhere),
     plain("sparse checkout", {"docs/a.md": "a\n"}, arrange=by_git("sparse-checkout set --cone src tests")),
     plain("shallow clone", arrange=clone("--depth", "1")),
     plain("partial clone", arrange=clone("--filter=blob:none")),
@@ -366,5 +381,8 @@ CASES: tuple[Case, ...] = (
     plain("pre-commit hook", arrange=add_hook),
     plain("detached HEAD", arrange=by_git("checkout -q --detach")),
     replace(plain("core.autocrlf, CRLF", arrange=by_git("config core.autocrlf true")), newline="\r\n"),
-    plain("20,000 files", {f"data-{number % 200}/{number}.txt": f"{number}\n" for number in range(20_000)}),
+    replace(
+        plain("20,000 files", {f"data-{number % 200}/{number}.txt": f"{number}\n" for number in range(20_000)}),
+        limits_s=(1.0, 0.5),
+    ),
 )
