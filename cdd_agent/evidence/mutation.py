@@ -26,7 +26,7 @@ from cdd_agent.evidence.clean_copy import (
     list_test_functions,
     read_sources,
 )
-from cdd_agent.evidence.literals import (
+from cdd_agent.evidence.source import (
     Function,
     find_changed_lines,
     find_docstring_lines,

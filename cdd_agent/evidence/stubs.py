@@ -13,8 +13,8 @@ from typing import TypeAlias
 
 from cdd_agent.errors import join_first
 from cdd_agent.evidence.clean_copy import Findings, explain_failure, list_test_functions, note, refuse
-from cdd_agent.evidence.literals import list_definitions, list_functions, list_lines, parse, read_names
 from cdd_agent.evidence.mutation import TimedRuns, TimeUp
+from cdd_agent.evidence.source import list_definitions, list_functions, list_lines, parse, read_names
 from cdd_agent.git.runner import GitError
 from cdd_agent.testrun.inside import inert
 from cdd_agent.testrun.suite import Suite, list_modules

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from cdd_agent.events import Change
-from cdd_agent.evidence.literals import Function, parse
+from cdd_agent.evidence.source import Function, parse
 from cdd_agent.tdd.context import Phase, WorkItem
 from cdd_agent.testrun.suite import PLAIN_LAYOUT, PYTEST, Conventions, ProjectLayout
 from cdd_agent.untrusted.paths import explain_protection

@@ -17,7 +17,7 @@ from msgspec import Meta
 from cdd_agent.agent.tools import ToolOutput, define_tool
 from cdd_agent.errors import DocumentError, GateClosed, Problem, UsageError
 from cdd_agent.events import Notice, PlanDrafted
-from cdd_agent.evidence.literals import list_definitions, parse
+from cdd_agent.evidence.source import list_definitions, parse
 from cdd_agent.model.conversation import Marks
 from cdd_agent.storage import write_atomic
 from cdd_agent.tickets import plan as plans

@@ -14,7 +14,7 @@ from typing import Annotated, Literal, TypeAlias, get_args
 import msgspec
 
 from cdd_agent.errors import GateClosed
-from cdd_agent.evidence.literals import list_definitions, parse
+from cdd_agent.evidence.source import list_definitions, parse
 from cdd_agent.git.repository import Repository
 from cdd_agent.tdd.attempt import has_given_up, list_attempts
 from cdd_agent.tdd.context import Context

@@ -6,9 +6,10 @@ import pytest
 
 from cdd_agent.events import Event, Notice, SuiteStarted
 from cdd_agent.evidence.clean_copy import CODES, CheckRequest, Findings, find_newly_passing
-from cdd_agent.evidence.confirm import confirm, find_suspicious_code
+from cdd_agent.evidence.confirm import confirm
 from cdd_agent.evidence.literals import find_special_cases
 from cdd_agent.evidence.mutation import build_mutants
+from cdd_agent.evidence.signs import find_suspicious_code
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.snapshot import Snapshots
 from tests.cdd_agent.evidence.conftest import Make

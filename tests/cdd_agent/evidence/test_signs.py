@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from cdd_agent.evidence.clean_copy import Findings
-from cdd_agent.evidence.confirm import find_suspicions, find_suspicious_code
+from cdd_agent.evidence.signs import find_suspicions, find_suspicious_code
 from tests.cdd_agent.evidence.requests import request
 
 

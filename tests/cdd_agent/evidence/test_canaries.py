@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.evidence.confirm import find_misreport, plant, remove
+from cdd_agent.evidence.canaries import find_misreport, plant, remove
 from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.testrun.pytest_run import PytestSuite

@@ -5,13 +5,7 @@ import time
 
 import pytest
 
-from cdd_agent.evidence.literals import (
-    find_changed_lines,
-    find_docstrings,
-    parse,
-    read_imports,
-    resolve_name,
-)
+from cdd_agent.evidence.source import find_changed_lines, find_docstrings, parse, read_imports, resolve_name
 
 
 def test_what_cannot_be_parsed_is_no_tree() -> None:

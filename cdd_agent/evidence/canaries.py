@@ -1,0 +1,97 @@
+"""Canaries: tests with a known result, which run next to the targets.
+
+One passes, the other fails with a random word. Code that forges the report, or changes which tests pass, does not know
+them.
+"""
+
+import contextlib
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from cdd_agent.workspace.files import ConfinedFolder
+from pytest_tdd_agent.report import Failure, SuiteReport
+
+_SOURCE = """\
+def {passes}():
+    assert {word!r}.upper().lower() == {word!r}
+
+
+def {fails}():
+    assert {word!r}.upper() == {word!r}, {word!r}
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Canary:
+    """One file with two tests."""
+
+    file: str
+    passes: str
+    fails: str
+    word: str
+
+
+def plant(root: Path, targets: tuple[str, ...]) -> tuple[Canary, Canary] | None:
+    """Write two canaries next to the first target, under names like its own, so that pytest collects them.
+
+    Returns None and writes nothing if a link leads from that folder out of ``root``.
+    """
+    model = next((target for target in targets if target.partition("::")[0].endswith(".py")), "test_it.py::test_it")
+    folder = (root / model.partition("::")[0]).parent
+    is_free = not os.path.lexists(folder) or folder.is_dir()
+    if not is_free or not folder.resolve().is_relative_to(root.resolve()):
+        return None
+    return _write(root, model), _write(root, model)
+
+
+def remove(root: Path, canary: Canary) -> None:
+    """Delete the file, if it still exists. Whatever the tests put in its place stays."""
+    with contextlib.suppress(OSError, ValueError):
+        ConfinedFolder(root.resolve()).unlink(_resolve(root, canary.file))
+
+
+def _write(root: Path, model: str) -> Canary:
+    file, _, test = model.partition("::")
+    function = test.partition("[")[0].rpartition("::")[2]
+    name = function if function.isidentifier() and function.isascii() else "test_it"
+    mark, word = (f"w{secrets.token_hex(6)}" for _ in range(2))
+    path = PurePosixPath(file).with_name(f"{_insert(PurePosixPath(file).stem, mark)}.py")
+    passes, fails = _insert(name, f"{mark}a"), _insert(name, f"{mark}b")
+    source = _SOURCE.format(passes=passes, fails=fails, word=word)
+    ConfinedFolder(root.resolve()).write(_resolve(root, str(path)), source.encode())
+    return Canary(file=str(path), passes=f"{path}::{passes}", fails=f"{path}::{fails}", word=word)
+
+
+def _resolve(root: Path, path: str) -> str:
+    """Return ``path`` below ``root`` without links among its folders. Raises ``ValueError`` if they lead out."""
+    resolved = (root / path).parent.resolve() / PurePosixPath(path).name
+    return resolved.relative_to(root.resolve()).as_posix()
+
+
+def _insert(name: str, mark: str) -> str:
+    # pytest collects by the beginning and the end of a name, so the mark goes into the middle.
+    head, _, tail = name.partition("_")
+    return f"{head}_{mark}_{tail}" if tail else f"{name}_{mark}"
+
+
+def find_misreport(canary: Canary, report: SuiteReport) -> str | None:
+    """Describe how the report is wrong about the two tests, or return None if it is right."""
+    cases = {case.nodeid: case for case in report.tests}
+    passing, failing = cases.get(canary.passes), cases.get(canary.fails)
+    if passing is None or failing is None:
+        return "a test that ran is not in the report"
+    if passing.outcome != "passed":
+        return f"a test that passes is reported as {passing.outcome}{quote_first_line(passing.failure)}"
+    if failing.outcome != "failed" or failing.failure is None:
+        return f"a test that fails is reported as {failing.outcome}"
+    if canary.word not in failing.failure.message:
+        return f"a test that fails is reported with another message{quote_first_line(failing.failure)}"
+    return None
+
+
+def quote_first_line(failure: Failure | None) -> str:
+    """Return the beginning of a failure's message after a colon. Empty if there is none."""
+    lines = failure.message.strip().splitlines() if failure is not None else []
+    return f": {lines[0][:200]}" if lines else ""

@@ -1,0 +1,147 @@
+"""Read Python sources: their functions, names, docstrings and changed lines. Pure."""
+
+import ast
+import contextlib
+import difflib
+import functools
+import io
+import tokenize
+from collections import Counter
+from collections.abc import Iterator
+from typing import TypeAlias
+
+Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+
+_MOST_LINES = 2000
+_MOST_PAIRS = 50_000
+"""Pairs of equal lines before and after. The time of a diff grows with their number."""
+
+
+def parse(text: str | None) -> ast.Module | None:
+    """Parse a source. Return None for None and for a source that this interpreter cannot parse."""
+    if text is None:
+        return None
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def list_functions(tree: ast.AST) -> list[Function]:
+    """Return all functions in a tree, nested ones too."""
+    return [node for node in ast.walk(tree) if isinstance(node, Function)]
+
+
+def list_definitions(scope: ast.AST | None) -> list[Function | ast.ClassDef]:
+    """Return the functions and classes directly in a module or class. Anything else has none."""
+    body = scope.body if isinstance(scope, (ast.Module, ast.ClassDef)) else ()
+    return [node for node in body if isinstance(node, (Function, ast.ClassDef))]
+
+
+def list_lines(node: ast.stmt | ast.expr) -> range:
+    """Return the 1-based lines of a node."""
+    return range(node.lineno, (node.end_lineno or node.lineno) + 1)
+
+
+def read_names(node: ast.AST | None) -> set[str]:
+    """Return the names and attributes that occur in a tree. None has none."""
+    return {read_last_name(inner) for inner in ast.walk(node)} - {""} if node is not None else set()
+
+
+def read_last_name(node: ast.AST) -> str:
+    """Return the name, or the last part of a dotted one. Anything else has none: an empty text."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+        case _:
+            return ""
+
+
+# Two checks call this for the same change, and a diff takes long.
+@functools.lru_cache(maxsize=64)
+def find_changed_lines(old: str | None, new: str) -> tuple[frozenset[int], frozenset[int]]:
+    """Return the 1-based lines of ``new`` that are added, and those with the neighbors of removed lines.
+
+    Comments and docstrings do not count.
+    """
+    before, now = _read_code_lines(old or ""), _read_code_lines(new)
+    added: set[int] = set()
+    beside: set[int] = set()
+    for kind, first, last in _compare_lines([text for _, text in before], [text for _, text in now]):
+        added.update(number for number, _ in now[first:last])
+        if kind == "delete":
+            beside.update(number for number, _ in now[max(first - 1, 0) : first + 1])
+    return frozenset(added), frozenset(added | beside)
+
+
+def _compare_lines(before: list[str], now: list[str]) -> Iterator[tuple[str, int, int]]:
+    """Return the kind of each edit and its 0-based lines of ``now``, the last one excluded."""
+    old, new = Counter(before), Counter(now)
+    if max(len(before), len(now)) <= _MOST_LINES and sum(old[line] * new[line] for line in new) <= _MOST_PAIRS:
+        matcher = difflib.SequenceMatcher(None, before, now, autojunk=False)
+        yield from ((kind, first, last) for kind, _, _, first, last in matcher.get_opcodes() if kind != "equal")
+        return
+    # A diff of large files takes long. Count the lines instead: one that occurs more often than before was added.
+    for index, line in enumerate(now):
+        old[line] -= 1
+        if old[line] < 0:
+            yield "insert", index, index + 1
+
+
+def _read_code_lines(text: str) -> list[tuple[int, str]]:
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    tree = parse(text)
+    if tree is not None:
+        with contextlib.suppress(tokenize.TokenError, SyntaxError):
+            for token in tokenize.generate_tokens(io.StringIO("\n".join(lines)).readline):
+                if token.type == tokenize.COMMENT:
+                    number, column = token.start
+                    lines[number - 1] = lines[number - 1][:column]
+        for number in find_docstring_lines(tree):
+            lines[number - 1] = ""
+    return [(number, line.rstrip()) for number, line in enumerate(lines, start=1) if line.strip()]
+
+
+def find_docstring_lines(tree: ast.Module) -> frozenset[int]:
+    """Return the lines that hold only docstrings or other strings without effect."""
+    lines: set[int] = set()
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        for statement in body if isinstance(body, list) else ():
+            if isinstance(statement, ast.Expr) and isinstance(getattr(statement.value, "value", None), str):
+                lines |= set(list_lines(statement))
+    shared = (node for node in ast.walk(tree) if isinstance(node, ast.stmt) and not isinstance(node, ast.Expr))
+    return frozenset(lines - {node.lineno for node in shared})
+
+
+def read_imports(tree: ast.Module) -> dict[str, str]:
+    """Return local name -> dotted name for all imports in the file."""
+    names: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                top = alias.name.partition(".")[0]
+                names[alias.asname or top] = alias.name if alias.asname else top
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def resolve_name(node: ast.AST, names: dict[str, str]) -> str:
+    """Return the dotted name of an expression, also of ``getattr`` with a constant. Empty if it is not a name."""
+    match node:
+        case ast.Name(id=name):
+            return names.get(name, name)
+        case (
+            ast.Attribute(value=owner, attr=attribute)
+            | ast.Call(func=ast.Name(id="getattr"), args=[owner, ast.Constant(value=str(attribute)), *_])
+        ):
+            prefix = resolve_name(owner, names)
+            return f"{prefix}.{attribute}" if prefix else ""
+        case _:
+            return ""
+
+
+def find_docstrings(tree: ast.Module) -> set[int]:
+    """Return the ids of docstrings and other expressions without effect."""
+    return {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
