@@ -1,6 +1,7 @@
 """Decide whether to believe an open GREEN gate: check the changed code first, then run tests in a clean copy.
 
-In the copy, the targets run between two files of canaries, in the same process. If the targets pass there too, they must fail on altered code.
+In the copy, the targets run between two files of canaries, in the same process. If the targets pass there too, they
+must fail on altered code.
 """
 
 import os
