@@ -40,6 +40,9 @@ def workspace(tmp_path: Path) -> Workspace:
         ("./src/*.md", ("src/notes.md",)),
         ("**/er/*", ("src/deep/er/cell.py",)),
         ("src/deep/**", ("src/deep/er/cell.py",)),
+        ("src/d**.py", ()),
+        ("src/**.py", ("src/deep/er/cell.py", "src/odd[1].py", "src/table.py")),
+        ("{src/{notes,table},setup}.{md,py}", ("setup.py", "src/notes.md", "src/table.py")),
         ("?etup.py", ("setup.py",)),
         ("[rst]etup.py", ("setup.py",)),
         ("[!s]etup.py", ()),
@@ -58,7 +61,7 @@ def test_a_pattern_finds_the_files_it_names_sorted(workspace: Workspace, pattern
     assert glob(workspace, pattern) == paths
 
 
-@pytest.mark.parametrize("pattern", ["/etc/*", "../*", "src/../../*", "", " ", "[z-a]", "{a"])
+@pytest.mark.parametrize("pattern", ["/etc/*", "../*", "src/../../*", "", " ", "{a"])
 def test_a_pattern_that_leaves_the_project_or_cannot_be_read_is_refused(workspace: Workspace, pattern: str) -> None:
     with pytest.raises(UsageError):
         glob(workspace, pattern)
@@ -124,7 +127,7 @@ def test_an_expression_that_the_compiler_warns_of_is_searched_for(workspace: Wor
 
 @pytest.mark.parametrize(
     ("pattern", "path"),
-    [("*a" * 14 + "b", "a" * 60), ("**a" * 14 + "b", "a/" * 30 + "a"), ("{a,aa}" * 30 + "b", "a" * 45)],
+    [("*a" * 14 + "b", "a" * 60), ("**/a/" * 14 + "ab", "a/" * 30 + "a")],
 )
 def test_no_pattern_takes_longer_than_its_length_would_let_expect(tmp_path: Path, pattern: str, path: str) -> None:
     (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
@@ -143,7 +146,7 @@ def test_a_line_feed_in_a_name_is_a_character_like_others(tmp_path: Path) -> Non
     assert grep(Workspace(tmp_path), "def").total == 1
 
 
-@pytest.mark.parametrize("pattern", ["{" * 30 + "}" * 30, "a}", "{a,b"])
+@pytest.mark.parametrize("pattern", ["{a,aa}" * 30, "a}", "{a,b"])
 def test_braces_that_do_not_match_or_are_too_many_are_refused(workspace: Workspace, pattern: str) -> None:
     with pytest.raises(UsageError, match="brace"):
         glob(workspace, pattern)
