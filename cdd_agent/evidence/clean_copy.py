@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cdd_agent.git.repository import SUBMODULE, Entry, Repository, encode_text, private_index, read_files
-from cdd_agent.git.run_tree import GitExport, copy_ignored, write_files, write_git_folder
+from cdd_agent.git.run_tree import GitExport, copy_ignored, write_files, write_git_folder, write_submodules
 from cdd_agent.git.runner import GitError
 from cdd_agent.git.snapshot import CDD_IDENTITY, list_entries
 from cdd_agent.testrun.access import SHOWN_PRIVATE
@@ -184,6 +184,8 @@ def clean_copy(repository: Repository, suite: Suite, *, green: str, red: str) ->
                 repository.git("update-index", "-z", "--index-info", stdin=encode_text(lines), variables=index)
                 tree = repository.git("write-tree", variables=index).strip()
             write_files(repository, tree, folder=folder, index=index)
+            passing = Path(index["GIT_INDEX_FILE"]).with_name("submodules")
+            write_submodules(repository, folder, indexes=passing, variables=index)
             _make_repository(folder, like=repository, tree=tree, index=Path(index["GIT_INDEX_FILE"]), export=export)
         root = folder / layout.project
         root.mkdir(parents=True, exist_ok=True)

@@ -45,6 +45,7 @@ SUBMODULE = "160000"
 """Mode of an entry that names a commit of another repository."""
 
 _TREE = "40000"
+_STAGED_SUBMODULE = re.compile(SUBMODULE + r" ([0-9a-f]+) 0\t([^\0]+)\0")
 _HEADER = re.compile(rb"([0-9a-f]+) ([a-z]+) ([0-9]+)")
 
 
@@ -256,6 +257,8 @@ class Repository:
         self.root = root
         self.may_run_hooks: Callable[[], bool] = lambda: False
         """Returns whether the user approved this repository's hooks for commits."""
+        self.source = root
+        """The work tree of the user, where submodules are checked out; a run tree is elsewhere."""
         self.runner = Runner(root, location)
         self.objects = ObjectReader(self.runner)
         self.refs = RefWriter(self.runner)
@@ -358,6 +361,11 @@ class Repository:
         """Return ignored files, and folders (ending in a slash) that an ignore rule matches as a whole."""
         fields = self.git("status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", "--ignored=matching")
         return tuple(field[3:] for field in fields.split("\0") if field.startswith("!! "))
+
+    def list_submodules(self, *, variables: Mapping[str, str] | None = None) -> dict[str, str]:
+        """Return path -> recorded commit of the submodules in the index."""
+        staged = self.git("ls-files", "--stage", "-z", variables=variables)
+        return {path: commit for commit, path in _STAGED_SUBMODULE.findall(staged)}
 
     def list_nested(self) -> frozenset[str]:
         """Return untracked repositories inside the work tree, and submodules that are at another commit."""

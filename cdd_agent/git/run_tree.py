@@ -12,6 +12,7 @@ whatever is neither a file nor a link.
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import re
 import shutil
@@ -21,9 +22,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cdd_agent.errors import UsageError
-from cdd_agent.git.repository import CommitId, Repository, resolve_revision
-from cdd_agent.git.runner import GitError, GitUnable, RepositoryLocation, Runner
+from cdd_agent.errors import CddError, UsageError
+from cdd_agent.git.repository import CommitId, Repository, encode_text, resolve_revision
+from cdd_agent.git.runner import GitError, GitUnable, RepositoryLocation, Runner, find_location
 from cdd_agent.storage import read_ordinary, write_atomic
 from cdd_agent.untrusted.paths import is_environment, is_marked_as_environment, is_secret
 from pytest_tdd_agent.fingerprint import IGNORED_FOLDERS
@@ -58,18 +59,19 @@ class RunTree:
         """Its top level."""
         return self.repository.root
 
-    def reset(self, base: CommitId) -> None:
+    def reset(self, base: CommitId) -> tuple[str, ...]:
         """Make HEAD, index and files those of ``base``, and delete all other files; raises ``GitUnable`` if it fails.
 
-        HEAD is detached. A damaged tree is made anew.
+        HEAD is detached. A damaged tree is made anew. Returns the submodules of the user whose files are missing here.
         """
         try:
-            self._reset(base)
+            missing = self._reset(base)
         except (GitError, OSError):
             self._trees.remove(self._name)
             self.repository.runner = self._trees.open(self._name).runner
-            self._reset(base)
+            missing = self._reset(base)
         os.utime(self.root)
+        return missing
 
     def restore_access(self) -> None:
         """Give us access again to everything in the tree, and delete pipes, sockets and devices."""
@@ -79,7 +81,7 @@ class RunTree:
         """Delete the run trees that were not reset for ``days``, and the oldest beyond ``most``."""
         self._trees.prune(days=days, most=most)
 
-    def _reset(self, base: CommitId) -> None:
+    def _reset(self, base: CommitId) -> tuple[str, ...]:
         repository, target = self.repository, resolve_revision(self.repository, base)
         self.restore_gitfile()
         (repository.location.git_dir / "index.lock").unlink(missing_ok=True)  # left by a git that was killed
@@ -87,11 +89,13 @@ class RunTree:
         repository.git("update-ref", "--no-deref", "HEAD", target)
         repository.git("read-tree", "--reset", "-u", target)
         repository.git("clean", "-ffdxq")
+        missing = write_submodules(repository, self.root, indexes=repository.location.git_dir / "cdd-submodules")
         left = repository.git("status", "--porcelain", "-z", "--untracked-files=all", "--ignored", "--no-renames")
         if left:
             raise GitUnable(
                 f"The run tree {self.root} cannot be reset: {left.split(chr(0))[0]}.", hint=f"rm -rf {self.root}"
             )
+        return missing
 
     def restore_gitfile(self) -> None:
         """Write the file ``.git``, by which hooks find the repository; a program in the tree may have changed it."""
@@ -179,6 +183,62 @@ def write_files(repository: Repository, tree: str, *, folder: Path, index: Mappi
     repository.git("read-tree", "--reset", "-u", tree, variables={**index, "GIT_WORK_TREE": str(folder)})
 
 
+def write_submodules(
+    repository: Repository, folder: Path, *, indexes: Path, variables: Mapping[str, str] | None = None
+) -> tuple[str, ...]:
+    """Write the files of the user's submodules into ``folder``, at the commits in the index of ``repository``.
+
+    Without a ``.git`` there, git does not look into the folder of a submodule, so no commit changes. The configuration
+    of a submodule does not count, and nothing is fetched. One that the user has not checked out is emptied; so are
+    those that are returned, whose commit is missing. ``indexes`` is kept for a quicker second time.
+    """
+    missing: list[str] = []
+    for path, commit in repository.list_submodules(variables=variables).items():
+        target, own = folder / path, indexes / hashlib.sha256(encode_text(path)).hexdigest()
+        target.mkdir(parents=True, exist_ok=True)
+        if target.resolve() != folder.resolve() / path:
+            raise GitUnable(f"The submodule {path} is behind a link in {folder}.", hint=f"see: ls -l {target.parent}")
+        try:
+            location = _find_checkout(repository.source, path)
+            if location is not None:
+                inner = _write_submodule(target, commit, own=own, location=location)
+                missing += (f"{path}/{name}" for name in inner)
+                continue
+        except (CddError, OSError):
+            missing.append(path)
+        delete_folder(target)
+        target.mkdir()
+        shutil.rmtree(own, ignore_errors=True)
+    return tuple(missing)
+
+
+def _find_checkout(root: Path, path: str) -> RepositoryLocation | None:
+    """Return the repository of the user's submodule ``path``; None if it is not checked out."""
+    folder = root.resolve() / path
+    if folder.resolve() != folder or not os.path.lexists(folder / ".git"):
+        return None
+    location = find_location(folder)
+    return location if location.root == folder else None  # for an empty .git, git finds the repository above
+
+
+def _write_submodule(target: Path, commit: str, *, own: Path, location: RepositoryLocation) -> tuple[str, ...]:
+    marker = target / ".git"  # left by a program; git would take the folder for a repository
+    if marker.is_dir() and not marker.is_symlink():
+        delete_folder(marker)
+    marker.unlink(missing_ok=True)
+    # Not the submodule's own folder of git, whose configuration may name programs.
+    for name, text in (("objects/info/alternates", location.common_dir / "objects"), ("info/attributes", "* -filter")):
+        (own / name).parent.mkdir(parents=True, exist_ok=True)
+        (own / name).write_text(f"{text}\n")
+    (own / "index.lock").unlink(missing_ok=True)
+    write_git_folder(own, commit, branch=None)
+    repository = Repository(target, RepositoryLocation(root=target, git_dir=own, common_dir=own))
+    repository.source = location.root
+    repository.git("read-tree", "--reset", "-u", commit)
+    repository.git("clean", "-ffdxq")
+    return write_submodules(repository, target, indexes=own / "submodules")
+
+
 def write_git_folder(folder: Path, head: str, *, branch: str | None, tags: str = "") -> None:
     """Make ``folder``, which holds objects, a repository with the commit ``head`` on ``branch``, or detached.
 
@@ -208,6 +268,7 @@ class RunTrees:
         root = self._locate(name)
         repository = Repository(root)
         repository.may_run_hooks = self._main.may_run_hooks
+        repository.source = self._main.source
         repository.runner = Runner(root, locate=lambda: self._find_or_create(root))
         repository.objects, repository.refs = self._main.objects, self._main.refs
         return repository

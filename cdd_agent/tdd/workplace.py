@@ -19,7 +19,7 @@ from cdd_agent.events import Emit, Notice
 from cdd_agent.git.commits import commit_aside, commit_tree, list_own_uncommitted, move_head, reapply
 from cdd_agent.git.landing import Choice, Landed, LandingConflict, Landings
 from cdd_agent.git.repository import CommitId, Repository, resolve_revision
-from cdd_agent.git.run_tree import GitExport, RunTree, copy_ignored
+from cdd_agent.git.run_tree import INCLUDE_FILE, GitExport, RunTree, copy_ignored
 from cdd_agent.git.runner import GitRefused
 from cdd_agent.work.state import lock_repository
 
@@ -76,9 +76,12 @@ class RunTreeWorkplace:
 
     def resume(self, tip: CommitId) -> None:
         """Prepare the files of ``tip``, with what git ignores."""
-        self.run_tree.reset(tip)
+        missing = self.run_tree.reset(tip)
+        self._tell("Empty in the run tree, because their commits are missing", missing, then="git submodule update")
         ignored = copy_ignored(self.user, self.run_tree.root, accepts=lambda path: not path.startswith(self.left_out))
-        self._tell("Not in the run tree, because they hold secrets", ignored.secret, then=".cdd/worktree-include")
+        self._tell(
+            "Not in the run tree, because they hold secrets", ignored.secret, then=f"name them in {INCLUDE_FILE}"
+        )
         self._tell("Not in the run tree, because they are too large", ignored.shared, then="")
         if self.export is not None:
             self.export.update(self.tree, tip, branch=self.user.read_branch(), shown_at=self.shown_git)
@@ -188,7 +191,7 @@ class RunTreeWorkplace:
     def _tell(self, why: str, paths: tuple[str, ...], *, then: str) -> None:
         if paths and why not in self._told:
             self._told.add(why)
-            hint = f". To have them: name them in {then}" if then else ""
+            hint = f". To have them: {then}" if then else ""
             self.emit(Notice(text=f"{why}: {_name(paths, '').strip()}{hint}."))
 
 

@@ -2,6 +2,7 @@ import pytest
 
 from cdd_agent.evidence.clean_copy import clean_copy
 from cdd_agent.git.repository import Repository
+from cdd_agent.git.snapshot import CDD_IDENTITY
 from tests.cdd_agent.evidence.conftest import Make
 
 RED = {
@@ -65,3 +66,18 @@ def test_a_project_inside_the_work_tree_is_copied_with_all_around_it(make: Make)
     with clean_copy(step.repository, step.suite, green=step.green, red=step.red) as copy:
         assert copy.root.parts[-3:] == ("project", "services", "sums")
         assert (copy.root / "tests" / "test_product.py").read_text() == RED["tests/test_product.py"]
+
+
+def test_the_copy_has_the_files_of_submodules(make: Make) -> None:
+    step = make(RED, {"product.py": "x = 1\n"})
+    (step.repository.root / "library").mkdir()
+    library = Repository.create(step.repository.root / "library")
+    (library.root / "table.csv").write_text("1,2\n")
+    library.git("add", "table.csv")
+    library.git("commit", "--quiet", "-m", "library", variables=CDD_IDENTITY)
+    step.repository.git("add", "library", "product.py")
+    green = step.repository.git("write-tree").strip()
+    (library.root / "table.csv").write_text("being edited\n")
+    with clean_copy(step.repository, step.suite, green=green, red=step.red) as copy:
+        assert (copy.root / "library" / "table.csv").read_text() == "1,2\n"
+        assert Repository(copy.root).git("status", "--porcelain") == ""
