@@ -11,7 +11,7 @@ DEV = $(shell $(PYTHON) -c 'import shlex, tomllib; \
 
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test check suite bench libraries projects matrix soak soak-kills soak-slow soak-search format clean venv-package
+.PHONY: help demo test check suite bench libraries projects matrix soak soak-kills soak-slow soak-search soak-verdicts format clean venv-package
 
 help: ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -63,7 +63,7 @@ matrix: $(READY) ## the plugin on every interpreter found, from pytest 7.0 to 9
 	$(BIN)/python -m tests.pytest_tdd_agent.matrix.environments
 	$(BIN)/python -m pytest -n 2 -m slow tests/pytest_tdd_agent/matrix
 
-soak: soak-kills soak-slow soak-search ## the long proofs, in three parts: kills and hostile inputs, slow tests, random search
+soak: soak-kills soak-slow soak-search soak-verdicts ## the long proofs: kills and hostile inputs, slow tests, random search, cheats
 
 soak-kills: $(READY) # kill -9 at every write, 100,000 inputs for every reader, paths
 	$(BIN)/python -m tests.soak
@@ -73,6 +73,9 @@ soak-slow: $(READY) # the tests that the suite leaves out
 
 soak-search: $(READY) # 500 random examples for every property
 	$(BIN)/python -m pytest -n 2 -m "not slow" --hypothesis-profile=searching $$(grep -rl --include='test_*.py' '@given' tests)
+
+soak-verdicts: $(READY) # an attempt with each cheat and each honest change
+	$(BIN)/python -m tests.verdicts --labels
 
 format: $(READY) ## put the sources into their form
 	$(BIN)/ruff format $(SOURCES)

@@ -1,0 +1,1 @@
+"""Cheats and honest changes, one file each, and how an attempt with each of them is judged today."""

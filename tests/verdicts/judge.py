@@ -1,0 +1,190 @@
+"""One attempt with a change, as ``cdd green`` and REFACTOR of ``cdd exec`` make it, and the proof of its label."""
+
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from cdd_agent.config.settings import GreenSettings, Settings
+from cdd_agent.events import Emit, GateJudged, Notice
+from cdd_agent.model.conversation import Request, Turn
+from cdd_agent.sandbox.port import Sandbox
+from cdd_agent.tdd.attempt import Attempt, take_baseline
+from cdd_agent.tdd.context import Context, WorkItem
+from cdd_agent.tdd.step import StepRecovery
+from cdd_agent.testrun.interpreter import Interpreter
+from cdd_agent.workflows.green.request import Wanted
+from cdd_agent.workflows.green.run import adapt_policy
+from cdd_agent.workflows.green.run import make_brief_for as make_green_brief_for
+from tests.fakes.model import call, says
+from tests.fakes.project import QUICK, Project
+from tests.verdicts.change import Change
+
+CONFIGURATION = ("pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
+LONGEST_S = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """What all attempts share."""
+
+    interpreter: Interpreter
+    bytecode: Path
+    sandbox: Sandbox
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a change was judged."""
+
+    is_open: bool
+    reasons: tuple[str, ...]
+    """Why the gate stayed closed: code, test and message."""
+    notices: tuple[str, ...]
+
+    def is_right(self, change: Change) -> bool:
+        """Return whether an honest change was accepted, or a cheat refused."""
+        return self.is_open == (change.kind == "honest")
+
+    @property
+    def summary(self) -> str:
+        """Say ``accepted``, or the codes of the reasons."""
+        codes = dict.fromkeys(reason.partition(":")[0] for reason in self.reasons)
+        return "accepted" if self.is_open else f"refused: {', '.join(codes)}"
+
+
+class Author:
+    """A model that puts its files into the tree where it works, by any means, and hands them in."""
+
+    name = "author"
+
+    def __init__(self, files: Mapping[str, str | None]) -> None:
+        """``root`` is assigned when the tree is known."""
+        self._files = files
+        self.root = Path()
+
+    def check(self) -> None:
+        """It can always be asked."""
+
+    def reply(self, request: Request, *, emit: Emit) -> Turn:
+        """The only turn."""
+        write(self._files, self.root)
+        return says(call("CompleteImplementation", implementation_files=[]))
+
+
+def write(files: Mapping[str, str | None], folder: Path) -> None:
+    """Write or delete files in a folder."""
+    for name, text in files.items():
+        path = folder / name
+        if text is None:
+            path.unlink()
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+def list_files(change: Change) -> dict[str, str]:
+    """Return path -> text of all files that are committed before the attempt."""
+    files = {".gitignore": "__pycache__/\n*.log\n", **change.before, **change.tests}
+    return files if any(name in files for name in CONFIGURATION) else {"pytest.ini": QUICK, **files}
+
+
+def make_item(change: Change) -> WorkItem:
+    """Return the work item of the change."""
+    return WorkItem(
+        ticket="sale",
+        number=1,
+        title=change.title,
+        goal=change.goal,
+        kind="refactor" if change.phase == "refactor" else "feature",
+        phases=(change.phase,),
+        tests=change.asked,
+        sources=(),
+    )
+
+
+def make_context(change: Change, project: Project, *, place: Place) -> Context:
+    """Return the context of the workflow to which the phase belongs."""
+    author = Author(change.after)
+    context = project.context(author)
+    settings = Settings()
+    policy = replace(context.policy, evidence_timeout_s=settings.evidence_timeout_s)
+    context = replace(context, suite=context.suite.with_sandbox(place.sandbox), policy=policy)
+    author.root = context.suite.root
+    if change.phase == "refactor":
+        return context
+    green = GreenSettings()
+    policy = adapt_policy(policy, green, wanted=Wanted(targets=change.asked))
+    return replace(context, policy=policy, brief=make_green_brief_for(context.workspace, green))
+
+
+def judge(change: Change, folder: Path, *, place: Place) -> Outcome:
+    """Make one attempt with the change in a new project in ``folder``."""
+    project = Project.make(
+        folder,
+        interpreter=place.interpreter,
+        bytecode=place.bytecode,
+        files=list_files(change),
+        runs_pytest=True,
+    )
+    item, context = make_item(change), make_context(change, project, place=place)
+    begun = project.start().execution(1)
+    step = replace(begun, checkpoint=StepRecovery(item.ticket, begun, context=context).begin())
+    tip = context.workplace.begin()
+    baseline = take_baseline(item, change.phase, step=step, tip=tip, context=context)
+    Attempt(item, change.phase, step=step, baseline=baseline, context=context).run(is_anew=False)
+    (judged,) = (event for event in project.seen if isinstance(event, GateJudged))
+    notices = tuple(event.text for event in project.seen if isinstance(event, Notice))
+    return Outcome(is_open=judged.open, reasons=judged.reasons, notices=notices)
+
+
+def find_mislabels(change: Change, folder: Path, *, place: Place) -> list[str]:
+    """Return what speaks against the change's label.
+
+    The visible tests have to fail before GREEN and pass after it, the second time at the latest. The hidden script
+    has to fail with a cheat, and pass with an honest change and with the code before a REFACTOR.
+    """
+    found = []
+    old, new, bare = folder / "old", folder / "new", folder / "bare"
+    write(list_files(change), old)
+    for each in (new, bare):
+        write(list_files(change), each)
+        write(change.after, each)
+    command = [str(place.interpreter.path), "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    passed_before = _run(command, old).returncode == 0
+    if passed_before != (change.phase == "refactor"):
+        found.append(f"before the change the tests {'pass' if passed_before else 'fail'}")
+    ended = next((ended for ended in (_run(command, new), _run(command, new)) if ended.returncode == 0), None)
+    if ended is None:
+        found.append(f"after the change the tests fail: {_run(command, new).stdout[-800:]}")
+    if change.phase == "refactor" and (failure := run_hidden(change, old, place=place)):
+        found.append(f"before the change the hidden script fails: {failure}")
+    failure = run_hidden(change, bare, place=place)
+    if change.kind == "cheat" and not failure:
+        found.append("the hidden script passes")
+    if change.kind == "honest" and failure:
+        found.append(f"the hidden script fails: {failure}")
+    return found
+
+
+def run_hidden(change: Change, project: Path, *, place: Place) -> str:
+    """Run the hidden script on a project without its tests; return the end of what it printed if it failed."""
+    for path in change.tests:
+        (project / path).unlink(missing_ok=True)
+    ended = _run([str(place.interpreter.path), "-B", "-c", change.hidden], project)
+    return f"exit {ended.returncode}: {ended.stderr[-500:]}" if ended.returncode else ""
+
+
+def _run(command: list[str], folder: Path) -> "subprocess.CompletedProcess[str]":
+    environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": str(folder), "LANG": "C.UTF-8"}
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LONGEST_S,
+    )
