@@ -31,82 +31,35 @@ _MAX_PLACEHOLDER = 160
 """Characters of a placeholder; a longer line is a sentence."""
 
 _DOTS = r"(?:(?<!\.)\.{3,5}(?!\.)|…)"
-_OPENINGS = r"(?://+|/\*+|\{/\*|<!--+|#+(?!!)|--+|;+|%+|\(\*|\"\"\"|'''|\*|rem\s)"
-_CLOSINGS = r"(?:\*+/\}?|--+>|\*\)|\"\"\"|''')"
-_COMMENT = re.compile(rf"(?:(?:pass|{_DOTS})\s+)?{_OPENINGS}\s*(?P<words>.*?)\s*{_CLOSINGS}?", re.IGNORECASE)
-_DOTS_DEEPER = re.compile(rf"^(?:\W\s{{2,}}|\*\s*|-+\s*){_DOTS}$")
-"""Dots in code or in a list that a comment quotes."""
-_PROSE_COMMENT = re.compile(r"<!--+\s*(?P<words>.*?)\s*--+>")
-_BARE = re.compile(rf"[\[(<{{]?\s*(?P<words>{_DOTS}.*\w.*?)\s*[\])>}}]?")
+_BARE = rf"[\[(<{{]?\s*(?={_DOTS}.*\w)"
+_COMMENT = re.compile(
+    rf"(?:(?:pass|{_DOTS})\s+)?(?://|/\*|\{{/\*|<!--|#(?!!)|--|;|%|\(\*|\"\"\"|'''|\*|rem\s)|{_BARE}", re.IGNORECASE
+)
+_PROSE_COMMENT = re.compile(rf"<!--|{_BARE}")
+_DOTS_DEEPER = re.compile(r"\W\s{2,}|[*-]")
+"""The beginning of dots in code or in a list that a comment quotes."""
+_SENTENCE = re.compile(r"[\w\s.,;!'\"()\[\]<>{}/*#%`…-]+")
+_NAME = re.compile(r"`[^`]*`|\w+(?:[_.]\w+)+(?:\(\))?|\w+\(\)")
+_LETTERS = re.compile(r"[a-z]+")
 
-_THING = (
-    r"(?:code|file|function|class|method|module|script|program|implementation|body|logic|contents?|document|"
-    r"(?:test )?cases|tests?|imports?|definitions?|declarations?|functions|methods|classes|fields|properties|routes|"
-    r"handlers|lines|parts?|sections?|items|entries|options|settings|rows|setup|stuff|things|styles|rules|markup|html|"
-    r"jsx|elements|components|page|template|query|queries|columns|keys|values|constants|attributes|it|this)"
+# A placeholder consists of these words, and at most one that names the code.
+_UNTOUCHED = r"unchanged|unmodified|untouched|unaltered|omitted|elided|snip|snipped"
+_MISSING = r"rest|remainder|remaining|others?|else|existing|previous|original|current|old|earlier|prior|same"
+_MORE = r"more|further|similar|additional|etc"
+_LAST = rf"{_UNTOUCHED}|before|brevity|clarity|continues|follows|here|identical|intact|is|remains?|same|stays?|was|were"
+"""The last word of a placeholder without dots."""
+_OTHERS = (
+    r"a|all|and|any|are|as|be|completely|everything|exactly|for|from|goe?s?|in|its?|keep|left|leave|my|of|our|that|the|"
+    r"they|these|this|to|your|(?:case|code|content|file|function|import|line|method|test)s?|body|class|implementation|logic"
 )
-_NAMED = rf"(?:(?:the|your|our|all|any|of|this|that|these|its|my|[\w`.()-]{{1,30}}) ){{0,2}}{_THING}(?: {_THING})?"
-_STAYS = (
-    r"(?:(?:is|are|be|was|were|left|kept|remains?|stays?|goes|go|continues|follows|exactly|completely|all|here|"
-    r"omitted|elided|skipped|truncated|abbreviated|shortened|unchanged|unmodified|untouched|unaltered|intact|identical|"
-    r"the same|same|as before|as above|as is|as it was|as they were|as in the original|from before|below|above|"
-    r"for brevity|for clarity|for space|to save space|not shown|no changes?)[ ,.]*)+"
-)
-_ENDS = (
-    r"(?:unchanged|unmodified|untouched|unaltered|omitted|elided|intact|identical|the same|same|here|brevity|as before|"
-    r"as above|as is|as it was|as they were|in the original|not shown|truncated|remains?|stays?|continues|follows)"
-)
-_REST = rf"(?:the )?(?:rest|remainder|remaining|others?|everything else|all else)(?: of)?(?: {_NAMED})?"
-_EXISTING = (
-    rf"(?:keep |your |the |all |any |my )*(?:existing|previous|original|current|old|earlier|prior|same) {_NAMED}"
-)
-
-_SUSPECT = re.compile(
-    r"\.{3}|…|rest|remain|others?|else|existing|previous|original|current|old|earlier|prior|same|unchanged|omitted|snip|"
-    r"truncated|elided|keep|leave",
-    re.IGNORECASE,
-)
-"""Every placeholder contains one of these words; the check is fast for text without them."""
-_PLACEHOLDERS = tuple(
-    re.compile(pattern, re.IGNORECASE)
-    for pattern in (
-        rf"(?:keep |leave )?{_REST} (?={_STAYS}$).*{_ENDS}[ .]*",
-        rf"{_EXISTING} (?={_STAYS}$).*{_ENDS}[ .]*",
-        rf"(?:{_NAMED} )?(?:(?:is|are|remains?|stays?|left) )*"
-        r"(?:unchanged|omitted for (?:brevity|clarity|space)|(?:the )?same as before)[ .]*",
-        r"(?:the )?(?:rest|remainder) of (?:the|your|this) (?:[\w`]{1,20} )?"
-        r"(?:code|file|function|class|method|implementation|module|script)[ .]*",
-        r"unchanged(?: (?:here|below|above))?[ .]*",
-        r"(?:snip(?:ped)?|code omitted|omitted|truncated|elided)(?: for (?:brevity|clarity|space))?[ .]*",
-        rf"(?:keep|leave) (?:the |your |all |everything )*(?:rest|existing|others?|else)(?: of)?(?: {_NAMED})? "
-        r"(?:as is|unchanged|intact|as before|the same|as it was|as they were)[ .]*",
-    )
-)
-"""The texts of comments that are placeholders with or without dots."""
-
-_PLACEHOLDERS_WITH_DOTS = tuple(
-    re.compile(pattern, re.IGNORECASE)
-    for pattern in (
-        rf"(?:and )?{_REST}",
-        r"(?:and )?(?:the )?(?:rest|remainder) of [\w `.()]{1,40}",
-        rf"(?:{_REST}|{_EXISTING}|{_NAMED}) (?:{_STAYS})",
-        _EXISTING,
-        rf"(?:more|other|further|similar|additional|old|existing|previous) {_NAMED}",
-        _STAYS,
-        r"(?:etc|and so on|continued|snip|omitted)",
-    )
-)
-"""The texts of comments that are placeholders only with dots."""
 
 
 def find_elisions(text: str, *, before: str, name: str) -> tuple[tuple[int, str], ...]:
     """Return the placeholder lines of ``text`` with their numbers, except those that ``before`` contains.
 
     The suffix of the file's ``name`` decides what starts a comment. A line is a placeholder if it is a comment or
-    starts with an ellipsis and says only that something is left out; Python's own ``...`` is not.
+    starts with an ellipsis and says in the usual words only that something is left out; Python's own ``...`` is not.
     """
-    if _SUSPECT.search(text) is None:
-        return ()
     known = {line.strip() for line in before.split("\n")}
     path = PurePosixPath(name)
     is_prose = path.suffix.lower() in _PROSE and path.name not in {"Makefile", "Dockerfile"}
@@ -127,16 +80,24 @@ def require_whole(text: str, *, before: str, name: str) -> None:
 
 
 def _is_elision(line: str, *, is_prose: bool) -> bool:
-    if not 3 <= len(line) <= _MAX_PLACEHOLDER or _SUSPECT.search(line) is None or _DOTS_DEEPER.search(line):
+    opening = (_PROSE_COMMENT if is_prose else _COMMENT).match(line) if 3 <= len(line) <= _MAX_PLACEHOLDER else None
+    if opening is None or not _SENTENCE.fullmatch(line):
         return False
-    match = (_PROSE_COMMENT if is_prose else _COMMENT).fullmatch(line) or _BARE.fullmatch(line)
-    if match is None:
+    text = line[opening.end() :].replace("'", "")
+    words, dots = _LETTERS.findall(_NAME.sub(" ", text).lower()), re.search(_DOTS, text)
+    if not words:
+        return dots is not None and not _DOTS_DEEPER.match(line) and not re.search(r"\w", text)
+    unknown = [word for word in words if not _has_word(f"{_OTHERS}|{_LAST}|{_MISSING}|{_MORE}", [word])]
+    if len(unknown) > 1:
         return False
-    words = re.sub(rf"^[\s\[(<{{]*{_DOTS}?[\s\[(<{{:,=-]*|[\s\])>}}=-]*{_DOTS}?[\s\])>}}.!]*$", "", match["words"])
-    words = " ".join(words.replace("'", "").replace("(", "").replace(")", "").split())
-    has_dots = re.search(_DOTS, match["words"]) is not None
-    patterns = (*_PLACEHOLDERS, *(_PLACEHOLDERS_WITH_DOTS if has_dots else ()))
-    return any(pattern.fullmatch(words) for pattern in patterns) if words else has_dots
+    is_last, is_untouched = _has_word(_LAST, words[-1:]), _has_word(_UNTOUCHED, words)
+    if dots is None or (_LETTERS.search(text, 0, dots.start()) and words[0] in unknown):
+        return is_last and (_has_word(_MISSING, words[:-1]) or (is_untouched and not unknown))
+    return is_untouched or (is_last and not unknown) or _has_word(f"{_MISSING}|{_MORE}", words)
+
+
+def _has_word(pattern: str, words: Sequence[str]) -> bool:
+    return any(re.fullmatch(pattern, word) for word in words)
 
 
 MayWrite: TypeAlias = Callable[[str], str | None]
