@@ -38,12 +38,24 @@ def plant(root: Path, targets: tuple[str, ...]) -> tuple[Canary, Canary] | None:
 
     Returns None and writes nothing if a link leads from that folder out of ``root``.
     """
+    model = _find_model(root, targets)
+    return None if model is None else (_write(root, model), _write(root, model))
+
+
+def add_test_file(root: Path, targets: tuple[str, ...], *, source: str) -> str | None:
+    """Write a test file next to the first target, under a name like its own, and return its path.
+
+    Returns None and writes nothing if a link leads from that folder out of ``root``.
+    """
+    model = _find_model(root, targets)
+    return None if model is None else _write_file(root, model.partition("::")[0], source=source)
+
+
+def _find_model(root: Path, targets: tuple[str, ...]) -> str | None:
     model = next((target for target in targets if target.partition("::")[0].endswith(".py")), "test_it.py::test_it")
     folder = (root / model.partition("::")[0]).parent
     is_free = not os.path.lexists(folder) or folder.is_dir()
-    if not is_free or not folder.resolve().is_relative_to(root.resolve()):
-        return None
-    return _write(root, model), _write(root, model)
+    return model if is_free and folder.resolve().is_relative_to(root.resolve()) else None
 
 
 def remove(root: Path, canary: Canary) -> None:
@@ -56,12 +68,20 @@ def _write(root: Path, model: str) -> Canary:
     file, _, test = model.partition("::")
     function = test.partition("[")[0].rpartition("::")[2]
     name = function if function.isidentifier() and function.isascii() else "test_it"
-    mark, word = (f"w{secrets.token_hex(6)}" for _ in range(2))
-    path = PurePosixPath(file).with_name(f"{_insert(PurePosixPath(file).stem, mark)}.py")
+    mark, word = _draw_word(), _draw_word()
     passes, fails = _insert(name, f"{mark}a"), _insert(name, f"{mark}b")
-    source = _SOURCE.format(passes=passes, fails=fails, word=word)
+    path = _write_file(root, file, source=_SOURCE.format(passes=passes, fails=fails, word=word))
+    return Canary(file=path, passes=f"{path}::{passes}", fails=f"{path}::{fails}", word=word)
+
+
+def _write_file(root: Path, model: str, *, source: str) -> str:
+    path = PurePosixPath(model).with_name(f"{_insert(PurePosixPath(model).stem, _draw_word())}.py")
     ConfinedFolder(root.resolve()).write(_resolve(root, str(path)), source.encode())
-    return Canary(file=str(path), passes=f"{path}::{passes}", fails=f"{path}::{fails}", word=word)
+    return str(path)
+
+
+def _draw_word() -> str:
+    return f"w{secrets.token_hex(6)}"
 
 
 def _resolve(root: Path, path: str) -> str:

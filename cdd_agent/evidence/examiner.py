@@ -1,0 +1,336 @@
+"""Further examples, with which an agent, the Examiner, tries to refute a change.
+
+The Examiner's word counts nothing: only its examples do, and only those that cite a criterion, fail without the change
+because the behavior is missing, and give the same result twice. The author of the change does not see them until one
+has failed twice. All functions but ``try_examples`` are pure.
+"""
+
+import ast
+import difflib
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
+
+from cdd_agent.errors import UsageError, format_count, join_first
+from cdd_agent.evidence.canaries import add_test_file, quote_first_line
+from cdd_agent.evidence.clean_copy import CheckRequest, Findings, note, refuse
+from cdd_agent.evidence.mutation import TimedRuns
+from cdd_agent.evidence.source import Function, list_lines, parse
+from cdd_agent.model.conversation import Marks
+from pytest_tdd_agent.failure import STRUCTURAL, find_effective_kind, find_stage
+from pytest_tdd_agent.gate import strip_parameters
+from pytest_tdd_agent.report import Failure, SuiteReport
+
+MOST = 8
+_LEAST = 3
+_MOST_CHARACTERS = 40_000
+"""Of the tests, and of the change, in the question."""
+_MOST_SHOWN = 4
+_NO_BEHAVIOR = ("syntax_error", "fixture_missing", "missing_module", "timeout", "crash", "resource")
+_FILE = re.compile(r"^```(?:python|py)\b[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_DECISION = re.compile(r"^\W*(keep|withdraw)\W+(\w+)\W*(.*)$", re.MULTILINE | re.IGNORECASE)
+
+Outcome: TypeAlias = Literal["untried", "unused", "withdrawn", "passes", "fails"]
+
+
+class Example(msgspec.Struct, frozen=True, kw_only=True):
+    """One further test."""
+
+    name: str
+    criterion: str
+    """The id of the criterion that it cites."""
+    outcome: Outcome = "untried"
+    why: str = ""
+    """Why it is not used, was withdrawn, or fails."""
+
+    @property
+    def fact(self) -> str:
+        """The example and its outcome in one line."""
+        outcome = "does not count" if self.outcome == "unused" else self.outcome
+        return f"{self.criterion} {self.name}: {outcome}{f' ({self.why})' if self.why else ''}".strip()
+
+
+class Examples(msgspec.Struct, frozen=True, kw_only=True):
+    """The further examples of one step."""
+
+    schema: Literal[1] = 1
+    source: str
+    """A test file with one function per example."""
+    listed: tuple[Example, ...]
+    shown: str = ""
+    """The name of the example that the author of the change has seen."""
+    was_doubted: bool = False
+    """Whether the Examiner has looked at its examples again."""
+
+    def select(self, *outcomes: Outcome) -> tuple[Example, ...]:
+        """Return the examples with one of these outcomes."""
+        return tuple(example for example in self.listed if example.outcome in outcomes)
+
+    def update(self, changed: Mapping[str, tuple[Outcome, str]]) -> "Examples":
+        """Return the examples with other outcomes; ``changed`` maps a name to its outcome and the reason."""
+        pairs = ((each, changed.get(each.name, (each.outcome, each.why))) for each in self.listed)
+        listed = tuple(replace(example, outcome=outcome, why=why) for example, (outcome, why) in pairs)
+        return replace(self, listed=listed)
+
+    def extract(self, names: Collection[str]) -> str:
+        """Return the file without the other examples and tests."""
+        lines, listed = self.source.splitlines(keepends=True), {example.name for example in self.listed}
+        tests = (each for each in _list_functions(self.source) if each.name in listed or each.name.startswith("test"))
+        left_out = {line for test in tests if test.name not in names for line in _list_all_lines(test)}
+        return "".join(line for number, line in enumerate(lines, start=1) if number not in left_out).strip() + "\n"
+
+
+def _list_functions(source: str) -> list[Function]:
+    return [node for node in getattr(parse(source), "body", ()) if isinstance(node, Function)]
+
+
+def _list_all_lines(test: Function) -> range:
+    lines = list_lines(test)
+    return range(min([lines.start, *(decorator.lineno for decorator in test.decorator_list)]), lines.stop)
+
+
+def list_criteria(stated: Mapping[str, str], *, title: str, targets: Iterable[str]) -> dict[str, str]:
+    """Return the criteria of a step. If none are stated, they are its title and what each target shows."""
+    shown = {f"TEST-{number}": f"what {target} shows" for number, target in enumerate(targets, start=1)}
+    return dict(stated) or {"GOAL": title, **shown}
+
+
+def format_question(
+    request: CheckRequest, *, criteria: Mapping[str, str], most: int, signs: Iterable[str], marks: Marks
+) -> str:
+    """Return the question to the Examiner; ``signs`` are findings in the change that prove nothing."""
+    rows = "\n".join(f"- {name}: {text}" for name, text in criteria.items())
+    parts = [
+        f"The step:\n{marks.wrap(request.stated.strip(), source='the step')}",
+        f"Its criteria:\n{marks.wrap(rows, source='criteria')}",
+        "The tests that the author of the change can see:",
+        *(marks.wrap(text[:_MOST_CHARACTERS], source=path) for path, text in request.tests.items()),
+        f"The change, which passes these tests:\n{marks.wrap(_format_change(request), source='the change')}",
+    ]
+    found = "\n".join(f"- {sign}" for sign in signs)
+    parts += [f"Signs, which prove nothing:\n{marks.wrap(found, source='checks')}"] if found else []
+    count = f"{min(_LEAST, most)} to {most}" if most > 1 else "1"
+    parts.append(f"Write {format_count(most, 'further example').replace(str(most), count, 1)} that would refute it.")
+    return "\n\n".join(parts)
+
+
+def _format_change(request: CheckRequest) -> str:
+    parts = []
+    for change in request.changes:
+        old, new = (change.old or "").splitlines(), (change.new or "").splitlines()
+        lines = difflib.unified_diff(old, new, change.path, change.path, n=20, lineterm="")
+        parts.append("\n".join(lines) or f"{change.path}: not a Python source")
+    return "\n".join(parts)[:_MOST_CHARACTERS]
+
+
+Ask: TypeAlias = Callable[[str], str]
+"""Asks the Examiner a question, in one conversation."""
+
+
+def obtain_examples(ask: Ask, question: str, *, criteria: Collection[str], most: int) -> Examples:
+    """Ask for examples, and once more if the answer cannot be used. Raises ``UsageError`` if the second cannot."""
+    try:
+        return parse_answer(ask(question), criteria=criteria, most=most)
+    except UsageError as error:
+        return parse_answer(ask(f"{error.happened} Please {error.hint}."), criteria=criteria, most=most)
+
+
+def parse_answer(answer: str, *, criteria: Collection[str], most: int) -> Examples:
+    """Return the examples in the last code block of an answer. Raises ``UsageError`` if there are none."""
+    hint = "send the whole file again, in one block that begins with ```python"
+    blocks = _FILE.findall(answer if answer.endswith("\n") else f"{answer}\n")
+    if not blocks:
+        raise UsageError("The answer contains no Python file.", hint=hint)
+    source = str(blocks[-1])
+    if parse(source) is None:
+        raise UsageError("The file of the answer is not valid Python.", hint=hint)
+    found: dict[str, Example] = {}
+    for test in _list_functions(source):
+        words = (ast.get_docstring(test) or "").split()
+        cited = words[0].rstrip(":,.").upper() if words else ""
+        criterion = next((name for name in criteria if name.upper() == cited), None)
+        if criterion is not None:
+            found.setdefault(test.name, Example(name=test.name, criterion=criterion))
+    if not found:
+        known = join_first(tuple(criteria), most=MOST)
+        raise UsageError(f"No function of the file has a docstring that begins with one of {known}.", hint=hint)
+    return Examples(source=source, listed=tuple(found.values())[:most])
+
+
+_Result: TypeAlias = Failure | str
+"""The failure of an example, or its outcome."""
+
+
+def try_examples(examples: Examples, *, request: CheckRequest, runs: TimedRuns) -> Examples:
+    """Run the examples without the change, to find out which count, then with it.
+
+    Examples that counted earlier only run with the change. Raises ``TimeUp``, ``GitError`` or ``OSError``; raises
+    ``UsageError`` if they cannot run without the change.
+    """
+    trial = _Trial(request=request, runs=runs, examples=examples)
+    if untried := [example.name for example in examples.select("untried")]:
+        before = trial.run(request.red, untried, purpose="further examples without the change")
+        if before is None:
+            happened = "The further examples do not run to their end without the change."
+            raise UsageError(happened, hint="see the output of the tests")
+        paths, files = [change.path for change in request.changes], list(request.tests)
+        expects = runs.suite.conventions.list_names(paths, files)
+        flaws = {name: _find_flaw(before[name], expects=expects) for name in untried}
+        examples = examples.update({name: ("unused", flaw) for name, flaw in flaws.items() if flaw})
+    names = [example.name for example in examples.select("untried", "passes", "fails")]
+    after = trial.run(request.green, names, purpose="further examples") if names else {}
+    if after is not None:
+        return examples.update({name: _judge(after[name]) for name in names})
+    # One of them ends the process or never ends. Without the change, none does.
+    alone = {name: trial.run(request.green, [name], purpose=f"further example {name}") for name in names}
+    return examples.update(
+        {
+            name: ("fails", "it does not run to its end") if each is None else _judge(each[name])
+            for name, each in alone.items()
+        }
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Trial:
+    request: CheckRequest
+    runs: TimedRuns
+    examples: Examples
+
+    def run(self, product: str, names: Collection[str], *, purpose: str) -> dict[str, tuple[_Result, _Result]] | None:
+        """Run each example twice with the tree ``product``. None: the run did not end."""
+        source = self.examples.extract(names)
+        with self.runs.copy(green=product, red=self.request.red) as copy:
+            files = [add_test_file(copy.root, self.request.targets, source=source) for _ in range(2)]
+            if None in files:
+                happened = "A link leads from the folder of the target tests out of the project."
+                raise UsageError(happened, hint="replace it by the folder")
+            first, second = (file or "" for file in files)
+            report = self.runs.run(copy, purpose, tests=(first, second), is_altered=True).report
+        if report is None:
+            return None
+        return {
+            name: (_read_result(report, first, name=name), _read_result(report, second, name=name)) for name in names
+        }
+
+
+def _read_result(report: SuiteReport, file: str, *, name: str) -> _Result:
+    cases = [case for case in report.tests if strip_parameters(case.nodeid) == f"{file}::{name}"]
+    failures = [case.failure for case in cases if case.failure is not None and case.outcome != "passed"]
+    failures += [error.failure for error in report.collect_errors if file.startswith(error.nodeid)]
+    outcomes = [case.outcome for case in cases if case.outcome != "passed"]
+    return failures[0] if failures else "not collected" if not cases else outcomes[0] if outcomes else "passed"
+
+
+def _differ(results: tuple[_Result, _Result]) -> bool:
+    first, second = ((each.phase, each.kind, each.exception) if isinstance(each, Failure) else each for each in results)
+    return first != second
+
+
+def _find_flaw(results: tuple[_Result, _Result], *, expects: Collection[str]) -> str:
+    """Return why an example does not count, by its results without the change; empty if it does."""
+    result = results[0]
+    if _differ(results):
+        return "two runs gave different results"
+    if not isinstance(result, Failure):
+        return "it passes without the change" if result == "passed" else f"it is {result}"
+    kind = find_effective_kind(result)
+    has_run = result.phase == "call" and kind not in _NO_BEHAVIOR and not _lacks_name(result)
+    if has_run or find_stage(result, tuple(expects)) is not None:
+        return ""
+    return f"without the change it fails for another reason: {_describe(result)}"
+
+
+def _lacks_name(failure: Failure) -> bool:
+    """Return whether a test uses a name that the project does not have, or calls it in a way that does not fit."""
+    is_in_test = failure.phase == "collect" or failure.origin == "test"
+    return is_in_test and find_effective_kind(failure) in STRUCTURAL and failure.missing_in_project is not None
+
+
+def _judge(results: tuple[_Result, _Result]) -> tuple[Outcome, str]:
+    """Return the outcome of an example that counts, by its results with the change."""
+    result = results[0]
+    if _differ(results):
+        return "unused", "two runs gave different results"
+    if not isinstance(result, Failure):
+        return ("passes", "") if result == "passed" else ("unused", f"it is {result}")
+    # The visible tests define the interface, and the change need not offer more.
+    if _lacks_name(result):
+        return "unused", f"it uses what the change does not offer: {_describe(result)}"
+    return "fails", _describe(result)
+
+
+def _describe(failure: Failure) -> str:
+    return f"{failure.kind}, {failure.exception}{quote_first_line(failure)}"
+
+
+def judge_examples(examples: Examples, *, criteria: Mapping[str, str], is_first: bool) -> tuple[Examples, Findings]:
+    """Return a refusal if an example fails, else a notice of what was examined.
+
+    The first refusal names the criteria only. A later one (not ``is_first``) shows one example, which stays the same
+    until it passes.
+    """
+    failing = {example.name: example for example in examples.select("fails")}
+    if not failing:
+        return examples, _report(examples)
+    if is_first:
+        cited = dict.fromkeys(example.criterion for example in failing.values())
+        reasons = (_explain_criterion(examples, name, text=criteria.get(name, "")) for name in cited)
+        return examples, sum(reasons, start=Findings())
+    example = failing.get(examples.shown) or next(iter(failing.values()))
+    text = criteria.get(example.criterion, "")
+    message = (
+        f"{example.criterion} is not met ({text}). {example.name} fails: {example.why}. It must pass too, and stays "
+        f"visible from now on:\n\n{examples.extract([example.name])}"
+    )
+    return replace(examples, shown=example.name), refuse("example_failed", message)
+
+
+def _explain_criterion(examples: Examples, criterion: str, *, text: str) -> Findings:
+    own = [example for example in examples.select("passes", "fails") if example.criterion == criterion]
+    count = sum(example.outcome == "fails" for example in own)
+    message = (
+        f"{criterion} is not met ({text}): {count} of {format_count(len(own), 'further example')} of it fail, with "
+        "other inputs than those of the tests that you can see. Implement the rule, not its examples. If you are sure "
+        "that the change meets it, report test_is_wrong with the reason."
+    )
+    return refuse("example_failed", message)
+
+
+def _report(examples: Examples) -> Findings:
+    passing, left_out = examples.select("passes"), examples.select("unused", "withdrawn")
+    shown = join_first([f"{each.criterion} {each.name}" for each in passing], most=MOST)
+    without = join_first([each.fact for each in left_out], most=_MOST_SHOWN, separator="; ")
+    if not passing:
+        return note(f"Not examined: none of the further examples counts. {without}")
+    more = f" Left out: {without}." if without else ""
+    return note(f"Examined: {format_count(len(passing), 'further example')} passed ({shown}).{more}")
+
+
+def format_doubt(examples: Examples, reason: str, *, marks: Marks) -> str:
+    """Return the question whether the failing examples are right, which the author of the change doubts."""
+    failing = [example.name for example in examples.select("fails")]
+    results = "\n".join(f"{example.name}: {example.why}" for example in examples.select("fails"))
+    return "\n\n".join(
+        (
+            f"These further examples fail:\n{marks.wrap(examples.extract(failing), source='examples')}",
+            f"Their results:\n{marks.wrap(results, source='tests')}",
+            f"The author of the change says:\n{marks.wrap(reason, source='the author of the change')}",
+            "Look again. Does each of them follow from its criterion without doubt? Answer with one line for each: "
+            "`keep NAME: reason` or `withdraw NAME: reason`.",
+        )
+    )
+
+
+def apply_decisions(examples: Examples, answer: str) -> Examples:
+    """Withdraw the failing examples that the answer names after `withdraw`. The others stay."""
+    failing = {example.name for example in examples.select("fails")}
+    decisions = {name: (word.lower(), why.strip()) for word, name, why in _DECISION.findall(answer)}
+    withdrawn: dict[str, tuple[Outcome, str]] = {
+        name: ("withdrawn", why) for name, (word, why) in decisions.items() if word == "withdraw" and name in failing
+    }
+    return replace(examples.update(withdrawn), was_doubted=True)
