@@ -23,7 +23,7 @@ import pytest
 
 from .fingerprint import IGNORED_FOLDERS, PACKAGES_FOLDERS, STANDARD_LIBRARY
 from .options import read_options
-from .report import Sign
+from .report import RESCUED, Sign
 
 if TYPE_CHECKING:
     from pluggy import Result
@@ -125,6 +125,8 @@ class Bodies:
         self.running: pytest.Item | None = None
         self.raised: set[str] = set()
         """Node ids of tests that an exception left, unless a rerun ended without one."""
+        self.rescued: set[str] = set()
+        """Node ids of tests that an exception left in one try, but not in a later one."""
         self.replaced: set[str] = set()
         self.not_called: set[str] = set()
         self._locations = locations
@@ -143,8 +145,9 @@ class Bodies:
         """Record that a test ended without an exception, and check its function."""
         if not item.__dict__.get("_excinfo"):  # pytest stores exceptions of unittest methods here
             self.running = None
-            if self.raised:
+            if item.nodeid in self.raised:
                 self.raised.discard(item.nodeid)
+                self.rescued.add(item.nodeid)
         if _code_of(item) is not self.collected.get(id(item)):
             self._check_replacement(item)
 
@@ -361,6 +364,7 @@ SIGNS = {
     "replaced_body": "A test ran different code from the collected function.",
     "body_not_called": "A test passed, but its function was never called.",
     "item_dropped": "Collected tests were removed without being reported as deselected.",
+    RESCUED: "A test failed in one try and passed in a later one. Closes a gate only for its targets.",
 }
 """Code of a sign -> its meaning; a closed list."""
 
@@ -486,6 +490,8 @@ class Auditor:
         self._raised |= self.bodies.raised
         for body in self.bodies.replaced:
             self._found.add(("replaced_body", None, f"tests run {body} instead of the collected function"))
+        for nodeid in self.bodies.rescued:
+            self._found.add((RESCUED, nodeid, "a plugin ran the test again after it failed, and then it passed"))
         for nodeid in self.bodies.not_called:
             self._found.add(("body_not_called", nodeid, "a hook answered for the test without calling its function"))
         for name, now in (*self._patches(), *self._breaks()):

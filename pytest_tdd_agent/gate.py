@@ -1,190 +1,19 @@
 """The gates RED, GREEN and REFACTOR: fixed rules that compare a report with its baseline. Pure.
 
-The comparison says which tests are new, which failed before, and which belong to a target. Node ids of random or
-time-dependent parameters change between runs. They are matched by function: the tests of a function that are missing
-in the run are paired with those that are new in it.
-
 The rules judge single tests by outcome and failure kind, never the exit status or output of a run. The one exception
 is a command that reports no single tests.
 """
 
 from __future__ import annotations
 
-from typing import Callable, Iterable, Iterator, Sequence
+from typing import Iterator, Sequence
 
+from .comparison import NOT_RUN, Comparison, Selection, strip_parameters
 from .failure import STRUCTURAL, find_effective_kind, find_stage, is_of_third_party
 from .fingerprint import find_changes, is_runner_shadow
-from .report import FAILING, Case, CollectError, Failure, Reason, Sign, SuiteReport, Verdict, list_failing
+from .report import FAILING, Case, CollectError, Failure, Reason, SuiteReport, Verdict
 
-NOT_RUN = ("skipped", "xfailed")
-_MARKED = (*NOT_RUN, "xpassed")
-_HONEST_IN_A_CONFTEST = ("project_hook", "item_dropped", "replaced_body")
-
-
-def find_expected_failures(baseline: SuiteReport | None, *, phase: str | None) -> tuple[str, ...]:
-    """Return the node ids that failed before the cycle; a baseline from RED also contains the tests that RED added."""
-    if baseline is None:
-        return ()
-    return baseline.old_failures if phase != "refactor" and _is_of_red(baseline) else list_failing(baseline)
-
-
-def _is_of_red(baseline: SuiteReport) -> bool:
-    return baseline.gate is not None and baseline.gate.phase == "red"
-
-
-class Comparison:
-    """A report, its baseline, and the arguments of the gate."""
-
-    def __init__(
-        self,
-        report: SuiteReport,
-        *,
-        phase: str,
-        baseline: SuiteReport | None,
-        targets: Sequence[str],
-        expects: Sequence[str],
-    ) -> None:
-        """Pair the tests of both reports. The arguments are those of ``gate.judge``."""
-        self.report = report
-        self.baseline = baseline
-        self.targets = targets
-        self.expects = expects
-        self.tests = {case.nodeid: case for case in report.tests}
-        self.before = {case.nodeid: case for case in baseline.tests} if baseline else {}
-        lost = [case for nodeid, case in self.before.items() if nodeid not in self.tests]
-        new = [case for nodeid, case in self.tests.items() if nodeid not in self.before]
-        self._now = _pair_by_function(_sort_nodeids(lost), _sort_nodeids(new))
-        self._old = {now: old for old, now in self._now.items()}
-        self._old_failures = _find_expected_nodeids(baseline, phase=phase)
-        self.is_repair = phase == "green" and baseline is not None and not _is_of_red(baseline)
-        """Whether the failures of the baseline are the task: it was taken when the failing tests already existed."""
-        self.old_collect_errors = {error.nodeid for error in baseline.collect_errors} if baseline else set()
-
-    def tests_in(self, target: str) -> list[Case]:
-        """Return the tests that belong to a target."""
-        exact = self.tests.get(target)
-        if exact is not None:
-            return [exact]
-        return [case for case in self.report.tests if is_inside(case.nodeid, target)]
-
-    def errors_in(self, target: str) -> list[CollectError]:
-        """Return the collection errors of files that belong to a target."""
-        errors = self.report.collect_errors
-        return [error for error in errors if error.nodeid == target or is_inside(error.nodeid, target)]
-
-    def old(self, case: Case) -> Case | None:
-        """Return the test as it was in the baseline."""
-        return self.before.get(self._old.get(case.nodeid, case.nodeid))
-
-    def now(self, old: Case) -> Case | None:
-        """Return a test of the baseline as it is in the run."""
-        return self.tests.get(self._now.get(old.nodeid, old.nodeid))
-
-    def is_new(self, case: Case) -> bool:
-        """Return whether the test is not in the baseline."""
-        return self.old(case) is None
-
-    def is_old_failure(self, case: Case) -> bool:
-        """Return whether the test failed before the cycle and still does not pass."""
-        old = self.old(case)
-        names = {case.nodeid, case.nodeid if old is None else old.nodeid}
-        return case.outcome != "passed" and not names.isdisjoint(self._old_failures)
-
-    def is_old_error(self, error: CollectError) -> bool:
-        """Return whether the file could be collected neither before the cycle nor in the baseline."""
-        return error.nodeid in self.old_collect_errors and error.nodeid in self._old_failures
-
-    def is_spared(self, case: Case) -> bool:
-        """Return whether a test may stay as it was, although a GREEN target contains it among others."""
-        old = self.old(case)
-        was_marked = old is not None and old.outcome in _MARKED and case.outcome not in FAILING
-        return was_marked or (not self.is_repair and self.is_old_failure(case))
-
-    def new_signs(self) -> list[Sign]:
-        """Return the signs that the baseline lacks; without an audited one, accept signs that conftest files cause."""
-        if self.baseline is None or not self.baseline.audited:
-            return [sign for sign in self.report.signs if sign.code not in _HONEST_IN_A_CONFTEST]
-        known = {(sign.code, sign.nodeid, sign.message) for sign in self.baseline.signs}
-        return [
-            sign
-            for sign in self.report.signs
-            if (sign.code, self._old.get(sign.nodeid or "", sign.nodeid), sign.message) not in known
-        ]
-
-    def find_collect_error(self, nodeid: str) -> CollectError | None:
-        """Return the error that prevented the collection of a test, its file or its folder."""
-        file = nodeid.split("::", 1)[0]
-        for error in self.report.collect_errors:
-            is_blocked = error.nodeid in (nodeid, file) or nodeid.startswith(error.nodeid + "::")
-            if is_blocked or file.startswith(error.nodeid.replace("/__init__.py", "") + "/"):
-                return error
-        return None
-
-    def new_collect_errors(self) -> Iterator[CollectError]:
-        """Return the collection errors that the baseline lacks."""
-        return (error for error in self.report.collect_errors if error.nodeid not in self.old_collect_errors)
-
-
-def is_inside(nodeid: str, target: str) -> bool:
-    """Return whether a node id is inside a target: a parametrized function, class, group, file or folder."""
-    return nodeid.startswith((target + "[", target + "::", target + " > ", target.rstrip("/") + "/"))
-
-
-def strip_parameters(nodeid: str) -> str:
-    """Return a node id without its parameters."""
-    file, colons, name = nodeid.partition("::")
-    return file + colons + name.partition("[")[0]
-
-
-def _pair_by_function(lost: Sequence[str], found: Sequence[str]) -> dict[str, str]:
-    spare: dict[str, list[str]] = {}
-    for nodeid in found:
-        spare.setdefault(strip_parameters(nodeid), []).append(nodeid)
-    partners = {function: iter(nodeids) for function, nodeids in spare.items()}
-    pairs = ((nodeid, next(partners.get(strip_parameters(nodeid), iter(())), None)) for nodeid in lost)
-    return {nodeid: other for nodeid, other in pairs if other is not None}
-
-
-def _sort_nodeids(cases: Iterable[Case]) -> list[str]:
-    # Passed tests come first, so that they are paired with passing ones: as many must pass as did before.
-    return [case.nodeid for case in sorted(cases, key=lambda case: case.outcome != "passed")]
-
-
-def _find_expected_nodeids(baseline: SuiteReport | None, *, phase: str) -> set[str]:
-    """Return the expected failures under their old node ids and those in the baseline, which may be RED's report."""
-    nodeids = find_expected_failures(baseline, phase=phase)
-    known = set(nodeids)
-    tests = {case.nodeid: case for case in baseline.tests} if baseline else {}
-    lost = [nodeid for nodeid in nodeids if nodeid not in tests]
-    failed = [nodeid for nodeid, case in tests.items() if case.outcome in FAILING and nodeid not in known]
-    # Pairing sorts failures last, so the last failures of a function are the ones whose node ids changed.
-    return known.union(_pair_by_function(lost, failed[::-1]).values())
-
-
-class Selection:
-    """The tests and files of a run that a gate judges as its targets."""
-
-    def __init__(self, run: Comparison, pick: Callable[[str], tuple[Sequence[Case], Sequence[CollectError]]]) -> None:
-        """Add what ``pick`` returns for each target, or else the error that prevents its collection."""
-        self.cases: dict[str, Case] = {}
-        self.blocked: dict[str, CollectError] = {}
-        self.missing: list[str] = []
-        for target in run.targets:
-            cases, errors = pick(target)
-            blocker = None if cases or errors else run.find_collect_error(target)
-            self.add(cases, errors if blocker is None else [blocker])
-            if not (cases or errors or blocker):
-                self.missing.append(target)
-
-    def add(self, cases: Iterable[Case], errors: Iterable[CollectError]) -> None:
-        """Add tests and collection errors."""
-        self.cases.update((case.nodeid, case) for case in cases)
-        self.blocked.update((error.nodeid, error) for error in errors)
-
-    def is_empty(self) -> bool:
-        """Return whether there is nothing to judge."""
-        return not (self.cases or self.blocked or self.missing)
-
+__all__ = ["CODES", "judge", "strip_parameters"]
 
 CODES = {
     "run_incomplete": "The run ended before every collected test had run, so its results prove nothing.",
@@ -196,7 +25,7 @@ CODES = {
     "target_missing": "No test of the run matches the target.",
     "already_green": "A target passes before the change it asks for was made.",
     "skipped_target": "A target was skipped or is marked as an expected failure, so it proves nothing.",
-    "flaky_target": "Reruns of a target gave different results, so its failure proves nothing.",
+    "flaky_target": "Reruns of a target gave different results, so its result proves nothing.",
     "wrong_phase": "A target failed in its setup or teardown, so its body did not judge the code.",
     "wrong_reason": "A target fails for a reason that no change to the product can fix.",
     "name_not_expected": "A target fails because of a missing name that is not an expected one.",
@@ -321,7 +150,7 @@ def _judge_red(run: Comparison) -> Iterator[Reason]:
     for target in selection.missing:
         yield _explain_missing_in_red(run, target)
     for case in selection.cases.values():
-        yield from _check_failing(case, run.expects)
+        yield from _check_rescued(run, case) or _check_failing(case, run.expects)
     for error in selection.blocked.values():
         yield from _check_reason(error.nodeid, error.failure, expects=run.expects)
     yield from _check_losses(run, selection, alone=False)
@@ -364,6 +193,17 @@ def _explain_missing(run: Comparison, target: str) -> Reason:
             "pytest's configuration may exclude the file."
         )
     return Reason("target_missing", target, f"{target} is not in the run: {there}")
+
+
+def _check_rescued(run: Comparison, case: Case) -> list[Reason]:
+    if not run.is_rescued(case):
+        return []
+    ends = f" ({', '.join(case.tries)})" if case.tries else ""
+    message = (
+        f"{case.nodeid} failed, and passed only when it ran again{ends}. A rerun does not count for a target. Make it "
+        "give the same result every time, in the first try."
+    )
+    return [Reason("flaky_target", case.nodeid, message)]
 
 
 def _check_failing(case: Case, expects: Sequence[str]) -> Iterator[Reason]:
@@ -447,7 +287,7 @@ def _judge_green(run: Comparison) -> Iterator[Reason]:
     for target in selection.missing:
         yield _explain_missing(run, target)
     for case in selection.cases.values():
-        yield from _check_passing(case)
+        yield from _check_rescued(run, case) or _check_passing(case)
     for error in selection.blocked.values():
         yield Reason(
             "target_failed",

@@ -15,6 +15,9 @@ OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed", "xpassed")
 FAILING = ("failed", "error")
 """Outcomes that count as failures."""
 
+RESCUED = "passed_on_rerun"
+"""Code of a sign that does not close gates by itself."""
+
 PHASES = ("red", "green", "refactor")
 """The gates."""
 
@@ -158,6 +161,13 @@ def count_outcomes(report: SuiteReport) -> dict[str, int]:
     counts["deselected"] = report.deselected
     counts["flaky"] = sum(case.outcome == "passed" and case.reruns > 0 for case in report.tests)
     return counts
+
+
+def list_rescued(report: SuiteReport) -> frozenset[str]:
+    """Return the node ids of tests that passed only when they ran again."""
+    seen = {sign.nodeid for sign in report.signs if sign.code == RESCUED}
+    passed = (case for case in report.tests if case.outcome == "passed")
+    return frozenset(case.nodeid for case in passed if case.reruns or case.nodeid in seen)
 
 
 def list_failing(report: SuiteReport) -> tuple[str, ...]:

@@ -28,8 +28,9 @@ from cdd_agent.tdd.context import WorkItem
 from cdd_agent.tdd.verdict import list_files
 from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.testrun.suite import ProjectLayout, Suite
+from pytest_tdd_agent.comparison import is_inside, strip_parameters
 from pytest_tdd_agent.fingerprint import find_changes
-from pytest_tdd_agent.gate import is_inside, judge, strip_parameters
+from pytest_tdd_agent.gate import judge
 from pytest_tdd_agent.report import FAILING, Reason, SuiteReport, Verdict, count_outcomes, list_failing
 
 _SITECUSTOMIZE = """\

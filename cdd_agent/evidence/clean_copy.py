@@ -21,9 +21,9 @@ from cdd_agent.git.runner import GitError
 from cdd_agent.git.snapshot import CDD_IDENTITY, list_entries
 from cdd_agent.testrun.access import SHOWN_PRIVATE
 from cdd_agent.testrun.suite import ProjectLayout, Suite
+from pytest_tdd_agent.comparison import strip_parameters
 from pytest_tdd_agent.fingerprint import is_protected
-from pytest_tdd_agent.gate import strip_parameters
-from pytest_tdd_agent.report import Reason, SuiteReport
+from pytest_tdd_agent.report import FAILING, Reason, SuiteReport, list_rescued
 
 CODES = {
     "vacuous_test": "The new tests pass with a stub that does nothing in place of the missing name.",
@@ -124,7 +124,8 @@ def find_newly_passing(report: SuiteReport, *, baseline: SuiteReport) -> tuple[s
     """
     before = {case.nodeid: case.outcome for case in baseline.tests}
     passing = (case.nodeid for case in report.tests if case.outcome == "passed")
-    newly = tuple(nodeid for nodeid in passing if before.get(nodeid, "failed") in ("failed", "error"))
+    rescued = list_rescued(report)
+    newly = tuple(n for n in passing if before.get(n, "failed") in FAILING and n not in rescued)
     return tuple(nodeid for nodeid in newly if nodeid not in baseline.old_failures) or newly
 
 

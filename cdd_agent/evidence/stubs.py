@@ -19,8 +19,8 @@ from cdd_agent.git.runner import GitError
 from cdd_agent.testrun.inside import inert
 from cdd_agent.testrun.suite import Suite, list_modules
 from cdd_agent.workspace.files import ConfinedFolder
+from pytest_tdd_agent.comparison import is_inside, strip_parameters
 from pytest_tdd_agent.failure import STRUCTURAL, find_effective_kind
-from pytest_tdd_agent.gate import is_inside, strip_parameters
 from pytest_tdd_agent.report import Case, Failure, SuiteReport, list_failing
 
 Read: TypeAlias = Callable[[str], str | None]

@@ -55,7 +55,7 @@ MAX_BROKEN_SHOWN = 3
 _MAX_MOVES = 5
 """How often the user's branch may move while a commit is judged."""
 
-_UNFINISHED_CODES = frozenset({"target_failed", "target_missing"})
+_UNFINISHED_CODES = frozenset({"target_failed", "target_missing", "flaky_target"})
 """The work is incomplete, but the attempt did nothing forbidden."""
 
 _CHEATING_CODES = frozenset({"tampered", "suspicious_code", "canary_failed", "special_cased"})

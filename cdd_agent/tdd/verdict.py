@@ -13,8 +13,9 @@ from cdd_agent.evidence.source import Function, parse
 from cdd_agent.tdd.context import Phase, WorkItem
 from cdd_agent.testrun.suite import PLAIN_LAYOUT, PYTEST, Conventions, ProjectLayout
 from cdd_agent.untrusted.paths import explain_protection
+from pytest_tdd_agent.comparison import is_inside, strip_parameters
 from pytest_tdd_agent.failure import find_stage
-from pytest_tdd_agent.gate import is_inside, judge, strip_parameters
+from pytest_tdd_agent.gate import judge
 from pytest_tdd_agent.report import FAILING, Reason, SuiteReport, Verdict, list_failing
 
 _MAX_NAMES_SHOWN = 5

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Generator, Protocol, Sequence
 import pytest
 from _pytest.runner import runtestprotocol
 
-from ..gate import find_expected_failures
+from ..comparison import find_expected_failures
 from ..options import Options
 from .spool import Spool, Stream
 from .witness import SUBTESTS, Guard, Witness, build_failure, find_outcome

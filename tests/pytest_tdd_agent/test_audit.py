@@ -112,7 +112,25 @@ class Old(unittest.TestCase):
 
 def test_a_test_that_passes_when_it_is_run_again_hides_nothing(project: Project) -> None:
     project.write(test_a="seen = []\ndef test_a():\n    seen.append(1)\n    assert len(seen) > 1\n")
-    assert signs(project, "--tdd-agent-flaky", "2") == {}
+    message = "a plugin ran the test again after it failed, and then it passed"
+    assert signs(project, "--tdd-agent-flaky", "2") == {"passed_on_rerun": [("test_a.py::test_a", message)]}
+
+
+@PROCESSES
+def test_a_plugin_that_runs_a_test_again_without_a_word_rescues_no_target(
+    project: Project, processes: tuple[str, ...]
+) -> None:
+    project.put("tries.py", "import itertools\nnumbers = itertools.count()\n")
+    project.write(test_a="import tries\ndef test_a(): assert next(tries.numbers) == 1\n")
+    project.put(
+        "site-packages/again.py",
+        "from _pytest.runner import runtestprotocol\n\n\ndef pytest_runtest_protocol(item, nextitem):\n"
+        "    runtestprotocol(item, log=False, nextitem=nextitem)\n",
+    )
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PYTHONPATH", str(project.folder / "site-packages"), prepend=":")
+        run = project.pytest("-p", "again", "--tdd-agent-gate", "green", *processes)
+    assert (run.status, run.codes, run.cases["test_a"].outcome) == (1, ["flaky_target"], "passed")
 
 
 def test_a_test_that_was_interrupted_hides_nothing(project: Project) -> None:

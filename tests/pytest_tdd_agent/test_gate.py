@@ -344,9 +344,24 @@ def test_refactor_spares_what_failed_in_a_target_before() -> None:
     assert codes(judge("refactor", before, baseline=before, targets=["tests/test_a.py"])) == []
 
 
-def test_green_takes_a_test_that_passed_when_it_was_run_again_for_passed() -> None:
+def test_no_rerun_rescues_a_target_but_it_does_a_test_that_passed_before() -> None:
     flaky = replace(case(NEW), reruns=1, tries=("assertion", "passed"), failure=failure())
-    assert green(run(replace(flaky, nodeid=OLD), flaky), NEW) == []
+    old = replace(flaky, nodeid=OLD)
+    assert green(run(old, case(NEW)), NEW) == []
+    assert green(run(old, case(NEW)), "tests/test_a.py") == []
+    for targets in ((), (NEW,), ("tests/test_a.py",)):
+        assert green(run(case(OLD), flaky), *targets) == ["flaky_target"]
+    assert green(run(old), OLD) == ["flaky_target"]
+    assert red(run(case(OLD), flaky), NEW) == ["flaky_target"]
+    (reason,) = judge("green", run(case(OLD), flaky), baseline=BASELINE, targets=[NEW]).reasons
+    assert reason.message.startswith(f"{NEW} failed, and passed only when it ran again (assertion, passed).")
+
+
+def test_a_rerun_that_a_plugin_hides_rescues_no_target_either() -> None:
+    hidden = Sign("passed_on_rerun", NEW, "again")
+    report = replace(run(case(OLD), case(NEW)), audited=True, signs=(hidden, replace(hidden, nodeid=OLD)))
+    assert green(report, NEW) == ["flaky_target"]
+    assert green(replace(report, signs=report.signs[1:]), NEW, baseline=replace(BASELINE, audited=True)) == []
 
 
 def test_green_stays_closed_for_a_file_that_cannot_be_collected_even_without_a_baseline() -> None:

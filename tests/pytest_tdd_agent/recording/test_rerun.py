@@ -73,10 +73,20 @@ def test_a_test_that_passes_when_it_runs_again_is_flaky(project: Project, proces
         assert len((project.folder / f"{name}.tries").read_text()) == 1
 
 
-def test_a_gate_opens_with_a_flaky_test_and_says_so(project: Project) -> None:
+def test_a_target_that_passes_only_when_it_runs_again_closes_the_gate(project: Project) -> None:
     project.put("tries.py", "import itertools\nnumbers = itertools.count()\n")
     project.write(test_a="import tries\ndef test_a(): assert next(tries.numbers) == 1\n")
-    run = project.pytest("--tdd-agent-gate", "green", "--tdd-agent-flaky", "1")
+    run = project.pytest("--tdd-agent-gate", "green", "--tdd-agent-flaky", "1", "--tdd-agent-target", "test_a.py")
+    assert (run.status, run.codes) == (1, ["flaky_target"])
+    assert "test_a.py::test_a failed, and passed only when it ran again (assertion, passed)." in run.output
+
+
+def test_a_gate_opens_with_an_old_flaky_test_and_says_so(project: Project) -> None:
+    project.put("tries.py", "import itertools\nnumbers = itertools.count()\n")
+    project.write(test_a="import tries\ndef test_a(): assert next(tries.numbers) == 1\n")
+    project.pytest("--tdd-agent-flaky", "1", report="base.json")
+    args = ("--tdd-agent-flaky", "1", "--tdd-agent-baseline", "base.json")
+    run = project.pytest("--tdd-agent-gate", "green", *args)
     assert (run.status, run.verdict.open, run.report.exit_status) == (0, True, 1)
     assert "GREEN gate: open\n  flaky: test_a.py::test_a (assertion, then passed)\n" in run.output
 

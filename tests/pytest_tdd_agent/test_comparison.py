@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_tdd_agent.gate import Comparison, find_expected_failures, strip_parameters
+from pytest_tdd_agent.comparison import Comparison, find_expected_failures, strip_parameters
 from pytest_tdd_agent.report import Case, CollectError, Failure, Sign, SuiteReport, Verdict
 
 
