@@ -420,16 +420,6 @@ def resolve_revision(repository: Repository, name: str) -> str:
         ) from error
 
 
-def make_branch_ref(repository: Repository, branch: str) -> str:
-    """Return the full ref of ``branch``; raises ``UsageError`` if git does not accept the name."""
-    ref = f"refs/heads/{branch}"
-    try:
-        repository.git("check-ref-format", ref)
-    except GitRefused as error:
-        raise UsageError(f"{branch!r} is not a valid branch name.", hint="list branches: git branch --all") from error
-    return ref
-
-
 def encode_text(text: str) -> bytes:
     """Return ``text`` as git's input, with the original bytes of paths that are not UTF-8."""
     return text.encode("utf-8", "surrogateescape")

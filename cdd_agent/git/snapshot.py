@@ -31,7 +31,6 @@ from cdd_agent.git.repository import (
 )
 from cdd_agent.storage import read_ordinary
 
-_BLOCK_BYTES = 1 << 20
 _SETTLED_NS = 1_000_000_000
 """A file that changed more recently may change again without new times."""
 _TICK_NS = 50_000_000

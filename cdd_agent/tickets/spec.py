@@ -122,12 +122,12 @@ def update(text: str, changes: Mapping[str, Change], *, path: str) -> str:
     changed = document.apply(edits)
     after_document = yaml.parse(changed, path=path)
     after = _read_spec(after_document, path)
-    # An alias or an unusual layout can connect values that look independent, so compare all of them.
+    # An unusual layout can connect values that look independent, so compare all of them.
     for key in sorted({*changes, *_KNOWN, *before.unknown_keys} - {"schema"}):
         wanted = changes[key] if key in changes else _get_value(before, document, key=key)
         wanted = tuple(wanted) if isinstance(wanted, list) else wanted
         if _get_value(after, after_document, key=key) != wanted:
-            hint = f"change {key} in an editor, without aliases and brackets"
+            hint = f"change {key} in an editor, without brackets"
             raise UsageError(f"{key} in {path} cannot be changed without disturbing the rest of the file.", hint=hint)
     return changed
 

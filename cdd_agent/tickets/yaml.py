@@ -231,7 +231,7 @@ def _invalid(path: str, problem: Problem) -> DocumentError:
 
 
 def _compose(source: "QuotedSource", *, path: str) -> "yaml.Node | None":
-    """Parse ``source`` into PyYAML's nodes, after its size, depth, aliases and tags were checked."""
+    """Parse ``source`` into PyYAML's nodes, after its size, depth and tags were checked."""
     import yaml
 
     try:

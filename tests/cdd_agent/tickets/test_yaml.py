@@ -77,14 +77,8 @@ def test_something_else_than_keys_and_values_is_refused() -> None:
     [
         ("a: " + "x" * 70_000, "it has 70003 bytes; at most 65536 are read"),
         ("a: " + "[" * 60_000, "more than 50 levels"),
-        ("a: &a b\nc: [" + "*a, " * 101 + "]\n", "more than 100 aliases"),
-        (
-            "a: &a [x, x, x, x, x, x, x, x, x]\n"
-            + "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in zip("abcdef", "bcdefg", strict=True)),
-            "its aliases expand without end",
-        ),
+        ("a: &a b\nc: [*a]\n", "the alias *a is not allowed"),
         ("b:\n" + "- a\n" * 5_000, "more than 5000 values"),
-        ("a: &a [*a]\n", "its aliases expand without end"),
         ("a: \0\n", "the character U+0000 is not allowed"),
         ('a: "\\U99999999"\n', "an escape in it is not valid"),
         ('a: "\\ud800"\n', "it contains a lone surrogate"),

@@ -1,7 +1,5 @@
 """"""
 
-from itertools import pairwise
-
 import pytest
 import yaml
 
@@ -16,7 +14,7 @@ def refused(source: str) -> UnfitError:
 
 @pytest.mark.parametrize(
     "source",
-    ["", "a: b\n", "- 1\n- {a: [b, c]}\n", "a: &a [x]\nb: *a\nc: {<<: {d: e}}\n", "a: !!str 1\nb: ! 2\n", "--- a\n"],
+    ["", "a: b\n", "- 1\n- {a: [b, c]}\n", "a: &a [x]\nc: {<<: {d: e}}\n", "a: !!str 1\nb: ! 2\n", "--- a\n"],
 )
 def test_a_document_as_people_write_it_passes(source: str) -> None:
     check_yaml(source, limit_bytes=100)
@@ -27,13 +25,14 @@ def test_a_document_as_people_write_it_passes(source: str) -> None:
     [
         ("a: " + "x" * 100_000, "it has 100003 bytes; at most 100000 are read", 0),
         ("a:\n - \ud800\n", "it contains a lone surrogate (U+D800)", 0),
-        ("a:\n  - " + "[" * 60_000, "more than 50 levels", 2),
+        ("a:\n  - " + "[" * 900, "more than 50 levels", 2),
         ("{a: " * 51, "more than 50 levels", 1),
         ("- " * 51 + "a", "more than 50 levels", 1),
-        ("a: &a b\nc: [" + "*a, " * 101 + "]\n", "more than 100 aliases", 2),
-        ("a: b\nc: &a [*a]\n", "its aliases expand without end", 2),
+        ("a: &a b\nc: [*a]\n", "the alias *a is not allowed", 2),
+        ("a: b\nc: &a [*a]\n", "the alias *a is not allowed", 2),
         ("a: 1\nb:\n  c: 1\n  'c': 2\n", "the key 'c' occurs twice", 4),
-        ("&a k: 1\n*a : 2\n", "the key 'k' occurs twice", 2),
+        ("&a k: 1\n*a : 2\n", "the alias *a is not allowed", 2),
+        ("{k: 1, k: 2}\n", "the key 'k' occurs twice, first in line 1", 1),
         ("a: !!python/object/apply:os.system ['false']\n", "the tag tag:yaml.org,2002:python/object", 1),
         ("a: !!int ''\n", "the tag tag:yaml.org,2002:int is not allowed", 1),
         ("a: !!timestamp x\n", "the tag tag:yaml.org,2002:timestamp is not allowed", 1),
@@ -44,14 +43,6 @@ def test_what_would_exhaust_or_mislead_a_loader_is_refused(source: str, message:
 
     assert message in str(error)
     assert error.line == line
-
-
-@pytest.mark.parametrize("form", ["[{}]", "{{<<: [{}]}}"])
-def test_aliases_that_multiply_are_refused_before_they_do(form: str) -> None:
-    names = "abcdefgh"
-    rows = [f"{b}: &{b} {form.format(', '.join([f'*{a}'] * 9))}" for a, b in pairwise(names)]
-
-    assert "expand without end" in str(refused("a: &a {x: y}\n" + "\n".join(rows)))
 
 
 def test_an_escape_that_is_half_a_character_is_refused() -> None:
