@@ -2,7 +2,8 @@
 
 The comparison says which tests are new, which failed before, and which belong to a target. Node ids of random or
 time-dependent parameters change between runs. They are matched by function: the tests of a function that are missing
-in the run are paired with those that are new in it.
+in the run are paired with those that are new in it. Targets are matched so only if the baseline shows that their node
+ids change by themselves, because the parameters of a test may also come from the product.
 """
 
 from __future__ import annotations
@@ -58,10 +59,24 @@ class Comparison:
 
     def tests_in(self, target: str) -> list[Case]:
         """Return the tests that belong to a target."""
-        exact = self.tests.get(target)
+        exact = self.find_test(target)
         if exact is not None:
             return [exact]
         return [case for case in self.report.tests if is_inside(case.nodeid, target)]
+
+    def find_test(self, nodeid: str) -> Case | None:
+        """Return the test of this node id or, if that changes from run to run, the one that takes its place."""
+        is_unstable = self.baseline is not None and strip_parameters(nodeid) in self.baseline.unstable
+        return self.tests.get(self._now.get(nodeid, nodeid) if is_unstable else nodeid)
+
+    def find_lost_targets(self) -> Iterator[str]:
+        """Yield the failing tests of the baseline that belong to a target and are not in the run."""
+        for old in self.before.values():
+            is_target = any(is_inside(old.nodeid, target) for target in self.targets) or not self.targets
+            is_spared = old.nodeid in self._old_failures and not (self.is_repair and self.targets)
+            is_wanted = old.outcome in FAILING and not is_spared
+            if is_target and is_wanted and not self.find_test(old.nodeid) and not self.find_collect_error(old.nodeid):
+                yield old.nodeid
 
     def errors_in(self, target: str) -> list[CollectError]:
         """Return the collection errors of files that belong to a target."""
@@ -137,6 +152,13 @@ def strip_parameters(nodeid: str) -> str:
     """Return a node id without its parameters."""
     file, colons, name = nodeid.partition("::")
     return file + colons + name.partition("[")[0]
+
+
+def find_unstable(report: SuiteReport, baseline: SuiteReport) -> tuple[str, ...]:
+    """Return the parametrized functions of which each run has tests that the other has not."""
+    now, before = ({case.nodeid for case in each.tests if case.nodeid.endswith("]")} for each in (report, baseline))
+    lost, found = (set(map(strip_parameters, ids)) for ids in (before - now, now - before))
+    return tuple(sorted(lost & found))
 
 
 def _pair_by_function(lost: Sequence[str], found: Sequence[str]) -> dict[str, str]:

@@ -165,7 +165,7 @@ def _select_red(run: Comparison, target: str) -> tuple[list[Case], list[CollectE
     For a function without new parameters these are all its tests: the function is the changed test.
     """
     cases = run.tests_in(target)
-    if target in run.tests:
+    if run.find_test(target):
         return cases, []
     new = [case for case in cases if run.is_new(case)]
     is_function = any(case.nodeid.startswith(target + "[") for case in cases)
@@ -286,6 +286,12 @@ def _judge_green(run: Comparison) -> Iterator[Reason]:
         yield Reason("no_tests", None, old if ran else message)
     for target in selection.missing:
         yield _explain_missing(run, target)
+    for lost in run.find_lost_targets():
+        message = (
+            f"{lost} failed in the baseline and is not in this run. A target must pass under its own node id: restore "
+            "what its parameters are made of, or, if they change from run to run, give them fixed ids."
+        )
+        yield Reason("target_missing", lost, message)
     for case in selection.cases.values():
         yield from _check_rescued(run, case) or _check_passing(case)
     for error in selection.blocked.values():
@@ -305,7 +311,7 @@ def _select_green(run: Comparison, target: str) -> tuple[list[Case], list[Collec
     If all of them would be spared, all must pass; otherwise the target would prove nothing.
     """
     cases, errors = run.tests_in(target), run.errors_in(target)
-    if target in run.tests:
+    if run.find_test(target):
         return cases, []
     left = [case for case in cases if not run.is_spared(case)]
     left_errors = [error for error in errors if run.is_repair or not run.is_old_error(error)]

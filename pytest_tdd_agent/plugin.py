@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TextIO
 import pytest
 
 from . import codec, fingerprint, gate, screen
+from .comparison import find_unstable
 from .options import ACTIVE, DEFAULT_REPORT, Options, format_now, is_inherited, is_report_of_outer_run, read_options
 from .recording.recorder import CollectionRecorder, Recorder
 from .recording.rerun import ControllerListener, Listener, Rerunner, WorkerListener
@@ -185,6 +186,8 @@ class Closing:
                 options.gate, report, baseline=options.baseline, targets=options.targets, expects=options.expects
             )
             report = replace(report, gate=verdict)
+            if options.gate == "red" and options.baseline is not None:
+                report = replace(report, unstable=find_unstable(report, options.baseline))
         self._report = report
         self._dump(report, options.report, counts=self._counts, lines=recorder.spool.iterate_lines())
         return report.gate

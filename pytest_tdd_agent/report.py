@@ -139,6 +139,8 @@ class SuiteReport:
     gate: Verdict | None = None
     old_failures: tuple[str, ...] = ()
     """In a report of RED: the node ids that already failed in its baseline, as returned by ``list_failing``."""
+    unstable: tuple[str, ...] = ()
+    """Parametrized test functions whose node ids differ between runs of the same product."""
     warnings: int = 0
     """Number of warnings that pytest caught."""
     audited: bool = False

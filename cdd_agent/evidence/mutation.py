@@ -40,6 +40,8 @@ from cdd_agent.git.repository import Repository
 from cdd_agent.git.runner import GitError
 from cdd_agent.testrun.suite import Suite, SuiteRun
 from cdd_agent.workspace.files import ConfinedFolder
+from pytest_tdd_agent.comparison import find_unstable
+from pytest_tdd_agent.report import SuiteReport
 
 MOST = 4
 ALL_RAISE = "all raise"
@@ -326,6 +328,17 @@ def run_mutant(copy: Suite, mutant: Mutant, *, tests: tuple[str, ...], runs: Tim
     finally:
         for path, content in originals.items():
             files.write(path, content)
+
+
+def find_changing_ids(lost: Sequence[str], *, before: SuiteReport, tree: str, runs: TimedRuns) -> tuple[str, ...]:
+    """Return the functions of ``lost`` whose node ids differ from ``before`` although the same ``tree`` runs again."""
+    functions = list_test_functions(lost)
+    try:
+        with runs.copy(green=tree, red=tree) as copy:
+            again = runs.run(copy, "targets again without the change", tests=functions).report
+    except (TimeUp, GitError, OSError):
+        return ()
+    return () if again is None else tuple(each for each in find_unstable(again, before) if each in functions)
 
 
 MOST_CHARACTERIZED = 5

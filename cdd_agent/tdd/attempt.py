@@ -36,7 +36,7 @@ from cdd_agent.evidence.clean_copy import (
     read_sources,
 )
 from cdd_agent.evidence.confirm import confirm
-from cdd_agent.evidence.mutation import TimedRuns
+from cdd_agent.evidence.mutation import TimedRuns, find_changing_ids
 from cdd_agent.evidence.stubs import NewTests, check_new_tests
 from cdd_agent.git.repository import CommitId
 from cdd_agent.git.snapshot import Snapshot
@@ -63,7 +63,8 @@ from cdd_agent.untrusted.paths import is_compiled
 from cdd_agent.untrusted.text import format_line
 from cdd_agent.work.state import AttemptRecord, StepExecution
 from pytest_tdd_agent.codec import ReportError, load
-from pytest_tdd_agent.report import Reason, SuiteReport, Verdict, count_outcomes, list_failing
+from pytest_tdd_agent.comparison import find_unstable, strip_parameters
+from pytest_tdd_agent.report import FAILING, Reason, SuiteReport, Verdict, count_outcomes, list_failing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +154,8 @@ def add_hidden_tests(red: SuiteReport, *, first: SuiteReport) -> SuiteReport:
     )
     hidden = tuple(case for case in first.tests if case.nodeid not in present and case.nodeid.startswith(hiding))
     opened = Verdict(phase="red", open=True)
-    return replace(red, tests=(*red.tests, *hidden), old_failures=list_failing(first), gate=opened)
+    unstable = find_unstable(red, first)
+    return replace(red, tests=(*red.tests, *hidden), old_failures=list_failing(first), gate=opened, unstable=unstable)
 
 
 MAX_ANSWER_CHARACTERS = 20_000
@@ -387,6 +389,7 @@ class Attempt:
         if self.phase == "green" and item.tests and context.policy.targets_first and has_others:
             run = context.run_targets("the targets", targets=item.tests, keep=report_path, before=work.snapshot)
             if run.report is not None:
+                before = self._mark_unstable_tests(run.report)
                 judged = verdict.judge_targets(item, self.phase, report=run.report, baseline=before)
                 if not judged.open:
                     return judged, run.report
@@ -395,8 +398,21 @@ class Attempt:
         run = context.run_suite(purpose, keep=report_path, targets=scope, before=work.snapshot)
         if run.report is None:
             return verdict.judge_incomplete_run(self.phase, run.problem or "no report"), None
-        rules = context.suite.conventions
+        rules, before = context.suite.conventions, self._mark_unstable_tests(run.report)
         return verdict.judge_run(item, self.phase, report=run.report, baseline=before, conventions=rules), run.report
+
+    def _mark_unstable_tests(self, report: SuiteReport) -> SuiteReport:
+        """Return the baseline of the gate. In doubt, the targets run again as they were to see if node ids change."""
+        before = self.baseline.report
+        doubtful = set(find_unstable(report, before)).difference(before.unstable)
+        failed = (case.nodeid for case in before.tests if case.outcome in FAILING)
+        lost = [each for each in failed if strip_parameters(each) in doubtful and verdict.has_test(self.item, each)]
+        if self.phase != "green" or not lost:
+            return before
+        runs, tree = self._time_runs(), self.baseline.snapshot.commit
+        return replace(
+            before, unstable=(*before.unstable, *find_changing_ids(lost, before=before, tree=tree, runs=runs))
+        )
 
     def _restore_forbidden(self, work: _Work) -> tuple[tuple[Reason, ...], Snapshot]:
         """Restore the files that the phase may not change; return a reason for each and the remaining work.

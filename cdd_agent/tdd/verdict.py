@@ -218,9 +218,11 @@ def _list_targets_to_fix(item: WorkItem, report: SuiteReport, *, baseline: Suite
     failed = {case.nodeid for case in baseline.tests if case.outcome in FAILING} - set(baseline.old_failures)
     before = {case.nodeid for case in baseline.tests}
     targets: list[str] = []
+    lost = sorted(failed.difference(case.nodeid for case in report.tests))
     for target in item.tests:
         inside = [case.nodeid for case in report.tests if "::" not in target and is_inside(case.nodeid, target)]
         to_fix = [nodeid for nodeid in inside if nodeid in failed or nodeid not in before]
+        to_fix += [nodeid for nodeid in lost if is_inside(nodeid, target)]
         targets += to_fix if to_fix and not passed.isdisjoint(inside) else [target]
     return tuple(targets)
 

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_tdd_agent.comparison import Comparison, find_expected_failures, strip_parameters
+from pytest_tdd_agent.comparison import Comparison, find_expected_failures, find_unstable, strip_parameters
 from pytest_tdd_agent.report import Case, CollectError, Failure, Sign, SuiteReport, Verdict
 
 
@@ -80,6 +80,12 @@ def test_a_sign_is_new_unless_the_baseline_has_it_of_the_same_test() -> None:
     assert beside(again, before).new_signs() == []
     other = replace(again, signs=(replace(sign, nodeid="b.py::t"), replace(sign, message="y")))
     assert beside(other, before).new_signs() == list(other.signs)
+
+
+def test_functions_whose_node_ids_changed_are_those_with_other_tests_in_each_run() -> None:
+    before = run(case("a.py::t[1]"), case("a.py::u[1]"), case("a.py::u[2]"), case("a.py::v[1]"), case("a.py::w"))
+    now = run(case("a.py::t[2]"), case("a.py::u[1]"), case("a.py::v[1]"), case("a.py::v[2]"), case("a.py::x"))
+    assert find_unstable(now, before) == ("a.py::t",)
 
 
 def test_what_failed_before_the_cycle_is_expected_to_fail() -> None:

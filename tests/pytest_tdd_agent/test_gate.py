@@ -449,10 +449,33 @@ def test_node_ids_that_change_from_run_to_run_are_the_same_tests_to_green_and_re
 
 def test_green_spares_as_many_old_failures_of_such_a_function_as_there_were() -> None:
     before = replace(run(at(3, "failed"), at(4, "failed")), old_failures=(at(1).nodeid,), gate=OPENED)
+    before = replace(before, unstable=("tests/test_a.py::test_clock",))
     assert green(run(at(5, "failed"), at(6)), "tests/test_a.py::test_clock", baseline=before) == []
     assert green(run(at(5, "failed"), at(6, "failed")), "tests/test_a.py::test_clock", baseline=before) == [
         "target_failed"
     ]
+
+
+def test_a_case_of_a_target_that_vanished_or_changed_its_node_id_is_missing() -> None:
+    before = replace(run(case(OLD), at(1, "failed"), at(2, "failed")), gate=OPENED)
+    for targets in ((), ("tests/test_a.py::test_clock",), ("tests/test_a.py",)):
+        assert green(run(case(OLD), at(1), at(2)), *targets, baseline=before) == []
+        assert green(run(case(OLD), at(1)), *targets, baseline=before) == ["target_missing"]
+        assert green(run(case(OLD), at(1), at(3)), *targets, baseline=before) == ["target_missing"]
+    (reason,) = judge("green", run(case(OLD), at(1)), baseline=before).reasons
+    assert reason.nodeid == at(2).nodeid
+    repair = replace(before, gate=None)
+    assert green(run(case(OLD), at(1)), "tests/test_a.py", baseline=repair) == ["target_missing"]
+    assert green(run(case(OLD), at(1)), baseline=repair) == [], "it is no target"
+
+
+def test_node_ids_that_the_baseline_shows_to_change_are_matched_by_function() -> None:
+    function = "tests/test_a.py::test_clock"
+    before = replace(run(case(OLD), at(1, "failed"), at(2, "failed")), gate=OPENED, unstable=(function,))
+    for targets in ((), (function,), (at(1).nodeid, at(2).nodeid)):
+        assert green(run(case(OLD), at(3), at(4)), *targets, baseline=before) == []
+        assert green(run(case(OLD), at(3), at(4, "failed")), *targets, baseline=before) == ["target_failed"]
+        assert green(run(case(OLD), at(3)), *targets, baseline=before) == ["target_missing"]
 
 
 def test_what_broke_under_another_node_id_is_named_by_both() -> None:

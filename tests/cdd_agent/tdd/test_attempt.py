@@ -90,3 +90,36 @@ def test_the_attempts_of_one_phase_are_counted_by_themselves(step: StepExecution
         AttemptRecord(phase="green", number=1, verdict="closed"),
     )
     assert [attempt.number for attempt in list_attempts("red", replace(step, attempts=attempts))] == [1, 2]
+
+
+PRODUCT = "NUMBERS = [1, 2]\n\n\ndef double(number):\n    return 0\n"
+DOUBLED = (
+    "\n\n@pytest.mark.parametrize('number', {})\ndef test_double(number):\n    assert double(number) == number * 2\n"
+)
+
+
+def fix(project: Project, test: str, *, product: str) -> AttemptRecord:
+    """An attempt at GREEN for a test that exists and fails."""
+    project.write({"product.py": PRODUCT, "tests/test_double.py": f"from product import NUMBERS, double\n{test}"})
+    project.git("add", "-A")
+    project.git("commit", "--quiet", "-m", "a failing test")
+    work = replace(item("bug", tests=("tests/test_double.py",)), phases=("green",), sources=("product.py",))
+    context = project.context(ScriptedModel([runs(f"cat > product.py <<EOF\n{product}EOF")]))
+    step = project.start().execution(1)
+    step = replace(step, checkpoint=StepRecovery("sale", step, context=context).begin())
+    before = take_baseline(work, "green", step=step, tip=context.workplace.begin(), context=context)
+    return Attempt(work, "green", step=step, baseline=before, context=context).run(is_anew=False)
+
+
+def test_a_target_whose_parameters_the_product_took_away_is_missing(project: Project) -> None:
+    fixed = PRODUCT.replace("0", "number * 2")
+    test = "import pytest\n" + DOUBLED.format("NUMBERS")
+    record = fix(project, test, product=fixed.replace("[1, 2]", "[1, 3]"))
+    (reason,) = record.reasons
+    assert reason.startswith("target_missing: tests/test_double.py::test_double[2] ")
+
+
+def test_a_target_whose_node_id_is_another_in_every_run_is_found(project: Project) -> None:
+    test = "import pytest, time\n" + DOUBLED.format("[time.time_ns()]")
+    record = fix(project, test, product=PRODUCT.replace("0", "number * 2"))
+    assert (record.verdict, record.reasons) == ("open", ())
