@@ -105,6 +105,7 @@ def fix(project: Project, test: str, *, product: str) -> AttemptRecord:
     project.git("commit", "--quiet", "-m", "a failing test")
     work = replace(item("bug", tests=("tests/test_double.py",)), phases=("green",), sources=("product.py",))
     context = project.context(ScriptedModel([runs(f"cat > product.py <<EOF\n{product}EOF")]))
+    context = replace(context, policy=replace(context.policy, evidence_timeout_s=60))
     step = project.start().execution(1)
     step = replace(step, checkpoint=StepRecovery("sale", step, context=context).begin())
     before = take_baseline(work, "green", step=step, tip=context.workplace.begin(), context=context)
