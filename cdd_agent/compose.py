@@ -313,10 +313,7 @@ class Composition:
         repository = self.repository
         repository.may_run_hooks()  # ask the user before the work begins, not at the first commit
         workplace, suite = self._choose_workplace(name, left_out=left_out)
-        tree = workplace.tree
-        workspace = Workspace(
-            suite.root, shown_at=self.root, submodules=lambda: map(tree.root.resolve().joinpath, tree.list_submodules())
-        )
+        workspace = Workspace(suite.root, shown_at=self.root)
         is_shown = suite.sandbox.level in ISOLATING_LEVELS
         return Context(
             repository=repository,

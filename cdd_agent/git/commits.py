@@ -54,6 +54,8 @@ def commit_paths(repository: Repository, message: str, *, paths: Iterable[str], 
     """
     paths = tuple(paths)
     _require_convertible(repository, paths)
+    for path, why in repository.explain_fixed(paths).items():
+        raise GitUnable(f"{path} cannot be committed. {why}", hint="change it yourself, and commit it")
     head = repository.read_head()
     with private_index() as index:
         tree = _write_tree(repository, paths, base=head, index=index)
@@ -118,18 +120,23 @@ def list_warnings(repository: Repository) -> Iterator[str]:
             f"cdd does not run the filter {name!r}, because only this repository's own configuration names it, and "
             "does not commit files that need it."
         )
-    # The pathspec below selects by attribute, which literal pathspecs would not understand.
+    if pointers := list_pointers(repository):
+        yield (
+            f"Git LFS has not downloaded {join_first(pointers, most=3)}: tests and checkpoints see pointers "
+            "instead of the content. To download it: git lfs pull"
+        )
+
+
+def list_pointers(repository: Repository) -> tuple[str, ...]:
+    """Return the files in Git LFS whose content is not in the work tree."""
+    # The pathspec selects by attribute, which literal pathspecs would not understand.
     variables = {"GIT_LITERAL_PATHSPECS": "0"}
     pointers = []
     for name in repository.git("ls-files", "-z", "--", ":(attr:filter=lfs)", variables=variables).split("\0"):
         with contextlib.suppress(OSError):  # a longer file than a pointer is content
             if read_ordinary(repository.root / name, limit_bytes=_POINTER_BYTES).startswith(_POINTER):
                 pointers.append(name)
-    if pointers:
-        yield (
-            f"Git LFS has not downloaded {join_first(pointers, most=3)}: tests and checkpoints see pointers "
-            "instead of the content. To download it: git lfs pull"
-        )
+    return tuple(pointers)
 
 
 def refresh_index(repository: Repository, paths: Iterable[str]) -> None:

@@ -15,7 +15,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from string import ascii_lowercase
 from typing import NewType, TypeAlias
@@ -259,6 +259,8 @@ class Repository:
         """Returns whether the user approved this repository's hooks for commits."""
         self.source = root
         """The work tree of the user, where submodules are checked out; a run tree is elsewhere."""
+        self.settings: Callable[[], tuple[tuple[str, str], ...]] = tuple
+        """Returns keys and values that replace those of the configuration."""
         self.runner = Runner(root, location)
         self.objects = ObjectReader(self.runner)
         self.refs = RefWriter(self.runner)
@@ -290,9 +292,8 @@ class Repository:
         With ``hooks``, git signs commits as the user configured, and runs hooks if the user approved them.
         """
         runs_hooks = hooks and self.may_run_hooks()
-        return self.runner.run(
-            Call(arguments=arguments, stdin=stdin, variables=variables or {}, hooks=runs_hooks, signs=hooks)
-        )
+        call = Call(arguments=arguments, stdin=stdin, variables=variables or {}, hooks=runs_hooks, signs=hooks)
+        return self.runner.run(replace(call, settings=self.settings()))
 
     def read_head(self) -> CommitId | None:
         """Return the commit that HEAD names, or None before the first commit; ``GitUnable`` if HEAD is damaged."""
@@ -366,6 +367,16 @@ class Repository:
         """Return path -> recorded commit of the submodules in the index."""
         staged = self.git("ls-files", "--stage", "-z", variables=variables)
         return {path: commit for commit, path in _STAGED_SUBMODULE.findall(staged)}
+
+    def explain_fixed(self, paths: Iterable[str]) -> dict[str, str]:
+        """Return path -> why no commit of a run may change it, a sentence, for some of ``paths``."""
+        folders = tuple(f"{path}/" for path in self.list_submodules())
+        fixed = {path: "It is in a submodule." for path in paths if path.startswith(folders)}
+        if self.settings():
+            fields = self.git("check-attr", "-z", "--stdin", "filter", stdin=format_paths(paths)).split("\0")
+            large = (path for path, name in zip(fields[0::3], fields[2::3], strict=False) if name == "lfs")
+            fixed |= dict.fromkeys(large, "Its content is in Git LFS, where cdd stores nothing.")
+        return fixed
 
     def list_nested(self) -> frozenset[str]:
         """Return untracked repositories inside the work tree, and submodules that are at another commit."""

@@ -15,14 +15,18 @@ import fcntl
 import hashlib
 import os
 import re
+import shlex
 import shutil
 import stat
+import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from cdd_agent.errors import CddError, UsageError
+from cdd_agent.git import lfs_filter
+from cdd_agent.git.hardening import list_active_filters
 from cdd_agent.git.repository import CommitId, Repository, encode_text, resolve_revision
 from cdd_agent.git.runner import GitError, GitUnable, RepositoryLocation, Runner, find_location
 from cdd_agent.storage import read_ordinary, write_atomic
@@ -180,7 +184,16 @@ def _measure_packs(common_dir: Path) -> int:
 
 def write_files(repository: Repository, tree: str, *, folder: Path, index: Mapping[str, str]) -> None:
     """Write the files of ``tree`` into a new folder and its private index, without what a sparse checkout omits."""
-    repository.git("read-tree", "--reset", "-u", tree, variables={**index, "GIT_WORK_TREE": str(folder)})
+    writer, provided = Repository(repository.root, repository.location), Path(index["GIT_INDEX_FILE"] + ".lfs")
+    writer.settings = lambda: _provide_large_files(repository.source, repository.location, provided=provided)
+    writer.git("read-tree", "--reset", "-u", tree, variables={**index, "GIT_WORK_TREE": str(folder)})
+
+
+def _provide_large_files(source: Path, location: RepositoryLocation, *, provided: Path) -> tuple[tuple[str, str], ...]:
+    """Return settings with which files in Git LFS have their content, without git-lfs: see ``lfs_filter``."""
+    folders = (source, location.common_dir / "lfs" / "objects", provided)
+    command = (sys.executable, "-I", "-S", lfs_filter.__file__, *map(str, folders), str(MAX_BYTES))
+    return (("filter.lfs.process", shlex.join(command)), ("filter.lfs.required", "true"))
 
 
 def write_submodules(
@@ -227,13 +240,17 @@ def _write_submodule(target: Path, commit: str, *, own: Path, location: Reposito
         delete_folder(marker)
     marker.unlink(missing_ok=True)
     # Not the submodule's own folder of git, whose configuration may name programs.
-    for name, text in (("objects/info/alternates", location.common_dir / "objects"), ("info/attributes", "* -filter")):
-        (own / name).parent.mkdir(parents=True, exist_ok=True)
-        (own / name).write_text(f"{text}\n")
+    information = own / "objects" / "info"
+    information.mkdir(parents=True, exist_ok=True)
+    (information / "alternates").write_text(f"{location.common_dir / 'objects'}\n")
     (own / "index.lock").unlink(missing_ok=True)
     write_git_folder(own, commit, branch=None)
     repository = Repository(target, RepositoryLocation(root=target, git_dir=own, common_dir=own))
     repository.source = location.root
+    active = list_active_filters(repository.runner.configuration())
+    settings = [(f"filter.{name}.{key}", "") for name in active for key in ("clean", "smudge", "process", "required")]
+    settings += _provide_large_files(location.root, location, provided=own / "lfs")
+    repository.settings = lambda: tuple(settings)
     repository.git("read-tree", "--reset", "-u", commit)
     repository.git("clean", "-ffdxq")
     return write_submodules(repository, target, indexes=own / "submodules")
@@ -269,6 +286,9 @@ class RunTrees:
         repository = Repository(root)
         repository.may_run_hooks = self._main.may_run_hooks
         repository.source = self._main.source
+        repository.settings = lambda: _provide_large_files(
+            repository.source, repository.location, provided=repository.location.git_dir / "lfs"
+        )
         repository.runner = Runner(root, locate=lambda: self._find_or_create(root))
         repository.objects, repository.refs = self._main.objects, self._main.refs
         return repository

@@ -257,6 +257,8 @@ class Call:
     """Whether to run the repository's hooks, with the user's settings for transports."""
     signs: bool = False
     """Whether to sign commits if the user's settings say so."""
+    settings: tuple[tuple[str, str], ...] = ()
+    """Keys and values that replace those of the configuration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,7 +300,7 @@ class Runner:
     def run(self, call: Call) -> str:
         """Return git's output; raises ``GitError`` if it fails."""
         self.location.require_own_common_dir()
-        settings = hardening.build_settings(self.configuration(), hooks=call.hooks, signs=call.signs)
+        settings = hardening.build_settings(self.configuration(), hooks=call.hooks, signs=call.signs) + call.settings
         if call.hooks:
             # A hook must not inherit the variables that name the repository: tests that it runs may use git elsewhere.
             # Then git locates the repository itself, and must find the same one.

@@ -421,7 +421,8 @@ class Attempt:
         """
         compiled = tuple(change.path for change in work.changes if is_compiled(change.path))
         others = tuple(change for change in work.changes if change.path not in compiled)
-        forbidden = self._make_locks().find_forbidden_changes(others)
+        fixed = self.context.workplace.tree.explain_fixed([change.path for change in others])
+        forbidden = self._make_locks().find_forbidden_changes(others, fixed=fixed)
         if not (forbidden or compiled):
             return (), work.snapshot
         self.recovery.restore_files(self.baseline.snapshot, only=(*forbidden, *compiled))
@@ -517,7 +518,7 @@ def make_lock_check(locks: PhaseLocks, context: Context) -> MayWrite:
         path = context.to_repository_path(path)
         if context.snapshots.is_excluded(path):
             return "It belongs to the ticket, which a step never changes."
-        reason = locks.explain(path)
+        reason = locks.explain(path) or context.workplace.tree.explain_fixed([path]).get(path)
         if reason is not None or context.permission is None:
             return reason
         return context.permission.check_activity("write")

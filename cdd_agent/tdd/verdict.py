@@ -150,11 +150,13 @@ class PhaseLocks:
             return f"Tests{more} are locked in {self.phase.upper()}."
         return None
 
-    def find_forbidden_changes(self, changes: Sequence[Change]) -> dict[str, Reason]:
-        """Return path -> reason for each change of a locked file."""
+    def find_forbidden_changes(
+        self, changes: Sequence[Change], *, fixed: Mapping[str, str] | None = None
+    ) -> dict[str, Reason]:
+        """Return path -> reason for each change of a locked file; ``fixed`` is path -> why no phase may change it."""
         found = {}
         for change in changes:
-            why = self.explain(change.path)
+            why = self.explain(change.path) or (fixed or {}).get(change.path)
             if why is None and change.kind == "created" and self.layout.shadows_tool(change.path):
                 why = "Python would load it instead of a test tool, or before it."
             if why is None and (protection := explain_protection(change.path)) is not None:

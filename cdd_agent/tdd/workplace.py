@@ -16,7 +16,14 @@ from typing import TypeAlias
 from cdd_agent.config.options import Choose
 from cdd_agent.errors import UsageError, join_first
 from cdd_agent.events import Emit, Notice
-from cdd_agent.git.commits import commit_aside, commit_tree, list_own_uncommitted, move_head, reapply
+from cdd_agent.git.commits import (
+    commit_aside,
+    commit_tree,
+    list_own_uncommitted,
+    list_pointers,
+    move_head,
+    reapply,
+)
 from cdd_agent.git.landing import Choice, Landed, LandingConflict, Landings
 from cdd_agent.git.repository import CommitId, Repository, resolve_revision
 from cdd_agent.git.run_tree import INCLUDE_FILE, GitExport, RunTree, copy_ignored
@@ -83,6 +90,8 @@ class RunTreeWorkplace:
             "Not in the run tree, because they hold secrets", ignored.secret, then=f"name them in {INCLUDE_FILE}"
         )
         self._tell("Not in the run tree, because they are too large", ignored.shared, then="")
+        pointers = set(list_pointers(self.tree)).difference(list_pointers(self.user))
+        self._tell("Pointers of Git LFS in the run tree", tuple(sorted(pointers)), then="git lfs fetch")
         if self.export is not None:
             self.export.update(self.tree, tip, branch=self.user.read_branch(), shown_at=self.shown_git)
 

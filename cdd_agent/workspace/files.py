@@ -13,7 +13,7 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -187,15 +187,11 @@ _ALLOWED = "give a path inside the project, such as src/module.py"
 class Workspace:
     """The files of one project."""
 
-    def __init__(
-        self, root: Path, *, shown_at: Path | None = None, submodules: Callable[[], Iterable[Path]] = tuple
-    ) -> None:
+    def __init__(self, root: Path, *, shown_at: Path | None = None) -> None:
         """Use ``root`` as the project's folder; links in its path are resolved once, here.
 
-        An absolute path may also begin with ``shown_at``, where programs in a sandbox find the folder. Nothing is
-        written into ``submodules``.
+        An absolute path may also begin with ``shown_at``, where programs in a sandbox find the folder.
         """
-        self._submodules = submodules
         self.root = Path(os.path.realpath(root))
         self._names = (self.root, Path(os.path.abspath(root)), *(() if shown_at is None else (shown_at,)))
         self._beneath = ConfinedFolder(self.root)
@@ -245,8 +241,6 @@ class Workspace:
         marks = (f"{folder}/{mark}" for folder in above for mark in paths.ENVIRONMENT_MARKS)
         if reason is None and any(map(self._beneath.exists, marks)):
             reason = "belongs to a Python environment that runs tests"
-        if reason is None and any((self.root / name).is_relative_to(folder) for folder in self._submodules()):
-            reason = "is in a submodule, from which cdd commits nothing"
         if reason is not None:
             hint = "leave it unchanged, and ask the user to change it if needed"
             raise UsageError(f"Agents may not write {path}: it {reason}.", hint=hint)

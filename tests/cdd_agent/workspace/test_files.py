@@ -121,14 +121,6 @@ def test_the_git_folder_of_a_linked_worktree_is_private(tmp_path: Path) -> None:
             workspace.write(path, b"x")
 
 
-def test_a_submodule_may_be_read_but_not_written(project: Path) -> None:
-    workspace = Workspace(project, submodules=lambda: [project / "src"])
-    assert workspace.read("src/table.py") == b"x = 1\n"
-    with pytest.raises(UsageError, match="is in a submodule"):
-        workspace.write("src/deep/new.py", b"")
-    workspace.write("src.py", b"")
-
-
 @pytest.mark.parametrize("name", ["execution-state.json", "execution-state.json.bak", "Execution-State.JSON"])
 def test_the_state_of_a_ticket_may_be_read_but_not_written(project: Path, name: str) -> None:
     (project / "tickets" / "one").mkdir(parents=True)
