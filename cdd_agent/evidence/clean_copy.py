@@ -31,6 +31,7 @@ CODES = {
     "special_cased": "A branch of the change handles the input of a target test and returns the expected value.",
     "canary_failed": "Tests with a known result, added to the targets, were reported incorrectly.",
     "not_reproduced": "A target fails in a clean copy with RED's tests and configuration.",
+    "expectation_ignored": "A target passes although the values that it expects were altered.",
     "unproven_change": "No target test fails when the changed code is altered.",
 }
 

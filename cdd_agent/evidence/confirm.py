@@ -25,6 +25,7 @@ from cdd_agent.evidence.clean_copy import (
     note,
     refuse,
 )
+from cdd_agent.evidence.expectations import check_expectations
 from cdd_agent.evidence.literals import find_special_cases
 from cdd_agent.evidence.mutation import ALL_RAISE, Mutant, Survival, TimedRuns, TimeUp
 from cdd_agent.evidence.signs import find_suspicious_code
@@ -54,6 +55,8 @@ def confirm(request: CheckRequest, *, runs: TimedRuns) -> Findings:
             check = _CopyCheck(request=request, runs=runs, copy=copy)
             reproduced, passes = check.reproduce()
             findings += reproduced
+            if passes and not findings.reasons and is_python:
+                findings += check_expectations(request, copy=copy, runs=runs)
             if passes and not findings.reasons and is_python:
                 findings += check.alter_code()
     except TimeUp as error:
