@@ -315,6 +315,8 @@ class Composition:
         workplace, suite = self._choose_workplace(name, left_out=left_out)
         workspace = Workspace(suite.root, shown_at=self.root)
         is_shown = suite.sandbox.level in ISOLATING_LEVELS
+        if self.options.find_recording(self.environment) is not None:
+            policy = replace(policy, examiner_model="")  # a recording plays the turns of all models
         return Context(
             repository=repository,
             workplace=workplace,
@@ -332,6 +334,7 @@ class Composition:
                 is_shared=workplace.is_shared,
             ),
             reports=private_folder(self.root) / "reports" / name,
+            choose=self.options.choose,
             emit=self.emit,
             memory=self.memory(),
         )

@@ -11,6 +11,7 @@
     +-- EnvironmentMissing       4  no git, no model, no tests
         +-- ModelError           4  the model did not answer, or not in a form that can be used
         +-- RecordingError       4  a recording ended, does not match or cannot be read
+            +-- TurnMissing      4  a recording lacks a turn that it may lack
 """
 
 import os
@@ -104,6 +105,10 @@ class ModelError(EnvironmentMissing):
 
 class RecordingError(EnvironmentMissing):
     """A recording cannot be read, has ended, or does not contain this request."""
+
+
+class TurnMissing(RecordingError):
+    """A recording does not contain an optional request, so the caller does without."""
 
 
 def suggest(word: str, known: Iterable[str], *, text: str = "{}", otherwise: str = "", cutoff: float = 0.6) -> str:

@@ -28,6 +28,8 @@ _VARIABLES = {"model": ("CDD_MODEL", "TDD_MODEL"), "max_attempts": ("CDD_MAX_RET
 _MOST = 1_000_000_000
 """The limit of every number, which excludes infinity and NaN too."""
 
+MOST_EXAMPLES = 8
+
 _MAY_BE_ZERO = {
     *("test_reruns", "evidence_timeout_s", "compact_at_percent"),
     *(f"max_{what}_per_{scope}" for what in ("tokens", "usd", "calls", "minutes") for scope in ("step", "ticket")),
@@ -96,6 +98,10 @@ class Settings:
     """How often a failed test runs again alone, to find out whether it is flaky."""
     evidence_timeout_s: float = 120.0
     """The time limit of all test runs that check an open gate; with 0, only the source is checked."""
+    examiner: Literal["auto", "off"] | int = "auto"
+    """The largest number of further examples with which a second agent tries to refute an open GREEN."""
+    examiner_model: str = ""
+    """The id of its model; empty: ``model``."""
     max_tokens_per_step: int = 5_000_000
     """Tokens read and written, cached or not, by a step or a conversation. 0 means no limit, here and below."""
     max_tokens_per_ticket: int = 25_000_000
@@ -130,6 +136,15 @@ class Settings:
     def __post_init__(self) -> None:
         """Raise ``ValueError`` for a number out of range."""
         _check_ranges(self)
+        if self.examples > MOST_EXAMPLES:
+            raise ValueError(f"examiner must be auto, off or a number up to {MOST_EXAMPLES}, not {self.examiner}")
+
+    @property
+    def examples(self) -> int:
+        """The largest number of further examples; 0: none."""
+        if isinstance(self.examiner, int):
+            return self.examiner
+        return MOST_EXAMPLES if self.examiner == "auto" else 0
 
 
 def read_offer(project: Path) -> Offer | None:
@@ -188,6 +203,8 @@ def parse_settings(content: bytes) -> Settings:
         if not isinstance(values, dict):
             raise ValueError("expected `name: value` lines")
         _reject_unknown_keys(values, asdict(Settings()))
+        if values.get("examiner") is False:
+            values["examiner"] = "off"  # YAML reads the word as a boolean
         section = values.get("green")
         if isinstance(section, dict):
             _reject_unknown_keys(section, asdict(GreenSettings()), inside="green.")

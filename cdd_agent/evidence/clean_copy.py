@@ -33,6 +33,7 @@ CODES = {
     "not_reproduced": "A target fails in a clean copy with RED's tests and configuration.",
     "expectation_ignored": "A target passes although the values that it expects were altered.",
     "unproven_change": "No target test fails when the changed code is altered.",
+    "example_failed": "A further example of a criterion fails.",
 }
 
 PYTHON = (".py", ".pyw")

@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
+from cdd_agent.config.settings import MOST_EXAMPLES
 from cdd_agent.errors import UsageError, format_count, join_first
 from cdd_agent.evidence.canaries import add_test_file, quote_first_line
 from cdd_agent.evidence.clean_copy import CheckRequest, Findings, note, refuse
@@ -25,7 +26,6 @@ from pytest_tdd_agent.failure import STRUCTURAL, find_effective_kind, find_stage
 from pytest_tdd_agent.gate import strip_parameters
 from pytest_tdd_agent.report import Failure, SuiteReport
 
-MOST = 8
 _LEAST = 3
 _MOST_CHARACTERS = 40_000
 """Of the tests, and of the change, in the question."""
@@ -156,7 +156,7 @@ def parse_answer(answer: str, *, criteria: Collection[str], most: int) -> Exampl
         if criterion is not None:
             found.setdefault(test.name, Example(name=test.name, criterion=criterion))
     if not found:
-        known = join_first(tuple(criteria), most=MOST)
+        known = join_first(tuple(criteria), most=_MOST_SHOWN)
         raise UsageError(f"No function of the file has a docstring that begins with one of {known}.", hint=hint)
     return Examples(source=source, listed=tuple(found.values())[:most])
 
@@ -303,7 +303,7 @@ def _explain_criterion(examples: Examples, criterion: str, *, text: str) -> Find
 
 def _report(examples: Examples) -> Findings:
     passing, left_out = examples.select("passes"), examples.select("unused", "withdrawn")
-    shown = join_first([f"{each.criterion} {each.name}" for each in passing], most=MOST)
+    shown = join_first([f"{each.criterion} {each.name}" for each in passing], most=MOST_EXAMPLES)
     without = join_first([each.fact for each in left_out], most=_MOST_SHOWN, separator="; ")
     if not passing:
         return note(f"Not examined: none of the further examples counts. {without}")

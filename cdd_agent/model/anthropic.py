@@ -136,18 +136,19 @@ class AnthropicModel:
         that the failed try has shown.
         """
         self.check()
-        body = conversation.encode_request(request, model=self.name)
+        name = request.model or self.name
+        body = conversation.encode_request(request, model=name)
         number = 1
         while True:
             shown: list[Event] = []
             try:
-                turn = self._try_once(body, emit=emit, shown=shown)
+                turn = self._try_once(body, model=name, emit=emit, shown=shown)
                 return repair_calls(turn, request.messages)
             except RequestFailed as failed:
                 retry = self._plan_retry(failed, number, withdrawn=bool(shown))
                 if retry is None:
                     cleaned = replace(failed, message=self._clean(failed.message).rstrip("."))
-                    error = failures.explain(cleaned, model=self.name, url=self._endpoint.url, tries=number)
+                    error = failures.explain(cleaned, model=name, url=self._endpoint.url, tries=number)
                     raise error from self._drop_if_revealing(failed.__cause__)
             except ModelError as error:
                 raise ModelError(self._clean(error.happened), hint=error.hint) from self._drop_if_revealing(
@@ -163,7 +164,7 @@ class AnthropicModel:
             self._connection.close()
             self._connection = None
 
-    def _try_once(self, body: dict[str, JSON], *, emit: Emit, shown: list[Event]) -> Turn:
+    def _try_once(self, body: dict[str, JSON], *, model: str, emit: Emit, shown: list[Event]) -> Turn:
         if self._connection is None:
             self._connection = Connection(self._endpoint, key=self._key, limits=self._limits, clock=self._clock)
 
@@ -174,7 +175,7 @@ class AnthropicModel:
 
         def lose(usage: Usage) -> None:
             if usage != Usage():
-                emit(make_answer_lost(self.name, usage))
+                emit(make_answer_lost(model, usage))
 
         with closing(self._connection.stream(body)) as chunks:
             return read_answer(chunks, limits=self._limits, clock=self._clock, emit=relay, lose=lose)

@@ -21,7 +21,7 @@ import msgspec
 
 from cdd_agent.clock import Clock
 from cdd_agent.config.settings import CONFIG_FILE, Settings
-from cdd_agent.errors import BudgetSpent, UsageError
+from cdd_agent.errors import BudgetSpent, TurnMissing, UsageError
 from cdd_agent.events import AnswerLost, Emit, Event, TurnEnded, decode
 from cdd_agent.model import conversation
 from cdd_agent.model.conversation import Model, Request, Turn
@@ -210,8 +210,8 @@ def totals_from_usage(usage: Usage, *, cost_usd: float | None) -> Usage:
 
 MAX_JOURNAL_BYTES = 64_000_000
 """Size of a journal with about ten thousand turns."""
-EXECUTOR = "executor"
-"""The agent whose usage is saved in the ticket's state."""
+_IN_STATE = ("executor", "examiner")
+"""The agents whose usage is saved in the ticket's state."""
 
 
 def read_conversation_usage(journal: Path) -> Usage:
@@ -228,7 +228,7 @@ def read_conversation_usage(journal: Path) -> Usage:
             event = decode(line)
         except ValueError:
             continue
-        if isinstance(event, TurnEnded) and event.agent != EXECUTOR:
+        if isinstance(event, TurnEnded) and event.agent not in _IN_STATE:
             used = totals_from_answer(event)
             # Anyone can write the journal; negative usage would raise the limit.
             if min(*used.token_counts.values(), event.cost_usd or 0) >= 0:
@@ -339,10 +339,13 @@ class Meter:
         self._add(Usage(calls=1))
         try:
             turn = self._inner.reply(request, emit=hear)
+        except TurnMissing:
+            self._add(Usage(calls=-1))  # nobody was asked
+            raise
         finally:
             if not self._is_in_step:
                 self._add(Usage(minutes=(self._clock.monotonic() - began) / 60))
-        self._add(totals_from_usage(turn.usage, cost_usd=cost_usd(self.name, turn.usage)))
+        self._add(totals_from_usage(turn.usage, cost_usd=cost_usd(request.model or self.name, turn.usage)))
         return turn
 
     def _require_room(self, next_tokens: int) -> None:

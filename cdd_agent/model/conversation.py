@@ -283,6 +283,10 @@ class Request:
     tools: tuple[ToolSpec, ...] = ()
     """The tools, in an order that never changes within a conversation."""
     max_tokens: int = 16_000
+    model: str = ""
+    """Another model of the same service; empty: the one that is asked."""
+    is_optional: bool = False
+    """Whether a recording may lack the turn."""
 
 
 class Model(Protocol):

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cdd_agent.errors import RecordingError
+from cdd_agent.errors import RecordingError, TurnMissing
 from cdd_agent.events import Emit, TextDelta
 from cdd_agent.model import recording
 from cdd_agent.model.budget import make_answer_lost
@@ -23,6 +23,7 @@ from cdd_agent.untrusted.keys import Secret
 
 PIECE_LENGTH = 80
 """Characters of one ``TextDelta``."""
+_RECORD_AGAIN = "record the run again with --record FILE"
 _SHOWN_LINES = 3
 _SHOWN_CHARACTERS = 600
 _SHOWN_TURNS = 8
@@ -64,6 +65,13 @@ class ReplayModel:
     def find_turn(self, request: Request) -> RecordedTurn:
         """Return the first unused turn that matches; raise ``RecordingError`` with the request if none does."""
         message = extract_last_user_text(request)
+        if request.is_optional:
+            # A turn that was meant for another agent must not be used up.
+            work = extract_last_line(request.system)
+            found = (turn for turn in self.unused if turn.when is not None and re.fullmatch(turn.when, work))
+            if (own := next(found, None)) is None:
+                raise TurnMissing(f"The recording {self._source} has no turn for {work!r}.", hint=_RECORD_AGAIN)
+            return own
         for turn in self.unused:
             if turn.when is None or any(re.search(turn.when, text, re.MULTILINE) for text in (message, request.system)):
                 return turn
@@ -76,11 +84,11 @@ class ReplayModel:
             "The last user message begins:",
             *_quote(message),
         ]
-        hint = "add turns to the recording, or record the run again with --record FILE"
+        hint = f"add turns to the recording, or {_RECORD_AGAIN}"
         if self.unused:
             lines.append(f"Unused turns ({len(self.unused)}):")
             lines += [f"  turn {turn.number}, when: {turn.when}" for turn in self.unused[:_SHOWN_TURNS]]
-            hint = "correct the `when` of the intended turn, or record the run again with --record FILE"
+            hint = f"correct the `when` of the intended turn, or {_RECORD_AGAIN}"
         raise RecordingError("\n".join(lines), hint=hint)
 
 
@@ -178,7 +186,7 @@ class RecordingModel:
         try:
             self._save(self._make_recorded(request, turn))
         except RecordingError:
-            emit(make_answer_lost(self.name, turn.usage))
+            emit(make_answer_lost(request.model or self.name, turn.usage))
             raise
         return turn
 

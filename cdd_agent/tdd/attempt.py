@@ -55,6 +55,7 @@ from cdd_agent.tdd.context import (
     list_remedies,
     summarize_evidence,
 )
+from cdd_agent.tdd.examination import Examination
 from cdd_agent.tdd.step import StepRecovery
 from cdd_agent.tdd.verdict import PhaseLocks, RedVerdict
 from cdd_agent.testrun.suite import SuiteRun
@@ -179,7 +180,12 @@ def load_report(attempt: AttemptRecord, *, root: Path) -> SuiteReport | None:
 
 def has_given_up(attempt: AttemptRecord) -> bool:
     """Return whether the agent reported that it cannot continue."""
-    return attempt.reasons[:1] != () and attempt.reasons[0].partition(":")[0] in tools.BLOCKED_CODES
+    return any(has_code(attempt, code) for code in tools.BLOCKED_CODES)
+
+
+def has_code(attempt: AttemptRecord, code: str) -> bool:
+    """Return whether the first reason against an attempt has this code."""
+    return attempt.reasons[:1] != () and attempt.reasons[0].partition(":")[0] == code
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -468,7 +474,13 @@ class Attempt:
             baseline=self.baseline.report,
             elsewhere=lambda: read_product_sources(repository, project=layout.project, tree=red),
         )
-        return self._report_notices(confirm(request, runs=self._time_runs()))
+        runs = self._time_runs()
+        findings = confirm(request, runs=runs)
+        if not findings.reasons:
+            is_first = not any(has_code(attempt, "example_failed") for attempt in self.earlier)
+            examination = Examination(item=item, context=context, path=self.recovery.report_path("examples"))
+            findings += examination.examine(request, signs=findings.notices, is_first=is_first, runs=runs)
+        return self._report_notices(findings)
 
     def _time_runs(self) -> TimedRuns:
         context, limit_s = self.context, self.context.policy.evidence_timeout_s

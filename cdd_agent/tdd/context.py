@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from cdd_agent.config.options import Choose
 from cdd_agent.config.settings import Settings
 from cdd_agent.events import Emit, Notice, SuiteStarted
 from cdd_agent.git.repository import Repository
@@ -66,6 +67,8 @@ class WorkItem:
     """Root-relative files that a model without tools gets in addition to tests and sources."""
     progress: Progress | None = None
     """None: the item's own tests are the whole list."""
+    criteria: tuple[tuple[str, str], ...] = ()
+    """Id and text of each acceptance criterion; empty: the title and the tests say what is wanted."""
     plan_body: str = ""
     """Text between the subject and the trailers of PLAN's commit."""
 
@@ -102,6 +105,10 @@ class Policy:
     """In GREEN each Write and Edit also reports the results of the item's tests."""
     has_commands: bool = True
     """The model may run commands."""
+    max_examples: int = 0
+    """Further examples with which the Examiner tries to refute an open GREEN; 0: no Examiner."""
+    examiner_model: str = ""
+    """Empty: the model of the others."""
     keeps_partial: bool = False
     """Commit a failed GREEN that fixes some of the item's tests and breaks none."""
 
@@ -113,6 +120,8 @@ class Policy:
             budget=Budget.from_settings(settings),
             evidence_timeout_s=settings.evidence_timeout_s,
             edit_format=settings.edit_format,
+            max_examples=settings.examples,
+            examiner_model=settings.examiner_model,
         )
 
 
@@ -198,6 +207,8 @@ class Context:
     """Decides whether a person must approve a command; None: only the sandbox restricts commands."""
     memory: Memory = NO_MEMORY
     """Conventions of the project; every attempt begins with them."""
+    choose: Choose | None = None
+    """Asks a person to decide; None: nobody is there."""
     commands: ResumeCommands | None = None
     """None: those of ``cdd exec``."""
 

@@ -125,6 +125,7 @@ def make_test_item(
         goal=f"This is one test of the request below. Other cycles write the other tests.\n\n{feature.text}",
         phases=("red", "green", "refactor"),
         progress=replace(chosen_item.progress or Progress(), following="PLAN"),
+        criteria=(("TEST", chosen_item.title),),
     )
 
 

@@ -57,6 +57,8 @@ def test_flag_beats_environment_beats_file(tmp_path: Path) -> None:
         ("green: all\n", "green"),
         ("- model\n", "name: value"),
         ("model: [\n", "line"),
+        ("examiner: 9\n", "auto, off or a number up to 8"),
+        ("examiner: sometimes\n", "examiner"),
         ("base_url: http://elsewhere\n", "base_url"),
         ("model: a\x00b\n", "#x0000"),
     ],
@@ -67,6 +69,12 @@ def test_an_invalid_file_is_named_with_what_is_wrong(tmp_path: Path, text: str, 
         load(tmp_path, environment={})
     assert "config.yaml" in caught.value.happened
     assert told in caught.value.happened
+
+
+@pytest.mark.parametrize(("text", "most"), [("auto", 8), ("off", 0), ('"off"', 0), ("3", 3)])
+def test_the_examiner_has_a_number_of_examples(tmp_path: Path, text: str, most: int) -> None:
+    write(tmp_path, f"examiner: {text}\n")
+    assert load(tmp_path, environment={"CDD_MODEL": "m"}).examples == most
 
 
 def test_an_invalid_variable_is_named(tmp_path: Path) -> None:
@@ -112,7 +120,7 @@ def test_every_setting_is_a_limit_or_the_model_s_id() -> None:
     """Whoever adds one decides here that a stranger's repository may set it."""
     assert {field.name for field in fields(Settings)} == {
         *("model", "max_tokens", "max_attempts", "max_turns", "max_calls_per_turn", "max_drafts", "refactor"),
-        *("test_timeout_s", "test_reruns", "evidence_timeout_s"),
+        *("test_timeout_s", "test_reruns", "evidence_timeout_s", "examiner", "examiner_model"),
         *(f"max_{what}_per_{scope}" for what in ("tokens", "usd", "calls", "minutes") for scope in ("step", "ticket")),
         *("compact_at_percent", "edit_format", "approvals", "editing_mode", "green"),
         *("framework", "test_command", "accept_unstructured", "run_tree"),

@@ -1,12 +1,13 @@
 """"""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdd_agent.errors import BudgetSpent, CddError, ModelError
+from cdd_agent.errors import BudgetSpent, CddError, ModelError, TurnMissing
 from cdd_agent.events import Emit, Event
 from cdd_agent.model.budget import (
     Ceiling,
@@ -264,6 +265,19 @@ def test_a_call_that_fails_is_counted_with_what_it_cost(why: CddError | Keyboard
     assert (used.calls, used.input_tokens, used.output_tokens, used.minutes) == (1, 11, 2, 0.1)
     assert used.cost_usd == pytest.approx((11 * 4 + 2 * 20) / 1e6)
     assert seen == [make_answer_lost(OPUS, Usage(input_tokens=11, output_tokens=2))]
+
+
+def test_a_turn_that_a_recording_lacks_is_not_a_call() -> None:
+    meter = metered(Counting([TurnMissing("No such turn.", hint="record it")]))
+    with pytest.raises(TurnMissing):
+        meter.reply(replace(HI, is_optional=True), emit=lambda _: None)
+    assert meter.step.calls == 0
+
+
+def test_a_turn_of_another_model_has_the_price_of_that_model() -> None:
+    meter = metered(Counting([Usage(input_tokens=1_000_000)], name="home-grown"))
+    meter.reply(replace(HI, model=OPUS), emit=lambda _: None)
+    assert meter.step.cost_usd == pytest.approx(4)
 
 
 def test_where_the_price_is_not_known_dollars_are_not_limited_and_tokens_are() -> None:

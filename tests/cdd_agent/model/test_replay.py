@@ -1,10 +1,11 @@
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from cdd_agent.errors import RecordingError
+from cdd_agent.errors import RecordingError, TurnMissing
 from cdd_agent.events import Event, TextDelta
 from cdd_agent.model import recording
 from cdd_agent.model.conversation import Message, Model, Request, Text, ToolResult, Turn, UserMessage
@@ -51,6 +52,15 @@ def test_a_turn_waits_for_the_request_that_matches_it() -> None:
     model = playing("- {when: '^Step 2', content: [second]}\n- {when: '^Step 1', content: [first]}\n")
     assert answer(model, asking("x")).text == "first"
     assert answer(model, asking("x", system="Step 2")).text == "second"
+
+
+def test_an_optional_request_uses_up_no_turn_of_others() -> None:
+    optional = replace(asking("Step 1, GREEN", system="Be strict.\nStep 1, examples\n"), is_optional=True)
+    others = playing("- content: [any]\n- {when: 'Step 1', content: [a]}\n- {when: 'GREEN', content: [b]}\n")
+    with pytest.raises(TurnMissing, match=r"demo.yaml has no turn for 'Step 1, examples'"):
+        answer(others, optional)
+    assert len(others.unused) == 3
+    assert answer(playing("- content: [any]\n- {when: '^Step 1, examples$', content: [own]}\n"), optional).text == "own"
 
 
 def test_the_last_user_message_is_searched_with_its_tool_results() -> None:

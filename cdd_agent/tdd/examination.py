@@ -1,0 +1,110 @@
+"""The Examiner's conversation about a step, and its examples in the step's evidence.
+
+It is asked once a step. Later attempts have to pass the same examples.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from cdd_agent.agent.loop import run_agent
+from cdd_agent.errors import BudgetSpent, ModelError, TurnMissing, UsageError
+from cdd_agent.events import Emit
+from cdd_agent.evidence import examiner
+from cdd_agent.evidence.clean_copy import CheckRequest, Findings, explain_failure, note
+from cdd_agent.evidence.examiner import Examples
+from cdd_agent.evidence.mutation import TimedRuns, TimeUp
+from cdd_agent.git.runner import GitError
+from cdd_agent.model.conversation import Conversation, Marks, Model, Request, Turn, draw_token
+from cdd_agent.storage import read_ordinary, write_atomic
+from cdd_agent.tdd.context import Context, WorkItem
+
+AGENT = "examiner"
+_PROMPT = Path(__file__).parent / "prompts" / "examiner.md"
+_MAX_TURNS = 3
+_LIMIT_BYTES = 1_000_000
+
+
+class ExaminerModel:
+    """The model of a run, or another one of the same service, asked for turns that a recording may lack."""
+
+    def __init__(self, inner: Model, *, other: str) -> None:
+        """``other`` is the id of the other model; empty: the same."""
+        self.name = other or inner.name
+        self._inner = inner
+        self._other = other
+
+    def check(self) -> None:
+        """Check the inner model."""
+        self._inner.check()
+
+    def reply(self, request: Request, *, emit: Emit) -> Turn:
+        """Return the model's turn; raise ``TurnMissing`` if a recording lacks it."""
+        return self._inner.reply(replace(request, model=self._other, is_optional=True), emit=emit)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examination:
+    """The examination of one step."""
+
+    item: WorkItem
+    context: Context
+    path: Path
+    """The file of the examples."""
+
+    def examine(self, request: CheckRequest, *, signs: Iterable[str], is_first: bool, runs: TimedRuns) -> Findings:
+        """Return a refusal if a further example fails. ``is_first``: none has failed in an earlier attempt."""
+        policy = self.context.policy
+        if not policy.max_examples or not request.targets or not runs.limit_s:
+            return Findings()
+        if not runs.suite.conventions.is_python:
+            return note("Not examined: further examples need pytest.")
+        item = self.item
+        criteria = examiner.list_criteria(dict(item.criteria), title=item.title, targets=request.targets)
+        try:
+            examples = load_examples(self.path) or self._obtain(request, criteria=criteria, signs=signs)
+            examples = examiner.try_examples(examples, request=request, runs=runs)
+        except TurnMissing:
+            return note("Not examined: the recording has no such turn.")
+        except (ModelError, BudgetSpent, UsageError, TimeUp) as error:
+            return note(f"Not examined: {error.happened}")
+        except (GitError, OSError) as error:
+            return note(f"Not examined: cdd could not create a clean copy: {explain_failure(error)}.")
+        examples, findings = examiner.judge_examples(examples, criteria=criteria, is_first=is_first)
+        self._save(examples)
+        return findings
+
+    def _obtain(self, request: CheckRequest, *, criteria: dict[str, str], signs: Iterable[str]) -> Examples:
+        marks, most = Marks(draw_token()), self.context.policy.max_examples
+        conversation = self._begin("examples", marks=marks)
+        question = examiner.format_question(request, criteria=criteria, most=most, signs=signs, marks=marks)
+        examples = examiner.obtain_examples(
+            lambda text: self._ask(conversation, text), question, criteria=criteria, most=most
+        )
+        self._save(examples)
+        return examples
+
+    def _begin(self, purpose: str, *, marks: Marks) -> Conversation:
+        role = _PROMPT.read_text(encoding="utf-8").strip()
+        work = f"Work: {AGENT} {self.item.ticket} step {self.item.number} {purpose}"
+        return Conversation(f"{role}\n\n{marks.rule}\n\n{work}", token=marks.token)
+
+    def _ask(self, conversation: Conversation, text: str) -> str:
+        context, policy = self.context, self.context.policy
+        conversation.say(text)
+        model = ExaminerModel(context.model, other=policy.examiner_model)
+        budget = replace(policy.budget, max_turns=_MAX_TURNS)
+        return run_agent(conversation, (), model=model, budget=budget, emit=context.emit, agent=AGENT).text
+
+    def _save(self, examples: Examples) -> None:
+        write_atomic(self.path, msgspec.json.format(msgspec.json.encode(examples)))
+
+
+def load_examples(path: Path) -> Examples | None:
+    """Return the examples of a step, or None if there are none that can be read."""
+    try:
+        return msgspec.json.decode(read_ordinary(path, limit_bytes=_LIMIT_BYTES), type=Examples)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return None

@@ -1,0 +1,156 @@
+"""The second agent, which tries to refute a GREEN with further examples."""
+
+from dataclasses import replace
+
+import pytest
+
+from cdd_agent.events import GateJudged, Notice, TurnEnded
+from cdd_agent.model.conversation import Text, ToolCall, Turn
+from cdd_agent.model.recording import RecordedTurn
+from cdd_agent.model.replay import ReplayModel
+from cdd_agent.tdd.context import Context
+from cdd_agent.tdd.cycle import Cycle, Ending
+from cdd_agent.testrun.suite import PYTEST
+from tests.fakes.model import ScriptedModel, call, says
+from tests.fakes.project import TEST, TIDY, Project, content_as_it_is, green, item, red, writes
+
+WORK = replace(item(), criteria=(("AC-1", "WHEN a price is given THE SYSTEM SHALL take ten percent off"),))
+ANSWER = '''\
+```python
+from discount import discount
+
+
+def test_twice():
+    """AC-1: twice the price"""
+    assert discount(200) == 180
+```
+'''
+AGREES = ANSWER.replace("== 180", "== 190")
+"""An example that a wrong change passes."""
+
+
+def rewrites(code: str) -> Turn:
+    return says(
+        call("Read", file_path="discount.py"),
+        call("Write", "toolu_W2", file_path="discount.py", content=code),
+        call("CompleteImplementation", implementation_files=[]),
+    )
+
+
+def context(project: Project, *turns: Turn, **policy: object) -> Context:
+    made = project.context(ScriptedModel(turns))
+    changed: dict[str, object] = {"evidence_timeout_s": 60, "max_examples": 8, **policy}
+    return replace(made, policy=replace(made.policy, **changed))  # type: ignore[arg-type]
+
+
+def run(project: Project, made: Context) -> Ending:
+    return Cycle(WORK, project.start(), context=made, save=lambda _: None).run()
+
+
+def model_of(made: Context) -> ScriptedModel:
+    assert isinstance(made.model, ScriptedModel)
+    return made.model
+
+
+def notices(project: Project, word: str) -> list[str]:
+    return [event.text for event in project.seen if isinstance(event, Notice) and word in event.text]
+
+
+def verdicts(project: Project) -> list[tuple[bool, str]]:
+    """Whether each attempt at GREEN was accepted, and the first code."""
+    found = (event for event in project.seen if isinstance(event, GateJudged) and event.phase == "green")
+    return [(event.open, next(iter(event.reasons), "").partition(":")[0]) for event in found]
+
+
+def test_a_change_that_passes_further_examples_is_accepted_and_they_are_listed(project: Project) -> None:
+    made = context(project, red(), green(), says(AGREES), content_as_it_is())
+    assert run(project, made).how == "done"
+    assert notices(project, "xamined") == ["Examined: 1 further example passed (AC-1 test_twice)."]
+    assert verdicts(project) == [(True, "")]
+    assert "examiner" in [event.agent for event in project.seen if isinstance(event, TurnEnded)]
+    asked = str(model_of(made).requests[2].messages)
+    for part in ("ten percent off", TEST.splitlines()[-1].strip(), "return price - 10"):
+        assert part in asked
+
+
+def test_a_change_that_fails_is_refused_in_words_then_accepted_when_it_is_general(project: Project) -> None:
+    made = context(project, red(), green(), says(ANSWER), rewrites(TIDY), content_as_it_is())
+    assert run(project, made).how == "done"
+    assert verdicts(project) == [(False, "example_failed"), (True, "")]
+    told = str(model_of(made).requests[3].messages)
+    assert "AC-1 is not met (WHEN a price is given THE SYSTEM SHALL take ten percent off)" in told
+    assert "180" not in told
+    assert "test_twice" not in told
+    assert model_of(made).queue == [], "the Examiner is asked once a step"
+
+
+def test_a_second_failure_shows_one_example_to_all_later_attempts(project: Project) -> None:
+    attempts = [rewrites(f"def discount(price):\n    return price - 10  # {number}\n") for number in range(5)]
+    made = context(project, red(), green(), says(ANSWER), *attempts, max_attempts=6, max_identical_failures=9)
+    assert run(project, made).how == "failed"
+    told = [str(request.messages[0]) for request in model_of(made).requests[3:]]
+    assert ["assert discount(200) == 180" in text for text in told] == [False, True, True, True, True]
+
+
+def test_the_author_of_the_change_never_has_the_file(project: Project) -> None:
+    made = context(project, red(), green(), says(ANSWER), rewrites(TIDY), content_as_it_is())
+    run(project, made)
+    assert "test_twice" not in project.git("log", "-p", "--all", "--", "tests")
+    assert not [path for path in made.workplace.tree.root.rglob("*.py") if "test_twice" in path.read_text()]
+
+
+@pytest.mark.parametrize("policy", [{"max_examples": 0}, {"evidence_timeout_s": 0}])
+def test_without_examples_or_time_nobody_is_asked(project: Project, policy: dict[str, object]) -> None:
+    made = context(project, red(), green(), content_as_it_is(), **policy)
+    assert run(project, made).how == "done"
+    assert notices(project, "xamined") == []
+    assert len(model_of(made).requests) == 3
+
+
+def test_in_another_framework_nobody_is_asked_and_it_is_said(project: Project) -> None:
+    made = context(project, red(), green(), content_as_it_is())
+    other = replace(PYTEST, framework="unittest", is_python=False)
+    suite = replace(made.suite, conventions=other)  # type: ignore[type-var]
+    assert run(project, replace(made, suite=suite)).how == "done"
+    assert notices(project, "xamined") == ["Not examined: further examples need pytest."]
+
+
+def test_an_answer_that_cannot_be_used_twice_is_said(project: Project) -> None:
+    made = context(project, red(), green(), says("It looks right."), says("It does."), content_as_it_is())
+    assert run(project, made).how == "done"
+    assert notices(project, "xamined") == ["Not examined: The answer contains no Python file."]
+
+
+def replay(project: Project, *more: tuple[str, Turn]) -> Context:
+    """A context whose model plays a recording of the step, with more turns and their patterns."""
+    played: list[tuple[str | None, Turn]] = [("step 1 red", red()), ("step 1 green", writes("discount.py", TIDY))]
+    played += [(None, says("Nothing to tidy.")), *more]
+    turns = [
+        RecordedTurn(
+            number=number,
+            content=tuple(block for block in turn.content if isinstance(block, Text | ToolCall)),
+            stop_reason="tool_use" if turn.calls else "end_turn",
+            when=when,
+        )
+        for number, (when, turn) in enumerate(played, start=1)
+    ]
+    return replace(context(project), model=ReplayModel(turns))
+
+
+def unused(made: Context) -> tuple[RecordedTurn, ...]:
+    assert isinstance(made.model, ReplayModel)
+    return made.model.unused
+
+
+def test_a_recording_without_its_turn_is_played_as_before_and_that_is_said(project: Project) -> None:
+    made = replay(project)
+    assert run(project, made).how == "done"
+    assert notices(project, "xamined") == ["Not examined: the recording has no such turn."]
+    assert unused(made) == ()
+
+
+def test_a_recording_plays_its_turn(project: Project) -> None:
+    made = replay(project, ("^Work: examiner sale step 1 examples$", says(ANSWER)))
+    assert run(project, made).how == "done"
+    assert notices(project, "xamined") == ["Examined: 1 further example passed (AC-1 test_twice)."]
+    assert unused(made) == ()
