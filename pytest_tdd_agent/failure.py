@@ -16,7 +16,7 @@ from typing import Callable, Iterator, Mapping, Sequence, Tuple
 
 from .fingerprint import PACKAGES_FOLDERS, STANDARD_LIBRARY, is_protected
 from .missing_names import KINDS as MISSING_KINDS
-from .missing_names import covers, find_missing_name, is_in_project, is_signature_mismatch
+from .missing_names import covers, find_missing_name, is_attribute_of_none, is_in_project, is_signature_mismatch
 from .report import Failure, Frame
 
 _RAISES = frozenset({"raises", "RaisesGroup", "RaisesExc", "assertRaises", "assertRaisesRegex", "assertRaisesMessage"})
@@ -172,7 +172,7 @@ KINDS = {
     "raises_match_mismatch": "The exception has the right class but the wrong content.",
     "wrong_exception": "The block of `raises` raised an exception of another class.",
     "not_implemented": "NotImplementedError.",
-    "attribute_error": "AttributeError; `missing_name` is owner and attribute.",
+    "attribute_error": "AttributeError, except of None; `missing_name` is owner and attribute.",
     "name_error": "NameError; `missing_name` is the name.",
     "signature_mismatch": "A call does not match the function's parameters; `missing_name` is the function, and "
     "the keyword if that does not match.",
@@ -278,6 +278,8 @@ def _find_class_kind(error: BaseException, message: str) -> str:
     )
     if is_signature_mismatch(error, message):
         return "signature_mismatch"
+    if is_attribute_of_none(message) and isinstance(error, AttributeError):
+        return "exception"
     if isinstance(error, OSError) and error.errno in _RESOURCE_ERRNOS:
         return "resource"
     if any(is_instance_of(error, name, package=package) for name, package in _TIMEOUTS):
@@ -453,12 +455,18 @@ def find_stage(failure: Failure, expects: Sequence[str]) -> str | None:
     kind = find_effective_kind(failure)
     is_declared = failure.origin == "project" and failure.exception in expects
     is_defect = is_declared and kind not in _NO_DEFECT and not is_of_third_party(failure)
-    if failure.phase == "call" and (kind in BEHAVIORAL or is_defect):
+    if failure.phase == "call" and (kind in BEHAVIORAL or is_defect or _is_about_none(failure)):
         return "behavioral"
     if failure.phase not in ("call", "collect") or kind not in STRUCTURAL:
         return None
     is_raised_by_product = failure.origin == "project" and kind in ("not_implemented", "name_error")
     return "structural" if is_raised_by_product or _is_expected(failure, expects) else None
+
+
+def _is_about_none(failure: Failure) -> bool:
+    """Return whether the test could not use a None, which is what code that does nothing returns."""
+    is_misuse = failure.exception in ("TypeError", "AttributeError") and "NoneType" in failure.message
+    return failure.kind == "exception" and failure.origin != "project" and is_misuse
 
 
 def find_effective_kind(failure: Failure) -> str:
@@ -467,6 +475,8 @@ def find_effective_kind(failure: Failure) -> str:
         return failure.kind
     if failure.exception == "TypeError" and failure.missing_name is not None:
         return "signature_mismatch"
+    if is_attribute_of_none(failure.message):
+        return failure.kind
     return _NAMED.get(failure.exception, failure.kind)
 
 

@@ -37,6 +37,11 @@ def is_signature_mismatch(error: BaseException, message: str) -> bool:
     return isinstance(error, TypeError) and match(_SIGNATURE, message) is not None
 
 
+def is_attribute_of_none(message: str) -> bool:
+    """Return whether this is the message about an attribute of None, where no code is missing."""
+    return message.startswith("'NoneType' object has no attribute ")
+
+
 def find_missing_name(error: BaseException, message: str) -> str | None:
     """Return the missing module, attribute, name, function or keyword, as fully qualified as possible."""
     name = _read_field(error, "name")
@@ -46,6 +51,8 @@ def find_missing_name(error: BaseException, message: str) -> str | None:
         found = match(_CANNOT_IMPORT, message)
         return f"{found.group(2)}.{found.group(1)}" if found else name if isinstance(name, str) else None
     if isinstance(error, AttributeError):
+        if is_attribute_of_none(message):
+            return None
         if isinstance(name, str):
             owner = _name_owner(_read_field(error, "obj"))
             return f"{owner}.{name}" if owner else name

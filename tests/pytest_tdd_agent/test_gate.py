@@ -147,6 +147,10 @@ def test_red_takes_an_exception_of_the_product_that_was_declared() -> None:
         ),
         ({"kind": "exception", "exception": "KeyError", "origin": "project"}, "KeyError", "behavioral"),
         ({"kind": "timeout", "exception": "TimeoutError", "origin": "project"}, "TimeoutError", None),
+        ({"kind": "exception", "exception": "TypeError", "message": "not NoneType"}, "", "behavioral"),
+        ({"kind": "exception", "exception": "TypeError", "message": "not str"}, "", None),
+        ({"kind": "exception", "exception": "ValueError", "message": "not NoneType"}, "", None),
+        ({"kind": "exception", "exception": "TypeError", "message": "not NoneType", "origin": "project"}, "", None),
     ],
 )
 def test_a_right_reason_is_of_one_of_two_stages(

@@ -14,6 +14,7 @@ from pytest_tdd_agent.failure import (
     MESSAGE_CAP,
     classify,
     describe,
+    find_stage,
     format_message,
     from_text,
 )
@@ -46,7 +47,7 @@ def failing(root: Path, code: str, *, file: str = TEST, phase: str = "call") -> 
         ("import json; json.no_such", "attribute_error", "json.no_such"),
         ("class Box: pass\nBox().lid", "attribute_error", f"{OWNER}Box.lid"),
         ("class Box: pass\nBox.lid", "attribute_error", f"{OWNER}Box.lid"),
-        ("None.lid", "attribute_error", "NoneType.lid"),
+        ("None.lid", "exception", None),
         ("raise AttributeError('odd')", "attribute_error", None),
         ("no_such", "name_error", "no_such"),
         ("def f():\n    x\n    x = 1\nf()", "name_error", "x"),
@@ -112,6 +113,25 @@ def test_an_exception_in_a_test_has_a_kind(tmp_path: Path, code: str, *, kind: s
     failure = failing(tmp_path, code)
     assert (failure.kind, failure.missing_name, failure.origin) == (kind, missing_name, "test")
     assert failure.kind in KINDS
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "None.lid",
+        "len(None)",
+        "one, two = None",
+        "x = None\nx[0]",
+        "None + 1",
+        "for _ in None: pass",
+        "x = None\nx()",
+        "float(None)",
+        "import json; json.loads(None)",
+        "with pytest.raises(ValueError):\n    None.lid",
+    ],
+)
+def test_what_a_test_cannot_do_with_none_shows_code_that_returns_nothing(tmp_path: Path, code: str) -> None:
+    assert find_stage(failing(tmp_path, code), ()) == "behavioral"
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from cdd_agent.workflows.green.request import (
     resolve_in_project,
     resolve_targets,
 )
+from pytest_tdd_agent.failure import describe
 from pytest_tdd_agent.report import Case, CollectError, Failure, SuiteReport
 from tests.cdd_agent.testrun.frameworks.test_detection import lay
 
@@ -172,6 +173,14 @@ def test_missing_code_is_a_feature_and_wrong_code_a_bug() -> None:
     settled = Wanted(targets=("t.py", "u.py")).make_request(SEEN, now="n", head="h")
     assert (settled.kind, settled.failing, settled.test_files) == ("feature", ("u.py", "t.py::a"), ("u.py", "t.py"))
     assert Wanted(targets=("t.py",), kind="feature").make_request(SEEN, now="n", head="h").kind == "feature"
+
+
+def test_an_attribute_of_none_is_wrong_code() -> None:
+    with pytest.raises(AttributeError) as raised:
+        getattr(None, "lid")  # noqa: B009
+    none = describe(raised.value, phase="call", root="/", test_file="t.py", source=lambda _: None)
+    seen = replace(SEEN, tests=(replace(SEEN.tests[0], failure=none),))
+    assert Wanted(targets=("t.py",)).make_request(seen, now="n", head="h").kind == "bug"
 
 
 def test_a_commit_is_called_by_what_it_makes_pass_unless_a_title_is_given() -> None:
