@@ -380,8 +380,12 @@ class Attempt:
             return _Judgment(verdict=judged, report=None, checkpoint=checkpoint)
         if self.phase == "green" and judged.open:
             judged = verdict.add_reasons(judged, self._confirm_green(report, checkpoint))
-        if self.phase == "red" and self.context.policy.single_test:
-            judged = verdict.add_reasons(judged, self._find_extra_tests(report, checkpoint))
+        if self.phase == "red":
+            sources = self._read_uncollected(report, checkpoint)
+            judged = verdict.add_reasons(judged, verdict.find_absent_tests(self.item, sources=sources))
+            if self.context.policy.single_test:
+                extra = verdict.find_extra_tests(report, baseline=self.baseline.report, sources=sources)
+                judged = verdict.add_reasons(judged, extra)
         if self.phase == "red" and self._classify_red(judged, report) is RedVerdict.VALID_MISSING_SYMBOL:
             judged = verdict.add_reasons(judged, self._find_vacuous_tests(report, checkpoint))
         return _Judgment(verdict=judged, report=report, checkpoint=checkpoint)
@@ -439,13 +443,13 @@ class Attempt:
         rules = self.context.suite.conventions
         return verdict.classify_red(self.item, judged, report=report, baseline=self.baseline.report, conventions=rules)
 
-    def _find_extra_tests(self, report: SuiteReport, checkpoint: Snapshot) -> tuple[Reason, ...]:
-        repository, before = self.context.workplace.tree, self.baseline.report
-        old = {error.nodeid for error in before.collect_errors}
+    def _read_uncollected(self, report: SuiteReport, checkpoint: Snapshot) -> dict[str, str]:
+        """Return the sources of the files that RED made impossible to collect; the report does not list their tests."""
+        repository = self.context.workplace.tree
+        old = {error.nodeid for error in self.baseline.report.collect_errors}
         files = [error.nodeid for error in report.collect_errors if error.nodeid not in old]
         project = find_layout(repository, self.context.suite).project
-        sources = read_sources(repository, project=project, tree=checkpoint.commit, paths=files) if files else {}
-        return verdict.find_extra_tests(report, baseline=before, sources=sources)
+        return read_sources(repository, project=project, tree=checkpoint.commit, paths=files) if files else {}
 
     def _find_vacuous_tests(self, report: SuiteReport, checkpoint: Snapshot) -> tuple[Reason, ...]:
         """Return reasons against new tests that pass as soon as the missing name exists, whatever it does."""

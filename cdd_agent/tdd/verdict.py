@@ -99,6 +99,39 @@ def find_extra_tests(report: SuiteReport, *, baseline: SuiteReport, sources: Map
     return (Reason(code="several_tests", nodeid=None, message=message),)
 
 
+def find_absent_tests(item: WorkItem, *, sources: Mapping[str, str]) -> tuple[Reason, ...]:
+    """Return a reason for each of the item's tests that its file does not define.
+
+    ``sources`` are the Python files that could not be collected, because GREEN could never make such a test pass.
+    """
+    reasons = []
+    for nodeid in item.tests:
+        file, *names = strip_parameters(nodeid).split("::")
+        tree = parse(sources.get(file))
+        if tree is not None and not all(_has_name(tree, each, is_method=at > 0) for at, each in enumerate(names)):
+            defined = ", ".join(list(_list_tests(tree))[:_MAX_NAMES_SHOWN]) or "none"
+            message = f"{nodeid} is not in its file, whose tests are: {defined}. Write the test under this name."
+            reasons.append(Reason(code="target_missing", nodeid=nodeid, message=message))
+    return tuple(reasons)
+
+
+def _has_name(tree: ast.Module, name: str, *, is_method: bool) -> bool:
+    """Return whether a file may define a name. A method may also come from a base class."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=found) | ast.AsyncFunctionDef(name=found) | ast.Name(id=found, ctx=ast.Store()):
+                is_it = found == name
+            case ast.ClassDef(name=found, bases=bases):
+                is_it = found == name or (is_method and bool(bases))
+            case ast.alias(name=found, asname=other):
+                is_it = name in (found, other) or found == "*"
+            case _:
+                continue
+        if is_it:
+            return True
+    return False
+
+
 def _list_tests(tree: ast.Module | ast.ClassDef | None) -> Iterator[str]:
     for node in tree.body if tree is not None else ():
         if isinstance(node, Function) and node.name.startswith("test"):

@@ -124,3 +124,13 @@ def test_a_target_whose_node_id_is_another_in_every_run_is_found(project: Projec
     test = "import pytest, time\n" + DOUBLED.format("[time.time_ns()]")
     record = fix(project, test, product=PRODUCT.replace("0", "number * 2"))
     assert (record.verdict, record.reasons) == ("open", ())
+
+
+def test_a_test_that_red_names_differently_is_missing_at_once(
+    project: Project, *, step: StepExecution, baseline: Baseline
+) -> None:
+    context = project.context(ScriptedModel([red()]))
+    work = item(tests=("tests/test_discount.py::test_ten_percent",))
+    record = Attempt(work, "red", step=step, baseline=baseline, context=context).run(is_anew=False)
+    (reason,) = record.reasons
+    assert reason.startswith("target_missing: tests/test_discount.py::test_ten_percent is not in its file")

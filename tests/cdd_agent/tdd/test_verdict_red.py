@@ -2,8 +2,9 @@ from dataclasses import replace
 
 import pytest
 
-from cdd_agent.tdd.verdict import RedVerdict, classify_red_run, find_extra_tests
+from cdd_agent.tdd.verdict import RedVerdict, classify_red_run, find_absent_tests, find_extra_tests
 from pytest_tdd_agent.report import Case, CollectError, Failure, Reason, SuiteReport, Verdict
+from tests.fakes.project import item
 
 EMPTY = SuiteReport(
     complete=True, exit_status=0, nonce="", python="", pytest="", rootdir="", started_at="", duration_s=0
@@ -107,6 +108,45 @@ def test_the_tests_of_a_file_that_cannot_be_imported_are_counted_in_its_source()
         == ()
     )
     assert find_extra_tests(EMPTY, baseline=EMPTY, sources={"t.py": "def test_a(:\ndef test_b("}) == ()
+
+
+NAMES = """from calc import add
+from cases import test_imported as test_other
+
+def test_a(): ...
+test_made = make()
+class TestB:
+    async def test_c(self): ...
+class TestD(Cases): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "is_absent"),
+    [
+        ("test_a", False),
+        ("test_a[1]", False),
+        ("test_made", False),
+        ("test_other", False),
+        ("TestB::test_c", False),
+        ("TestD::test_inherited", False),
+        ("test_add", True),
+        ("TestAdd::test_c", True),
+        ("TestD", False),
+    ],
+)
+def test_a_test_that_the_file_does_not_define_is_missing_before_it_can_be_imported(
+    test: str, *, is_absent: bool
+) -> None:
+    reasons = find_absent_tests(item(tests=(f"t.py::{test}", "t.py", "u.py::x")), sources={"t.py": NAMES})
+    assert [reason.code for reason in reasons] == ["target_missing"] * is_absent
+    for reason in reasons:
+        assert reason.message.startswith(f"t.py::{test} is not in its file, whose tests are: test_a, TestB::test_c. ")
+
+
+def test_a_file_that_cannot_be_read_as_python_defines_what_it_may() -> None:
+    for source in ("def test_a(:", "from cases import *"):
+        assert find_absent_tests(item(tests=("t.py::test_x",)), sources={"t.py": source}) == ()
 
 
 def test_without_a_run_nothing_is_valid() -> None:
