@@ -4,6 +4,7 @@ The checks ask the user nothing, send nothing, and run only approved programs. T
 the framework can only run them. The plugin is tried on two tests that ship with cdd.
 """
 
+import contextlib
 import os
 import re
 import shlex
@@ -19,10 +20,11 @@ from cdd_agent.errors import CddError, EnvironmentMissing, format_count
 from cdd_agent.git import commits
 from cdd_agent.git.commits import require_identity
 from cdd_agent.git.repository import Repository
+from cdd_agent.git.run_tree import list_packages
 from cdd_agent.model import recording
 from cdd_agent.model.anthropic import Endpoint
 from cdd_agent.model.conversation import Model
-from cdd_agent.sandbox.backends import NOT_STOPPED
+from cdd_agent.sandbox.backends import NOT_STOPPED, BubblewrapSandbox
 from cdd_agent.sandbox.choice import LevelTrial, Proof, prove, try_levels
 from cdd_agent.sandbox.levels import ISOLATING_LEVELS
 from cdd_agent.sandbox.port import Sandbox
@@ -124,8 +126,11 @@ def check_tests(suite: Suite) -> Check:
 _TO_CONFINE = "apt-get install bubblewrap, or pip install 'cdd-agent[sandbox]', or start docker or podman"
 
 
-def check_sandbox(asked: str) -> tuple[Check, Sandbox | None]:
-    """Try forbidden acts in the sandbox. Return the result and the sandbox, or None if none works."""
+def check_sandbox(asked: str, *, packages: tuple[Path, ...] = ()) -> tuple[Check, Sandbox | None]:
+    """Try forbidden acts in the sandbox. Return the result and the sandbox, or None if none works.
+
+    The result also says what programs may do in the project's ``packages``.
+    """
     trials: list[LevelTrial] = []
     for trial in try_levels(asked) if asked != "none" else ():
         trials.append(trial)
@@ -140,6 +145,7 @@ def check_sandbox(asked: str) -> tuple[Check, Sandbox | None]:
                     *_list_acts(proofs),
                     *limits,
                     f"run trees are {where}",
+                    *(describe_packages(trial.sandbox, packages) if is_shown else ()),
                     f"run by {trial.candidate}",
                     *_list_unused(trials[:-1]),
                 )
@@ -149,6 +155,18 @@ def check_sandbox(asked: str) -> tuple[Check, Sandbox | None]:
     if asked == "none":
         return Check(state="note", told=f"{told}, as requested", details=details), None
     return Check(state="missing", told=told, fix=_TO_CONFINE, details=details), None
+
+
+def describe_packages(sandbox: Sandbox, packages: tuple[Path, ...]) -> Iterator[str]:
+    """Yield what programs in a sandbox with a root folder of its own may do in ``packages``."""
+    none = dict.fromkeys(packages, f"{sandbox.level} has no overlays")
+    obstacles = sandbox.find_obstacles(packages) if isinstance(sandbox, BubblewrapSandbox) else none
+    if len(obstacles) < len(packages):
+        yield "installed packages: programs may change them in a run tree; the changes are dropped with each command"
+    for why in dict.fromkeys(obstacles.values()):
+        folders = [str(folder) for folder in obstacles if obstacles[folder] == why]
+        names = "installed packages" if len(folders) == len(packages) else ", ".join(folders)
+        yield f"{names}: read-only in a run tree ({why})"
 
 
 def _list_acts(proofs: Iterable[Proof]) -> tuple[str, ...]:
@@ -216,7 +234,7 @@ def run_checks(parts: ProjectParts) -> Iterator[Check]:
     yield _run_check("settings", lambda: _check_settings(parts))
     interpreter = _run_check("interpreter", lambda: _check_interpreter(parts))
     yield interpreter
-    checked, sandbox = check_sandbox(parts.sandbox)
+    checked, sandbox = check_sandbox(parts.sandbox, packages=_list_packages(parts))
     yield replace(checked, name="sandbox")
     for name, run in (("plugin", check_plugin), ("tests", check_tests)):
         if interpreter.state != "ok":
@@ -227,6 +245,13 @@ def run_checks(parts: ProjectParts) -> Iterator[Check]:
             yield _run_check(name, lambda run=run: run(parts.suite().with_sandbox(sandbox)))  # type: ignore[misc]
     yield _run_check("model", lambda: _check_model(parts))
     yield _run_check("recording", lambda: _check_recording(parts))
+
+
+def _list_packages(parts: ProjectParts) -> tuple[Path, ...]:
+    """Return the folders of installed packages, or the project's folder if it has none or is not usable yet."""
+    with contextlib.suppress(CddError):
+        return list_packages(parts.repository()) or (parts.root,)
+    return (parts.root,)
 
 
 def _run_check(name: str, check: Callable[[], Check]) -> Check:

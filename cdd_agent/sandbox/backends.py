@@ -14,9 +14,13 @@ import re
 import secrets
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+import time
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
-from itertools import product
+from functools import lru_cache
+from itertools import chain, islice, product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,6 +49,13 @@ _HIDDEN_OF_KERNEL = (
 )
 """What container engines hide too. Bubblewrap mounts of ``/sys`` only ``PROCESSORS``."""
 
+_MOST_HIDDEN = 100
+_MOST_SEARCHED = 5_000
+"""Number of folders of installed packages that are searched for sockets."""
+_MOST_ENTRIES = 20_000
+"""In each of them."""
+_LONGEST_SEARCH_S = 0.1
+
 HOME = "/home/sandbox"
 """Empty, and removed after the run."""
 _MOST_FOLDERS = 120
@@ -62,6 +73,7 @@ def drop_missing(access: Access) -> Access:
         access,
         read_write=tuple(path for path in access.read_write if path.exists()),
         read_only=tuple(path for path in access.read_only if path.exists()),
+        overlaid=tuple(path for path in access.overlaid if path.is_dir()),
     )
 
 
@@ -90,8 +102,11 @@ def list_binds(access: Access) -> list[Bind]:
     return sorted(binds.values(), key=_depth)
 
 
-def _mount(access: Access) -> Iterator[Bind]:
-    """Yield what ``list_binds`` returns, and create missing mount points in copies, where programs may not write."""
+def _mount(access: Access, *, overlays: Collection[Path] = ()) -> Iterator[Bind]:
+    """Yield what ``list_binds`` returns, and create missing mount points in copies, where programs may not write.
+
+    In folders that are to be overlaid and are not in ``overlays``, sockets, pipes and devices are hidden.
+    """
     binds = {bind.shown: bind for bind in list_binds(access)}
     for shown, bind in binds.items():
         around = next((binds[folder] for folder in shown.parents if folder in binds), None)
@@ -100,6 +115,37 @@ def _mount(access: Access) -> Iterator[Bind]:
             if place.parent.resolve().is_relative_to(around.source.resolve()):
                 place.mkdir(parents=True, exist_ok=True)
         yield bind
+    readable = (bind for bind in binds.values() if bind.source in access.overlaid and bind.source not in overlays)
+    yield from islice(_hide_special_files(readable, mounted=binds), _MOST_HIDDEN)
+
+
+def _hide_special_files(folders: Iterable[Bind], *, mounted: Collection[Path]) -> Iterator[Bind]:
+    """Yield mounts of an empty file over the sockets, pipes and devices in ``folders``, the topmost first.
+
+    A read-only mount does not keep a program from connecting to a socket, or from writing to a pipe. Large folders are
+    searched as far as the limits allow, without those that are ``mounted`` themselves.
+    """
+    waiting, places = deque((str(bind.shown), str(bind.source)) for bind in folders), frozenset(map(str, mounted))
+    ends = time.monotonic() + _LONGEST_SEARCH_S
+    for _ in range(_MOST_SEARCHED):
+        if not waiting or time.monotonic() > ends:
+            return
+        shown, source = waiting.popleft()
+        with suppress(OSError):
+            inner, special = _search(source, os.stat(source).st_mtime_ns)
+            for name in special:
+                yield Bind(Path(shown, name), Path(os.devnull), is_writable=False)
+            waiting.extend((f"{shown}/{name}", f"{source}/{name}") for name in inner if f"{shown}/{name}" not in places)
+
+
+@lru_cache(maxsize=_MOST_SEARCHED)
+def _search(folder: str, _changed_ns: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names of the folders in ``folder``, and those of its sockets, pipes and devices."""
+    with os.scandir(folder) as opened:
+        entries = tuple(islice(opened, _MOST_ENTRIES))
+    inner = tuple(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+    others = (entry for entry in entries if not entry.is_dir(follow_symlinks=False))
+    return inner, tuple(e.name for e in others if not (e.is_symlink() or e.is_file(follow_symlinks=False)))
 
 
 def _list_folders_between(path: Path, binds: Mapping[Path, Bind]) -> tuple[Bind, ...] | None:
@@ -173,6 +219,8 @@ class BubblewrapSandbox:
         usage = process.stdout + process.stderr
         self._newer = ("--disable-userns",) if "--disable-userns" in usage else ()
         self._limits_memory = "--size " in usage
+        self._has_overlays = "--tmp-overlay " in usage
+        self._obstacles: dict[tuple[Path, ...], Mapping[Path, str]] = {}
 
     def run(self, command: Command) -> Result:
         """Run the program in new namespaces; their mounts disappear with its last process."""
@@ -188,7 +236,32 @@ class BubblewrapSandbox:
         )
         return run_launch(command, launch)
 
+    def find_obstacles(self, folders: tuple[Path, ...]) -> Mapping[Path, str]:
+        """Return those of ``folders`` of which no overlay can be mounted, with the reasons; each set is tried once."""
+        if folders not in self._obstacles:
+            why = self._try_overlays(folders) if folders else ""
+            single = {folder: self._try_overlays((folder,)) for folder in folders} if why else {}
+            found = {folder: reason for folder, reason in single.items() if reason}
+            self._obstacles[folders] = found or dict.fromkeys(folders if why else (), why)
+        return self._obstacles[folders]
+
+    def _try_overlays(self, folders: tuple[Path, ...]) -> str:
+        """Mount an overlay of each of ``folders``; return why that fails, or an empty text."""
+        if not self._has_overlays:
+            return f"{self.bwrap} does not support --tmp-overlay, which came with version 0.11"
+        if any(map(_has_mounts, folders)):
+            return "another file system is mounted in it"  # and would be missing in an overlay
+        layers = [("--overlay-src", str(path), "--tmp-overlay", f"/tmp/{n}") for n, path in enumerate(folders)]
+        argv = (*self._options(Access()), *chain.from_iterable(layers), "--", "/bin/sh", "-c", ":")
+        try:
+            tried = subprocess.run(argv, env={}, capture_output=True, timeout=_HELP_TIMEOUT_S, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return str(error)
+        said = tried.stderr.decode("utf-8", "replace").strip()
+        return (said or f"exit status {tried.returncode}") if tried.returncode else ""
+
     def _options(self, access: Access) -> Iterator[str]:
+        overlays = set(access.overlaid) - self.find_obstacles(access.overlaid).keys()
         yield str(self.bwrap)
         for name in ("user", "pid", "ipc", "uts"):
             yield f"--unshare-{name}"
@@ -211,9 +284,20 @@ class BubblewrapSandbox:
         for folder, divisor in _IN_MEMORY:
             size = ("--size", str(machine // divisor)) if self._limits_memory else ()
             yield from (*size, "--tmpfs", folder)
-        for bind in _mount(access):
-            yield from ("--bind" if bind.is_writable else "--ro-bind", str(bind.source), str(bind.shown))
+        for bind in _mount(access, overlays=overlays):
+            if bind.source in overlays:
+                yield from ("--overlay-src", str(bind.source), "--tmp-overlay", str(bind.shown))
+            else:
+                yield from ("--bind" if bind.is_writable else "--ro-bind", str(bind.source), str(bind.shown))
         yield from ("--remount-ro", "/dev", "--remount-ro", "/")
+
+
+def _has_mounts(folder: Path) -> bool:
+    """Return whether something is mounted below ``folder``."""
+    # The kernel writes some characters as octal numbers here.
+    name = re.sub(r"[ \t\n\\]", lambda found: f"\\{ord(found[0]):03o}", f"{os.path.realpath(folder)}/")
+    mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
+    return any(line.split(" ")[4].startswith(name) for line in mounts.split("\n") if line)
 
 
 def _protect_kernel() -> Iterator[str]:

@@ -57,6 +57,10 @@ def change_kernel():
             return path
     os.close(os.open("/proc/sysrq-trigger", os.O_WRONLY))
     return "/proc/sysrq-trigger"
+def reach_socket(packages):
+    os.chdir(packages)
+    with socket.socket(socket.AF_UNIX) as caller:
+        caller.connect("socket")
 project, outside, secret, tcp_port, udp_port, parent = sys.argv[1:]
 attempt("inside", lambda: write(project + "/allowed"))
 attempt("write", lambda: write(outside))
@@ -67,6 +71,8 @@ attempt("datagram", lambda: reach(udp_port, socket.SOCK_DGRAM, 0))
 attempt("git", lambda: write(project + "/.git/config"))
 attempt("kernel", change_kernel)
 attempt("environment", lambda: str(len(read("/proc/" + parent + "/environ")) // 2) + " bytes")
+attempt("packages", lambda: write(project + "/packages/written"))
+attempt("socket", lambda: reach_socket(project + "/packages"))
 """
 
 
@@ -81,15 +87,17 @@ class Proof:
 
 
 def prove(sandbox: Sandbox) -> tuple[Proof, ...]:
-    """Try to write or read outside the project, open a connection, change the kernel's settings and ``.git``.
+    """Try to write or read outside the project, open a connection, change the kernel's settings, ``.git`` and packages.
 
-    A connection counts as open if TCP, MPTCP or UDP works. Landlock cannot protect ``.git`` inside the project; there
+    A connection counts as open if TCP, MPTCP or UDP works. Landlock cannot protect folders inside the project; there
     the last act is to read the environment of cdd. If the allowed act fails, one proof that is not refused says why.
     """
-    with scratch() as folder, socket.socket() as tcp, socket.socket(type=socket.SOCK_DGRAM) as udp:
+    unix = socket.socket(socket.AF_UNIX)
+    with scratch() as folder, socket.socket() as tcp, socket.socket(type=socket.SOCK_DGRAM) as udp, unix:
         here = Path(folder).resolve()
-        project, secret = here / "project", here / "secret"
+        project, secret, packages = here / "project", here / "secret", here / "project" / "packages"
         (project / ".git").mkdir(parents=True)
+        packages.mkdir()
         config = project / ".git" / "config"
         config.write_text("unchanged")
         word = secrets.token_hex(16)
@@ -97,19 +105,13 @@ def prove(sandbox: Sandbox) -> tuple[Proof, ...]:
         for listener in (tcp, udp):
             listener.bind(("127.0.0.1", 0))
         tcp.listen()
+        _listen_in(packages, unix)
         paths = (str(project), str(here / "written"), str(secret))
         ports = (str(tcp.getsockname()[1]), str(udp.getsockname()[1]))
-        prefixes = {Path(prefix) for prefix in (sys.prefix, sys.base_prefix, sys.base_exec_prefix)}
-        interpreter = (*prefixes, Path(sys.executable).resolve().parent.parent)
-        command = Command(
-            argv=(sys.executable, "-I", "-S", "-c", PROGRAM, *paths, *ports, str(os.getpid())),
-            cwd=project,
-            access=Access(read_write=(project,), read_only=(project / ".git", *interpreter)),
-            timeout_s=TIMEOUT_S,
-        )
+        argv = (sys.executable, "-I", "-S", "-c", PROGRAM, *paths, *ports, str(os.getpid()))
         allowed = "run a program that may write to the project"
         try:
-            output = sandbox.run(command).output
+            output = sandbox.run(_make_command(argv, project, packages=packages)).output
         except OSError as error:
             return (Proof(act=allowed, refused=False, answer=str(error)[:_SHOWN_CHARACTERS]),)
         if not (project / "allowed").exists():
@@ -125,17 +127,43 @@ def prove(sandbox: Sandbox) -> tuple[Proof, ...]:
         )
         if sandbox.level == "landlock":
             answer = answers["environment"]
-            last = _make_proof("read the environment of cdd", not answer.startswith("done"), answer=answer)
-        else:
-            last = _make_proof("change .git", config.read_text() == "unchanged", answer=answers["git"])
-    return (*proofs, last)
+            return (*proofs, _make_proof("read the environment of cdd", not answer.startswith("done"), answer=answer))
+        is_kept = not (packages / "written").exists()
+        return (
+            *proofs,
+            _make_proof("change .git", config.read_text() == "unchanged", answer=answers["git"]),
+            _make_proof("change installed packages", is_kept, answer=answers["packages"]),
+            _make_proof("connect to a socket among them", not _has_input(unix), answer=answers["socket"]),
+        )
+
+
+def _make_command(argv: tuple[str, ...], project: Path, *, packages: Path) -> Command:
+    prefixes = {Path(prefix) for prefix in (sys.prefix, sys.base_prefix, sys.base_exec_prefix)}
+    interpreter = (*prefixes, Path(sys.executable).resolve().parent.parent)
+    return Command(
+        argv=argv,
+        cwd=project,
+        access=Access(
+            read_write=(project,), read_only=(project / ".git", packages, *interpreter), overlaid=(packages,)
+        ),
+        timeout_s=TIMEOUT_S,
+    )
+
+
+def _listen_in(folder: Path, listener: socket.socket) -> None:
+    # The path of a socket has at most 107 characters, and some file systems cannot hold any.
+    handle = os.open(folder, os.O_PATH)
+    with contextlib.suppress(OSError):
+        listener.bind(f"/proc/self/fd/{handle}/socket")
+        listener.listen()
+    os.close(handle)
 
 
 def _has_input(*listeners: socket.socket) -> bool:
     poll = select.poll()
     for listener in listeners:
         poll.register(listener, select.POLLIN)
-    return bool(poll.poll(0))
+    return any(events & select.POLLIN for _, events in poll.poll(0))
 
 
 def _make_proof(act: str, refused: bool, *, answer: str) -> Proof:

@@ -38,6 +38,8 @@ class Access:
     read_only: tuple[Path, ...] = ()
     """Also used for exceptions inside ``read_write``: the longest path decides, and ``read_only`` if both are equal.
     Paths that do not exist are ignored."""
+    overlaid: tuple[Path, ...] = ()
+    """Folders of ``read_only`` in which a program may write where the sandbox can drop what it wrote when it ends."""
     shown_at: Mapping[Path, Path] = field(default_factory=dict)
     """Folders of ``read_write`` and ``read_only`` -> the path at which the program finds them. Its arguments, working
     folder and variables are translated. Levels without a root folder of their own show each folder at its own path."""

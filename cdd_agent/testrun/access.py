@@ -159,7 +159,8 @@ def build_access(
     """Build the access for a command: ``root`` and ``read_write`` are writable, all else is read-only.
 
     Inside ``root``, ``locked``, tickets, settings and the folders of git and cdd are read-only. If ``root`` is a folder
-    in a git work tree, the rest of the tree can be read. ``original`` is the project that ``root`` is a copy of.
+    in a git work tree, the rest of the tree can be read. ``original`` is the project that ``root`` is a copy of; its
+    environments and packages are overlaid.
     """
     tickets = tuple(sorted({ticket.folder.parent for ticket in list_tickets(root)}))
     top = next((folder for folder in (root, *root.parents) if os.path.lexists(folder / ".git")), root)
@@ -176,10 +177,12 @@ def build_access(
     inner = (folder for path in protected if path.name == ".git" for folder in find_git_folders(path.parent))
     own = () if original is not None and original.git is not None else find_git_folders(top)
     gits = (*own, *(folder for folder in inner if folder.is_relative_to(root) and folder != top / ".git"))
+    overlaid: tuple[Path, ...] = ()
     if original is not None:
         prefix = interpreter.path.parent.parent
         # Its environment may be missing in ``reads``, which name the original as a whole if it is installed.
         environment += [prefix] if prefix.is_relative_to(original.root) and is_environment(prefix) else []
+        overlaid = (*original.folders, *(path for path in environment if path.is_relative_to(original.root)))
         # An earlier run left an empty folder in the copy as a mount point, which must not be mounted in turn.
         provided = {original.root.joinpath(path.relative_to(root)): path for path in protected}
         protected = tuple(provided[path] for path in provided if path not in {*environment, *original.folders})
@@ -188,6 +191,7 @@ def build_access(
     return Access(
         read_write=(root, *read_write),
         read_only=tuple(path for path in readable if path in environment or (path.exists() and not path.is_symlink())),
+        overlaid=tuple(dict.fromkeys(overlaid)),
         shown_at={} if original is None else original.show(root, top=top),
     )
 

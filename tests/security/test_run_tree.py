@@ -6,8 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from cdd_agent.git.run_tree import GitExport, list_packages
+from cdd_agent.sandbox.levels import ISOLATING_LEVELS
 from cdd_agent.sandbox.port import Command
+from cdd_agent.storage import private_folder
 from cdd_agent.tdd.context import Context
+from cdd_agent.tdd.workplace import RunTreeWorkplace
+from cdd_agent.testrun.access import SHOWN_PRIVATE, Original
 from tests.cdd_agent.sandbox.conftest import at
 from tests.fakes.files import describe_files
 from tests.fakes.model import ScriptedModel
@@ -49,15 +54,23 @@ def settled(project: Project) -> Project:
 
 def begin(project: Project, *, level: str) -> Context:
     context = project.context(ScriptedModel([]))
-    context.workplace.begin()
-    return replace(context, suite=context.suite.with_sandbox(at(level)))
+    workplace, suite = context.workplace, context.suite.with_sandbox(at(level))
+    assert isinstance(workplace, RunTreeWorkplace)
+    if level in ISOLATING_LEVELS:
+        git = private_folder(project.folder) / "git" / "sale"
+        workplace = replace(workplace, export=GitExport(folder=git), shown_git=SHOWN_PRIVATE / "git" / "sale")
+        original = Original(root=project.folder, git=git, folders=list_packages(project.repository))
+        suite = suite.in_run_tree(suite.root, original=original)
+    workplace.begin()
+    return replace(context, workplace=workplace, suite=suite)
 
 
 def run(context: Context, script: str) -> str:
-    command = Command(
-        argv=("bash", "-c", script), cwd=context.workspace.root, access=context.suite.build_access(), timeout_s=20
-    )
-    return context.suite.sandbox.run(command).output
+    argv = ("bash", "-c", f"echo began; {script}")
+    command = Command(argv=argv, cwd=context.workspace.root, access=context.suite.build_access(), timeout_s=20)
+    output = context.suite.sandbox.run(command).output
+    assert output.startswith("began\n")
+    return output
 
 
 def look(project: Project) -> object:
@@ -88,9 +101,12 @@ def test_a_socket_in_the_project_cannot_be_reached(settled: Project, monkeypatch
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind("o.sock")
         listening.listen()
+        # Among the packages too, which programs see.
+        (settled.folder / ".venv" / "o.sock").hardlink_to("o.sock")
         context = begin(settled, level="bwrap")
+        assert "o.sock" in run(context, "ls .venv")
         code = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1]); print('connected')"
-        places = f"o.sock {settled.folder}/o.sock {context.workspace.root}/o.sock"
+        places = f"o.sock {settled.folder}/o.sock {context.workspace.root}/o.sock .venv/o.sock"
         assert "connected" not in run(context, f'for place in {places}; do python3 -c "{code}" $place; done')
 
 

@@ -241,7 +241,7 @@ class CommandSuite:
     def _access(self, tools: Tools, *, locked: tuple[Path, ...], writes: tuple[Path, ...] = ()) -> Access:
         modules: tuple[Path, ...] = ()
         if self._is_shown:
-            # The packages are the user's, so that tools do without their caches there.
+            # The packages are the user's: caches of tools are dropped there with each command, or refused.
             own = tuple(path for path in tools.writes if path.name not in environment.MODULE_CACHES)
             tools = replace(tools, writes=own)
         else:

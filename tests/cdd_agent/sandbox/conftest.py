@@ -1,5 +1,8 @@
 """The rungs that this machine has, each with a folder to work in and one outside it."""
 
+import os
+import shlex
+import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.sandbox import choice
+from cdd_agent.sandbox.backends import BubblewrapSandbox
 from cdd_agent.sandbox.port import Access, Command, Limits, Result, Sandbox
 from cdd_agent.sandbox.supervised import PlainSandbox
 
@@ -82,3 +86,33 @@ def ground(request: pytest.FixtureRequest, tmp_path: Path) -> Ground:
 @pytest.fixture(params=CONFINED)
 def confined(request: pytest.FixtureRequest, tmp_path: Path) -> Ground:
     return Ground.lay(tmp_path, level=request.param)
+
+
+OLD = "--help) exec {bwrap} --help | grep -v overlay ;;"
+"""Answers of a bwrap that has no overlays."""
+UNABLE = "--help) echo '--disable-userns --size --tmp-overlay ' ;; *--tmp-overlay*) echo no overlay here >&2; exit 1 ;;"
+"""Answers of a bwrap where the kernel refuses to mount them."""
+
+
+def write_bubblewrap(folder: Path, answers: str) -> Path:
+    """Write a program that answers thus, and else is the bwrap that is installed; return its path."""
+    installed = shutil.which("bwrap")
+    if installed is None:
+        pytest.skip("bwrap is not installed")
+    program = folder / "bin" / "bwrap"
+    program.parent.mkdir()
+    script = f'#!/bin/sh\ncase "$*" in {answers} *) exec {{bwrap}} "$@" ;; esac\n'
+    program.write_text(script.replace("{bwrap}", shlex.quote(os.path.abspath(installed))))
+    program.chmod(0o755)
+    return program
+
+
+def make_bubblewrap(folder: Path, packages: str) -> BubblewrapSandbox:
+    """The level bwrap with installed packages that are ``overlaid`` or ``read-only``."""
+    sandbox = at("bwrap")
+    assert isinstance(sandbox, BubblewrapSandbox)
+    if packages == "read-only":
+        return BubblewrapSandbox(write_bubblewrap(folder, OLD))
+    for why in sandbox.find_obstacles((folder,)).values():
+        pytest.skip(f"no overlays: {why}")
+    return sandbox

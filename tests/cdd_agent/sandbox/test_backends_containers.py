@@ -62,7 +62,9 @@ def run_line(folder: Path) -> list[str]:
 def test_a_run_is_a_container_that_may_do_nothing_else(tmp_path: Path) -> None:
     ground = Ground.lay(tmp_path, level="none")
     sandbox = ContainerSandbox(client(tmp_path))
-    access = Access(read_write=(ground.project,), read_only=(ground.project / ".git", ground.outside))
+    os.mkfifo(ground.outside / "pipe")
+    readable = (ground.project / ".git", ground.outside)
+    access = Access(read_write=(ground.project,), read_only=readable, overlaid=(ground.outside,))
     command = Command(
         argv=("pwd",), cwd=ground.project, access=access, variables={"A": "b"}, timeout_s=20, limits=LIMITS
     )
@@ -84,6 +86,7 @@ def test_a_run_is_a_container_that_may_do_nothing_else(tmp_path: Path) -> None:
         ("--volume", f"{ground.project}:{ground.project}"),
         ("--volume", f"{ground.project}/.git:{ground.project}/.git:ro"),
         ("--volume", f"{ground.outside}:{ground.outside}:ro"),
+        ("--volume", f"/dev/null:{ground.outside}/pipe:ro"),
     ):
         assert " ".join(words) in " ".join(line)
     assert line.index(f"{ground.project}:{ground.project}") < line.index(

@@ -109,6 +109,7 @@ def test_the_mount_point_of_an_environment_in_a_run_tree_does_not_replace_it(tmp
     interpreter = Interpreter(path=home / folder / "bin/python", origin="", python="3.11.0", pytest="8.0.0")
     reach = build_access(tree, interpreter, original=Original(root=home, git=home / ".cdd/git"))
     assert [bind.source for bind in list_binds(reach) if bind.shown == home / folder] == [home / folder]
+    assert reach.overlaid == (home / folder,)
 
 
 def test_links_and_what_is_not_there_are_not_bound(tmp_path: Path) -> None:
