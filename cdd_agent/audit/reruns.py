@@ -4,10 +4,7 @@
 compare runs with what a handoff claims. ``RerunClaims`` decides which commits to run and compare.
 """
 
-import os
-import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +18,6 @@ from cdd_agent.evidence.clean_copy import clean_copy, copy_ignored_files, explai
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.git.runner import GitError
 from cdd_agent.git.snapshot import list_entries
-from cdd_agent.sandbox.port import Command, Result, Sandbox
 from cdd_agent.tdd import verdict
 from cdd_agent.tdd.attempt import add_hidden_tests
 from cdd_agent.tdd.context import WorkItem
@@ -32,75 +28,6 @@ from pytest_tdd_agent.comparison import is_inside, strip_parameters
 from pytest_tdd_agent.fingerprint import find_changes
 from pytest_tdd_agent.gate import judge
 from pytest_tdd_agent.report import FAILING, Reason, SuiteReport, Verdict, count_outcomes, list_failing
-
-_SITECUSTOMIZE = """\
-import os, sys
-
-HERE, ROOTS, COPY = {here!r}, {roots!r}, {copy!r}
-
-
-def is_of_environment(path, root):
-    parts = path[len(root):].strip(os.sep).split(os.sep)
-    folders = [os.path.join(root, *parts[:end]) for end in range(1, len(parts) + 1)]
-    marks = [os.path.join(folder, mark) for folder in folders for mark in ("pyvenv.cfg", "conda-meta")]
-    return any(part.endswith("-packages") for part in parts) or any(map(os.path.exists, marks))
-
-
-def moved(path):
-    for root in ROOTS:
-        if isinstance(path, str) and (path + os.sep).startswith(root + os.sep) and not is_of_environment(path, root):
-            return COPY + path[len(root):]
-    return path
-
-
-sys.path[:] = [moved(path) for path in sys.path if path != HERE]
-for finder in list(sys.meta_path):
-    module = sys.modules.get(getattr(finder, "__module__", ""))
-    mapping = getattr(module, "MAPPING", None)
-    if getattr(module, "__name__", "").startswith("__editable__") and isinstance(mapping, dict):
-        mapping.update((name, moved(path)) for name, path in list(mapping.items()))
-this = sys.modules.pop("sitecustomize")
-try:
-    import sitecustomize
-except ImportError:
-    pass
-finally:
-    sys.modules.setdefault("sitecustomize", this)
-"""
-"""Runs at every start of the interpreter (Python 3.8 or later), then imports the environment's own sitecustomize.
-
-An editable install or PYTHONPATH names the project's folder. Without this, the tests of an old commit would test
-today's product.
-"""
-
-
-@contextmanager
-def redirect_imports(suite: Suite, *, top: Path, copied: Path) -> Iterator[Suite]:
-    """Make paths into the work tree ``top`` lead into its copy ``copied``, except those into environments."""
-    if not isinstance(suite, PytestSuite):
-        yield suite
-        return
-    roots = tuple(dict.fromkeys(map(str, (top, top.resolve()))))
-    with tempfile.TemporaryDirectory(prefix="cdd-audit-", ignore_cleanup_errors=True) as folder:
-        here = Path(folder).resolve()
-        text = _SITECUSTOMIZE.format(here=str(here), roots=roots, copy=str(copied))
-        (here / "sitecustomize.py").write_text(text, encoding="utf-8", errors="surrogateescape")
-        yield suite.with_sandbox(_RedirectingSandbox(suite.sandbox, here))
-
-
-class _RedirectingSandbox:
-    def __init__(self, sandbox: Sandbox, here: Path) -> None:
-        self.level = sandbox.level
-        self._sandbox = sandbox
-        self._here = here
-
-    def run(self, command: Command) -> Result:
-        """Run the command."""
-        entries = [entry for entry in command.variables.get("PYTHONPATH", "").split(os.pathsep) if entry]
-        variables = {**command.variables, "PYTHONPATH": os.pathsep.join((str(self._here), *entries))}
-        access = replace(command.access, read_only=(*command.access.read_only, self._here))
-        return self._sandbox.run(replace(command, variables=variables, access=access))
-
 
 _SHORT = 8
 _MOST_SHOWN = 3
@@ -173,8 +100,9 @@ class Reruns:
             self.emit(SuiteStarted(purpose=purpose, targets=(), framework=framework))
             parts = Path(layout.project).parts
             copied = copy.root.parents[len(parts) - 1] if parts else copy.root
-            with redirect_imports(copy, top=self.repository.root, copied=copied) as redirected:
-                run = redirected.run()
+            # The tests of an old commit must not test today's product.
+            redirects = (self.repository.root, copied)
+            run = (replace(copy, redirects=redirects) if isinstance(copy, PytestSuite) else copy).run()
         self.emit(run.as_event(purpose, framework=framework))
         self.has_run = self.has_run or run.report is not None
         return RerunResult(report=run.report, problem=run.problem or "", digests=digests)

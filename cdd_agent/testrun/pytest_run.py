@@ -122,6 +122,8 @@ def suggest_fix(reason: str, python: Path) -> str:
 
 
 OUTPUT_CAP_BYTES = 200_000
+_IMPORTS = "imports"
+"""The folder with the redirection of imports."""
 _REFUSED = "pytest refused to run"
 _USAGE_ERROR = 4
 """The exit status with which pytest refuses to run."""
@@ -148,6 +150,8 @@ class PytestSuite:
     """Further paths that the tests need to read."""
     original: Original | None = None
     """The project that ``root`` is a copy of."""
+    redirects: tuple[Path, Path] | None = None
+    """A folder, and the copy from which its modules are imported instead; by default the original and ``root``."""
     conventions: Conventions = PYTEST
     options: tuple[str, ...] = ()
     """Options of every run, as in ``addopts``."""
@@ -198,7 +202,7 @@ class PytestSuite:
         with tempfile.TemporaryDirectory(prefix="cdd-testrun-", ignore_cleanup_errors=True) as folder:
             private = Path(folder)
             nonce = secrets.token_hex(16)
-            _prepare_folder(private, nonce)
+            _prepare_folder(private, nonce, redirects=self._redirects)
             if self.bytecode is not None:
                 _drop_dated_bytecode(self.bytecode, self.interpreter.path)
             result = self._pytest(private, nonce, arguments=targets)
@@ -220,13 +224,16 @@ class PytestSuite:
             was_refused=problem is not None and problem.startswith(_REFUSED),
         )
 
+    @property
+    def _redirects(self) -> tuple[Path, Path] | None:
+        return (self.original.root, self.root) if self.original else self.redirects
+
     def _pytest(self, private: Path, nonce: str, *, arguments: tuple[str, ...]) -> Result:
         """Run pytest with the plugin in the folder ``private`` and the report there."""
         flaky = ("--tdd-agent-flaky", str(self.flaky)) if self.flaky else ()
         run_plugin, plugin = f"tdd_agent_run_{nonce}", f"tdd_agent_{nonce}"
-        redirect = (str(self.original.root), str(self.root)) if self.original else ("", "")
         argv = (
-            *(str(self.interpreter.path), str(private / "launcher.py"), *redirect, str(self.bytecode or "")),
+            *(str(self.interpreter.path), str(private / "launcher.py"), str(self.bytecode or "")),
             *(run_plugin, plugin),
             *("-p", run_plugin, "-p", f"no:{pytest_tdd_agent.__name__}", "-p", plugin),
             *("--tdd-agent-report", str(private / "report.json"), "--tdd-agent-nonce", nonce),
@@ -236,13 +243,15 @@ class PytestSuite:
         variables = {"PYTHONDONTWRITEBYTECODE": "1", **build_user_base_variable(self.interpreter.user_base)}
         if self.bytecode is not None:
             self.bytecode.mkdir(parents=True, exist_ok=True)
-        if "PYTHONPATH" in os.environ:
-            variables["PYTHONPATH"] = os.environ["PYTHONPATH"]
+        python_path = [str(private / _IMPORTS)] if self._redirects else []
+        python_path += [os.environ["PYTHONPATH"]] if "PYTHONPATH" in os.environ else []
+        if python_path:
+            variables["PYTHONPATH"] = os.pathsep.join(python_path)
         access = build_access(
             self.root,
             self.interpreter,
             read_write=(private, *(() if self.bytecode is None else (self.bytecode,))),
-            read_only=(private / "plugins", private / "launcher.py", *self.reads),
+            read_only=(private / "plugins", private / "launcher.py", private / _IMPORTS, *self.reads),
             # The code under test must not change the tests or pytest's configuration while they run.
             locked=find_test_code(self.root),
             original=self.original,
@@ -287,12 +296,16 @@ def _is_dated(path: Path) -> bool:
         return stream.read(8)[4:] != _CHECKED_HASH
 
 
-def _prepare_folder(private: Path, nonce: str) -> None:
+def _prepare_folder(private: Path, nonce: str, *, redirects: tuple[Path, Path] | None) -> None:
     here, plugins = Path(__file__).parent / "inside", private / "plugins"
     package = Path(pytest_tdd_agent.__file__).parent
     shutil.copytree(package, plugins / f"tdd_agent_{nonce}", ignore=shutil.ignore_patterns("*pytest-*.pyc"))
     shutil.copy(here / "run_plugin.py", plugins / f"tdd_agent_run_{nonce}.py")
     shutil.copy(here / "launcher.py", private)
+    if redirects is not None:
+        (private / _IMPORTS).mkdir()
+        shutil.copy(here / "redirect.py", private / _IMPORTS / "sitecustomize.py")
+        (private / _IMPORTS / "folders").write_bytes(b"\0".join(map(os.fsencode, redirects)))
 
 
 def _drop_dated_bytecode(cache: Path, python: Path) -> None:

@@ -1,5 +1,6 @@
 """Tests in a run tree: what they import, read of git, and can change."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from cdd_agent.git.repository import Repository
 from cdd_agent.git.run_tree import GitExport, RunTree, RunTrees
 from cdd_agent.sandbox.levels import ISOLATING_LEVELS
 from cdd_agent.testrun.access import SHOWN_PRIVATE, Original
-from cdd_agent.testrun.inside import launcher
+from cdd_agent.testrun.inside import redirect
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.testrun.suite import Suite
@@ -120,18 +121,17 @@ def test_a_clean_copy_imports_its_own_code_too(
 
 
 FINDER = """\
-import importlib.util, sys
+import importlib.util, os, sys
 class Finder:
     @staticmethod
     def find_spec(name, path=None, target=None):
         if name == "pkg":
-            return importlib.util.spec_from_file_location(name, sys.argv[1] + "/src/pkg.py")
+            return importlib.util.spec_from_file_location(name, os.environ["ORIGINAL"] + "/src/pkg.py")
 sys.meta_path.append(Finder)
-sys.path.insert(0, sys.argv[3])
-import launcher
-launcher._redirect_imports(sys.argv[1], sys.argv[2])
+sys.path.append(os.environ["ORIGINAL"])
+import sitecustomize
 import pkg, json.decoder
-print(pkg.VALUE)
+print(pkg.VALUE, sys.path[-1] == os.environ["COPY"], sitecustomize.own)
 """
 
 
@@ -139,7 +139,15 @@ def test_a_finder_of_an_editable_installation_leads_to_the_copy(tmp_path: Path) 
     for name, value in (("original", "old"), ("copy", "new")):
         (tmp_path / name / "src").mkdir(parents=True)
         (tmp_path / name / "src" / "pkg.py").write_text(f"VALUE = {value!r}\n")
-    folder = str(Path(launcher.__file__).parent)
-    folders = (str(tmp_path / "original"), str(tmp_path / "copy"), folder)
-    found = subprocess.run([sys.executable, "-I", "-c", FINDER, *folders], capture_output=True, text=True, check=False)
-    assert (found.stdout, found.stderr) == ("new\n", "")
+    original, copy = str(tmp_path / "original"), str(tmp_path / "copy")
+    for name in ("imports", "own"):
+        (tmp_path / name).mkdir()
+    shutil.copy(redirect.__file__, tmp_path / "imports" / "sitecustomize.py")
+    (tmp_path / "imports" / "folders").write_text(f"{original}\0{copy}")
+    (tmp_path / "own" / "sitecustomize.py").write_text("own = True\n")
+    path = f"{tmp_path / 'imports'}:{tmp_path / 'own'}"
+    variables = {"PYTHONPATH": path, "ORIGINAL": original, "COPY": copy}
+    found = subprocess.run(
+        [sys.executable, "-S", "-c", FINDER], capture_output=True, text=True, check=False, env=variables
+    )
+    assert (found.stdout, found.stderr) == ("new True True\n", "")
