@@ -284,8 +284,8 @@ def judge_examples(examples: Examples, *, criteria: Mapping[str, str], is_first:
     example = failing.get(examples.shown) or next(iter(failing.values()))
     text = criteria.get(example.criterion, "")
     message = (
-        f"{example.criterion} is not met ({text}). {example.name} fails: {example.why}. It must pass too, and stays "
-        f"visible from now on:\n\n{examples.extract([example.name])}"
+        f"{example.criterion} is not met{f' ({text})' if text else ''}. This further example must pass too. It fails: "
+        f"{example.why}.\n\n{examples.extract([example.name])}"
     )
     return replace(examples, shown=example.name), refuse("example_failed", message)
 

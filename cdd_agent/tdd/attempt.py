@@ -222,6 +222,10 @@ class Attempt:
         self.number = len(self.earlier) + 1
         self.recovery = StepRecovery(item.ticket, step, context=context)
 
+    @property
+    def _examination(self) -> Examination:
+        return Examination(item=self.item, context=self.context, path=self.recovery.report_path("examples"))
+
     def run(self, *, is_anew: bool) -> AttemptRecord:
         """Let the model work, judge its work, save it as a checkpoint, and return the record.
 
@@ -233,9 +237,11 @@ class Attempt:
         run = self._run_agent(brief, is_anew=is_anew)
         context.workplace.restore_access()
         work = self._save_work(name)
-        if run.ended_by is not None and run.ended_by.name == tools.BLOCKED_TOOL:
+        is_blocked = run.ended_by is not None and run.ended_by.name == tools.BLOCKED_TOOL
+        objections = self._explain_blocked(run.ended_by) if is_blocked and run.ended_by is not None else ()
+        if objections:
             judgment = _Judgment(
-                verdict=self._refuse_blocked(run.ended_by),
+                verdict=Verdict(phase=self.phase, open=False, reasons=objections),
                 report=None,
                 checkpoint=work.snapshot,
                 evidence="the agent gave up",
@@ -292,7 +298,9 @@ class Attempt:
             preface=format_conventions(context.memory, marks=marks),
         )
         failing, advice = self._describe_failures()
+        shown = self._examination.format_reminder(marks) if self.phase == "green" else ""
         task = format_task(brief, earlier=self.earlier, is_anew=is_anew, failing=failing, marks=marks, remedies=advice)
+        task += shown
         model, budget, emit = context.model, context.policy.budget, context.emit
         locks = self._make_locks()
         if context.policy.edit_format == "blocks":
@@ -352,10 +360,15 @@ class Attempt:
         snapshot = snapshots.take(self.recovery.checkpoints.ref(name), message=f"the files after {name}")
         return _Work(snapshot=snapshot, changes=snapshots.list_changes_since(self.baseline.snapshot, until=snapshot))
 
-    def _refuse_blocked(self, call: ToolCall) -> Verdict:
+    def _explain_blocked(self, call: ToolCall) -> tuple[Reason, ...]:
+        """Return why the agent stopped; none if it doubted a further example, which is withdrawn now."""
         blocked = read_input(call.input, tools.BlockedReport)
         message = format_line(mask(blocked.reason).text)[:MAX_ANSWER_CHARACTERS]
-        return Verdict(phase=self.phase, open=False, reasons=(Reason(code=blocked.why, nodeid=None, message=message),))
+        if blocked.why == "test_is_wrong" and self.earlier and has_code(self.earlier[-1], "example_failed"):
+            answer = self._examination.answer_doubt(message)
+            if answer is not None:
+                return answer
+        return (Reason(code=blocked.why, nodeid=None, message=message),)
 
     def _judge_answer(self, brief: Brief, answer: str, *, work: _Work) -> _Judgment:
         """Judge PLAN, which no test can judge."""
@@ -482,8 +495,7 @@ class Attempt:
         findings = confirm(request, runs=runs)
         if not findings.reasons:
             is_first = not any(has_code(attempt, "example_failed") for attempt in self.earlier)
-            examination = Examination(item=item, context=context, path=self.recovery.report_path("examples"))
-            findings += examination.examine(request, signs=findings.notices, is_first=is_first, runs=runs)
+            findings += self._examination.examine(request, signs=findings.notices, is_first=is_first, runs=runs)
         return self._report_notices(findings)
 
     def _time_runs(self) -> TimedRuns:

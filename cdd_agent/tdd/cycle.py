@@ -393,7 +393,9 @@ class Cycle:
             return False
         context.snapshots.restore(checkpoint)
         part = replace(item, tests=fixed[best.number])
-        judged = Attempt(part, "green", step=self._step, baseline=baseline, context=context).judge_part(last)
+        # The further examples are about the whole item.
+        unexamined = replace(context, policy=replace(context.policy, max_examples=0))
+        judged = Attempt(part, "green", step=self._step, baseline=baseline, context=unexamined).judge_part(last)
         is_open = judged.verdict == "open"
         evidence = f"attempt {best.number} fixed {len(part.tests)} of the tests: {', '.join(part.tests)}"
         context.emit(

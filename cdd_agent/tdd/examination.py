@@ -11,7 +11,7 @@ import msgspec
 
 from cdd_agent.agent.loop import run_agent
 from cdd_agent.errors import BudgetSpent, ModelError, TurnMissing, UsageError
-from cdd_agent.events import Emit
+from cdd_agent.events import Emit, Notice
 from cdd_agent.evidence import examiner
 from cdd_agent.evidence.clean_copy import CheckRequest, Findings, explain_failure, note
 from cdd_agent.evidence.examiner import Examples
@@ -20,6 +20,7 @@ from cdd_agent.git.runner import GitError
 from cdd_agent.model.conversation import Conversation, Marks, Model, Request, Turn, draw_token
 from cdd_agent.storage import read_ordinary, write_atomic
 from cdd_agent.tdd.context import Context, WorkItem
+from pytest_tdd_agent.report import Reason
 
 AGENT = "examiner"
 _PROMPT = Path(__file__).parent / "prompts" / "examiner.md"
@@ -75,6 +76,49 @@ class Examination:
         examples, findings = examiner.judge_examples(examples, criteria=criteria, is_first=is_first)
         self._save(examples)
         return findings
+
+    def answer_doubt(self, reason: str) -> tuple[Reason, ...] | None:
+        """Return the examples that stay although the author of the change doubts them; empty if none does.
+
+        The Examiner looks again once. After that a person decides. None: nobody could decide.
+        """
+        examples = load_examples(self.path)
+        if examples is None:
+            return None
+        if examples.was_doubted:
+            return () if self._ask_person(examples, reason) else None
+        marks = Marks(draw_token())
+        question = examiner.format_doubt(examples, reason, marks=marks)
+        try:
+            answer = self._ask(self._begin("second look", marks=marks), question)
+        except (TurnMissing, ModelError, BudgetSpent) as error:
+            self.context.emit(Notice(text=f"The Examiner could not look again: {error.happened}"))
+            return None
+        examples = examiner.apply_decisions(examples, answer)
+        examples, findings = examiner.judge_examples(examples, criteria=dict(self.item.criteria), is_first=False)
+        self._save(examples)
+        kept = "The Examiner has looked again and keeps this example. "
+        return tuple(replace(reason, message=kept + reason.message) for reason in findings.reasons)
+
+    def _ask_person(self, examples: Examples, reason: str) -> bool:
+        """Return whether a person withdraws the failing examples."""
+        failing = [example.name for example in examples.select("fails")]
+        if self.context.choose is None:
+            return False
+        happened = f"The model says that a further example is wrong: {reason}\n\n{examples.extract(failing)}"
+        is_withdrawn = self.context.choose(happened, ("keep it: the step fails", "withdraw it")) == 1
+        if is_withdrawn:
+            self._save(examples.update(dict.fromkeys(failing, ("withdrawn", "a person decided so"))))
+        return is_withdrawn
+
+    def format_reminder(self, marks: Marks) -> str:
+        """Return the example that the author of the change may see, for the end of a task; empty if there is none."""
+        examples = load_examples(self.path)
+        shown = [] if examples is None else [each.name for each in examples.select("passes", "fails")]
+        if examples is None or examples.shown not in shown:
+            return ""
+        text = marks.wrap(examples.extract([examples.shown]), source="further example")
+        return f"\n\nThis further example must pass too. It is in no file of the project:\n{text}"
 
     def _obtain(self, request: CheckRequest, *, criteria: dict[str, str], signs: Iterable[str]) -> Examples:
         marks, most = Marks(draw_token()), self.context.policy.max_examples

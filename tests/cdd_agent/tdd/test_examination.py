@@ -92,6 +92,71 @@ def test_a_second_failure_shows_one_example_to_all_later_attempts(project: Proje
     assert ["assert discount(200) == 180" in text for text in told] == [False, True, True, True, True]
 
 
+def test_the_example_stays_visible_when_other_reasons_close_later_attempts(project: Project) -> None:
+    breaks = [rewrites(f"def discount(price):\n    return {number}\n") for number in range(2, 7)]
+    wrong = rewrites("def discount(price):\n    return price - 10  # again\n")
+    made = context(
+        project, red(), green(), says(ANSWER), wrong, *breaks, max_attempts=7, max_identical_failures=9, is_strict=True
+    )
+    assert run(project, made).how == "failed"
+    assert "assert discount(200) == 180" in str(model_of(made).requests[-1].messages[0])
+    assert [code for _, code in verdicts(project)][2:] == ["target_failed"] * 5
+
+
+DOUBTS = says(call("ReportBlocked", "toolu_B", why="test_is_wrong", reason="Only one price is specified."))
+
+
+def test_a_doubted_example_that_the_examiner_withdraws_no_longer_counts(project: Project) -> None:
+    withdraws = says("withdraw test_twice: nothing says so")
+    made = context(project, red(), green(), says(ANSWER), DOUBTS, withdraws, content_as_it_is())
+    assert run(project, made).how == "done"
+    assert verdicts(project) == [(False, "example_failed"), (True, "")]
+    asked = str(model_of(made).requests[4].messages)
+    assert "Only one price is specified." in asked
+    assert "discount(200) == 180" in asked
+    assert notices(project, "xamined") == [
+        "Not examined: none of the further examples counts. AC-1 test_twice: withdrawn (nothing says so)"
+    ]
+
+
+def test_a_doubted_example_that_the_examiner_keeps_is_shown_and_the_work_goes_on(project: Project) -> None:
+    keeps = says("keep test_twice: ten percent of 200 are 20")
+    made = context(project, red(), green(), says(ANSWER), DOUBTS, keeps, rewrites(TIDY), content_as_it_is())
+    assert run(project, made).how == "done"
+    assert verdicts(project) == [(False, "example_failed"), (False, "example_failed"), (True, "")]
+    assert "The Examiner has looked again and keeps this example." in str(model_of(made).requests[5].messages)
+
+
+@pytest.mark.parametrize(("answer", "how"), [(None, "blocked"), (0, "blocked"), (1, "done")])
+def test_a_second_doubt_is_decided_by_a_person(project: Project, *, answer: int | None, how: str) -> None:
+    made = context(project, red(), green(), says(ANSWER), DOUBTS, says("keep test_twice: yes"), DOUBTS)
+    asked: list[str] = []
+
+    def choose(question: str, _: tuple[str, ...]) -> int:
+        asked.append(question)
+        return answer or 0
+
+    model_of(made).queue.append(content_as_it_is())
+    ending = run(project, made if answer is None else replace(made, choose=choose))
+    assert ending.how == how
+    assert ["discount(200) == 180" in question for question in asked] == ([] if answer is None else [True])
+
+
+def test_a_doubt_about_anything_else_ends_the_step_as_before(project: Project) -> None:
+    made = context(project, red(), DOUBTS)
+    assert run(project, made).how == "blocked"
+
+
+def test_a_recording_without_the_second_look_ends_as_before(project: Project) -> None:
+    made = replay(
+        project,
+        ("^Work: examiner sale step 1 examples$", says(ANSWER.replace("180", "170"))),
+        ("step 1 green", DOUBTS),
+    )
+    assert run(project, made).how == "blocked"
+    assert any("could not look again" in text for text in notices(project, "Examiner"))
+
+
 def test_the_author_of_the_change_never_has_the_file(project: Project) -> None:
     made = context(project, red(), green(), says(ANSWER), rewrites(TIDY), content_as_it_is())
     run(project, made)
