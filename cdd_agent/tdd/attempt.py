@@ -38,6 +38,7 @@ from cdd_agent.evidence.clean_copy import (
 from cdd_agent.evidence.confirm import confirm
 from cdd_agent.evidence.mutation import TimedRuns, find_changing_ids
 from cdd_agent.evidence.stubs import NewTests, check_new_tests
+from cdd_agent.evidence.traces import find_tests_of_product
 from cdd_agent.git.repository import CommitId
 from cdd_agent.git.snapshot import Snapshot
 from cdd_agent.model.conversation import CHARACTERS_PER_TOKEN, JSON, Conversation, Marks, ToolCall, draw_token
@@ -394,6 +395,7 @@ class Attempt:
         if self.phase == "green" and judged.open:
             judged = verdict.add_reasons(judged, self._confirm_green(report, checkpoint))
         if self.phase == "red":
+            judged = self._accept_product_failures(judged, report, checkpoint=checkpoint)
             sources = self._read_uncollected(report, checkpoint)
             judged = verdict.add_reasons(judged, verdict.find_absent_tests(self.item, sources=sources))
             if self.context.policy.single_test:
@@ -455,6 +457,17 @@ class Attempt:
     def _classify_red(self, judged: Verdict, report: SuiteReport | None) -> RedVerdict:
         rules = self.context.suite.conventions
         return verdict.classify_red(self.item, judged, report=report, baseline=self.baseline.report, conventions=rules)
+
+    def _accept_product_failures(self, judged: Verdict, report: SuiteReport, *, checkpoint: Snapshot) -> Verdict:
+        """Drop the reasons against tests whose helpers raised after the product ran: that is its behavior."""
+        doubtful = verdict.find_doubtful_failures(judged, report)
+        if not (doubtful and self.context.suite.conventions.is_python):
+            return judged
+        ran = find_tests_of_product(doubtful, tree=checkpoint.commit, runs=self._time_runs())
+        reasons = tuple(reason for reason in judged.reasons if reason.nodeid not in ran)
+        for nodeid in sorted(ran):
+            self.context.emit(Notice(text=f"{nodeid} runs the product before it fails: that counts as behavior."))
+        return replace(judged, open=not reasons, reasons=reasons)
 
     def _read_uncollected(self, report: SuiteReport, checkpoint: Snapshot) -> dict[str, str]:
         """Return the sources of the files that RED made impossible to collect; the report does not list their tests."""

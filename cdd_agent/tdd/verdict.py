@@ -79,6 +79,21 @@ def classify_red(
     return classify_red_run(judged, report, baseline=baseline, expects=expects)
 
 
+def find_doubtful_failures(judged: Verdict, report: SuiteReport) -> tuple[str, ...]:
+    """Return the refused tests whose exception may tell what the product did: one of a helper, or the end of a program.
+
+    A helper that runs the product raises an exception of its own. Whether the product ran is for an experiment to find.
+    """
+    wrong = {reason.nodeid for reason in judged.reasons if reason.code == "wrong_reason"}
+    doubtful = []
+    for case in report.tests:
+        failure = case.failure
+        if case.nodeid in wrong and failure is not None and failure.phase == "call":
+            is_of_helper = failure.kind == "exception" and failure.origin != "project"
+            doubtful += [case.nodeid] if is_of_helper or failure.kind == "system_exit" else []
+    return tuple(doubtful)
+
+
 def find_extra_tests(report: SuiteReport, *, baseline: SuiteReport, sources: Mapping[str, str]) -> tuple[Reason, ...]:
     """Return a reason if RED added more than one test; the parameters of a test do not count.
 

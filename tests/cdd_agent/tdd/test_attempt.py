@@ -2,14 +2,14 @@ from dataclasses import replace
 
 import pytest
 
-from cdd_agent.events import AttemptStarted, GateJudged, TurnEnded
+from cdd_agent.events import AttemptStarted, GateJudged, Notice, TurnEnded
 from cdd_agent.model.conversation import Text
 from cdd_agent.tdd.attempt import Attempt, Baseline, list_attempts, take_baseline
 from cdd_agent.tdd.step import StepRecovery
 from cdd_agent.work.state import AttemptRecord, StepExecution
 from cdd_agent.workspace.memory import Memory, MemoryFile
 from tests.fakes.model import ScriptedModel, call, says
-from tests.fakes.project import Project, item, red, runs
+from tests.fakes.project import TEST_FILE, Project, item, red, runs, writes
 
 
 @pytest.fixture
@@ -134,3 +134,32 @@ def test_a_test_that_red_names_differently_is_missing_at_once(
     record = Attempt(work, "red", step=step, baseline=baseline, context=context).run(is_anew=False)
     (reason,) = record.reasons
     assert reason.startswith("target_missing: tests/test_discount.py::test_ten_percent is not in its file")
+
+
+HELPER = """
+from prices import total
+
+
+def check(prices):
+    if {condition}:
+        raise RuntimeError("the prices are wrong")
+
+
+def test_discount():
+    check([50, 50])
+"""
+
+
+@pytest.mark.parametrize(
+    ("condition", "verdict"), [("total(prices) != 90", "open"), ("sum(prices) != 90", "closed")], ids=["runs", "not"]
+)
+def test_what_a_helper_raises_counts_if_the_product_ran(real_project: Project, condition: str, *, verdict: str) -> None:
+    context = real_project.context(ScriptedModel([writes(TEST_FILE, HELPER.format(condition=condition))]))
+    context = replace(context, policy=replace(context.policy, evidence_timeout_s=60))
+    step = real_project.start().execution(1)
+    step = replace(step, checkpoint=StepRecovery("sale", step, context=context).begin())
+    before = take_baseline(item(), "red", step=step, tip=context.workplace.begin(), context=context)
+    record = Attempt(item(), "red", step=step, baseline=before, context=context).run(is_anew=False)
+    assert (record.verdict, record.finding) == (verdict, {"open": "VALID", "closed": "INVALID"}[verdict])
+    told = f"{TEST_FILE}::test_discount runs the product before it fails: that counts as behavior."
+    assert (Notice(text=told) in real_project.seen) == (verdict == "open")

@@ -2,7 +2,13 @@ from dataclasses import replace
 
 import pytest
 
-from cdd_agent.tdd.verdict import RedVerdict, classify_red_run, find_absent_tests, find_extra_tests
+from cdd_agent.tdd.verdict import (
+    RedVerdict,
+    classify_red_run,
+    find_absent_tests,
+    find_doubtful_failures,
+    find_extra_tests,
+)
 from pytest_tdd_agent.report import Case, CollectError, Failure, Reason, SuiteReport, Verdict
 from tests.fakes.project import item
 
@@ -108,6 +114,26 @@ def test_the_tests_of_a_file_that_cannot_be_imported_are_counted_in_its_source()
         == ()
     )
     assert find_extra_tests(EMPTY, baseline=EMPTY, sources={"t.py": "def test_a(:\ndef test_b("}) == ()
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_doubtful"),
+    [
+        ({"kind": "exception"}, True),
+        ({"kind": "exception", "origin": "third_party"}, True),
+        ({"kind": "exception", "origin": "project"}, False),
+        ({"kind": "system_exit"}, True),
+        ({"kind": "system_exit", "origin": "project"}, True),
+        ({"kind": "exception", "phase": "setup"}, False),
+        ({"kind": "pytest_fail"}, False),
+        ({"kind": "timeout"}, False),
+    ],
+)
+def test_what_a_helper_raises_may_tell_of_the_product(fields: dict[str, str], *, is_doubtful: bool) -> None:
+    wrong = report(replace(failure("exception"), **fields))  # type: ignore[arg-type]
+    judged = Verdict(phase="red", open=False, reasons=(Reason("wrong_reason", "t0", "m"),))
+    assert find_doubtful_failures(judged, wrong) == ("t0",) * is_doubtful
+    assert find_doubtful_failures(closed("broke_others"), wrong) == ()
 
 
 NAMES = """from calc import add
