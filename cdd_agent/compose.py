@@ -18,7 +18,7 @@ from cdd_agent.errors import UsageError
 from cdd_agent.events import Emit, Notice
 from cdd_agent.git import commits
 from cdd_agent.git.landing import Landings
-from cdd_agent.git.repository import Repository
+from cdd_agent.git.repository import CopyLimits, Repository
 from cdd_agent.git.run_tree import GitExport, RunTrees, list_packages
 from cdd_agent.git.snapshot import Snapshots
 from cdd_agent.journal import Publisher, journal_path
@@ -348,6 +348,8 @@ class Composition:
                 raise UsageError("In your own files, the sandbox landlock cannot protect git's folder.", hint=hint)
             self._notify(_IN_PLACE)
             return InPlace(tree=repository), self.suite
+        size_bytes = self.settings.run_tree_copy_mb * 1_000_000
+        repository.copy_limits = CopyLimits(size_bytes=size_bytes, files=self.settings.run_tree_copy_files)
         own = private_folder(self.root)
         is_shown = self.suite.sandbox.level in ISOLATING_LEVELS
         export = GitExport(folder=own / "git" / name) if is_shown else None

@@ -31,7 +31,7 @@ _MOST = 1_000_000_000
 MOST_EXAMPLES = 8
 
 _MAY_BE_ZERO = {
-    *("test_reruns", "evidence_timeout_s", "compact_at_percent"),
+    *("test_reruns", "evidence_timeout_s", "compact_at_percent", "run_tree_copy_mb", "run_tree_copy_files"),
     *(f"max_{what}_per_{scope}" for what in ("tokens", "usd", "calls", "minutes") for scope in ("step", "ticket")),
 }
 
@@ -119,6 +119,9 @@ class Settings:
     """How full the context may be before a summary replaces the conversation; 0 disables that."""
     run_tree: bool = True
     """Whether runs work in a tree of their own instead of the user's files."""
+    run_tree_copy_mb: int = 200
+    """The total size of ignored files that are copied there, and of the content of files in Git LFS."""
+    run_tree_copy_files: int = 10_000
     edit_format: Literal["tools", "blocks"] = "tools"
     """How the Executor's model changes files: with tools, or with fenced blocks if it has no tool use."""
     approvals: Literal["commands", "all"] = "commands"

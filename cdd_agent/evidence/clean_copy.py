@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from pathlib import Path
 
-from cdd_agent.git.repository import SUBMODULE, Entry, Repository, encode_text, private_index, read_files
+from cdd_agent.git.repository import SUBMODULE, CopyLimits, Entry, Repository, encode_text, private_index, read_files
 from cdd_agent.git.run_tree import GitExport, copy_ignored, write_files, write_git_folder, write_submodules
 from cdd_agent.git.runner import GitError
 from cdd_agent.git.snapshot import CDD_IDENTITY, list_entries
@@ -247,8 +247,7 @@ def explain_failure(error: GitError | OSError) -> str:
     return why.strip().partition("\n")[0].rstrip(".")
 
 
-MOST_FILES = 2000
-MOST_BYTES = 200_000_000
+_LIMITS = CopyLimits(files=2000)
 # Python modules and pytest's configuration could change the run that the copy exists to check.
 _NOT_COPIED = (".py", ".pyw", ".pyc", ".pyo", ".pyd", ".so", ".pth")
 _CONFIGURATION = frozenset(
@@ -268,5 +267,5 @@ def copy_ignored_files(repository: Repository, project: Path, *, copy: Path) -> 
         alters_run = path.rpartition("/")[2] in _CONFIGURATION or path.endswith(_NOT_COPIED)
         return path.startswith(prefix) and not alters_run
 
-    found = copy_ignored(repository, top, accepts=accepts, is_complete=True, max_bytes=MOST_BYTES, max_files=MOST_FILES)
+    found = copy_ignored(repository, top, accepts=accepts, is_complete=True, limits=_LIMITS)
     return None if found.shared else tuple(path.removeprefix(prefix) for path in found.copied)

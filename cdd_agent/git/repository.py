@@ -249,6 +249,15 @@ class RefWriter:
                 answer.read_line()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyLimits:
+    """How much a run tree gets that commits do not contain: of ignored files, and once more of files in Git LFS."""
+
+    size_bytes: int = 200_000_000
+    files: int = 10_000
+    """Ignored files only."""
+
+
 class Repository:
     """A work tree with its history."""
 
@@ -259,6 +268,7 @@ class Repository:
         """Returns whether the user approved this repository's hooks for commits."""
         self.source = root
         """The work tree of the user, where submodules are checked out; a run tree is elsewhere."""
+        self.copy_limits = CopyLimits()
         self.settings: Callable[[], tuple[tuple[str, str], ...]] = tuple
         """Returns keys and values that replace those of the configuration."""
         self.runner = Runner(root, location)

@@ -26,8 +26,9 @@ from pathlib import Path
 
 from cdd_agent.errors import CddError, UsageError
 from cdd_agent.git import lfs_filter
+from cdd_agent.git.commits import list_pointers
 from cdd_agent.git.hardening import list_active_filters
-from cdd_agent.git.repository import CommitId, Repository, encode_text, resolve_revision
+from cdd_agent.git.repository import CommitId, CopyLimits, Repository, encode_text, resolve_revision
 from cdd_agent.git.runner import GitError, GitUnable, RepositoryLocation, Runner, find_location
 from cdd_agent.storage import read_ordinary, write_atomic
 from cdd_agent.untrusted.paths import is_environment, is_marked_as_environment, is_secret
@@ -91,8 +92,7 @@ class RunTree:
         (repository.location.git_dir / "index.lock").unlink(missing_ok=True)  # left by a git that was killed
         _clear_way(self.root)
         repository.git("update-ref", "--no-deref", "HEAD", target)
-        repository.git("read-tree", "--reset", "-u", target)
-        repository.git("clean", "-ffdxq")
+        _check_out(repository, target)
         missing = write_submodules(repository, self.root, indexes=repository.location.git_dir / "cdd-submodules")
         left = repository.git("status", "--porcelain", "-z", "--untracked-files=all", "--ignored", "--no-renames")
         if left:
@@ -185,14 +185,16 @@ def _measure_packs(common_dir: Path) -> int:
 def write_files(repository: Repository, tree: str, *, folder: Path, index: Mapping[str, str]) -> None:
     """Write the files of ``tree`` into a new folder and its private index, without what a sparse checkout omits."""
     writer, provided = Repository(repository.root, repository.location), Path(index["GIT_INDEX_FILE"] + ".lfs")
-    writer.settings = lambda: _provide_large_files(repository.source, repository.location, provided=provided)
+    writer.settings = lambda: _provide_large_files(repository, repository.location, provided=provided)
     writer.git("read-tree", "--reset", "-u", tree, variables={**index, "GIT_WORK_TREE": str(folder)})
 
 
-def _provide_large_files(source: Path, location: RepositoryLocation, *, provided: Path) -> tuple[tuple[str, str], ...]:
+def _provide_large_files(
+    repository: Repository, location: RepositoryLocation, *, provided: Path
+) -> tuple[tuple[str, str], ...]:
     """Return settings with which files in Git LFS have their content, without git-lfs: see ``lfs_filter``."""
-    folders = (source, location.common_dir / "lfs" / "objects", provided)
-    command = (sys.executable, "-I", "-S", lfs_filter.__file__, *map(str, folders), str(MAX_BYTES))
+    folders, most = (repository.source, location.common_dir / "lfs" / "objects", provided), repository.copy_limits
+    command = (sys.executable, "-I", "-S", lfs_filter.__file__, *map(str, folders), str(most.size_bytes))
     return (("filter.lfs.process", shlex.join(command)), ("filter.lfs.required", "true"))
 
 
@@ -214,7 +216,7 @@ def write_submodules(
         try:
             location = _find_checkout(repository.source, path)
             if location is not None:
-                inner = _write_submodule(target, commit, own=own, location=location)
+                inner = _write_submodule(target, commit, own=own, location=location, limits=repository.copy_limits)
                 missing += (f"{path}/{name}" for name in inner)
                 continue
         except (CddError, OSError):
@@ -234,7 +236,9 @@ def _find_checkout(root: Path, path: str) -> RepositoryLocation | None:
     return location if location.root == folder else None  # for an empty .git, git finds the repository above
 
 
-def _write_submodule(target: Path, commit: str, *, own: Path, location: RepositoryLocation) -> tuple[str, ...]:
+def _write_submodule(
+    target: Path, commit: str, *, own: Path, location: RepositoryLocation, limits: CopyLimits
+) -> tuple[str, ...]:
     marker = target / ".git"  # left by a program; git would take the folder for a repository
     if marker.is_dir() and not marker.is_symlink():
         delete_folder(marker)
@@ -246,14 +250,23 @@ def _write_submodule(target: Path, commit: str, *, own: Path, location: Reposito
     (own / "index.lock").unlink(missing_ok=True)
     write_git_folder(own, commit, branch=None)
     repository = Repository(target, RepositoryLocation(root=target, git_dir=own, common_dir=own))
-    repository.source = location.root
+    repository.source, repository.copy_limits = location.root, limits
     active = list_active_filters(repository.runner.configuration())
     settings = [(f"filter.{name}.{key}", "") for name in active for key in ("clean", "smudge", "process", "required")]
-    settings += _provide_large_files(location.root, location, provided=own / "lfs")
+    settings += _provide_large_files(repository, location, provided=own / "lfs")
     repository.settings = lambda: tuple(settings)
+    _check_out(repository, commit)
+    return write_submodules(repository, target, indexes=own / "submodules")
+
+
+def _check_out(repository: Repository, commit: str) -> None:
+    """Make index and files those of ``commit``, and delete all other files."""
     repository.git("read-tree", "--reset", "-u", commit)
     repository.git("clean", "-ffdxq")
-    return write_submodules(repository, target, indexes=own / "submodules")
+    if pointers := list_pointers(repository):  # git takes them for unchanged, but the user may have their content now
+        for path in pointers:
+            (repository.root / path).unlink()
+        repository.git("read-tree", "--reset", "-u", commit)
 
 
 def write_git_folder(folder: Path, head: str, *, branch: str | None, tags: str = "") -> None:
@@ -286,8 +299,9 @@ class RunTrees:
         repository = Repository(root)
         repository.may_run_hooks = self._main.may_run_hooks
         repository.source = self._main.source
+        repository.copy_limits = self._main.copy_limits
         repository.settings = lambda: _provide_large_files(
-            repository.source, repository.location, provided=repository.location.git_dir / "lfs"
+            repository, repository.location, provided=repository.location.git_dir / "lfs"
         )
         repository.runner = Runner(root, locate=lambda: self._find_or_create(root))
         repository.objects, repository.refs = self._main.objects, self._main.refs
@@ -376,8 +390,6 @@ def _list_folders(folder: Path) -> Iterator[Path]:
         yield from sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
 
 
-MAX_BYTES = 200_000_000
-MAX_FILES = 10_000
 INCLUDE_FILE = ".cdd/worktree-include"
 """Patterns, as in ``.gitignore``, of files that are copied although they hold secrets or lie in a left out folder."""
 
@@ -404,13 +416,13 @@ def copy_ignored(
     *,
     accepts: Callable[[str], bool] = lambda _: True,
     is_complete: bool = False,
-    max_bytes: int = MAX_BYTES,
-    max_files: int = MAX_FILES,
+    limits: CopyLimits | None = None,
 ) -> IgnoredFiles:
     """Copy the ignored files of ``main`` to ``tree``, the smallest first, up to the limits for all together.
 
     Only paths that ``accepts`` takes are copied. ``is_complete``: secrets and installed packages are copied, too.
     """
+    limits = limits or main.copy_limits
     root, included = main.root.resolve(), frozenset(_list_included(main))
     walked = _walk_ignored(main, root, left_out=IGNORED_FOLDERS if is_complete else IGNORED_FOLDERS | _PACKAGES)
     found = dict.fromkeys(filter(accepts, (*walked, *included)))
@@ -423,7 +435,7 @@ def copy_ignored(
         if size is None or not _can_hold(tree, path):
             continue
         size_bytes += size
-        if len(copied) >= max_files or size_bytes > max_bytes:
+        if len(copied) >= limits.files or size_bytes > limits.size_bytes:
             shared.append(path)
         elif _copy(root / path, tree / path, top=root):
             copied.append(path)

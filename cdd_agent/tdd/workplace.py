@@ -42,6 +42,7 @@ _CHOICES: tuple[tuple[Choice | None, str], ...] = (
 _SHOWN_PATHS = 5
 _KEPT_DAYS, _MOST_KEPT = 30, 10
 """How long run trees are kept that no run uses, and how many."""
+_RAISE_LIMITS = "raise run_tree_copy_mb and run_tree_copy_files in .cdd/config.yaml"
 _PATIENCE_S = 30.0
 """How long to wait for the landing of another run."""
 
@@ -89,9 +90,9 @@ class RunTreeWorkplace:
         self._tell(
             "Not in the run tree, because they hold secrets", ignored.secret, then=f"name them in {INCLUDE_FILE}"
         )
-        self._tell("Not in the run tree, because they are too large", ignored.shared, then="")
+        self._tell("Not in the run tree, because they are too large", ignored.shared, then=_RAISE_LIMITS)
         pointers = set(list_pointers(self.tree)).difference(list_pointers(self.user))
-        self._tell("Pointers of Git LFS in the run tree", tuple(sorted(pointers)), then="git lfs fetch")
+        self._tell("Only pointers of Git LFS in the run tree", tuple(sorted(pointers)), then=_RAISE_LIMITS)
         if self.export is not None:
             self.export.update(self.tree, tip, branch=self.user.read_branch(), shown_at=self.shown_git)
 
@@ -200,8 +201,7 @@ class RunTreeWorkplace:
     def _tell(self, why: str, paths: tuple[str, ...], *, then: str) -> None:
         if paths and why not in self._told:
             self._told.add(why)
-            hint = f". To have them: {then}" if then else ""
-            self.emit(Notice(text=f"{why}: {_name(paths, '').strip()}{hint}."))
+            self.emit(Notice(text=f"{why}: {_name(paths, '').strip()}. To have them: {then}."))
 
 
 def _name(paths: tuple[str, ...], what: str) -> str:

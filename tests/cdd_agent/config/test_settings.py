@@ -123,7 +123,7 @@ def test_every_setting_is_a_limit_or_the_model_s_id() -> None:
         *("test_timeout_s", "test_reruns", "evidence_timeout_s", "examiner", "examiner_model"),
         *(f"max_{what}_per_{scope}" for what in ("tokens", "usd", "calls", "minutes") for scope in ("step", "ticket")),
         *("compact_at_percent", "edit_format", "approvals", "editing_mode", "green"),
-        *("framework", "test_command", "accept_unstructured", "run_tree"),
+        *("framework", "test_command", "accept_unstructured", "run_tree", "run_tree_copy_mb", "run_tree_copy_files"),
     }
 
 

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.git import run_tree
 from cdd_agent.git.commits import commit_paths, list_pointers
-from cdd_agent.git.repository import Repository
+from cdd_agent.git.repository import CopyLimits, Repository
 from cdd_agent.git.run_tree import RunTree, RunTrees, write_files
 from cdd_agent.git.runner import GitUnable
 from cdd_agent.git.snapshot import Snapshots
@@ -95,6 +94,8 @@ def test_content_that_the_user_has_is_provided_and_no_commit_changes(project: Re
     assert tree.repository.git("diff", "--name-only", f"{commit}^", commit) == "a.txt\n"
     assert read_all(prepare(project).root) == EXPECTED
     assert list_pointers(tree.repository) == ("absent.bin", "edited.bin")
+    store(project, CONTENT["absent.bin"])
+    assert read_all(prepare(project).root) == {**EXPECTED, "absent.bin": CONTENT["absent.bin"]}
     assert not list(tmp_path.glob("*-ran"))
 
 
@@ -106,8 +107,8 @@ def test_content_is_in_clean_copies_also_of_the_user_s_own_tree(project: Reposit
         assert read_all(folder) == EXPECTED
 
 
-def test_beyond_the_limit_pointers_stay(project: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_tree, "MAX_BYTES", 1000)
+def test_beyond_the_limit_pointers_stay(project: Repository) -> None:
+    project.copy_limits = CopyLimits(size_bytes=1000)
     tree = prepare(project)
     assert read_all(tree.root) == {**EXPECTED, "there.bin": make_pointer(CONTENT["there.bin"])}
     assert tree.repository.git("status", "--porcelain") == ""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.git.repository import Repository
+from cdd_agent.git.repository import CopyLimits, Repository
 from cdd_agent.git.run_tree import IgnoredFiles, copy_ignored
 
 FILES = {
@@ -60,13 +60,13 @@ def test_data_is_copied_and_environments_packages_caches_repositories_and_secret
 
 
 def test_what_is_too_large_is_shared(project: Repository, tmp_path: Path) -> None:
-    found = copy_ignored(project, tmp_path, max_bytes=3_500)
+    found = copy_ignored(project, tmp_path, limits=CopyLimits(size_bytes=3_500))
     assert found == IgnoredFiles(
         copied=("data/deep/table.csv", "data/table.csv", "db.sqlite"),
         shared=("big.log",),
         secret=(".env", "data/.env.local"),
     )
-    few = copy_ignored(project, tmp_path / "other", max_files=1)
+    few = copy_ignored(project, tmp_path / "other", limits=CopyLimits(files=1))
     assert (len(few.copied), len(few.shared)) == (1, 3)
 
 

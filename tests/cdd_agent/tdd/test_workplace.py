@@ -1,5 +1,6 @@
 """A run tree as the place of a run: what it begins with, and how commits come from there to the user."""
 
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from cdd_agent.events import Notice
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.landing import BranchMoved, LandingConflict, Landings
-from cdd_agent.git.repository import CommitId, Repository
+from cdd_agent.git.repository import CommitId, CopyLimits, Repository
 from cdd_agent.git.run_tree import GitExport, RunTrees
 from cdd_agent.tdd.workplace import RunTreeWorkplace
 
@@ -36,6 +37,10 @@ class Ground:
             emit=lambda event: self.said.append(event.text if isinstance(event, Notice) else ""),
             left_out=("tickets/",),
         )
+
+    def limit(self, limits: CopyLimits) -> None:
+        self.user.copy_limits = limits
+        self.place.run_tree = RunTrees(self.user, self.user.root / ".cdd" / "worktrees").tree("csv")
 
     def head(self) -> CommitId:
         head = self.user.read_head()
@@ -77,6 +82,26 @@ def test_a_run_begins_with_the_commit_of_the_user_and_the_data_that_git_ignores(
     assert ground.said == [
         "Not in the run tree, because they hold secrets: .env. To have them: name them in .cdd/worktree-include."
     ]
+
+
+def test_what_is_too_large_is_reported_with_the_setting(ground: Ground) -> None:
+    content = b"1,2\n" * 100
+    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha256(content).hexdigest()}\nsize 400\n"
+    (ground.user.root / "large.bin").write_text(pointer)
+    (ground.user.root / ".gitattributes").write_text("*.bin filter=lfs\n")
+    commit_paths(ground.user, "large", paths=["large.bin", ".gitattributes"])
+    (ground.user.root / "large.bin").write_bytes(content)
+    (ground.user.root / "db.sqlite").write_text("data" * 100)
+    ground.limit(CopyLimits(size_bytes=300))
+    ground.place.begin()
+    then = "To have them: raise run_tree_copy_mb and run_tree_copy_files in .cdd/config.yaml."
+    assert ground.said == [
+        f"Not in the run tree, because they are too large: db.sqlite. {then}",
+        f"Only pointers of Git LFS in the run tree: large.bin. {then}",
+    ]
+    ground.limit(CopyLimits())
+    ground.place.begin()
+    assert (ground.place.tree.root / "large.bin").read_bytes() == content
 
 
 def test_what_the_run_commits_on_the_head_of_the_user_lands_as_it_is(ground: Ground) -> None:
