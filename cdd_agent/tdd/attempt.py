@@ -4,27 +4,17 @@ The verdict compares them with the baseline: files, history and test results fro
 works with tools that lock the files of the phase, or answers with whole files.
 """
 
-from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cdd_agent.agent import tools
 from cdd_agent.agent.blocks import WholeFiles
-from cdd_agent.agent.editing import MayWrite
 from cdd_agent.agent.loop import AgentRun, format_conventions, run_agent, run_without_tools
 from cdd_agent.agent.tools import (
-    Tool,
-    ToolOutput,
-    make_bash_tool,
-    make_blocked_tool,
-    make_completion_tool,
-    make_file_tools,
-    make_run_tests_tool,
-    make_search_tools,
     read_input,
 )
-from cdd_agent.errors import EnvironmentMissing, UsageError
+from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.events import AttemptStarted, Change, GateJudged, Notice
 from cdd_agent.evidence.clean_copy import (
     CheckRequest,
@@ -41,8 +31,7 @@ from cdd_agent.evidence.stubs import NewTests, check_new_tests
 from cdd_agent.evidence.traces import find_tests_of_product
 from cdd_agent.git.repository import CommitId
 from cdd_agent.git.snapshot import Snapshot
-from cdd_agent.model.conversation import CHARACTERS_PER_TOKEN, JSON, Conversation, Marks, ToolCall, draw_token
-from cdd_agent.sandbox.port import Access
+from cdd_agent.model.conversation import CHARACTERS_PER_TOKEN, Conversation, Marks, ToolCall, draw_token
 from cdd_agent.tdd import verdict
 from cdd_agent.tdd.context import (
     Brief,
@@ -58,15 +47,15 @@ from cdd_agent.tdd.context import (
 )
 from cdd_agent.tdd.examination import Examination
 from cdd_agent.tdd.step import StepRecovery
+from cdd_agent.tdd.tools import make_lock_check, make_tools
 from cdd_agent.tdd.verdict import PhaseLocks, RedVerdict
-from cdd_agent.testrun.suite import SuiteRun
 from cdd_agent.untrusted.keys import mask
 from cdd_agent.untrusted.paths import is_compiled
 from cdd_agent.untrusted.text import format_line
 from cdd_agent.work.state import AttemptRecord, StepExecution
 from pytest_tdd_agent.codec import ReportError, load
 from pytest_tdd_agent.comparison import find_unstable, strip_parameters
-from pytest_tdd_agent.report import FAILING, Reason, SuiteReport, Verdict, count_outcomes, list_failing
+from pytest_tdd_agent.report import FAILING, Reason, SuiteReport, Verdict, list_failing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,9 +150,6 @@ def add_hidden_tests(red: SuiteReport, *, first: SuiteReport) -> SuiteReport:
 
 
 MAX_ANSWER_CHARACTERS = 20_000
-
-MAX_LOCKED_FILES = 40
-"""Maximum number of files that the sandbox locks one by one."""
 
 
 def list_attempts(phase: Phase, step: StepExecution) -> tuple[AttemptRecord, ...]:
@@ -519,84 +505,3 @@ class Attempt:
         for notice in findings.notices:
             self.context.emit(Notice(text=notice))
         return findings.reasons
-
-
-def make_tools(locks: PhaseLocks, context: Context, *, after_writing: tuple[str, ...] = ()) -> tuple[Tool, ...]:
-    """Return Read, Write, Edit, Bash, Glob, Grep, RunTests, CompleteImplementation and ReportBlocked, in that order.
-
-    The policy may leave Bash out. Write and Edit report the results of the tests ``after_writing``, if there are any.
-    """
-
-    def run_tests(targets: tuple[str, ...]) -> str:
-        for target in targets:
-            _require_test(target, context)
-        refusal = context.permission.check_activity("tests") if context.permission is not None else None
-        return refusal if refusal is not None else _format_run(context.run_targets("tests", targets=targets))
-
-    read, *writing = make_file_tools(context.workspace, make_lock_check(locks, context))
-    shell = make_bash_tool(
-        context.suite.sandbox,
-        context.workspace.root,
-        access=_make_access(locks, context),
-        permission=context.permission,
-        variables=context.suite.variables,
-    )
-    return (
-        read,
-        *(_with_tests(tool, lambda: run_tests(after_writing)) if after_writing else tool for tool in writing),
-        *((shell,) if context.policy.has_commands else ()),
-        *make_search_tools(context.workspace),
-        make_run_tests_tool(run_tests),
-        make_completion_tool(),
-        make_blocked_tool(),
-    )
-
-
-def make_lock_check(locks: PhaseLocks, context: Context) -> MayWrite:
-    """Return a function that says why a path of the project may not be written, or None if it may."""
-
-    def check(path: str) -> str | None:
-        path = context.to_repository_path(path)
-        if context.snapshots.is_excluded(path):
-            return "It belongs to the ticket, which a step never changes."
-        reason = locks.explain(path) or context.workplace.tree.explain_fixed([path]).get(path)
-        if reason is not None or context.permission is None:
-            return reason
-        return context.permission.check_activity("write")
-
-    return check
-
-
-def _format_run(run: SuiteRun) -> str:
-    if run.report is None:
-        return f"{run.problem}\n{run.output}"
-    count = ", ".join(f"{number} {word}" for word, number in count_outcomes(run.report).items() if number)
-    lines = (count or "no test was collected", *run.notices, "", format_failures(run.report))
-    return "\n".join(lines).rstrip()
-
-
-def _with_tests(tool: Tool, run_tests: Callable[[], str]) -> Tool:
-    def run(fields: Mapping[str, JSON]) -> ToolOutput:
-        output = tool.run(fields)
-        if output.is_error:
-            return output
-        return replace(output, text=f"{output.text}\n\nResults of the tests to pass: {run_tests()}")
-
-    return replace(tool, run=run)
-
-
-def _require_test(target: str, context: Context) -> None:
-    # The model could pass an option that loads a plugin, or @file, which pytest reads options from.
-    if target.startswith(("-", "@")):
-        raise UsageError(
-            f"{target} is an option, not a test.",
-            hint="give test files or node ids, such as tests/test_a.py::test_b",
-        )
-    context.workspace.resolve(target.partition("::")[0])
-
-
-def _make_access(locks: PhaseLocks, context: Context) -> Access:
-    # Files that do not exist yet, or beyond the maximum, cannot be locked here: the verdict finds their changes.
-    tests = locks.tests if locks.phase != "red" else ()
-    locked = [context.workplace.tree.root / path for path in tests]
-    return context.suite.build_access(locked=tuple(locked[:MAX_LOCKED_FILES]), tests_too=locks.phase != "red")

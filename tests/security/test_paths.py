@@ -32,8 +32,8 @@ from cdd_agent.agent.tools import (
 from cdd_agent.errors import UsageError
 from cdd_agent.evidence.clean_copy import copy_ignored_files
 from cdd_agent.model.conversation import JSON
-from cdd_agent.tdd.attempt import make_tools
 from cdd_agent.tdd.context import Phase
+from cdd_agent.tdd.tools import make_tools
 from cdd_agent.tdd.verdict import PhaseLocks
 from cdd_agent.tickets.ticket import find
 from cdd_agent.untrusted.paths import SETTINGS_FILES, SETTINGS_FOLDERS

@@ -8,8 +8,8 @@ from cdd_agent.config.trust import Approvals
 from cdd_agent.evidence.clean_copy import find_layout
 from cdd_agent.model.conversation import JSON
 from cdd_agent.shell.permission import CommandAnswer, CommandQuestion, Permission
-from cdd_agent.tdd.attempt import make_tools
 from cdd_agent.tdd.context import Context, Phase
+from cdd_agent.tdd.tools import make_tools
 from cdd_agent.tdd.verdict import PhaseLocks
 from cdd_agent.workspace.files import Workspace
 from tests.fakes.approval import users_folder
