@@ -3,22 +3,17 @@
 ``find_candidates`` applies the rules in their order, and the first interpreter found is the project's. An interpreter
 from the repository runs only after the user approved it, and then in the sandbox. Environment tools such as poetry are
 taken from the user's PATH and run only with commands that do not execute code of the project.
-
-The answers decide which paths the sandbox makes readable. They are therefore cached in the user's folder, never in
-the project.
 """
 
-import contextlib
-import hashlib
 import os
 import re
 import shutil
-import stat
 import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -26,20 +21,17 @@ import msgspec
 from cdd_agent.config.trust import Offer, Trust, find_top, is_reached_through, offer_interpreter
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.sandbox.port import Access, Command, Sandbox, end_group
-from cdd_agent.storage import read_ordinary, scratch, write_atomic
+from cdd_agent.storage import read_ordinary, scratch
 from cdd_agent.testrun import access as reach
 from cdd_agent.testrun.access import select_readable
 
 TIMEOUT_S = 30.0
 MAX_FILE_BYTES = 4_000_000
-MOST_KEPT = 100
-"""Number of cached answers, one for each project; the oldest are removed first."""
 _QUESTION = f"""\
 {reach.QUESTION}
 import pytest
-packages = os.path.dirname(os.path.dirname(os.path.abspath(pytest.__file__)))
 version = "%d.%d.%d" % sys.version_info[:3]
-print(json.dumps(dict(python=version, pytest=pytest.__version__, packages=packages, reads=reads, user_base=user)))
+print(json.dumps(dict(python=version, pytest=pytest.__version__, reads=reads, user_base=user)))
 """
 _LEFT_OUT = ("PYTHON", "ANTHROPIC", "CONDA", "VIRTUAL_ENV")
 """Prefixes of variables with the user's key or active environment, which tools would take for the project's."""
@@ -51,102 +43,33 @@ class PythonInfo:
 
     python: str
     pytest: str
-    packages: str
-    """The folder that pytest was imported from."""
     reads: tuple[str, ...] = ()
     """Paths that it needs to read: prefixes, import path and packages installed in editable form."""
     user_base: str = ""
     """Folder of the user's own packages, if the interpreter uses them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _SavedAnswer:
-    stamp: str
-    """What the answer depends on."""
-    answer: PythonInfo
-
-
-class Probe:
-    """Asks interpreters for their versions and paths on behalf of one project."""
-
-    def __init__(
-        self,
-        project: Path,
-        environment: Mapping[str, str],
-        *,
-        sandbox: Sandbox | None = None,
-        cache_folder: Path | None = None,
-    ) -> None:
-        """Use ``sandbox`` for interpreters in the work tree, and cache answers in ``cache_folder``.
-
-        The cache folder must be outside the project; with None nothing is cached.
-        """
-        self._project = project
-        self._sandbox = sandbox
-        name = hashlib.sha256(os.fsencode(project.resolve())).hexdigest()
-        self._saved = cache_folder / "interpreters" / f"{name}.json" if cache_folder else None
-        self._environment = environment
-        entries = environment.get("PYTHONPATH", "").split(os.pathsep)
-        self._python_path = os.pathsep.join(str(project.absolute() / entry) for entry in entries if entry)
-
-    def ask(self, python: Path) -> PythonInfo | str:
-        """Return the answer of ``python``, or the reason why there is none."""
-        if (known := self._load_answer(python)) is not None:
-            return known
-        variables = {"PYTHONPATH": self._python_path} if self._python_path else {}
-        try:
-            if self._sandbox is not None and is_reached_through(self._project, python):
-                result = _run_sandboxed(python, self._sandbox, variables=variables)
-            else:
-                variables = _remove_own_variables(self._environment) | variables
-                # Not in the project: Python would import modules from the current folder.
-                result = _run([str(python), "-c", _QUESTION], Path(os.sep), variables=variables)
-        except OSError as error:
-            return error.strerror or str(error)
-        try:
-            answer = msgspec.json.decode(result.stdout.splitlines()[-1], type=PythonInfo)
-        except (IndexError, msgspec.DecodeError, RecursionError):
-            lines = [line for line in result.stderr.splitlines() if line.strip()]
-            return lines[-1].strip() if lines else f"it ended with status {result.returncode}"
-        if self._saved is not None:
-            self._save_answer(python, answer, path=self._saved)
-        return answer
-
-    def _load_answer(self, python: Path) -> PythonInfo | None:
-        """Return the cached answer; one that is outdated or damaged, or that others can write, does not count."""
-        if self._saved is None:
-            return None
-        try:
-            saved = msgspec.json.decode(read_ordinary(self._saved, limit_bytes=MAX_FILE_BYTES), type=_SavedAnswer)
-            about = self._saved.lstat()
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return None
-        is_own = about.st_uid == os.geteuid() and not stat.S_IMODE(about.st_mode) & 0o022
-        return saved.answer if is_own and saved.stamp == self._make_stamp(python, saved.answer) else None
-
-    def _save_answer(self, python: Path, answer: PythonInfo, *, path: Path) -> None:
-        # The cache only saves time: a failure to write it must not stop the run.
-        with contextlib.suppress(OSError, UnicodeEncodeError):
-            for folder in (path.parent.parent, path.parent):
-                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            saved = _SavedAnswer(stamp=self._make_stamp(python, answer), answer=answer)
-            write_atomic(path, msgspec.json.encode(saved), mode=0o600)
-            for old in sorted(path.parent.glob("*.json"), key=_read_mtime)[:-MOST_KEPT]:
-                old.unlink(missing_ok=True)
-
-    def _make_stamp(self, python: Path, answer: PythonInfo) -> str:
-        """Return a text that changes with the project's folder, Python, pytest, the import path and the question."""
-        here = self._project.stat()
-        times = map(_read_mtime, (python, python.parent.parent / "pyvenv.cfg", Path(answer.packages)))
-        parts = (here.st_dev, here.st_ino, python, *times, self._python_path, _QUESTION)
-        return hashlib.sha256("\0".join(map(str, parts)).encode("utf-8", "surrogateescape")).hexdigest()
-
-
-def _read_mtime(path: Path) -> int:
+def ask_interpreter(
+    project: Path, python: Path, *, environment: Mapping[str, str], sandbox: Sandbox | None = None
+) -> PythonInfo | str:
+    """Return the answer of ``python``, or the reason why there is none; one in the work tree runs in ``sandbox``."""
+    entries = environment.get("PYTHONPATH", "").split(os.pathsep)
+    python_path = os.pathsep.join(str(project.absolute() / entry) for entry in entries if entry)
+    variables = {"PYTHONPATH": python_path} if python_path else {}
     try:
-        return path.stat().st_mtime_ns
-    except (OSError, ValueError):
-        return 0
+        if sandbox is not None and is_reached_through(project, python):
+            result = _run_sandboxed(python, sandbox, variables=variables)
+        else:
+            variables = _remove_own_variables(environment) | variables
+            # Not in the project: Python would import modules from the current folder.
+            result = _run([str(python), "-c", _QUESTION], Path(os.sep), variables=variables)
+    except OSError as error:
+        return error.strerror or str(error)
+    try:
+        return msgspec.json.decode(result.stdout.splitlines()[-1], type=PythonInfo)
+    except (IndexError, msgspec.DecodeError, RecursionError):
+        lines = [line for line in result.stderr.splitlines() if line.strip()]
+        return lines[-1].strip() if lines else f"it ended with status {result.returncode}"
 
 
 def capture_output(argv: Sequence[str], folder: Path, *, environment: Mapping[str, str]) -> str:
@@ -410,22 +333,21 @@ def find_interpreter(
     """Return the first interpreter that the rules find, asking the user before a program of the work tree runs.
 
     Only if no rule finds an interpreter, the user's ``python`` is used, or else the one that runs cdd. Without
-    ``trust``, all of them may run. See ``Probe`` for ``sandbox``.
+    ``trust``, all of them may run. See ``ask_interpreter`` for ``sandbox``.
 
     Raises ``EnvironmentMissing`` if pytest is missing there or the user declined the interpreter, because another one
     would run the tests with other packages, and ``NotApproved`` if nobody can be asked.
     """
     environment = _drop_project_path(project, environment)
-    cache_folder = trust.approvals.folder if trust else None
-    probe = Probe(project, environment, sandbox=sandbox, cache_folder=cache_folder)
+    ask = partial(ask_interpreter, project, environment=environment, sandbox=sandbox)
     for candidate in find_candidates(project, environment, named=named):
         if trust is not None:
             _require(project, candidate, trust=trust)
-        answer = probe.ask(candidate.path)
+        answer = ask(candidate.path)
         if not candidate.is_guess or _is_supported(answer):
             return _make_interpreter(candidate, answer)
     this = InterpreterCandidate(rule="the interpreter that runs cdd", path=Path(sys.executable))
-    return _make_interpreter(this, probe.ask(this.path))
+    return _make_interpreter(this, ask(this.path))
 
 
 def _is_supported(answer: PythonInfo | str) -> bool:

@@ -18,7 +18,7 @@ from cdd_agent.errors import CddError, DocumentError, EnvironmentMissing, Record
 from cdd_agent.events import decode
 from cdd_agent.model import recording
 from cdd_agent.storage import read_holder
-from cdd_agent.testrun.interpreter import Probe, find_candidates
+from cdd_agent.testrun.interpreter import ask_interpreter, find_candidates
 from cdd_agent.tickets import plan_markdown, spec
 from cdd_agent.work.state import load_state
 from pytest_tdd_agent import codec
@@ -177,7 +177,7 @@ def test_the_answer_of_an_interpreter_is_asked_for_anew(tmp_path: Path) -> None:
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\necho '" + NESTED[:10_000] + "'\n")
     python.chmod(0o755)
-    assert isinstance(Probe(tmp_path, environment=os.environ).ask(python), str)
+    assert isinstance(ask_interpreter(tmp_path, python, environment=os.environ), str)
 
 
 def test_an_event_is_none_of_this_program(tmp_path: Path) -> None:

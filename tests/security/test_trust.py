@@ -1,6 +1,5 @@
 """A hostile repository, opened: nothing of it runs, and nothing of it counts, before its user said yes."""
 
-import json
 import os
 import re
 import shutil
@@ -15,14 +14,12 @@ import pytest
 from cdd_agent.compose import Composition
 from cdd_agent.config import settings
 from cdd_agent.config.options import Options
-from cdd_agent.config.trust import Approvals, NotApproved, Offer, Trust
+from cdd_agent.config.trust import Approvals, NotApproved, Offer
 from cdd_agent.errors import DocumentError, UsageError
 from cdd_agent.events import Event, Notice
 from cdd_agent.git import commits
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
-from cdd_agent.testrun.access import build_access
-from cdd_agent.testrun.interpreter import find_interpreter
 from cdd_agent.tickets.ticket import find
 from cdd_agent.workspace.files import Workspace
 from tests.cdd_agent.git.test_commits_hooks import EVERY_HOOK
@@ -258,37 +255,6 @@ def test_approvals_that_a_repository_brings_are_not_read(hostile: Hostile) -> No
     result = hostile.cdd("--replay", str(RECORDING), "exec", SLUG, "--yes")
     assert result.returncode == 2
     assert "approved" in result.stderr
-
-
-def test_no_file_of_a_repository_answers_for_the_interpreter(tmp_path: Path) -> None:
-    project, private = tmp_path / "project", tmp_path / "private"
-    for folder in (project / ".cdd", private):
-        folder.mkdir(parents=True)
-    python = Path(sys.executable)
-    told = {"python": "3.99.0", "pytest": "9.0.0", "packages": "/nowhere", "reads": [str(private)], "user_base": ""}
-    trust, _ = trust_in(project, temporary=tmp_path)
-    find_interpreter(project, environment={"CDD_PYTHON": str(python)}, trust=trust)
-    (kept,) = tmp_path.rglob("interpreters/*.json")
-    forged = json.dumps(json.loads(kept.read_text()) | {"answer": told})
-    kept.unlink()
-    for place in (project / ".cdd" / "interpreters" / kept.name, project / "interpreters" / kept.name):
-        place.parent.mkdir()
-        place.write_text(forged)
-    found = find_interpreter(project, environment={"CDD_PYTHON": str(python)}, trust=trust)
-    assert found.python != "3.99.0"
-    assert private not in found.reads
-    assert private not in build_access(project, found).read_only
-
-
-@pytest.mark.parametrize("folder", [".cdd", "state", "."])
-def test_a_user_s_folder_inside_the_project_answers_for_nothing(tmp_path: Path, *, folder: str) -> None:
-    (tmp_path / ".git").mkdir()
-    project = tmp_path / "sub"
-    project.mkdir()
-    for place in (tmp_path / folder, project / folder):
-        trust = Trust(Approvals(project, environment={"XDG_STATE_HOME": str(place)}), ask=None, report=lambda _: None)
-        find_interpreter(project, environment={"CDD_PYTHON": sys.executable}, trust=trust)
-        assert not (place / "cdd").exists()
 
 
 # Row 16: no .env is loaded.

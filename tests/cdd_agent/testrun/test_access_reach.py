@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.testrun.access import QUESTION, build_user_base_variable, guess_reads, select_readable
-from cdd_agent.testrun.interpreter import Probe
+from cdd_agent.testrun.interpreter import ask_interpreter
 from tests.cdd_agent.sandbox.conftest import CONFINED, at
 
 
@@ -83,7 +83,7 @@ def test_an_interpreter_in_the_project_is_asked_in_the_sandbox(
     subprocess.run(["cp", "-a", f"{full_environment}/.", str(project / "env")], check=True)
     site = next((project / "env" / "lib").glob("python*/site-packages"))
     (site / "plant.pth").write_text(f"import os; open({str(tmp_path / 'planted')!r}, 'w')\n")
-    answer = Probe(project, {}, sandbox=at(level)).ask(project / "env" / "bin" / "python")
+    answer = ask_interpreter(project, project / "env" / "bin" / "python", environment={}, sandbox=at(level))
     assert not isinstance(answer, str)
     assert answer.pytest == pytest.__version__
     assert not (tmp_path / "planted").exists()
