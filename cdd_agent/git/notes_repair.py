@@ -19,7 +19,7 @@ from cdd_agent.events import NoteDamaged, NotesRepaired
 from cdd_agent.git import notes as noted
 from cdd_agent.git.notes import REF, REF_NAME, Note, NotesDamaged
 from cdd_agent.git.repository import CommitId, Repository, encode_text, format_lines, has_ref, private_index
-from cdd_agent.git.runner import GitRefused, GitUnable, RepositoryLocation
+from cdd_agent.git.runner import GitRefused, GitUnable
 from cdd_agent.storage import read_ordinary
 from cdd_agent.work.handoff import PHASE_OF, CurrentTest, Handoff, encode, next_phase_after, phase_name, sequence
 
@@ -28,7 +28,6 @@ _CHUNK = 20_000
 _REFLOG_BYTES = 100_000_000
 _MESSAGE = "Notes repaired by 'cdd tdd repair-notes'"
 _NAMES_AN_OBJECT = re.compile(rb"(?!0+\s)([0-9a-f]{40}|[0-9a-f]{64})\s*")
-_PROCESSES = Path("/proc")
 _SUBJECT = "Notes "
 """Start of the message of a commit of notes, by git or by cdd."""
 _OWN = ("--exclude=refs/notes/*", "--exclude=refs/cdd/*", "--exclude=refs/remotes/*", "--exclude=refs/stash", "--all")
@@ -151,36 +150,6 @@ def find_same_patches(repository: Repository, commits: Collection[CommitId]) -> 
     }
 
 
-def find_lock_owner(lock: Path, *, location: RepositoryLocation) -> str | None:
-    """Return a process that may hold ``lock``: one that has it open, or a git in this repository."""
-    if not (_PROCESSES / "self" / "fd").is_dir():
-        return "a process that this system does not show"
-    for process in _PROCESSES.glob("[0-9]*"):
-        name = ""
-        with contextlib.suppress(OSError):
-            name = (process / "comm").read_text(errors="replace").strip()
-        is_git = name.split("-")[0] == "git" and _may_run_in(process, folders=(location.root, location.common_dir))
-        if is_git or _has_open(process, lock):
-            return f"{name} (process {process.name})"
-    return None
-
-
-def _may_run_in(process: Path, *, folders: tuple[Path, ...]) -> bool:
-    try:
-        cwd = Path(os.readlink(process / "cwd"))
-    except PermissionError:  # another user's git may be at work in this repository
-        return True
-    except OSError:  # it has ended
-        return False
-    return any(cwd.is_relative_to(folder) for folder in folders)
-
-
-def _has_open(process: Path, path: Path) -> bool:
-    with contextlib.suppress(OSError):
-        return any(os.path.realpath(link) == str(path) for link in (process / "fd").iterdir())
-    return False
-
-
 def write_notes_commit(
     repository: Repository, base: str | None, *, notes: Iterable[Note], changes: Mapping[CommitId, tuple[str, ...]]
 ) -> str:
@@ -257,8 +226,6 @@ def apply_repairs(repository: Repository, *, now: str) -> tuple[tuple[NoteDamage
     """
     with noted.lock_notes(repository):
         plan = _RepairPlan(repository)
-        if plan.lock is not None:
-            plan.lock.unlink(missing_ok=True)
         changes = plan.list_changes()
         if not changes and plan.base == plan.tip and not plan.is_broken:
             return tuple(plan.repairs), NotesRepaired(backup=None, undo=None)
@@ -280,8 +247,6 @@ class _RepairPlan:
         """The notes in ``base``."""
         self.is_broken = False
         """Whether the ref does not name readable notes."""
-        self.lock: Path | None = None
-        """A lock to remove."""
         traces = find_traces(repository)
         self._check_lock()
         self._choose_base(expects_notes=bool(traces))
@@ -321,16 +286,10 @@ class _RepairPlan:
         self.notes[commit] = Note(commit=commit, lines=unique, handoffs=noted.decode_handoffs(unique))
 
     def _check_lock(self) -> None:
-        lock = noted.find_stale_lock(self.repository.location)
-        if lock is None:
-            return
-        what = f"cdd cannot write notes: {lock} has existed for more than ten minutes."
-        owner = find_lock_owner(lock, location=self.repository.location)
-        if owner is None:
-            self.lock = lock
-            self._report(what, "No process holds it, so it is removed.")
-        else:
-            self._report(what, f"{owner} may hold it, so it stays; once that process has ended: rm {lock}", mends=False)
+        if lock := noted.find_stale_lock(self.repository.location):
+            what = f"cdd cannot write notes: {lock} has existed for more than ten minutes."
+            # cdd never removes it, because another git process may hold it.
+            self._report(what, f"If no git is running here, remove it: rm {lock}", mends=False)
 
     def _choose_base(self, *, expects_notes: bool) -> None:
         """Use the current notes, or else the last readable ones."""

@@ -321,7 +321,7 @@ class Runner:
         environment = hardening.build_environment(os.environ, settings=settings, hooks=False)
         environment |= self._location_variables()
         argv, pipe = hardening.build_command(arguments), subprocess.PIPE
-        # It outlives folders of the work tree, and must not seem to hold a lock in it: see ``find_lock_owner``.
+        # It outlives folders of the work tree.
         return subprocess.Popen(
             argv, cwd="/", env=environment, stdin=pipe, stdout=pipe, stderr=errors, start_new_session=True
         )
