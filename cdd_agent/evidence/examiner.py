@@ -30,6 +30,8 @@ _LEAST = 3
 _MOST_CHARACTERS = 40_000
 """Of the tests, and of the change, in the question."""
 _MOST_SHOWN = 4
+_MOST_WORDS = 200
+"""Characters of a reason for withdrawing an example."""
 _NO_BEHAVIOR = ("syntax_error", "fixture_missing", "missing_module", "timeout", "crash", "resource")
 _FILE = re.compile(r"^```(?:python|py)\b[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _DECISION = re.compile(r"^\W*(keep|withdraw)\W+(\w+)\W*(.*)$", re.MULTILINE | re.IGNORECASE)
@@ -65,6 +67,13 @@ class Examples(msgspec.Struct, frozen=True, kw_only=True):
     """The name of the example that the author of the change has seen."""
     was_doubted: bool = False
     """Whether the Examiner has looked at its examples again."""
+    problem: str = ""
+    """Why the last change was not examined."""
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """What the last examination found, in lines."""
+        return (self.problem,) if self.problem else tuple(example.fact for example in self.listed)
 
     def select(self, *outcomes: Outcome) -> tuple[Example, ...]:
         """Return the examples with one of these outcomes."""
@@ -331,6 +340,8 @@ def apply_decisions(examples: Examples, answer: str) -> Examples:
     failing = {example.name for example in examples.select("fails")}
     decisions = {name: (word.lower(), why.strip()) for word, name, why in _DECISION.findall(answer)}
     withdrawn: dict[str, tuple[Outcome, str]] = {
-        name: ("withdrawn", why) for name, (word, why) in decisions.items() if word == "withdraw" and name in failing
+        name: ("withdrawn", why[:_MOST_WORDS])
+        for name, (word, why) in decisions.items()
+        if word == "withdraw" and name in failing
     }
     return replace(examples.update(withdrawn), was_doubted=True)

@@ -215,6 +215,8 @@ def _show_commit(commit: LandedCommit, *, screen: Screen) -> None:
     for evidence in commit.evidence:
         is_good = evidence.is_open and evidence.report == "unchanged"
         screen.line(_format_evidence(evidence), style="green" if is_good else "yellow", indent=4)
+        for example in evidence.examples:
+            screen.line(example, style="dim", indent=6)
     if not commit.evidence:
         screen.line("no handoff note, so no evidence for this commit", style="red", indent=4)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
+from msgspec import structs
 
 from cdd_agent.agent.loop import run_agent
 from cdd_agent.errors import BudgetSpent, ModelError, TurnMissing, UsageError
@@ -60,22 +61,28 @@ class Examination:
         policy = self.context.policy
         if not policy.max_examples or not request.targets or not runs.limit_s:
             return Findings()
-        if not runs.suite.conventions.is_python:
-            return note("Not examined: further examples need pytest.")
-        item = self.item
-        criteria = examiner.list_criteria(dict(item.criteria), title=item.title, targets=request.targets)
+        examples = load_examples(self.path) or Examples(source="", listed=())
         try:
-            examples = load_examples(self.path) or self._obtain(request, criteria=criteria, signs=signs)
-            examples = examiner.try_examples(examples, request=request, runs=runs)
+            if not runs.suite.conventions.is_python:
+                raise UsageError("further examples need pytest.", hint="review the change")
+            criteria = examiner.list_criteria(dict(self.item.criteria), title=self.item.title, targets=request.targets)
+            if not examples.listed:
+                examples = self._obtain(request, criteria=criteria, signs=signs)
+            tried = examiner.try_examples(examples, request=request, runs=runs)
         except TurnMissing:
-            return note("Not examined: the recording has no such turn.")
+            return self._report_problem(examples, "the recording has no such turn.")
         except (ModelError, BudgetSpent, UsageError, TimeUp) as error:
-            return note(f"Not examined: {error.happened}")
+            return self._report_problem(examples, error.happened)
         except (GitError, OSError) as error:
-            return note(f"Not examined: cdd could not create a clean copy: {explain_failure(error)}.")
-        examples, findings = examiner.judge_examples(examples, criteria=criteria, is_first=is_first)
-        self._save(examples)
+            return self._report_problem(examples, f"cdd could not create a clean copy: {explain_failure(error)}.")
+        tried, findings = examiner.judge_examples(tried, criteria=criteria, is_first=is_first)
+        self._save(structs.replace(tried, problem=""))
         return findings
+
+    def _report_problem(self, examples: Examples, why: str) -> Findings:
+        problem = f"Not examined: {why}"
+        self._save(structs.replace(examples, problem=problem))
+        return note(problem)
 
     def answer_doubt(self, reason: str) -> tuple[Reason, ...] | None:
         """Return the examples that stay although the author of the change doubts them; empty if none does.

@@ -25,6 +25,7 @@ from cdd_agent.git.repository import CommitId, Repository, require_usable, resol
 from cdd_agent.git.snapshot import Snapshot, Snapshots
 from cdd_agent.storage import is_leftover, scratch
 from cdd_agent.tdd.context import Context, Phase, Progress, WorkItem, commit_prefix
+from cdd_agent.tdd.examination import load_examples
 from cdd_agent.tdd.verdict import RedVerdict, is_or_contains
 from cdd_agent.work.handoff import (
     CurrentTest,
@@ -376,8 +377,17 @@ class Landing:
                 open=attempt.verdict == "open",
                 reasons=attempt.reasons,
                 report_sha256=hashlib.sha256(report.read_bytes()).hexdigest() if report and has_report else None,
+                examples=self._list_examples(),
             ),
         )
+
+    def _list_examples(self) -> tuple[str, ...]:
+        if self.attempt.phase != "green" or self.attempt.verdict != "open":
+            return ()
+        examples = load_examples(
+            StepRecovery(self.item.ticket, self.step, context=self.context).report_path("examples")
+        )
+        return examples.facts if examples is not None else ()
 
     def _choose_next_phase(self, following: NextPhase) -> NextPhase:
         """Return the phase after this one; a failed phase is repeated, except REFACTOR, which is optional."""

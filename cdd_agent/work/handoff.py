@@ -54,7 +54,7 @@ class ErrorDetails(msgspec.Struct, frozen=True, kw_only=True):
     """The gate's reasons, one per line."""
 
 
-class GateSummary(msgspec.Struct, frozen=True, kw_only=True):
+class GateSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The verdict of the gate."""
 
     phase: Phase
@@ -63,6 +63,8 @@ class GateSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Why it stayed closed."""
     report_sha256: str | None
     """The digest of the judged report. None if there was none."""
+    examples: tuple[str, ...] = ()
+    """The Examiner's examples, each with its outcome, or why it examined nothing."""
 
 
 class Handoff(

@@ -75,6 +75,8 @@ class Evidence:
     tries: int
     report: str
     """``unchanged``, ``changed or missing``, or ``none``."""
+    examples: tuple[str, ...] = ()
+    """The Examiner's examples with their outcomes."""
 
 
 def read_evidence(repository: Repository, commit: CommitId, *, reports: Collection[str]) -> tuple[Evidence, ...]:
@@ -92,6 +94,7 @@ def read_evidence(repository: Repository, commit: CommitId, *, reports: Collecti
                 is_open=handoff.gate.open,
                 tries=handoff.retry_count + 1,
                 report="none" if digest is None else report,
+                examples=handoff.gate.examples,
             )
     return tuple(evidence.values())
 

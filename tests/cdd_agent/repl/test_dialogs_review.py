@@ -37,7 +37,10 @@ def test_a_step_is_shown_with_commits_evidence_and_diff(finished: Path) -> None:
     shown = Talk(finished).greets()
     assert shown.startswith("Step 1/1  ")
     assert "RED: gate open; its report is unchanged" in shown
-    assert "GREEN: gate open at try 2; its report is unchanged" in shown
+    assert (
+        "GREEN: gate open at try 2; its report is unchanged\n      Not examined: the recording has no such turn."
+        in shown
+    )
     assert "M durations/reading.py" in shown
     assert "\n@@ -" in shown
     assert shown.endswith("approve (a), next (n), previous (p), diff (d) [FILE] or exit; 1 left to review\n")

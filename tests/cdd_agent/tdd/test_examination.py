@@ -1,5 +1,6 @@
 """The second agent, which tries to refute a GREEN with further examples."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -71,6 +72,18 @@ def test_a_change_that_passes_further_examples_is_accepted_and_they_are_listed(p
     asked = str(model_of(made).requests[2].messages)
     for part in ("ten percent off", TEST.splitlines()[-1].strip(), "return price - 10"):
         assert part in asked
+
+
+def test_the_note_and_only_that_of_green_lists_the_examples(project: Project) -> None:
+    ending = run(project, context(project, red(), green(), says(AGREES), content_as_it_is()))
+    commits = ending.state.execution(1).commits
+    assert [gate.get("examples") for gate in gates(project, commits["red"])] == [None]
+    assert [gate.get("examples") for gate in gates(project, commits["green"])] == [["AC-1 test_twice: passes"], None]
+
+
+def gates(project: Project, commit: str) -> list[dict[str, object]]:
+    lines = project.git("notes", "--ref=tdd-handoffs", "show", commit).splitlines()
+    return [json.loads(line)["gate"] for line in lines]
 
 
 def test_a_change_that_fails_is_refused_in_words_then_accepted_when_it_is_general(project: Project) -> None:
@@ -209,7 +222,10 @@ def unused(made: Context) -> tuple[RecordedTurn, ...]:
 
 def test_a_recording_without_its_turn_is_played_as_before_and_that_is_said(project: Project) -> None:
     made = replay(project)
-    assert run(project, made).how == "done"
+    ending = run(project, made)
+    assert ending.how == "done"
+    (gate, _) = gates(project, ending.state.execution(1).commits["green"])
+    assert gate["examples"] == ["Not examined: the recording has no such turn."]
     assert notices(project, "xamined") == ["Not examined: the recording has no such turn."]
     assert unused(made) == ()
 
