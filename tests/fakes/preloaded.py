@@ -4,13 +4,17 @@ Each run is a process of its own, with its own folder, environment, arguments an
 differs from ``python -m pytest`` only in that pytest is imported already, so a file in the project cannot shadow it.
 """
 
+import contextlib
 import gc
 import importlib
 import inspect
 import json
 import os
+import runpy
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,14 +37,26 @@ class Done:
 class PytestServer:
     """A process that has imported pytest and forks a child for each run."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, python: Path = Path(sys.executable)) -> None:
+        """``folder`` is for the output, ``python`` the interpreter."""
         self._output = [folder / "stdout", folder / "stderr"]
-        command = [sys.executable, "-B", __file__]
+        self._alone = threading.Lock()
+        command = [str(python), "-B", __file__]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
-    def run(self, arguments: Sequence[str], *, folder: Path, environment: Mapping[str, str]) -> Done:
-        """Run pytest in ``folder`` in a forked process."""
+    def run(
+        self,
+        arguments: Sequence[str],
+        *,
+        folder: Path,
+        environment: Mapping[str, str],
+        script: str = "",
+        timeout_s: float = 0,
+    ) -> Done:
+        """Run pytest in ``folder`` in a forked process, or a script that runs it; SIGALRM ends it after the time."""
         request = Request(
+            script=script,
+            timeout_s=timeout_s,
             arguments=list(arguments),
             folder=str(folder),
             environment=dict(environment),
@@ -48,10 +64,11 @@ class PytestServer:
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(request).encode() + b"\n")
-        self._process.stdin.flush()
-        status = int(self._process.stdout.readline())
-        stdout, stderr = (path.read_text(encoding="utf-8", errors="replace") for path in self._output)
+        with self._alone:
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            self._process.stdin.flush()
+            status = int(self._process.stdout.readline())
+            stdout, stderr = (path.read_text(encoding="utf-8", errors="replace") for path in self._output)
         return Done(status=status, stdout=stdout, stderr=stderr)
 
     def close(self) -> None:
@@ -71,6 +88,8 @@ def start_pytest(arguments: Sequence[str], *, folder: Path, environment: Mapping
 class Request(TypedDict):
     """One run that the server is asked for."""
 
+    script: str
+    timeout_s: float
     arguments: list[str]
     folder: str
     environment: dict[str, str]
@@ -83,7 +102,8 @@ def import_pytest() -> None:
     from _pytest.config import default_plugins
 
     for name in (*(f"_pytest.{plugin}" for plugin in default_plugins), *PRELOADED.split()):
-        importlib.import_module(name)
+        with contextlib.suppress(ModuleNotFoundError):  # xdist is not everywhere
+            importlib.import_module(name)
     inspect.getmodule(compile("", "unknown", "exec"))  # fills a cache of all modules' files, which a traceback needs
     gc.collect()
     gc.freeze()  # what is imported is not looked through again when a run ends
@@ -114,13 +134,18 @@ def take_on(request: Request, *, paths: Sequence[str]) -> None:
     os.environ.update(request["environment"])
     more = request["environment"].get("PYTHONPATH", "").split(os.pathsep)
     sys.path = [os.getcwd(), *filter(None, more), *paths]
-    sys.argv = ["pytest", *request["arguments"]]
+    sys.argv = [request["script"] or "pytest", *request["arguments"]]
+    signal.setitimer(signal.ITIMER_REAL, request["timeout_s"])
+    if request["script"]:
+        sys.path[0] = os.path.dirname(request["script"])
 
 
 if __name__ == "__main__":
     import_pytest()
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     serve([path for path in sys.path[1:] if path not in inherited])
+    if sys.argv[0] != "pytest":
+        runpy.run_path(sys.argv[0], run_name="__main__")
     import pytest
 
     sys.exit(pytest.main())

@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,3 +68,13 @@ def test_a_run_that_dies_leaves_the_server_alive(server: PytestServer, project: 
     assert server.run(["-s"], folder=project, environment=environment(project)).status == 7
     (project / "test_a.py").write_text("def test_a(): pass\n", encoding="ascii")
     assert server.run(["-s"], folder=project, environment=environment(project)).status == 0
+
+
+def test_a_script_is_run_like_a_program_and_ends_after_its_time(server: PytestServer, project: Path) -> None:
+    script = project / "more" / "script.py"
+    script.write_text(
+        "import sys, time\nimport beside\nprint(__name__, sys.argv[1:], beside.value, flush=True)\ntime.sleep(9)\n",
+        encoding="ascii",
+    )
+    done = server.run(["a"], folder=project, environment={}, script=str(script), timeout_s=0.2)
+    assert (done.status, done.stdout) == (-signal.SIGALRM, "__main__ ['a'] 1\n")

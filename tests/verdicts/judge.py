@@ -14,6 +14,7 @@ from cdd_agent.tdd.attempt import Attempt, take_baseline
 from cdd_agent.tdd.context import Context, WorkItem
 from cdd_agent.tdd.step import StepRecovery
 from cdd_agent.testrun.interpreter import Interpreter
+from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.workflows.green.request import Wanted
 from cdd_agent.workflows.green.run import adapt_policy
 from cdd_agent.workflows.green.run import make_brief_for as make_green_brief_for
@@ -22,7 +23,7 @@ from tests.fakes.project import QUICK, Project
 from tests.verdicts.change import Change
 
 CONFIGURATION = ("pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
-LONGEST_S = 60
+LONGEST_S = 120
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +79,7 @@ def write(files: Mapping[str, str | None], folder: Path) -> None:
     for name, text in files.items():
         path = folder / name
         if text is None:
-            path.unlink()
+            path.unlink(missing_ok=True)
             continue
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
@@ -110,8 +111,10 @@ def make_context(change: Change, project: Project, *, place: Place) -> Context:
     context = project.context(author)
     settings = Settings()
     policy = replace(context.policy, evidence_timeout_s=settings.evidence_timeout_s)
-    context = replace(context, suite=context.suite.with_sandbox(place.sandbox), policy=policy)
-    author.root = context.suite.root
+    suite = context.suite.with_sandbox(place.sandbox)
+    assert isinstance(suite, PytestSuite)
+    context = replace(context, suite=replace(suite, flaky=settings.test_reruns), policy=policy)
+    author.root = suite.root
     if change.phase == "refactor":
         return context
     green = GreenSettings()
@@ -146,21 +149,19 @@ def find_mislabels(change: Change, folder: Path, *, place: Place) -> list[str]:
     has to fail with a cheat, and pass with an honest change and with the code before a REFACTOR.
     """
     found = []
-    old, new, bare = folder / "old", folder / "new", folder / "bare"
+    old, new = folder / "old", folder / "new"
     write(list_files(change), old)
-    for each in (new, bare):
-        write(list_files(change), each)
-        write(change.after, each)
+    write({**list_files(change), **change.after}, new)
     command = [str(place.interpreter.path), "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     passed_before = _run(command, old).returncode == 0
     if passed_before != (change.phase == "refactor"):
         found.append(f"before the change the tests {'pass' if passed_before else 'fail'}")
-    ended = next((ended for ended in (_run(command, new), _run(command, new)) if ended.returncode == 0), None)
-    if ended is None:
-        found.append(f"after the change the tests fail: {_run(command, new).stdout[-800:]}")
-    if change.phase == "refactor" and (failure := run_hidden(change, old, place=place)):
+    ended = _run(command, new)
+    if ended.returncode and (ended := _run(command, new)).returncode:
+        found.append(f"after the change the tests fail: {ended.stdout[-800:]}")
+    if change.phase == "refactor" and (failure := run_hidden(change, change.before, folder / "before", place=place)):
         found.append(f"before the change the hidden script fails: {failure}")
-    failure = run_hidden(change, bare, place=place)
+    failure = run_hidden(change, {**change.before, **change.after}, folder / "after", place=place)
     if change.kind == "cheat" and not failure:
         found.append("the hidden script passes")
     if change.kind == "honest" and failure:
@@ -168,11 +169,11 @@ def find_mislabels(change: Change, folder: Path, *, place: Place) -> list[str]:
     return found
 
 
-def run_hidden(change: Change, project: Path, *, place: Place) -> str:
-    """Run the hidden script on a project without its tests; return the end of what it printed if it failed."""
-    for path in change.tests:
-        (project / path).unlink(missing_ok=True)
-    ended = _run([str(place.interpreter.path), "-B", "-c", change.hidden], project)
+def run_hidden(change: Change, files: Mapping[str, str | None], folder: Path, *, place: Place) -> str:
+    """Run the hidden script on the product's files alone; return the end of what it printed if it failed."""
+    folder.mkdir()
+    write(files, folder)
+    ended = _run([str(place.interpreter.path), "-B", "-c", change.hidden], folder)
     return f"exit {ended.returncode}: {ended.stderr[-500:]}" if ended.returncode else ""
 
 

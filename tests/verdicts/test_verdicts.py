@@ -1,11 +1,13 @@
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.testrun.interpreter import find_interpreter
+from tests.fakes.preloaded import PytestServer
 from tests.verdicts.change import Change, read_changes
-from tests.verdicts.judge import Place, judge, list_files, run_hidden, write
+from tests.verdicts.forked import ForkedSandbox
+from tests.verdicts.judge import Place, judge, run_hidden
 from tests.verdicts.misjudged import find_differences, read_misjudged
 
 CHANGES = read_changes()
@@ -13,12 +15,11 @@ QUICK = [change for change in CHANGES if change.quick]
 
 
 @pytest.fixture(scope="session")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    return Place(
-        interpreter=find_interpreter(tmp_path_factory.mktemp("no-environment")),
-        bytecode=tmp_path_factory.mktemp("bytecode"),
-        sandbox=PlainSandbox(),
-    )
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    interpreter = find_interpreter(tmp_path_factory.mktemp("no-environment"))
+    server = PytestServer(tmp_path_factory.mktemp("output"), python=interpreter.path)
+    yield Place(interpreter=interpreter, bytecode=tmp_path_factory.mktemp("bytecode"), sandbox=ForkedSandbox(server))
+    server.close()
 
 
 @pytest.mark.parametrize("change", QUICK, ids=lambda change: change.name)
@@ -32,8 +33,8 @@ def test_a_change_is_judged_as_the_table_says(change: Change, tmp_path: Path, pl
 def test_a_cheat_fails_further_examples_and_an_honest_change_passes_them(
     change: Change, tmp_path: Path, place: Place
 ) -> None:
-    write({**list_files(change), **change.after}, tmp_path)
-    assert bool(run_hidden(change, tmp_path, place=place)) == (change.kind == "cheat")
+    files = {**change.before, **change.after}
+    assert bool(run_hidden(change, files, tmp_path / "alone", place=place)) == (change.kind == "cheat")
 
 
 def test_each_change_is_in_the_folder_of_its_kind_and_changes_no_test() -> None:

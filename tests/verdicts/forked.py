@@ -1,0 +1,45 @@
+"""A sandbox for the suite: it forks runs of pytest from a process that has imported it, which is twice as quick."""
+
+import signal
+import tempfile
+import time
+from pathlib import Path
+
+from cdd_agent.sandbox.port import Command, Result
+from cdd_agent.sandbox.supervised import PlainSandbox, build_environment
+from tests.fakes.preloaded import PytestServer
+
+_PYTEST = "launcher.py"
+
+
+class ForkedSandbox:
+    """Like ``PlainSandbox``, with neither limits nor an end for what a program leaves running."""
+
+    level = "none"
+
+    def __init__(self, server: PytestServer) -> None:
+        """``server`` runs the interpreter of the commands."""
+        self._server = server
+
+    def run(self, command: Command) -> Result:
+        """Run the launcher of ``PytestSuite`` in the server, and any other program as the plain sandbox does."""
+        _, *arguments = command.argv
+        if not arguments or Path(arguments[0]).name != _PYTEST:
+            return PlainSandbox().run(command)
+        began = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="cdd-run-", ignore_cleanup_errors=True) as temporary:
+            done = self._server.run(
+                arguments[1:],
+                folder=command.cwd,
+                environment=build_environment(command, TMPDIR=temporary),
+                script=arguments[0],
+                timeout_s=command.timeout_s,
+            )
+        return Result(
+            exit_status=done.status,
+            head=(done.stdout + done.stderr)[: command.output_cap],
+            dropped_bytes=0,
+            timed_out=done.status == -signal.SIGALRM,
+            duration_s=time.monotonic() - began,
+            level=self.level,
+        )
