@@ -362,12 +362,14 @@ class Composition:
             emit=self.emit,
             choose=self.options.choose,
             left_out=tuple(f"{folder}/" for folder in left_out),
+            can_mount=is_shown,
         )
         root = workplace.tree.root / self.root.resolve().relative_to(repository.root.resolve())
         original = Original(
             root=self.root,
             git=None if export is None else export.folder,
             folders=list_packages(repository),
+            list_shared=lambda: workplace.mounted,
         )
         return workplace, self.suite.in_run_tree(root, original=original)
 

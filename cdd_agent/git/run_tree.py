@@ -5,7 +5,8 @@ resetting it is much quicker than a new checkout. What is in it belongs to cdd: 
 base commit does not contain.
 
 ``copy_ignored`` provides files that git ignores: data, generated code and settings that tests may need. Small files are
-copied, so that a program may change them. Larger ones can only be shared, read-only. Left out are environments and
+copied, so that a program may change them. Larger ones can only be shared, read-only; if they are many, as folders. Left
+out are environments and
 installed packages, which the test runner provides itself, caches, files of secrets unless the user includes them, and
 whatever is neither a file nor a link.
 """
@@ -20,7 +21,7 @@ import shutil
 import stat
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -394,6 +395,8 @@ INCLUDE_FILE = ".cdd/worktree-include"
 """Patterns, as in ``.gitignore``, of files that are copied although they hold secrets or lie in a left out folder."""
 
 _PACKAGES = frozenset({"node_modules", "bower_components", "vendor"})
+MOST_SHARED = 50
+"""How many files and folders may be shared, because many mounts take long."""
 _CACHE_MARK = "CACHEDIR.TAG"
 _CLONE = 0x40049409
 """``FICLONE`` of Linux: both files share their blocks until one changes."""
@@ -405,7 +408,7 @@ class IgnoredFiles:
 
     copied: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
-    """Too large to copy."""
+    """Files and folders that are too large to copy, the largest first."""
     secret: tuple[str, ...] = ()
     """Left out."""
 
@@ -423,23 +426,45 @@ def copy_ignored(
     Only paths that ``accepts`` takes are copied. ``is_complete``: secrets and installed packages are copied, too.
     """
     limits = limits or main.copy_limits
-    root, included = main.root.resolve(), frozenset(_list_included(main))
-    walked = _walk_ignored(main, root, left_out=IGNORED_FOLDERS if is_complete else IGNORED_FOLDERS | _PACKAGES)
-    found = dict.fromkeys(filter(accepts, (*walked, *included)))
+    root, ignored, included = main.root.resolve(), main.list_ignored(), frozenset(_list_included(main))
+    left_out = IGNORED_FOLDERS if is_complete else IGNORED_FOLDERS | _PACKAGES
+    walked = dict.fromkeys((*_walk_ignored(ignored, root, left_out=left_out), *included))
+    found = [path for path in walked if accepts(path) and not path.endswith("/")]
     secret = () if is_complete else tuple(path for path in found if is_secret(path) and path not in included)
-    sizes = {path: _measure(root / path) for path in found if path not in secret}
-    copied: list[str] = []
+    sizes = {path: _measure(root / path) for path in dict.fromkeys(found).keys() - set(secret)}
+    chosen: list[str] = []
     shared: list[str] = []
     size_bytes = 0
     for path, size in sorted(sizes.items(), key=lambda each: (each[1] or 0, each[0])):
         if size is None or not _can_hold(tree, path):
             continue
         size_bytes += size
-        if len(copied) >= limits.files or size_bytes > limits.size_bytes:
-            shared.append(path)
-        elif _copy(root / path, tree / path, top=root):
-            copied.append(path)
-    return IgnoredFiles(copied=tuple(copied), shared=tuple(shared), secret=secret)
+        is_too_much = len(chosen) >= limits.files or size_bytes > limits.size_bytes
+        (shared if is_too_much else chosen).append(path)
+
+    whole, apart = tuple(name for name in ignored if name.endswith("/")), walked.keys() - sizes.keys()
+
+    def can_share(folder: str) -> bool:
+        # Otherwise it could hold untracked files, or some that are left out.
+        is_free = f"{folder}/".startswith(whole) and not os.path.lexists(tree / folder)
+        return is_free and not any(path.startswith(f"{folder}/") for path in apart)
+
+    shared = _group(shared[::-1], can_share=can_share)
+    folders = tuple(f"{path}/" for path in shared if path not in sizes)
+    chosen = [path for path in chosen if not path.startswith(folders)]
+    copied = tuple(path for path in chosen if _copy(root / path, tree / path, top=root))
+    return IgnoredFiles(copied=copied, shared=tuple(shared), secret=secret)
+
+
+def _group(paths: list[str], *, can_share: Callable[[str], bool]) -> list[str]:
+    """Replace paths by their folders, the deepest first, until they are few enough."""
+    for depth in range(max((path.count("/") for path in paths), default=0), 0, -1):
+        if len(paths) <= MOST_SHARED:
+            break
+        parents = {path: path.rpartition("/")[0] for path in paths if path.count("/") == depth}
+        usable = set(filter(can_share, set(parents.values())))
+        paths = list(dict.fromkeys(parent if (parent := parents.get(path)) in usable else path for path in paths))
+    return paths
 
 
 def list_packages(main: Repository) -> tuple[Path, ...]:
@@ -455,8 +480,9 @@ def _list_included(main: Repository) -> Iterator[str]:
         yield from (path for path in listed.split("\0") if path and not path.startswith(".cdd/"))
 
 
-def _walk_ignored(main: Repository, root: Path, *, left_out: Collection[str]) -> Iterator[str]:
-    for name in main.list_ignored():
+def _walk_ignored(ignored: Iterable[str], root: Path, *, left_out: Collection[str]) -> Iterator[str]:
+    """Yield the ignored files, and the folders, ending in a slash, that are left out."""
+    for name in ignored:
         if IGNORED_FOLDERS.intersection(name.split("/")):
             continue
         if name.endswith("/"):
@@ -470,6 +496,7 @@ def _walk(root: Path, top: str, *, left_out: Collection[str]) -> Iterator[str]:
     while waiting:
         folder = waiting.pop()
         if folder.rpartition("/")[2] in left_out or _is_foreign(root / folder):
+            yield f"{folder}/"
             continue
         with contextlib.suppress(OSError), os.scandir(root / folder) as entries:
             for entry in sorted(entries, key=lambda each: each.name):

@@ -26,7 +26,7 @@ from cdd_agent.git.commits import (
 )
 from cdd_agent.git.landing import Choice, Landed, LandingConflict, Landings
 from cdd_agent.git.repository import CommitId, Repository, resolve_revision
-from cdd_agent.git.run_tree import INCLUDE_FILE, GitExport, RunTree, copy_ignored
+from cdd_agent.git.run_tree import INCLUDE_FILE, MOST_SHARED, GitExport, RunTree, copy_ignored
 from cdd_agent.git.runner import GitRefused
 from cdd_agent.work.state import lock_repository
 
@@ -42,7 +42,7 @@ _CHOICES: tuple[tuple[Choice | None, str], ...] = (
 _SHOWN_PATHS = 5
 _KEPT_DAYS, _MOST_KEPT = 30, 10
 """How long run trees are kept that no run uses, and how many."""
-_RAISE_LIMITS = "raise run_tree_copy_mb and run_tree_copy_files in .cdd/config.yaml"
+_RAISE_LIMITS = "To have copies: raise run_tree_copy_mb and run_tree_copy_files in .cdd/config.yaml"
 _PATIENCE_S = 30.0
 """How long to wait for the landing of another run."""
 
@@ -64,6 +64,10 @@ class RunTreeWorkplace:
     """Asks the user what to do about a conflict; None if nobody can be asked."""
     left_out: tuple[str, ...] = ()
     """Beginnings of paths of the user that never take part in a run."""
+    can_mount: bool = False
+    """Whether programs in the sandbox can read ``mounted``."""
+    mounted: tuple[Path, ...] = ()
+    """Ignored files and folders of the user that are too large to copy."""
     is_shared: bool = False
     """Whether the user works in the same files."""
     carries: bool = False
@@ -85,12 +89,22 @@ class RunTreeWorkplace:
     def resume(self, tip: CommitId) -> None:
         """Prepare the files of ``tip``, with what git ignores."""
         missing = self.run_tree.reset(tip)
-        self._tell("Empty in the run tree, because their commits are missing", missing, then="git submodule update")
+        self._tell(
+            "Empty in the run tree, because their commits are missing",
+            missing,
+            then="To have them: git submodule update",
+        )
         ignored = copy_ignored(self.user, self.run_tree.root, accepts=lambda path: not path.startswith(self.left_out))
         self._tell(
-            "Not in the run tree, because they hold secrets", ignored.secret, then=f"name them in {INCLUDE_FILE}"
+            "Not in the run tree, because they hold secrets",
+            ignored.secret,
+            then=f"To have them: name them in {INCLUDE_FILE}",
         )
-        self._tell("Not in the run tree, because they are too large", ignored.shared, then=_RAISE_LIMITS)
+        mounted = ignored.shared[:MOST_SHARED] if self.can_mount else ()
+        self.mounted = tuple(self.user.root / path for path in mounted)
+        self._tell("Read-only for programs, because they are too large to copy", mounted, then=_RAISE_LIMITS)
+        left = ignored.shared[len(mounted) :]
+        self._tell("Not in the run tree, because they are too large", left, then=_RAISE_LIMITS)
         pointers = set(list_pointers(self.tree)).difference(list_pointers(self.user))
         self._tell("Only pointers of Git LFS in the run tree", tuple(sorted(pointers)), then=_RAISE_LIMITS)
         if self.export is not None:
@@ -201,7 +215,7 @@ class RunTreeWorkplace:
     def _tell(self, why: str, paths: tuple[str, ...], *, then: str) -> None:
         if paths and why not in self._told:
             self._told.add(why)
-            self.emit(Notice(text=f"{why}: {_name(paths, '').strip()}. To have them: {then}."))
+            self.emit(Notice(text=f"{why}: {_name(paths, '').strip()}. {then}."))
 
 
 def _name(paths: tuple[str, ...], what: str) -> str:

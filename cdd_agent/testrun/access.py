@@ -114,6 +114,8 @@ class Original:
     """Git folder for programs in the sandbox, with a file ``gitfile`` that leads there; None: the copy's own."""
     folders: tuple[Path, ...] = ()
     """Folders of installed packages in it, which programs read in the same place of the copy."""
+    list_shared: Callable[[], tuple[Path, ...]] = tuple
+    """Returns other files and folders in it for which that holds."""
 
     def show(self, copy: Path, *, top: Path) -> dict[Path, Path]:
         """Return where programs find ``copy``, which is in a work tree at ``top``, and the git folder."""
@@ -178,15 +180,16 @@ def build_access(
     own = () if original is not None and original.git is not None else find_git_folders(top)
     gits = (*own, *(folder for folder in inner if folder.is_relative_to(root) and folder != top / ".git"))
     overlaid: tuple[Path, ...] = ()
+    lent = () if original is None else (*original.folders, *original.list_shared())
     if original is not None:
         prefix = interpreter.path.parent.parent
         # Its environment may be missing in ``reads``, which name the original as a whole if it is installed.
         environment += [prefix] if prefix.is_relative_to(original.root) and is_environment(prefix) else []
-        overlaid = (*original.folders, *(path for path in environment if path.is_relative_to(original.root)))
+        overlaid = (*lent, *(path for path in environment if path.is_relative_to(original.root)))
         # An earlier run left an empty folder in the copy as a mount point, which must not be mounted in turn.
         provided = {original.root.joinpath(path.relative_to(root)): path for path in protected}
-        protected = tuple(provided[path] for path in provided if path not in {*environment, *original.folders})
-        read_only = (*read_only, *original.folders, *((original.git / "gitfile", original.git) if original.git else ()))
+        protected = tuple(provided[path] for path in provided if path not in {*environment, *lent})
+        read_only = (*read_only, *lent, *((original.git / "gitfile", original.git) if original.git else ()))
     readable = dict.fromkeys((*around, *gits, *environment, *imported, *protected, *tickets, *locked, *read_only))
     return Access(
         read_write=(root, *read_write),

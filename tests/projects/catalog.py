@@ -342,6 +342,14 @@ CASES: tuple[Case, ...] = (
         plain("ignored data", {"tests/test_data.py": _READS.format("data/table.csv")}),
         install=ignored({"data/table.csv": "1,2\n"}, venv()),
     ),
+    replace(
+        plain(
+            "ignored data, too large",
+            {"tests/test_data.py": _READS.format("data/table.csv"), ".cdd/config.yaml": "run_tree_copy_mb: 0\n"},
+        ),
+        install=ignored({"data/table.csv": "1,2\n"}, venv()),
+        message="No such file or directory",
+    ),
     Case(
         name="vitest, node_modules",
         files=_NODE,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.git.repository import CopyLimits, Repository
-from cdd_agent.git.run_tree import IgnoredFiles, copy_ignored
+from cdd_agent.git.run_tree import MOST_SHARED, IgnoredFiles, copy_ignored
 
 FILES = {
     ".gitignore": "data/\n*.sqlite\n.env\n.venv\nnode_modules\ntarget\n*.log\ninner/\n*.sock\nlink*\n",
@@ -68,6 +68,23 @@ def test_what_is_too_large_is_shared(project: Repository, tmp_path: Path) -> Non
     )
     few = copy_ignored(project, tmp_path / "other", limits=CopyLimits(files=1))
     assert (len(few.copied), len(few.shared)) == (1, 3)
+
+
+def test_many_that_are_too_large_are_shared_as_folders(project: Repository, tmp_path: Path) -> None:
+    (project.root / ".gitignore").write_text("data/\n*.bin\n.env\n")
+    for folder in ("data/train/a", "data/train/b", "data/kept", "data/packed", "loose"):
+        (project.root / folder).mkdir(parents=True)
+        for number in range(MOST_SHARED):
+            (project.root / folder / f"{number}.bin").write_text("large" * 100)
+    (project.root / "data" / "kept" / ".env").touch()
+    (project.root / "data" / "packed" / "node_modules").mkdir()
+    (project.root / "data" / "train" / "few.csv").touch()
+    (project.root / "loose" / "notes.txt").write_text("not ignored, not committed")
+    found = copy_ignored(project, tmp_path, limits=CopyLimits(size_bytes=100))
+    files = [f"{folder}/{number}.bin" for folder in ("data/kept", "data/packed", "loose") for number in range(50)]
+    assert set(found.shared) - {"db.sqlite", "big.log"} == {"data/train", *files}
+    assert set(found.copied) == {"data/table.csv", "data/deep/table.csv"}
+    assert not (tmp_path / "data" / "train").exists()
 
 
 def test_the_user_includes_what_would_be_left_out(project: Repository, tmp_path: Path) -> None:

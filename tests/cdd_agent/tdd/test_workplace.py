@@ -94,13 +94,18 @@ def test_what_is_too_large_is_reported_with_the_setting(ground: Ground) -> None:
     (ground.user.root / "db.sqlite").write_text("data" * 100)
     ground.limit(CopyLimits(size_bytes=300))
     ground.place.begin()
-    then = "To have them: raise run_tree_copy_mb and run_tree_copy_files in .cdd/config.yaml."
+    then = "To have copies: raise run_tree_copy_mb and run_tree_copy_files in .cdd/config.yaml."
     assert ground.said == [
         f"Not in the run tree, because they are too large: db.sqlite. {then}",
         f"Only pointers of Git LFS in the run tree: large.bin. {then}",
     ]
+    ground.place.can_mount = True
+    ground.place.begin()
+    assert ground.said[2:] == [f"Read-only for programs, because they are too large to copy: db.sqlite. {then}"]
+    assert list(ground.place.mounted) == [ground.user.root / "db.sqlite"]
     ground.limit(CopyLimits())
     ground.place.begin()
+    assert list(ground.place.mounted) == []
     assert (ground.place.tree.root / "large.bin").read_bytes() == content
 
 

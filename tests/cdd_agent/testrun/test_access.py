@@ -1,4 +1,5 @@
 import os
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -110,6 +111,18 @@ def test_the_mount_point_of_an_environment_in_a_run_tree_does_not_replace_it(tmp
     reach = build_access(tree, interpreter, original=Original(root=home, git=home / ".cdd/git"))
     assert [bind.source for bind in list_binds(reach) if bind.shown == home / folder] == [home / folder]
     assert reach.overlaid == (home / folder,)
+
+
+def test_what_is_too_large_for_a_run_tree_is_read_from_its_original(tmp_path: Path) -> None:
+    home, tree = tmp_path / "home", tmp_path / "home/.cdd/worktrees/run"
+    write(home, "data/train/a.bin", "db.sqlite")
+    write(tree, ".git")
+    shared = (home / "data/train", home / "db.sqlite")
+    interpreter = Interpreter(path=Path(sys.executable), origin="", python="3.11.0", pytest="8.0.0")
+    reach = build_access(tree, interpreter, original=Original(root=home, list_shared=lambda: shared))
+    binds = {bind.shown: bind for bind in list_binds(reach)}
+    assert [(binds[path].source, binds[path].is_writable) for path in shared] == [(path, False) for path in shared]
+    assert binds[home].source == tree
 
 
 def test_links_and_what_is_not_there_are_not_bound(tmp_path: Path) -> None:
