@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from cdd_agent.config.settings import MOST_EXAMPLES
 from cdd_agent.errors import UsageError, format_count, join_first
 from cdd_agent.evidence.canaries import add_test_file, quote_first_line
-from cdd_agent.evidence.clean_copy import CheckRequest, Findings, note, refuse
+from cdd_agent.evidence.clean_copy import CheckRequest, Findings, list_test_functions, note, refuse
 from cdd_agent.evidence.mutation import TimedRuns
 from cdd_agent.evidence.source import Function, list_lines, parse
 from cdd_agent.model.conversation import Marks
@@ -104,7 +104,9 @@ def _list_all_lines(test: Function) -> range:
 
 def list_criteria(stated: Mapping[str, str], *, title: str, targets: Iterable[str]) -> dict[str, str]:
     """Return the criteria of a step. If none are stated, they are its title and what each target shows."""
-    shown = {f"TEST-{number}": f"what {target} shows" for number, target in enumerate(targets, start=1)}
+    shown = {
+        f"TEST-{number}": f"what {target} shows" for number, target in enumerate(list_test_functions(targets), start=1)
+    }
     return dict(stated) or {"GOAL": title, **shown}
 
 

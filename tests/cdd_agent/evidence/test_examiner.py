@@ -138,7 +138,10 @@ def test_the_question_holds_step_criteria_tests_change_and_signs(make: Make) -> 
 
 def test_without_criteria_the_title_and_the_targets_are_the_specification() -> None:
     assert list_criteria(CRITERIA, title="Double", targets=[TARGET]) == CRITERIA
-    assert list_criteria({}, title="Double", targets=[TARGET]) == {"GOAL": "Double", "TEST-1": f"what {TARGET} shows"}
+    assert list_criteria({}, title="Double", targets=[f"{TARGET}[1]", f"{TARGET}[2]"]) == {
+        "GOAL": "Double",
+        "TEST-1": f"what {TARGET} shows",
+    }
 
 
 def test_a_lookup_fails_further_examples(make: Make) -> None:

@@ -1,0 +1,94 @@
+"""A table of the test's inputs is refused by the examples of a second agent, and the rule is accepted."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from tests.stories.conftest import Cdd, bare, git
+
+RECORDING = Path(__file__).with_name("further_examples.yaml")
+SPEC = """\
+schema: cdd/1
+title: Roman numerals
+type: feature
+status: planned
+description: Numbers as Roman numerals.
+acceptance_criteria:
+  - WHEN a number from 1 to 3999 is given THE SYSTEM SHALL return its Roman numeral
+"""
+PLAN = """\
+# Implementation Plan: Roman numerals
+
+## Steps
+
+### Step 1: Write numbers as Roman numerals
+- [ ] done
+- Depends on: none
+- Files: `roman.py`
+- Tests: `tests/test_roman.py::test_numerals`
+- Criteria: AC-1
+- Kind: feature
+- Size: small
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """What ``cdd exec`` told of GREEN, and what it committed."""
+
+    gates: list[tuple[bool, list[str]]]
+    notices: list[str]
+    code: str
+    examples: list[str]
+    calls: int
+
+
+def execute(cdd: Cdd, folder: Path, recording: Path) -> Told:
+    project = bare(folder)
+    ticket = project / "tickets" / "roman"
+    ticket.mkdir(parents=True)
+    (ticket / "spec.yaml").write_text(SPEC, encoding="ascii")
+    (ticket / "plan.md").write_text(PLAN, encoding="ascii")
+    done = cdd("--replay", str(recording), "exec", "roman", "--yes", "--json", cwd=project)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    judged = [event for event in events if event["event"] == "GateJudged" and event["phase"] == "green"]
+    state = json.loads((ticket / "execution-state.json").read_text())
+    step = state["step_executions"]["1"]
+    note = git(project, "notes", "--ref=tdd-handoffs", "show", step["commits"]["green"]).splitlines()[0]
+    return Told(
+        gates=[(event["open"], event["reasons"]) for event in judged],
+        notices=[event["text"] for event in events if event["event"] == "Notice" and "xamined" in event["text"]],
+        code=git(project, "show", "HEAD:roman.py"),
+        examples=json.loads(note)["gate"]["examples"],
+        calls=step["usage"]["calls"],
+    )
+
+
+def test_a_table_of_the_inputs_is_refused_in_words_and_the_rule_is_accepted(cdd: Cdd, tmp_path: Path) -> None:
+    told = execute(cdd, tmp_path / "project", RECORDING)
+    ((first, reasons), (second, _)) = told.gates
+    assert (first, second) == (False, True)
+    (reason,) = reasons
+    assert reason.startswith("example_failed: AC-1 is not met (WHEN a number from 1 to 3999 is given THE SYSTEM SHALL")
+    assert "2 of 3 further examples of it fail" in reason
+    assert not any(word in reason for word in ("MMXXIV", "2024", "III", "IVXLCDM", "test_others"))
+    assert told.notices == [
+        "Examined: 3 further examples passed (AC-1 test_symbols, AC-1 test_others, AC-1 test_visible)."
+    ]
+    assert told.examples == [f"AC-1 test_{name}: passes" for name in ("symbols", "others", "visible")]
+    assert "divmod" in told.code
+    assert told.calls == 5, "the Examiner's call is one of the step"
+
+
+def test_without_the_turns_of_the_second_agent_the_table_is_accepted_and_that_is_said(cdd: Cdd, tmp_path: Path) -> None:
+    turns = yaml.safe_load(RECORDING.read_text(encoding="ascii"))
+    recording = tmp_path / "recording.json"
+    recording.write_text(json.dumps([turn for turn in turns if "examiner" not in turn["when"]]), encoding="ascii")
+    told = execute(cdd, tmp_path / "project", recording)
+    assert [is_open for is_open, _ in told.gates] == [True]
+    assert told.notices == told.examples == ["Not examined: the recording has no such turn."]
+    assert "_KNOWN" in told.code
+    assert told.calls == 3
