@@ -1,0 +1,416 @@
+"""Differential run: the code before and after a change answers the same calls, and the answers are compared.
+
+These are calls that tests make to the changed functions, and calls like them (see ``testrun/inside/values.py``). Tests
+run in a clean copy of one tree; copies of both trees answer. Calls that the product makes count too, if the function is
+public, takes the same parameters, and answers all recorded calls alike: other functions are details of their callers.
+"""
+
+import ast
+import re
+import secrets
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from cdd_agent.errors import CddError, join_first
+from cdd_agent.evidence.clean_copy import Findings, ProductChange, explain_failure, note, refuse
+from cdd_agent.evidence.mutation import TimedRuns, TimeUp
+from cdd_agent.evidence.source import Function, parse, read_names
+from cdd_agent.git.runner import GitError
+from cdd_agent.testrun import inside
+from cdd_agent.testrun.suite import Suite
+from cdd_agent.untrusted.documents import encode_json
+from cdd_agent.workspace.files import ConfinedFolder
+
+MISSING, UNFIT = "missing", "unfit: "
+"""As in ``testrun/inside/calls.py``, which needs pytest."""
+_MOST_FUNCTIONS = 300
+_MOST_STEPS = 4
+_MOST_CONSTANTS = 30
+_MOST_SHOWN = 5
+_MOST_TEXT = 300
+_MOST_BYTES = 30_000_000
+_SECONDS = 10.0
+"""For the tests that are recorded; each run answers for half of it."""
+
+
+class _NotComparedError(CddError):
+    """A run gave no answers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedTrees:
+    """A change to compare. Paths are relative to the project."""
+
+    before: str
+    after: str
+    changes: tuple[ProductChange, ...]
+    tests: tuple[str, ...]
+    """Files of tests that pass."""
+    records_after: bool = False
+    """Whether the tests pass only after the change. Then their own calls may have other answers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedCode:
+    """The definitions that differ. Docstrings, comments and format do not count."""
+
+    functions: Mapping[tuple[str, str], bool]
+    """Path and dotted name of those before the change -> whether they still take the same parameters."""
+    names: frozenset[str]
+    """By which other code uses what changed."""
+    variables: frozenset[str]
+    """Those that are no functions: code that uses them has changed, too."""
+    constants: tuple[str | int | float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """A call with different answers."""
+
+    path: str
+    call: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """The result of a differential run; functions are dotted names."""
+
+    calls: int
+    """Number of calls with two answers."""
+    functions: tuple[str, ...]
+    """The functions of these calls."""
+    differences: tuple[Difference, ...]
+    """The one with the shortest call of each function."""
+    unstable: tuple[str, ...]
+    """Functions that answer in another way when they run again."""
+    internal: tuple[str, ...]
+    """Functions that only the product calls, and that answer a recorded call in another way."""
+    idle: tuple[str, ...] = ()
+    """Changed functions that no test runs, or only with arguments that cannot be rebuilt."""
+
+
+def refuse_changed_behavior(trees: ComparedTrees, *, runs: TimedRuns) -> Findings:
+    """Refuse a change of structure that changes an answer. Notices say what was compared, and what was not."""
+    found = _try_to_compare(trees, runs=runs)
+    if not isinstance(found, Comparison):
+        return found
+    findings = Findings()
+    if found.differences:
+        message = f"{_list_differences(found)}. REFACTOR keeps the behavior: restore it."
+        findings += refuse("behavior_changed", message)
+    elif not found.calls and not found.idle:
+        findings += note("Not compared with the code before: no test runs code that uses what changed.")
+    elif found.calls:
+        names = join_first(found.functions, most=_MOST_SHOWN)
+        findings += note(f"Compared with the code before: {found.calls} calls of {names} have the same results.")
+    for functions, why in (
+        (found.unstable, "the code before gives other results when it runs again"),
+        (found.internal, "only the product calls them, and in another way now; their callers were compared"),
+        (found.idle, "no test calls them with values that cdd can rebuild"),
+    ):
+        if functions:
+            findings += note(f"Not compared with the code before: {join_first(functions, most=_MOST_SHOWN)} ({why}).")
+    return findings
+
+
+def list_changed_behavior(trees: ComparedTrees, *, runs: TimedRuns) -> Findings:
+    """Return a notice of what the change changes besides the tests' own examples."""
+    found = _try_to_compare(trees, runs=runs)
+    if not isinstance(found, Comparison):
+        return found
+    return note(f"Also changed: {_list_differences(found)}.") if found.differences else Findings()
+
+
+def _try_to_compare(trees: ComparedTrees, *, runs: TimedRuns) -> Comparison | Findings:
+    code = find_changed_code(trees.changes)
+    if not runs.limit_s or not code.names:
+        return Findings()
+    if runs.suite.conventions.framework != "pytest":
+        return note("Not compared with the code before: that needs pytest.")
+    try:
+        return compare(trees, code, runs=runs)
+    except TimeUp as error:
+        return note(error.happened)
+    except _NotComparedError as error:
+        return note(f"Not compared with the code before: {error.happened}.")
+    except (GitError, OSError) as error:
+        return note(f"Not compared with the code before, because cdd could not copy it: {explain_failure(error)}.")
+
+
+def _list_differences(found: Comparison) -> str:
+    shown = [
+        f"{_cut(each.call)} {_cut(each.before)} before the change and {_cut(each.after)} after it"
+        for each in found.differences
+    ]
+    return join_first(shown, most=_MOST_SHOWN, separator="; ")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}..."
+
+
+def find_changed_code(changes: Iterable[ProductChange]) -> ChangedCode:
+    """Find the changed definitions of Python sources: functions, methods, classes, and values of names."""
+    functions: dict[tuple[str, str], bool] = {}
+    names: set[str] = set()
+    variables: set[str] = set()
+    constants: dict[str, str | int | float] = {}
+    for change in changes:
+        old, new = (_index_definitions(parse(text)) for text in (change.old, change.new))
+        for key in sorted(old.keys() | new.keys()):
+            name, before, after = key[0], old.get(key), new.get(key)
+            if _dump(before) == _dump(after):
+                continue
+            names |= _list_names(name, before or after)
+            variables |= set() if isinstance(before or after, Function) else _list_names(name, before or after)
+            for one, other in ((before, after), (after, before)):
+                constants |= {repr(value): value for value in _list_constants(one, other)[:_MOST_CONSTANTS]}
+            if isinstance(before, Function):
+                is_same = _list_parameters(before) == _list_parameters(after)
+                functions[change.path, name] = is_same and functions.get((change.path, name), True)
+    return ChangedCode(
+        functions=functions,
+        names=frozenset(names),
+        variables=frozenset(variables),
+        constants=tuple(constants.values()),
+    )
+
+
+def _index_definitions(tree: ast.Module | None) -> dict[tuple[str, int], ast.AST]:
+    """Return dotted name and number -> definition. The getter and the setter of a property have one name."""
+    numbers: Counter[str] = Counter()
+    found = {}
+    for name, node in _list_definitions(tree):
+        found[name, numbers[name]] = node
+        numbers[name] += 1
+    return found
+
+
+def _list_definitions(scope: ast.AST | None, prefix: str = "") -> Iterator[tuple[str, ast.AST]]:
+    """Yield dotted name -> definition, also of variables. Other statements are named by their code."""
+    for node in (each for field in ("body", "handlers", "orelse", "finalbody") for each in getattr(scope, field, ())):
+        match node:
+            case ast.ClassDef(name=name):
+                yield f"{prefix}{name}", ast.Tuple(elts=[*node.bases, *node.decorator_list])
+                yield from _list_definitions(node, f"{prefix}{name}.")
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield f"{prefix}{name}", node
+            case ast.If() | ast.Try() | ast.With() | ast.ExceptHandler():
+                yield from _list_definitions(node, prefix)
+            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+                yield f"{prefix}{name}", node
+            case ast.Expr(value=ast.Constant()) | ast.Pass():
+                pass
+            case _:
+                yield f"{prefix}<{ast.dump(node)}>", node
+
+
+def _dump(node: ast.AST | None) -> str:
+    if not isinstance(node, Function):
+        return ast.dump(node) if node is not None else ""
+    body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+    return "".join(map(ast.dump, (node.args, *node.decorator_list, *body)))
+
+
+def _list_names(name: str, node: ast.AST | None) -> set[str]:
+    """Return the names by which code uses a definition: for special methods and attributes also the class."""
+    owner, _, last = name.partition("<")[0].rpartition(".")
+    own = {owner.rpartition(".")[2]} - {""}
+    match node:
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            return own if _is_special(last) else {last}
+        case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
+            return {(alias.asname or alias.name).partition(".")[0] for alias in aliases}
+        case _:
+            return own | ({last} if last else read_names(node))
+
+
+def _is_special(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__")
+
+
+def _list_constants(node: ast.AST | None, other: ast.AST | None) -> list[str | int | float]:
+    """Return the constants of ``node``, those of the smallest parts that ``other`` does not have first."""
+    known = {ast.dump(each) for each in ast.walk(other)} if other is not None else set()
+    parts = {ast.dump(each): each for each in ast.walk(node)} if node is not None else {}
+    differing = [parts[dump] for dump in sorted(parts.keys() - known, key=len)]
+    found = [each.value for part in differing for each in ast.walk(part) if isinstance(each, ast.Constant)]
+    # A word that a pattern matches looks like the pattern without its special characters.
+    plain = [(each, re.sub(r"\(\?\w+\)|\W", "", each)) if isinstance(each, str) else (each,) for each in found]
+    values = {repr(each): each for pair in plain for each in pair}.values()
+    return [each for each in values if isinstance(each, (str, int, float)) and not isinstance(each, bool)]
+
+
+def _list_parameters(node: ast.AST | None) -> list[str] | None:
+    return (
+        [each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)] if isinstance(node, Function) else None
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """A function whose calls are recorded: the changed ones, and those that use them."""
+
+    path: str
+    name: str
+    line: int
+    is_changed: bool
+    counts_inside: bool
+    """Whether calls by the product count."""
+
+
+def list_watched(code: ChangedCode, sources: Mapping[str, str]) -> tuple[Watched, ...]:
+    """List the changed functions in ``sources`` and those that use them, directly or through others, nearest first."""
+    definitions: dict[str, list[tuple[str, Function, set[str]]]] = {}
+    found: dict[tuple[str, int], Watched] = {}
+    names: set[str] = {*code.names}
+    for _ in range(_MOST_STEPS):
+        users: set[str] = set()
+        for path in [path for path, text in sources.items() if any(name in text for name in names)]:
+            if path not in definitions:
+                listed = _list_definitions(parse(sources[path]))
+                definitions[path] = [
+                    (name, node, read_names(node)) for name, node in listed if isinstance(node, Function)
+                ]
+            for name, node, used in definitions[path]:
+                key, line = (path, name), min(each.lineno for each in (node, *node.decorator_list))
+                is_used = key in code.functions or not used.isdisjoint(names)
+                if is_used and (path, line) not in found and len(found) < _MOST_FUNCTIONS:
+                    is_public = all(_is_special(part) or not part.startswith("_") for part in name.split("."))
+                    found[path, line] = Watched(
+                        path=path,
+                        name=name,
+                        line=line,
+                        is_changed=key in code.functions or not used.isdisjoint(code.variables),
+                        counts_inside=is_public and code.functions.get(key, False),
+                    )
+                    users |= _list_names(name, node)
+        names = users
+    return tuple(found.values())
+
+
+class _Call(msgspec.Struct):
+    function: int
+    by_test: bool
+    is_recorded: bool
+
+
+class _Recording(msgspec.Struct):
+    calls: list[_Call]
+    ran: list[bool]
+    """Whether the tests ran each function, if it is a changed one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answers:
+    task: bytes
+    """The recording, as the task of a run that answers the same calls."""
+    recording: _Recording
+    texts: Mapping[int, str]
+    """Index of a call -> its answer."""
+    shown: Mapping[int, str]
+    """Index of a call -> its text."""
+
+
+def compare(trees: ComparedTrees, code: ChangedCode, *, runs: TimedRuns) -> Comparison:
+    """Record calls of one tree, and compare the answers of both. Raises ``TimeUp``, ``GitError`` and ``OSError``."""
+    recorded, other = (trees.after, trees.before) if trees.records_after else (trees.before, trees.after)
+    with runs.copy(green=recorded, red=trees.before) as copy:
+        sources = dict(_read_product(copy))
+        watched = list_watched(code, sources)
+        tests = _select_tests(copy, trees.tests, names={each.name.rpartition(".")[2] for each in watched} | code.names)
+        functions = [(e.path, e.line, e.name, e.is_changed, e.counts_inside) for e in watched]
+        task = {"functions": functions, "constants": code.constants, "product": [*sources], "seconds": _SECONDS}
+        first = _answer(copy, "calls of the changed code", task=encode_json(task), tests=tests, runs=runs)
+    with runs.copy(green=other, red=trees.before) as copy:
+        second = _answer(copy, "the same calls of the other code", task=first.task, tests=tests, runs=runs)
+    again = first
+    if first.texts != second.texts:
+        with runs.copy(green=recorded, red=trees.before) as copy:
+            again = _answer(copy, "the same calls once more", task=first.task, tests=tests, runs=runs)
+    found = _compare_answers((first, second, again), watched, records_after=trees.records_after)
+    ran = first.recording.ran if found.calls else []
+    has_run = {(each.path, each.name) for each, has in zip(watched, ran, strict=False) if has}
+    return replace(found, idle=tuple(sorted(name for path, name in code.functions.keys() - has_run)))
+
+
+def _read_product(copy: Suite) -> Iterator[tuple[str, str]]:
+    for file in sorted(copy.root.rglob("*.py")):
+        path = file.relative_to(copy.root).as_posix()
+        if file.is_file() and not file.is_symlink() and not copy.conventions.is_test(path):
+            yield path, file.read_text(encoding="utf-8", errors="replace")
+
+
+def _select_tests(copy: Suite, tests: Sequence[str], *, names: Iterable[str]) -> tuple[str, ...]:
+    """Return the test files that name one of the functions, or all of them if there is none."""
+    texts = {path: (copy.root / path).read_text(encoding="utf-8", errors="replace") for path in tests}
+    return tuple(path for path, text in texts.items() if any(name in text for name in names)) or tuple(tests)
+
+
+def _answer(copy: Suite, purpose: str, *, task: bytes, tests: tuple[str, ...], runs: TimedRuns) -> _Answers:
+    """Answer the calls of the task; if it has none, record them first."""
+    files, package = ConfinedFolder(copy.root.resolve()), f"cdd_calls_{secrets.token_hex(4)}"
+    for name in ("__init__.py", "calls.py", "values.py"):
+        files.write(f"{package}/{name}", Path(inside.__file__).with_name(name).read_bytes())
+    files.write(f"{package}/calls.json", task)
+    quickest_s = runs.quickest_s
+    run = runs.run(copy, purpose, tests=(f"-p{package}.calls", *tests))
+    runs.quickest_s = quickest_s  # the time of this run says nothing about the time of the tests
+    try:
+        calls, *lines = files.read(f"{package}/calls.jsonl", _MOST_BYTES).splitlines()
+        answers = [msgspec.json.decode(line, type=tuple[int, str, str]) for line in lines]
+        recording = msgspec.json.decode(calls, type=_Recording)
+    except (OSError, ValueError, msgspec.DecodeError) as error:
+        raise _NotComparedError(f"{purpose}: {run.problem or error}", hint="") from error
+    texts = {index: text for index, text, _ in answers if index >= 0}
+    if len(texts) == len(answers) and run.duration_s < copy.timeout_s:
+        texts[len(texts)] = "ends the process"
+    return _Answers(task=calls, recording=recording, texts=texts, shown={index: call for index, _, call in answers})
+
+
+def _compare_answers(
+    answers: tuple[_Answers, _Answers, _Answers], watched: Sequence[Watched], *, records_after: bool
+) -> Comparison:
+    first, second, _ = answers
+    compared: Counter[int] = Counter()
+    unstable: set[int] = set()
+    differing: dict[int, list[tuple[_Call, Difference]]] = {}
+    for index, call in enumerate(first.recording.calls):
+        one, other, once_more = (each.texts.get(index, MISSING) for each in answers)
+        old, new = (other, one) if records_after else (one, other)
+        is_unfit = old.startswith(UNFIT) or (records_after and new.startswith(UNFIT))
+        if MISSING in (old, new) or is_unfit or not 0 <= call.function < len(watched):
+            continue
+        compared[call.function] += 1
+        if once_more not in (one, MISSING):
+            unstable.add(call.function)
+        if old != new and once_more == one and not (records_after and call.is_recorded):
+            shown = first.shown.get(index) or second.shown.get(index, "")
+            difference = Difference(path=watched[call.function].path, call=shown, before=old, after=new)
+            differing.setdefault(call.function, []).append((call, difference))
+    internal = {key for key, found in differing.items() if any(c.is_recorded and not c.by_test for c, _ in found)}
+    smallest: list[Difference] = []
+    for key in differing.keys() - unstable:
+        counting = [each for call, each in differing[key] if call.by_test or key not in internal]
+        smallest += sorted(counting, key=lambda each: (len(each.call), each.call))[:1]
+    for key in unstable:
+        del compared[key]
+    return Comparison(
+        calls=compared.total(),
+        functions=_list_function_names(watched, compared),
+        differences=tuple(sorted(smallest, key=lambda each: (len(each.call), each.call))),
+        unstable=_list_function_names(watched, unstable),
+        internal=_list_function_names(
+            watched, {key for key in internal if not any(c.by_test for c, _ in differing[key])}
+        ),
+    )
+
+
+def _list_function_names(watched: Sequence[Watched], keys: Iterable[int]) -> tuple[str, ...]:
+    return tuple(watched[key].name for key in sorted(keys))

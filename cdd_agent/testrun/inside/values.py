@@ -1,0 +1,321 @@
+"""Values as nodes, from which other processes rebuild them, their variations, and their text.
+
+A node is a list that begins with its kind. The plugin ``calls`` uses this module, which is Python 3.8.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import enum
+import functools
+import importlib
+import inspect
+import itertools
+import json
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import Any, TypeAlias
+
+    Value: TypeAlias = Any
+    Node: TypeAlias = list[Any]
+    Call: TypeAlias = dict[str, Any]
+    """``function``: its index in the task; ``module`` and ``name``; ``args`` and ``named``: nodes; ``by_test``: whether
+    a test called it directly; ``is_recorded``: whether there was such a call; ``is_relevant``: whether changed code ran
+    in it; ``is_start``: whether it constructs an object."""
+
+_MOST_PARTS = 300
+_MOST_VARIED = 1000
+_MOST_SHOWN = 100
+_SEQUENCES = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}
+_END = object()
+_IN_PYTHON = 1 << 9
+"""The flag of types that a class statement creates."""
+
+
+class Unfit(Exception):
+    """A value that cannot be rebuilt."""
+
+
+class Encoder:
+    """Encodes the arguments of one call."""
+
+    def __init__(self, built: dict[int, tuple[object, Node]]) -> None:
+        """Use ``built``: id of an object -> the object and its node, for objects whose construction was recorded."""
+        self.built = built
+        self.left = _MOST_PARTS
+
+    def encode(self, value: object) -> Node:
+        """Return the node of a value. Raises ``Unfit``, also for a large or cyclic value, or what the value raises."""
+        kind = type(value)
+        self.left -= 1 + (len(value) // 100 if isinstance(value, (str, bytes)) else 0)
+        if self.left < 0 or (isinstance(value, int) and abs(value) > 10**300):
+            raise Unfit
+        if value is None or kind in (bool, int, str):
+            return ["is", value]
+        if isinstance(value, (float, bytes)) and kind in (float, bytes):
+            return [kind.__name__, repr(value) if isinstance(value, float) else value.decode("latin-1")]
+        if isinstance(value, (list, tuple, set, frozenset)) and kind in _SEQUENCES.values():
+            return [kind.__name__, [self.encode(each) for each in value]]
+        if isinstance(value, dict) and kind is dict:
+            return ["dict", [[self.encode(key), self.encode(each)] for key, each in value.items()]]
+        if isinstance(value, enum.Enum):
+            return ["member", kind.__module__, kind.__qualname__, value.name]
+        if callable(value) and hasattr(value, "__qualname__"):
+            name = value.__qualname__
+            module = getattr(value, "__module__", None) or "builtins"
+            if find(module, name) is not value:
+                raise Unfit
+            return ["ref", module, name]
+        return self._encode_object(value)
+
+    def _encode_object(self, value: Value) -> Node:
+        kind = type(value)
+        found, node = self.built.get(id(value), (None, []))
+        if found is value:
+            return node
+        if dataclasses.is_dataclass(kind):
+            names = [each.name for each in dataclasses.fields(kind) if each.init]
+            return self.encode_new(kind, [], named={name: getattr(value, name) for name in names})
+        if isinstance(value, tuple):
+            return self.encode_new(kind, list(value), named={})
+        plain: Value = object
+        is_plain = (kind.__init__, kind.__new__) == (plain.__init__, plain.__new__) and kind.__flags__ & _IN_PYTHON
+        if is_plain and not getattr(value, "__dict__", ()):
+            return self.encode_new(kind, [], named={})
+        function, args, state, items, pairs = (*value.__reduce_ex__(2), None, None, None)[:5]
+        if state:
+            raise Unfit
+        node = self.encode_new(function, args, named={})
+        steps = (("extend", list(items or ())), ("update", dict(pairs or ())))
+        return [*node[:4], [[method, [self.encode(more)], {}] for method, more in steps if more]]
+
+    def encode_new(self, function: object, args: Iterable[object], *, named: dict[str, object]) -> Node:
+        """Return the node of the result of a function or class for these arguments."""
+        values = {name: self.encode(value) for name, value in named.items()}
+        return ["new", self.encode(function), [self.encode(value) for value in args], values, []]
+
+
+def find(module: str, name: str) -> Value:
+    """Return what a module calls by a dotted name."""
+    return functools.reduce(getattr, name.split("."), importlib.import_module(module))
+
+
+def build(node: Node) -> Value:
+    """Build the value of a node. Raises what its constructors raise."""
+    kind, content = node[:2]
+    if kind == "is":
+        return content
+    if kind in ("float", "bytes"):
+        return float(content) if kind == "float" else content.encode("latin-1")
+    if kind in _SEQUENCES:
+        return _SEQUENCES[kind]([build(each) for each in content])
+    if kind == "dict":
+        return {build(key): build(value) for key, value in content}
+    if kind in ("ref", "member"):
+        found = find(content, node[2])
+        return found if kind == "ref" else found[node[3]]
+    made = build(content)(*map(build, node[2]), **{name: build(value) for name, value in node[3].items()})
+    for method, args, named in node[4]:
+        with contextlib.suppress(Exception):  # a test may have expected it
+            getattr(made, method)(*map(build, args), **{name: build(value) for name, value in named.items()})
+    return made
+
+
+def show(call: Call) -> str:
+    """Return a call as code."""
+    args, (owner, _, last) = call["args"], call["name"].rpartition(".")
+    if owner and args and args[0][0] == "new":
+        return f"{_show(args[0])}.{last}({_show_arguments(args[1:], call['named'])})"
+    return f"{call['name']}({_show_arguments(args, call['named'])})"
+
+
+def _show_arguments(args: Sequence[Node], named: dict[str, Node]) -> str:
+    return ", ".join([*map(_show, args), *(f"{name}={_show(node)}" for name, node in named.items())])
+
+
+def _show(node: Node) -> str:
+    kind, content = node[:2]
+    if kind in ("ref", "member"):
+        return ".".join(node[2:])
+    if kind == "new":
+        steps = "".join(f".{name}({_show_arguments(args, named)})" for name, args, named in node[4])
+        return f"{_show(content)}({_show_arguments(node[2], node[3])}){steps}"
+    if kind == "dict":
+        return f"{{{', '.join(f'{_show(key)}: {_show(value)}' for key, value in content)}}}"
+    if kind in _SEQUENCES:
+        items = f"[{', '.join(map(_show, content))}]"
+        return items if kind == "list" else f"{kind}({items})"
+    return repr(build(node))
+
+
+def mix(streams: Iterable[Iterable[Any]]) -> Iterator[Any]:
+    """Yield the first value of each stream, then the second of each."""
+    for row in itertools.zip_longest(*streams, fillvalue=_END):
+        yield from (each for each in row if each is not _END)
+
+
+def vary(node: Node, constants: Sequence[Any] = (), *, is_stored: bool = False) -> Iterator[Node]:
+    """Yield similar nodes, and at last None. ``constants`` of the code are examples, boundaries and sizes.
+
+    A constructor may store None for later, where any code fails in its own way: ``is_stored`` leaves it out.
+    """
+    kind, content = node[:2]
+    vary_one = functools.partial(vary, constants=constants, is_stored=is_stored or kind == "new")
+    sizes = [size for each in _select_numbers(constants) if 0 < each <= 100 for size in (int(each), int(each) + 1)]
+    if kind in ("is", "float"):
+        yield from _vary_simple(content if kind == "is" else float(content), constants, sizes=sizes)
+    elif kind == "bytes":
+        yield from ([kind, text.encode("latin-1", "replace").decode("latin-1")] for text in _vary_text(content))
+    elif kind in _SEQUENCES:
+        yield from ([kind, e] for e in mix((_resize(content, sizes), _vary_parts(content, vary_one))))
+    elif kind == "dict":
+        changed = _vary_parts(content, lambda pair: _vary_parts(pair, vary_one))
+        yield from ([kind, each] for each in mix((_resize(content, ()), changed)))
+    elif kind == "new":
+        yield from ([kind, content, *each, node[4]] for each in _vary_arguments(node[2], node[3], vary_one=vary_one))
+    elif kind == "member":
+        yield from ([kind, content, node[2], each.name] for each in find(content, node[2]))
+    if kind not in ("ref", "new") and not is_stored:
+        yield ["is", None]
+
+
+def _vary_arguments(
+    args: list[Node], named: dict[str, Node], *, vary_one: Callable[[Any], Iterable[Any]]
+) -> Iterator[Any]:
+    changed = ((each, named) for each in _vary_parts(args, vary_one))
+    return mix((changed, ((args, each) for each in _vary_parts(named, vary_one))))
+
+
+def _select_numbers(constants: Sequence[Any]) -> list[float]:
+    return [each for each in constants if type(each) in (int, float) and abs(each) < 10**12]
+
+
+def _vary_simple(value: object, constants: Sequence[Any], *, sizes: Sequence[int]) -> Iterator[Node]:
+    numbers = _select_numbers(constants)
+    found: Iterable[object] = ()
+    if isinstance(value, bool):
+        found = (not value,)
+    elif isinstance(value, int):
+        own = (0, value + 1, -value, 1, value - 1, value * 2, -1, value * 10, value // 2)
+        found = mix((own, (int(each) + step for each in numbers for step in (0, 1, -1))))
+    elif isinstance(value, float):
+        near = (each + step for each in numbers for step in (0.0, 0.25, -0.25))
+        found = mix(((0.0, -value, value + 0.5, value * 10, value / 3), near))
+    elif isinstance(value, str):
+        found = _vary_text(value, [e for e in constants if isinstance(e, str) and len(e) < 40], sizes=sizes)
+    yield from (["float", repr(each)] if type(each) is float else ["is", each] for each in found)
+
+
+def _vary_text(text: str, others: Sequence[str] = (), *, sizes: Sequence[int] = ()) -> Iterator[str]:
+    own = ("", text.upper(), text[1:], text + text, text[::-1], f" {text} ", text.lower(), text[:-1], f"{text}1")
+    more = (text.title(), f"{text}é", f"{text}-{text}", text.replace(" ", ""), "0", "-1", "a b")
+    sized = (((text or "a") * size)[:size] for size in sizes)
+    return mix(((*own, *more), (e for other in others for e in (other, text + other, other + text)), sized))
+
+
+def _resize(items: list[Any], sizes: Sequence[int]) -> Iterator[list[Any]]:
+    yield from ([], items[:-1], items[1:], items[::-1], items + items, items + items[:1])
+    yield from (list(itertools.islice(itertools.cycle(items), size)) for size in sizes)
+
+
+def _vary_parts(parts: Value, vary_one: Callable[[Any], Iterable[Any]]) -> Iterator[Any]:
+    """Yield copies of a list or dictionary with another value at one of its first places."""
+
+    def vary_at(key: Value) -> Iterator[Any]:
+        for value in vary_one(parts[key]):
+            changed = parts.copy()
+            changed[key] = value
+            yield changed
+
+    keys = list(parts) if isinstance(parts, dict) else range(len(parts))
+    return mix([vary_at(key) for key in keys[:4]])
+
+
+def vary_calls(calls: Sequence[Call], *, constants: Sequence[Any] = (), most: int = _MOST_VARIED) -> list[Call]:
+    """Return up to ``most`` calls like the recorded ones of one function, those with one change first."""
+
+    def vary_call(call: Call) -> Iterator[Call]:
+        # A boundary is often the size of another argument.
+        sizes = [len(part[1]) for part in call["args"] if len(part) == 2 and isinstance(part[1], (str, list))]
+        vary_one = functools.partial(vary, constants=[*sizes, *constants], is_stored=call["is_start"])
+        varied = _vary_arguments(call["args"], call["named"], vary_one=vary_one)
+        mixed = (
+            (swap(call, other, place=place), call["named"]) for other in calls for place in range(len(call["args"]))
+        )
+        return ({**call, "args": args, "named": named} for args, named in mix((varied, mixed)))
+
+    def swap(call: Call, other: Call, *, place: int) -> list[Node]:
+        return [*call["args"][:place], *other["args"][place : place + 1], *call["args"][place + 1 :]]
+
+    known = {json.dumps([call["args"], call["named"]]) for call in calls}
+    found: list[Call] = []
+    level = list(calls)
+    while level:
+        start = len(found)
+        for call in mix([vary_call(call) for call in level]):
+            key = json.dumps([call["args"], call["named"]])
+            if key not in known:
+                known.add(key)
+                found.append({**call, "is_recorded": False})
+            if len(found) >= most:
+                return found
+        level = found[start:]
+    return found
+
+
+def describe(value: Value, depth: int = 6) -> str:
+    """Return a value as text, without addresses and private attributes. Iterators are read, coroutines awaited."""
+    kind = type(value)
+    if depth == 0:
+        return "..."
+    if value is None or kind in (bool, int, str, bytes):
+        return repr(value)
+    if kind is float:  # a sum in another order differs in the last digits
+        return repr(float(format(value, ".12g")))
+    if isinstance(value, enum.Enum):
+        return f"{kind.__name__}.{value.name}"
+    for base in (dict, *_SEQUENCES.values(), str, bytes, int, float):
+        if kind is base:
+            return _describe_items(value, depth)
+        if isinstance(value, base):
+            return f"{kind.__name__}({describe(base(value), depth)})"
+    if inspect.isroutine(value) or isinstance(value, type):
+        return value.__qualname__
+    return describe(asyncio.run(value), depth) if inspect.iscoroutine(value) else _describe_object(value, depth)
+
+
+def _describe_items(value: Value, depth: int) -> str:
+    if isinstance(value, dict):
+        pairs = itertools.islice(value.items(), _MOST_SHOWN)
+        texts = [f"{describe(key, depth - 1)}: {describe(each, depth - 1)}" for key, each in pairs]
+    else:
+        texts = [describe(each, depth - 1) for each in itertools.islice(value, _MOST_SHOWN)]
+    if isinstance(value, (set, frozenset)):
+        texts.sort()
+    rest = [f"{len(value) - len(texts)} more"] if len(texts) < len(value) else []
+    left, right = "[]" if isinstance(value, list) else "()" if isinstance(value, tuple) else "{}"
+    return left + ", ".join(texts + rest) + right
+
+
+def _describe_object(value: Value, depth: int) -> str:
+    kind = type(value)
+    parts = []
+    if isinstance(value, BaseException):
+        parts = [describe(each, depth - 1) for each in value.args]
+    elif hasattr(kind, "__next__") or (hasattr(kind, "__iter__") and hasattr(kind, "__len__")):
+        items = itertools.islice(value, _MOST_SHOWN)
+        parts = [describe(each, depth - 1) for each in items]
+    if hasattr(kind, "__next__"):  # a generator may become another iterator
+        return f"iterator of [{', '.join(parts)}]"
+    slots = [name for each in kind.__mro__ for name in getattr(each, "__slots__", ())]
+    names = sorted(name for name in {*getattr(value, "__dict__", ()), *slots} if not name.startswith("_"))
+    parts += [f"{name}={describe(getattr(value, name), depth - 1)}" for name in names if hasattr(value, name)]
+    plain: Value = object
+    has_text = (kind.__str__, kind.__repr__) != (plain.__str__, plain.__repr__)
+    if has_text and not dataclasses.is_dataclass(kind) and not isinstance(value, BaseException):
+        parts.append(repr(str(value)))
+    return f"{kind.__name__}({', '.join(parts)})"

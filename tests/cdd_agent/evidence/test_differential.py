@@ -1,0 +1,205 @@
+"""Calls of changed functions, answered by the code before and after."""
+
+import textwrap
+
+import pytest
+
+from cdd_agent.evidence import differential
+from cdd_agent.evidence.clean_copy import Findings, ProductChange
+from cdd_agent.evidence.differential import (
+    ComparedTrees,
+    find_changed_code,
+    list_changed_behavior,
+    list_watched,
+    refuse_changed_behavior,
+)
+from cdd_agent.testrun.inside import calls
+from tests.cdd_agent.evidence.conftest import Make
+from tests.cdd_agent.evidence.steps import Step
+
+PRICE = """\
+import random
+
+
+def price(amount, rate=0.2):
+    total = amount * (1 + rate)
+    if total > 1000:
+        total = total - 50
+    return round(total, 2)
+
+
+def draw(count):
+    return [random.random() for _ in range(count)]
+
+
+class Basket:
+    def __init__(self, prices):
+        self._prices = prices
+
+    def add(self, amount):
+        self._prices.append(price(amount))
+
+    def total(self):
+        return sum(self._prices)
+"""
+TEST = """\
+import shop
+
+
+def test_price():
+    assert shop.price(10) == 12
+    assert shop.price(amount=10, rate=0.5) == 15
+
+
+def test_draw():
+    assert len(shop.draw(3)) == 3
+
+
+def test_basket():
+    basket = shop.Basket([1])
+    basket.add(10)
+    assert basket.total() == 13
+"""
+
+
+def compare(make: Make, before: str, after: str, *, test: str = TEST, is_green: bool = False) -> Findings:
+    step = make({"shop.py": before, "tests/test_shop.py": test}, {"shop.py": after}, runs_pytest=True)
+    return judge(step, is_green=is_green)
+
+
+def judge(step: Step, *, is_green: bool = False, limit_s: float = 60) -> Findings:
+    compared = ComparedTrees(
+        before=step.red,
+        after=step.green,
+        changes=step.request().changes,
+        tests=("tests/test_shop.py", "tests/test_old.py"),
+        records_after=is_green,
+    )
+    judge_changes = list_changed_behavior if is_green else refuse_changed_behavior
+    return judge_changes(compared, runs=step.runs(limit_s=limit_s))
+
+
+def test_an_honest_refactor_has_no_difference_whatever_it_renames(make: Make) -> None:
+    after = """\
+import random
+
+
+def _discount(value):
+    return value - 50 if value > 1000 else value
+
+
+def price(amount, rate=0.2):
+    return round(_discount(amount * (1 + rate)), 2)
+
+
+def draw(count):
+    numbers = []
+    while len(numbers) < count:
+        numbers.append(random.random())
+    return numbers
+
+
+class Basket:
+    def __init__(self, prices):
+        self._items = list(prices)
+
+    def add(self, amount):
+        self._items.append(price(amount))
+
+    def total(self):
+        total = 0
+        for each in self._items:
+            total += each
+        return total
+"""
+    found = compare(make, PRICE, after)
+    assert found.reasons == ()
+    compared, unstable = found.notices
+    assert compared.startswith("Compared with the code before: ")
+    assert compared.endswith(" calls of price, Basket.__init__, Basket.add, Basket.total have the same results.")
+    assert unstable == (
+        "Not compared with the code before: draw (the code before gives other results when it runs again)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("> 1000", "> 500", "price(490) returns 588.0 before the change and returns 538.0 after it"),
+        (
+            "sum(self._prices)",
+            "max(self._prices)",
+            "Basket([1]).add(10).total() returns 13.0 before the change and returns 12.0 after it",
+        ),
+    ],
+)
+def test_a_changed_rule_is_refused_with_the_smallest_call(make: Make, old: str, *, new: str, message: str) -> None:
+    found = compare(make, PRICE, PRICE.replace(old, new))
+    assert [(reason.code, reason.message) for reason in found.reasons] == [
+        ("behavior_changed", f"{message}. REFACTOR keeps the behavior: restore it.")
+    ]
+
+
+def test_green_lists_what_else_it_changed(make: Make) -> None:
+    test = f"{TEST}\n\ndef test_negative():\n    assert shop.price(-5) == 0\n"
+    after = PRICE.replace(
+        "    total = amount", "    amount = max(amount, 0) if amount != 50 else 7\n    total = amount"
+    )
+    found = compare(make, PRICE, after, test=test, is_green=True)
+    assert found.reasons == ()
+    assert found.notices == ("Also changed: price(-1) returns -1.2 before the change and returns 0.0 after it.",)
+
+
+def test_what_no_test_calls_is_named(make: Make) -> None:
+    test = "def test_nothing():\n    pass\n"
+    found = compare(make, PRICE, PRICE.replace("> 1000", "> 500"), test=test)
+    assert found.notices == (
+        "Not compared with the code before: price (no test calls them with values that cdd can rebuild).",
+    )
+
+
+def test_comments_docstrings_and_format_change_no_code() -> None:
+    old = "def double(x):\n    '''Double.'''\n    return x * 2\n"
+    new = "def double(x):\n    return x*2  # twice\n"
+    assert find_changed_code([ProductChange(path="a.py", old=old, new=new)]).names == frozenset()
+
+
+def test_changed_code_is_found_in_classes_branches_and_tables() -> None:
+    old = textwrap.dedent("""\
+        import os
+        RATES = [("a(b)c$", 1), ("d", 2)]
+        if os.name:
+            def one(): return 1
+        else:
+            def one(): return 2
+        class Thing:
+            limit = 3
+            @property
+            def size(self): return self.a
+            @size.setter
+            def size(self, value): self.a = value
+            def __add__(self, other): return other
+        """)
+    new = old.replace('c$", 1', 'c$", 5').replace("return 2", "return 22").replace("= value", "= value + 1")
+    new = new.replace("(self, other): return other", "(self, more): return more").replace("limit = 3", "limit = 4")
+    code = find_changed_code([ProductChange(path="a.py", old=old, new=new)])
+    assert code.functions == {("a.py", "one"): True, ("a.py", "Thing.size"): True, ("a.py", "Thing.__add__"): False}
+    assert code.names == {"RATES", "one", "Thing", "size", "limit"}
+    assert code.variables == {"RATES", "Thing", "limit"}
+    assert {5, "abc", 22, 4} <= set(code.constants)
+
+
+def test_functions_that_use_changed_code_are_watched_too() -> None:
+    old = "def _inner(x):\n    return x\n"
+    code = find_changed_code([ProductChange(path="a.py", old=old, new=old.replace("return x", "return -x"))])
+    user = "from a import _inner\n@cache\ndef outer(x):\n    return _inner(x)\ndef main():\n    return outer(1)\n"
+    watched = list_watched(code, {"a.py": old, "b.py": f"{user}def other():\n    pass\n"})
+    assert [(each.name, each.line, each.is_changed, each.counts_inside) for each in watched] == [
+        ("_inner", 1, True, False),
+        ("outer", 2, False, False),
+        ("main", 5, False, False),
+    ]
+
+
+def test_the_words_of_the_answers_are_those_of_the_plugin() -> None:
+    assert (differential.MISSING, differential.UNFIT) == (calls.MISSING, calls.UNFIT)

@@ -1,0 +1,200 @@
+"""Values that travel as nodes, their variations, and answers as text."""
+
+import asyncio
+import collections
+import dataclasses
+import datetime
+import decimal
+import enum
+import itertools
+import json
+import sys
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cdd_agent.testrun.inside import calls
+from cdd_agent.testrun.inside.calls import answer
+from cdd_agent.testrun.inside.values import Encoder, Unfit, build, describe, show, vary, vary_calls
+
+SIMPLE = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(),
+    lambda inner: st.lists(inner, max_size=3) | st.tuples(inner, inner) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+class Color(enum.Enum):
+    RED = 1
+    BLUE = 2
+
+
+@dataclasses.dataclass
+class Point:
+    x: int
+    y: int = 0
+
+
+class Stack:
+    @property
+    def size(self) -> int:
+        return 0
+
+    @classmethod
+    def make(cls, count: int) -> str:
+        return cls.__name__ * count
+
+    @staticmethod
+    def twice(number: int) -> int:
+        return number * 2
+
+
+def node_of(value: object) -> list[object]:
+    return json.loads(json.dumps(Encoder({}).encode(value)))  # type: ignore[no-any-return]
+
+
+def call(name: str, *args: object, **named: object) -> dict[str, object]:
+    nodes = {key: node_of(value) for key, value in named.items()}
+    made = {"module": __name__, "name": name, "args": [node_of(value) for value in args], "named": nodes}
+    return {**made, "is_recorded": True, "is_start": False}
+
+
+@settings(max_examples=50)
+@given(SIMPLE)
+def test_a_value_is_rebuilt_from_its_node(value: object) -> None:
+    assert build(node_of(value)) == value
+
+
+@settings(max_examples=30, deadline=None)
+@given(SIMPLE)
+def test_variations_can_be_built_and_shown(value: object) -> None:
+    for node in itertools.islice(vary(node_of(value), [3, 0.5, "word"]), 40):
+        describe(build(node))
+        show({"name": "f", "args": [node], "named": {}})
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Color.BLUE,
+        Point(1, 2),
+        decimal.Decimal("1.50"),
+        datetime.date(2026, 1, 31),
+        datetime.timedelta(days=3),
+        collections.deque([1, 2]),
+        collections.OrderedDict(a=1),
+        range(3),
+        {1, 2},
+        frozenset("a"),
+        len,
+        Point,
+    ],
+    ids=str,
+)
+def test_library_and_project_values_are_rebuilt(value: object) -> None:
+    assert build(node_of(value)) == value
+
+
+def test_an_iterator_is_encoded_without_reading_it() -> None:
+    iterator = iter([1, 2])
+    assert list(build(node_of(iterator))) == [1, 2]
+    assert list(iterator) == [1, 2]
+
+
+@pytest.mark.parametrize("value", [lambda: 1, (i for i in "a"), "x" * 40_000, [0] * 400, 10**400], ids=repr)
+def test_what_cannot_be_rebuilt_or_is_large_is_refused(value: object) -> None:
+    with pytest.raises((Unfit, AttributeError, TypeError)):
+        node_of(value)
+
+
+def test_arguments_are_varied_by_type_and_by_constants_of_the_code() -> None:
+    numbers = [build(each) for each in vary(["is", 7], [1000])]
+    assert all(each in numbers for each in (0, 8, -7, 1000, 1001, 999, None))
+    texts = [build(each) for each in vary(["is", "ab"], [5, "word"])]
+    assert {"", "AB", "word", "abword", "ababa", "ababab", None} <= set(texts)
+    lists = [build(each) for each in vary(node_of([1, 2]))]
+    assert all(each in lists for each in ([], [1], [2], [2, 1], [1, 2, 1, 2], [0, 2], None))
+    points = [build(each) for each in vary(node_of(Point(1, 2)))]
+    assert Point(0, 2) in points
+    assert Point(1, 0) in points
+    assert [build(each) for each in vary(node_of(Color.RED))] == [Color.RED, Color.BLUE, None]
+
+
+def test_calls_are_varied_in_one_argument_first_and_mixed() -> None:
+    recorded = [call("f", 5, key="a"), call("f", 9, key="b")]
+    varied = vary_calls(recorded, most=60)
+    assert len(varied) == 60
+    assert not any(each["is_recorded"] for each in varied)
+    assert {"f(0, key='a')", "f(0, key='b')", "f(5, key='')", "f(9, key='a')"} <= {show(each) for each in varied[:8]}
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.1 + 0.2, "0.3"),
+        ({3, 1, 2}, "{1, 2, 3}"),
+        ({"b": 1, "a": [None, True]}, "{'b': 1, 'a': [None, True]}"),
+        (Point(1), "Point(x=1, y=0)"),
+        (Stack(), "Stack()"),
+        (Color.RED, "Color.RED"),
+        (ValueError("no", 1), "ValueError('no', 1)"),
+        (iter([1, 2]), "iterator of [1, 2]"),
+        ((i for i in (1, 2)), "iterator of [1, 2]"),
+        (collections.Counter("aa"), "Counter({'a': 2})"),
+        (decimal.Decimal("1.5"), "Decimal('1.5')"),
+        (asyncio.sleep(0, result=5), "5"),
+    ],
+    ids=str,
+)
+def test_a_value_is_described_by_its_structure(value: object, text: str) -> None:
+    assert describe(value) == text
+
+
+def fail(kind: str) -> Iterator[int]:
+    if kind == "stated":
+        raise ValueError("no such kind")
+    yield int(kind)
+
+
+def change(items: list[int]) -> int:
+    sys.stderr.write("changing")
+    items.append(len(items))
+    return items[-1]
+
+
+def loop() -> None:
+    while True:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("made", "text"),
+    [
+        (call("change", [7]), "returns 1 and changes its arguments to ([7, 1]) and prints 'changing'"),
+        (call("fail", "stated"), "raises ValueError: no such kind"),
+        (call("fail", "4"), "returns iterator of [4]"),
+        (call("fail", "x"), "raises ValueError"),
+        (call("fail", None), "unfit: TypeError"),
+        (call("fail", 1, 2, 3), "unfit: TypeError"),
+        (call("gone"), "missing"),
+        (call("Stack.size", Stack()), "returns 0"),
+        (call("Stack.make", Stack, 2), "returns 'StackStack'"),
+        (call("Stack.twice", 4), "returns 8"),
+        (call("loop"), "does not end within 0.05 s"),
+    ],
+    ids=str,
+)
+def test_a_call_is_answered_by_its_outcome(
+    made: dict[str, object], *, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls, "_CALL_S", 0.05)
+    monkeypatch.setattr(calls, "_ROOT", __file__.rpartition("/")[0])
+    assert answer(made) == text
+
+
+def test_a_call_is_shown_as_code() -> None:
+    stack = ["new", ["ref", __name__, "Stack"], [], {}, [["push", [["is", 1]], {}]]]
+    made = {"name": "Stack.pop", "args": [stack, node_of((1, [b"a"]))], "named": {"key": node_of({"a": 0.5})}}
+    assert show(made) == "Stack().push(1).pop(tuple([1, [b'a']]), key={'a': 0.5})"
