@@ -26,7 +26,7 @@ from pytest_tdd_agent.fingerprint import is_protected
 from pytest_tdd_agent.report import FAILING, Reason, SuiteReport, list_rescued
 
 CODES = {
-    "vacuous_test": "The new tests pass with a stub that does nothing in place of the missing name.",
+    "vacuous_test": "The new tests pass with a stub in place of the missing name that does nothing or answers wrongly.",
     "suspicious_code": "The change adds code that inspects or manipulates the process that tests it.",
     "special_cased": "A branch of the change handles the input of a target test and returns the expected value.",
     "canary_failed": "Tests with a known result, added to the targets, were reported incorrectly.",

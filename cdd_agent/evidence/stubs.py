@@ -1,8 +1,9 @@
-"""Check whether new tests that fail because names are missing would fail on code that does nothing.
+"""Check whether new tests that fail because names are missing would fail on code that does nothing or answers wrongly.
 
-The tests run again with a stub in place of each missing name. Tests that pass with stubs would pass with any code of
-that name, so they prove nothing. The functions up to ``add_stubs`` are pure: they find the missing names and write the
-stubs. The stub's class comes from ``testrun/inside/inert.py`` and runs on the project's Python, 3.8 or later.
+The tests run again with a stub in place of each missing name. Tests that pass whatever the stubs answer would pass with
+any code of that name, so they prove nothing. The functions up to ``add_stubs`` are pure: they find the missing names
+and write the stubs. The stub's class comes from ``testrun/inside/inert.py`` and runs on the project's Python, 3.8 or
+later.
 """
 
 import ast
@@ -20,7 +21,7 @@ from cdd_agent.testrun.inside import inert
 from cdd_agent.testrun.suite import Suite, list_modules
 from cdd_agent.workspace.files import ConfinedFolder
 from pytest_tdd_agent.comparison import is_inside, strip_parameters
-from pytest_tdd_agent.failure import STRUCTURAL, find_effective_kind
+from pytest_tdd_agent.failure import STRUCTURAL, find_effective_kind, find_stage
 from pytest_tdd_agent.report import Case, Failure, SuiteReport, list_failing
 
 Read: TypeAlias = Callable[[str], str | None]
@@ -142,26 +143,80 @@ _ANY_NAME = """
 def __getattr__(name):
     if name.startswith("__") and name.endswith("__"):
         raise AttributeError(name)
-    return globals().setdefault(name, _cdd_stub(name, {truth}))
+    return globals().setdefault(name, _cdd_stub(name, {arguments}))
 """
 
 
-def add_stubs(text: str | None, names: Iterable[str], *, truth: bool) -> str:
-    """Add stubs of these names to a module's source. A missing module (None) gets a stub for any name.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stubs:
+    """The behavior of stubs, as explained in ``inert.py``."""
 
-    ``truth``: the answer of the stubs to every comparison.
+    truth: bool = False
+    answer: tuple[object, ...] = ()
+    acts: bool = False
+
+    @property
+    def arguments(self) -> str:
+        """The arguments that make such a stub, as source."""
+        return f"{self.truth}, answer={self.answer!r}, acts={self.acts}"
+
+
+def list_answers(tests: Iterable[ast.Module]) -> tuple[Stubs, ...]:
+    """Return stubs that answer wrongly, with values of the types that the tests compare with.
+
+    First come values that no test names, then the empty value and those that the tests name: to be unequal to one of
+    these is no wrong answer.
     """
+    compared = (node for tree in tests for node in ast.walk(tree) if isinstance(node, ast.Compare))
+    values = [value for node in compared for part in (node.left, *node.comparators) for value in _read_value(part)]
+    types = list(dict.fromkeys(map(type, values)))[:_MOST_TYPES] or [int, str]
+    found = [wrong for kind in types for wrong in _WRONG[kind] if wrong not in values]
+    found += [types[0](), *values]
+    different = {repr(value): Stubs(answer=(value,)) for value in found}
+    return tuple(different.values())[:_MOST_ANSWERS]
+
+
+def _read_value(part: ast.expr) -> tuple[object, ...]:
+    try:
+        value = ast.literal_eval(repr(ast.literal_eval(part)))
+        return (value,) if type(value) in _WRONG else ()
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        return ()
+
+
+def quote_texts(tests: Iterable[ast.Module]) -> str:
+    """Return the texts in tests as comments, so that a test finds what it looks for in the source."""
+    nodes = (node for tree in tests for node in ast.walk(tree))
+    texts = (node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    return "".join(f"# {line}\n" for text in dict.fromkeys(texts) for line in text.splitlines())
+
+
+def add_stubs(text: str | None, names: Iterable[str], *, stubs: Stubs) -> str:
+    """Add stubs of these names to a module's source. A missing module (None) gets a stub for any name."""
     filled = (text or "") + _MAKE.format(source=Path(inert.__file__).read_text(encoding="utf-8"))
     if text is None:
-        filled += _ANY_NAME.format(truth=truth)
+        filled += _ANY_NAME.format(arguments=stubs.arguments)
     for name in names:
         if name:
-            filled += f"{name} = _cdd_stub({name.rpartition('.')[2]!r}, {truth})\n"
+            filled += f"{name} = _cdd_stub({name.rpartition('.')[2]!r}, {stubs.arguments})\n"
     return filled
 
 
 ROUNDS = 5
 _MOST_SHOWN = 3
+_MOST_TYPES = 2
+_MOST_ANSWERS = 6
+_WRONG: dict[type, tuple[object, ...]] = {
+    int: (1009, -1009),
+    float: (1009.5, -1009.5),
+    str: ("cdd-wrong",),
+    bytes: (b"cdd-wrong",),
+    bool: (False, True),
+    list: (["cdd-wrong"],),
+    tuple: (("cdd-wrong",),),
+    dict: ({"cdd-wrong": "cdd-wrong"},),
+    set: ({"cdd-wrong"},),
+}
 _BY_KIND = frozenset({"isinstance", "issubclass", "type", "assertIsNot", "assertIsNotNone", "assertNotIsInstance"})
 """Every stub gives the same answer to these and to ``is not``."""
 
@@ -232,18 +287,24 @@ class _StubCheck:
     def run(self) -> Findings:
         """Add stubs and run the tests until they pass, fail otherwise, or no stub is left to add."""
         failures = self.new.failures
+        answers = list_answers(self._read_tests())
         for _ in range(ROUNDS):
             obstacle = self._add_gaps(failures)
             if obstacle is not None:
                 return _undecided(f"cdd cannot create a stub of {obstacle}")
-            report = self._run_tests(truth=False)
+            report = self._run_tests(answers[0])
             if report is None:
                 return _undecided("a run with stubs did not end")
             failures = self._find_failures(report)
             if not failures:
-                return self._judge_passing(self.new.select(report))
-            if not _are_structural(failures):
+                nothing = [Stubs(answer=(None,))] if self._has_kind_check() else []
+                what = f", whether it answers {' or '.join(repr(stubs.answer[0]) for stubs in answers)}"
+                return self._judge_passing([*answers[1:], *nothing, Stubs(truth=True)], what=what)
+            if _has_behavioral(failures):
                 return Findings()
+            if not _are_structural(failures):  # the test could not use the answer
+                both = [] if self._has_kind_check() else [Stubs(), Stubs(truth=True)]
+                return self._judge_passing(both, what=" that does nothing")
         return _undecided(f"more names are missing than {ROUNDS} runs show")
 
     def _add_gaps(self, failures: Sequence[Failure | None]) -> str | None:
@@ -266,14 +327,20 @@ class _StubCheck:
         except OSError:
             return None
 
-    def _run_tests(self, *, truth: bool) -> SuiteReport | None:
+    def _read_tests(self) -> list[ast.Module]:
+        files = dict.fromkeys(nodeid.partition("::")[0] for nodeid in self.new.newly_failing)
+        return [tree for tree in map(parse, map(self._read, files)) if tree is not None]
+
+    def _run_tests(self, stubs: Stubs) -> SuiteReport | None:
+        tests = self._read_tests()
         for path in sorted({gap.path for gap in self.gaps}):
             text = self.texts.setdefault(path, self._read(path))
-            filled = add_stubs(text, sorted(gap.name for gap in self.gaps if gap.path == path), truth=truth)
+            names = sorted(gap.name for gap in self.gaps if gap.path == path)
+            filled = add_stubs(text, names, stubs=stubs) + quote_texts(tests)
             ConfinedFolder(self.copy.root.resolve()).write(path, filled.encode("utf-8", "surrogateescape"))
-        tests = list_test_functions(self.new.newly_failing)
+        functions = list_test_functions(self.new.newly_failing)
         # A loop that waits for a stub may never end, so the run gets the short time of altered code.
-        return self.runs.run(self.copy, "new tests with stubs", tests=tests, is_altered=True).report
+        return self.runs.run(self.copy, "new tests with stubs", tests=functions, is_altered=True).report
 
     def _find_failures(self, report: SuiteReport) -> tuple[Failure | None, ...]:
         """Return the failures of the new tests. Empty only if there are new tests, and all pass."""
@@ -282,22 +349,35 @@ class _StubCheck:
         failures = errors + tuple(case.failure for case in new if case.outcome != "passed")
         return failures if new or failures else (None,)
 
-    def _judge_passing(self, new: Sequence[Case]) -> Findings:
-        """Refuse tests that pass with stubs that answer no, if they also pass with stubs that answer yes."""
-        if any(has_kind_check(self._read(case.nodeid.partition("::")[0]), case.nodeid) for case in new):
+    def _has_kind_check(self) -> bool:
+        return any(has_kind_check(self._read(each.partition("::")[0]), each) for each in self.new.newly_failing)
+
+    def _judge_passing(self, others: Sequence[Stubs], *, what: str) -> Findings:
+        """Refuse tests that pass with each of some stubs, unless they notice effects that should not happen."""
+        names: list[str] = []
+        for stubs in others:
+            report = self._run_tests(stubs)
+            if report is None:
+                return _undecided("a run with stubs did not end")
+            failures = self._find_failures(report)
+            # A test that cannot use an answer of some type judges nothing yet.
+            if _has_behavioral(failures) or (failures and not stubs.answer):
+                return Findings()
+            names = [case.nodeid for case in self.new.select(report)]
+        if not names:
             return Findings()
-        report = self._run_tests(truth=True)
-        if report is None:
-            return _undecided("a run with stubs did not end")
-        if self._find_failures(report):
-            return Findings()
-        names = [case.nodeid for case in new]
         listed = join_first(names, most=_MOST_SHOWN)
         who = f"{listed} passes" if len(names) == 1 else f"All {len(names)} new tests, {listed}, pass"
+        report = self._run_tests(Stubs(truth=True, acts=True))
+        if report is not None and self._find_failures(report):
+            return note(
+                f"{who} with code that does nothing, but not with code that prints, logs or writes. What should not "
+                "happen is proven in GREEN: there, the altered code must make a test fail."
+            )
         gaps = join_first([gap.what for gap in sorted(self.gaps)], most=_MOST_SHOWN)
         message = (
-            f"{who} with a stub of {gaps} that does nothing, so any code of "
-            "that name would pass. Assert the value, exception or effect that the code must produce."
+            f"{who} with a stub of {gaps}{what}, so any code of that name would pass. "
+            "Assert the value, exception or effect that the code must produce."
         )
         return refuse("vacuous_test", message, nodeid=names[0])
 
@@ -315,6 +395,10 @@ def has_kind_check(source: str | None, nodeid: str) -> bool:
 def _are_structural(failures: Sequence[Failure | None]) -> bool:
     kinds = [failure and find_effective_kind(failure) for failure in failures]
     return bool(kinds) and all(kind in STRUCTURAL for kind in kinds)
+
+
+def _has_behavioral(failures: Sequence[Failure | None]) -> bool:
+    return any(failure is not None and find_stage(failure, ()) == "behavioral" for failure in failures)
 
 
 def _undecided(why: str) -> Findings:

@@ -1,7 +1,7 @@
-"""The stub for a missing name: it accepts every operation and has no effect.
+"""The stub for a missing name: it accepts every operation. It does nothing, answers wrongly, or has useless effects.
 
 cdd copies the text of this module into modules of a clean copy, where the project's Python runs it. It is therefore
-Python 3.8 without further imports.
+Python 3.8.
 """
 
 from __future__ import annotations
@@ -13,18 +13,22 @@ class Stub:
     """An object that can be called, indexed, iterated, awaited, entered and computed with, and returns more stubs.
 
     Its truth value and all its comparisons are ``truth``. Other uses, such as opening it as a file, raise.
+    With an ``answer``, a tuple of one value, calls return that value, which also takes most uses of a stub, and a stub
+    equals itself only. A class is then called for stubs, whose methods answer. With ``acts``, calls have effects.
     """
 
-    def __init__(self, name: str, truth: bool) -> None:
+    def __init__(self, name: str, truth: bool, *, answer: tuple[object, ...] = (), acts: bool = False) -> None:
         """Create a stub; ``name`` appears in the node ids of tests that have it as a parameter."""
         self.__name__ = name
         self.__truth__ = truth
+        self.__answer__ = answer
+        self.__acts__ = acts
 
     def __getattr__(self, name: str) -> Stub:
         """Return the same stub for a name each time, and no special methods."""
         if name.startswith("__") and name.endswith("__"):
             raise AttributeError(name)
-        found = vars(self)[name] = Stub(name, self.__truth__)
+        found = vars(self)[name] = Stub(name, self.__truth__, answer=self.__answer__, acts=self.__acts__)
         return found
 
     def __repr__(self) -> str:
@@ -54,8 +58,54 @@ class Stub:
         return ()
 
 
-def _make_another(one: Stub, *given: object, **named: object) -> Stub:
-    return Stub(one.__name__, one.__truth__)
+def _make_another(one: Stub, *given: object) -> Stub:
+    is_answer = type(one) is not Stub
+    return one if is_answer else Stub(one.__name__, one.__truth__, answer=one.__answer__, acts=one.__acts__)
+
+
+def _call(one: Stub, *given: object, **named: object) -> object:
+    if one.__acts__:
+        _act(*given, *named.values())
+    is_class = one.__name__[:1].isupper()
+    return _make_answer(one, one.__answer__[0]) if one.__answer__ and not is_class else _make_another(one)
+
+
+def _make_answer(one: Stub, value: object) -> object:
+    """Return the value as an object that can also be called, entered and so on."""
+    base = type(value)
+    if value is None or base is bool:
+        return value
+    lent = [f"__{name}__" for name in _LENT.split()]
+    others = {name: vars(Stub)[name] for name in lent if not hasattr(base, name)}
+    made = type("Stub", (base,), others)(value)
+    vars(made).update(vars(one))
+    return made
+
+
+def _act(*given: object) -> None:
+    """Print, log, and use what a test gives: call it, add to it, or write to it."""
+    import logging
+    import os
+    import sys
+    from contextlib import suppress
+
+    print("stub")  # noqa: T201
+    print("stub", file=sys.stderr)  # noqa: T201
+    logging.getLogger().error("stub")
+    for each in given:
+        with suppress(Exception):
+            if callable(each):
+                each()
+            elif isinstance(each, list):
+                each.append("stub")
+            elif isinstance(each, set):
+                each.add("stub")
+            elif isinstance(each, dict):
+                each["stub"] = "stub"
+            elif isinstance(each, os.PathLike):
+                path = os.path.join(each, "stub") if os.path.isdir(each) else os.fspath(each)
+                with open(path, "a", encoding="utf-8") as file:
+                    file.write("stub")
 
 
 async def _make_another_later(one: Stub) -> Stub:
@@ -74,6 +124,14 @@ def _get_truth(one: Stub, *given: object) -> bool:
     return one.__truth__
 
 
+def _equals(one: Stub, other: object) -> bool:
+    return one is other if one.__answer__ else one.__truth__
+
+
+def _differs(one: Stub, other: object) -> bool:
+    return one is not other if one.__answer__ else one.__truth__
+
+
 def _get_number(one: Stub) -> int:
     return int(one.__truth__)
 
@@ -82,13 +140,17 @@ def _get_fraction(one: Stub) -> float:
     return float(one.__truth__)
 
 
+_LENT = "call getattr getitem setitem iter len contains enter exit await aenter aexit"
 _BINARY = "add sub mul matmul truediv floordiv mod divmod pow lshift rshift and or xor"
 for _answer, _names in (
-    (_make_another, f"call getitem enter neg pos abs invert round {_BINARY} r{_BINARY.replace(' ', ' r')}"),
+    (_call, "call"),
+    (_make_another, f"getitem enter neg pos abs invert round {_BINARY} r{_BINARY.replace(' ', ' r')}"),
     (_make_another_later, "aenter"),
     (_do_nothing, "setitem delitem exit"),
     (_do_nothing_later, "aexit"),
-    (_get_truth, "bool eq ne lt le gt ge contains"),
+    (_equals, "eq"),
+    (_differs, "ne"),
+    (_get_truth, "bool lt le gt ge contains"),
     (_get_number, "len int index"),
     (_get_fraction, "float"),
 ):

@@ -1,10 +1,11 @@
 """"""
 
+import ast
 import re
 
 import pytest
 
-from cdd_agent.evidence.stubs import Gap, add_stubs, find_gap
+from cdd_agent.evidence.stubs import Gap, Stubs, add_stubs, find_gap, list_answers, quote_texts
 from pytest_tdd_agent.report import Failure
 
 CALC = (
@@ -104,7 +105,7 @@ def test_other_failures_are_no_gaps() -> None:
 
 def test_a_module_that_is_not_there_has_every_name() -> None:
     module: dict[str, object] = {}
-    exec(add_stubs(None, [""], truth=False), module)
+    exec(add_stubs(None, [""], stubs=Stubs()), module)
     ask = module["__getattr__"]
     assert callable(ask)
     assert not ask("add")(1, 2)
@@ -116,14 +117,38 @@ def test_a_module_that_is_not_there_has_every_name() -> None:
 
 def test_names_are_added_to_what_a_module_has() -> None:
     module: dict[str, object] = {"__name__": "calc"}
-    exec(add_stubs(CALC, ["Calculator.subtract", "subtract"], truth=True), module)
+    exec(add_stubs(CALC, ["Calculator.subtract", "subtract"], stubs=Stubs(truth=True)), module)
     assert eval("add(1, 2)", module) == 3
     assert eval("bool(subtract(1, 2)) and Calculator().subtract(1) == 5 and Calculator().total == 0", module)
 
 
+@pytest.mark.parametrize(
+    ("source", "answers"),
+    [
+        ("assert add(1, 2) == 3", [1009, -1009, 0, 3]),
+        ("assert 'x' in show()", ["cdd-wrong", "", "x"]),
+        ("assert is_odd(3) is True", [False, True]),
+        ("assert rows() == [['a', 1]]", [["cdd-wrong"], [], [["a", 1]]]),
+        ("assert cut(3) != -2 or cut(3) < 1.5", [1009, -1009, 1009.5, -1009.5, 0, -2]),
+        ("assert cut(1009) == 1009", [-1009, 0, 1009]),
+        ("assert f(1) == f(2)", [1009, -1009, "cdd-wrong", 0]),
+        ("assert f(1) == 1e999", [1009, -1009, "cdd-wrong", 0]),
+    ],
+)
+def test_wrong_answers_are_of_the_types_that_the_tests_compare_with(source: str, *, answers: list[object]) -> None:
+    assert [stubs.answer[0] for stubs in list_answers([ast.parse(source)])] == answers
+
+
+def test_the_source_of_stubs_has_the_texts_that_a_test_may_look_for() -> None:
+    source = "def test_a():\n    assert 'def add(' in read()\n    assert 'a\\nb' != 'def add('\n"
+    assert quote_texts([ast.parse(source)]) == "# def add(\n# a\n# b\n"
+
+
 def test_what_stands_in_is_python_of_the_oldest_version_that_tests_run_on() -> None:
-    compile(add_stubs(CALC, ["x"], truth=False), "calc.py", "exec")
-    assert not re.search(r"match |:=|\bimport (?!annotations|AsyncIterator)", add_stubs(None, [], truth=False))
+    compile(add_stubs(CALC, ["x"], stubs=Stubs()), "calc.py", "exec")
+    assert not re.search(
+        r"match |:=|\bimport (?!annotations|AsyncIterator|logging|os|sys|suppress)", add_stubs(None, [], stubs=Stubs())
+    )
 
 
 def test_a_gap_is_called_by_its_name_and_place() -> None:

@@ -39,7 +39,8 @@ def test_a_test_that_passes_once_its_module_is_there_is_refused_and_named(
     (reason,) = found(step, asked(step)).reasons
     assert (reason.code, reason.nodeid) == ("vacuous_test", TARGET)
     assert reason.message == (
-        f"{TARGET} passes with a stub of product.py that does nothing, so any code of that name would pass. "
+        f"{TARGET} passes with a stub of product.py, whether it answers 1009 or -1009 or 'cdd-wrong' or 0, so any code "
+        "of that name would pass. "
         "Assert the value, exception or effect that the code must produce."
     )
 
@@ -53,7 +54,7 @@ def test_names_that_are_missing_one_after_the_other_are_all_stood_in_for(make: M
     (reason,) = found(step, asked(step, sources=("old.py", "lib/sums.py")), seen).reasons
     assert "a stub of lib/sums.py, Third in old.py, double in old.py and 1 more" in reason.message
     runs = [event for event in seen if isinstance(event, SuiteStarted)]
-    assert len(runs) == 5, "one for each name, and one with the other answer"
+    assert len(runs) == 9, "one for each name, three more answers, one that equals everything, one that acts"
 
 
 def test_a_test_that_judges_costs_one_run_and_nothing_in_the_work_tree(make: Make) -> None:
@@ -72,6 +73,34 @@ def test_a_test_that_judges_costs_one_run_and_nothing_in_the_work_tree(make: Mak
     (run,) = seen
     assert isinstance(run, SuiteStarted)
     assert (run.purpose, run.targets) == ("new tests with stubs", (FILE,))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "assert add(1, 2) == add(2, 1)",
+        "assert add.__name__ == 'add'",
+        "assert 'def add(' in pathlib.Path('product.py').read_text()",
+        "for each in add(1):\n        each.close()",
+    ],
+    ids=["compares with itself", "looks at an attribute", "reads the source", "cannot use an answer"],
+)
+def test_a_test_that_no_wrong_answer_fails_is_refused(body: str, make: Make) -> None:
+    step = make({FILE: f"import pathlib\n\nfrom product import add\n\n\ndef test_it():\n    {body}\n"}, {})
+    (reason,) = found(step, asked(step)).reasons
+    assert reason.code == "vacuous_test"
+
+
+def test_a_test_that_asserts_that_nothing_happens_is_accepted_and_left_to_green(make: Make) -> None:
+    step = make(
+        {FILE: "from product import show\n\n\ndef test_it():\n    seen = []\n    show(seen)\n    assert not seen\n"}, {}
+    )
+    told = found(step, asked(step))
+    assert told.reasons == ()
+    (notice,) = told.notices
+    assert notice.startswith(
+        f"{TARGET} passes with code that does nothing, but not with code that prints, logs or writes."
+    )
 
 
 def test_what_a_stub_satisfies_by_chance_is_let_pass(make: Make) -> None:
