@@ -36,7 +36,8 @@ _NO_BEHAVIOR = ("syntax_error", "fixture_missing", "missing_module", "timeout", 
 _FILE = re.compile(r"^```(?:python|py)\b[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _DECISION = re.compile(r"^\W*(keep|withdraw)\W+(\w+)\W*(.*)$", re.MULTILINE | re.IGNORECASE)
 
-Outcome: TypeAlias = Literal["untried", "unused", "withdrawn", "passes", "fails"]
+Outcome: TypeAlias = Literal["untried", "unused", "undecided", "withdrawn", "passes", "fails"]
+"""``unused`` is decided without the change, and stays. ``undecided`` is about one change, and the next is tried."""
 
 
 class Example(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +53,7 @@ class Example(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def fact(self) -> str:
         """The example and its outcome in one line."""
-        outcome = "does not count" if self.outcome == "unused" else self.outcome
+        outcome = "does not count" if self.outcome in ("unused", "undecided") else self.outcome
         return f"{self.criterion} {self.name}: {outcome}{f' ({self.why})' if self.why else ''}".strip()
 
 
@@ -192,18 +193,16 @@ def try_examples(examples: Examples, *, request: CheckRequest, runs: TimedRuns) 
         expects = runs.suite.conventions.list_names(paths, files)
         flaws = {name: _find_flaw(before[name], expects=expects) for name in untried}
         examples = examples.update({name: ("unused", flaw) for name, flaw in flaws.items() if flaw})
-    names = [example.name for example in examples.select("untried", "passes", "fails")]
+    names = [example.name for example in examples.select("untried", "undecided", "passes", "fails")]
     after = trial.run(request.green, names, purpose="further examples") if names else {}
-    if after is not None:
-        return examples.update({name: _judge(after[name]) for name in names})
-    # One of them ends the process or never ends. Without the change, none does.
-    alone = {name: trial.run(request.green, [name], purpose=f"further example {name}") for name in names}
-    return examples.update(
-        {
-            name: ("fails", "it does not run to its end") if each is None else _judge(each[name])
-            for name, each in alone.items()
-        }
-    )
+    # Without the change, the run ends and both results are alike: the change is what makes an example doubtful.
+    doubtful = names if after is None else [name for name in names if after[name].count("passed") == 1]
+    words = set(re.findall(r"\w+", " ".join(request.tests.values())))
+    judged = {name: _judge(after[name], words=words) for name in names if after is not None and name not in doubtful}
+    for name in doubtful:
+        alone = trial.run(request.green, [name], purpose=f"further example {name}")
+        judged[name] = _judge_alone(None if alone is None else alone[name], words=words)
+    return examples.update(judged)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,17 +261,39 @@ def _lacks_name(failure: Failure) -> bool:
     return is_in_test and find_effective_kind(failure) in STRUCTURAL and failure.missing_in_project is not None
 
 
-def _judge(results: tuple[_Result, _Result]) -> tuple[Outcome, str]:
-    """Return the outcome of an example that counts, by its results with the change."""
-    result = results[0]
-    if _differ(results):
-        return "unused", "two runs gave different results"
+def _judge(results: tuple[_Result, ...], *, words: Collection[str]) -> tuple[Outcome, str]:
+    """Return the outcome of an example that counts, by its results with the change.
+
+    The change must not be able to choose that an example stays undecided. ``words`` are those of the visible tests.
+    """
+    result = next((each for each in results if each != "passed"), None)
+    if result is None:
+        return "passes", ""
     if not isinstance(result, Failure):
-        return ("passes", "") if result == "passed" else ("unused", f"it is {result}")
-    # The visible tests define the interface, and the change need not offer more.
-    if _lacks_name(result):
-        return "unused", f"it uses what the change does not offer: {_describe(result)}"
+        return "fails", f"it is {result}"
+    if _demands_more(result, words):
+        return "undecided", f"it uses what the change does not offer: {_describe(result)}"
     return "fails", _describe(result)
+
+
+def _judge_alone(results: tuple[_Result, _Result] | None, *, words: Collection[str]) -> tuple[Outcome, str]:
+    """Return the outcome of an example that ran alone, because its results differ or a run did not end."""
+    if results is None:
+        return "fails", "it does not run to its end"
+    if results[0] == "passed" != results[1]:
+        return "undecided", "two runs gave different results"
+    return _judge(results[:1], words=words)
+
+
+def _demands_more(failure: Failure, words: Collection[str]) -> bool:
+    """Return whether an example uses a name or a call that the visible tests, which define the interface, do not."""
+    if failure.origin != "test":
+        return False
+    kind = find_effective_kind(failure)
+    if kind in ("name_error", "fixture_missing", "syntax_error", "signature_mismatch"):
+        return True
+    missing = (failure.missing_name or "").rpartition(".")[2]
+    return kind in STRUCTURAL and failure.missing_in_project is not None and missing not in words
 
 
 def _describe(failure: Failure) -> str:
@@ -313,7 +334,7 @@ def _explain_criterion(examples: Examples, criterion: str, *, text: str) -> Find
 
 
 def _report(examples: Examples) -> Findings:
-    passing, left_out = examples.select("passes"), examples.select("unused", "withdrawn")
+    passing, left_out = examples.select("passes"), examples.select("unused", "undecided", "withdrawn")
     shown = join_first([f"{each.criterion} {each.name}" for each in passing], most=MOST_EXAMPLES)
     without = join_first([each.fact for each in left_out], most=_MOST_SHOWN, separator="; ")
     if not passing:

@@ -171,7 +171,6 @@ OLD = {"product.py": "def double(n):\n    return None\n\n\ndef half(n):\n    ret
             "import product; product.seen = getattr(product, 'seen', 0) + 1; assert product.seen != 1",
             "different results",
         ),
-        ("assert double(1, base=3) == 2", "what the change does not offer: signature_mismatch"),
     ],
 )
 def test_an_example_that_proves_nothing_does_not_count(make: Make, *, body: str, why: str) -> None:
@@ -262,3 +261,53 @@ def test_only_failing_examples_can_be_withdrawn() -> None:
     assert outcomes(after) == {"test_sizes": "withdrawn", "test_negative": "untried"}
     assert after.listed[0].fact == "AC-1 test_sizes: withdrawn (700 is too large)"
     assert outcomes(apply_decisions(FAILED, "Keep test_sizes: it follows."))["test_sizes"] == "fails"
+
+
+ESCAPES = {
+    "skips": "import pytest\n\n\ndef double(n):\n    return 40 if n == 20 else pytest.skip('no')\n",
+    "raises in turn": (
+        "import itertools\n\nERRORS = itertools.cycle([KeyError, ValueError])\n\n\n"
+        "def double(n):\n    if n == 20:\n        return 40\n    raise next(ERRORS)\n"
+    ),
+    "answers in turn": (
+        "import itertools\n\nANSWERS = itertools.cycle([3, 2])\n\n\n"
+        "def double(n):\n    return 40 if n == 20 else next(ANSWERS)\n"
+    ),
+    "lacks its own name": (
+        "import sys\n\nif any('_w' in str(f.co_filename) for f in [sys._getframe(d).f_code for d in range(1, 12)]):\n"
+        "    pass\nelse:\n    def double(n):\n        return 40\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ESCAPES)
+def test_a_change_cannot_choose_that_an_example_does_not_count(make: Make, name: str) -> None:
+    step = step_of(make, ESCAPES[name], old=OLD)
+    assert outcomes(tried(step, one("assert double(1) == 2"))) == {"test_one": "fails"}
+
+
+def test_an_example_that_only_passes_once_in_a_process_does_not_count(make: Make) -> None:
+    registers = "SEEN = set()\n\n\ndef double(n):\n    assert n not in SEEN\n    SEEN.add(n)\n    return n * 2\n"
+    (example,) = tried(step_of(make, registers, old=OLD), one("assert double(1) == 2")).listed
+    assert (example.outcome, example.why) == ("undecided", "two runs gave different results")
+
+
+@pytest.mark.parametrize("body", ["assert double(1).whole == 2", "assert double(1, base=3) == 2", "assert doubles(1)"])
+def test_an_example_cannot_demand_what_the_visible_tests_do_not_use(make: Make, body: str) -> None:
+    product = "class Number(int):\n    pass\n\n\ndef double(n):\n    return Number(n * 2)\n"
+    assert outcomes(tried(step_of(make, product), one(body))) == {"test_one": "undecided"}
+
+
+def test_a_change_cannot_leave_out_a_name_that_the_visible_tests_use(make: Make) -> None:
+    visible = TEST.replace("double(20) == 40", "double(20).amount == 40")
+    hides = (
+        "class Number:\n    pass\n\n\ndef double(n):\n    number = Number()\n    if n == 20:\n"
+        "        number.amount = 40\n    return number\n"
+    )
+    step = step_of(make, hides, old={"tests/test_product.py": visible})
+    assert outcomes(tried(step, one("assert double(1).amount == 2"))) == {"test_one": "fails"}
+
+
+def test_an_example_that_one_change_left_undecided_is_tried_on_the_next(make: Make) -> None:
+    undecided = one("assert double(1) == 2").update({"test_one": ("undecided", "two runs gave different results")})
+    assert outcomes(tried(step_of(make, RULE), undecided)) == {"test_one": "passes"}
