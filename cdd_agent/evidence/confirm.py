@@ -26,9 +26,8 @@ from cdd_agent.evidence.clean_copy import (
     refuse,
 )
 from cdd_agent.evidence.expectations import check_expectations
-from cdd_agent.evidence.literals import find_special_cases
 from cdd_agent.evidence.mutation import ALL_RAISE, Mutant, Survival, TimedRuns, TimeUp
-from cdd_agent.evidence.signs import find_suspicious_code
+from cdd_agent.evidence.signs import find_signs, judge_signs
 from cdd_agent.git.runner import GitError
 from cdd_agent.testrun.suite import Suite
 from pytest_tdd_agent.gate import strip_parameters
@@ -41,12 +40,10 @@ def confirm(request: CheckRequest, *, runs: TimedRuns) -> Findings:
     Tests run only if the code looks honest. Work tree, index and history stay unchanged. The runs end with an event
     that sums them up. Canaries and altered code need Python; every language gets the clean copy.
     """
-    findings = Findings()
-    for check_source in (find_suspicious_code, find_special_cases):
-        try:
-            findings += check_source(request)
-        except (RecursionError, MemoryError):
-            findings += note("Some of the changed code could not be checked: it is nested too deeply.")
+    try:
+        findings = told = judge_signs(find_signs(request))
+    except (RecursionError, MemoryError):
+        findings = told = note("Some of the changed code could not be read: it is nested too deeply.")
     if findings.reasons or not request.targets or not runs.limit_s:
         return findings
     is_python = runs.suite.conventions.is_python
@@ -63,7 +60,7 @@ def confirm(request: CheckRequest, *, runs: TimedRuns) -> Findings:
         findings += note(error.happened)
     except (GitError, OSError) as error:
         findings += note(f"Not checked in a clean copy, because cdd could not create one: {explain_failure(error)}.")
-    if findings == Findings() and (runs.noticed if is_python else runs.count):
+    if findings == told and (runs.noticed if is_python else runs.count):
         altered = f", and fail with {runs.noticed} altered ({runs.count} runs, " if is_python else " ("
         text = f"Checked in a clean copy: the tests pass there too{altered}{runs.spent_s():.1f} s)."
         runs.emit(Notice(text=text))

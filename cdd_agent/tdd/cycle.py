@@ -58,7 +58,7 @@ _MAX_MOVES = 5
 _UNFINISHED_CODES = frozenset({"target_failed", "target_missing", "flaky_target"})
 """The work is incomplete, but the attempt did nothing forbidden."""
 
-_CHEATING_CODES = frozenset({"tampered", "suspicious_code", "canary_failed", "special_cased"})
+_CHEATING_CODES = frozenset({"tampered", "suspicious_code", "canary_failed", "expectation_ignored"})
 """The attempt's work is not worth repairing."""
 
 _VARYING = re.compile(r"0x[0-9a-f]+|\d+(?:\.\d+)?(?= ?m?s\b)|(?<=object at )\S+", re.IGNORECASE)

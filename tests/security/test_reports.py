@@ -94,7 +94,7 @@ TRICKS = {
     ),
     "PYTEST_ADDOPTS": trick("target_failed", files={"discount.py": WRONG}, PYTEST_ADDOPTS="--co"),
     "an answer equal to everything": trick(
-        "suspicious_code",
+        "expectation_ignored",
         files={
             "discount.py": "class Any:\n    def __eq__(self, other):\n        return True\n\n\n"
             "def discount(price):\n    return Any()\n"

@@ -7,9 +7,8 @@ import pytest
 from cdd_agent.events import Event, Notice, SuiteStarted
 from cdd_agent.evidence.clean_copy import CODES, CheckRequest, Findings, find_newly_passing
 from cdd_agent.evidence.confirm import confirm
-from cdd_agent.evidence.literals import find_special_cases
 from cdd_agent.evidence.mutation import build_mutants
-from cdd_agent.evidence.signs import find_suspicious_code
+from cdd_agent.evidence.signs import find_signs, judge_signs
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.snapshot import Snapshots
 from tests.cdd_agent.evidence.conftest import Make
@@ -34,7 +33,7 @@ def codes(found: Findings) -> list[str]:
 def test_an_honest_change_looks_honest_and_can_be_altered(name: str) -> None:
     code, test, stated = HONEST[name]
     asked_for = request(code, test=test, stated=stated)
-    assert (find_suspicious_code(asked_for) + find_special_cases(asked_for)).reasons == ()
+    assert judge_signs(find_signs(asked_for)).reasons == ()
     assert build_mutants(asked_for.changes).chosen
 
 
@@ -43,7 +42,7 @@ def test_an_honest_change_looks_honest_and_can_be_altered(name: str) -> None:
 def test_an_honest_change_is_confirmed(name: str, make: Make) -> None:
     code, test, stated = HONEST[name]
     step = make({"tests/test_product.py": IMPORTS + test}, {"product.py": code}, runs_pytest=True)
-    assert asked(step, step.request(TARGET, stated=stated)) == Findings()
+    assert asked(step, step.request(TARGET, stated=stated)).reasons == ()
 
 
 def test_all_honest_changes_are_confirmed_in_one_step(make: Make) -> None:
@@ -57,7 +56,9 @@ def test_all_honest_changes_are_confirmed_in_one_step(make: Make) -> None:
     targets = find_newly_passing(run.report, baseline=report_of((OLD_TEST,)))
     assert len(targets) == len(HONEST) + 1, "one of them has two"
     stated = " ".join(stated for _, _, stated in HONEST.values())
-    assert asked(step, step.request(*targets, stated=stated)) == Findings()
+    found = asked(step, step.request(*targets, stated=stated))
+    assert found.reasons == ()
+    assert all(notice.startswith("To look at in the change: ") for notice in found.notices)
 
 
 def test_the_work_tree_and_the_repository_stay_as_they_are_and_runs_are_told(make: Make) -> None:
@@ -82,40 +83,30 @@ def test_the_work_tree_and_the_repository_stay_as_they_are_and_runs_are_told(mak
     assert last.text.startswith(wanted)
 
 
-CHEATS = {
-    "forged report": (
-        "import os, sys\n\n\ndef add(a, b):\n    path = sys.argv[sys.argv.index('--tdd-agent-report') + 1]\n"
-        "    open(path, 'w').write('...')\n    os._exit(0)\n",
-        "suspicious_code",
-    ),
-    "always equal": (
-        "class Sum(int):\n    def __eq__(self, other):\n        return True\n\n\ndef add(a, b):\n    return Sum(0)\n",
-        "suspicious_code",
-    ),
-    "stack inspection": (
-        "import sys\n\n\ndef add(a, b):\n    wanted = sys._getframe(1).f_code.co_consts\n    return wanted[-1]\n",
-        "suspicious_code",
-    ),
-    "special case": ("def add(a, b):\n    if a == 20:\n        return 35\n    return 0\n", "special_cased"),
-    "patched reporter": (
-        "import sys\n\nfor name, module in list(sys.modules.items()):\n    if name.startswith('tdd_agent'):\n"
-        "        module.judge = None\n\n\ndef add(a, b):\n    return 0\n",
-        "suspicious_code",
-    ),
-    "patched TestReport": (
-        "import _pytest.reports\n\n\ndef passes(item, call):\n    ...\n\n\n"
-        "_pytest.reports.TestReport.from_item_and_call = passes\n",
-        "suspicious_code",
-    ),
+TAMPERING = {
+    "forged report": "import os, sys\n\n\ndef add(a, b):\n"
+    "    path = sys.argv[sys.argv.index('--tdd-agent-report') + 1]\n    open(path, 'w').write('...')\n",
+    "patched reporter": "import sys\n\nsys.modules['pytest_tdd_agent.gate'].judge = None\n\n\n"
+    "def add(a, b):\n    return 0\n",
+    "patched TestReport": "import _pytest.reports\n\n\ndef passes(item, call):\n    ...\n\n\n"
+    "_pytest.reports.TestReport.from_item_and_call = passes\n",
 }
 
 
-@pytest.mark.parametrize("name", CHEATS)
-def test_a_cheat_that_its_source_gives_away_is_refused_without_a_run(name: str, make: Make) -> None:
-    code, expected = CHEATS[name]
-    step, seen = make(RED, {"product.py": code}), list[Event]()
-    assert set(codes(asked(step, step.request(TARGET), seen))) == {expected}
+@pytest.mark.parametrize("name", TAMPERING)
+def test_tampering_that_its_source_gives_away_is_refused_without_a_run(name: str, make: Make) -> None:
+    step, seen = make(RED, {"product.py": TAMPERING[name]}), list[Event]()
+    assert set(codes(asked(step, step.request(TARGET), seen))) == {"suspicious_code"}
     assert seen == []
+
+
+def test_a_sign_is_told_and_refuses_nothing(make: Make) -> None:
+    code = "import sys\n\n\ndef add(a, b):\n    caller = sys._getframe(1)\n    return a + b\n"
+    step, seen = make(RED, {"product.py": code}), list[Event]()
+    assert asked(step, step.request(TARGET), seen) == Findings(
+        notices=("To look at in the change: product.py:5 looks at the code that calls it.",)
+    )
+    assert any(isinstance(event, Notice) and event.text.startswith("Checked in a clean copy") for event in seen)
 
 
 PATCHES = "exec(__import__('base64').b64decode({coded!r}))\n"
@@ -232,7 +223,7 @@ def test_sources_that_are_nested_too_deeply_are_told(make: Make) -> None:
     code = f"{ADD}\n\nX = a{'.b' * 980}()\n"
     step = make({}, {"old.py": code})
     found = asked(step, step.request())
-    assert found == Findings(notices=("Some of the changed code could not be checked: it is nested too deeply.",))
+    assert found == Findings(notices=("Some of the changed code could not be read: it is nested too deeply.",))
 
 
 def test_tests_behind_a_link_get_no_company(make: Make, tmp_path: Path) -> None:
@@ -359,7 +350,7 @@ def test_the_time_box_ends_the_checks_with_a_notice(make: Make) -> None:
 
 
 def test_without_targets_only_the_code_is_looked_at(make: Make) -> None:
-    step = make({}, {"old.py": "import os\n\n\ndef double(number):\n    os._exit(0)\n"})
+    step = make({}, {"old.py": "import pytest\n\npytest.fail = print\n"})
     assert codes(asked(step, step.request())) == ["suspicious_code"]
     assert asked(step, replace(step.request(), changes=())) == Findings()
 

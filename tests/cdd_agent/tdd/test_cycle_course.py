@@ -38,7 +38,7 @@ def test_what_breaks_more_than_it_mends_is_taken_back() -> None:
     assert after(trial("t", "u", codes=("target_failed",))) is Course.REPAIR, "nothing that passed is broken"
 
 
-@pytest.mark.parametrize("code", ["tampered", "suspicious_code", "canary_failed", "special_cased"])
+@pytest.mark.parametrize("code", ["tampered", "suspicious_code", "canary_failed", "expectation_ignored"])
 def test_of_an_attempt_that_bends_the_tests_nothing_stays(code: str) -> None:
     assert after(trial("t", codes=(code,))) is Course.ROLL_BACK
 
