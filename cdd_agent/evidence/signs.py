@@ -88,7 +88,7 @@ def _find_in(path: str, text: str) -> Iterator[Sign]:
             if _REPORT.search(node.value):
                 yield Sign(path=path, line=line, what="names the report of the tests", is_tampering=True)
             yield from (Sign(path=path, line=line, what=what) for kind, what in _TEXTS if kind.search(node.value))
-        elif any(_is_of_tool(owner, names) for owner in _list_written(node, names)):
+        elif any(_is_of_tool(owner, names) for owner in _find_owners(node, names)):
             yield Sign(path=path, line=line, what="changes a test tool", is_tampering=True)
         elif isinstance(node, (ast.Import, ast.ImportFrom)) and _imports_tool(node):
             yield Sign(path=path, line=line, what="imports a test tool")
@@ -98,7 +98,7 @@ def _find_in(path: str, text: str) -> Iterator[Sign]:
             yield Sign(path=path, line=line, what=_FRAMES)
 
 
-def _list_written(node: ast.AST, names: dict[str, str]) -> list[ast.expr]:
+def _find_owners(node: ast.AST, names: dict[str, str]) -> list[ast.expr]:
     """Return the objects of which a statement or call sets or deletes an attribute or item."""
     match node:
         case ast.Assign(targets=targets) | ast.Delete(targets=targets):
