@@ -61,8 +61,11 @@ _UNFINISHED_CODES = frozenset({"target_failed", "target_missing", "flaky_target"
 _CHEATING_CODES = frozenset({"tampered", "suspicious_code", "canary_failed", "expectation_ignored"})
 """The attempt's work is not worth repairing."""
 
-_VARYING = re.compile(r"0x[0-9a-f]+|\d+(?:\.\d+)?(?= ?m?s\b)|(?<=object at )\S+", re.IGNORECASE)
-"""Addresses and durations, which differ between runs of the same failure."""
+_VARYING = re.compile(
+    r"(?i)0x[0-9a-f]+|(?<=object at )\S+|\d+(\.\d+)?(?= ?m?s\b)|\d+([-:]\d\d){2}([.,]\d+)?|\d{10,}(\.\d+)?"
+    r"|/tmp/[^\s'\"]+|[0-9a-f]{8}(-?[0-9a-f]{4}){3,}"
+)
+"""Addresses, times, temporary names and random identifiers, which differ between runs of the same failure."""
 
 Save: TypeAlias = Callable[[RunState], None]
 """Saves the state durably."""
@@ -475,8 +478,11 @@ def summarize_attempt(reasons: Sequence[str], report: SuiteReport | None) -> Tri
     if report is not None:
         failures = [(case.nodeid, case.failure) for case in report.tests if case.failure and case.outcome != "passed"]
         failures += [(error.nodeid, error.failure) for error in report.collect_errors]
+    # Lines of the product move with every attempt, lines of the tests do not.
+    at = [f"{failure.path}:{failure.line if failure.origin == 'test' else ''}" for _, failure in failures]
     symptoms = frozenset[tuple[str, ...]](
-        (nodeid, failure.kind, failure.exception, _VARYING.sub("", failure.message)) for nodeid, failure in failures
+        (nodeid, failure.kind, failure.exception, place, _VARYING.sub("", failure.message))
+        for (nodeid, failure), place in zip(failures, at, strict=True)
     )
     return Trial(
         codes=frozenset(reason.partition(":")[0] for reason in reasons),

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from cdd_agent.tdd.cycle import Course, Trial, choose_course, summarize_attempt
@@ -64,6 +66,34 @@ def test_the_same_error_is_known_whatever_its_addresses_and_times_are() -> None:
     assert one.symptoms == summarize_attempt((), report("<A object at 0x7fff> took 12 s, not 2")).symptoms
     assert one.symptoms != summarize_attempt((), report("<A object at 0x7f01> took 0.31 s, not 3")).symptoms
     assert one.failing == {"t"}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_alike"),
+    [
+        ("no /tmp/pytest-of-ada/pytest-1/a0", "no /tmp/pytest-of-ada/pytest-2/a0", True),
+        ("no '/tmp/x1'", "no '/tmp/y2'", True),
+        ("at 2026-01-31 12:00:01.5", "at 2026-02-01 13:10:59", True),
+        ("1795574185.12 != 3", "1795574186.3 != 3", True),
+        ("6f9619ff-8b86-d011-b42d-00c04fc964ff", "7f9619ff-8b86-d011-b42d-00c04fc964fe", True),
+        ("1234 == 3", "1235 == 3", False),
+        ("'/tmp/x1' != 3", "'/tmp/x1' != 4", False),
+    ],
+)
+def test_times_and_temporary_names_make_no_failure_another(one: str, other: str, *, is_alike: bool) -> None:
+    assert (summarize_attempt((), report(one)).symptoms == summarize_attempt((), report(other)).symptoms) is is_alike
+
+
+def test_a_failure_at_another_place_is_another() -> None:
+    def at(line: int, *, origin: str, path: str = "a.py") -> Trial:
+        (case,) = report("no").tests
+        assert case.failure is not None
+        failure = replace(case.failure, path=path, line=line, origin=origin)
+        return summarize_attempt((), replace(report("no"), tests=(replace(case, failure=failure),)))
+
+    assert at(3, origin="test").symptoms != at(4, origin="test").symptoms
+    assert at(3, origin="project").symptoms == at(4, origin="project").symptoms, "the code has moved"
+    assert at(3, origin="project").symptoms != at(3, origin="project", path="b.py").symptoms
 
 
 def test_where_no_test_was_run_the_reasons_are_what_is_compared() -> None:
