@@ -142,6 +142,8 @@ class _Reader:
     """Files whose content is expected."""
     answers: dict[tuple[str, ...], list[tuple[ast.expr, _Scope, bool]]] = field(init=False, default_factory=dict)
     """What is computed -> what it is compared with, and whether that must be exactly so."""
+    given: set[str] = field(init=False, default_factory=set)
+    """Words of what is computed."""
     imported: Mapping[str, str] = field(init=False)
     starts: list[int] = field(init=False)
     """Offset of each line."""
@@ -172,6 +174,8 @@ class _Reader:
             # What a test itself compares with several values may be equal to anything: that is what it tests.
             stated = {text for side, where, _ in compared for text in self._list_values(side, where)}
             if len(stated) <= len(subject):
+                # What the product is given too changes its answer as well.
+                self.given = {name for text in subject for name in re.findall(r"\w+", text)}
                 for side, where, is_exact in compared:
                     self._alter(side, where, is_exact=is_exact)
         # From a file that the product reads too, it may well answer whatever is there.
@@ -202,6 +206,8 @@ class _Reader:
             case ast.BoolOp(op=ast.And(), values=values):
                 for value in values:
                     self._read_condition(value, scope)
+            case ast.Compare(left=ast.Call(func=ast.Name(id="abs"), args=[ast.BinOp(op=ast.Sub()) as off]), ops=[_]):
+                self._compare((off.left, off.right), scope, is_exact=False)
             case ast.Compare(left=left, ops=ops, comparators=others):
                 for first, op, second in zip((left, *others), ops, others, strict=False):
                     if not isinstance(op, _UNEQUAL):
@@ -209,7 +215,7 @@ class _Reader:
             case ast.Call(func=ast.Attribute(value=value, attr="startswith" | "endswith"), args=args):
                 self._compare((value, *args), scope)
             case ast.Call():
-                self._read_call(test, scope)
+                self._read_call(test, scope, is_asserted=True)
 
     def _compare(self, sides: Sequence[ast.expr], scope: _Scope, *, is_exact: bool = True) -> None:
         """Alter the sides that are more constant than another one, with which they are compared."""
@@ -220,8 +226,8 @@ class _Reader:
             (side, scope, is_exact) for side, rank in ranked if rank < max(ranks)
         )
 
-    def _read_call(self, call: ast.Call, scope: _Scope) -> None:
-        """Alter the constants that a function compares with something computed."""
+    def _read_call(self, call: ast.Call, scope: _Scope, *, is_asserted: bool = False) -> None:
+        """Alter the constants that a function compares with something computed; ``is_asserted``: it returns whether."""
         name = read_last_name(call.func)
         if name in _RAISES:
             texts = [*call.args[1:2], *(word.value for word in call.keywords if word.arg == "match")]
@@ -233,9 +239,10 @@ class _Reader:
             if scope.depth < _MOST_CALLS:
                 passed = _Scope(names=_bind(helper, call), outer=scope, is_passed=True, depth=scope.depth + 1)
                 self._read_function(helper, passed)
-        elif name.startswith("assert") and not name.startswith("assertNot"):
-            sides = [*call.args, *(word.value for word in call.keywords)]
-            self._compare(sides, scope, is_exact="equal" in name.lower() and len(sides) == 2)
+        elif name.startswith("assert") or (is_asserted and self._is_of_library(call.func)):
+            sides = call.args  # keywords are tolerances and messages
+            if not name.startswith("assertNot"):
+                self._compare(sides, scope, is_exact="equal" in name.lower() and len(sides) == 2)
 
     def _find_helper(self, called: ast.expr) -> Function | None:
         match called:
@@ -249,6 +256,10 @@ class _Reader:
                 return None
         return next((each for each in named if isinstance(each, Function)), None)
 
+    def _is_of_library(self, called: ast.expr) -> bool:
+        root = next((node.id for node in ast.walk(called) if isinstance(node, ast.Name)), "")
+        return root in self.imported and self.find(self.imported[root]) is None
+
     def _rank(self, node: ast.expr, scope: _Scope, *, steps: int = 0) -> int:
         """Return how constant an expression is."""
         parts = [each for each in ast.iter_child_nodes(node) if isinstance(each, ast.expr)]
@@ -257,8 +268,8 @@ class _Reader:
             case ast.Name(id=name):
                 meant = scope.look_up(name)
                 if meant is None or steps > _MOST_STEPS:
-                    library = name in _BUILTINS or (name in self.imported and self.find(self.imported[name]) is None)
-                    return _CONSTANT if meant is None and library else _COMPUTED
+                    is_known = name in _BUILTINS or self._is_of_library(node)
+                    return _CONSTANT if meant is None and is_known else _COMPUTED
                 parts, scope = list(meant[0]), meant[1]
                 least = _LITERAL if parts else _COMPUTED
             case ast.Call() | ast.Attribute() | ast.JoinedStr() | ast.FormattedValue():
@@ -289,7 +300,7 @@ class _Reader:
                 brackets = ast.unparse(node)
                 filled = f"{brackets[0]}'altered'{': 1' * isinstance(node, ast.Dict)},{brackets[-1]}"
                 self._add(node, (filled, filled), is_exact=is_exact)
-            case ast.Name(id=name):
+            case ast.Name(id=name) if name not in self.given:
                 values, where = scope.look_up(name) or ((), scope)
                 for each in values:
                     self._alter(each, where, is_exact=is_exact, is_called=is_called, steps=steps + 1)
@@ -357,6 +368,8 @@ def _read_names(node: ast.Module | ast.ClassDef | Function, scope: _Scope | None
     own = _Scope(names=names, outer=scope)
     while waiting:
         match inner := waiting.pop(0):
+            case ast.Assign(targets=[target], value=ast.Subscript(value=table)) if isinstance(target, ast.Tuple):
+                _set(target, _list_rows(table, own), names=names)
             case ast.Assign(targets=[target], value=value):
                 _set(target, [value], names=names)
             case ast.AnnAssign(target=target, value=ast.expr() as value) | ast.AugAssign(target=target, value=value):

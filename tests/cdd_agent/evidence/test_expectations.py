@@ -9,6 +9,7 @@ from tests.cdd_agent.evidence.conftest import Make
 from tests.cdd_agent.evidence.steps import Step
 
 HEAD = """\
+import math
 import pytest
 from decimal import Decimal
 from pathlib import Path
@@ -48,6 +49,9 @@ BODIES = {
     "def test_it(): assert add('x').startswith('y') and add(1) == []": "'y' []",
     "class TestIt:\n    def test_it(self):\n        expected = {'a': 1}\n"
     "        self.assertEqual(add(1), expected)": "'a' 1",
+    "def test_it():\n    given, want = CASES[0]\n    assert add(given) == want": "1 2",
+    "def test_it(): assert abs(add(1) - 5) < 1e-9": "5",
+    "def test_it(): assert math.isclose(add(1), 5)": "5",
     # What has no expected value, or one that may be anything:
     "def test_it(): assert Money() == 3 and Money() == 'x'": "",
     "@pytest.mark.parametrize('other', [1, 'x'])\ndef test_it(other): assert Money() == other": "",
@@ -55,6 +59,9 @@ BODIES = {
     "def test_it(): assert add(1) != 10": "",
     "def test_it(): assert not add(1)": "",
     "def test_it():\n    add(1)\n    print(3)": "",
+    "def test_it(): assert sorted(add(CASES)) == CASES": "",
+    "def test_it():\n    got = add(CASES)\n    assert sorted(got) == CASES": "",
+    "def test_it(): assert round(add(1), 3)": "",
 }
 
 

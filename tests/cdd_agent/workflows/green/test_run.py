@@ -165,16 +165,6 @@ def test_an_interrupted_run_can_be_begun_anew(shop: Shop) -> None:
 
 
 @pytest.mark.slow
-def test_changes_made_since_an_interruption_are_told_with_the_command_that_goes_on(shop: Shop) -> None:
-    with pytest.raises(ModelError):
-        shop.green(model=plays(FALLS_SHORT, ModelError("busy", hint="wait"))).run()
-    shop.project.write({"cart.py": "mine = 1\n"})
-    with pytest.raises(UsageError, match="Files were changed") as caught:
-        shop.green(model=plays()).run()
-    assert caught.value.hint.endswith(f"then: cdd green {TOTAL}")
-
-
-@pytest.mark.slow
 def test_a_finished_run_is_no_obstacle_to_another_on_the_same_test(shop: Shop) -> None:
     assert shop.green(model=plays(MENDS)).run().error is None
     shop.project.write({"cart.py": CART})

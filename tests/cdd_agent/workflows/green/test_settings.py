@@ -115,7 +115,9 @@ def test_style_docstrings_and_type_hints_are_what_the_model_is_asked_for(
 
 
 def _failing(shop: Shop) -> SuiteReport:
-    run = shop.green(model=plays()).context.suite.run((TOTAL,))
+    context = shop.green(model=plays()).context
+    context.workplace.begin()
+    run = context.suite.run((TOTAL,))
     assert run.report is not None
     return run.report
 
