@@ -38,7 +38,7 @@ from cdd_agent.testrun.access import SHOWN_PRIVATE, Original
 from cdd_agent.testrun.frameworks.detect import NoFramework
 from cdd_agent.testrun.frameworks.project import SuiteContext, make_suite
 from cdd_agent.testrun.root import find_root
-from cdd_agent.testrun.suite import Suite
+from cdd_agent.testrun.suite import Suite, run_setup
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.workflows.conversation.dialog import Dialog
 from cdd_agent.workflows.conversation.planner import Planner
@@ -371,7 +371,9 @@ class Composition:
             folders=list_packages(repository),
             list_shared=lambda: workplace.mounted,
         )
-        return workplace, self.suite.in_run_tree(root, original=original)
+        suite = self.suite.in_run_tree(root, original=original)
+        workplace.setup = partial(run_setup, suite) if suite.setup else None
+        return workplace, suite
 
     def find_run_tree(self, name: str) -> Repository | None:
         """Return the run tree of a ticket or run, or None if there is none."""

@@ -122,6 +122,8 @@ class Settings:
     run_tree_copy_mb: int = 200
     """The total size of ignored files that are copied there, and of the content of files in Git LFS."""
     run_tree_copy_files: int = 10_000
+    worktree_setup: str = ""
+    """A shell command that prepares a run tree, or a clean copy, for tests."""
     edit_format: Literal["tools", "blocks"] = "tools"
     """How the Executor's model changes files: with tools, or with fenced blocks if it has no tool use."""
     approvals: Literal["commands", "all"] = "commands"

@@ -20,7 +20,7 @@ from cdd_agent.git.run_tree import GitExport, copy_ignored, write_files, write_g
 from cdd_agent.git.runner import GitError
 from cdd_agent.git.snapshot import CDD_IDENTITY, list_entries
 from cdd_agent.testrun.access import SHOWN_PRIVATE
-from cdd_agent.testrun.suite import ProjectLayout, Suite
+from cdd_agent.testrun.suite import ProjectLayout, Suite, run_setup
 from pytest_tdd_agent.comparison import strip_parameters
 from pytest_tdd_agent.fingerprint import is_protected
 from pytest_tdd_agent.report import FAILING, Reason, SuiteReport, list_rescued
@@ -189,10 +189,25 @@ def clean_copy(repository: Repository, suite: Suite, *, green: str, red: str) ->
             passing = Path(index["GIT_INDEX_FILE"]).with_name("submodules")
             write_submodules(repository, folder, indexes=passing, variables=index)
             _make_repository(folder, like=repository, tree=tree, index=Path(index["GIT_INDEX_FILE"]), export=export)
-        root = folder / layout.project
-        root.mkdir(parents=True, exist_ok=True)
-        # The copy borrows objects, so the sandbox must let tests read them.
-        yield suite.with_root(root, reads=(_find_objects(repository, export),))
+            root = folder / layout.project
+            root.mkdir(parents=True, exist_ok=True)
+            # The copy borrows objects, so the sandbox must let tests read them.
+            copy = suite.with_root(root, reads=(_find_objects(repository, export),))
+            if copy.setup:
+                run_setup(copy, tests_too=True)  # if it fails, the tests show what that means
+                write_files(repository, tree, folder=folder, index=index)
+                _remove_planted_tests(repository, folder, index=index, layout=layout)
+        yield copy
+
+
+def _remove_planted_tests(
+    repository: Repository, folder: Path, *, index: Mapping[str, str], layout: ProjectLayout
+) -> None:
+    """Delete files that git does not track and that change how tests run: the setup runs code of the change."""
+    listed = repository.git("ls-files", "--others", "-z", variables={**index, "GIT_WORK_TREE": str(folder)})
+    for path in listed.split("\0"):
+        if layout.is_test(path) or layout.shadows_tool(path):
+            (folder / path).unlink()
 
 
 def _find_objects(repository: Repository, export: GitExport | None) -> Path:

@@ -7,14 +7,14 @@ files, where its commits have nowhere else to go.
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
 from cdd_agent.config.options import Choose
-from cdd_agent.errors import UsageError, join_first
+from cdd_agent.errors import EnvironmentMissing, UsageError, join_first
 from cdd_agent.events import Emit, Notice
 from cdd_agent.git.commits import (
     commit_aside,
@@ -28,6 +28,7 @@ from cdd_agent.git.landing import Choice, Landed, LandingConflict, Landings
 from cdd_agent.git.repository import CommitId, Repository, resolve_revision
 from cdd_agent.git.run_tree import INCLUDE_FILE, MOST_SHARED, GitExport, RunTree, copy_ignored
 from cdd_agent.git.runner import GitRefused
+from cdd_agent.sandbox.port import Result
 from cdd_agent.work.state import lock_repository
 
 CARRIED = "uncommitted changes that a run took along"
@@ -40,6 +41,7 @@ _CHOICES: tuple[tuple[Choice | None, str], ...] = (
     (None, "later: change nothing; the run's commit waits until the run continues"),
 )
 _SHOWN_PATHS = 5
+_SHOWN_CHARACTERS = 2000
 _KEPT_DAYS, _MOST_KEPT = 30, 10
 """How long run trees are kept that no run uses, and how many."""
 _RAISE_LIMITS = "To have copies: raise run_tree_copy_mb and run_tree_copy_files in .cdd/config.yaml"
@@ -68,6 +70,8 @@ class RunTreeWorkplace:
     """Whether programs in the sandbox can read ``mounted``."""
     mounted: tuple[Path, ...] = ()
     """Ignored files and folders of the user that are too large to copy."""
+    setup: Callable[[], Result] | None = None
+    """Runs the user's command that prepares the files for tests."""
     is_shared: bool = False
     """Whether the user works in the same files."""
     carries: bool = False
@@ -87,7 +91,7 @@ class RunTreeWorkplace:
         return tip
 
     def resume(self, tip: CommitId) -> None:
-        """Prepare the files of ``tip``, with what git ignores."""
+        """Prepare the files of ``tip``, with what git ignores; raises ``EnvironmentMissing`` if the setup fails."""
         missing = self.run_tree.reset(tip)
         self._tell(
             "Empty in the run tree, because their commits are missing",
@@ -109,6 +113,22 @@ class RunTreeWorkplace:
         self._tell("Only pointers of Git LFS in the run tree", tuple(sorted(pointers)), then=_RAISE_LIMITS)
         if self.export is not None:
             self.export.update(self.tree, tip, branch=self.user.read_branch(), shown_at=self.shown_git)
+        if self.setup is not None:
+            self._set_up(tip, setup=self.setup)
+
+    def _set_up(self, tip: CommitId, *, setup: Callable[[], Result]) -> None:
+        self.emit(Notice(text="Preparing the run tree with worktree_setup."))
+        ended = setup()
+        self.restore_access()
+        self.restore_head(tip)
+        # It may write anywhere, but what is committed counts.
+        self.tree.git("read-tree", "--reset", "-u", resolve_revision(self.tree, tip))
+        if ended.exit_status or ended.timed_out:
+            how = "did not end in time" if ended.timed_out else f"ended with {ended.exit_status}"
+            raise EnvironmentMissing(
+                f"worktree_setup {how}:\n{ended.output.strip()[-_SHOWN_CHARACTERS:]}",
+                hint=f"see why: cd {self.run_tree.root}; then correct the command in .cdd/config.yaml",
+            )
 
     def restore_access(self) -> None:
         """Give us access again to files whose permissions a program took away."""

@@ -150,6 +150,8 @@ class PytestSuite:
     """Further paths that the tests need to read."""
     original: Original | None = None
     """The project that ``root`` is a copy of."""
+    setup: str = ""
+    """The shell command that prepares a copy."""
     redirects: tuple[Path, Path] | None = None
     """A folder, and the copy from which its modules are imported instead; by default the original and ``root``."""
     conventions: Conventions = PYTEST

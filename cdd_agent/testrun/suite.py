@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.events import SuiteFinished
-from cdd_agent.sandbox.port import Access, Sandbox
+from cdd_agent.sandbox.port import Access, Command, Result, Sandbox
 from cdd_agent.testrun.access import Original
 from pytest_tdd_agent.fingerprint import compute_digests, is_protected, is_runner_shadow
 from pytest_tdd_agent.report import SuiteReport, count_outcomes
@@ -137,6 +138,10 @@ def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+SETUP_TIMEOUT_S = 1800.0
+"""A build may take long."""
+
+
 class Suite(Protocol):
     """The tests of one project; node ids are relative to its folder."""
 
@@ -174,6 +179,10 @@ class Suite(Protocol):
         """Return the tests of the run tree ``root``, with the build results of earlier runs; ``self`` is untouched."""
 
     @property
+    def setup(self) -> str:
+        """The shell command that prepares a copy for tests; empty without one."""
+
+    @property
     def original(self) -> Original | None:
         """The project that ``root`` is a copy of; None if it is no copy."""
 
@@ -188,3 +197,19 @@ class Suite(Protocol):
 
     def build_access(self, *, locked: tuple[Path, ...] = (), tests_too: bool = False) -> Access:
         """Build the access of the model's commands; ``locked`` paths and, with ``tests_too``, tests are read-only."""
+
+
+def run_setup(suite: Suite, *, tests_too: bool = False) -> Result:
+    """Run the command that prepares a copy for tests; with ``tests_too``, it may not change tests."""
+    command = Command(
+        argv=("sh", "-c", suite.setup),
+        cwd=suite.root,
+        access=suite.build_access(tests_too=tests_too),
+        variables=suite.variables,
+        timeout_s=SETUP_TIMEOUT_S,
+    )
+    try:
+        return suite.sandbox.run(command)
+    except OSError as error:
+        hint = "correct worktree_setup in .cdd/config.yaml"
+        raise EnvironmentMissing(f"worktree_setup cannot be started: {error.strerror or error}.", hint=hint) from error

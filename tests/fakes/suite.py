@@ -70,6 +70,7 @@ class FakeSuite:
     conventions: Conventions = PYTEST
     is_anew: bool = False
     original: Original | None = None
+    setup: str = ""
     answers: list[SuiteRun | BaseException | Callable[[Path], None] | None] = field(default_factory=list)
     """What the next runs return (``SuiteRun``), raise, or do first to the folder; None runs the tests as they are."""
     asked: list[Asked] = field(default_factory=list)

@@ -350,6 +350,18 @@ CASES: tuple[Case, ...] = (
         install=ignored({"data/table.csv": "1,2\n"}, venv()),
         message="No such file or directory",
     ),
+    replace(
+        plain(
+            "generated, worktree_setup",
+            {
+                ".gitignore": ".venv/\n__pycache__/\n.pytest_cache/\nsrc/made.py\n",
+                ".cdd/config.yaml": "worktree_setup: sh make.sh && echo changed >README.md\n",
+                "make.sh": "echo TEXT = \\'made\\' >src/made.py\n",
+                "tests/test_made.py": "import made\n\n\ndef test_made():\n    assert made.TEXT == 'made'\n",
+            },
+        ),
+        install=ignored({"src/made.py": "TEXT = 'old'\n"}, venv()),
+    ),
     Case(
         name="vitest, node_modules",
         files=_NODE,

@@ -153,6 +153,7 @@ def _make_pytest_suite(context: SuiteContext, found: ProjectFramework, *, timeou
         conventions=replace(PYTEST, discovery=narrowed) if arguments.selects else PYTEST,
         options=tuple(arguments.options),
         selects=tuple(arguments.selects),
+        setup=context.settings.worktree_setup,
     )
 
 
@@ -172,4 +173,5 @@ def _make_command_suite(context: SuiteContext, found: ProjectFramework, *, timeo
         timeout_s=timeout_s,
         cache=private_folder(context.root) / "build" / found.framework.name,
         accepts_exit_status=context.settings.accept_unstructured,
+        setup=context.settings.worktree_setup,
     )

@@ -45,6 +45,8 @@ class CommandSuite:
     """Further files and folders that the tests read."""
     original: Original | None = None
     """The project that ``root`` is a copy of."""
+    setup: str = ""
+    """The shell command that prepares a copy."""
     accepts_exit_status: bool = False
     """Whether the user accepts the exit status where single tests have no results."""
 

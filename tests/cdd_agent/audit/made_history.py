@@ -64,6 +64,10 @@ class Remembered:
         return replace(self, suite=self.suite.with_root(root, reads=reads))
 
     @property
+    def setup(self) -> str:
+        return self.suite.setup
+
+    @property
     def original(self) -> Original | None:
         return self.suite.original
 

@@ -1,9 +1,12 @@
+from dataclasses import replace
+
 import pytest
 
 from cdd_agent.evidence.clean_copy import clean_copy
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.snapshot import CDD_IDENTITY
 from tests.cdd_agent.evidence.conftest import Make
+from tests.fakes.suite import FakeSuite
 
 RED = {
     "tests/test_product.py": "def test_it(): assert False\n",
@@ -81,3 +84,14 @@ def test_the_copy_has_the_files_of_submodules(make: Make) -> None:
     with clean_copy(step.repository, step.suite, green=green, red=step.red) as copy:
         assert (copy.root / "library" / "table.csv").read_text() == "1,2\n"
         assert Repository(copy.root).git("status", "--porcelain") == ""
+
+
+def test_the_setup_prepares_the_copy_and_changes_neither_tests_nor_what_is_committed(make: Make) -> None:
+    made = "mkdir made; touch made/data.csv conftest.py pytest.py tests/test_more.py; echo >product.py"
+    step = make(RED, {"product.py": "x = 1\n"})
+    assert isinstance(step.suite, FakeSuite)
+    suite = replace(step.suite, setup=made)
+    with clean_copy(step.repository, suite, green=step.green, red=step.red) as copy:
+        assert (copy.root / "made" / "data.csv").exists()
+        assert (copy.root / "product.py").read_text() == "x = 1\n"
+        assert not any((copy.root / name).exists() for name in ("conftest.py", "pytest.py", "tests/test_more.py"))

@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.events import Notice
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.landing import BranchMoved, LandingConflict, Landings
 from cdd_agent.git.repository import CommitId, CopyLimits, Repository
 from cdd_agent.git.run_tree import GitExport, RunTrees
+from cdd_agent.sandbox.port import Result
 from cdd_agent.tdd.workplace import RunTreeWorkplace
 
 TEN = "".join(f"line {number}\n" for number in range(10))
@@ -107,6 +109,34 @@ def test_what_is_too_large_is_reported_with_the_setting(ground: Ground) -> None:
     ground.place.begin()
     assert list(ground.place.mounted) == []
     assert (ground.place.tree.root / "large.bin").read_bytes() == content
+
+
+def end(exit_status: int, output: str = "") -> Result:
+    return Result(exit_status=exit_status, head=output, dropped_bytes=0, timed_out=False, duration_s=0, level="none")
+
+
+def test_the_setup_runs_in_prepared_files_and_changes_nothing_that_is_committed(ground: Ground) -> None:
+    (ground.user.root / "db.sqlite").write_text("data")
+    found = []
+
+    def set_up() -> Result:
+        root = ground.place.tree.root
+        found.append((root / "db.sqlite").read_text())
+        (root / "made.sqlite").write_text("made")
+        (root / "ten.txt").write_text("changed")
+        (root / "other.txt").unlink()
+        ground.place.tree.git("commit", "--quiet", "-a", "-m", "setup")
+        return end(0)
+
+    ground.place.setup = set_up
+    tip = ground.place.begin()
+    assert (ground.place.tree.read_head(), ground.place.tree.git("status", "--porcelain")) == (tip, "")
+    assert (ground.place.tree.root / "made.sqlite").read_text() == "made"
+    ground.place.begin()
+    assert found == ["data", "data"]
+    ground.place.setup = lambda: end(3, "no make here")
+    with pytest.raises(EnvironmentMissing, match="worktree_setup ended with 3:\nno make here"):
+        ground.place.begin()
 
 
 def test_what_the_run_commits_on_the_head_of_the_user_lands_as_it_is(ground: Ground) -> None:
