@@ -8,7 +8,6 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import Literal, NamedTuple, cast
 
@@ -22,7 +21,7 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.enums import DEFAULT_BUFFER, EditingMode
 from prompt_toolkit.filters import Condition, emacs_mode, has_focus, vi_navigation_mode
 from prompt_toolkit.formatted_text import StyleAndTextTuples
-from prompt_toolkit.history import History
+from prompt_toolkit.history import FileHistory
 from prompt_toolkit.input import Input
 from prompt_toolkit.input.typeahead import clear_typeahead
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
@@ -39,8 +38,6 @@ from cdd_agent.repl.terminal import SYMBOLS, PromptStatus, ReadLine, choose_symb
 from cdd_agent.untrusted.text import clean
 
 DEFAULT_EDITOR = "vi"
-MOST_READ_BYTES = 1_000_000
-"""How much of the history file is read, from its end."""
 MOST_KEPT_CHARACTERS = 50_000
 """Longer messages are not written to the history file."""
 CLEARED = "Cleared; the up arrow brings it back."
@@ -105,17 +102,15 @@ def _run_editor(argv: Sequence[str], *, name: str) -> None:
         raise UsageError(f"{name} ended with status {status}; the text is unchanged.", hint="try again")
 
 
-class ProjectHistory(History):
+class ProjectHistory(FileHistory):
     """The messages of this and earlier sessions.
 
-    The file has prompt_toolkit's format: ``# time``, then each line of a message after a ``+``. If it cannot be read or
-    written, the messages are remembered for this session only.
+    If the file cannot be read or written, the messages are remembered for this session only.
     """
 
     def __init__(self, path: Path | None, *, pastes: Pastes) -> None:
         """Use the file at ``path``, or none. ``pastes`` expands chips."""
-        super().__init__()
-        self._path = path
+        super().__init__(path or os.devnull)
         self._pastes = pastes
         self._is_draft = False
 
@@ -127,37 +122,17 @@ class ProjectHistory(History):
 
     def load_history_strings(self) -> Iterable[str]:
         """Return the messages of earlier sessions, newest first."""
-        messages: list[list[str]] = [[]]
-        for line in self._read_end().split("\n"):
-            if line.startswith("+"):
-                messages[-1].append(line[1:])
-            elif messages[-1]:
-                messages.append([])
-        return [self._pastes.fold(clean("\n".join(lines))) for lines in reversed(messages) if lines]
+        with contextlib.suppress(OSError):
+            return [self._pastes.fold(clean(message)) for message in super().load_history_strings()]
+        return []
 
     def store_string(self, string: str) -> None:
         """Append a message to the file, its pastes in full."""
-        text = self._pastes.expand(string)
-        if self._path is None or self._is_draft or len(text) > MOST_KEPT_CHARACTERS:
-            return
-        lines = "".join(f"+{line}\n" for line in text.split("\n"))
-        entry = f"\n# {datetime.now()}\n{lines}".encode("utf-8", "replace")
-        with contextlib.suppress(OSError):
-            descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            with open(descriptor, "ab") as file:
-                file.write(entry)
-
-    def _read_end(self) -> str:
-        if self._path is None:
-            return ""
-        try:
-            with open(self._path, "rb") as file:
-                size = file.seek(0, os.SEEK_END)
-                file.seek(max(0, size - MOST_READ_BYTES))
-                text = file.read(MOST_READ_BYTES).decode("utf-8", "replace")
-        except OSError:
-            return ""
-        return text if size <= MOST_READ_BYTES else text[text.find("\n#") + 1 :]
+        text = self._pastes.expand(string).encode("utf-8", "replace").decode()
+        if not self._is_draft and len(text) <= MOST_KEPT_CHARACTERS:
+            with contextlib.suppress(OSError):
+                Path(os.fsdecode(self.filename)).touch(mode=0o600)
+                super().store_string(text)
 
 
 def bind_keys(pastes: Pastes, history: ProjectHistory, *, say: Callable[[str], None]) -> KeyBindings:

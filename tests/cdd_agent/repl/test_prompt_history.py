@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from cdd_agent.repl.paste import Pastes
-from cdd_agent.repl.prompt import MOST_KEPT_CHARACTERS, MOST_READ_BYTES, ProjectHistory
+from cdd_agent.repl.prompt import MOST_KEPT_CHARACTERS, ProjectHistory
 
 BLOCK = "\n".join(f"line {number}" for number in range(40))
 
@@ -44,15 +44,6 @@ def test_what_was_not_sent_is_never_written(tmp_path: Path) -> None:
 def test_a_message_beyond_measure_is_not_written(tmp_path: Path) -> None:
     opened(tmp_path / "history").append_string("x" * (MOST_KEPT_CHARACTERS + 1))
     assert not (tmp_path / "history").exists()
-
-
-def test_of_a_long_file_the_end_is_read(tmp_path: Path) -> None:
-    entries = "".join(f"\n# when\n+message {number}\n" for number in range(MOST_READ_BYTES // 20))
-    (tmp_path / "history").write_text(entries, encoding="utf-8")
-    found = list(opened(tmp_path / "history").load_history_strings())
-    assert found[0] == f"message {MOST_READ_BYTES // 20 - 1}"
-    assert all(message.startswith("message ") for message in found)
-    assert len(found) < MOST_READ_BYTES // 20
 
 
 def test_a_file_that_cannot_be_used_stops_nothing(tmp_path: Path) -> None:
