@@ -123,12 +123,7 @@ def _load_or_run(recovery: StepRecovery, snapshot: Snapshot) -> tuple[SuiteRepor
         run = context.run_suite(f"{name_scope(scope)} as a baseline", keep=path, targets=scope)
         if present is not None:
             context.snapshots.restore(present)
-    if run.report is None:
-        raise EnvironmentMissing(
-            f"The project's tests cannot be run: {run.problem}.\n{run.output.strip()[-2000:]}",
-            hint=f"make `{context.suite.command}` work in {context.project}",
-        )
-    return run.report, str(path.relative_to(root))
+    return context.require_report(run), str(path.relative_to(root))
 
 
 def add_hidden_tests(red: SuiteReport, *, first: SuiteReport) -> SuiteReport:

@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 
 from cdd_agent.config.options import Choose
 from cdd_agent.config.settings import Settings
+from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.events import Emit, Notice, SuiteStarted
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.snapshot import Snapshot, Snapshots
@@ -109,6 +110,8 @@ class Policy:
     """Further examples with which the Examiner tries to refute an open GREEN; 0: no Examiner."""
     examiner_model: str = ""
     """Empty: the model of the others."""
+    if_slow: str = "raise test_timeout_s in .cdd/config.yaml"
+    """The hint if the tests take longer than the time limit."""
     keeps_partial: bool = False
     """Commit a failed GREEN that fixes some of the item's tests and breaks none."""
 
@@ -269,6 +272,14 @@ class Context:
         if run.was_refused and files != targets:
             return self.run_suite(purpose, targets=files, keep=keep, before=before)
         return run
+
+    def require_report(self, run: SuiteRun) -> SuiteReport:
+        """Return the report of a run before any work; raises ``EnvironmentMissing`` if there is none."""
+        if run.report is None:
+            happened = f"The project's tests cannot be run: {run.problem}.\n{run.output.strip()[-2000:]}"
+            hint = self.policy.if_slow if run.timed_out else f"make `{self.suite.command}` work in {self.project}"
+            raise EnvironmentMissing(happened, hint=hint)
+        return run.report
 
 
 MAX_FAILURES_SHOWN = 5

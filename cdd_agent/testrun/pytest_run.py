@@ -33,12 +33,14 @@ from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.testrun.suite import PYTEST, Conventions, SuiteRun
 from pytest_tdd_agent.codec import ReportError, dump, load
 from pytest_tdd_agent.recording.spool import find_running_tests
-from pytest_tdd_agent.report import SuiteReport
+from pytest_tdd_agent.report import Case, Failure, SuiteReport
 
 SHOWN_TESTS = 5
 _STREAM_LIMIT_BYTES = 64 * 1024 * 1024
 """Size of the largest stream that is read, enough for half a million tests."""
 REASON_CAP = 400
+_MOST_ENDLESS = 3
+"""Most tests that are left out; each costs a whole time limit."""
 
 _STOP_LINE = re.compile(r"^!{3,} (.+?) !{3,}$", re.MULTILINE)
 _REFUSAL = re.compile(
@@ -50,12 +52,24 @@ _CONFTEST = re.compile(r"^(ImportError while loading conftest '.+?')\..*?^E +(.+
 _INTERNAL_ERROR = re.compile(r"^INTERNALERROR> ([\w.]+(?:Error|Exception|Exit|Warning)\b.*)$", re.MULTILINE)
 
 
+def _list_running_tests(stream: Path) -> tuple[str, ...]:
+    try:
+        return find_running_tests(io.BytesIO(read_ordinary(stream, limit_bytes=_STREAM_LIMIT_BYTES)))
+    except OSError:
+        return ()
+
+
+def _add_endless_tests(report: SuiteReport, nodeids: tuple[str, ...], *, limit_s: float) -> SuiteReport:
+    message = f"the test did not end within {limit_s:g} s"
+    why = Failure(phase="call", kind="timeout", origin="test", exception="TimeoutError", message=message)
+    cases = (Case(each, "failed", each.partition("::")[0], 0, limit_s, failure=why) for each in nodeids)
+    collected, deselected = report.collected + len(nodeids), report.deselected - len(nodeids)
+    return replace(report, tests=(*report.tests, *cases), exit_status=1, collected=collected, deselected=deselected)
+
+
 def describe_running_tests(stream: Path) -> str:
     """Return `` while ... was running`` from the stream of a run, or an empty text."""
-    try:
-        tests = find_running_tests(io.BytesIO(read_ordinary(stream, limit_bytes=_STREAM_LIMIT_BYTES)))
-    except OSError:
-        return ""
+    tests = _list_running_tests(stream)
     if not tests:
         return ""
     return f" while {join_first(tests, most=SHOWN_TESTS)} {'was' if len(tests) == 1 else 'were'} running"
@@ -197,7 +211,10 @@ class PytestSuite:
         return build_access(self.root, self.interpreter, locked=(*tests, *locked), original=self.original)
 
     def run(self, targets: tuple[str, ...] = (), *, keep: Path | None = None) -> SuiteRun:
-        """Run the tests in ``targets``, or all; also save the report to ``keep``."""
+        """Run the tests in ``targets``, or all; also save the report to ``keep``.
+
+        A saved report is whole: a test that runs into the time limit has failed in it, and the others ran without it.
+        """
         started = time.monotonic()
         selects = () if any(not target.startswith("-") for target in targets) else self.selects
         targets = (*self.options, *selects, *targets)
@@ -208,10 +225,16 @@ class PytestSuite:
             if self.bytecode is not None:
                 _drop_dated_bytecode(self.bytecode, self.interpreter.path)
             result = self._pytest(private, nonce, arguments=targets)
+            endless: tuple[str, ...] = ()
+            while keep is not None and (found := self._find_endless_tests(private, result, known=endless)):
+                endless += found
+                result = self._pytest(private, nonce, arguments=targets, left_out=endless)
             why = _explain_absent_plugin(private / "report.json", result, python=self.interpreter.path)
             if why is not None:
                 result = self._pytest(private, nonce, arguments=("-o", "addopts=", *targets))
             report, problem = self._read_back(private / "report.json", nonce, result=result)
+            if report is not None and endless:
+                report = _add_endless_tests(report, endless, limit_s=self.timeout_s)
             if self.bytecode is not None:
                 shutil.rmtree(self.bytecode / private.resolve().relative_to("/"), ignore_errors=True)
         if report is not None and keep is not None:
@@ -222,7 +245,11 @@ class PytestSuite:
             problem=problem,
             output=result.output,
             duration_s=time.monotonic() - started,
-            notices=(*([why] if why else []), *result.remarks),
+            notices=(
+                *([why] if why else []),
+                *(f"{each} did not end: it counts as failed." for each in endless),
+                *result.remarks,
+            ),
             was_refused=problem is not None and problem.startswith(_REFUSED),
         )
 
@@ -230,7 +257,18 @@ class PytestSuite:
     def _redirects(self) -> tuple[Path, Path] | None:
         return (self.original.root, self.root) if self.original else self.redirects
 
-    def _pytest(self, private: Path, nonce: str, *, arguments: tuple[str, ...]) -> Result:
+    def _find_endless_tests(self, private: Path, result: Result, *, known: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the tests that ran for most of the time limit, unless all the tests together were too slow."""
+        stream = private / "report.jsonl"
+        if not result.timed_out or len(known) >= _MOST_ENDLESS or not stream.is_file():
+            return ()
+        # Each event is written at once, so nothing has begun or ended since.
+        is_endless = time.time() - stream.stat().st_mtime > self.timeout_s / 2
+        return _list_running_tests(stream) if is_endless else ()
+
+    def _pytest(
+        self, private: Path, nonce: str, *, arguments: tuple[str, ...], left_out: tuple[str, ...] = ()
+    ) -> Result:
         """Run pytest with the plugin in the folder ``private`` and the report there."""
         flaky = ("--tdd-agent-flaky", str(self.flaky)) if self.flaky else ()
         run_plugin, plugin = f"tdd_agent_run_{nonce}", f"tdd_agent_{nonce}"
@@ -242,7 +280,11 @@ class PytestSuite:
             *("--tdd-agent-audit", *flaky),
             *("--rootdir=.", "--continue-on-collection-errors", "--maxfail=0", "--color=no", *arguments),
         )
-        variables = {"PYTHONDONTWRITEBYTECODE": "1", **build_user_base_variable(self.interpreter.user_base)}
+        variables = {
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "CDD_LEFT_OUT": "\n".join(left_out),
+            **build_user_base_variable(self.interpreter.user_base),
+        }
         if self.bytecode is not None:
             self.bytecode.mkdir(parents=True, exist_ok=True)
         python_path = [str(private / _IMPORTS)] if self._redirects else []

@@ -29,6 +29,11 @@ class SuiteRun:
     was_refused: bool = False
     """Whether the runner refused the request: no test has that name, or an option is unknown."""
 
+    @property
+    def timed_out(self) -> bool:
+        """Whether the time limit ended the run."""
+        return self.problem is not None and "did not end within" in self.problem
+
     def as_event(self, purpose: str, *, framework: str) -> SuiteFinished:
         """Return the event that reports this run."""
         count = count_outcomes(self.report) if self.report else {}

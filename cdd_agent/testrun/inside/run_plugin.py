@@ -93,6 +93,15 @@ def pytest_addoption() -> None:
         rewrite.PYC_TAIL = f".{os.urandom(8).hex()}.pyc"
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests that did not end in an earlier run."""
+    names = os.environ.get("CDD_LEFT_OUT", "").splitlines()
+    left_out = [item for item in items if item.nodeid in names]
+    if left_out:
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=left_out)
+
+
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """Undo ``--stepwise``, which no command-line option can."""
     for name in ("stepwise", "stepwise_skip", "stepwise_reset"):

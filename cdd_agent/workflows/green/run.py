@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from cdd_agent.clock import Clock
 from cdd_agent.config.settings import GreenSettings
-from cdd_agent.errors import CddError, EnvironmentMissing, UsageError
+from cdd_agent.errors import CddError, UsageError
 from cdd_agent.events import Notice
 from cdd_agent.evidence.clean_copy import find_layout
 from cdd_agent.git import commits
@@ -56,6 +56,8 @@ def adapt_policy(policy: Policy, settings: GreenSettings, *, wanted: Wanted) -> 
         policy,
         max_attempts=settings.max_iterations,
         budget=replace(policy.budget, max_calls_total=settings.max_tool_calls),
+        if_slow="raise green.test_timeout_s in .cdd/config.yaml, or run only the files of the targets with "
+        "green.full_suite_on_completion: false",
         gate_runs=() if settings.full_suite_on_completion else wanted.files,
         targets_first=settings.run_specific_test_first,
         tests_after_write=settings.run_after_each_file,
@@ -219,13 +221,11 @@ class Green:
         head = commits.require_base(repository)
         self._run.meter.check()
         context.workplace.begin()
-        seen = context.run_targets("the tests to pass, as they are", targets=self.wanted.targets)
+        kept = context.reports / "targets.json"
+        seen = context.run_targets("the tests to pass, as they are", targets=self.wanted.targets, keep=kept)
         if seen.was_refused:
             raise UsageError(f"The tests cannot be found: {seen.problem}.", hint="name test files, or tests in them")
-        if seen.report is None:
-            happened = f"The tests cannot be run: {seen.problem}.\n{seen.output.strip()[-2000:]}"
-            raise EnvironmentMissing(happened, hint=f"make `{context.suite.command}` work in {context.project}")
-        request = self.wanted.make_request(seen.report, now=self.clock.now(), head=head)
+        request = self.wanted.make_request(context.require_report(seen), now=self.clock.now(), head=head)
         requests.save(self.ticket, request)
         key = StepKey(number=_STEP, title=request.title, text_sha256="")
         fresh = replace(self._run.state, step_executions=states.pending_steps((key,)))

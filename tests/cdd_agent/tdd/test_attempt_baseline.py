@@ -2,15 +2,19 @@ from dataclasses import replace
 
 import pytest
 
+from cdd_agent.config.settings import GreenSettings
 from cdd_agent.errors import EnvironmentMissing, ExitCode
 from cdd_agent.tdd.attempt import Baseline, add_hidden_tests, take_baseline
 from cdd_agent.tdd.context import Context, Kind, Phase, WorkItem
 from cdd_agent.tdd.step import StepRecovery, checkpoint_ref
 from cdd_agent.tdd.verdict import judge_run
 from cdd_agent.work.state import AttemptRecord, StepExecution
+from cdd_agent.workflows.green.request import Wanted
+from cdd_agent.workflows.green.run import adapt_policy
 from pytest_tdd_agent.report import Case, CollectError, Failure, SuiteReport
 from tests.fakes.model import ScriptedModel
 from tests.fakes.project import Project, item
+from tests.fakes.suite import FakeSuite, no_report
 
 
 @pytest.fixture
@@ -170,3 +174,14 @@ def test_green_is_not_asked_to_mend_an_old_failure_that_red_hid(project: Project
     assert run.report is not None
     judged = judge_run(work, "green", report=run.report, baseline=baseline.report)
     assert judged.open, judged.reasons
+
+
+def test_slow_tests_are_told_with_the_setting_to_raise(project: Project, context: Context) -> None:
+    suite = context.suite
+    assert isinstance(suite, FakeSuite)
+    suite.answers.append(no_report("the tests did not end within 5 s"))
+    policy = adapt_policy(context.policy, GreenSettings(), wanted=Wanted(targets=("t.py",)))
+    with pytest.raises(EnvironmentMissing, match="did not end within 5 s") as slow:
+        lay(replace(context, policy=policy), "red", step=begun(project, context), work=item())
+    assert "green.test_timeout_s" in slow.value.hint
+    assert "green.full_suite_on_completion: false" in slow.value.hint

@@ -313,3 +313,34 @@ def test_what_runs_in_the_projects_interpreter_is_python_3_8_and_needs_nothing_b
     modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     modules |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     assert {str(name).partition(".")[0] for name in modules} - STANDARD <= {"pytest", "_pytest"}
+
+
+def test_a_test_that_never_ends_has_failed_in_a_saved_report_and_the_others_run(
+    tmp_path: Path, suite: PytestSuite
+) -> None:
+    (tmp_path / "test_a.py").write_text(
+        "import pytest\n\n\n@pytest.mark.parametrize('x', [1, 2])\ndef test_loop(x):\n    while x == 2: pass\n\n\n"
+        "def test_loop_ends(): pass\n\n\ndef test_fails(): assert 0\n"
+    )
+    run = replace(suite, timeout_s=5, flaky=1).run(keep=tmp_path / ".cdd" / "a.json")
+    assert outcomes(run) == {
+        "test_a.py::test_loop[1]": "passed",
+        "test_a.py::test_loop_ends": "passed",
+        "test_a.py::test_fails": "failed",
+        "test_a.py::test_loop[2]": "failed",
+    }
+    report = load(tmp_path / ".cdd" / "a.json")
+    assert report == run.report
+    failure = report.tests[-1].failure
+    assert failure is not None
+    assert (failure.kind, failure.message) == ("timeout", "the test did not end within 5 s")
+    assert (report.complete, report.collected, report.deselected, report.signs) == (True, 4, 0, ())
+    assert run.notices[0] == "test_a.py::test_loop[2] did not end: it counts as failed."
+
+
+def test_tests_that_are_slow_together_are_not_blamed_on_the_last_one(tmp_path: Path, suite: PytestSuite) -> None:
+    (tmp_path / "test_a.py").write_text(
+        "import pytest, time\n\n\n@pytest.mark.parametrize('x', range(99))\ndef test_a(x): time.sleep(0.2)\n"
+    )
+    run = replace(suite, timeout_s=3).run(keep=tmp_path / ".cdd" / "a.json")
+    assert (run.report, run.timed_out) == (None, True)
