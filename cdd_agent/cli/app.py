@@ -51,22 +51,11 @@ def schema(name: str) -> None:
 
 
 class Commands(click.Group):
-    """A group that lists its commands in the order of the work, and suggests the nearest one."""
+    """A group that lists its commands in the order of the work."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the commands in the order in which they were added."""
         return list(self.commands)
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that ``args`` name. Raises ``UsageError`` with the nearest one."""
-        if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
-            hint = suggest(
-                args[0], self.commands, text="did you mean: cdd {}", otherwise="cdd --help lists the commands"
-            )
-            raise UsageError(f"Unknown command {args[0]!r}.", hint=hint)
-        return super().resolve_command(ctx, args)
 
 
 _EXIT_CODES = """Exit codes: 0 done, 1 gate closed or tests failed, 2 usage, 3 budget spent, 4 environment (no git, no

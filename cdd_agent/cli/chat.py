@@ -5,8 +5,9 @@ import shutil
 import signal
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -15,14 +16,16 @@ from cdd_agent import __version__
 from cdd_agent.cli.invocation import Invocation
 from cdd_agent.config import settings
 from cdd_agent.config.trust import Approvals
-from cdd_agent.errors import ExitCode, format_count
+from cdd_agent.errors import ExitCode, UsageError, format_count
 from cdd_agent.repl.terminal import ECHO, PromptStatus, ReadLine
 from cdd_agent.storage import private_folder
 from cdd_agent.tickets.ticket import list_tickets
 from cdd_agent.untrusted.text import clean
 
 if TYPE_CHECKING:
+    from cdd_agent.compose import Composition
     from cdd_agent.config.trust import Offer
+    from cdd_agent.repl.screen import Screen
 
 _MIN_WIDTH = 20
 """Below this width, the terminal itself breaks the lines."""
@@ -49,7 +52,8 @@ def chat(invocation: Invocation, *, first: str = "") -> None:
 
             project, screen = invocation.project, invocation.screen
             project.has_told_memory = shows_welcome
-            session = Session(project, screen=screen, read=read, model=model, somebody_types=somebody_types)
+            run = partial(run_at_prompt, project=project, screen=screen, commands=_find_commands())
+            session = Session(project, screen=screen, read=read, run=run, model=model, somebody_types=somebody_types)
     except KeyboardInterrupt as stop:
         if not isinstance(read, _ReadAhead):
             raise
@@ -58,6 +62,32 @@ def chat(invocation: Invocation, *, first: str = "") -> None:
         code = session.run(first=first)
     if code != ExitCode.DONE:
         raise click.exceptions.Exit(int(code))
+
+
+def _find_commands() -> Mapping[str, click.Command]:
+    program = click.get_current_context().find_root().command
+    return program.commands if isinstance(program, click.Group) else {}
+
+
+def run_at_prompt(
+    words: Sequence[str], *, project: "Composition", screen: "Screen", commands: Mapping[str, click.Command]
+) -> ExitCode:
+    """Carry out the command ``words``, whose options apply to it alone. Raises ``UsageError`` for wrong ones."""
+    name, *arguments = words
+    options = project.options
+    invocation = Invocation(options=options, assume_yes=False, as_json=False, color=None, at_prompt=True)
+    invocation.share(project, screen=screen)
+    try:
+        with commands[name].make_context(f"/{name}", arguments, obj=invocation, help_option_names=[]) as context:
+            context.command.invoke(context)
+    except click.exceptions.Exit as end:
+        return ExitCode(end.exit_code)
+    except click.UsageError as error:
+        hint = "/help lists the commands" if error.ctx is None else error.ctx.get_usage().removeprefix("Usage: ")
+        raise UsageError(error.format_message(), hint=hint) from error
+    finally:
+        project.options = options
+    return ExitCode.DONE
 
 
 class _ReadAhead:

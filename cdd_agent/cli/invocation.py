@@ -5,7 +5,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -33,11 +33,14 @@ class Invocation:
     """Print one event per line on standard output, and everything else on standard error."""
     color: bool | None
     """With None, the terminal and ``NO_COLOR`` decide."""
+    at_prompt: bool = False
+    """The command was typed at the prompt, with whose session it shares project and screen."""
 
     @property
     def is_interactive(self) -> bool:
         """Whether cdd can talk with the user."""
-        return sys.stdin.isatty() and sys.stdout.isatty() and not (self.assume_yes or self.as_json)
+        has_user = self.at_prompt or (sys.stdin.isatty() and sys.stdout.isatty())
+        return has_user and not (self.assume_yes or self.as_json)
 
     @cached_property
     def root(self) -> "Path":
@@ -76,14 +79,24 @@ class Invocation:
 
     def with_options(self, given: dict[str, Any]) -> "Invocation":
         """Return the invocation with the options that stand after the command."""
-        return replace(
+        own = replace(
             self,
             options=replace(
-                self.options, allow_dirty=given.get("allow_dirty", False), in_place=given.get("in_place", False)
+                self.options,
+                allow_dirty=self.options.allow_dirty or given.get("allow_dirty", False),
+                in_place=self.options.in_place or given.get("in_place", False),
             ),
             assume_yes=self.assume_yes or given["yes"],
             as_json=self.as_json or given["as_json"],
         )
+        if self.at_prompt:
+            own.share(self.project, screen=self.screen)
+        return own
+
+    def share(self, project: "Composition", *, screen: "Screen") -> None:
+        """Work with the project and screen of a session; the project gets the options."""
+        project.options = self.options
+        vars(self).update(project=project, root=project.root, screen=screen)
 
     @property
     def interactive_options(self) -> "Options":
@@ -128,7 +141,7 @@ class Invocation:
         """Write the project's events to the journal of ``slug``, and show the activity, while the block runs."""
         from cdd_agent.repl.render import WAITING
 
-        with closing(self.project), self.screen.working(WAITING):
+        with nullcontext() if self.at_prompt else closing(self.project), self.screen.working(WAITING):
             self.project.follow(slug)
             yield
 

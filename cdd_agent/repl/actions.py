@@ -11,17 +11,15 @@ from rich.text import Text
 
 from cdd_agent.agent.loop import INTERRUPTED
 from cdd_agent.agent.sessions import EarlierSession, SavedConversation, list_sessions, load_last_session, load_session
-from cdd_agent.doctor import run_checks
-from cdd_agent.errors import UsageError, format_count, suggest
+from cdd_agent.errors import ExitCode, UsageError, format_count, suggest
 from cdd_agent.model.budget import cost_usd, find_context_window, list_priced_models, load_prices
 from cdd_agent.model.conversation import AssistantMessage, Conversation, Marks, UserMessage
 from cdd_agent.model.conversation import Text as Words
 from cdd_agent.repl import dialogs, executor_view, workflow_actions
-from cdd_agent.repl.commands import list_help
-from cdd_agent.repl.render import format_cost, show_ticket, show_tickets
-from cdd_agent.repl.screen import show_checks
+from cdd_agent.repl.commands import RUN_AS_IN_SHELL, list_help, split_words
+from cdd_agent.repl.render import format_cost
 from cdd_agent.repl.state import AGENT_COMMANDS, SessionState, agent_name, create_agent, report_dropped
-from cdd_agent.tickets.ticket import Ticket, create, find, list_tickets
+from cdd_agent.tickets.ticket import Ticket, create, find
 from cdd_agent.untrusted.text import clean
 from cdd_agent.work.state import Usage, load_state, lock_ticket
 from cdd_agent.workflows.conversation.planner import Planner
@@ -234,12 +232,9 @@ def _show_model(session: SessionState) -> None:
     session.screen.fields(rows)
 
 
-def show_status(session: SessionState, argument: str) -> None:
-    """Show all tickets, or the progress of one."""
-    if argument:
-        show_ticket(find(session.project.root, argument), screen=session.screen)
-    else:
-        show_tickets(list_tickets(session.project.root), screen=session.screen)
+def run_command(session: SessionState, argument: str, *, name: str) -> ExitCode:
+    """Carry out a command as the command line does. /tdd alone shows the status of the run."""
+    return session.run(split_words(f"{name} {argument or ('status' if name == 'tdd' else '')}"))
 
 
 def create_ticket(session: SessionState, argument: str) -> None:
@@ -253,12 +248,6 @@ def create_ticket(session: SessionState, argument: str) -> None:
     session.slug = ticket.slug
     path = ticket.spec_path.relative_to(session.project.root)
     session.screen.line(f"Created {path}. Describe there what you want, or let Socrates ask you: /spec")
-
-
-def run_doctor(session: SessionState, _argument: str) -> None:
-    """Check everything that a run needs."""
-    session.screen.say("checking what a run needs")
-    show_checks(run_checks(session.project.parts()), screen=session.screen)
 
 
 def show_help(session: SessionState, _argument: str) -> None:
@@ -366,22 +355,18 @@ def _format_time(session: EarlierSession) -> str:
     return datetime.fromisoformat(session.time).astimezone().strftime("%d %b %H:%M").lstrip("0")
 
 
-ACTIONS: Mapping[str, Callable[[SessionState, str], None]] = {
+ACTIONS: Mapping[str, Callable[[SessionState, str], ExitCode | None]] = {
     **{command: partial(open_agent, name=name) for name, command in AGENT_COMMANDS.items()},
-    "green": workflow_actions.run_green,
-    "tdd": workflow_actions.run_tdd_command,
-    "audit": workflow_actions.run_audit,
+    **{name: partial(run_command, name=name) for name in RUN_AS_IN_SHELL},
     "tree": workflow_actions.show_tree,
     "diff": workflow_actions.show_diff,
     "back": go_back,
     "new": create_ticket,
-    "status": show_status,
     "cost": show_cost,
     "model": choose_model,
     "compact": compact,
     "clear": clear,
     "resume": resume_session,
-    "doctor": run_doctor,
     "help": show_help,
     "exit": exit_session,
 }

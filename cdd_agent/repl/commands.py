@@ -4,6 +4,7 @@ What each command does is in ``actions``. Completion needs the tables alone, bef
 """
 
 import re
+import shlex
 from typing import NamedTuple
 
 from cdd_agent.errors import UsageError, suggest
@@ -40,6 +41,9 @@ COMMANDS = (
     SlashCommand("help", "", "show this list"),
     SlashCommand("exit", "", "leave; everything is already saved"),
 )
+
+RUN_AS_IN_SHELL = ("green", "tdd", "audit", "status", "doctor")
+"""The commands that are the same as those of the command line, with all options."""
 
 TDD_WORDS = {
     "run": "TEXT: build the feature that TEXT describes",
@@ -83,14 +87,34 @@ def parse_command(line: str) -> tuple[SlashCommand, str]:
     raise UsageError(f"Unknown command /{name}.", hint=f"{question}/help lists the commands")
 
 
+_DESCRIPTION = re.compile(r"tdd\s+run\s+((?:--\S+\s+)*)(.*?)((?:\s+--(?:allow-dirty|in-place))*)", re.DOTALL)
+"""Options, the description of a feature, which needs no quotes, and options."""
+
+
+def split_words(line: str) -> list[str]:
+    """Return the words of a command as a shell passes them on.
+
+    >>> split_words("tdd run the user's cart --allow-dirty")
+    ['tdd', 'run', '--allow-dirty', "the user's cart"]
+    """
+    if described := _DESCRIPTION.fullmatch(line):
+        before, text, behind = described.groups()
+        return ["tdd", "run", *before.split(), *behind.split(), text]
+    try:
+        return shlex.split(line)
+    except ValueError as error:
+        hint = "quote names with spaces: /green 'tests/a b.py'"
+        raise UsageError(f"Cannot parse the line: {error}.", hint=hint) from error
+
+
 def as_prompt_command(hint: str) -> str:
-    """Return ``hint`` with shell commands as they are typed at the prompt. Commands with options stay.
+    """Return ``hint`` with shell commands as they are typed at the prompt. Those with options it does not have stay.
 
     >>> as_prompt_command("draft it again: cdd plan csv-export")
     'draft it again: /plan csv-export'
     """
     names = "|".join(command.name for command in COMMANDS)
-    return re.sub(rf"\bcdd (?=(?:{names})\b(?!.* --))", "/", hint)
+    return re.sub(rf"\bcdd (?=(?:{'|'.join(RUN_AS_IN_SHELL)})\b|(?:{names})\b(?!.* --))", "/", hint)
 
 
 def match_executor_word(line: str) -> str | None:

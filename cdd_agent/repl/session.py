@@ -22,7 +22,7 @@ from cdd_agent.repl.actions import ACTIONS, report_stop, send
 from cdd_agent.repl.commands import as_prompt_command, parse_command
 from cdd_agent.repl.render import WAITING
 from cdd_agent.repl.screen import Screen
-from cdd_agent.repl.state import SessionState
+from cdd_agent.repl.state import RunCommand, SessionState
 from cdd_agent.repl.terminal import PromptStatus, ReadLine
 from cdd_agent.repl.workflow_actions import open_shell
 from cdd_agent.untrusted.keys import redact_keys
@@ -112,13 +112,19 @@ class Session:
     """One session at the prompt."""
 
     def __init__(
-        self, project: "Composition", *, screen: Screen, read: ReadLine, model: str = "", somebody_types: bool = True
+        self,
+        project: "Composition",
+        *,
+        screen: Screen,
+        read: ReadLine,
+        run: RunCommand,
+        model: str = "",
+        somebody_types: bool = True,
     ) -> None:
         """Prepare a session. Without ``somebody_types`` the lines are a script, whose errors set the exit code."""
-        self._state = SessionState(project, screen=screen, model=model)
+        self._state = SessionState(project, screen=screen, run=run, model=model)
         self._screen = screen
-        # /tdd takes the options of `cdd tdd`; other commands with options can only be typed in a shell.
-        screen.as_typed = lambda command: as_prompt_command(command.replace("cdd tdd ", "/tdd "))
+        screen.as_typed = as_prompt_command
         self._read = read
         self._somebody_types = somebody_types
 
@@ -171,9 +177,8 @@ class Session:
             with self._screen.working(WAITING):
                 if words.startswith("/"):
                     command, argument = parse_command(words)
-                    ACTIONS[command.name](self._state, argument)
-                else:
-                    send(self._state, words)
+                    return ACTIONS[command.name](self._state, argument) or ExitCode.DONE
+                send(self._state, words)
         except CddError as error:
             return self._report(error)
         except KeyboardInterrupt:

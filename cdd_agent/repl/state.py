@@ -1,11 +1,12 @@
 """The state of a session at the prompt: the agents, the ticket, and the progress of the work."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from cdd_agent import events
 from cdd_agent.agent.sessions import Transcript
-from cdd_agent.errors import UsageError
+from cdd_agent.errors import ExitCode, UsageError
 from cdd_agent.events import Event
 from cdd_agent.model.budget import find_context_window, totals_from_answer
 from cdd_agent.repl import executor_view
@@ -22,6 +23,8 @@ from cdd_agent.workflows.execution.review import Review
 if TYPE_CHECKING:
     from cdd_agent.compose import Composition
 
+RunCommand: TypeAlias = Callable[[Sequence[str]], ExitCode]
+"""Carries out a command that the command line has too."""
 Agent: TypeAlias = Socrates | Planner | Executor | Review
 
 AGENT_COMMANDS = {"socrates": "spec", "planner": "plan", "executor": "exec", "review": "review"}
@@ -78,10 +81,11 @@ def compute_context_percent(model: str, *, tokens: int) -> int | None:
 class SessionState:
     """The state that the commands at the prompt read and change."""
 
-    def __init__(self, project: "Composition", *, screen: Screen, model: str = "") -> None:
+    def __init__(self, project: "Composition", *, screen: Screen, run: RunCommand, model: str = "") -> None:
         """Start without an active agent. ``model`` is shown until an event names another one."""
         self.project = project
         self.screen = screen
+        self.run = run
         self.progress = ProgressTracker(model=model)
         project.publisher.listeners.append(self.progress.write)
         self.transcript = Transcript(project.root, clock=project.clock, tell=project.emit)

@@ -2,11 +2,9 @@
 
 import contextlib
 import os
-import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +13,7 @@ from rich.text import Text
 
 from cdd_agent.audit.handoffs import CLAIMS, AuditedHandoff
 from cdd_agent.clock import SystemClock
-from cdd_agent.errors import AlreadyAtWork, UsageError, format_count, join_first, suggest
+from cdd_agent.errors import AlreadyAtWork, UsageError, format_count, join_first
 from cdd_agent.events import Emit, HandoffListed, NoteDamaged, NoteRepaired, NotesRepaired, Notice, RunStanding
 from cdd_agent.git import notes_repair
 from cdd_agent.git.notes import Damage, merge_fetched
@@ -23,24 +21,18 @@ from cdd_agent.git.repository import Repository
 from cdd_agent.git.snapshot import Snapshots
 from cdd_agent.history.rollback import RollbackPlan, Rollbacks
 from cdd_agent.history.runs import find_status, list_handoffs, read_reachable_notes
-from cdd_agent.repl.question import ask_to_roll_back
-from cdd_agent.repl.render import Renderer, create_table
+from cdd_agent.repl.render import create_table
 from cdd_agent.repl.screen import Screen
 from cdd_agent.tdd.step import alone
 from cdd_agent.untrusted.text import clean
 from cdd_agent.workflows.execution.review import diff_commits
 from cdd_agent.workflows.green.artifact import GreenArtifact
-from cdd_agent.workflows.green.request import resolve_targets
-from cdd_agent.workflows.orchestration.feature import Feature, begin_feature, find_resumable
 
 if TYPE_CHECKING:
     from cdd_agent.repl.state import SessionState
 
-MOST_ROWS = 20
 MOST_FAILING = 5
 _MOST_FILES = 30
-_ALLOW_DIRTY = "--allow-dirty"
-_ANEW = "--anew"
 _SHORT = 10
 _SHORT_IN_AUDIT = 8
 _ROW = "{:<5}  {:<8}  {:<6}  {:<7}  {:<10}  "
@@ -106,112 +98,6 @@ def _find_run_tree(session: "SessionState", argument: str) -> tuple[str, Reposit
     if tree is None:
         raise UsageError(f"{slug} has no run tree yet.", hint=f"/exec {slug} makes one")
     return slug, tree
-
-
-def run_tdd_command(session: "SessionState", argument: str) -> None:
-    """Run the /tdd subcommand that the first word names; without one, show the status."""
-    word, _, rest = argument.partition(" ")
-    action = WORDS.get(word or "status")
-    if action is None:
-        hint = suggest(word, WORDS, text="did you mean: /tdd {}", otherwise=f"/tdd {' | '.join(WORDS)}")
-        raise UsageError(f"Unknown command /tdd {word:.50}.", hint=hint)
-    action(session, rest.strip())
-
-
-def run_feature(session: "SessionState", argument: str) -> None:
-    """Build a new feature. The active agent stays active."""
-    text, allows_dirty = _split_allow_dirty(argument)
-    if text.startswith("--"):
-        hint = "describe the feature: /tdd run a calculator that adds numbers; the only option is --allow-dirty"
-        raise UsageError(f"/tdd run has no option {text.split()[0]!r:.50}.", hint=hint)
-    find = partial(begin_feature, session.project.root, session.project.repository, text=text)
-    _orchestrate(session, find, allows_dirty=allows_dirty)
-
-
-def resume_feature(session: "SessionState", argument: str) -> None:
-    """Continue the feature with its next phase."""
-    rest, allows_dirty = _split_allow_dirty(argument)
-    if rest:
-        raise UsageError(f"Unexpected argument {rest!r:.50}.", hint="/tdd resume, or /tdd resume --allow-dirty")
-    find = partial(find_resumable, session.project.root, session.project.repository)
-    _orchestrate(session, find, allows_dirty=allows_dirty)
-
-
-def show_phases(session: "SessionState", argument: str) -> None:
-    """Show the phases of the run, newest first: 20 of them or as many as the argument says."""
-    number = argument.removeprefix("-n").strip()
-    if number and not (number.isascii() and number.isdigit() and len(number) < 10):
-        raise UsageError(f"{argument!r:.50} is not a number of rows.", hint="/tdd history -n 50; -n 0 shows all")
-    _history(session).show_phases(int(number) if number else MOST_ROWS)
-
-
-def roll_back(session: "SessionState", argument: str) -> None:
-    """Show the effects of a rollback, or of its undo, and apply it if the user agrees."""
-    if not argument:
-        raise UsageError("Which commit? None was named.", hint="/tdd history lists them; /tdd rollback COMMIT")
-    commit = None if argument == "--undo" else argument
-    _history(session).roll_back(commit, is_agreed=partial(ask_to_roll_back, screen=session.screen))
-
-
-def repair_notes(session: "SessionState", argument: str) -> None:
-    """Show the problems of the handoff notes, or repair them."""
-    option, _, ref = argument.partition(" ")
-    if argument not in ("", "--apply") and (option != "--merge" or not ref):
-        hint = "/tdd repair-notes, /tdd repair-notes --apply, or /tdd repair-notes --merge REF"
-        raise UsageError(f"Unexpected argument {argument!r:.50}.", hint=hint)
-    _history(session).repair_notes(ref.strip() or None, applies=option == "--apply")
-
-
-WORDS: "Mapping[str, Callable[[SessionState, str], None]]" = {
-    "run": run_feature,
-    "resume": resume_feature,
-    "status": lambda session, _: _history(session).show_status(),
-    "history": show_phases,
-    "rollback": roll_back,
-    "repair-notes": repair_notes,
-}
-
-
-def _orchestrate(session: "SessionState", find: Callable[[], Feature], *, allows_dirty: bool) -> None:
-    _history(session).rollbacks.finish_interrupted()
-    feature = find()
-    session.project.follow(feature.slug)
-    orchestrator = session.project.orchestrator(feature)
-    orchestrator.allows_dirty = orchestrator.allows_dirty or allows_dirty
-    orchestrator.run()
-
-
-def _split_allow_dirty(argument: str) -> tuple[str, bool]:
-    words = argument.split()
-    if _ALLOW_DIRTY not in words[:1] + words[-1:]:
-        return argument, False
-    return argument.removeprefix(_ALLOW_DIRTY).removesuffix(_ALLOW_DIRTY).strip(), True
-
-
-def _history(session: "SessionState") -> "RunHistory":
-    return RunHistory(session.project.root, screen=session.screen, emit=Renderer(session.screen).write)
-
-
-def run_green(session: "SessionState", argument: str) -> None:
-    """Write the code for the named tests, or continue. The active agent stays active."""
-    try:
-        words = shlex.split(argument)
-    except ValueError as error:
-        hint = "quote names with spaces: /green 'tests/a b.py'"
-        raise UsageError(f"Cannot parse the names of the tests: {error}.", hint=hint) from error
-    wanted = resolve_targets(session.project.root, [word for word in words if word not in (_ANEW, _ALLOW_DIRTY)])
-    session.project.follow(wanted.slug)
-    run = session.project.green(wanted)
-    run.allows_dirty = run.allows_dirty or _ALLOW_DIRTY in words
-    artifact = run.run(anew=_ANEW in words)
-    show_artifact(artifact, screen=session.screen)
-    artifact.require_green(wanted.commands.resume)
-
-
-def run_audit(session: "SessionState", argument: str) -> None:
-    """Check the handoff notes of a range against the history and against new test runs."""
-    session.screen.say("reading notes")
-    show_audit(session.project.auditor().run(argument or "HEAD"), screen=session.screen)
 
 
 def show_artifact(artifact: GreenArtifact, *, screen: Screen) -> None:

@@ -8,11 +8,13 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
 
+from cdd_agent.cli.app import cdd
+from cdd_agent.cli.chat import run_at_prompt
 from cdd_agent.cli.demo import find_examples
 from cdd_agent.compose import Composition
 from cdd_agent.config.options import Options
@@ -20,6 +22,8 @@ from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
 from cdd_agent.repl.render import Renderer
 from cdd_agent.repl.screen import Screen
+from cdd_agent.repl.session import Session
+from cdd_agent.repl.terminal import ReadLine
 from cdd_agent.testrun.interpreter import Interpreter
 from tests.fakes.program import played
 from tests.fakes.suite import FakeSuite
@@ -90,3 +94,9 @@ class ProjectCrew(Composition):
         )
         if not runs_pytest:
             vars(self)["suite"] = in_process(self.root)
+
+
+def open_session(crew: ProjectCrew, *, screen: Screen, read: ReadLine, somebody_types: bool = True) -> Session:
+    """A session that has the commands of the command line, as ``chat`` opens it."""
+    run = partial(run_at_prompt, project=crew, screen=screen, commands=cdd.commands)
+    return Session(crew, screen=screen, read=read, run=run, somebody_types=somebody_types)

@@ -12,7 +12,7 @@ from cdd_agent.repl.session import Session
 from cdd_agent.repl.terminal import PromptStatus
 from cdd_agent.tickets import spec
 from cdd_agent.tickets.ticket import find
-from tests.fakes.demo import RECORDING, SLUG, ProjectCrew, captured
+from tests.fakes.demo import RECORDING, SLUG, ProjectCrew, captured, open_session
 
 ASKS = """\
 - content:
@@ -62,7 +62,7 @@ def sit(project: Path, recording: str | None, *, width: int = 80) -> Iterator[Si
         replay.write_text(recording, encoding="utf-8")
     with captured(width) as (screen, out):
         yield Sitting(
-            Session(ProjectCrew(project, screen=screen, replay=replay), screen=screen, read=nothing_typed), out
+            open_session(ProjectCrew(project, screen=screen, replay=replay), screen=screen, read=nothing_typed), out
         )
 
 

@@ -13,7 +13,7 @@ from cdd_agent.repl.session import Session
 from cdd_agent.repl.terminal import PromptStatus
 from cdd_agent.tickets.ticket import Ticket, find
 from cdd_agent.workflows.conversation.socrates import Socrates
-from tests.fakes.demo import ANSWER, RECORDING, SLUG, ProjectCrew, captured, fresh
+from tests.fakes.demo import ANSWER, RECORDING, SLUG, ProjectCrew, captured, fresh, open_session
 
 
 class Sitting:
@@ -23,7 +23,7 @@ class Sitting:
         with captured(width=200) as (screen, self._shown):
             self.screen = screen
         crew = ProjectCrew(project, screen=screen, replay=replay, runs_pytest=runs_pytest)
-        self.session = Session(crew, screen=screen, read=self._no_line)
+        self.session = open_session(crew, screen=screen, read=self._no_line)
 
     def says(self, line: str) -> str:
         """What is printed in answer to ``line``."""
@@ -53,7 +53,7 @@ def run(project: Path, *lines: str | type[BaseException], first: str = "", typed
         raise line
 
     with captured(width=200) as (screen, shown):
-        session = Session(ProjectCrew(project, screen=screen), screen=screen, read=read, somebody_types=typed)
+        session = open_session(ProjectCrew(project, screen=screen), screen=screen, read=read, somebody_types=typed)
         code = session.run(first=first)
     return code, shown.getvalue()
 
@@ -165,7 +165,7 @@ class BrokenCrew(ProjectCrew):
 def broken(project: Path, screen: Screen, *, raises: BaseException) -> Session:
     crew = BrokenCrew(project, screen=screen)
     crew.raises = raises
-    return Session(crew, screen=screen, read=Sitting._no_line)
+    return open_session(crew, screen=screen, read=Sitting._no_line)
 
 
 def test_a_defect_leaves_a_file_and_not_the_session(project: Path) -> None:

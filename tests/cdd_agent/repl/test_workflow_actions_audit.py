@@ -3,7 +3,11 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from cdd_agent.audit.auditor import Auditor
 from cdd_agent.audit.handoffs import AuditedHandoff, confirm, leave_open, refute
+from cdd_agent.errors import ExitCode
 from cdd_agent.repl.workflow_actions import show_audit
 from tests.cdd_agent.repl.typed_prompt import Prompt
 from tests.fakes.demo import captured
@@ -49,4 +53,12 @@ def test_what_it_comes_to_is_said_in_one_line() -> None:
 def test_the_prompt_audits_a_range(finished: Path) -> None:
     prompt = Prompt(finished)
     assert "all true." in prompt.says("/audit HEAD")
+    assert prompt.code == ExitCode.DONE
     assert "names no commits" in prompt.says("/audit nowhere")
+
+
+def test_a_false_claim_makes_a_script_of_commands_fail(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Auditor, "run", lambda *_: (GREEN,))
+    prompt = Prompt(finished)
+    assert "false" in prompt.says("/audit")
+    assert prompt.code == ExitCode.CLOSED

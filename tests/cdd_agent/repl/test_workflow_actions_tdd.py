@@ -52,13 +52,13 @@ def test_uncommitted_changes_are_kept_if_that_is_said(small: Project) -> None:
     assert "GREEN gate closed" in prompt.says(f"/tdd run {REQUEST} --allow-dirty")
     assert small.status == "?? notes.txt"
     assert (small.folder / ".cdd/tdd").is_dir()
-    assert "Unexpected argument" in prompt.says("/tdd resume now")
+    assert "unexpected extra argument" in prompt.says("/tdd resume now")
 
 
 @pytest.mark.parametrize("word", ["--help", "--resume now", "--"])
 def test_an_option_that_there_is_not_begins_nothing(small: Project, word: str) -> None:
     prompt = Prompt(small.folder, model=ScriptedModel([]))
-    assert "/tdd run has no option" in prompt.says(f"/tdd run {word}")
+    assert "hint: /tdd run [OPTIONS] TEXT..." in prompt.says(f"/tdd run {word}")
     assert prompt.code == ExitCode.USAGE
     assert not (small.folder / ".cdd" / "tdd").exists()
 
@@ -84,4 +84,5 @@ def test_green_keeps_uncommitted_changes_if_that_is_said(small: Project) -> None
     prompt = Prompt(small.folder, model=ScriptedModel([KeyboardInterrupt()]))
     assert "uncommitted changes" in prompt.says("/green tests/test_more.py")
     assert "Stopped" in prompt.says("/green tests/test_more.py --allow-dirty")
+    assert not prompt.crew.options.allow_dirty
     assert "notes.txt" in small.status

@@ -4,9 +4,8 @@ from pathlib import Path
 
 from cdd_agent.errors import ExitCode
 from cdd_agent.model.conversation import Model
-from cdd_agent.repl.session import Session
 from cdd_agent.repl.terminal import PromptStatus
-from tests.fakes.demo import ProjectCrew, captured
+from tests.fakes.demo import ProjectCrew, captured, open_session
 
 
 class ScriptedCrew(ProjectCrew):
@@ -27,7 +26,7 @@ class Prompt:
             self.crew = ScriptedCrew(project, screen=screen, replay=replay, runs_pytest=runs_pytest)
         if model is not None:
             self.crew.use(model)
-        self.session = Session(self.crew, screen=screen, read=self._no_line)
+        self.session = open_session(self.crew, screen=screen, read=self._no_line)
 
     def says(self, line: str) -> str:
         """What is printed in answer to ``line``."""
