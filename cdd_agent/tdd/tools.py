@@ -1,5 +1,8 @@
 """The tools of the model in one phase: they refuse to change locked files, and run the project's tests."""
 
+import errno
+import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -25,6 +28,8 @@ from pytest_tdd_agent.report import count_outcomes
 MAX_LOCKED_FILES = 40
 """Maximum number of files that the sandbox locks one by one."""
 
+_REFUSED_WRITE = re.compile("|".join(re.escape(os.strerror(code)) for code in (errno.EROFS, errno.EACCES)))
+
 
 def make_tools(locks: PhaseLocks, context: Context, *, after_writing: tuple[str, ...] = ()) -> tuple[Tool, ...]:
     """Return Read, Write, Edit, Bash, Glob, Grep, RunTests, CompleteImplementation and ReportBlocked, in that order.
@@ -49,7 +54,7 @@ def make_tools(locks: PhaseLocks, context: Context, *, after_writing: tuple[str,
     return (
         read,
         *(_with_tests(tool, lambda: run_tests(after_writing)) if after_writing else tool for tool in writing),
-        *((shell,) if context.policy.has_commands else ()),
+        *((_with_lock_hint(shell, locks),) if context.policy.has_commands else ()),
         *make_search_tools(context.workspace),
         make_run_tests_tool(run_tests),
         make_completion_tool(),
@@ -86,6 +91,22 @@ def _with_tests(tool: Tool, run_tests: Callable[[], str]) -> Tool:
         if output.is_error:
             return output
         return replace(output, text=f"{output.text}\n\nResults of the tests to pass: {run_tests()}")
+
+    return replace(tool, run=run)
+
+
+def _with_lock_hint(tool: Tool, locks: PhaseLocks) -> Tool:
+    """Return Bash, which says why a test could not write beside the tests: that is no fault of the code."""
+
+    def run(fields: Mapping[str, JSON]) -> ToolOutput:
+        output = tool.run(fields)
+        refusals = "".join(line for line in output.text.splitlines(keepends=True) if _REFUSED_WRITE.search(line))
+        if locks.phase == "red" or not any(map(locks.layout.is_test, re.findall(r"[\w./-]+", refusals))):
+            return output
+        hint = (
+            "Commands find the tests read-only. RunTests runs tests that write beside them, and drops what they write."
+        )
+        return replace(output, text=f"{output.text}\n\n{hint}")
 
     return replace(tool, run=run)
 

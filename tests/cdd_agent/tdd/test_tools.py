@@ -191,3 +191,21 @@ def test_a_policy_can_leave_commands_out(context: Context) -> None:
     context = replace(context, policy=replace(context.policy, has_commands=False))
     tools = tools_for("green", context, tests=())
     assert [tool.spec.name for tool in tools] == [name for name in NAMES if name != "Bash"]
+
+
+@pytest.mark.parametrize(
+    ("command", "phase", "is_told"),
+    [
+        ("echo \"OSError: [Errno 30] Read-only file system: 'tests/out.txt'\"", "green", True),
+        ("echo \"touch: cannot touch '/p/tests/out.txt': Read-only file system\"", "refactor", True),
+        ("echo \"PermissionError: [Errno 13] Permission denied: 'tests/out.txt'\"", "green", True),
+        ("echo \"touch: cannot touch '/etc/out.txt': Read-only file system\"", "green", False),
+        ("echo \"OSError: [Errno 30] Read-only file system: 'tests/out.txt'\"", "red", False),
+        ("echo tests/out.txt", "green", False),
+    ],
+)
+def test_a_command_that_could_not_write_beside_the_tests_is_told_what_can(
+    context: Context, command: str, *, phase: Phase, is_told: bool
+) -> None:
+    told = named(tools_for(phase, context, tests=()), "Bash").run({"command": command}).text
+    assert ("RunTests runs tests that write beside them" in told) is is_told
