@@ -33,6 +33,7 @@ CODES = {
     "expectation_ignored": "A target passes although the values that it expects were altered.",
     "unproven_change": "No target test fails when the changed code is altered.",
     "example_failed": "A further example of a criterion fails.",
+    "behavior_changed": "A change of structure changes the result of a call.",
 }
 
 PYTHON = (".py", ".pyw")

@@ -26,6 +26,7 @@ from cdd_agent.evidence.clean_copy import (
     read_sources,
 )
 from cdd_agent.evidence.confirm import confirm
+from cdd_agent.evidence.differential import ComparedTrees, list_changed_behavior, refuse_changed_behavior
 from cdd_agent.evidence.mutation import TimedRuns, find_changing_ids
 from cdd_agent.evidence.stubs import NewTests, check_new_tests
 from cdd_agent.evidence.traces import find_tests_of_product
@@ -375,6 +376,8 @@ class Attempt:
             return _Judgment(verdict=judged, report=None, checkpoint=checkpoint)
         if self.phase == "green" and judged.open:
             judged = verdict.add_reasons(judged, self._confirm_green(report, checkpoint))
+        if self.phase == "refactor" and judged.open:
+            judged = verdict.add_reasons(judged, self._compare_behavior(report, checkpoint))
         if self.phase == "red":
             judged = self._accept_product_failures(judged, report, checkpoint=checkpoint)
             sources = self._read_uncollected(report, checkpoint)
@@ -490,7 +493,23 @@ class Attempt:
         if not findings.reasons:
             is_first = not any(has_code(attempt, "example_failed") for attempt in self.earlier)
             findings += self._examination.examine(request, signs=findings.notices, is_first=is_first, runs=runs)
+        if not findings.reasons:
+            findings += list_changed_behavior(self._make_trees(report, checkpoint), runs=runs)
         return self._report_notices(findings)
+
+    def _compare_behavior(self, report: SuiteReport, checkpoint: Snapshot) -> tuple[Reason, ...]:
+        """Return a reason against a REFACTOR that changes the result of a call."""
+        trees = self._make_trees(report, checkpoint)
+        return self._report_notices(refuse_changed_behavior(trees, runs=self._time_runs()))
+
+    def _make_trees(self, report: SuiteReport, checkpoint: Snapshot) -> ComparedTrees:
+        repository, tests = self.context.workplace.tree, verdict.list_test_files(self.item)
+        before, after = self.baseline.snapshot.commit, checkpoint.commit
+        layout = find_layout(repository, self.context.suite)
+        changes = list_product_changes(repository, layout=layout, red=before, green=after, tests=tests)
+        passed = dict.fromkeys(case.file for case in report.tests if case.outcome == "passed")
+        is_green = self.phase == "green"
+        return ComparedTrees(before=before, after=after, changes=changes, tests=tuple(passed), records_after=is_green)
 
     def _time_runs(self) -> TimedRuns:
         context, limit_s = self.context, self.context.policy.evidence_timeout_s

@@ -53,6 +53,25 @@ def test_an_agent_that_gives_up_is_not_asked_again_and_its_reason_is_told(projec
     assert project.status == ""
 
 
+def test_a_refactoring_that_changes_a_result_is_refused_until_it_changes_none(real_project: Project) -> None:
+    def tidies(body: str) -> Turn:
+        turn = writes("prices.py", f"def total(prices):\n    return {body}\n")
+        return replace(turn, content=(call("Read", "toolu_R", file_path="prices.py"), *turn.content))
+
+    changed, same = tidies("sum(price for price in prices if price > 0)"), tidies("sum(list(prices))")
+    made = context(real_project, changed, same, evidence_timeout_s=60)
+    ending = run(real_project, item("refactor", tests=()), context=made)
+    assert ending.how == "done"
+    refused, accepted = (event for event in real_project.seen if isinstance(event, GateJudged))
+    assert refused.reasons == (
+        "behavior_changed: total([-1]) returns -1 before the change and returns 0 after it. "
+        "REFACTOR keeps the behavior: restore it.",
+    )
+    assert accepted.open
+    notices = [event.text for event in real_project.seen if isinstance(event, Notice)]
+    assert any(text.endswith("calls of total have the same results.") for text in notices), notices
+
+
 def test_where_what_landed_stays_only_the_phase_that_failed_is_taken_back(project: Project) -> None:
     made = context(project, red(), WRONG, BLOCKED, keeps_landed=True)
     ending = run(project, item(), context=made)
