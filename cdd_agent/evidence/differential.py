@@ -349,8 +349,9 @@ def _read_product(copy: Suite) -> Iterator[tuple[str, str]]:
 
 def _select_tests(copy: Suite, tests: Sequence[str], *, names: Iterable[str]) -> tuple[str, ...]:
     """Return the test files that name one of the functions, or all of them if there is none."""
-    texts = {path: (copy.root / path).read_text(encoding="utf-8", errors="replace") for path in tests}
-    return tuple(path for path, text in texts.items() if any(name in text for name in names)) or tuple(tests)
+    files = {path: copy.root / path for path in tests if (copy.root / path).is_file()}
+    texts = {path: file.read_text(encoding="utf-8", errors="replace") for path, file in files.items()}
+    return tuple(path for path, text in texts.items() if any(name in text for name in names)) or tuple(texts)
 
 
 def _answer(copy: Suite, purpose: str, *, task: bytes, tests: tuple[str, ...], runs: TimedRuns) -> _Answers:
