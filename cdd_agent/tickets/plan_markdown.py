@@ -80,11 +80,10 @@ _TOKEN = re.compile(
     r"|(?P<note>\([^()]*\))"
     r"|(?P<separator>[,;])"
     r"|(?P<join>(?:and|&|\+)(?=\s))"
-    r"|(?P<word>[^\s,;])",
+    r"|(?P<word>`|(?:\[[^\]]{0,100}\]|[^\s,;`])+)",
     re.IGNORECASE,
 )
-_UNBROKEN = re.compile(r"[^\s,;`\[]+")
-_UNBROKEN_TO_THE_END = re.compile(r"[^\s,;`]+")
+"""One token of a list. Brackets belong to a word with their commas: ``test_a[x, y]``."""
 _PATH = re.compile(r".*(?:/|\.\w+$|::)", re.DOTALL)
 _CRITERION = re.compile(r"[A-Za-z]+[-_]?\d+")
 
@@ -443,62 +442,33 @@ def _parse_items(value: str, likely_item: re.Pattern[str]) -> Iterable[str]:
     if _NOTHING.fullmatch(value.strip().strip("`")):
         return
     is_expected, is_in_note = True, False
-    for token in _tokenize(value):
-        is_item = token.kind in ("quoted", "word") and bool(token.text)
-        is_likely = is_item and likely_item.match(token.text) is not None
-        if token.kind == "separator":
+    for match in _TOKEN.finditer(value):
+        kind, text = match.lastgroup, _read_token(match)
+        is_likely = likely_item.match(text) is not None
+        if kind == "separator":
             is_expected = True
-        elif token.kind == "join":
+        elif kind == "join":
             is_expected = is_expected or not is_in_note
         elif is_in_note:
-            if is_expected and is_likely:
-                yield token.text
+            if is_expected and text and is_likely:
+                yield text
                 is_in_note = False
             is_expected = False
-        elif is_item and (is_expected or is_likely or token.kind == "quoted"):
-            yield token.text
+        elif text and (is_expected or is_likely or kind in ("span", "link")):
+            yield text
             is_expected = False
-        elif is_item:
+        elif text:
             is_in_note, is_expected = True, False
 
 
-class _Token(NamedTuple):
-    kind: Literal["quoted", "note", "separator", "join", "word"]
-    text: str = ""
-
-
-def _tokenize(value: str) -> Iterable[_Token]:
-    at, last_closed = 0, value.rfind("]")
-    while match := _TOKEN.search(value, at):
-        at = match.end()
-        if match["span"]:
-            code = match["code"]
-            is_padded = len(code) > 2 and code[0] == code[-1] == " " and code.strip()  # "`` `a` ``" in Markdown
-            yield _Token("quoted", code[1:-1] if is_padded else code)
-        elif match["link"]:
-            yield _Token("quoted", match["label"].strip("`"))
-        elif match["word"]:
-            at = _find_word_end(value, match.start(), last_closed=last_closed)
-            word = value[match.start() : at]
-            if word.endswith(":"):
-                word = word.rstrip(":")
-            elif re.fullmatch(r"\w\.", word[-2:]):
-                word = word[:-1]
-            yield _Token("word", word)
-        else:
-            yield _Token("note" if match["note"] else "separator" if match["separator"] else "join")
-
-
-def _find_word_end(value: str, start: int, *, last_closed: int) -> int:
-    """Return the end of the word at ``start``. Brackets belong to it with their commas: ``test_a[x, y]``."""
-    # Not one regular expression: it would search to the end of the value for each bracket that is never closed.
-    if value[start] == "`":
-        return start + 1
-    at = start
-    while True:
-        if value.startswith("[", at) and at < last_closed:
-            at = value.index("]", at) + 1
-        elif match := (_UNBROKEN if at < last_closed else _UNBROKEN_TO_THE_END).match(value, at):
-            at = match.end()
-        else:
-            return at
+def _read_token(match: re.Match[str]) -> str:
+    """Return the text of a token that can be an item, and an empty one of others."""
+    if code := match["code"]:
+        is_padded = len(code) > 2 and code[0] == code[-1] == " " and code.strip()  # "`` `a` ``" in Markdown
+        return code[1:-1] if is_padded else code
+    if label := match["label"]:
+        return label.strip("`")
+    word = match["word"] or ""
+    if word.endswith(":"):
+        return word.rstrip(":")
+    return word[:-1] if re.fullmatch(r"\w\.", word[-2:]) else word
