@@ -102,8 +102,9 @@ def _to_plain(record: Frame | Failure | Case | CollectError | Reason | Sign | Ve
 def case_to_json(case: Case) -> dict[str, object]:
     """Return the document of one test."""
     fields = _to_plain(case)
-    if not case.tries:
-        del fields["tries"]
+    for name in ("tries", "reason"):
+        if not fields[name]:
+            del fields[name]
     return fields
 
 
@@ -291,6 +292,7 @@ def _read_case(value: _Value) -> Case:
         reruns=value["reruns"].integer(),
         failure=value["failure"].maybe(_read_failure),
         tries=tuple(each.text() for each in value.get("tries", []).items()),
+        reason=value.get("reason", "").text(),
     )
 
 

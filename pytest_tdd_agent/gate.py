@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Iterator, Sequence
 
-from .comparison import NOT_RUN, Comparison, Selection, strip_parameters
+from .comparison import NOT_RUN, Comparison, Selection, is_inside, strip_parameters
 from .failure import STRUCTURAL, find_effective_kind, find_stage, is_of_third_party
 from .fingerprint import find_changes, is_runner_shadow
 from .report import FAILING, Case, CollectError, Failure, Reason, SuiteReport, Verdict
@@ -184,6 +184,10 @@ def _explain_missing_in_red(run: Comparison, target: str) -> Reason:
 
 
 def _explain_missing(run: Comparison, target: str) -> Reason:
+    skipped = next((case for case in run.report.tests if case.reason and is_inside(target, case.nodeid)), None)
+    if skipped is not None:
+        message = f"{target} did not run, because {skipped.nodeid} skipped itself as a whole: {skipped.reason}."
+        return Reason("skipped_target", target, f"{message} Provide what it needs, or remove the skip.")
     neighbors = [case.nodeid for case in run.tests_in(target.split("::", 1)[0])]
     if neighbors:
         there = f"its file has {_format_names(neighbors)}. Check the name, and that it ran."
@@ -225,7 +229,7 @@ def _check_failing(case: Case, expects: Sequence[str]) -> Iterator[Reason]:
             "exists.",
         )
     elif case.outcome in NOT_RUN:
-        message = f"{name} {_ENDS[case.outcome]}. It must run and fail: remove the skip or xfail mark."
+        message = f"{name} {_describe_skip(case)}. It must run and fail: remove the skip or xfail mark."
         yield Reason("skipped_target", name, message)
     elif case.failure is None:
         yield Reason("wrong_reason", name, f"{name} failed, but the report gives no failure. Run the tests again.")
@@ -321,7 +325,7 @@ def _select_green(run: Comparison, target: str) -> tuple[list[Case], list[Collec
 def _check_passing(case: Case) -> Iterator[Reason]:
     name = case.nodeid
     if case.outcome in NOT_RUN:
-        message = f"{name} {_ENDS[case.outcome]}. It must run and pass: remove the skip or xfail mark."
+        message = f"{name} {_describe_skip(case)}. It must run and pass: remove the skip or xfail mark."
         yield Reason("skipped_target", name, message)
     elif case.outcome == "xpassed" or (case.failure and case.failure.kind == "xpass_strict"):
         yield Reason("target_failed", name, f"{name} passes but is marked as an expected failure. Remove the mark.")
@@ -401,6 +405,10 @@ def _check_protected_files(run: Comparison) -> Iterator[Reason]:
         if name.endswith("[module]"):
             todo = "Rename it: tests would import it instead of an installed module."
         yield Reason("protected_changed", None, f"{name} {change} since the baseline. {todo}")
+
+
+def _describe_skip(case: Case) -> str:
+    return f"{_ENDS[case.outcome]} ({case.reason})" if case.reason else _ENDS[case.outcome]
 
 
 def _format_failure(failure: Failure | None) -> str:

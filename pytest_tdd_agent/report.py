@@ -75,6 +75,8 @@ class Case:
     """Why it did not pass; for a test that passed only in a rerun, why the first try failed."""
     tries: tuple[str, ...] = ()
     """The result of each try, oldest first, if the plugin reran the test: failure kind or outcome."""
+    reason: str = ""
+    """Why a whole file or class skipped itself; ``nodeid`` is then that of the file or class."""
 
 
 @dataclass(frozen=True)

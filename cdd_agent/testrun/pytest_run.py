@@ -77,7 +77,9 @@ def describe_running_tests(stream: Path) -> str:
 
 def find_uninstalled_module(report: SuiteReport, root: Path) -> str | None:
     """Return the module in ``src`` that no test could import, or None if tests ran or failed otherwise."""
-    failures = [] if report.tests else [error.failure for error in report.collect_errors]
+    failures = (
+        [] if any(not case.reason for case in report.tests) else [error.failure for error in report.collect_errors]
+    )
     wanted = {each.missing_name or "" for each in failures if each.kind == "missing_module"}
     for name in sorted(filter(str.isidentifier, wanted)):
         if (root / "src" / name / "__init__.py").is_file() or (root / "src" / f"{name}.py").is_file():

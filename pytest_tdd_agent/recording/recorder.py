@@ -9,7 +9,7 @@ from typing import Sequence
 import pytest
 
 from .. import codec, failure
-from ..report import CollectError
+from ..report import Case, CollectError
 from .spool import SEVERITY, Spool, Stream, Tally
 from .witness import DESELECTED, SUBTESTS, Guard, Witness, build_failure, find_outcome
 
@@ -25,6 +25,7 @@ class CollectionRecorder:
         self._guard = guard
         self.errors: dict[str, CollectError] = {}
         """By node id."""
+        self._skipped: set[str] = set()
         self.collected = 0
         self.deselected = 0
         self.awaited: dict[str, int] = {}
@@ -68,7 +69,14 @@ class CollectionRecorder:
             self.deselected = max(self.deselected, int(str(output.get(DESELECTED, 0))))
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Record a file that could not be collected, once."""
+        """Record a file that could not be collected, or that skipped itself, once."""
+        if report.skipped and report.nodeid not in self._skipped:
+            with self._guard:
+                self._skipped.add(report.nodeid)
+                reason = str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
+                file = report.nodeid.split("::", 1)[0]
+                case = Case(report.nodeid, "skipped", file, 0, 0.0, reason=reason[: failure.MESSAGE_CAP])
+                self._spool.add(codec.case_to_line(case))
         if report.failed and report.nodeid not in self.errors:
             with self._guard:
                 found = build_failure(report, "collect")

@@ -162,7 +162,7 @@ CHEATS = [
     by_ini("python_functions in the ini file", "python_functions = test_add", "target_missing"),
     by_product("skip in the product", "import pytest", "skipped_target", body="pytest.skip()"),
     by_product("xfail in the product", "import pytest", "skipped_target", body="pytest.xfail()"),
-    by_product("skip at import", "import pytest\npytest.skip(allow_module_level=True)", "target_missing"),
+    by_product("skip at import", "import pytest\npytest.skip(allow_module_level=True)", "skipped_target"),
     by_product("_exit at import", "import os; os._exit(0)"),
     by_product("_exit in the function", "import os", body="os._exit(0)"),
     by_product("pytest.exit in the product", "import pytest", "run_incomplete", body="pytest.exit('', returncode=0)"),

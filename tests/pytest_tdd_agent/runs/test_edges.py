@@ -539,3 +539,23 @@ def test_a():
     )
     run = project.plain("test_a.py", *XDIST)
     assert (run.status, run.report.complete) == (0, True), run.output
+
+
+@PROCESSES
+def test_a_file_that_skips_itself_is_counted_as_pytest_does_with_its_reason(
+    project: Project, processes: tuple[str, ...]
+) -> None:
+    project.write(
+        test_a="import pytest\npytest.importorskip('no_such')\ndef test_a(): pass\n",
+        test_b="def test_b(): pass\n",
+    )
+    run = project.pytest("--tdd-agent", *processes)
+    assert "1 passed, 1 skipped" in run.output
+    skipped = next(case for case in run.report.tests if case.outcome == "skipped")
+    assert (skipped.nodeid, skipped.file, run.report.complete) == ("test_a.py", "test_a.py", True)
+    assert skipped.reason.startswith("Skipped: could not import 'no_such'")
+    for target in ("test_a.py::test_a", "test_a.py"):
+        for phase in ("green", "red"):
+            run = project.pytest("--tdd-agent-gate", phase, "--tdd-agent-target", target, *processes)
+            assert run.codes == ["skipped_target"]
+            assert "could not import 'no_such'" in run.verdict.reasons[0].message
