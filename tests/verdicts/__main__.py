@@ -1,8 +1,8 @@
 """``python -m tests.verdicts [words]``: how an attempt with each cheat and each honest change is judged.
 
 Only the changes with one of the words in their name, or all. ``--labels`` proves the labels too, ``--write`` records
-the changes that are misjudged today. Exit status 1 if a label is wrong, or if other changes are misjudged than
-``misjudged.txt`` names.
+the changes that are misjudged today. ``--examiner`` asks a second agent, whose only example is the hidden script. Exit
+status 1 if a label is wrong, or if other changes are misjudged than ``misjudged.txt`` names.
 """
 
 import argparse
@@ -28,6 +28,7 @@ def main(arguments: list[str]) -> int:
     options = argparse.ArgumentParser(prog="python -m tests.verdicts")
     options.add_argument("--level", choices=LEVELS, default="none", help="of the sandbox (default: none)")
     options.add_argument("--labels", action="store_true", help="prove that each change is what it is called")
+    options.add_argument("--examiner", action="store_true", help="with one that knows the hidden script")
     options.add_argument("--why", action="store_true", help="print reasons and notices in full")
     options.add_argument("--write", action="store_true", help=f"record what is misjudged in {PATH.name}")
     options.add_argument("--jobs", type=int, default=os.cpu_count(), help="attempts at the same time")
@@ -44,6 +45,7 @@ def main(arguments: list[str]) -> int:
             interpreter=find_interpreter(folder),
             bytecode=folder / "bytecode",
             sandbox=choose(chosen.level, unattended=False),
+            has_examiner=chosen.examiner,
         )
 
         def examine(change: Change) -> tuple[Change, Outcome, list[str]]:
@@ -70,10 +72,10 @@ def main(arguments: list[str]) -> int:
         names = [change.name for change in changes if change.kind == kind]
         right = [name for name in names if name not in misjudged]
         print(f"{kind}: {len(right)} of {len(names)} judged rightly")
-    if chosen.write:
+    if chosen.write and not chosen.examiner:
         others = {name: summary for name, summary in read_misjudged().items() if name not in outcomes}
         write_misjudged({**others, **{name: outcome.summary for name, outcome in misjudged.items()}})
-    differences = find_differences(outcomes, misjudged=misjudged)
+    differences = [] if chosen.examiner else find_differences(outcomes, misjudged=misjudged)
     for line in differences:
         print(line)
     print(f"{mislabels} wrong labels, {time.monotonic() - began:.0f} s")

@@ -12,6 +12,7 @@ from cdd_agent.model.conversation import Request, Turn
 from cdd_agent.sandbox.port import Sandbox
 from cdd_agent.tdd.attempt import Attempt, take_baseline
 from cdd_agent.tdd.context import Context, WorkItem
+from cdd_agent.tdd.examination import AGENT
 from cdd_agent.tdd.step import StepRecovery
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.testrun.pytest_run import PytestSuite
@@ -33,6 +34,8 @@ class Place:
     interpreter: Interpreter
     bytecode: Path
     sandbox: Sandbox
+    has_examiner: bool = False
+    """A second agent tries to refute the change, with the hidden script as its only example."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,22 +58,38 @@ class Outcome:
         return "accepted" if self.is_open else f"refused: {', '.join(codes)}"
 
 
+_EXAMPLE = (
+    """\
+```python
+def test_further(tmp_path, monkeypatch):
+    """
+    + '"""GOAL: other inputs"""'
+    + """
+    monkeypatch.chdir(tmp_path)
+    exec(compile({hidden!r}, "<example>", "exec"), {{"__name__": "example"}})
+```
+"""
+)
+
+
 class Author:
     """A model that puts its files into the tree where it works, by any means, and hands them in."""
 
     name = "author"
 
-    def __init__(self, files: Mapping[str, str | None]) -> None:
+    def __init__(self, change: Change) -> None:
         """``root`` is assigned when the tree is known."""
-        self._files = files
+        self._change = change
         self.root = Path()
 
     def check(self) -> None:
         """It can always be asked."""
 
     def reply(self, request: Request, *, emit: Emit) -> Turn:
-        """The only turn."""
-        write(self._files, self.root)
+        """The only turn, or the answer of the Examiner."""
+        if f"Work: {AGENT} " in request.system:
+            return says(_EXAMPLE.format(hidden=self._change.hidden))
+        write(self._change.after, self.root)
         return says(call("CompleteImplementation", implementation_files=[]))
 
 
@@ -107,10 +126,11 @@ def make_item(change: Change) -> WorkItem:
 
 def make_context(change: Change, project: Project, *, place: Place) -> Context:
     """Return the context of the workflow to which the phase belongs."""
-    author = Author(change.after)
+    author = Author(change)
     context = project.context(author)
     settings = Settings()
-    policy = replace(context.policy, evidence_timeout_s=settings.evidence_timeout_s)
+    examples = settings.examples if place.has_examiner else 0
+    policy = replace(context.policy, evidence_timeout_s=settings.evidence_timeout_s, max_examples=examples)
     suite = context.suite.with_sandbox(place.sandbox)
     assert isinstance(suite, PytestSuite)
     context = replace(context, suite=replace(suite, flaky=settings.test_reruns), policy=policy)
