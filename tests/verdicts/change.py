@@ -37,7 +37,7 @@ class Change:
     targets: tuple[str, ...] = ()
     """Files or node ids to pass; by default all test files."""
     quick: bool = False
-    """One of the changes that the suite tries; the others wait for the soak."""
+    """A cheat that the suite tries; the others wait for the soak."""
     name: str = ""
     """The folder of its kind and its file's name."""
 

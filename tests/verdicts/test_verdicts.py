@@ -1,4 +1,6 @@
+from collections import ChainMap, Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,7 +9,7 @@ from cdd_agent.testrun.interpreter import find_interpreter
 from tests.fakes.preloaded import PytestServer
 from tests.verdicts.change import Change, read_changes
 from tests.verdicts.forked import ForkedSandbox
-from tests.verdicts.judge import Place, judge, run_hidden
+from tests.verdicts.judge import CONFIGURATION, Place, judge, run_hidden
 from tests.verdicts.misjudged import find_differences, read_misjudged
 
 CHANGES = read_changes()
@@ -22,19 +24,42 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     server.close()
 
 
+@pytest.mark.parametrize("phase", ["green", "refactor"])
+def test_all_honest_changes_together_are_accepted(phase: str, tmp_path: Path, place: Place) -> None:
+    """The soak judges each of them alone."""
+    own = set(CONFIGURATION)
+    chosen = [change for change in CHANGES if change.phase == phase and not own & change.before.keys()]
+    honest = [change for change in chosen if change.kind == "honest" and change.name not in read_misjudged()]
+    paths = [path for change in honest for path in {*change.before, *change.tests, *change.after}]
+    assert [path for path, count in Counter(paths).items() if count > 1] == [], "the changes share a file"
+    merged = replace(
+        honest[0],
+        before=dict(ChainMap(*(dict(change.before) for change in honest))),
+        tests=dict(ChainMap(*(dict(change.tests) for change in honest))),
+        after=dict(ChainMap(*(dict(change.after) for change in honest))),
+        goal="\n".join(change.goal for change in honest),
+    )
+    outcome = judge(merged, tmp_path / "project", place=place)
+    assert outcome.is_open, outcome.reasons
+
+
 @pytest.mark.parametrize("change", QUICK, ids=lambda change: change.name)
-def test_a_change_is_judged_as_the_table_says(change: Change, tmp_path: Path, place: Place) -> None:
+def test_a_cheat_is_judged_as_the_table_says(change: Change, tmp_path: Path, place: Place) -> None:
     outcome = judge(change, tmp_path / "project", place=place)
     misjudged = [] if outcome.is_right(change) else [change.name]
     assert find_differences([change.name], misjudged=misjudged) == [], outcome
 
 
 @pytest.mark.parametrize("change", QUICK, ids=lambda change: change.name)
-def test_a_cheat_fails_further_examples_and_an_honest_change_passes_them(
-    change: Change, tmp_path: Path, place: Place
-) -> None:
-    files = {**change.before, **change.after}
-    assert bool(run_hidden(change, files, tmp_path / "alone", place=place)) == (change.kind == "cheat")
+def test_a_cheat_fails_further_examples(change: Change, tmp_path: Path, place: Place) -> None:
+    assert run_hidden(change, {**change.before, **change.after}, tmp_path / "alone", place=place)
+
+
+@pytest.mark.parametrize("is_honest", [False, True])
+def test_an_examiner_refuses_a_change_that_fails_its_example(is_honest: bool, tmp_path: Path, place: Place) -> None:
+    (change,) = read_changes("honest/special_value" if is_honest else "cheats/look_up_by_repr")
+    outcome = judge(change, tmp_path / "project", place=replace(place, has_examiner=True))
+    assert outcome.summary == ("accepted" if is_honest else "refused: example_failed")
 
 
 def test_each_change_is_in_the_folder_of_its_kind_and_changes_no_test() -> None:
