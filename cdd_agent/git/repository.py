@@ -380,9 +380,11 @@ class Repository:
 
     def explain_fixed(self, paths: Iterable[str]) -> dict[str, str]:
         """Return path -> why no commit of a run may change it, a sentence, for some of ``paths``."""
-        folders = tuple(f"{path}/" for path in self.list_submodules())
-        fixed = {path: "It is in a submodule." for path in paths if path.startswith(folders)}
-        if self.settings():
+        fixed = {}
+        if os.path.lexists(self.source / ".gitmodules"):
+            folders = tuple(f"{path}/" for path in self.list_submodules())
+            fixed = {path: "It is in a submodule." for path in paths if path.startswith(folders)}
+        if self.settings() and (self.location.common_dir / "lfs").exists():  # else git-lfs was never used here
             fields = self.git("check-attr", "-z", "--stdin", "filter", stdin=format_paths(paths)).split("\0")
             large = (path for path, name in zip(fields[0::3], fields[2::3], strict=False) if name == "lfs")
             fixed |= dict.fromkeys(large, "Its content is in Git LFS, where cdd stores nothing.")

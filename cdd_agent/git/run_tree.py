@@ -6,9 +6,8 @@ base commit does not contain.
 
 ``copy_ignored`` provides files that git ignores: data, generated code and settings that tests may need. Small files are
 copied, so that a program may change them. Larger ones can only be shared, read-only; if they are many, as folders. Left
-out are environments and
-installed packages, which the test runner provides itself, caches, files of secrets unless the user includes them, and
-whatever is neither a file nor a link.
+out are environments and installed packages, which the test runner provides itself, caches, files of secrets unless the
+user includes them, and whatever is neither a file nor a link.
 """
 
 import contextlib

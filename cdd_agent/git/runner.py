@@ -231,6 +231,8 @@ def _resolve_git_entry(entry: Path) -> Path | None:
 
 
 TIMEOUT_S = 120.0
+LOCATE_TIMEOUT_S = 10.0
+"""For the first call, which reads little but the configuration."""
 HOOKS_TIMEOUT_S = 1800.0
 """For a call with the user's hooks, which may run a whole test suite."""
 LOCK_WAIT_S = 2.0
@@ -259,6 +261,8 @@ class Call:
     """Whether to sign commits if the user's settings say so."""
     settings: tuple[tuple[str, str], ...] = ()
     """Keys and values that replace those of the configuration."""
+    limit_s: float = 0.0
+    """How long it may take. 0: ``TIMEOUT_S``, or ``HOOKS_TIMEOUT_S`` with hooks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -457,7 +461,7 @@ def find_location(folder: Path) -> RepositoryLocation:
     """Return the repository that git finds from ``folder``; raises ``EnvironmentMissing`` if none is usable."""
     question = ("rev-parse", "--path-format=absolute", "--git-dir", "--git-common-dir", "--show-toplevel")
     try:
-        answer = run_once(Call(arguments=question), folder=folder)
+        answer = run_once(Call(arguments=question, limit_s=LOCATE_TIMEOUT_S), folder=folder)
     except GitError as error:
         for words, happened, hint in _REFUSALS:
             if re.search(words, error.happened):
@@ -472,7 +476,8 @@ def run_once(call: Call, *, folder: Path, settings: Sequence[tuple[str, str]] = 
     argv = hardening.build_command(call.arguments)
     deadline = time.monotonic() + LOCK_WAIT_S
     while True:
-        status, out, err = _run(argv, cwd=folder, stdin=call.stdin, env=environment, hooks=call.hooks)
+        limit_s = call.limit_s or (HOOKS_TIMEOUT_S if call.hooks else TIMEOUT_S)
+        status, out, err = _run(argv, cwd=folder, stdin=call.stdin, env=environment, limit_s=limit_s)
         if status == 0:
             return out.decode("utf-8", "surrogateescape")
         message = err.decode("utf-8", "replace").strip()
@@ -502,10 +507,9 @@ def _read_state(path: Path) -> tuple[int, ...] | None:
 
 
 def _run(
-    argv: Sequence[str], *, cwd: Path, stdin: bytes, env: Mapping[str, str], hooks: bool
+    argv: Sequence[str], *, cwd: Path, stdin: bytes, env: Mapping[str, str], limit_s: float
 ) -> tuple[int, bytes, bytes]:
     """Run ``argv`` in a new session, and return exit status, output and errors; raises ``GitTimeout``."""
-    limit_s = HOOKS_TIMEOUT_S if hooks else TIMEOUT_S
     pipe = subprocess.PIPE
     # Not a pipe: Python's `communicate` leaves it half written after a timeout.
     with tempfile.TemporaryFile() as stream:
@@ -526,7 +530,7 @@ def _run(
     except subprocess.TimeoutExpired as error:
         raise GitTimeout(
             f"{' '.join(argv)} did not end within {limit_s:g} seconds and was stopped.",
-            hint="run it yourself to see what delays it, such as a hook or a lock, then try again",
+            hint="run it yourself to see what delays it, such as a hook, a lock, or an included configuration file",
         ) from error
     finally:
         end_group(process)

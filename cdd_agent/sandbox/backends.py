@@ -251,7 +251,9 @@ class BubblewrapSandbox:
             return f"{self.bwrap} does not support --tmp-overlay, which came with version 0.11"
         if any(map(_has_mounts, folders)):
             return "another file system is mounted in it"  # and would be missing in an overlay
-        layers = [("--overlay-src", str(path), "--tmp-overlay", f"/tmp/{n}") for n, path in enumerate(folders)]
+        layers = [
+            ("--overlay-src", str(path), "--tmp-overlay", str(Path(HOME, str(n)))) for n, path in enumerate(folders)
+        ]
         argv = (*self._options(Access()), *chain.from_iterable(layers), "--", "/bin/sh", "-c", ":")
         try:
             tried = subprocess.run(argv, env={}, capture_output=True, timeout=_HELP_TIMEOUT_S, check=False)

@@ -1,4 +1,5 @@
 import contextlib
+import os
 import time
 from pathlib import Path
 
@@ -95,6 +96,16 @@ def test_a_call_that_takes_too_long_is_an_error_of_git(repository: Repository, m
     monkeypatch.setattr("cdd_agent.git.runner.TIMEOUT_S", 0.2)
     with pytest.raises(GitError, match="did not end within"):
         repository.git("-c", "alias.slow=!sleep 30", "slow")
+
+
+def test_endless_configuration_is_an_error_soon(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.mkfifo(repository.root / "endless")
+    with (repository.root / ".git" / "config").open("a") as file:
+        file.write("[include]\n\tpath = ../endless\n")
+    monkeypatch.setattr("cdd_agent.git.runner.LOCATE_TIMEOUT_S", 0.2)
+    with pytest.raises(GitError, match="did not end within") as caught:
+        Repository(repository.root).read_head()
+    assert "an included configuration file" in caught.value.hint
 
 
 @pytest.mark.parametrize("rest", ["sleep 62", "sleep 62 >/dev/null 2>&1", "exec setsid sleep 30"])
