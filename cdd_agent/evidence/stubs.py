@@ -15,13 +15,13 @@ from typing import TypeAlias
 from cdd_agent.errors import join_first
 from cdd_agent.evidence.clean_copy import Findings, explain_failure, list_test_functions, note, refuse
 from cdd_agent.evidence.mutation import TimedRuns, TimeUp
-from cdd_agent.evidence.source import list_definitions, list_functions, list_lines, parse, read_names
+from cdd_agent.evidence.source import list_definitions, list_lines, parse
 from cdd_agent.git.runner import GitError
 from cdd_agent.testrun.inside import inert
 from cdd_agent.testrun.suite import Suite, list_modules
 from cdd_agent.workspace.files import ConfinedFolder
 from pytest_tdd_agent.comparison import is_inside, strip_parameters
-from pytest_tdd_agent.failure import STRUCTURAL, find_effective_kind, find_stage
+from pytest_tdd_agent.failure import BEHAVIORAL, STRUCTURAL, find_effective_kind
 from pytest_tdd_agent.report import Case, Failure, SuiteReport, list_failing
 
 Read: TypeAlias = Callable[[str], str | None]
@@ -170,7 +170,7 @@ def list_answers(tests: Iterable[ast.Module]) -> tuple[Stubs, ...]:
     compared = (node for tree in tests for node in ast.walk(tree) if isinstance(node, ast.Compare))
     values = [value for node in compared for part in (node.left, *node.comparators) for value in _read_value(part)]
     types = list(dict.fromkeys(map(type, values)))[:_MOST_TYPES] or [int, str]
-    found = [wrong for kind in types for wrong in _WRONG[kind] if wrong not in values]
+    found = [wrong for kind in types for wrong in _WRONG if type(wrong) is kind and wrong not in values]
     found += [types[0](), *values]
     different = {repr(value): Stubs(answer=(value,)) for value in found}
     return tuple(different.values())[:_MOST_ANSWERS]
@@ -179,7 +179,7 @@ def list_answers(tests: Iterable[ast.Module]) -> tuple[Stubs, ...]:
 def _read_value(part: ast.expr) -> tuple[object, ...]:
     try:
         value = ast.literal_eval(repr(ast.literal_eval(part)))
-        return (value,) if type(value) in _WRONG else ()
+        return (value,) if type(value) in map(type, _WRONG) else ()
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         return ()
 
@@ -188,7 +188,7 @@ def quote_texts(tests: Iterable[ast.Module]) -> str:
     """Return the texts in tests as comments, so that a test finds what it looks for in the source."""
     nodes = (node for tree in tests for node in ast.walk(tree))
     texts = (node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
-    return "".join(f"# {line}\n" for text in dict.fromkeys(texts) for line in text.splitlines())
+    return "".join(f"# {line}\n" for text in dict.fromkeys(texts) for line in text.splitlines() if line.isprintable())
 
 
 def add_stubs(text: str | None, names: Iterable[str], *, stubs: Stubs) -> str:
@@ -206,19 +206,9 @@ ROUNDS = 5
 _MOST_SHOWN = 3
 _MOST_TYPES = 2
 _MOST_ANSWERS = 6
-_WRONG: dict[type, tuple[object, ...]] = {
-    int: (1009, -1009),
-    float: (1009.5, -1009.5),
-    str: ("cdd-wrong",),
-    bytes: (b"cdd-wrong",),
-    bool: (False, True),
-    list: (["cdd-wrong"],),
-    tuple: (("cdd-wrong",),),
-    dict: ({"cdd-wrong": "cdd-wrong"},),
-    set: ({"cdd-wrong"},),
-}
-_BY_KIND = frozenset({"isinstance", "issubclass", "type", "assertIsNot", "assertIsNotNone", "assertNotIsInstance"})
-"""Every stub gives the same answer to these and to ``is not``."""
+_WORD = "cdd-wrong"
+_WRONG = (1009, -1009, 1009.5, -1009.5, _WORD, _WORD.encode(), False, True, [_WORD], (_WORD,), {_WORD: _WORD}, {_WORD})
+"""Wrong answers of each type."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,15 +286,8 @@ class _StubCheck:
             if report is None:
                 return _undecided("a run with stubs did not end")
             failures = self._find_failures(report)
-            if not failures:
-                nothing = [Stubs(answer=(None,))] if self._has_kind_check() else []
-                what = f", whether it answers {' or '.join(repr(stubs.answer[0]) for stubs in answers)}"
-                return self._judge_passing([*answers[1:], *nothing, Stubs(truth=True)], what=what)
-            if _has_behavioral(failures):
-                return Findings()
-            if not _are_structural(failures):  # the test could not use the answer
-                both = [] if self._has_kind_check() else [Stubs(), Stubs(truth=True)]
-                return self._judge_passing(both, what=" that does nothing")
+            if not _are_structural(failures):
+                return self._judge(answers, failures)
         return _undecided(f"more names are missing than {ROUNDS} runs show")
 
     def _add_gaps(self, failures: Sequence[Failure | None]) -> str | None:
@@ -349,23 +332,25 @@ class _StubCheck:
         failures = errors + tuple(case.failure for case in new if case.outcome != "passed")
         return failures if new or failures else (None,)
 
-    def _has_kind_check(self) -> bool:
-        return any(has_kind_check(self._read(each.partition("::")[0]), each) for each in self.new.newly_failing)
+    def _judge(self, answers: Sequence[Stubs], failures: Sequence[Failure | None]) -> Findings:
+        """Refuse tests that pass whatever the stubs answer, or with stubs that do nothing if they can use no answer.
 
-    def _judge_passing(self, others: Sequence[Stubs], *, what: str) -> Findings:
-        """Refuse tests that pass with each of some stubs, unless they notice effects that should not happen."""
+        ``failures`` are those with the first answer.
+        """
+        tried = f", whether it answers {' or '.join(repr(stubs.answer[0]) for stubs in answers)}"
+        what, others = (" that does nothing", (Stubs(),)) if failures else (tried, answers[1:])
         names: list[str] = []
-        for stubs in others:
+        for stubs in (*others, Stubs(answer=(None,)), Stubs(truth=True)):
+            # A test that cannot use an answer of some type judges nothing by that.
+            if any(failure is not None and failure.kind in BEHAVIORAL for failure in failures):
+                return Findings()
             report = self._run_tests(stubs)
             if report is None:
                 return _undecided("a run with stubs did not end")
             failures = self._find_failures(report)
-            # A test that cannot use an answer of some type judges nothing yet.
-            if _has_behavioral(failures) or (failures and not stubs.answer):
+            if failures and not stubs.answer:
                 return Findings()
             names = [case.nodeid for case in self.new.select(report)]
-        if not names:
-            return Findings()
         listed = join_first(names, most=_MOST_SHOWN)
         who = f"{listed} passes" if len(names) == 1 else f"All {len(names)} new tests, {listed}, pass"
         report = self._run_tests(Stubs(truth=True, acts=True))
@@ -382,23 +367,9 @@ class _StubCheck:
         return refuse("vacuous_test", message, nodeid=names[0])
 
 
-def has_kind_check(source: str | None, nodeid: str) -> bool:
-    """Return whether a test checks a type or uses ``is not``. With a stub it may pass by accident."""
-    name, tree = strip_parameters(nodeid).rpartition("::")[2], parse(source)
-    functions = [each for each in list_functions(tree) if each.name == name] if tree is not None else []
-    return any(
-        not read_names(function).isdisjoint(_BY_KIND) or any(isinstance(node, ast.IsNot) for node in ast.walk(function))
-        for function in functions
-    )
-
-
 def _are_structural(failures: Sequence[Failure | None]) -> bool:
     kinds = [failure and find_effective_kind(failure) for failure in failures]
     return bool(kinds) and all(kind in STRUCTURAL for kind in kinds)
-
-
-def _has_behavioral(failures: Sequence[Failure | None]) -> bool:
-    return any(failure is not None and find_stage(failure, ()) == "behavioral" for failure in failures)
 
 
 def _undecided(why: str) -> Findings:

@@ -123,28 +123,16 @@ def find_absent_tests(item: WorkItem, *, sources: Mapping[str, str]) -> tuple[Re
     for nodeid in item.tests:
         file, *names = strip_parameters(nodeid).split("::")
         tree = parse(sources.get(file))
-        if tree is not None and not all(_has_name(tree, each, is_method=at > 0) for at, each in enumerate(names)):
+        nodes = list(ast.walk(tree)) if tree is not None else []
+        known = {getattr(node, field, None) for node in nodes for field in ("name", "asname", "id")}
+        # A method may come from a base class, and any name from a star import.
+        is_inherited = any(isinstance(node, ast.ClassDef) and node.bases for node in nodes)
+        absent = not known.issuperset(names[:1] if is_inherited else names)
+        if tree is not None and absent and "*" not in known:
             defined = ", ".join(list(_list_tests(tree))[:_MAX_NAMES_SHOWN]) or "none"
             message = f"{nodeid} is not in its file, whose tests are: {defined}. Write the test under this name."
             reasons.append(Reason(code="target_missing", nodeid=nodeid, message=message))
     return tuple(reasons)
-
-
-def _has_name(tree: ast.Module, name: str, *, is_method: bool) -> bool:
-    """Return whether a file may define a name. A method may also come from a base class."""
-    for node in ast.walk(tree):
-        match node:
-            case ast.FunctionDef(name=found) | ast.AsyncFunctionDef(name=found) | ast.Name(id=found, ctx=ast.Store()):
-                is_it = found == name
-            case ast.ClassDef(name=found, bases=bases):
-                is_it = found == name or (is_method and bool(bases))
-            case ast.alias(name=found, asname=other):
-                is_it = name in (found, other) or found == "*"
-            case _:
-                continue
-        if is_it:
-            return True
-    return False
 
 
 def _list_tests(tree: ast.Module | ast.ClassDef | None) -> Iterator[str]:

@@ -92,19 +92,14 @@ def _act(*given: object) -> None:
     print("stub")  # noqa: T201
     print("stub", file=sys.stderr)  # noqa: T201
     logging.getLogger().error("stub")
+    uses = {"__call__": 0, "append": 1, "add": 1, "__setitem__": 2}
     for each in given:
-        with suppress(Exception):
-            if callable(each):
-                each()
-            elif isinstance(each, list):
-                each.append("stub")
-            elif isinstance(each, set):
-                each.add("stub")
-            elif isinstance(each, dict):
-                each["stub"] = "stub"
-            elif isinstance(each, os.PathLike):
-                path = os.path.join(each, "stub") if os.path.isdir(each) else os.fspath(each)
-                with open(path, "a", encoding="utf-8") as file:
+        for name, count in uses.items():
+            with suppress(Exception):
+                getattr(each, name)(*["stub"] * count)
+        with suppress(OSError):
+            if isinstance(each, os.PathLike):
+                with open(os.path.join(each, "stub") if os.path.isdir(each) else each, "a", encoding="utf-8") as file:
                     file.write("stub")
 
 
