@@ -7,7 +7,6 @@ A turn counts only if the stream ended with ``message_stop`` and a known stop re
 input is one complete JSON object. docs/decisions/0009-model-transport.md says why the SDK does not do this.
 """
 
-import json
 from collections.abc import Callable, Iterable, Iterator
 from math import isfinite
 from typing import get_args
@@ -18,6 +17,7 @@ from cdd_agent.events import Emit, TextDelta, ThinkingDelta
 from cdd_agent.model import conversation
 from cdd_agent.model.conversation import JSON, AssistantBlock, StopReason, ToolCall, Turn, make_unusable_input
 from cdd_agent.model.failure import STATUS_OF_ERROR_TYPE, AnswerLimits, RequestFailed
+from cdd_agent.untrusted.documents import load_json
 from cdd_agent.work.state import Usage
 
 MAX_BLOCKS = 500
@@ -128,10 +128,7 @@ def parse_object(text: str) -> dict[str, JSON]:
     Raises ``ValueError`` for other values, for text after the object, duplicate keys, ``NaN`` and infinite numbers,
     integers of more than 4,300 digits, lone surrogates and more than 64 levels.
     """
-    try:
-        value: JSON = json.loads(text, object_pairs_hook=_reject_duplicates)
-    except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
+    value = load_json(text)
     if not isinstance(value, dict):
         raise ValueError(f"it is a {type(value).__name__}, not an object")
     _check(value, MAX_DEPTH)
@@ -153,14 +150,6 @@ def _check(value: JSON, levels: int) -> None:
         case list():
             for item in value:
                 _check(item, levels - 1)
-
-
-def _reject_duplicates(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
-    value = dict(pairs)
-    if len(value) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} is there twice")
-    return value
 
 
 class StreamedTurn:

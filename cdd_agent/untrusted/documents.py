@@ -40,18 +40,24 @@ def check_size(text: str, *, limit_bytes: int) -> None:
 def check_json(text: str, *, limit_bytes: int) -> None:
     """Raise ``UnfitError`` for JSON that is not safe to load, another ``ValueError`` for invalid JSON."""
     check_size(text, limit_bytes=limit_bytes)
+    load_json(text)
+
+
+def load_json(text: str) -> object:
+    """Return the value; raise ``UnfitError`` for deep nesting or a duplicate key, another ``ValueError`` if invalid."""
     try:
-        json.loads(text, object_pairs_hook=_reject_duplicate_keys)
+        return json.loads(text, object_pairs_hook=_make_object)
     except RecursionError as error:
         raise UnfitError("it is nested too deeply") from error
 
 
-def _reject_duplicate_keys(pairs: list[tuple[str, object]]) -> None:
-    seen: set[str] = set()
-    for name, _ in pairs:
-        if name in seen:
+def _make_object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    made: dict[str, object] = {}
+    for name, value in pairs:
+        if name in made:
             raise UnfitError(f"the key '{name:.80}' occurs twice")
-        seen.add(name)
+        made[name] = value
+    return made
 
 
 def map_texts(value: object, change: Callable[[str], str]) -> object:

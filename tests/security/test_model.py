@@ -171,13 +171,13 @@ CASES = (
     raw("an event without an end", STREAM_HEAD, b"data: ", *([b"x" * 65_000] * 99), said="exceeds the size limit"),
     raw("no JSON", STREAM_HEAD + b"data: {oops\n\n", said=UNREADABLE),
     raw("a list", STREAM_HEAD + b"data: [1]\n\n", said=UNREADABLE),
-    raw("a key twice", STREAM_HEAD + b'data: {"type": "ping", "type": "x"}\n\n', said="is there twice"),
+    raw("a key twice", STREAM_HEAD + b'data: {"type": "ping", "type": "x"}\n\n', said="occurs twice"),
     raw(
         "a key twice in a delta",
         started(START).partition(b"event: message_delta")[0]
         + b'event: content_block_delta\ndata: {"type": "content_block_delta", "index": 0, '
         + b'"delta": {"type": "text_delta", "text": "a", "text": "b"}}\n\n',
-        said="is there twice",
+        said="occurs twice",
     ),
     raw("an event of no number", STREAM_HEAD + b'data: {"type": NaN}\n\n', said="not finite"),
     raw("no UTF-8", STREAM_HEAD + b'data: {"type": "\xff"}\n\n', said=UNREADABLE),
@@ -421,7 +421,7 @@ BAD_CALLS = {
     "a wrong type": ("Read", '{"file_path": ["a.py"]}', "Expected `str`, got `array` - at `$.file_path`"),
     "a key too many": ("Read", '{"file_path": "a.py", "cwd": "/"}', "Object has no field `cwd`"),
     "a key too few": ("Read", "{}", "missing required field `file_path`"),
-    "a key twice": ("Read", '{"file_path": "a.py", "file_path": "b.py"}', "is there twice"),
+    "a key twice": ("Read", '{"file_path": "a.py", "file_path": "b.py"}', "occurs twice"),
     "no JSON": ("Read", '{"file_path": a.py}', "not one complete JSON object"),
     "half of it": ("Read", '{"file_path": "a.', "not one complete JSON object"),
     "more behind it": ("Read", '{"file_path": "a.py"} {}', "not one complete JSON object"),
