@@ -18,6 +18,7 @@ from cdd_agent.evidence.clean_copy import (
     PYTHON,
     CheckRequest,
     Findings,
+    ProductChange,
     copy_ignored_files,
     explain_failure,
     find_not_passing,
@@ -93,7 +94,8 @@ class _CopyCheck:
 
     def alter_code(self) -> Findings:
         """Run the targets on altered versions of the changed code. At least one run must fail."""
-        mutants = mutation.build_mutants([change for change in self.request.changes if self._is_inside(change.path)])
+        changes = [change for change in self.request.changes if self._is_inside(change.path)]
+        mutants = mutation.build_mutants(changes)
         if not mutants.chosen:
             return note("No altered code was tried: the change has no Python code to alter.")
         altered = [mutant for mutant in mutants.chosen if mutant.how != ALL_RAISE]
@@ -103,7 +105,8 @@ class _CopyCheck:
         if noticed := first.noticed or second.noticed:
             self.runs.noticed = noticed.where
             if not (second.noticed and first.all_ended):
-                return Findings()
+                is_one = sum(len(mutant.functions) for mutant in raising) <= 1
+                return Findings() if is_one else self._check_each_function(changes)
             # Not a refusal: the change may be about what is written or called, or about not raising.
             return note(
                 "The targets fail if the changed functions raise, but pass if their results are altered "
@@ -187,6 +190,10 @@ class _CopyCheck:
         if report is None or self._find_failing(report):
             return None
         return f"The targets need files that git ignores, some of these: {join_first(copied, most=3)}."
+
+    def _check_each_function(self, changes: Sequence[ProductChange]) -> Findings:
+        run = partial(mutation.run_mutant, self.copy, tests=self._select_tests(), runs=self.runs)
+        return mutation.find_unnoticed_functions(changes, run=run, targets=self.request.targets)
 
     def _try(self, mutants: Sequence[Mutant]) -> Survival:
         run = partial(mutation.run_mutant, self.copy, tests=self._select_tests(), runs=self.runs)

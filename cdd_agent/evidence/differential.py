@@ -11,13 +11,14 @@ import secrets
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from cdd_agent.errors import CddError, join_first
 from cdd_agent.evidence.clean_copy import Findings, ProductChange, explain_failure, note, refuse
-from cdd_agent.evidence.mutation import TimedRuns, TimeUp
+from cdd_agent.evidence.mutation import TimedRuns, TimeUp, find_unnoticed_functions, run_mutant
 from cdd_agent.evidence.source import Function, parse, read_names
 from cdd_agent.git.runner import GitError
 from cdd_agent.testrun import inside
@@ -91,6 +92,8 @@ class Comparison:
     """Functions that answer in another way when they run again."""
     internal: tuple[str, ...]
     """Functions that only the product calls, and that answer a recorded call in another way."""
+    unnoticed: tuple[str, ...] = ()
+    """Notices of changed functions that no test needs."""
     idle: tuple[str, ...] = ()
     """Changed functions that no test runs, or only with arguments that cannot be rebuilt."""
 
@@ -116,7 +119,7 @@ def refuse_changed_behavior(trees: ComparedTrees, *, runs: TimedRuns) -> Finding
     ):
         if functions:
             findings += note(f"Not compared with the code before: {join_first(functions, most=_MOST_SHOWN)} ({why}).")
-    return findings
+    return findings if findings.reasons else findings + Findings(notices=found.unnoticed)
 
 
 def list_changed_behavior(trees: ComparedTrees, *, runs: TimedRuns) -> Findings:
@@ -330,6 +333,7 @@ def compare(trees: ComparedTrees, code: ChangedCode, *, runs: TimedRuns) -> Comp
         first = _answer(copy, "calls of the changed code", task=encode_json(task), tests=tests, runs=runs)
     with runs.copy(green=other, red=trees.before) as copy:
         second = _answer(copy, "the same calls of the other code", task=first.task, tests=tests, runs=runs)
+        unnoticed = Findings() if trees.records_after else _find_unnoticed(copy, trees, tests=tests, runs=runs)
     again = first
     if first.texts != second.texts:
         with runs.copy(green=recorded, red=trees.before) as copy:
@@ -337,7 +341,16 @@ def compare(trees: ComparedTrees, code: ChangedCode, *, runs: TimedRuns) -> Comp
     found = _compare_answers((first, second, again), watched, records_after=trees.records_after)
     ran = first.recording.ran if found.calls else []
     has_run = {(each.path, each.name) for each, has in zip(watched, ran, strict=False) if has}
-    return replace(found, idle=tuple(sorted(name for path, name in code.functions.keys() - has_run)))
+    idle = tuple(sorted(name for path, name in code.functions.keys() - has_run))
+    return replace(found, idle=idle, unnoticed=unnoticed.notices)
+
+
+def _find_unnoticed(copy: Suite, trees: ComparedTrees, *, tests: tuple[str, ...], runs: TimedRuns) -> Findings:
+    try:
+        run = partial(run_mutant, copy, tests=tests, runs=runs)
+        return find_unnoticed_functions(trees.changes, run=run, targets=())
+    except TimeUp as error:
+        return note(error.happened)
 
 
 def _read_product(copy: Suite) -> Iterator[tuple[str, str]]:

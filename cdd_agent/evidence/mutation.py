@@ -18,12 +18,14 @@ from cdd_agent.errors import CddError, join_first
 from cdd_agent.events import Emit, SuiteStarted
 from cdd_agent.evidence.clean_copy import (
     PYTHON,
+    Findings,
     ProductChange,
     clean_copy,
     find_layout,
     find_not_passing,
     is_python,
     list_test_functions,
+    note,
     read_sources,
 )
 from cdd_agent.evidence.source import (
@@ -57,6 +59,8 @@ class Mutant:
     how: str
     texts: Mapping[str, str]
     """Path, relative to the project -> altered source."""
+    functions: tuple[str, ...] = ()
+    """The functions that raise an exception with their name, if all do."""
 
     @property
     def what(self) -> str:
@@ -79,7 +83,6 @@ _Alter: TypeAlias = Callable[[], Mutant | None]
 def build_mutants(changes: Sequence[ProductChange], *, most: int = MOST) -> Mutants:
     """Build mutants of the changed lines. There are none if no changed line is executed."""
     by_kind: dict[str, list[_Alter]] = {"return": [], "condition": [], "constant": []}
-    raising: dict[str, str] = {}
     is_covered = True
     for change in changes:
         tree = parse(change.new) if is_python(change) else None
@@ -92,14 +95,6 @@ def build_mutants(changes: Sequence[ProductChange], *, most: int = MOST) -> Muta
         functions = _find_changed_functions(tree, touched)
         lines = {line for node in functions for line in list_lines(node)}
         is_covered &= not _changes_docstring(change, tree) and touched <= lines
-        for function in functions:  # docstrings stay for doctests
-            kept = function.body[:1] if ast.get_docstring(function) is not None else []
-            function.body = [*kept, *ast.parse('raise SystemError("altered")').body]
-        text = _unparse(tree) if functions else None
-        if text is not None:
-            raising[change.path] = text
-        elif touched:
-            is_covered = False
     mixed = (alter() for row in zip_longest(*by_kind.values()) for alter in row if alter is not None)
     different: dict[tuple[tuple[str, str], ...], Mutant] = {}
     for mutant in filter(None, mixed):
@@ -107,10 +102,53 @@ def build_mutants(changes: Sequence[ProductChange], *, most: int = MOST) -> Muta
         if len(different) == most - 1:
             break
     chosen = list(different.values())
-    if raising:
-        names = join_first(tuple(raising), most=1)
-        chosen.insert(1, Mutant(where=f"the changed functions of {names}", how=ALL_RAISE, texts=raising))
-    return Mutants(chosen=tuple(chosen), is_exhaustive=is_covered and bool(raising))
+    raising = build_raising_mutant(changes)
+    if raising is not None:
+        chosen.insert(1, raising)
+    return Mutants(chosen=tuple(chosen), is_exhaustive=is_covered and raising is not None)
+
+
+def build_raising_mutant(changes: Sequence[ProductChange], *, left_out: Collection[str] = ()) -> Mutant | None:
+    """Let the changed functions raise an exception with their name and place. None if there are none."""
+    texts: dict[str, str] = {}
+    names: list[str] = []
+    for change in changes:
+        tree = parse(change.new) if is_python(change) else None
+        _, touched = find_changed_lines(change.old, change.new or "")
+        found = _find_changed_functions(tree, touched) if tree is not None else []
+        named = {f"{node.name} ({change.path}:{node.lineno})": node for node in found}
+        for name in named.keys() - left_out:  # docstrings stay for doctests
+            kept = named[name].body[:1] if ast.get_docstring(named[name]) is not None else []
+            named[name].body = [*kept, *ast.parse(f"raise SystemError({f'altered {name}'!r})").body]
+        text = _unparse(tree) if tree is not None and named.keys() - left_out else None
+        if text is not None:
+            texts[change.path] = text
+            names += [name for name in named if name not in left_out]
+    where = f"the changed functions of {join_first(tuple(texts), most=1)}"
+    return Mutant(where=where, how=ALL_RAISE, texts=texts, functions=tuple(names)) if texts else None
+
+
+def find_unnoticed_functions(
+    changes: Sequence[ProductChange], *, run: Callable[[Mutant], SuiteRun], targets: Sequence[str]
+) -> Findings:
+    """Return a notice of the changed functions in which an exception makes no test fail.
+
+    A function may hide those that it calls, so functions that were noticed are left out, and the others run again.
+    """
+    noticed: set[str] = set()
+    while (mutant := build_raising_mutant(changes, left_out=noticed)) is not None:
+        names = join_first(mutant.functions, most=5)
+        report = run(mutant).report
+        failures = [case.failure for case in report.tests if case.failure is not None] if report is not None else []
+        messages = "\n".join(failure.message for failure in failures)
+        found = {name for name in mutant.functions if f"altered {name}" in messages}
+        if not found and (report is None or find_not_passing(targets, report)):
+            why = "a run did not end" if report is None else "the tests fail in another way if they raise an exception"
+            return note(f"Not checked whether a test notices these changed functions: {names} ({why}).")
+        if not found:
+            return note(f"No test fails if these changed functions raise an exception: {names}.")
+        noticed |= found
+    return Findings()
 
 
 def _changes_docstring(change: ProductChange, tree: ast.Module) -> bool:

@@ -155,6 +155,7 @@ def test_what_no_test_calls_is_named(make: Make) -> None:
     found = compare(make, PRICE, PRICE.replace("> 1000", "> 500"), test=test)
     assert found.notices == (
         "Not compared with the code before: price (no test calls them with values that cdd can rebuild).",
+        "No test fails if these changed functions raise an exception: price (shop.py:4).",
     )
 
 

@@ -1,10 +1,19 @@
 import ast
+from dataclasses import replace
 
 import pytest
 
 from cdd_agent.evidence.clean_copy import ProductChange
-from cdd_agent.evidence.mutation import MOST, Mutant, Mutants, build_mutants, try_mutants
+from cdd_agent.evidence.mutation import (
+    MOST,
+    Mutant,
+    Mutants,
+    build_mutants,
+    find_unnoticed_functions,
+    try_mutants,
+)
 from cdd_agent.testrun.suite import SuiteRun
+from pytest_tdd_agent.report import Failure
 from tests.cdd_agent.evidence.steps import report_of
 
 T1, T2 = "tests/test_a.py::test_one", "tests/test_a.py::test_two[a::b]"
@@ -28,7 +37,7 @@ def test_each_kind_of_thing_is_altered_and_then_all_functions_raise() -> None:
         "product.py:2: 11 instead of 10",
     ]
     assert mutants.is_exhaustive
-    assert "raise SystemError('altered')" in mutants.chosen[1].texts["product.py"]
+    assert "raise SystemError('altered f (product.py:1)')" in mutants.chosen[1].texts["product.py"]
     for mutant in mutants.chosen:
         altered = mutant.texts["product.py"]
         assert ast.dump(ast.parse(altered)) != ast.dump(ast.parse(code))
@@ -148,3 +157,23 @@ def test_an_altered_text_is_told_with_both_its_ends_and_no_constant_of_an_altere
 
 def test_what_altering_does_not_change_is_not_tried() -> None:
     assert what(of("X = 1e400\nY = 5\n")) == ["product.py:2: 6 instead of 5"]
+
+
+def test_each_changed_function_must_be_noticed_even_behind_another() -> None:
+    new = "def outer():\n    return inner()\n\n\ndef inner():\n    return 1\n\n\ndef spare():\n    return 2\n"
+    change = ProductChange(path="a.py", old=None, new=new)
+    ran: list[tuple[str, ...]] = []
+
+    def run(mutant: Mutant) -> SuiteRun:
+        ran.append(mutant.functions)
+        first = next((name for name in mutant.functions if not name.startswith("spare")), None)
+        report = report_of(() if first else (T1,), failed=(T1,) if first else ())
+        message = f"SystemError: altered {first}"
+        failure = Failure(phase="call", kind="other", origin="project", exception="SystemError", message=message)
+        cases = [replace(case, failure=failure if first else None) for case in report.tests]
+        return SuiteRun(report=replace(report, tests=tuple(cases)), problem=None, output="", duration_s=0.0)
+
+    found = find_unnoticed_functions([change], run=run, targets=(T1,))
+    assert found.notices == ("No test fails if these changed functions raise an exception: spare (a.py:9).",)
+    outer, inner, spare = "outer (a.py:1)", "inner (a.py:5)", "spare (a.py:9)"
+    assert ran == [(outer, inner, spare), (inner, spare), (spare,)]
