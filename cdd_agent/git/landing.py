@@ -457,6 +457,9 @@ def _find_obstacle(root: Path, path: str, *, deleted: set[str]) -> str | None:
         if os.path.lexists(place) and not place.is_dir() and parent.as_posix() not in deleted:
             return f"{parent} is a file"
     place = root / path
+    folder = next(parent for parent in place.parents if parent.is_dir())
+    if os.stat(folder).st_dev != os.stat(root).st_dev:
+        return "another file system is mounted there, so it cannot be exchanged in one step"
     if not os.path.lexists(place):
         return None
     mode = os.lstat(place).st_mode

@@ -96,6 +96,7 @@ def _find_run_tree(session: "SessionState", argument: str) -> tuple[str, Reposit
     slug = argument or session.slug or session.find_ticket("").slug
     tree = session.project.find_run_tree(slug)
     if tree is None:
+        slug = session.find_ticket(slug).slug
         raise UsageError(f"{slug} has no run tree yet.", hint=f"/exec {slug} makes one")
     return slug, tree
 

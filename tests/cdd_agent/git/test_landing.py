@@ -149,6 +149,21 @@ def test_what_cannot_be_merged_waits_and_nothing_is_changed(ground: Ground, *, w
     assert now == before
 
 
+def test_a_folder_on_another_file_system_waits_with_the_reason(ground: Ground) -> None:
+    commit = ground.run(a="changed\n", way__deep="deep\n")
+    mounted = ground.user.root / "way"
+    mounted.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "none", mounted], capture_output=True, check=False).returncode:
+        pytest.skip("only root can mount")
+    try:
+        with pytest.raises(LandingConflict, match="another file system is mounted there"):
+            ground.land(commit)
+        assert list(mounted.iterdir()) == []
+    finally:
+        subprocess.run(["umount", mounted], check=True)
+    assert ground.read("a.txt") == "one\n"
+
+
 def test_an_ignored_file_of_the_user_is_not_overwritten(ground: Ground) -> None:
     (ground.tree.root / "x.ignored").write_text("the run's")
     ground.tree.repository.git("add", "-f", "x.ignored")

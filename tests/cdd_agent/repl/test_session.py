@@ -253,6 +253,7 @@ def test_the_run_tree_is_shown_with_what_has_not_landed(project: Path) -> None:
     sitting = Sitting(project)
     assert f"{SLUG} has no run tree yet" in sitting.says("/tree")
     assert "has no run tree yet" in sitting.says("!")
+    assert "run tree" not in sitting.says("/tree unknown"), "there is no such ticket to carry out"
     subprocess.run(["git", "commit", "-q", "--allow-empty", "-m", "start"], cwd=project, check=True)
     made = RunTrees(Repository.find(project), project / ".cdd" / "worktrees").tree(SLUG)
     head = Repository.find(project).read_head()
