@@ -207,7 +207,20 @@ _MOST_SHOWN = 3
 _MOST_TYPES = 2
 _MOST_ANSWERS = 6
 _WORD = "cdd-wrong"
-_WRONG = (1009, -1009, 1009.5, -1009.5, _WORD, _WORD.encode(), False, True, [_WORD], (_WORD,), {_WORD: _WORD}, {_WORD})
+_WRONG: tuple[object, ...] = (
+    1009,
+    -1009,
+    1009.5,
+    -1009.5,
+    _WORD,
+    _WORD.encode(),
+    False,
+    True,
+    [_WORD],
+    (_WORD,),
+    {_WORD: _WORD},
+    {_WORD},
+)
 """Wrong answers of each type."""
 
 
