@@ -4,16 +4,17 @@ The prompt loads this module before the rest of cdd, so whatever only a menu nee
 """
 
 import asyncio
+import contextlib
 import os
 import re
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from prompt_toolkit.application import get_app
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
@@ -25,9 +26,6 @@ from cdd_agent.repl.terminal import PromptStatus
 from cdd_agent.tickets.ticket import list_tickets
 from cdd_agent.untrusted.text import clean
 
-if TYPE_CHECKING:
-    from multiprocessing.pool import AsyncResult
-
 T = TypeVar("T")
 
 MOST_LISTED = 20_000
@@ -36,17 +34,13 @@ MOST_HANDOFFS = 200
 MOST_OFFERED = 50
 
 REMEMBERED_S = 2.0
-"""The lifetime of a listing."""
-FIRST_LISTING_S = 1.0
-NEXT_LISTING_S = 0.2
-"""How long to wait for a newer listing before offering the old one."""
+"""The lifetime of a list of files; ten times as long as listing them took, if that is longer."""
 _POLL_S = 0.05
 """How often to check whether the line has changed while a slow function runs."""
 
 _FILE_WORD = re.compile(r"(?<![^\s(\[])@(?:\"(?P<quoted>(?:[^\"\\]|\\.)*)|(?P<plain>[^\s\"]*))\Z")
 _COMMAND = re.compile(r"/(?P<name>[\w-]*)\Z")
 _EXECUTOR_LINE = re.compile(r"(?P<word>[a-z]*)(?: (?P<rest>\d*))?\Z")
-_GREEN_LINE = re.compile(r"/green [^\n]*\Z")
 _TEST_PATH = re.compile(r"(?<![a-z])(?:tests?|specs?)(?![a-z])|Tests?\b|Spec\b")
 _CALL = re.compile(r"/(?P<name>[\w-]+) (?P<rest>[^\n]*)\Z")
 _INCOMPLETE = frozenset({"/tdd run", "/tdd rollback"})
@@ -76,44 +70,6 @@ def _walk(root: Path) -> Iterator[str]:
         yield from (os.path.relpath(os.path.join(folder, name), root) for name in names)
         if time.monotonic() > end:
             return
-
-
-class CachedListing:
-    """A slow listing that is cached and renewed in the background."""
-
-    def __init__(self, list_items: Callable[[], list[str]]) -> None:
-        """Call ``list_items`` at the first use."""
-        self._list_items = list_items
-        self._items: list[str] | None = None
-        self._started_at = -REMEMBERED_S
-        self._running: AsyncResult[list[str]] | None = None
-        self._lock = threading.Lock()
-
-    @property
-    def is_running(self) -> bool:
-        """Whether a newer listing is on its way."""
-        return self._running is not None
-
-    def __call__(self) -> list[str]:
-        """Return the newest listing; the previous listing, or nothing, if the next is late or fails."""
-        from multiprocessing.pool import ThreadPool
-
-        with self._lock:
-            if self._running is None and time.monotonic() - self._started_at >= REMEMBERED_S:
-                self._started_at = time.monotonic()
-                # Unlike the executors of concurrent.futures, a pool does not delay the exit of the process.
-                pool = ThreadPool(1)
-                self._running = pool.apply_async(self._list_items)
-                pool.close()
-            running = self._running
-        if running is not None:
-            running.wait(FIRST_LISTING_S if self._items is None else NEXT_LISTING_S)
-            with self._lock:
-                if self._running is running and running.ready():
-                    self._running = None
-                    if running.successful():
-                        self._items = running.get()
-        return self._items or []
 
 
 Described: TypeAlias = tuple[str, str]
@@ -197,40 +153,55 @@ class PromptCompleter(Completer):
         """Complete from ``candidates``. ``status`` tells whether the Executor is active."""
         self._candidates = candidates
         self._status = status
-        self._files = CachedListing(lambda: list(candidates.files()))
-        self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="completion")
+        self._files: list[str] = []
+        self._listed_until = 0.0
+        self._lock = threading.Lock()
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
         """Return what can follow the cursor; nothing if a candidate function fails."""
-        asked = self._pool.submit(self._complete, document.text_before_cursor)
-        return [] if asked.exception() is not None else asked.result()
+        return self._ask(document).result()
 
     async def get_completions_async(
         self, document: Document, complete_event: CompleteEvent
     ) -> AsyncGenerator[Completion, None]:
         """Yield what can follow the cursor; stop as soon as the line changes."""
-        text = document.text_before_cursor
-        wants_files = _FILE_WORD.search(text) is not None or _GREEN_LINE.match(text) is not None
-        found = await self._complete_async(document)
-        while found == [] and self._files.is_running and wants_files:
-            found = await self._complete_async(document)
-        for completion in found or []:
-            yield completion
-
-    async def _complete_async(self, document: Document) -> list[Completion] | None:
-        asked = asyncio.wrap_future(self._pool.submit(self._complete, document.text_before_cursor))
+        answer = asyncio.wrap_future(self._ask(document))
         try:
-            while not asked.done():
-                await asyncio.wait({asked}, timeout=_POLL_S)
+            while not answer.done():
+                await asyncio.wait({answer}, timeout=_POLL_S)
                 if get_app().current_buffer.text != document.text:
-                    return None
-            return asked.result() if asked.exception() is None else None
+                    return
+            for completion in answer.result():
+                yield completion
         finally:
-            asked.cancel()
+            answer.cancel()
+
+    def _ask(self, document: Document) -> Future[list[Completion]]:
+        answer: Future[list[Completion]] = Future()
+
+        def complete() -> None:
+            found: list[Completion] = []
+            with contextlib.suppress(Exception):
+                found = self._complete(document.text_before_cursor)
+            if answer.set_running_or_notify_cancel():
+                answer.set_result(found)
+
+        # Unlike the threads of an executor, this one does not delay the exit of the process.
+        threading.Thread(target=complete, name="completion", daemon=True).start()
+        return answer
+
+    def _list_files(self) -> list[str]:
+        with self._lock:
+            started = time.monotonic()
+            if started >= self._listed_until:
+                self._files = list(self._candidates.files())
+                now = time.monotonic()
+                self._listed_until = now + max(REMEMBERED_S, 10 * (now - started))
+            return self._files
 
     def _complete(self, text: str) -> list[Completion]:
         if file := _FILE_WORD.search(text):
-            return list(_complete_file(file, self._files()))
+            return list(_complete_file(file, self._list_files()))
         if name := _COMMAND.match(text):
             return list(_complete_command(name["name"]))
         if call := _CALL.match(text):
@@ -262,7 +233,7 @@ class PromptCompleter(Completer):
             case "[WORD ...]", ["rollback"]:
                 return self._candidates.handoffs()
             case "TEST...", _:
-                return ((path, "") for path in self._files() if _TEST_PATH.search(path))
+                return ((path, "") for path in self._list_files() if _TEST_PATH.search(path))
             case _:
                 return []
 

@@ -14,7 +14,6 @@ from prompt_toolkit.input import DummyInput
 from prompt_toolkit.layout import BufferControl, Layout, Window
 from prompt_toolkit.output import DummyOutput
 
-from cdd_agent.repl import completion as files
 from cdd_agent.repl.commands import COMMANDS, TDD_WORDS
 from cdd_agent.repl.completion import Candidates, PromptCompleter, is_file_prefix, is_missing_argument, quote_path
 from cdd_agent.repl.terminal import PromptStatus
@@ -205,8 +204,7 @@ def run_in_app(typed: str, candidates: Candidates, meanwhile: Callable[[Buffer],
     return asyncio.run(ask())
 
 
-def test_files_that_take_long_to_list_are_offered_once_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "FIRST_LISTING_S", 0.01)
+def test_files_that_take_long_to_list_are_offered_once_they_are() -> None:
     go_on = threading.Event()
 
     def slow() -> list[str]:
@@ -216,8 +214,7 @@ def test_files_that_take_long_to_list_are_offered_once_they_are(monkeypatch: pyt
     assert run_in_app("@la", Candidates(files=slow), lambda _: go_on.set()) == ["@late.py"]
 
 
-def test_tests_that_take_long_to_list_are_offered_once_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "FIRST_LISTING_S", 0.01)
+def test_tests_that_take_long_to_list_are_offered_once_they_are() -> None:
     go_on = threading.Event()
 
     def slow() -> list[str]:

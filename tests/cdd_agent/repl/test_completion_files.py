@@ -2,16 +2,31 @@
 
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
 import pytest
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
 
 from cdd_agent.git.repository import Repository
 from cdd_agent.repl import completion
-from cdd_agent.repl.completion import CachedListing, list_project_files
+from cdd_agent.repl.completion import Candidates, PromptCompleter, list_project_files
 from tests.fakes.program import ROOT
+
+HANGS = """
+import asyncio, time
+from prompt_toolkit.document import Document
+from cdd_agent.repl.completion import Candidates, PromptCompleter
+
+AT = Document("@")
+
+async def main():
+    found = PromptCompleter(Candidates(files=lambda: time.sleep(60) or [])).get_completions_async(AT, None)
+    print([each async for each in found])
+
+asyncio.run(main())
+"""
 
 
 def make(root: Path, *names: str) -> None:
@@ -52,51 +67,20 @@ def test_the_walk_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert len(listed(tmp_path)) == 10
 
 
-def test_a_listing_is_asked_for_once_in_a_while() -> None:
-    asked: list[int] = []
-
-    def ask() -> list[str]:
-        asked.append(1)
-        return ["a"]
-
-    remembered = CachedListing(ask)
-    assert [remembered(), remembered()] == [["a"], ["a"]]
-    assert len(asked) == 1
+def offered(completer: PromptCompleter) -> list[str]:
+    return [each.text for each in completer.get_completions(Document("@"), CompleteEvent())]
 
 
-def test_while_a_new_listing_takes_long_the_old_one_serves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(completion, "REMEMBERED_S", 0.0)
-    go_on = threading.Event()
-    answers = [["old"], ["new"]]
-
-    def ask() -> list[str]:
-        if len(answers) == 1:
-            go_on.wait(20)
-        return answers.pop(0)
-
-    remembered = CachedListing(ask)
-    assert remembered() == ["old"]
-    assert remembered() == ["old"]
-    go_on.set()
-    end = time.monotonic() + 60
-    while answers:
-        assert time.monotonic() < end
-    assert remembered() == ["new"]
-
-
-def test_a_listing_that_fails_leaves_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(completion, "REMEMBERED_S", 0.0)
-    answers = [["old"]]
-    remembered = CachedListing(answers.pop)
-    assert remembered() == ["old"]
-    assert remembered() == ["old"]
+def test_a_listing_is_asked_for_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [["new"], ["old"]]
+    completer = PromptCompleter(Candidates(files=answers.pop))
+    assert [offered(completer), offered(completer)] == [["@old"], ["@old"]]
+    later = time.monotonic() + 60
+    monkeypatch.setattr("cdd_agent.repl.completion.time.monotonic", lambda: later)
+    assert [offered(completer), offered(completer)] == [["@new"], ["@new"]]
 
 
 def test_the_end_of_the_program_does_not_wait_for_a_listing() -> None:
-    program = (
-        "import time; from cdd_agent.repl.completion import CachedListing; "
-        "print(CachedListing(lambda: time.sleep(60) or [])())"
-    )
-    argv = [sys.executable, "-W", "error", "-c", program]
+    argv = [sys.executable, "-W", "error", "-c", HANGS]
     ended = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=40, check=True)
     assert (ended.stdout, ended.stderr) == ("[]\n", "")
