@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from cdd_agent.config.options import Choose
 from cdd_agent.config.settings import Settings
@@ -24,11 +25,10 @@ from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.testrun.suite import PYTEST, Suite
 
 FILE = "tdd.properties"
-_LINE = re.compile(r"\s*(?P<key>test\.command|bash\.timeout)\s*[=:]\s*(?P<value>.*?)\s*")
+_LINE = re.compile(r"^[ \t]*(test\.command|bash\.timeout)[ \t]*[=:][ \t]*(\S.*?)[ \t\r]*$", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Properties:
+class Properties(NamedTuple):
     """The settings in ``tdd.properties`` that cdd uses: ``test.command`` and ``bash.timeout``."""
 
     command: str = ""
@@ -37,11 +37,12 @@ class Properties:
 
 def offer_properties(project: Path) -> Offer | None:
     """Return the effective lines of the file as an offer, or None if there are none."""
-    found = _read_lines(project)
-    if not found:
+    try:
+        text = read_ordinary(project / FILE, limit_bytes=16_000).decode("utf-8", "replace")
+    except OSError:
         return None
-    shown = tuple(f"{key}={value}" for _, key, value in found)
-    return Offer(subject="test command", source=FILE, shown=shown, content="\n".join(shown).encode())
+    shown = tuple(f"{key}={value}" for key, value in dict(_LINE.findall(text)).items())
+    return Offer(subject="test command", source=FILE, shown=shown, content="\n".join(shown).encode()) if shown else None
 
 
 def read_properties(project: Path, *, allows: Callable[[Offer], bool]) -> Properties:
@@ -52,26 +53,12 @@ def read_properties(project: Path, *, allows: Callable[[Offer], bool]) -> Proper
     offer = offer_properties(project)
     if offer is None or not allows(offer):
         return Properties()
-    command, timeout_s = "", None
-    for number, key, value in _read_lines(project):
-        if key == "test.command":
-            command = value
-        elif value.isascii() and value.isdigit() and 0 < int(value) < 1_000_000:
-            timeout_s = float(value)
-        else:
-            problem = Problem(line=number, message=f"{key} must be a positive number of seconds, not {value[:20]!r}")
-            raise DocumentError(FILE, (problem,), hint="correct it, or set test_timeout_s in .cdd/config.yaml")
-    return Properties(command=command, timeout_s=timeout_s)
-
-
-def _read_lines(project: Path) -> list[tuple[int, str, str]]:
-    """Return number, key and value of the effective lines."""
-    try:
-        text = read_ordinary(project / FILE, limit_bytes=16_000).decode("utf-8", "replace")
-    except OSError:
-        return []
-    found = [(number, _LINE.fullmatch(line)) for number, line in enumerate(text.splitlines(), start=1)]
-    return [(number, match["key"], match["value"]) for number, match in found if match and match["value"]]
+    found = dict(line.split("=", 1) for line in offer.shown)
+    seconds = found.get("bash.timeout")
+    if seconds is not None and not re.fullmatch(r"0*[1-9][0-9]{0,5}", seconds):
+        problem = Problem(line=0, message=f"bash.timeout must be a positive number of seconds, not {seconds[:20]!r}")
+        raise DocumentError(FILE, (problem,), hint="correct it, or set test_timeout_s in .cdd/config.yaml")
+    return Properties(found.get("test.command", ""), float(seconds) if seconds else None)
 
 
 IN_PYTHON_ONLY = (
