@@ -376,54 +376,40 @@ def _fit_equal(normalize: Callable[[str], str]) -> Fit:
 
 
 def _fit_indentation(found: Lines, change: _Change) -> Lines | None:
-    """Fit lines that all have the same additional, or the same missing, indentation."""
-    found, old_lines, new_lines = _strip_trailing(found), _strip_trailing(change.old_lines), change.new_lines
-    there, line = next((pair for pair in zip(found, old_lines, strict=True) if pair[1]), ("", ""))
-    if there.endswith(line):
-        more = there.removesuffix(line)
-        return _indent(new_lines, more) if more.isspace() and found == _indent(old_lines, more) else None
-    less = line.removesuffix(there) if there else ""
-    if not less.isspace() or old_lines != _indent(found, less):
+    """Fit lines that are all shifted by the same number of columns, or that have tabs in place of spaces."""
+    pairs = [(line.rstrip(), old.rstrip()) for line, old in zip(found, change.old_lines, strict=True)]
+    if any(line.lstrip() != old.lstrip() for line, old in pairs):
         return None
-    is_possible = all(row.startswith(less) for row in new_lines if row.strip())
-    return [row.removeprefix(less) for row in new_lines] if is_possible else None
-
-
-def _fit_tabs(found: Lines, change: _Change) -> Lines | None:
-    found, old_lines = _strip_trailing(found), _strip_trailing(change.old_lines)
-    convert = _compress_tabs if any(row.startswith("\t") for row in found) else _expand_tabs
+    fits: list[tuple[int, int]] = []
     for width in TAB_WIDTHS:
-        if [_expand_tabs(row, width) for row in found] == [_expand_tabs(row, width) for row in old_lines]:
-            return [convert(row, width) for row in change.new_lines]
-    return None
+        shifts = {_count_columns(line, width) - _count_columns(old, width) for line, old in pairs if line}
+        fits += [(shift, width) for shift in shifts if len(shifts) == 1]
+    if not fits:
+        return None
+    shift, width = min(fits, key=lambda fit: abs(fit[0]))
+    indented = [line for line in found if line.startswith((" ", "\t"))] or change.new_lines
+    has_tabs = any(line.startswith("\t") for line in indented)
+    rows = []
+    for row in change.new_lines:
+        columns = _count_columns(row, width) + shift
+        if columns < 0 and row.strip():
+            return None
+        tabs, spaces = divmod(columns, width) if has_tabs else (0, columns)
+        rows.append("\t" * tabs + " " * spaces + row.lstrip(" \t") if row.strip() else row)
+    return rows
 
 
 _KINDS: dict[str, Fit] = {
     "line endings": _fit_equal(str),
     "white space at the ends of lines": _fit_equal(str.rstrip),
-    "the depth of indentation": _fit_indentation,
-    "tabs in place of spaces": _fit_tabs,
+    "the kind and depth of indentation": _fit_indentation,
     "characters that look alike": _fit_equal(lambda line: line.rstrip().translate(_LOOK_ALIKES)),
 }
 
 
-def _strip_trailing(lines: Lines) -> list[str]:
-    return [line.rstrip() for line in lines]
-
-
-def _indent(lines: Lines, prefix: str) -> list[str]:
-    return [prefix + line if line.strip() else line for line in lines]
-
-
-def _expand_tabs(line: str, width: int) -> str:
-    rest = line.lstrip(" \t")
-    return line[: len(line) - len(rest)].expandtabs(width) + rest
-
-
-def _compress_tabs(line: str, width: int) -> str:
-    rest = line.lstrip(" \t")
-    columns = len(_expand_tabs(line, width)) - len(rest)
-    return "\t" * (columns // width) + " " * (columns % width) + rest
+def _count_columns(line: str, width: int) -> int:
+    """Return the width of the indentation."""
+    return len(line[: len(line) - len(line.lstrip(" \t"))].expandtabs(width))
 
 
 def _find_line_numbers(body: str, splices: list[_Splice]) -> tuple[int, ...]:

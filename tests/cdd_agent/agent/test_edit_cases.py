@@ -57,7 +57,7 @@ CASES = (
         old="    if x:\n        return 1\n",
         new="    if x:\n        return 2\n",
         after=b"def one():\n\tif x:\n\t\treturn 2\n",
-        said=("ignoring tabs in place of spaces",),
+        said=("ignoring the kind and depth of indentation",),
     ),
     Case(
         name="trailing space",
@@ -81,7 +81,7 @@ CASES = (
         old="def one(self):\n    return 1\n",
         new="def one(self):\n    return 2\n",
         after=b"class A:\n    def one(self):\n        return 2\n",
-        said=("ignoring the depth of indentation",),
+        said=("ignoring the kind and depth of indentation",),
     ),
     Case(
         name="CRLF file",

@@ -92,7 +92,7 @@ def test_a_block_without_its_indentation_is_found_and_the_new_one_indented() -> 
     text = "class A:\n    def f(self):\n\n        return 1\n"
     edited = replace(text, "def f(self):\n\n    return 1\n", new="def f(self):\n\n    if x:\n        return 2\n")
     assert edited.text == "class A:\n    def f(self):\n\n        if x:\n            return 2\n"
-    assert edited.ignored == "the depth of indentation"
+    assert edited.ignored == "the kind and depth of indentation"
 
 
 def test_a_block_with_too_much_indentation_is_found_and_the_new_one_outdented() -> None:
@@ -105,7 +105,7 @@ def test_spaces_for_tabs_are_found_and_the_new_text_gets_tabs() -> None:
     text = "def f():\n\tif x:\n\t\treturn 1\n"
     edited = replace(text, "    if x:\n        return 1\n", new="    if x:\n        y()\n        return 1\n")
     assert edited.text == "def f():\n\tif x:\n\t\ty()\n\t\treturn 1\n"
-    assert edited.ignored == "tabs in place of spaces"
+    assert edited.ignored == "the kind and depth of indentation"
 
 
 def test_tabs_for_spaces_are_found_and_the_new_text_gets_spaces() -> None:
