@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from cdd_agent.errors import CddError, join_first
-from cdd_agent.evidence.clean_copy import Findings, ProductChange, explain_failure, note, refuse
+from cdd_agent.evidence.clean_copy import Findings, ProductChange, explain_failure, list_test_functions, note, refuse
 from cdd_agent.evidence.mutation import TimedRuns, TimeUp, find_unnoticed_functions, run_mutant
 from cdd_agent.evidence.source import Function, parse, read_names
 from cdd_agent.git.runner import GitError
@@ -93,6 +93,8 @@ class Comparison:
     """Functions that answer in another way when they run again."""
     internal: tuple[str, ...]
     """Functions that only the product calls, and that answer a recorded call in another way."""
+    left_out: int = 0
+    """Number of calls with arguments that cannot be rebuilt."""
     unnoticed: tuple[str, ...] = ()
     """Notices of changed functions that no test needs."""
     idle: tuple[str, ...] = ()
@@ -112,7 +114,8 @@ def refuse_changed_behavior(trees: ComparedTrees, *, runs: TimedRuns) -> Finding
         findings += note("Not compared with the code before: no test runs code that uses what changed.")
     elif found.calls:
         names = join_first(found.functions, most=_MOST_SHOWN)
-        findings += note(f"Compared with the code before: {found.calls} calls of {names} have the same results.")
+        rest = f"; {found.left_out} others were left out" if found.left_out else ""
+        findings += note(f"Compared with the code before: {found.calls} calls of {names} have the same results{rest}.")
     for functions, why in (
         (found.unstable, "the code before gives other results when it runs again"),
         (found.internal, "only the product calls them, and in another way now; their callers were compared"),
@@ -135,12 +138,12 @@ def _try_to_compare(trees: ComparedTrees, *, runs: TimedRuns) -> Comparison | Fi
     code = find_changed_code(trees.changes)
     if not runs.limit_s or not code.names:
         return Findings()
-    if runs.suite.conventions.framework != "pytest":
-        return note("Not compared with the code before: that needs pytest.")
+    need = "pytest" if runs.suite.conventions.framework != "pytest" else None
     # A test may replace what deletes files or sends mail. No test does so for these calls, and their paths are varied.
-    if runs.suite.sandbox.level not in ISOLATING_LEVELS:
-        levels = " or ".join(sorted(ISOLATING_LEVELS))
-        return note(f"Not compared with the code before: that needs the sandbox {levels}, since calls may write files.")
+    if need is None and runs.suite.sandbox.level not in ISOLATING_LEVELS:
+        need = f"the sandbox {' or '.join(sorted(ISOLATING_LEVELS))}, because a call may write anywhere"
+    if need is not None:
+        return Findings() if trees.records_after else note(f"Not compared with the code before: that needs {need}.")
     try:
         return compare(trees, code, runs=runs)
     except TimeUp as error:
@@ -311,8 +314,9 @@ class _Call(msgspec.Struct):
 
 class _Recording(msgspec.Struct):
     calls: list[_Call]
-    ran: list[bool]
-    """Whether the tests ran each function, if it is a changed one."""
+    tests: list[list[str]]
+    """Some tests that run each function, if it is a changed one."""
+    left_out: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,22 +342,25 @@ def compare(trees: ComparedTrees, code: ChangedCode, *, runs: TimedRuns) -> Comp
         first = _answer(copy, "calls of the changed code", task=encode_json(task), tests=tests, runs=runs)
     with runs.copy(green=other, red=trees.before) as copy:
         second = _answer(copy, "the same calls of the other code", task=first.task, tests=tests, runs=runs)
-        unnoticed = Findings() if trees.records_after else _find_unnoticed(copy, trees, tests=tests, runs=runs)
+        unnoticed = (
+            Findings() if trees.records_after else _find_unnoticed(copy, trees, recording=first.recording, runs=runs)
+        )
     again = first
     if first.texts != second.texts:
         with runs.copy(green=recorded, red=trees.before) as copy:
             again = _answer(copy, "the same calls once more", task=first.task, tests=tests, runs=runs)
     found = _compare_answers((first, second, again), watched, records_after=trees.records_after)
-    ran = first.recording.ran if found.calls else []
-    has_run = {(each.path, each.name) for each, has in zip(watched, ran, strict=False) if has}
+    ran = first.recording.tests if found.calls else []
+    has_run = {(each.path, each.name) for each, by in zip(watched, ran, strict=False) if by}
     idle = tuple(sorted(name for path, name in code.functions.keys() - has_run))
-    return replace(found, idle=idle, unnoticed=unnoticed.notices)
+    return replace(found, idle=idle, left_out=first.recording.left_out, unnoticed=unnoticed.notices)
 
 
-def _find_unnoticed(copy: Suite, trees: ComparedTrees, *, tests: tuple[str, ...], runs: TimedRuns) -> Findings:
+def _find_unnoticed(copy: Suite, trees: ComparedTrees, *, recording: _Recording, runs: TimedRuns) -> Findings:
+    tests = list_test_functions(test for tests in recording.tests for test in tests if not test.startswith("-"))
+    run = partial(run_mutant, copy, tests=tests, runs=runs)
     try:
-        run = partial(run_mutant, copy, tests=tests, runs=runs)
-        return find_unnoticed_functions(trees.changes, run=run, targets=())
+        return Findings() if not tests else find_unnoticed_functions(trees.changes, run=run, targets=())
     except TimeUp as error:
         return note(error.happened)
 

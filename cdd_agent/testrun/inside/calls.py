@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .values import Call, Node, Value
 
 _MOST_TEXT = 2000
+_MOST_TESTS = 3
 _MOST_SEEN = 400
 _MOST_CALLS = 40
 _MOST_STEPS = 20
@@ -151,9 +152,10 @@ class Recorder:
         ``constants`` of their code; ``product``: its paths.
         """
         self.functions, self.constants = task["functions"], task["constants"]
-        self.ran = [False] * len(self.functions)
+        self.left_out = 0
+        self.test = ""
+        self.tests: list[list[str]] = [[] for _ in self.functions]
         self.calls: list[dict[str, Call]] = [{} for _ in self.functions]
-        self.left_out = [0] * len(self.functions)
         self._wanted = {(_ROOT + each[0], each[1]): index for index, each in enumerate(self.functions)}
         self._product = {_ROOT + path for path in task["product"]}
         self._kinds: dict[int, tuple[CodeType, int]] = {}
@@ -174,13 +176,14 @@ class Recorder:
             try:
                 self._record(frame, known[1])
             except BaseException:  # noqa: BLE001 (any method of a value may run here, and raise anything)
-                self.left_out[known[1]] += known[1] != _OTHER
+                self.left_out += known[1] != _OTHER
 
     def _record(self, frame: FrameType, index: int) -> None:
         by_test = self._is_called_by_test(frame)
         name = self.functions[index][2] if index != _OTHER else frame.f_code.co_name
         if index != _OTHER and self.functions[index][3]:
-            self.ran[index] = True
+            if self.test not in self.tests[index] and len(self.tests[index]) < _MOST_TESTS:
+                self.tests[index].append(self.test)
             self._mark_callers(frame)
         if index != _OTHER and (len(self.calls[index]) >= _MOST_SEEN or not (by_test or self.functions[index][4])):
             return
@@ -274,12 +277,13 @@ class CallSession:
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, None, None]:
         """Record calls while a test runs."""
         assert self.recorder is not None
+        self.recorder.test = item.nodeid
         threading.setprofile(self.recorder.watch)
         sys.setprofile(self.recorder.watch)
         yield
         sys.setprofile(None)
         threading.setprofile(None)
-        has_run = all(self.recorder.ran[index] for index, each in enumerate(self.recorder.functions) if each[3])
+        has_run = all(self.recorder.tests[index] for index, each in enumerate(self.recorder.functions) if each[3])
         if time.monotonic() > self.end or (has_run and self._rank(item) == 2):
             item.session.shouldstop = "enough calls are recorded"
 
@@ -303,7 +307,7 @@ class CallSession:
         recorded = self.recorder.select_calls()
         varied = [vary_calls(calls, constants=self.recorder.constants) for calls in recorded]
         calls = [*mix(recorded), *mix(varied)]
-        found = {"calls": calls, "ran": self.recorder.ran, "left_out": self.recorder.left_out}
+        found = {"calls": calls, "tests": self.recorder.tests, "left_out": self.recorder.left_out}
         return {**found, "seconds": self.task["seconds"]}
 
 

@@ -1,6 +1,7 @@
 """Calls of changed functions, answered by the code before and after."""
 
 import textwrap
+from dataclasses import replace
 
 import pytest
 
@@ -13,9 +14,12 @@ from cdd_agent.evidence.differential import (
     list_watched,
     refuse_changed_behavior,
 )
+from cdd_agent.sandbox.port import Sandbox
+from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.testrun.inside import calls
 from tests.cdd_agent.evidence.conftest import Make
 from tests.cdd_agent.evidence.steps import Step
+from tests.fakes.suite import TrustedSandbox
 
 PRICE = """\
 import random
@@ -67,7 +71,7 @@ def compare(make: Make, before: str, after: str, *, test: str = TEST, is_green: 
     return judge(step, is_green=is_green)
 
 
-def judge(step: Step, *, is_green: bool = False, limit_s: float = 60) -> Findings:
+def judge(step: Step, *, is_green: bool = False, sandbox: Sandbox | None = None) -> Findings:
     compared = ComparedTrees(
         before=step.red,
         after=step.green,
@@ -75,8 +79,9 @@ def judge(step: Step, *, is_green: bool = False, limit_s: float = 60) -> Finding
         tests=("tests/test_shop.py", "tests/test_old.py"),
         records_after=is_green,
     )
+    runs = replace(step, suite=step.suite.with_sandbox(sandbox or TrustedSandbox())).runs()
     judge_changes = list_changed_behavior if is_green else refuse_changed_behavior
-    return judge_changes(compared, runs=step.runs(limit_s=limit_s))
+    return judge_changes(compared, runs=runs)
 
 
 def test_an_honest_refactor_has_no_difference_whatever_it_renames(make: Make) -> None:
@@ -150,12 +155,19 @@ def test_green_lists_what_else_it_changed(make: Make) -> None:
     assert found.notices == ("Also changed: price(-1) returns -1.2 before the change and returns 0.0 after it.",)
 
 
+def test_nothing_is_called_where_it_could_write_anywhere(make: Make) -> None:
+    step = make({"shop.py": PRICE, "tests/test_shop.py": TEST}, {"shop.py": PRICE.replace("1000", "500")})
+    assert judge(step, sandbox=PlainSandbox()).notices == (
+        "Not compared with the code before: that needs the sandbox bwrap or docker, because a call may write anywhere.",
+    )
+    assert judge(step, sandbox=PlainSandbox(), is_green=True) == Findings()
+
+
 def test_what_no_test_calls_is_named(make: Make) -> None:
     test = "def test_nothing():\n    pass\n"
     found = compare(make, PRICE, PRICE.replace("> 1000", "> 500"), test=test)
     assert found.notices == (
         "Not compared with the code before: price (no test calls them with values that cdd can rebuild).",
-        "No test fails if these changed functions raise an exception: price (shop.py:4).",
     )
 
 

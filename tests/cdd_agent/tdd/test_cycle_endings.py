@@ -13,6 +13,7 @@ from cdd_agent.work.handoff import decode_line
 from cdd_agent.work.state import RunState
 from tests.fakes.model import ScriptedModel, call, says
 from tests.fakes.project import CODE, TEST, TEST_FILE, Project, content_as_it_is, green, item, red, writes
+from tests.fakes.suite import TrustedSandbox
 
 BLOCKED = says(call("ReportBlocked", why="test_is_wrong", reason="90 is no tenth off 100\nsay so"))
 WRONG = writes("discount.py", "def discount(price):\n    return price\n")
@@ -60,6 +61,7 @@ def test_a_refactoring_that_changes_a_result_is_refused_until_it_changes_none(re
 
     changed, same = tidies("sum(price for price in prices if price > 0)"), tidies("sum(list(prices))")
     made = context(real_project, changed, same, evidence_timeout_s=60)
+    made = replace(made, suite=made.suite.with_sandbox(TrustedSandbox()))
     ending = run(real_project, item("refactor", tests=()), context=made)
     assert ending.how == "done"
     refused, accepted = (event for event in real_project.seen if isinstance(event, GateJudged))
