@@ -386,7 +386,7 @@ def _fit_indentation(found: Lines, change: _Change) -> Lines | None:
         fits += [(shift, width) for shift in shifts if len(shifts) == 1]
     if not fits:
         return None
-    shift, width = min(fits, key=lambda fit: abs(fit[0]))
+    shift, width = min(fits, key=lambda fit: fit[0] != 0)
     indented = [line for line in found if line.startswith((" ", "\t"))] or change.new_lines
     has_tabs = any(line.startswith("\t") for line in indented)
     rows = []

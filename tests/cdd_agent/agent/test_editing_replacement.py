@@ -113,6 +113,11 @@ def test_tabs_for_spaces_are_found_and_the_new_text_gets_spaces() -> None:
     assert edited.text == "if x:\n  if y:\n    w\n"
 
 
+def test_new_lines_get_tabs_where_the_passage_lacks_the_tabs_of_the_file() -> None:
+    edited = replace("if x:\n\ty()\n\tw()\n", "y()\nw()\n", new="if z:\n    y()\nw()\n")
+    assert edited.text == "if x:\n\tif z:\n\t\ty()\n\tw()\n"
+
+
 def test_typographic_characters_are_found_by_plain_ones_and_kept_where_nothing_changed() -> None:
     text = "t = \N{LEFT DOUBLE QUOTATION MARK}a\N{RIGHT DOUBLE QUOTATION MARK}\nx\N{NO-BREAK SPACE}= 1\n"
     edited = replace(text, 't = "a"\nx = 1\n', new='t = "a"\nx = 2\n')
