@@ -52,7 +52,9 @@ def chat(invocation: Invocation, *, first: str = "") -> None:
 
             project, screen = invocation.project, invocation.screen
             project.has_told_memory = shows_welcome
-            run = partial(run_at_prompt, project=project, screen=screen, commands=_find_commands())
+            program = click.get_current_context().find_root().command
+            assert isinstance(program, click.Group)
+            run = partial(run_at_prompt, project=project, screen=screen, commands=program.commands)
             session = Session(project, screen=screen, read=read, run=run, model=model, somebody_types=somebody_types)
     except KeyboardInterrupt as stop:
         if not isinstance(read, _ReadAhead):
@@ -62,11 +64,6 @@ def chat(invocation: Invocation, *, first: str = "") -> None:
         code = session.run(first=first)
     if code != ExitCode.DONE:
         raise click.exceptions.Exit(int(code))
-
-
-def _find_commands() -> Mapping[str, click.Command]:
-    program = click.get_current_context().find_root().command
-    return program.commands if isinstance(program, click.Group) else {}
 
 
 def run_at_prompt(

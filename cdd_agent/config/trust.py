@@ -11,7 +11,7 @@ import hashlib
 import os
 import stat
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -161,7 +161,10 @@ class Approvals:
             same = [known for known in decisions if known.scope == new.scope]
             most = MOST_COMMANDS_KEPT if offer.subject == "command" else MOST_KEPT
             dropped = {id(known) for known in same if known.sha256 == new.sha256} | set(map(id, same[: 1 - most]))
-            kept = _limit_size((*(known for known in decisions if id(known) not in dropped), new))
+            kept = [*(known for known in decisions if id(known) not in dropped), new]
+            kept.sort(key=lambda known: known.subject != "command")
+            while len(_encode(kept)) > MAX_SIZE_BYTES and len(kept) > 1:
+                del kept[: len(kept) // 2]  # old commands, as long as there are many
             write_atomic(self.path, _encode(kept), mode=0o600)
 
     def forget(self) -> int:
@@ -331,17 +334,6 @@ def find_top(project: Path) -> Path:
     return next((folder for folder in (real, *real.parents) if os.path.lexists(folder / ".git")), real)
 
 
-def _encode(decisions: tuple[Decision, ...]) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(_Decisions(schema=SCHEMA, decisions=decisions))) + b"\n"
-
-
-def _limit_size(decisions: tuple[Decision, ...]) -> tuple[Decision, ...]:
-    """Drop the older half of the commands until the file can be read again."""
-    fitting = decisions
-    while len(_encode(fitting)) > MAX_SIZE_BYTES:
-        commands = [each for each in fitting if each.subject == "command"]
-        if not commands:
-            break
-        dropped = set(map(id, commands[: (len(commands) + 1) // 2]))
-        fitting = tuple(each for each in fitting if id(each) not in dropped)
-    return fitting
+def _encode(decisions: Iterable[Decision]) -> bytes:
+    file = _Decisions(schema=SCHEMA, decisions=tuple(decisions))
+    return msgspec.json.format(msgspec.json.encode(file)) + b"\n"
