@@ -299,7 +299,7 @@ def repair_messages(messages: Iterable[Message]) -> tuple[Message, ...]:
     """Return ``messages`` as a valid conversation: every tool call is answered, and nothing else is."""
     repaired: list[Message] = []
     open_calls: tuple[str, ...] = ()
-    for message in messages:
+    for message in (*messages, UserMessage(content=())):  # the last one answers the calls of the last turn
         match message:
             case UserMessage(content=content):
                 words = tuple(block for block in content if isinstance(block, Text) and block.text.strip())
@@ -313,8 +313,6 @@ def repair_messages(messages: Iterable[Message]) -> tuple[Message, ...]:
                     repaired.append(UserMessage(content=tuple(map(_make_interrupted, open_calls))))
                 repaired.append(message)
                 open_calls = tuple(block.id for block in blocks if isinstance(block, ToolCall))
-    if open_calls:
-        repaired.append(UserMessage(content=tuple(map(_make_interrupted, open_calls))))
     return tuple(repaired)
 
 

@@ -29,7 +29,6 @@ from cdd_agent.untrusted.text import clean
 T = TypeVar("T")
 
 MOST_LISTED = 20_000
-WALK_S = 2.0
 MOST_HANDOFFS = 200
 MOST_OFFERED = 50
 
@@ -53,23 +52,14 @@ def list_project_files(root: Path) -> list[str]:
     try:
         repository = Repository.find(root)
     except EnvironmentMissing:
-        return list(islice(_walk(root), MOST_LISTED))
+        from cdd_agent.workspace.files import Workspace
+
+        return list(Workspace(root).list_files(most=MOST_LISTED))
     listed = repository.git("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate").split("\0")
     start = os.path.relpath(root, repository.root).replace(os.sep, "/")
     within = "" if start == "." else f"{start}/"
     names = (path.removeprefix(within) for path in listed if path.startswith(within) and not path.endswith("/"))
     return list(islice((name for name in names if name and os.path.lexists(root / name)), MOST_LISTED))
-
-
-def _walk(root: Path) -> Iterator[str]:
-    from cdd_agent.workspace.files import SKIPPED_FOLDERS
-
-    end = time.monotonic() + WALK_S
-    for folder, folders, names in os.walk(root):
-        folders[:] = (name for name in folders if name not in SKIPPED_FOLDERS and not name.startswith("."))
-        yield from (os.path.relpath(os.path.join(folder, name), root) for name in names)
-        if time.monotonic() > end:
-            return
 
 
 Described: TypeAlias = tuple[str, str]

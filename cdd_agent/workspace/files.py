@@ -282,11 +282,11 @@ class Workspace:
             happened = f"{path} cannot be written: {error.strerror}."
             raise UsageError(happened, hint="check the folder's name and permissions") from error
 
-    def list_files(self) -> tuple[str, ...]:
-        """Return the sorted paths of all regular files and links to them, without ``SKIPPED_FOLDERS``."""
+    def list_files(self, *, most: int | None = None) -> tuple[str, ...]:
+        """Return the sorted paths of ``most`` or all regular files and links to them, without ``SKIPPED_FOLDERS``."""
         found: list[str] = []
         folders = [""]
-        while folders:
+        while folders and (most is None or len(found) < most):
             folder = folders.pop()
             try:
                 entries = self._beneath.list_entries(folder)
@@ -302,7 +302,7 @@ class Workspace:
                     entry.kind == "link" and self.is_file(path)
                 ):
                     found.append(path)
-        return tuple(sorted(found))
+        return tuple(sorted(found[:most]))
 
     def is_file(self, path: str) -> bool:
         """Return whether ``path`` is a regular file inside the project."""
