@@ -26,7 +26,7 @@ from tests.verdicts.misjudged import PATH, find_differences, read_misjudged, wri
 def main(arguments: list[str]) -> int:
     """Print a line for each change, then the figures."""
     options = argparse.ArgumentParser(prog="python -m tests.verdicts")
-    options.add_argument("--level", choices=LEVELS, default="none", help="of the sandbox (default: none)")
+    options.add_argument("--level", choices=("auto", *LEVELS), default="auto", help="of the sandbox (default: auto)")
     options.add_argument("--labels", action="store_true", help="prove that each change is what it is called")
     options.add_argument("--examiner", action="store_true", help="with one that knows the hidden script")
     options.add_argument("--why", action="store_true", help="print reasons and notices in full")
