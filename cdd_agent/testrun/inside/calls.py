@@ -80,7 +80,7 @@ def answer(call: Call) -> str:
         function = _find_function(call["module"], call["name"])
     except BaseException:  # noqa: BLE001 (the import runs code of the project)
         return MISSING
-    printed = io.StringIO()
+    printed, stage = io.StringIO(), ""
     try:
         with _limit_time(), contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
             try:
@@ -90,14 +90,30 @@ def answer(call: Call) -> str:
                 raise
             except BaseException as error:  # noqa: BLE001 (constructors of the project)
                 return f"{UNFIT}{type(error).__name__}"
-            text = f"returns {describe(function(*args, **named))}"
+            result = function(*args, **named)
+            stage = "returns a value that, when it is read, "
+            text = f"returns {describe(result)}"
             after = _format_arguments(args, named)
             text += f" and changes its arguments to ({after})" if after != before else ""
+            text += _find_sharing(result, function, call=call)
     except _TimeOver:
         return f"does not end within {_CALL_S:g} s"
     except BaseException as error:  # noqa: BLE001 (an exception is an outcome)
-        text = _describe_error(error)
+        text = _describe_error(error, is_recorded=call["is_recorded"])
+        text = text if text.startswith(UNFIT) else f"{stage}{text}"
     return _shorten(f"{text} and prints {printed.getvalue()!r}" if printed.getvalue() else text)
+
+
+def _find_sharing(result: Value, function: Callable[..., Any], *, call: Call) -> str:
+    """Return what another call returns after the result was emptied, if that differs: calls may share a result."""
+    if type(result) not in (list, dict, set):
+        return ""
+    before, saved = describe(result), result.copy()
+    result.clear()
+    args, named = _build_arguments(call)
+    again = describe(function(*args, **named))
+    result.extend(saved) if isinstance(result, list) else result.update(saved)
+    return f" and returns {again} after a caller has emptied it" if again != before else ""
 
 
 def _build_arguments(call: Call) -> tuple[list[Value], dict[str, Value]]:
@@ -108,7 +124,7 @@ def _format_arguments(args: Sequence[object], named: dict[str, object]) -> str:
     return ", ".join([*map(describe, args), *(f"{name}={describe(value)}" for name, value in named.items())])
 
 
-def _describe_error(error: BaseException) -> str:
+def _describe_error(error: BaseException, *, is_recorded: bool) -> str:
     """Return the type and, if a ``raise`` of the project states it, the message.
 
     An operation on a value of the wrong kind fails in another way after any change of the code.
@@ -118,7 +134,9 @@ def _describe_error(error: BaseException) -> str:
     if _is_inside(frame.f_code.co_filename) and source.lstrip().startswith("raise"):
         return f"raises {type(error).__name__}: {error}"
     is_unfit = isinstance(error, (TypeError, AttributeError, NameError, RecursionError, MemoryError))
-    return f"{UNFIT if is_unfit else 'raises '}{type(error).__name__}"
+    # Which of these a system call raises depends on the function that makes it.
+    is_any = isinstance(error, OSError) and not is_recorded
+    return f"{UNFIT if is_unfit else 'raises '}{'OSError' if is_any else type(error).__name__}"
 
 
 @contextlib.contextmanager
@@ -291,6 +309,8 @@ class CallSession:
     def pytest_sessionfinish(self) -> None:
         """Answer the calls, and write down each answer at once, because a call may end the process."""
         os.chdir(_ROOT)
+        for name in [name for name in os.environ if name.startswith("PYTEST_")]:
+            del os.environ[name]  # code may behave in another way under test
         found = self.task if self.recorder is None else self._vary()
         end = time.monotonic() + self.task["seconds"] / 2
         with open(self.answers, "w", encoding="ascii", buffering=1) as stream:

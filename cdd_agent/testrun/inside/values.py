@@ -316,6 +316,7 @@ def _describe_object(value: Value, depth: int) -> str:
     parts += [f"{name}={describe(getattr(value, name), depth - 1)}" for name in names if hasattr(value, name)]
     plain: Value = object
     has_text = (kind.__str__, kind.__repr__) != (plain.__str__, plain.__repr__)
-    if has_text and not dataclasses.is_dataclass(kind) and not isinstance(value, BaseException):
-        parts.append(repr(str(value)))
+    text = str(value) if has_text and not isinstance(value, BaseException) else ""
+    if text and not (parts and all(part in text for part in parts)):
+        parts.append(repr(text))
     return f"{kind.__name__}({', '.join(parts)})"

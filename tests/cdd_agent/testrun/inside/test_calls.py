@@ -10,6 +10,7 @@ import itertools
 import json
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -58,7 +59,7 @@ def node_of(value: object) -> list[object]:
 def call(name: str, *args: object, **named: object) -> dict[str, object]:
     nodes = {key: node_of(value) for key, value in named.items()}
     made = {"module": __name__, "name": name, "args": [node_of(value) for value in args], "named": nodes}
-    return {**made, "is_recorded": True, "is_start": False}
+    return {**made, "is_recorded": False, "is_start": False}
 
 
 @settings(max_examples=50)
@@ -158,10 +159,25 @@ def fail(kind: str) -> Iterator[int]:
     yield int(kind)
 
 
+def open_file(path: str) -> str:
+    return Path(path).read_text()
+
+
 def change(items: list[int]) -> int:
     sys.stderr.write("changing")
     items.append(len(items))
     return items[-1]
+
+
+def read_late(text: str) -> Iterator[int]:
+    yield int(text)
+
+
+SHARED = [1]
+
+
+def share() -> list[int]:
+    return SHARED
 
 
 def loop() -> None:
@@ -173,15 +189,17 @@ def loop() -> None:
     ("made", "text"),
     [
         (call("change", [7]), "returns 1 and changes its arguments to ([7, 1]) and prints 'changing'"),
-        (call("fail", "stated"), "raises ValueError: no such kind"),
+        (call("fail", "stated"), "returns a value that, when it is read, raises ValueError: no such kind"),
         (call("fail", "4"), "returns iterator of [4]"),
-        (call("fail", "x"), "raises ValueError"),
+        (call("open_file", "/no/file"), "raises OSError"),
         (call("fail", None), "unfit: TypeError"),
         (call("fail", 1, 2, 3), "unfit: TypeError"),
         (call("gone"), "missing"),
         (call("Stack.size", Stack()), "returns 0"),
         (call("Stack.make", Stack, 2), "returns 'StackStack'"),
         (call("Stack.twice", 4), "returns 8"),
+        (call("read_late", "x"), "returns a value that, when it is read, raises ValueError"),
+        (call("share"), "returns [1] and returns [] after a caller has emptied it"),
         (call("loop"), "does not end within 0.05 s"),
     ],
     ids=str,
