@@ -92,9 +92,9 @@ def _act(*given: object) -> None:
     print("stub")  # noqa: T201
     print("stub", file=sys.stderr)  # noqa: T201
     logging.getLogger().error("stub")
-    uses = {"__call__": 0, "append": 1, "add": 1, "__setitem__": 2}
+    uses = (("__call__", 0), ("__call__", 1), ("append", 1), ("add", 1), ("__setitem__", 2))
     for each in given:
-        for name, count in uses.items():
+        for name, count in uses:
             with suppress(Exception):
                 getattr(each, name)(*["stub"] * count)
         with suppress(OSError):

@@ -88,6 +88,7 @@ SELF = [
 NOTHING = [
     "out = io.StringIO()\nwith contextlib.redirect_stdout(out):\n    add()\nassert not out.getvalue()",
     "calls = []\nadd(lambda: calls.append(1))\nassert not calls",
+    "calls = []\nadd(calls.append)\nassert not calls",
     "given = [1]\nadd(given)\nassert given == [1]",
     "given = {}\nadd(by=given)\nassert given == {}",
     "given = set()\nadd(given)\nassert not given",
