@@ -133,7 +133,7 @@ def _find_repeated(
     prose = find_docstrings(tree) if tree is not None else set()
     nodes = (node for node in ast.walk(tree) if isinstance(node, ast.Constant)) if tree is not None else ()
     values = {repr(node.value): node.lineno for node in nodes if node.lineno in lines and id(node) not in prose}
-    known = (each for each in examples if not all(value.strip("'\"") in stated for value in each))
+    known = (each for each in examples if not all(str(ast.literal_eval(value)).strip() in stated for value in each))
     example = next((each for each in known if each <= values.keys()), None)
     if example is not None:
         shown = join_first(tuple(sorted(example)), most=_MOST_SHOWN)

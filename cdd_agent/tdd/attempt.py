@@ -482,7 +482,7 @@ class Attempt:
             targets=targets,
             changes=list_product_changes(repository, layout=layout, red=red, green=green, tests=tests),
             tests=read_sources(repository, project=layout.project, tree=red, paths=targets),
-            stated=f"{item.title}\n{item.goal}",
+            stated="\n".join((item.title, item.goal, *(text for _, text in item.criteria))),
             red=red,
             green=green,
             baseline=self.baseline.report,

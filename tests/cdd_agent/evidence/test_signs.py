@@ -93,3 +93,5 @@ def test_values_that_the_step_names_may_be_repeated() -> None:
     code = "TABLE = {'2 h 5': 125}\n"
     assert len(find_signs(request(code, test=TEST))) == 1
     assert find_signs(request(code, test=TEST, stated="2 h 5 is 125 minutes.")) == ()
+    line = request("HEAD = 'a;b\\n'\n", test="def test_it():\n    assert head() == 'a;b\\n'\n", stated="the header a;b")
+    assert find_signs(line) == ()

@@ -221,3 +221,8 @@ def test_a_call_is_shown_as_code() -> None:
     stack = ["new", ["ref", __name__, "Stack"], [], {}, [["push", [["is", 1]], {}]]]
     made = {"name": "Stack.pop", "args": [stack, node_of((1, [b"a"]))], "named": {"key": node_of({"a": 0.5})}}
     assert show(made) == "Stack().push(1).pop(tuple([1, [b'a']]), key={'a': 0.5})"
+
+
+def test_a_value_of_the_standard_library_is_shown_as_its_own_text() -> None:
+    made = call("change", datetime.date(2026, 1, 31), decimal.Decimal("1.50"))
+    assert show(made) == "change(datetime.date(2026, 1, 31), Decimal('1.50'))"
