@@ -14,7 +14,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from string import ascii_lowercase
@@ -268,6 +268,8 @@ class Repository:
         """Returns whether the user approved this repository's hooks for commits."""
         self.source = root
         """The work tree of the user, where submodules are checked out; a run tree is elsewhere."""
+        self.submodules: Collection[str] | None = None
+        """Paths of those in a run tree, which no commit changes; None: not listed yet."""
         self.copy_limits = CopyLimits()
         self.settings: Callable[[], tuple[tuple[str, str], ...]] = tuple
         """Returns keys and values that replace those of the configuration."""
@@ -380,10 +382,9 @@ class Repository:
 
     def explain_fixed(self, paths: Iterable[str]) -> dict[str, str]:
         """Return path -> why no commit of a run may change it, a sentence, for some of ``paths``."""
-        fixed = {}
-        if os.path.lexists(self.source / ".gitmodules"):
-            folders = tuple(f"{path}/" for path in self.list_submodules())
-            fixed = {path: "It is in a submodule." for path in paths if path.startswith(folders)}
+        known = self.list_submodules() if self.submodules is None else self.submodules
+        folders = tuple(f"{path}/" for path in known)
+        fixed = {path: "It is in a submodule." for path in paths if path.startswith(folders)}
         if self.settings() and (self.location.common_dir / "lfs").exists():  # else git-lfs was never used here
             fields = self.git("check-attr", "-z", "--stdin", "filter", stdin=format_paths(paths)).split("\0")
             large = (path for path, name in zip(fields[0::3], fields[2::3], strict=False) if name == "lfs")

@@ -78,6 +78,10 @@ class RunTree:
         os.utime(self.root)
         return missing
 
+    def restore_files(self, base: CommitId) -> None:
+        """Write the files of ``base`` again, and leave all others."""
+        self.repository.git("read-tree", "--reset", "-u", resolve_revision(self.repository, base))
+
     def restore_access(self) -> None:
         """Give us access again to everything in the tree, and delete pipes, sockets and devices."""
         _clear_way(self.root)
@@ -208,7 +212,10 @@ def write_submodules(
     those that are returned, whose commit is missing. ``indexes`` is kept for a quicker second time.
     """
     missing: list[str] = []
-    for path, commit in repository.list_submodules(variables=variables).items():
+    submodules = repository.list_submodules(variables=variables)
+    if variables is None:
+        repository.submodules = tuple(submodules)
+    for path, commit in submodules.items():
         target, own = folder / path, indexes / hashlib.sha256(encode_text(path)).hexdigest()
         target.mkdir(parents=True, exist_ok=True)
         if target.resolve() != folder.resolve() / path:

@@ -122,7 +122,7 @@ class RunTreeWorkplace:
         self.restore_access()
         self.restore_head(tip)
         # It may write anywhere, but what is committed counts.
-        self.tree.git("read-tree", "--reset", "-u", resolve_revision(self.tree, tip))
+        self.run_tree.restore_files(tip)
         if ended.exit_status or ended.timed_out:
             how = "did not end in time" if ended.timed_out else f"ended with {ended.exit_status}"
             raise EnvironmentMissing(

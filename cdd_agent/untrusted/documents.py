@@ -55,7 +55,7 @@ def _make_object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     made: dict[str, object] = {}
     for name, value in pairs:
         if name in made:
-            raise UnfitError(f"the key '{name:.80}' occurs twice")
+            raise UnfitError(f"the key '{name}' occurs twice")
         made[name] = value
     return made
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from cdd_agent.errors import CddError, ModelError
+from cdd_agent.errors import CddError, ModelError, TurnMissing
 from cdd_agent.events import Emit, TextDelta
 from cdd_agent.model.conversation import JSON, AssistantBlock, Request, Text, ToolCall, Turn
 from cdd_agent.work.state import Usage
@@ -12,6 +12,8 @@ class ScriptedModel:
     """Answers with its turns in their order, raises those that are errors, and keeps every request."""
 
     name = "scripted"
+    answers_examiner = False
+    """Whether a turn may be one of the Examiner."""
 
     def __init__(self, turns: Iterable[Turn | CddError | KeyboardInterrupt]) -> None:
         """``turns`` may grow later through ``queue``."""
@@ -23,6 +25,8 @@ class ScriptedModel:
 
     def reply(self, request: Request, *, emit: Emit) -> Turn:
         """The next turn, its text emitted whole."""
+        if request.is_optional and not self.answers_examiner:
+            raise TurnMissing("The scripted model has no such turn.", hint="queue it")
         self.requests.append(request)
         if not self.queue:
             raise ModelError("The scripted model has no turn left.", hint="queue another turn")

@@ -39,7 +39,9 @@ def rewrites(code: str) -> Turn:
 
 
 def context(project: Project, *turns: Turn, **policy: object) -> Context:
-    made = project.context(ScriptedModel(turns))
+    model = ScriptedModel(turns)
+    model.answers_examiner = True
+    made = project.context(model)
     changed: dict[str, object] = {"evidence_timeout_s": 60, "max_examples": 8, **policy}
     return replace(made, policy=replace(made.policy, **changed))  # type: ignore[arg-type]
 
