@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 import yaml
 
 from tests.stories.conftest import Cdd, bare, git
@@ -83,6 +84,7 @@ def test_a_table_of_the_inputs_is_refused_in_words_and_the_rule_is_accepted(cdd:
     assert told.calls == 5, "the Examiner's call is one of the step"
 
 
+@pytest.mark.slow
 def test_without_the_turns_of_the_second_agent_the_table_is_accepted_and_that_is_said(cdd: Cdd, tmp_path: Path) -> None:
     turns = yaml.safe_load(RECORDING.read_text(encoding="ascii"))
     recording = tmp_path / "recording.json"

@@ -84,6 +84,7 @@ def judge(step: Step, *, is_green: bool = False, sandbox: Sandbox | None = None)
     return judge_changes(compared, runs=runs)
 
 
+@pytest.mark.slow
 def test_an_honest_refactor_has_no_difference_whatever_it_renames(make: Make) -> None:
     after = """\
 import random

@@ -122,10 +122,10 @@ def test_the_process_ends_with_its_reader(repository: Repository) -> None:
     before = children()
     reader = ObjectReader(repository.runner)
     reader.require("HEAD")
-    assert len(children() - before) == 1
+    (started,) = children() - before
     del reader
     gc.collect()
-    assert children() == before
+    assert started not in children()
 
 
 @pytest.mark.parametrize("name", ["refs/cdd/x", "refs/cdd/x-gHEAD"])
