@@ -15,7 +15,16 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from pathlib import Path
 
-from cdd_agent.git.repository import SUBMODULE, CopyLimits, Entry, Repository, encode_text, private_index, read_files
+from cdd_agent.git.repository import (
+    SUBMODULE,
+    CopyLimits,
+    Entry,
+    Repository,
+    encode_text,
+    is_sparse,
+    private_index,
+    read_files,
+)
 from cdd_agent.git.run_tree import GitExport, copy_ignored, write_files, write_git_folder, write_submodules
 from cdd_agent.git.runner import GitError
 from cdd_agent.git.snapshot import CDD_IDENTITY, list_entries
@@ -181,9 +190,11 @@ def clean_copy(repository: Repository, suite: Suite, *, green: str, red: str) ->
         folder = Path(temporary).resolve() / repository.root.resolve().name
         folder.mkdir()
         with private_index() as index:
-            read_files(repository, green, index=index)
             tree = repository.objects.require(f"{green}^{{tree}}").id
-            if lines := "".join(_format_protected_entries(repository, green=green, red=red, layout=layout)):
+            lines = "".join(_format_protected_entries(repository, green=green, red=red, layout=layout))
+            if lines or is_sparse(repository):
+                read_files(repository, green, index=index)
+            if lines:
                 repository.git("update-index", "-z", "--index-info", stdin=encode_text(lines), variables=index)
                 tree = repository.git("write-tree", variables=index).strip()
             write_files(repository, tree, folder=folder, index=index)

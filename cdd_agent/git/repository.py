@@ -481,7 +481,7 @@ def copy_index(repository: Repository, target: Path) -> None:
     index = {"GIT_INDEX_FILE": str(target)}
     tagged = repository.git("ls-files", "-v", "-z", variables=index).split("\0")
     marked = [(entry[0], entry[2:]) for entry in tagged if entry and (entry[0] == "S" or entry[0].islower())]
-    if marked and _is_sparse(repository):
+    if marked and is_sparse(repository):
         marked = [(tag, path) for tag, path in marked if _is_present(repository.root, path)]
     for option, tags in (("--no-assume-unchanged", ascii_lowercase), ("--no-skip-worktree", "sS")):
         if paths := format_paths(path for tag, path in marked if tag in tags):
@@ -494,14 +494,15 @@ def read_files(repository: Repository, tree: str, *, index: Mapping[str, str]) -
     In a partial clone, git writes no tree if an object is missing of a file without such a mark.
     """
     repository.git("read-tree", tree, variables=index)
-    if _is_sparse(repository):
+    if is_sparse(repository):
         tagged = repository.git("ls-files", "-t", "-z").split("\0")
         known = set(repository.git("ls-files", "-z", variables=index).split("\0"))
         omitted = format_paths(entry[2:] for entry in tagged if entry[:1] == "S" and entry[2:] in known)
         repository.git("update-index", "--skip-worktree", "-z", "--stdin", stdin=omitted, variables=index)
 
 
-def _is_sparse(repository: Repository) -> bool:
+def is_sparse(repository: Repository) -> bool:
+    """Return whether the work tree may lack files that git tracks."""
     values = [each.value for each in repository.runner.configuration() if each.key == "core.sparsecheckout"]
     return bool(values) and values[-1].lower() not in ("false", "no", "off", "0")
 

@@ -189,6 +189,7 @@ def _measure_packs(common_dir: Path) -> int:
 def write_files(repository: Repository, tree: str, *, folder: Path, index: Mapping[str, str]) -> None:
     """Write the files of ``tree`` into a new folder and its private index, without what a sparse checkout omits."""
     writer, provided = Repository(repository.root, repository.location), Path(index["GIT_INDEX_FILE"] + ".lfs")
+    writer.runner = repository.runner  # which has read the configuration
     writer.settings = lambda: _provide_large_files(repository, repository.location, provided=provided)
     writer.git("read-tree", "--reset", "-u", tree, variables={**index, "GIT_WORK_TREE": str(folder)})
 
@@ -212,6 +213,8 @@ def write_submodules(
     those that are returned, whose commit is missing. ``indexes`` is kept for a quicker second time.
     """
     missing: list[str] = []
+    if variables is not None and repository.submodules == ():
+        return ()
     submodules = repository.list_submodules(variables=variables)
     if variables is None:
         repository.submodules = tuple(submodules)
