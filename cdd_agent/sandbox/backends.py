@@ -451,7 +451,8 @@ class LandlockSandbox:
             environment = build_environment(command, HOME=str(home), TMPDIR=str(temporary), GIT_CONFIG_NOSYSTEM="1")
             access = command.access
             read = (*PROGRAMS, *CONFIGURATION, *PROCESSORS, "/proc", *map(str, access.read_only))
-            read += tuple(map(str, _find_configuration_above(access)))
+            # git fails on a file that it cannot read, and some tools drop the variable that makes git ignore this one.
+            read += ("/etc/gitconfig", *map(str, _find_configuration_above(access)))
             write = (*_DEVICES, folder, *map(str, access.read_write))
             no_network = "no network" if _CAN_REFUSE_SOCKETS else "no plain TCP"
             launch = Launch(

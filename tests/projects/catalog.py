@@ -332,7 +332,8 @@ CASES: tuple[Case, ...] = (
         name="setuptools-scm",
         files={
             **_FLAT.files,
-            "pyproject.toml": _SCM.replace('"setuptools"', '"setuptools-scm"'),
+            # Newer versions do nothing if this table is missing.
+            "pyproject.toml": _SCM.replace('"setuptools"', '"setuptools-scm"') + "\n[tool.setuptools_scm]\n",
             "tests/test_version.py": _SCM_TEST,
         },
         arrange=by_git("tag v1.0"),

@@ -106,6 +106,7 @@ def test_git_works_whatever_the_system_has_configured(ground: Ground) -> None:
         f"git init -q r && cd r && touch a && git add a && git {who} commit -qm one && git log --format=%s"
     )
     assert told.output == "one\n"
+    assert ground.bash("cd r && env -u GIT_CONFIG_NOSYSTEM git log --format=%s").output == "one\n"
 
 
 def test_a_terminal_of_the_user_can_be_neither_written_nor_read(ground: Ground) -> None:
