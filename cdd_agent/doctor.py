@@ -247,6 +247,15 @@ def run_checks(parts: ProjectParts) -> Iterator[Check]:
     yield _run_check("recording", lambda: _check_recording(parts))
 
 
+def check_project(parts: ProjectParts) -> Iterator[Check]:
+    """Run the checks that describe the project: git, the interpreter, and how its tests are collected."""
+    for check in run_checks(parts):
+        if check.name in ("git", "interpreter", "tests"):
+            yield check
+        if check.name == "tests":
+            return
+
+
 def _list_packages(parts: ProjectParts) -> tuple[Path, ...]:
     """Return the folders of installed packages, or the project's folder if it has none or is not usable yet."""
     with contextlib.suppress(CddError):

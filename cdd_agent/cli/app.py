@@ -1,6 +1,6 @@
 """The command ``cdd`` with its global options, and the boundary where errors become messages and exit codes.
 
-``cdd schema`` is here too. It prints the JSON Schemas of cdd's output files.
+``cdd schema`` and ``cdd completion`` are here too. They print texts about the command line itself and its output.
 """
 
 import os
@@ -30,6 +30,9 @@ SCHEMAS = {
     "green-artifact": ("cdd_agent.workflows.green", "artifact.schema.json"),
 }
 """Name -> package, and file in it."""
+SHELLS = ("bash", "zsh", "fish")
+_COMPLETION = "_CDD_COMPLETE"
+"""The variable by which the script of a shell asks for completions."""
 
 
 @click.command(short_help="Print a JSON Schema: report, green-artifact.")
@@ -48,6 +51,24 @@ def schema(name: str) -> None:
         raise UsageError(happened, hint=hint)
     package, file = SCHEMAS[name]
     sys.stdout.write(files(package).joinpath(file).read_text(encoding="utf-8"))
+
+
+@click.command(short_help="Print the completion script of a shell: bash, zsh, fish.")
+@click.argument("shell", default="")
+def completion(shell: str) -> None:
+    """Print a script that completes commands, options and tickets in SHELL.
+
+    bash: add eval "$(cdd completion bash)" to ~/.bashrc. zsh: add eval "$(cdd completion zsh)" to ~/.zshrc. fish:
+    cdd completion fish > ~/.config/fish/completions/cdd.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    found = get_completion_class(shell) if shell in SHELLS else None
+    if found is None:
+        happened = f"There is no completion for {shell!r}." if shell else "Which shell? None was named."
+        hint = f"cdd completion {' | '.join(SHELLS)}"
+        raise UsageError(happened, hint=suggest(shell, SHELLS, text="did you mean: cdd completion {}", otherwise=hint))
+    sys.stdout.write(found(cdd, {}, "cdd", _COMPLETION).source())
 
 
 class Commands(click.Group):
@@ -108,9 +129,9 @@ def cdd(context: click.Context, /, *, yes: bool, as_json: bool, no_color: bool, 
 
 
 for command in (
-    *(run_commands.demo, inspect.doctor, inspect.trust, inspect.new),
+    *(run_commands.demo, inspect.init, inspect.doctor, inspect.trust, inspect.new),
     *(run_commands.spec, run_commands.plan, run_commands.exec_, inspect.review, inspect.status),
-    *(run_commands.tdd, run_commands.green, inspect.audit, schema),
+    *(run_commands.tdd, run_commands.green, inspect.audit, schema, completion),
 ):
     cdd.add_command(command)
 
@@ -176,6 +197,10 @@ def _end(number: int, _frame: object) -> None:
 
 
 def _carry_out(arguments: Sequence[str], *, key: Secret | None) -> int:
+    if asked := os.environ.get(_COMPLETION):
+        from click.shell_completion import shell_complete
+
+        return shell_complete(cdd, {"obj": None}, "cdd", _COMPLETION, asked)
     try:
         with cdd.make_context("cdd", list(arguments), obj=key) as context:
             cdd.invoke(context)

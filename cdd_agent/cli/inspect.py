@@ -1,4 +1,7 @@
-"""The commands that show and decide: ``cdd doctor``, ``trust``, ``new``, ``status``, ``review`` and ``audit``."""
+"""The commands that prepare, show and decide.
+
+These are ``cdd init``, ``doctor``, ``trust``, ``new``, ``status``, ``review`` and ``audit``.
+"""
 
 import dataclasses
 import json
@@ -8,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cdd_agent.cli.invocation import Invocation, headless
+from cdd_agent.cli.invocation import Invocation, complete_slug, headless
 from cdd_agent.errors import ExitCode, UsageError, format_count
 
 if TYPE_CHECKING:
@@ -61,6 +64,27 @@ def _print_json(checks: "Iterable[Check]") -> "Iterator[Check]":
         yield check
 
 
+@click.command(short_help="Create the settings file and the folder of tickets.")
+@headless
+def init(invocation: Invocation) -> None:
+    """Create .cdd/config.yaml and tickets/, and show how cdd runs the project's tests.
+
+    The settings file states the defaults, as comments. What exists already stays as it is, and nothing else is changed.
+    """
+    from cdd_agent.config.settings import create_file
+    from cdd_agent.doctor import check_project
+    from cdd_agent.repl.screen import show_check
+    from cdd_agent.tickets.ticket import create_folder
+
+    parts, screen = invocation.project.parts(), invocation.screen
+    for path, is_new in (create_file(parts.root, parts.approvals), create_folder(parts.root)):
+        screen.line(f"{path.relative_to(parts.root)} {'created' if is_new else 'exists already'}")
+    with screen.working("looking for the tests"):
+        for check in _print_json(check_project(parts)) if invocation.as_json else check_project(parts):
+            show_check(check, screen=screen)
+    screen.line("Next: commit .cdd; cdd doctor checks everything else that a run needs; cdd new SLUG creates a ticket.")
+
+
 @click.command(short_help="Create a ticket from the template.")
 @click.argument("slug")
 @click.option("--title", help="One line; the default comes from the slug.")
@@ -84,7 +108,7 @@ def new(invocation: Invocation, *, slug: str, title: str | None, kind: str) -> N
 
 
 @click.command(short_help="Show all tickets, or the progress of one.")
-@click.argument("slug", required=False)
+@click.argument("slug", required=False, shell_complete=complete_slug)
 @headless
 def status(invocation: Invocation, slug: str | None) -> None:
     """Show all tickets of the project, or the progress of the ticket SLUG."""
@@ -106,7 +130,7 @@ def status(invocation: Invocation, slug: str | None) -> None:
 
 
 @click.command(short_help="See what completed steps changed, and approve them.")
-@click.argument("slug")
+@click.argument("slug", shell_complete=complete_slug)
 @click.option("--approve", type=int, multiple=True, metavar="N", help="Approve step N; can be repeated.")
 @click.option("--full", is_flag=True, help="Show every diff, however long.")
 @headless

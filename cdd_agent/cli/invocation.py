@@ -187,6 +187,20 @@ def in_run_tree(command: _Command) -> _Command:
     return click.option("--allow-dirty", is_flag=True, help=dirty)(command)
 
 
+def complete_slug(context: click.Context, _option: click.Parameter, start: str) -> list[str]:
+    """Return the tickets whose slug begins with ``start``, for the completion of a shell."""
+    from cdd_agent.config.options import Options
+    from cdd_agent.errors import CddError
+    from cdd_agent.testrun.root import find_root
+    from cdd_agent.tickets.ticket import list_tickets
+
+    try:
+        root = find_root(Options(project=context.find_root().params.get("project")))
+        return [ticket.slug for ticket in list_tickets(root) if ticket.slug.startswith(start)]
+    except (CddError, OSError):  # a message would end up in the line that the user types
+        return []
+
+
 def _print_json(event: "Event") -> None:
     from cdd_agent.events import encode
 

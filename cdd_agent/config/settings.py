@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from cdd_agent.config.trust import Offer
+from cdd_agent.config.trust import Approvals, Offer
 from cdd_agent.errors import DocumentError, Problem, UsageError
-from cdd_agent.storage import read_ordinary
+from cdd_agent.storage import private_folder, read_ordinary, write_atomic
 from cdd_agent.untrusted import documents
 from cdd_agent.untrusted.documents import UnfitError
 
@@ -166,6 +166,27 @@ def read_offer(project: Path) -> Offer | None:
         raise DocumentError(str(CONFIG_FILE), (problem,), hint="make it a small plain file, or remove it") from error
     lines = tuple(line for line in content.decode("utf-8", "replace").splitlines() if line.strip())
     return Offer(subject="settings", source=str(CONFIG_FILE), shown=lines, content=content)
+
+
+def create_file(project: Path, approvals: Approvals) -> tuple[Path, bool]:
+    """Create the settings file with all defaults as comments, unless it exists; return its path and whether it is new.
+
+    The content is cdd's own, so it counts as approved.
+    """
+    import yaml
+
+    path = private_folder(project) / CONFIG_FILE.name
+    if path.exists():
+        return path, False
+    defaults = yaml.safe_dump(asdict(Settings()), sort_keys=False).splitlines()
+    write_atomic(path, "\n".join((_HEADER, *(f"# {line}" for line in defaults), "")).encode())
+    offer = read_offer(project)
+    if offer is not None:
+        approvals.record(offer, approved=True)
+    return path, True
+
+
+_HEADER = "# The settings of cdd in this project, with their defaults. Remove a # to change one, then: cdd trust"
 
 
 def load(

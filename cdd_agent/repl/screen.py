@@ -335,17 +335,22 @@ def show_checks(checks: Iterable[Check], *, screen: Screen) -> bool:
     missing = 0
     for check in checks:
         missing += check.state == "missing"
-        symbol, style = _CHECK_LOOK[check.state]
-        head = Text.assemble((f"{screen.symbols[symbol]} ", style), (f"{check.name:<{_NAME_WIDTH}}", "bold"))
-        screen.line(head + clean(check.told), hang=_NAME_WIDTH + 2)
-        for detail in check.details:
-            style = "bold red" if detail.startswith("NOT") else "dim"
-            screen.line(detail, style=style, indent=_NAME_WIDTH + 2)
-        if check.fix:
-            screen.line(Text.assemble(("fix: ", "bold yellow"), clean(check.fix)), indent=_NAME_WIDTH + 2, hang=5)
+        show_check(check, screen=screen)
     screen.gap()
     if missing:
         screen.line(f"{format_count(missing, 'problem')}, each with its fix.", style="bold red")
     else:
         screen.line("Everything that a run needs is there.", style="bold green")
     return not missing
+
+
+def show_check(check: Check, *, screen: Screen) -> None:
+    """Show one check of the doctor, with its fix if something is missing."""
+    symbol, style = _CHECK_LOOK[check.state]
+    head = Text.assemble((f"{screen.symbols[symbol]} ", style), (f"{check.name:<{_NAME_WIDTH}}", "bold"))
+    screen.line(head + clean(check.told), hang=_NAME_WIDTH + 2)
+    for detail in check.details:
+        style = "bold red" if detail.startswith("NOT") else "dim"
+        screen.line(detail, style=style, indent=_NAME_WIDTH + 2)
+    if check.fix:
+        screen.line(Text.assemble(("fix: ", "bold yellow"), clean(check.fix)), indent=_NAME_WIDTH + 2, hang=5)

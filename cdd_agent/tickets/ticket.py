@@ -104,6 +104,18 @@ def list_tickets(project: Path) -> tuple[Ticket, ...]:
     return tuple(found[slug] for slug in sorted(found))
 
 
+def create_folder(project: Path) -> tuple[Path, bool]:
+    """Create the folder of tickets, unless the project has one; return its path and whether it is new."""
+    found = next((project / name for name in _FOLDERS if (project / name).is_dir()), None)
+    folder = found or project / _FOLDERS[0]
+    try:
+        folder.mkdir(exist_ok=True)
+    except FileExistsError as error:
+        hint = f"move it away: mv {folder} {folder}.moved"
+        raise UsageError(f"{folder} is a file, but cdd needs a folder of that name.", hint=hint) from error
+    return folder, found is None
+
+
 def create(project: Path, slug: str, *, title: str, type: str) -> Ticket:
     """Create a ticket with a spec to fill in; raise ``UsageError`` for a used slug, an unknown type or a link."""
     from cdd_agent.tickets.spec import TYPES

@@ -1,6 +1,8 @@
-"""What ``cdd schema`` prints."""
+"""What ``cdd schema`` and ``cdd completion`` print."""
 
 import json
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +11,7 @@ import pytest
 
 import pytest_tdd_agent
 from cdd_agent.cli.app import run
+from tests.fakes.program import ROOT
 
 
 def test_the_schema_is_that_of_the_plugin(capsys: pytest.CaptureFixture[str]) -> None:
@@ -41,3 +44,26 @@ def test_it_loads_neither_pytest_nor_a_terminal() -> None:
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert json.loads(ended.stdout)["title"] == "Report of a test run"
     assert ended.stderr.split() == []
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [("co", "completion"), ("exec minutes", "minutes-lost"), ("demo csv", "csv-export"), ("exec --retr", "--retry")],
+)
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_the_script_of_bash_completes(words: str, completed: str, *, project: Path, tmp_path: Path) -> None:
+    program = tmp_path / "cdd"
+    program.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m cdd_agent "$@"\n', encoding="utf-8")
+    program.chmod(0o755)
+    typed = ["cdd", "--project", str(project), *words.split()]
+    script = (
+        f'eval "$({program} completion bash)"; COMP_WORDS=({shlex.join(typed)}); COMP_CWORD={len(typed) - 1}; '
+        f"_cdd_completion {program}; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+    )
+    ended = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    assert ended.stdout.splitlines() == [completed], ended.stderr
+
+
+def test_another_shell_is_refused_with_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["completion", "zhs"]) == 2
+    assert "hint: did you mean: cdd completion zsh" in capsys.readouterr().err
