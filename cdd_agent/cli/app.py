@@ -65,7 +65,7 @@ def completion(shell: str) -> None:
 
     found = get_completion_class(shell) if shell in SHELLS else None
     if found is None:
-        happened = f"There is no completion for {shell!r}." if shell else "Which shell? None was named."
+        happened = f"Unknown shell {shell!r}." if shell else "Which shell? None was named."
         hint = f"cdd completion {' | '.join(SHELLS)}"
         raise UsageError(happened, hint=suggest(shell, SHELLS, text="did you mean: cdd completion {}", otherwise=hint))
     sys.stdout.write(found(cdd, {}, "cdd", _COMPLETION).source())

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cdd_agent.cli.invocation import Invocation, complete_slug, headless
+from cdd_agent.cli.invocation import Invocation, headless, name_ticket
 from cdd_agent.errors import ExitCode, UsageError, format_count
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def new(invocation: Invocation, *, slug: str, title: str | None, kind: str) -> N
 
 
 @click.command(short_help="Show all tickets, or the progress of one.")
-@click.argument("slug", required=False, shell_complete=complete_slug)
+@name_ticket(required=False)
 @headless
 def status(invocation: Invocation, slug: str | None) -> None:
     """Show all tickets of the project, or the progress of the ticket SLUG."""
@@ -130,7 +130,7 @@ def status(invocation: Invocation, slug: str | None) -> None:
 
 
 @click.command(short_help="See what completed steps changed, and approve them.")
-@click.argument("slug", shell_complete=complete_slug)
+@name_ticket()
 @click.option("--approve", type=int, multiple=True, metavar="N", help="Approve step N; can be repeated.")
 @click.option("--full", is_flag=True, help="Show every diff, however long.")
 @headless

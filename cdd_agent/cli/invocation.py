@@ -187,8 +187,14 @@ def in_run_tree(command: _Command) -> _Command:
     return click.option("--allow-dirty", is_flag=True, help=dirty)(command)
 
 
-def complete_slug(context: click.Context, _option: click.Parameter, start: str) -> list[str]:
-    """Return the tickets whose slug begins with ``start``, for the completion of a shell."""
+def name_ticket(*, required: bool = True) -> Callable[[_Command], _Command]:
+    """Add the argument SLUG, which a shell can complete."""
+    return click.argument(
+        "slug", required=required, shell_complete=lambda context, _, start: _list_slugs(context, start)
+    )
+
+
+def _list_slugs(context: click.Context, start: str) -> list[str]:
     from cdd_agent.config.options import Options
     from cdd_agent.errors import CddError
     from cdd_agent.testrun.root import find_root

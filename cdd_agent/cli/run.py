@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cdd_agent.cli.invocation import Invocation, complete_slug, headless, in_run_tree
+from cdd_agent.cli.invocation import Invocation, headless, in_run_tree, name_ticket
 from cdd_agent.errors import GateClosed, UsageError, suggest
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Socrates asks questions until the spec is complete.")
-@click.argument("slug", shell_complete=complete_slug)
+@name_ticket()
 @headless
 def spec(invocation: Invocation, slug: str) -> None:
     """Socrates asks questions about the ticket SLUG until its spec.yaml is complete."""
@@ -43,7 +43,7 @@ def spec(invocation: Invocation, slug: str) -> None:
 
 
 @click.command(short_help="The Planner writes a plan from the complete spec.")
-@click.argument("slug", shell_complete=complete_slug)
+@name_ticket()
 @headless
 def plan(invocation: Invocation, slug: str) -> None:
     """The Planner writes plan.md for the ticket SLUG."""
@@ -64,7 +64,7 @@ def plan(invocation: Invocation, slug: str) -> None:
 
 
 @click.command(name="exec", short_help="The Executor carries out the plan, test first.")
-@click.argument("slug", shell_complete=complete_slug)
+@name_ticket()
 @click.option("--step", type=int, metavar="N", help="Run only step N.")
 @click.option("--retry", type=int, metavar="N", help="Run the failed or skipped step N again, then continue.")
 @click.option("--skip", type=int, metavar="N", help="Skip step N, then continue.")
@@ -256,14 +256,14 @@ def _orchestrate(invocation: Invocation, find: Callable[["Composition"], "Featur
         project.orchestrator(feature).run()
 
 
-def _complete_example(_context: click.Context, _option: click.Parameter, start: str) -> list[str]:
+def _list_examples(start: str) -> list[str]:
     from cdd_agent.cli.demo import find_examples
 
     return [example.name for example in find_examples() if example.name.startswith(start)]
 
 
 @click.command(short_help="Play an example from its recording, without an API key.")
-@click.argument("name", default="csv-export", shell_complete=_complete_example)
+@click.argument("name", default="csv-export", shell_complete=lambda _, __, start: _list_examples(start))
 @click.option("--list", "listed", is_flag=True, help="List the examples.")
 @click.option(
     "--keep", type=click.Path(path_type=Path), metavar="DIR", help="Create the project in DIR, which must not exist."
