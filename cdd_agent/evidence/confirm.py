@@ -63,7 +63,7 @@ def confirm(request: CheckRequest, *, runs: TimedRuns) -> Findings:
         findings += note(f"Not checked in a clean copy, because cdd could not create one: {explain_failure(error)}.")
     if findings == told and (runs.noticed if is_python else runs.count):
         altered = f", and fail with {runs.noticed} altered ({runs.count} runs, " if is_python else " ("
-        text = f"Checked in a clean copy: the tests pass there too{altered}{runs.spent_s():.1f} s)."
+        text = f"Checked in a clean copy: the tests pass there too{altered}{runs.used_s:.1f} s)."
         runs.emit(Notice(text=text))
     return findings
 

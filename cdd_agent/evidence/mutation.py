@@ -8,8 +8,8 @@ the functions after it run tests within a time limit.
 import ast
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice, zip_longest
 from typing import TypeAlias
@@ -20,7 +20,6 @@ from cdd_agent.evidence.clean_copy import (
     PYTHON,
     Findings,
     ProductChange,
-    clean_copy,
     find_layout,
     find_not_passing,
     is_python,
@@ -28,6 +27,7 @@ from cdd_agent.evidence.clean_copy import (
     note,
     read_sources,
 )
+from cdd_agent.evidence.copies import CleanCopies
 from cdd_agent.evidence.source import (
     Function,
     find_changed_lines,
@@ -312,46 +312,60 @@ class TimeUp(CddError):
 
 @dataclass(kw_only=True)
 class TimedRuns:
-    """Runs the tests of copies of a project until the time is up, with an event before each run."""
+    """Runs the tests of copies of a project until the time is up, with an event before each run.
+
+    All checks of one attempt share it.
+    """
 
     repository: Repository
     suite: Suite
     """Of the project itself."""
     limit_s: float
-    """For all runs together. 0: no runs."""
+    """For all copies and runs together. 0: no runs."""
     emit: Emit
-    started: float = field(default_factory=time.monotonic)
+    used_s: float = 0.0
     quickest_s: float | None = None
     count: int = 0
     noticed: str = ""
     """The location of the alteration that made a target fail."""
 
-    def copy(self, *, green: str, red: str) -> AbstractContextManager[Suite]:
-        """Make a clean copy of the project, as ``clean_copy`` does."""
-        return clean_copy(self.repository, self.suite, green=green, red=red)
+    def __post_init__(self) -> None:
+        """Make no copy before one is needed."""
+        self._copies = CleanCopies(self.repository, self.suite)
+
+    @contextmanager
+    def copy(self, *, green: str, red: str) -> Iterator[Suite]:
+        """Lend a clean copy of the project, as ``clean_copy`` makes it. Checks of the same trees share it."""
+        began = time.monotonic()
+        with self._copies.lend(green=green, red=red) as suite:
+            self.used_s += time.monotonic() - began
+            yield suite
+
+    def close(self) -> None:
+        """Delete the copies."""
+        self._copies.close()
 
     def run(self, suite: Suite, purpose: str, *, tests: tuple[str, ...] = (), is_altered: bool = False) -> SuiteRun:
         """Run tests. Raises ``TimeUp`` if the run cannot begin or end in time."""
-        left_s = self.limit_s - self.spent_s()
+        left_s = self.limit_s - self.used_s
         if left_s < SHORTEST_S:
             raise self._time_up(purpose)
         self.emit(SuiteStarted(purpose=purpose, targets=tests, framework=suite.conventions.framework))
         self.count += 1
         # Altered code may never end, so it gets only a few times the time of the quickest run.
         patience_s = float("inf") if self.quickest_s is None or not is_altered else 5 + 5 * self.quickest_s
+        began = time.monotonic()
         run = suite.with_timeout(min(suite.timeout_s, left_s, patience_s)).run(tests)
-        if run.report is None and self.spent_s() >= self.limit_s:
+        self.used_s += time.monotonic() - began
+        if run.report is None and self.used_s >= self.limit_s:
             raise self._time_up(purpose)
         self.quickest_s = min(run.duration_s, self.quickest_s or run.duration_s)
         return run
 
-    def spent_s(self) -> float:
-        """Return the seconds since the start."""
-        return time.monotonic() - self.started
-
     def _time_up(self, purpose: str) -> TimeUp:
         setting = "evidence_timeout_s in .cdd/config.yaml"
-        return TimeUp(f"Not checked: {purpose}, within {self.limit_s:g} s ({setting}).", hint=f"raise {setting}")
+        happened = f"Not verified: the time for checks ended before {purpose} ({self.limit_s:g} s, {setting})."
+        return TimeUp(happened, hint=f"raise {setting}")
 
 
 def run_mutant(copy: Suite, mutant: Mutant, *, tests: tuple[str, ...], runs: TimedRuns) -> SuiteRun:

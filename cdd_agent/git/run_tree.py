@@ -84,7 +84,7 @@ class RunTree:
 
     def restore_access(self) -> None:
         """Give us access again to everything in the tree, and delete pipes, sockets and devices."""
-        _clear_way(self.root)
+        clear_way(self.root)
 
     def prune_others(self, *, days: float, most: int) -> None:
         """Delete the run trees that were not reset for ``days``, and the oldest beyond ``most``."""
@@ -94,7 +94,7 @@ class RunTree:
         repository, target = self.repository, resolve_revision(self.repository, base)
         self.restore_gitfile()
         (repository.location.git_dir / "index.lock").unlink(missing_ok=True)  # left by a git that was killed
-        _clear_way(self.root)
+        clear_way(self.root)
         repository.git("update-ref", "--no-deref", "HEAD", target)
         _check_out(repository, target)
         missing = write_submodules(repository, self.root, indexes=repository.location.git_dir / "cdd-submodules")
@@ -373,11 +373,11 @@ class RunTrees:
 
 def delete_folder(folder: Path) -> None:
     """Delete a folder with everything in it, even where a program took away our own permissions."""
-    _clear_way(folder)
+    clear_way(folder)
     shutil.rmtree(folder)
 
 
-def _clear_way(top: Path) -> None:
+def clear_way(top: Path) -> None:
     """Give us access again to everything below ``top``; delete pipes, sockets and devices, which git does not see."""
     waiting = [str(top)]
     while waiting:

@@ -4,7 +4,7 @@ The verdict compares them with the baseline: files, history and test results fro
 works with tools that lock the files of the phase, or answers with whole files.
 """
 
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -204,6 +204,12 @@ class Attempt:
         self.earlier = list_attempts(phase, step)
         self.number = len(self.earlier) + 1
         self.recovery = StepRecovery(item.ticket, step, context=context)
+        self._runs = TimedRuns(
+            repository=context.workplace.tree,
+            suite=context.suite,
+            limit_s=context.policy.evidence_timeout_s,
+            emit=context.emit,
+        )
 
     @property
     def _examination(self) -> Examination:
@@ -369,25 +375,26 @@ class Attempt:
 
     def _judge_tests(self, work: _Work, *, report_path: Path) -> _Judgment:
         """Run the tests, apply the gate's rules, restore forbidden changes, and check the result from outside."""
-        judged, report = self._run_gate(work, report_path=report_path)
-        forbidden, checkpoint = self._restore_forbidden(work)
-        judged = verdict.add_reasons(judged, forbidden)
-        if report is None:
-            return _Judgment(verdict=judged, report=None, checkpoint=checkpoint)
-        if self.phase == "green" and judged.open:
-            judged = verdict.add_reasons(judged, self._confirm_green(report, checkpoint))
-        if self.phase == "refactor" and judged.open:
-            judged = verdict.add_reasons(judged, self._compare_behavior(report, checkpoint))
-        if self.phase == "red":
-            judged = self._accept_product_failures(judged, report, checkpoint=checkpoint)
-            sources = self._read_uncollected(report, checkpoint)
-            judged = verdict.add_reasons(judged, verdict.find_absent_tests(self.item, sources=sources))
-            if self.context.policy.single_test:
-                extra = verdict.find_extra_tests(report, baseline=self.baseline.report, sources=sources)
-                judged = verdict.add_reasons(judged, extra)
-        if self.phase == "red" and self._classify_red(judged, report) is RedVerdict.VALID_MISSING_SYMBOL:
-            judged = verdict.add_reasons(judged, self._find_vacuous_tests(report, checkpoint))
-        return _Judgment(verdict=judged, report=report, checkpoint=checkpoint)
+        with closing(self._runs):
+            judged, report = self._run_gate(work, report_path=report_path)
+            forbidden, checkpoint = self._restore_forbidden(work)
+            judged = verdict.add_reasons(judged, forbidden)
+            if report is None:
+                return _Judgment(verdict=judged, report=None, checkpoint=checkpoint)
+            if self.phase == "green" and judged.open:
+                judged = verdict.add_reasons(judged, self._confirm_green(report, checkpoint))
+            if self.phase == "refactor" and judged.open:
+                judged = verdict.add_reasons(judged, self._compare_behavior(report, checkpoint))
+            if self.phase == "red":
+                judged = self._accept_product_failures(judged, report, checkpoint=checkpoint)
+                sources = self._read_uncollected(report, checkpoint)
+                judged = verdict.add_reasons(judged, verdict.find_absent_tests(self.item, sources=sources))
+                if self.context.policy.single_test:
+                    extra = verdict.find_extra_tests(report, baseline=self.baseline.report, sources=sources)
+                    judged = verdict.add_reasons(judged, extra)
+            if self.phase == "red" and self._classify_red(judged, report) is RedVerdict.VALID_MISSING_SYMBOL:
+                judged = verdict.add_reasons(judged, self._find_vacuous_tests(report, checkpoint))
+            return _Judgment(verdict=judged, report=report, checkpoint=checkpoint)
 
     def _run_gate(self, work: _Work, *, report_path: Path) -> tuple[Verdict, SuiteReport | None]:
         context, item, before = self.context, self.item, self.baseline.report
@@ -418,7 +425,7 @@ class Attempt:
         lost = [each for each in failed if strip_parameters(each) in doubtful and verdict.has_test(self.item, each)]
         if self.phase != "green" or not lost:
             return before
-        runs, tree = self._time_runs(), self.baseline.snapshot.commit
+        runs, tree = self._runs, self.baseline.snapshot.commit
         return replace(
             before, unstable=(*before.unstable, *find_changing_ids(lost, before=before, tree=tree, runs=runs))
         )
@@ -447,7 +454,7 @@ class Attempt:
         doubtful = verdict.find_doubtful_failures(judged, report)
         if not (doubtful and self.context.suite.conventions.is_python):
             return judged
-        ran = find_tests_of_product(doubtful, tree=checkpoint.commit, runs=self._time_runs())
+        ran = find_tests_of_product(doubtful, tree=checkpoint.commit, runs=self._runs)
         reasons = tuple(reason for reason in judged.reasons if reason.nodeid not in ran)
         for nodeid in sorted(ran):
             self.context.emit(Notice(text=f"{nodeid} runs the product before it fails: that counts as behavior."))
@@ -469,7 +476,7 @@ class Attempt:
             sources=self.item.sources,
             tree=checkpoint.commit,
         )
-        return self._report_notices(check_new_tests(new, runs=self._time_runs()))
+        return self._report_notices(check_new_tests(new, runs=self._runs))
 
     def _confirm_green(self, report: SuiteReport, checkpoint: Snapshot) -> tuple[Reason, ...]:
         """Return the doubts of the evidence checks, which run outside the tests' process."""
@@ -488,7 +495,7 @@ class Attempt:
             baseline=self.baseline.report,
             elsewhere=lambda: read_product_sources(repository, project=layout.project, tree=red),
         )
-        runs = self._time_runs()
+        runs = self._runs
         findings = confirm(request, runs=runs)
         if not findings.reasons:
             is_first = not any(has_code(attempt, "example_failed") for attempt in self.earlier)
@@ -500,7 +507,7 @@ class Attempt:
     def _compare_behavior(self, report: SuiteReport, checkpoint: Snapshot) -> tuple[Reason, ...]:
         """Return a reason against a REFACTOR that changes the result of a call."""
         trees = self._make_trees(report, checkpoint)
-        return self._report_notices(refuse_changed_behavior(trees, runs=self._time_runs()))
+        return self._report_notices(refuse_changed_behavior(trees, runs=self._runs))
 
     def _make_trees(self, report: SuiteReport, checkpoint: Snapshot) -> ComparedTrees:
         repository, tests = self.context.workplace.tree, verdict.list_test_files(self.item)
@@ -510,10 +517,6 @@ class Attempt:
         passed = dict.fromkeys(case.file for case in report.tests if case.outcome == "passed")
         is_green = self.phase == "green"
         return ComparedTrees(before=before, after=after, changes=changes, tests=tuple(passed), records_after=is_green)
-
-    def _time_runs(self) -> TimedRuns:
-        context, limit_s = self.context, self.context.policy.evidence_timeout_s
-        return TimedRuns(repository=context.workplace.tree, suite=context.suite, limit_s=limit_s, emit=context.emit)
 
     def _report_notices(self, findings: Findings) -> tuple[Reason, ...]:
         for notice in findings.notices:

@@ -80,7 +80,7 @@ class Examination:
         return findings
 
     def _report_problem(self, examples: Examples, why: str) -> Findings:
-        problem = f"Not examined: {why}"
+        problem = f"Not examined: {why.removeprefix('Not verified: ')}"
         self._save(structs.replace(examples, problem=problem))
         return note(problem)
 

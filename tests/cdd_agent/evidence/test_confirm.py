@@ -348,7 +348,8 @@ def test_the_time_box_ends_the_checks_with_a_notice(make: Make) -> None:
     found = confirm(step.request(TARGET), runs=step.runs(limit_s=0.5))
     assert found.reasons == ()
     assert found.notices == (
-        "Not checked: targets in a clean copy, within 0.5 s (evidence_timeout_s in .cdd/config.yaml).",
+        "Not verified: the time for checks ended before targets in a clean copy (0.5 s, evidence_timeout_s in "
+        ".cdd/config.yaml).",
     )
 
 

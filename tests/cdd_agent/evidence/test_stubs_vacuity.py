@@ -160,7 +160,7 @@ def test_without_time_there_are_no_runs_and_with_too_little_a_notice(make: Make)
     about = asked(step)
     assert check_new_tests(about, runs=step.runs(seen, limit_s=0)) == Findings()
     (notice,) = check_new_tests(about, runs=step.runs(seen, limit_s=0.5)).notices
-    assert notice.startswith("Not checked: new tests with stubs, within 0.5 s")
+    assert notice.startswith("Not verified: the time for checks ended before new tests with stubs (0.5 s")
     assert seen == []
 
 

@@ -225,7 +225,7 @@ def test_a_missing_name_of_which_there_is_no_stub_in_time_is_told_and_red_stays_
     judged = [event for event in project.seen if isinstance(event, GateJudged)]
     assert [(event.open, event.finding) for event in judged][:1] == [(True, "VALID_MISSING_SYMBOL")]
     told = [event.text for event in project.seen if isinstance(event, Notice)]
-    assert any(text.startswith("Not checked: new tests with stubs") for text in told)
+    assert any(text.startswith("Not verified: the time for checks ended before new tests with stubs") for text in told)
 
 
 def test_a_hook_that_refuses_a_test_that_passes_at_once_has_the_model_write_it_anew(project: Project) -> None:

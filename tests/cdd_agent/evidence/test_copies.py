@@ -1,0 +1,111 @@
+"""Copies that checks share: each gets the files of its trees, whatever the checks before it did to them."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.evidence.copies import CleanCopies
+from tests.cdd_agent.evidence.conftest import Make
+from tests.cdd_agent.evidence.steps import Step
+
+PRODUCT = "def double(number):\n    return number * 2\n"
+
+
+@pytest.fixture
+def step(make: Make) -> Step:
+    return make({"tests/test_product.py": "def test_it(): assert False\n"}, {"product.py": PRODUCT})
+
+
+def lend_twice(step: Step, change: Callable[[Path], object]) -> tuple[Path, Path]:
+    """Lend a copy, change it, lend it again, and return both folders. The second must be as git wrote the first."""
+    copies = CleanCopies(step.repository, step.suite)
+    with copies.lend(green=step.green, red=step.red) as copy:
+        first, made = copy.root, read(copy.root)
+        change(first)
+    with copies.lend(green=step.green, red=step.red) as copy:
+        second = copy.root
+        assert read(second) == made
+    copies.close()
+    assert not first.exists()
+    assert not second.exists()
+    return first, second
+
+
+def read(root: Path) -> dict[str, tuple[int, str]]:
+    """Everything in a folder but git's own files."""
+    files = (path for path in root.rglob("*") if ".git" not in path.relative_to(root).parts)
+    return {
+        str(path.relative_to(root)): (path.lstat().st_mode, path.read_text() if path.is_file() else "")
+        for path in files
+    }
+
+
+def add(root: Path) -> None:
+    (root / "conftest.py").write_text("collect_ignore = ['tests']\n")
+    (root / ".pytest_cache").mkdir()
+    (root / ".pytest_cache" / "cache").touch()
+    (root / "tests" / "link").symlink_to("/")
+    os.mkfifo(root / "pipe")
+    hidden = root / "hidden"
+    hidden.mkdir()
+    (hidden / "file").touch()
+    hidden.chmod(0)
+
+
+def restore(root: Path) -> None:
+    (root / "product.py").write_text("altered")
+    (root / "product.py").write_text(PRODUCT)
+
+
+def alter_without_a_trace(root: Path) -> None:
+    about = (root / "product.py").stat()
+    (root / "product.py").write_text(PRODUCT.replace("2", "3"))
+    os.utime(root / "product.py", ns=(about.st_atime_ns, about.st_mtime_ns))
+
+
+def test_checks_of_the_same_trees_use_one_copy_and_what_they_add_goes(step: Step) -> None:
+    first, second = lend_twice(step, add)
+    assert first == second
+
+
+def test_a_file_that_a_check_has_put_back_is_clean(step: Step) -> None:
+    first, second = lend_twice(step, restore)
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        alter_without_a_trace,
+        lambda root: (root / "product.py").unlink(),
+        lambda root: (root / "product.py").chmod(0o755),
+        lambda root: os.link(root / "product.py", root.parent / "second_name"),
+        lambda root: (root / ".git" / "HEAD").write_text("ref: refs/heads/other\n"),
+        lambda root: [(root / "product.py").unlink(), (root / "product.py").symlink_to("old.py")],
+    ],
+    ids=["content", "deleted", "mode", "second name", "git", "link"],
+)
+def test_a_copy_that_a_check_has_changed_is_made_anew(step: Step, change: Callable[[Path], object]) -> None:
+    first, second = lend_twice(step, change)
+    assert first != second
+
+
+def test_other_trees_and_a_check_within_a_check_have_copies_of_their_own(step: Step) -> None:
+    copies = CleanCopies(step.repository, step.suite)
+    with (
+        copies.lend(green=step.green, red=step.red) as one,
+        copies.lend(green=step.green, red=step.red) as same,
+        copies.lend(green=step.red, red=step.red) as other,
+    ):
+        assert len({one.root, same.root, other.root}) == 3
+        assert not (other.root / "product.py").exists()
+
+
+def test_the_copies_go_with_what_made_them(step: Step) -> None:
+    copies = CleanCopies(step.repository, step.suite)
+    with copies.lend(green=step.green, red=step.red) as copy:
+        root = copy.root
+    del copies
+    assert not root.exists()
