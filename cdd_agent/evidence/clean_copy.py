@@ -190,6 +190,7 @@ def clean_copy(repository: Repository, suite: Suite, *, green: str, red: str) ->
         folder = Path(temporary).resolve() / repository.root.resolve().name
         folder.mkdir()
         with private_index() as index:
+            found = repository.objects.require(green)
             tree = repository.objects.require(f"{green}^{{tree}}").id
             lines = "".join(_format_protected_entries(repository, green=green, red=red, layout=layout))
             if lines or is_sparse(repository):
@@ -200,7 +201,10 @@ def clean_copy(repository: Repository, suite: Suite, *, green: str, red: str) ->
             write_files(repository, tree, folder=folder, index=index)
             passing = Path(index["GIT_INDEX_FILE"]).with_name("submodules")
             write_submodules(repository, folder, indexes=passing, variables=index)
-            _make_repository(folder, like=repository, tree=tree, index=Path(index["GIT_INDEX_FILE"]), export=export)
+            # A checkpoint is a commit without history, as the copy's shall be.
+            is_fit = not lines and found.kind == "commit" and not found.data.split(b"\n", 2)[1].startswith(b"parent")
+            commit = found.id if is_fit else None
+            _make_repository(folder, commit, like=repository, tree=tree, index=index, export=export)
             root = folder / layout.project
             root.mkdir(parents=True, exist_ok=True)
             # The copy borrows objects, so the sandbox must let tests read them.
@@ -226,18 +230,30 @@ def _find_objects(repository: Repository, export: GitExport | None) -> Path:
     return repository.location.common_dir / "objects" if export is None else export.folder / "objects"
 
 
-def _make_repository(folder: Path, *, like: Repository, tree: str, index: Path, export: GitExport | None) -> None:
-    """Create a repository in the copy: one commit with everything, on a branch of the same name, borrowing objects."""
+def _make_repository(
+    folder: Path,
+    commit: str | None,
+    *,
+    like: Repository,
+    tree: str,
+    index: Mapping[str, str],
+    export: GitExport | None,
+) -> None:
+    """Create a repository in the copy: one commit with everything, on a branch of the same name, borrowing objects.
+
+    None: the commit is made.
+    """
     with contextlib.suppress(GitError, OSError):  # most tests do not call git, so a copy without it is still useful
         information = folder / ".git" / "objects" / "info"
         information.mkdir(parents=True)
         (information / "alternates").write_text(f"{_find_objects(like, export)}\n")
         if export is not None:
-            export.pack_others(like, tree, folder=information.with_name("pack"))
-        variables = {**CDD_IDENTITY, "GIT_OBJECT_DIRECTORY": str(information.parent)}
-        commit = like.git("commit-tree", tree, "-m", "copy", variables=variables).strip()
+            export.pack_others(like, commit or tree, folder=information.with_name("pack"))
+        if commit is None:
+            variables = {**CDD_IDENTITY, "GIT_OBJECT_DIRECTORY": str(information.parent)}
+            commit = like.git("commit-tree", tree, "-m", "copy", variables=variables).strip()
         write_git_folder(folder / ".git", commit, branch=like.read_branch() or "main")
-        shutil.copyfile(index, folder / ".git" / "index")
+        shutil.copyfile(index["GIT_INDEX_FILE"], folder / ".git" / "index")
         if export is not None:
             shown = SHOWN_PRIVATE / export.folder.parent.name / export.folder.name / "objects"
             (information / "alternates").write_text(f"{shown}\n")

@@ -330,7 +330,7 @@ class TimedRuns:
     """The location of the alteration that made a target fail."""
 
     def __post_init__(self) -> None:
-        """Make no copy before one is needed."""
+        """Make no copy yet."""
         self._copies = CleanCopies(self.repository, self.suite)
 
     @contextmanager

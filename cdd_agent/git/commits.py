@@ -6,6 +6,7 @@ Also collects the hooks that a commit would run, because the user must approve t
 import contextlib
 import hashlib
 import os
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -14,7 +15,6 @@ from cdd_agent.errors import EnvironmentMissing, GateClosed, UsageError, join_fi
 from cdd_agent.git.hardening import GitSetting, list_disabled_filters
 from cdd_agent.git.repository import CommitId, Repository, format_paths, private_index, read_files, resolve_revision
 from cdd_agent.git.runner import GitError, GitRefused, GitUnable
-from cdd_agent.git.snapshot import CDD_IDENTITY
 from cdd_agent.storage import read_ordinary
 from cdd_agent.untrusted import paths
 
@@ -58,7 +58,9 @@ def commit_paths(repository: Repository, message: str, *, paths: Iterable[str], 
         raise GitUnable(f"{path} cannot be committed. {why}", hint="change it yourself, and commit it")
     head = repository.read_head()
     with private_index() as index:
-        tree = _write_tree(repository, paths, base=head, index=index)
+        tree = _write_tree_of_run(repository, paths, base=head, index=index)
+        is_of_run = tree is not None
+        tree = tree or _write_tree(repository, paths, base=head, index=index)
         if head is not None and not allow_empty and tree == repository.objects.require(f"{head}^{{tree}}").id:
             refresh_index(repository, paths)
             return head
@@ -69,7 +71,11 @@ def commit_paths(repository: Repository, message: str, *, paths: Iterable[str], 
             raise GateClosed(
                 f"git refused the commit. {error.happened}", hint="fix what the hook reports, then retry the step"
             ) from error
-    refresh_index(repository, paths)
+        if is_of_run:
+            new = repository.location.git_dir / "index.cdd"
+            os.replace(shutil.copy2(index["GIT_INDEX_FILE"], new), new.with_name("index"))
+    if not is_of_run:
+        refresh_index(repository, paths)
     commit = repository.read_head()
     if commit is None:
         raise GitError("git commit reported success, but HEAD does not name a commit.", hint="run: git status")
@@ -86,6 +92,18 @@ def _write_tree(
     return repository.git("write-tree", variables=index).strip()
 
 
+def _write_tree_of_run(
+    repository: Repository, paths: tuple[str, ...], *, base: CommitId | None, index: Mapping[str, str]
+) -> str | None:
+    """Do the same in a run tree, whose index holds ``base`` already; None if it holds other files, or is a user's."""
+    if base is None or repository.source == repository.root:
+        return None
+    shutil.copy2(repository.location.git_dir / "index", index["GIT_INDEX_FILE"])
+    tree = _write_tree(repository, paths, base=None, index=index)
+    changed = repository.objects.compare(base, tree)
+    return tree if changed.keys() <= set(paths) else None
+
+
 def commit_aside(repository: Repository, paths: Iterable[str], *, parent: CommitId, message: str) -> CommitId:
     """Return a commit of the current content of ``paths`` on ``parent``, on no branch."""
     with private_index() as index:
@@ -97,8 +115,7 @@ def commit_aside(repository: Repository, paths: Iterable[str], *, parent: Commit
 def commit_tree(repository: Repository, tree: str, *, parent: CommitId, message: str) -> CommitId:
     """Return a commit of cdd, on no branch; ``tree`` may name a commit."""
     parent_id, tree_id = resolve_revision(repository, parent), repository.objects.require(f"{tree}^{{tree}}").id
-    made = repository.git("commit-tree", tree_id, "-p", parent_id, "-m", message, variables=CDD_IDENTITY)
-    return CommitId(made.strip())
+    return repository.commits.write(tree_id, message=message, parent=parent_id)
 
 
 def reapply(repository: Repository, commit: CommitId, *, tree: str, parent: CommitId) -> CommitId:

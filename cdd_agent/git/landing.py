@@ -34,7 +34,7 @@ from cdd_agent.git.repository import (
     private_index,
     resolve_revision,
 )
-from cdd_agent.git.runner import GitRefused, GitUnable
+from cdd_agent.git.runner import GitRefused, GitUnable, read_state
 from cdd_agent.git.snapshot import remove_empty_parents
 from cdd_agent.storage import read_ordinary, sweep, write_atomic
 
@@ -138,6 +138,8 @@ class Landings:
         self._folder = folder
         self._journal = folder / "journal.json"
         self._staged = folder / "files"
+        self._known: tuple[tuple[int, ...] | None, set[str], dict[str, Entry]] = None, set(), {}
+        """The state of the index file when it was last read, the paths that were looked for, and their entries."""
 
     def land(
         self,
@@ -282,7 +284,7 @@ class Landings:
 
     def _read_index(self, wanted: set[str]) -> "_Staged":
         """Return the user's index at the paths ``wanted``."""
-        staged = _Staged()
+        staged, state = _Staged(), read_state(self._repository.location.git_dir / "index")
         which = ("--stage", "--modified", "--deleted")
         for line in self._repository.git("ls-files", "-v", "-z", *which).split("\0"):
             about, _, path = line.partition("\t")
@@ -296,6 +298,7 @@ class Landings:
                 staged.unchanged.pop(path, None)
             if tag in "sS" and not os.path.lexists(self._repository.root / path):
                 staged.skipped.add(path)
+        self._known = state, wanted, staged.entries
         return staged
 
     def _observe(
@@ -376,7 +379,11 @@ class Landings:
     def _update_index(self, changes: Iterable[IndexChange]) -> None:
         """Change the entries of the user's index that are still as they were."""
         changes = tuple(changes)
-        now = self._read_index({change.path for change in changes}).entries
+        # git replaces the file when it changes the index.
+        state, known, now = self._known
+        paths = {change.path for change in changes}
+        if state != read_state(self._repository.location.git_dir / "index") or not paths <= known:
+            now = self._read_index(paths).entries
         due = [change for change in changes if now.get(change.path) == change.old]
         if not due:
             return

@@ -249,6 +249,24 @@ class RefWriter:
                 answer.read_line()
 
 
+class CommitWriter:
+    """Writes commits of cdd, which are on no branch."""
+
+    def __init__(self, runner: Runner) -> None:
+        """Start nothing before the first commit."""
+        self._git = Coprocess(runner, "hash-object", "-w", "-t", "commit", "--stdin-paths", "--no-filters")
+
+    def write(self, tree: str, *, message: str, parent: str | None = None) -> CommitId:
+        """Return a new commit of the tree with the id ``tree``; raises ``GitError``."""
+        who = f"cdd <cdd@localhost> {int(time.time())} {time.strftime('%z')}"
+        parents = "" if parent is None else f"parent {parent}\n"
+        with tempfile.NamedTemporaryFile(prefix="cdd-commit-") as file:
+            file.write(encode_text(f"tree {tree}\n{parents}author {who}\ncommitter {who}\n\n{message}\n"))
+            file.flush()
+            with self._git.ask(f"{file.name}\n".encode()) as answer:
+                return CommitId(answer.read_line().decode())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyLimits:
     """How much a run tree gets that commits do not contain: of ignored files, and once more of files in Git LFS."""
@@ -276,6 +294,7 @@ class Repository:
         self.runner = Runner(root, location)
         self.objects = ObjectReader(self.runner)
         self.refs = RefWriter(self.runner)
+        self.commits = CommitWriter(self.runner)
 
     @classmethod
     def find(cls, folder: Path) -> "Repository":

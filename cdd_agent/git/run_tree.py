@@ -305,16 +305,16 @@ class RunTrees:
 
     def open(self, name: str) -> Repository:
         """Return the repository of the run tree ``name``; git's first call creates the tree if there is none."""
-        root = self._locate(name)
+        root, main = self._locate(name), self._main
         repository = Repository(root)
-        repository.may_run_hooks = self._main.may_run_hooks
-        repository.source = self._main.source
-        repository.copy_limits = self._main.copy_limits
+        repository.may_run_hooks = main.may_run_hooks
+        repository.source = main.source
+        repository.copy_limits = main.copy_limits
         repository.settings = lambda: _provide_large_files(
             repository, repository.location, provided=repository.location.git_dir / "lfs"
         )
         repository.runner = Runner(root, locate=lambda: self._find_or_create(root))
-        repository.objects, repository.refs = self._main.objects, self._main.refs
+        repository.objects, repository.refs, repository.commits = main.objects, main.refs, main.commits
         return repository
 
     def has(self, name: str) -> bool:

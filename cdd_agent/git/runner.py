@@ -275,7 +275,7 @@ class _Configuration:
 
     def is_current(self, *, location: RepositoryLocation) -> bool:
         is_complete = self.files.keys() >= set(_list_configuration_files(location))
-        return is_complete and self.is_final and all(_read_state(path) == state for path, state in self.files.items())
+        return is_complete and self.is_final and all(read_state(path) == state for path, state in self.files.items())
 
 
 class Runner:
@@ -338,7 +338,7 @@ class Runner:
 
     def _read_configuration(self) -> _Configuration:
         # Record the states of the files first, so that a change during the call is noticed.
-        files = {path: _read_state(path) for path in _list_configuration_files(self.location)}
+        files = {path: read_state(path) for path in _list_configuration_files(self.location)}
         call = Call(arguments=LIST_SETTINGS, variables=self._location_variables())
         settings = hardening.parse_settings(run_once(call, folder=self._folder))
         if not any(setting.scope == "command" for setting in settings):
@@ -349,7 +349,7 @@ class Runner:
             )
         named = (setting.origin.removeprefix("file:") for setting in settings if setting.origin.startswith("file:"))
         includes = any(setting.key.startswith(("include.", "includeif.")) for setting in settings)
-        files |= {path: _read_state(path) for path in {self._folder / name for name in named} - set(files)}
+        files |= {path: read_state(path) for path in {self._folder / name for name in named} - set(files)}
         return _Configuration(settings=settings, files=files, is_final=not includes)
 
     def _location_variables(self) -> dict[str, str]:
@@ -498,7 +498,8 @@ def _list_configuration_files(location: RepositoryLocation) -> Iterator[Path]:
         yield Path(os.environ.get("XDG_CONFIG_HOME") or Path(home, ".config"), "git", "config")
 
 
-def _read_state(path: Path) -> tuple[int, ...] | None:
+def read_state(path: Path) -> tuple[int, ...] | None:
+    """Return what changes whenever a file is written or replaced; None if there is none."""
     try:
         now = path.stat()
     except OSError:

@@ -94,8 +94,7 @@ class Snapshots:
         tree = self._capture()
         commit = next((commit for commit, saved in self._trees.items() if saved == tree), None)
         if commit is None:
-            made = self._repository.git("commit-tree", tree, "-m", message, variables=CDD_IDENTITY)
-            commit = CommitId(made.strip())
+            commit = self._repository.commits.write(tree, message=message)
             self._trees[commit] = tree
         self._repository.refs.set(ref, commit)
         return Snapshot(ref=ref, commit=commit)
