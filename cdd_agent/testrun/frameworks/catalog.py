@@ -5,9 +5,9 @@ most frameworks share exists already:
 
 ========================  ============================================================================
 ``find``                  ``find_by_manifest("pom.xml", ...)``;    a ``javascript.NpmTool`` for npm packages
-``read``, JUnit XML       ``jvm.Build(folder=...).read``, or ``junit_xml.read_junit`` for other names
+``read``, JUnit XML       ``jvm.Build(folder=...).read``, or ``reports.read_junit`` for other names
 ``read``, jest's JSON     ``javascript_reports.read_jest`` (vitest writes the same)
-``read``, cdd's reporter   ``reporters.read_lines``, for a tool that runs a reporter of ``testrun/inside``
+``read``, cdd's reporter   ``reports.read_lines``, for a tool that runs a reporter of ``testrun/inside``
 ``read``, exit status     ``read_exit_status``
 ``requirements``          ``environment.RUST.require`` or one of its neighbors
 ``names``                 the ``list_names`` of its language

@@ -5,38 +5,31 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from xml.etree.ElementTree import Element
 
 from cdd_agent.testrun.frameworks.framework import FinishedRun, ParsedResults
-from cdd_agent.testrun.frameworks.junit_xml import read_xml
-from cdd_agent.testrun.frameworks.sources import Call, Language, Missing, Sources, match_path, shorten, split_target
+from cdd_agent.testrun.frameworks.reports import XmlCase, read_trx
+from cdd_agent.testrun.frameworks.sources import Call, Language, Sources, classify, match_path, shorten, split_target
 from pytest_tdd_agent.report import Case, Failure
 
 TRX_CAP = 1000
 
-_PASSED = frozenset({"passed", "passedbutrunaborted", "warning", "completed"})
-_SKIPPED = frozenset({"notexecuted", "notrunnable", "inconclusive", "pending"})
-_CUT_OFF = frozenset({"Aborted", "Error", "Timeout", "Disconnected"})
 _FRAME = re.compile(r"^\s*at (?P<function>.+?) in (?P<path>.+?):line (?P<line>\d+)\s*$", re.MULTILINE)
 _CALL = re.compile(r"^\s*at (?P<function>\S+)\(", re.MULTILINE)
-_THROWN = re.compile(
-    r"^(?:Test method \S+ threw exception:\s*)?(?P<type>[\w.]+(?:Exception|Error))\s*:\s?(?P<message>.*)", re.DOTALL
-)
-_NOT_RAISED = re.compile(
-    r"[Nn]o exception was thrown|Expected: <\S+>\s+But was:\s+null|Expected a <\S+> to be thrown", re.DOTALL
-)
-_OTHER_RAISED = re.compile(r"Assert\.Throws\w*\(\) Failure: Exception type was not|Expected exception type:")
-_TIMED_OUT = re.compile(r"Test '.*' exceeded execution timeout|Test exceeded Timeout")
-_ASSERTION = re.compile(r"Assert\b|Expected\b|  Expected|Xunit\.Sdk\.|  Assert|Shouldly\.")
-_ASSERTION_LIBRARIES = ("Xunit.", "NUnit.", "Shouldly.")
 _RUNNERS = ("System.", "Microsoft.", "Xunit.", "NUnit.", "FluentAssertions.", "Shouldly.", "Moq.")
-_KINDS = {
-    "System.NotImplementedException": "not_implemented",
-    "System.TimeoutException": "timeout",
-    "System.OutOfMemoryException": "resource",
-    "System.MissingMethodException": "attribute_error",
-    "System.MissingFieldException": "attribute_error",
-}
+_THREW = r"(?:Test method \S+ threw exception:\s*)?"
+_THROWN = re.compile(rf"^{_THREW}(?P<type>[\w.]+(?:Exception|Error))\s*:\s?(?P<message>.*)", re.DOTALL)
+_KINDS = (
+    (r"(?s:.*)(?:[Nn]o exception was thrown|Expected: <\S+>\s+But was:\s+null)", "did_not_raise"),
+    (r"(?s:.*)Expected a <\S+> to be thrown", "did_not_raise"),
+    (r"Assert\.Throws\w*\(\) Failure: Exception type was not|Expected exception type:", "wrong_exception"),
+    (rf"{_THREW}System\.NotImplementedException\s*:", "not_implemented"),
+    (rf"{_THREW}System\.TimeoutException\s*:", "timeout"),
+    (rf"{_THREW}System\.OutOfMemoryException\s*:", "resource"),
+    (rf"{_THREW}System\.Meaning(?:Method|Field)Exception\s*:", "attribute_error"),
+    (rf"{_THREW}(?!(?:Xunit|NUnit|Shouldly)\.)[\w.]+(?:Exception|Error)\s*:", "exception"),
+    (r"Test '.*' exceeded execution timeout|Test exceeded Timeout", "timeout"),
+)
+"""Beginning of a failure's message -> kind; all others are assertions."""
 _ABSENT = r"does not exist in the namespace '(?P<owner>[^']+)'"
 _TYPE = r"(?:'(?P<owner>[^']+)' does not contain a definition for '(?P<name>[^']+)')?"
 _ERROR = re.compile(
@@ -69,7 +62,7 @@ LANGUAGE = Language(
     built=("bin", "obj", "packages", "TestResults"),
     is_test=is_test,
     error=_ERROR,
-    explain=lambda _, match: Missing.from_rules(_RULES, f"{match['code']}: {match['message']}"),
+    explain=lambda _, match: classify(_RULES, f"{match['code']}: {match['message']}", default="collection_error"),
 )
 
 
@@ -101,45 +94,26 @@ def read(run: FinishedRun) -> ParsedResults:
     """Read the results of each project of tests, and the compile errors of the others."""
     sources = Sources(run.root, LANGUAGE)
     errors = sources.read_errors(run.plain_output)
-    trx = [_read_trx(path, sources) for path in sorted(run.results.glob("*.trx"))[:TRX_CAP]]
-    tests = [case for cases, _ in trx for case in cases]
-    problems = [problem for _, problem in trx if problem]
-    if run.exit_status and not (any(case.failure for case in tests) or errors or problems):
+    read = [read_trx(path) for path in sorted(run.results.glob("*.trx"))[:TRX_CAP]]
+    tests = tuple(_convert(case, sources) for cases, _ in read for case in cases)
+    problem = "; ".join(problem for _, problem in read if problem) or None
+
+    def explain() -> str:
         other = _OTHER_ERROR.search(run.plain_output)
         reason = other["message"] if other else run.plain_output.strip()[-300:] or "no output"
-        problems.append(f"dotnet failed outside of the tests: {reason}")
-    return ParsedResults(tests=tuple(tests), collect_errors=errors, problem="; ".join(problems) or None)
+        return f"dotnet failed outside of the tests: {reason}"
+
+    return run.conclude(ParsedResults(tests=tests, collect_errors=errors, problem=problem), explain)
 
 
-def _read_trx(path: Path, sources: Sources) -> tuple[list[Case], str | None]:
-    root = read_xml(path)
-    if isinstance(root, str):
-        return [], root
-    methods = {}
-    for test in root.iter("UnitTest"):
-        if (method := test.find("TestMethod")) is not None:
-            methods[test.get("id", "")] = (method.get("className", "").partition(",")[0], method.get("name", ""))
-    results = root.iter("UnitTestResult")
-    cases = [_convert(result, methods.get(result.get("testId", "")), sources=sources) for result in results]
-    summary = next((element.get("outcome", "") for element in root.iter("ResultSummary")), "")
-    return cases, f"the run of {path.name} ended as {summary}" if summary in _CUT_OFF else None
-
-
-def _convert(result: Element, method: tuple[str, str] | None, *, sources: Sources) -> Case:
-    shown = result.get("testName", "")
-    owner, name = method or ("", shown)
-    arguments = shown[at:] if (at := shown.find("(")) >= 0 and "(" not in name else ""
-    name = name.removeprefix(f"{owner}.") + arguments
-    simple = re.split(r"[.+]", owner)[-1]
-    file = _find_file(owner, sources) or owner or "."
-    outcome = result.get("outcome", "").lower()
-    kind = "skipped" if outcome in _SKIPPED else "passed" if outcome in _PASSED else "failed"
-    line = sources.find_line(file, rf"\b{re.escape(name.partition('(')[0])}\s*\(\s*[^;]*?\)\s*(?:\{{|=>|where)")
-    time = re.fullmatch(r"(\d{1,5}):(\d\d):(\d\d(?:\.\d+)?)", result.get("duration", ""))
-    duration_s = int(time[1]) * 3600 + int(time[2]) * 60 + float(time[3]) if time else 0.0
-    failure = _describe_failure(result, outcome, sources=sources) if kind == "failed" else None
-    nodeid = f"{file}::{simple}.{name}" if simple else f"{file}::{name}"
-    return Case(nodeid, kind, file, line, duration_s, failure=failure)
+def _convert(case: XmlCase, sources: Sources) -> Case:
+    simple = re.split(r"[.+]", case.classname)[-1]
+    file = _find_file(case.classname, sources) or case.classname or "."
+    method = re.escape(case.name.partition("(")[0])
+    line = sources.find_line(file, rf"\b{method}\s*\(\s*[^;]*?\)\s*(?:\{{|=>|where)")
+    failure = _describe_failure(case, sources) if case.outcome == "failed" else None
+    nodeid = f"{file}::{simple}.{case.name}" if simple else f"{file}::{case.name}"
+    return Case(nodeid, case.outcome, file, line, case.duration_s, failure=failure)
 
 
 def _find_file(owner: str, sources: Sources) -> str | None:
@@ -151,38 +125,22 @@ def _find_file(owner: str, sources: Sources) -> str | None:
     return None
 
 
-def _describe_failure(result: Element, outcome: str, *, sources: Sources) -> Failure:
-    message, trace, printed = (
-        result.findtext(f"Output/{name}", "").replace("\r\n", "\n")
-        for name in ("ErrorInfo/Message", "ErrorInfo/StackTrace", "StdOut")
-    )
-    message = message.strip()
-    thrown = _THROWN.match(message)
-    kind = {"timeout": "timeout", "aborted": "crash"}.get(outcome) or _classify(message, thrown)
+def _describe_failure(case: XmlCase, sources: Sources) -> Failure:
+    thrown = _THROWN.match(case.message)
+    ending = {"timeout": "timeout", "aborted": "crash"}.get(case.type)
+    kind = ending or classify(_KINDS, case.message, default="assertion").kind
     calls = [
         (own, int(match["line"]), match["function"])
-        for match in _FRAME.finditer(trace)
+        for match in _FRAME.finditer(case.text)
         if (own := sources.find_own(match["path"].replace("\\", "/")))
     ]
-    functions = (match["function"] for match in _CALL.finditer(trace))
+    functions = (match["function"] for match in _CALL.finditer(case.text))
     first = next((function for function in functions if not function.startswith(_RUNNERS)), "")
     # Calls into packages have no file. If the innermost call outside of the runners is not own, a package raised.
     outside: list[Call] = [(None, 0, first)] if calls and first not in calls[0][2] else []
-    shown = thrown["message"] if thrown else message
+    shown = thrown["message"] if thrown else case.message
     return replace(
-        sources.describe_failure(kind, shown, text=f"{message}\n{trace}", calls=(*outside, *calls)),
+        sources.describe_failure(kind, shown, text=f"{case.message}\n{case.text}", calls=(*outside, *calls)),
         exception=thrown["type"].rpartition(".")[2] if thrown else "",
-        output=shorten(printed),
+        output=shorten(case.output),
     )
-
-
-def _classify(message: str, thrown: re.Match[str] | None) -> str:
-    if _NOT_RAISED.search(message):
-        return "did_not_raise"
-    if _OTHER_RAISED.match(message):
-        return "wrong_exception"
-    if thrown and not thrown["type"].startswith(_ASSERTION_LIBRARIES):
-        return _KINDS.get(thrown["type"], "exception")
-    if _TIMED_OUT.match(message):
-        return "timeout"
-    return "assertion" if _ASSERTION.search(message) or not thrown else "exception"

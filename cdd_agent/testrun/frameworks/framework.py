@@ -10,7 +10,7 @@ from typing import Protocol
 from cdd_agent.testrun.frameworks.environment import Requirements, require_anything
 from cdd_agent.testrun.frameworks.sources import drop_duplicates, read_text, strip_terminal_codes
 from cdd_agent.testrun.suite import list_modules
-from pytest_tdd_agent.report import Case, CollectError
+from pytest_tdd_agent.report import FAILING, Case, CollectError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +23,19 @@ class FrameworkMatch:
     """The command that runs all tests, without ``Framework.arguments``."""
     why: str
     """The rule that found it, in words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedResults:
+    """Every test of a run, in the records that the gates judge."""
+
+    tests: tuple[Case, ...] = ()
+    collect_errors: tuple[CollectError, ...] = ()
+    """Files, crates or packages whose tests could not be loaded or compiled."""
+    problem: str | None = None
+    """Why the results may be incomplete: nothing was written, it is unreadable, the run was cut off."""
+    is_structured: bool = True
+    """Whether each test has a result; otherwise only the exit status is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,18 +57,10 @@ class FinishedRun:
         """The output without colors and with ``\\n`` as line ends."""
         return strip_terminal_codes(self.output)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParsedResults:
-    """Every test of a run, in the records that the gates judge."""
-
-    tests: tuple[Case, ...] = ()
-    collect_errors: tuple[CollectError, ...] = ()
-    """Files, crates or packages whose tests could not be loaded or compiled."""
-    problem: str | None = None
-    """Why the results may be incomplete: nothing was written, it is unreadable, the run was cut off."""
-    is_structured: bool = True
-    """Whether each test has a result; otherwise only the exit status is known."""
+    def conclude(self, found: ParsedResults, explain: Callable[[], str]) -> ParsedResults:
+        """Return the results, with the problem that ``explain`` returns if the run failed and nothing says why."""
+        is_explained = any(case.outcome in FAILING for case in found.tests) or found.collect_errors or found.problem
+        return found if self.exit_status == 0 or is_explained else replace(found, problem=explain())
 
 
 class NameRule(Protocol):

@@ -12,8 +12,9 @@ import msgspec
 from cdd_agent.testrun.frameworks.framework import FinishedRun, ParsedResults
 from cdd_agent.testrun.frameworks.sources import (
     Language,
-    Missing,
+    Meaning,
     Sources,
+    classify,
     match_path,
     read_text,
     split_target,
@@ -168,10 +169,9 @@ def read(run: FinishedRun) -> ParsedResults:
     problems = [f"package {name} cannot be built: {compiler.strip()[:500]}" for name in unbuilt if not errors]
     problems += [f"{key[1]} of {key[0]} began and has no result" for key in unfinished if key not in died]
     problems += events.list_silent_packages()
-    if not events.packages and not errors and not problems and run.exit_status:
-        problems.append(f"go ended without a result: {run.output.strip()[:500] or 'no output'}")
     explained, problem = tuple(_explain_parents(tests)), "; ".join(sorted(problems)) or None
-    return ParsedResults(tests=explained, collect_errors=errors, problem=problem)
+    found = ParsedResults(tests=explained, collect_errors=errors, problem=problem)
+    return run.conclude(found, lambda: f"go ended without a result: {run.output.strip()[:500] or 'no output'}")
 
 
 def _explain_parents(tests: list[Case]) -> Iterator[Case]:
@@ -201,7 +201,7 @@ def _locate_tests(folder: str, sources: Sources) -> Iterator[tuple[str, tuple[st
 
 def _describe_failure(text: str, *, file: str, sources: Sources) -> Failure:
     if panic := _PANIC.search(text):
-        kind = next((kind for pattern, kind in _PANICS if re.match(pattern, panic["message"])), "exception")
+        kind = classify(_PANICS, panic["message"]).kind
         # The goroutine that panicked is printed first.
         first = text.partition("goroutine ")[2].partition("\n\n")[0]
         calls = (
@@ -222,8 +222,8 @@ def _describe_failure(text: str, *, file: str, sources: Sources) -> Failure:
     return replace(failure, path=path, line=int(logged[-1]["line"]) if path else None)
 
 
-def _explain(sources: Sources, match: re.Match[str]) -> Missing:
-    missing, module = Missing.from_rules(_RULES, match["message"]), _read_module(sources.root)
+def _explain(sources: Sources, match: re.Match[str]) -> Meaning:
+    missing, module = classify(_RULES, match["message"], default="collection_error"), _read_module(sources.root)
     if missing.name is None or missing.kind != "missing_module" or not module:
         return missing
     return missing._replace(is_own=missing.name.startswith(module))

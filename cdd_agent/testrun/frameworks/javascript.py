@@ -18,7 +18,7 @@ from cdd_agent.storage import read_ordinary
 from cdd_agent.testrun.frameworks import environment
 from cdd_agent.testrun.frameworks.environment import MODULES, iterate_upwards
 from cdd_agent.testrun.frameworks.framework import FrameworkMatch
-from cdd_agent.testrun.frameworks.reporters import REPORT, SEPARATOR
+from cdd_agent.testrun.frameworks.reports import REPORT, SEPARATOR
 from cdd_agent.testrun.frameworks.sources import drop_duplicates, match_path, read_text
 
 MANIFEST = "package.json"

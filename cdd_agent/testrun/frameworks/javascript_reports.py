@@ -16,7 +16,7 @@ from cdd_agent.testrun.frameworks.javascript_errors import (
     find_printed_error,
     make_relative,
 )
-from cdd_agent.testrun.frameworks.reporters import (
+from cdd_agent.testrun.frameworks.reports import (
     REPORT,
     SEPARATOR,
     ReportLine,

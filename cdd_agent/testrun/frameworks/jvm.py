@@ -9,11 +9,12 @@ from itertools import islice
 from pathlib import Path
 
 from cdd_agent.testrun.frameworks.framework import FinishedRun, ParsedResults
-from cdd_agent.testrun.frameworks.junit_xml import JunitCase, read_junit
+from cdd_agent.testrun.frameworks.reports import XmlCase, read_junit
 from cdd_agent.testrun.frameworks.sources import (
     Language,
-    Missing,
+    Meaning,
     Sources,
+    classify,
     match_path,
     read_text,
     shorten,
@@ -37,23 +38,24 @@ _RUNNERS = re.compile(
     r"|codehaus|apiguardian|scalatest|spockframework)|junit|com\.sun|worker\.org\.gradle)\."
 )
 """Beginning of class names of the platform, test runners and assertion libraries, which never cause a failure."""
-_BY_MESSAGE = (
-    (r"Expected (?:test to throw|exception)|.*to be thrown, but nothing was thrown", "did_not_raise"),
-    (r".*Expecting code to raise", "did_not_raise"),
-    (r"Unexpected exception, expected<|.*[Uu]nexpected exception type thrown", "wrong_exception"),
-    (r".*(?:test timed out after|execution (?:timed out|exceeded timeout))", "timeout"),
+_KINDS = (
+    (r"[^:]*: (?:Expected (?:test to throw|exception)|.*to be thrown, but nothing was thrown)", "did_not_raise"),
+    (r"[^:]*: .*Expecting code to raise", "did_not_raise"),
+    (r"[^:]*: (?:Unexpected exception, expected<|.*[Uu]nexpected exception type thrown)", "wrong_exception"),
+    (r"[^:]*: .*(?:test timed out after|execution (?:timed out|exceeded timeout))", "timeout"),
+    (r"[^:]*NotImplemented(?:Error|Exception):", "not_implemented"),
+    (r"[^:]*UnsupportedOperationException: (?i:not (?:yet )?implemented|unimplemented|todo)\b", "not_implemented"),
+    (r"[^:]*StackOverflowError:", "recursion"),
+    (r"[^:]*OutOfMemoryError:", "resource"),
+    (r"[^:]*(?:TimeoutException|TestTimedOutException):", "timeout"),
+    (r"[^:]*(?:ClassNotFoundException|NoClassDefFoundError):", "missing_module"),
+    (r"[^:]*NoSuch(?:Method|Field)(?:Error|Exception):", "attribute_error"),
+    (
+        r"[^:]*(?:Assertion(?:Failed)?Error|ComparisonFailure|MultipleFailuresError|ConditionNotSatisfiedError):",
+        "assertion",
+    ),
 )
-_BY_CLASS = (
-    (r"NotImplemented(?:Error|Exception)", "not_implemented"),
-    (r"StackOverflowError", "recursion"),
-    (r"OutOfMemoryError", "resource"),
-    (r"TimeoutException|TestTimedOutException", "timeout"),
-    (r"ClassNotFoundException|NoClassDefFoundError", "missing_module"),
-    (r"NoSuch(?:Method|Field)(?:Error|Exception)", "attribute_error"),
-    (r"Assertion(?:Failed)?Error|ComparisonFailure|MultipleFailuresError|ConditionNotSatisfiedError", "assertion"),
-)
-"""End of the name of an exception's class -> kind."""
-_TO_DO = re.compile(r"(?:not (?:yet )?implemented|unimplemented|todo)\b", re.IGNORECASE)
+"""Class and message of an exception -> kind."""
 
 _ERROR = re.compile(
     r"(?:^|^\[ERROR\] |^e: (?:file://)?|^:\w+)(?P<path>/[^\n:\[(]+?\.(?:java|kt))"
@@ -172,11 +174,10 @@ class Build:
                     tests.append(_convert_case(case, file, classes=classes))
                 elif case.outcome in ("failed", "error"):
                     errors.append(CollectError(file, describe_failure(case, classes, phase="setup")))
-        problems += [found[0]] if (found := _CRASHED.search(output)) else []
-        is_explained = any(case.failure for case in tests) or errors or problems
-        if run.exit_status and not is_explained and not (tests and _NOTHING_SELECTED in output):
-            problems = [self._explain(output)]
-        return ParsedResults(tests=tuple(tests), collect_errors=tuple(errors), problem="; ".join(problems) or None)
+        problems += [crash[0]] if (crash := _CRASHED.search(output)) else []
+        problem = "; ".join(problems) or None
+        found = ParsedResults(tests=tuple(tests), collect_errors=tuple(errors), problem=problem)
+        return found if tests and _NOTHING_SELECTED in output else run.conclude(found, lambda: self._explain(output))
 
     def _explain(self, output: str) -> str:
         reasons = "; ".join(match["reason"].replace("\n> ", " ") for match in self.failed.finditer(output))
@@ -233,7 +234,7 @@ class Classes:
 index_classes = lru_cache(maxsize=1)(Classes)
 
 
-def _convert_case(case: JunitCase, file: str, *, classes: Classes) -> Case:
+def _convert_case(case: XmlCase, file: str, *, classes: Classes) -> Case:
     inner = case.classname.partition("$")[2].replace("$", ".")
     name = case.name if case.name.endswith("]") else case.name.removesuffix("()")
     nodeid = f"{file}::{inner}.{name}" if inner else f"{file}::{name}"
@@ -242,11 +243,11 @@ def _convert_case(case: JunitCase, file: str, *, classes: Classes) -> Case:
     return Case(nodeid, outcome, file, line=0, duration_s=case.duration_s, reruns=case.reruns, failure=failure)
 
 
-def describe_failure(case: JunitCase, classes: Classes, *, phase: str = "call") -> Failure:
+def describe_failure(case: XmlCase, classes: Classes, *, phase: str = "call") -> Failure:
     """Return the failure of a test, from the exception's class, its message and its stack trace."""
     thrown = case.type or case.text.partition(":")[0].strip()
     message = case.message.removeprefix(f"{thrown}: ") or case.text.strip().partition("\n")[0]
-    kind = _classify(thrown, message)
+    kind = classify(_KINDS, f"{thrown}: {message}").kind
     owners = ((classes.find_file(call["owner"]), call) for call in _FRAME.finditer(case.text))
     calls = (
         (path, int(call["line"]), call["method"])
@@ -264,34 +265,29 @@ def describe_failure(case: JunitCase, classes: Classes, *, phase: str = "call") 
     )
 
 
-def _classify(thrown: str, message: str) -> str:
-    kinds = [
-        *(kind for pattern, kind in _BY_MESSAGE if re.match(pattern, message, re.DOTALL)),
-        *(kind for pattern, kind in _BY_CLASS if re.search(rf"(?:{pattern})\Z", thrown)),
-    ]
-    is_to_do = thrown.endswith("UnsupportedOperationException") and _TO_DO.match(message)
-    return kinds[0] if kinds else "not_implemented" if is_to_do else "exception"
-
-
-def _explain(sources: Sources, match: re.Match[str]) -> Missing:
+def _explain(sources: Sources, match: re.Match[str]) -> Meaning:
     message = match["message"]
     is_symbol = message.startswith("cannot find symbol")
-    missing = _find_symbol(match["rest"], match["path"]) if is_symbol else Missing.from_rules(_RULES, message)
+    missing = (
+        _find_symbol(match["rest"], match["path"])
+        if is_symbol
+        else classify(_RULES, message, default="collection_error")
+    )
     if missing.name is None or missing.kind not in ("missing_module", "import_error"):
         return missing
     return missing._replace(is_own=index_classes(sources).has_package(missing.name))
 
 
-def _find_symbol(rest: str, file: str) -> Missing:
+def _find_symbol(rest: str, file: str) -> Meaning:
     symbol, location = _SYMBOL.search(rest), _LOCATION.search(rest)
     if symbol is None:
-        return Missing("name_error")
+        return Meaning("name_error")
     owner = "" if location is None else location["type"] or location["name"]
     if location is not None and location["what"] == "package":
-        return Missing("import_error", f"{owner}.{symbol['name']}")
+        return Meaning("import_error", f"{owner}.{symbol['name']}")
     if not owner or file.rpartition("/")[2].rpartition(".")[0] in re.split(r"[.$]", owner):
-        return Missing("name_error", symbol["name"])
-    return Missing("attribute_error", f"{owner}.{symbol['name']}")
+        return Meaning("name_error", symbol["name"])
+    return Meaning("attribute_error", f"{owner}.{symbol['name']}")
 
 
 LANGUAGE = Language(

@@ -10,11 +10,11 @@ from itertools import pairwise
 from pathlib import Path, PurePosixPath
 
 from cdd_agent.testrun.frameworks.framework import FinishedRun, FrameworkMatch, ParsedResults, number_cases
-from cdd_agent.testrun.frameworks.junit_xml import JunitCase, read_junit
+from cdd_agent.testrun.frameworks.reports import XmlCase, read_junit
 from cdd_agent.testrun.frameworks.sources import (
     Call,
     Language,
-    Missing,
+    Meaning,
     Sources,
     match_path,
     read_text,
@@ -412,7 +412,7 @@ def _find_program(called: str, packages: dict[str, str], *, sources: Sources) ->
     return Program(source=folder + shown, shown=shown, sources=sources)
 
 
-def _describe_case(case: JunitCase, program: Program) -> Failure:
+def _describe_case(case: XmlCase, program: Program) -> Failure:
     ending = next((kind for start, kind in _SILENT_ENDS if case.type.startswith(start)), None)
     if ending is not None and "panicked at" not in case.text:
         message, text = case.message or case.type, shorten(case.output)
@@ -422,29 +422,29 @@ def _describe_case(case: JunitCase, program: Program) -> Failure:
     return program.describe_failure(text.strip("\n"), case.name)
 
 
-def _explain(sources: Sources, match: re.Match[str]) -> Missing:
+def _explain(sources: Sources, match: re.Match[str]) -> Meaning:
     code, message, rest = match["code"], match["message"], match["rest"]
     if code in ("E0432", "E0433") and (found := _CRATE.search(message) or _CRATE.search(rest)):
-        return Missing("missing_module", found[1] or found[2])  # a new module of the project, or an unknown crate
+        return Meaning("missing_module", found[1] or found[2])  # a new module of the project, or an unknown crate
     quoted = found[1] if (found := re.search(r"`([^`]+)`", message)) else None
     if code == "E0432":
         kind = "missing_module" if _COULD_NOT.search(rest) else "import_error"
-        return Missing(kind, _join_path("", quoted or ""), _is_own(quoted or "", sources))
+        return Meaning(kind, _join_path("", quoted or ""), _is_own(quoted or "", sources))
     if code in _QUOTED_ONLY or code in _WRONG_ARGUMENTS:
         kind = _QUOTED_ONLY.get(code, "signature_mismatch")
-        return Missing(kind, quoted if code in _QUOTED_ONLY else _find_call(rest))
+        return Meaning(kind, quoted if code in _QUOTED_ONLY else _find_call(rest))
     if found := _COULD_NOT.search(message):
-        return Missing("attribute_error", _join_path(found[2], found[1]), _is_own(found[2] or "crate", sources))
+        return Meaning("attribute_error", _join_path(found[2], found[1]), _is_own(found[2] or "crate", sources))
     if found := _NO_MEMBER.match(message) or _NO_FIELD.search(message):
-        return Missing("attribute_error", _join_path(found["owner"], found["name"]))
+        return Meaning("attribute_error", _join_path(found["owner"], found["name"]))
     if found := _IN_SCOPE.match(message) or _UNDECLARED.search(message):
         owner = "crate" if found.groupdict().get("root") else found["owner"]
         if code == "E0433" and "module or crate" in message:
-            return Missing("missing_module", found["name"])
+            return Meaning("missing_module", found["name"])
         is_own = _is_own(owner, sources) if owner else None
-        return Missing("attribute_error" if owner else "name_error", _join_path(owner, found["name"]), is_own)
+        return Meaning("attribute_error" if owner else "name_error", _join_path(owner, found["name"]), is_own)
     is_syntax = code is None and _SYNTAX.match(message) is not None
-    return Missing("syntax_error" if is_syntax else "collection_error")
+    return Meaning("syntax_error" if is_syntax else "collection_error")
 
 
 def _is_own(path: str, sources: Sources) -> bool:

@@ -54,8 +54,8 @@ def match_path(pattern: str) -> Callable[[str], bool]:
     return lambda path: compiled.search(path) is not None
 
 
-class Missing(NamedTuple):
-    """The meaning of a compiler's message."""
+class Meaning(NamedTuple):
+    """The meaning of an error's message."""
 
     kind: str
     name: str | None = None
@@ -63,18 +63,22 @@ class Missing(NamedTuple):
     is_own: bool | None = None
     """Whether that name would be the project's."""
 
-    @classmethod
-    def from_rules(cls, rules: Iterable[tuple[str, str]], message: str) -> "Missing":
-        """Apply the first of ``rules`` (pattern at the beginning -> kind) that matches.
 
-        The groups ``name`` and ``owner`` of a pattern are the missing name and the type or module that lacks it.
-        """
-        for pattern, kind in rules:
-            if found := re.match(pattern, message):
-                parts = found.groupdict()
-                name, owner = parts.get("name"), parts.get("owner")
-                return cls(kind, f"{owner}.{name}" if owner and name else name)
-        return cls("collection_error")
+Rules = Iterable[tuple[str, str]]
+"""Pairs of a pattern at the beginning of a message, and the kind of failure that it means."""
+
+
+def classify(rules: Rules, message: str, *, default: str = "exception") -> Meaning:
+    """Return the meaning by the first rule that matches.
+
+    The groups ``name`` and ``owner`` of a pattern are the missing name and the type or module that lacks it.
+    """
+    for pattern, kind in rules:
+        if found := re.match(pattern, message):
+            parts = found.groupdict()
+            name, owner = parts.get("name"), parts.get("owner")
+            return Meaning(kind, f"{owner}.{name}" if owner and name else name)
+    return Meaning(default)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +91,7 @@ class Language:
     is_test: Callable[[str], bool]
     error: re.Pattern[str] = re.compile(r"(?!)")
     """Matches one error, with ``path``, ``message``, groups that begin with ``line``, maybe ``code`` and ``text``."""
-    explain: Callable[["Sources", re.Match[str]], Missing] = lambda _, match: Missing("collection_error")
+    explain: Callable[["Sources", re.Match[str]], Meaning] = lambda _, match: Meaning("collection_error")
     """Returns the meaning of an error."""
     elsewhere: str = ""
     """Node id for files outside the project; by default the compiler's name for them."""
@@ -207,19 +211,19 @@ class Sources:
         language = self.language
         for match in language.error.finditer(output):
             groups, name = match.groupdict(), match["path"].replace("\\", "/")
-            path, missing = self.find_own(name), language.explain(self, match)
+            path, meaning = self.find_own(name), language.explain(self, match)
             line = next(int(text) for group, text in groups.items() if group.startswith("line") and text)
             failure = Failure(
                 phase="collect",
-                kind=missing.kind,
+                kind=meaning.kind,
                 origin="third_party" if path is None else "test" if language.is_test(path) else "project",
                 exception=groups.get("code", "") or ("error" if "code" in groups else ""),
                 message=match["message"][:MESSAGE_CAP],
-                missing_name=missing.name,
+                missing_name=meaning.name,
                 path=path,
                 line=line if path else None,
                 text=shorten((groups.get("text") or match[0]).strip()),
-                missing_in_project=missing.is_own,
+                missing_in_project=meaning.is_own,
             )
             found.setdefault(path or language.elsewhere or name, []).append(failure)
         collected = []

@@ -9,7 +9,7 @@ import pytest_tdd_agent
 from cdd_agent.storage import read_ordinary
 from cdd_agent.testrun import inside
 from cdd_agent.testrun.frameworks.framework import FinishedRun, FrameworkMatch, ParsedResults
-from cdd_agent.testrun.frameworks.reporters import REPORT, read_lines
+from cdd_agent.testrun.frameworks.reports import REPORT, read_lines
 from cdd_agent.testrun.frameworks.sources import match_path
 
 PROGRAM = "unittest_program.py"

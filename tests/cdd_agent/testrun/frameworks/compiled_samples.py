@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from cdd_agent.testrun.frameworks.framework import FinishedRun, Framework, ParsedResults
-from cdd_agent.testrun.frameworks.junit_xml import JunitCase, read_junit
+from cdd_agent.testrun.frameworks.reports import XmlCase, read_junit
 from pytest_tdd_agent.report import Case, Failure
 
 DATA = Path(__file__).parent / "data" / "compiled"
@@ -33,7 +33,7 @@ def ended(root: Path, output: str, *, exit_status: int = 1, results: Path | None
     return FinishedRun(root=root, results=results or root / "no-results", output=output, exit_status=exit_status)
 
 
-def parse_junit(data: bytes) -> tuple[tuple[JunitCase, ...], str | None]:
+def parse_junit(data: bytes) -> tuple[tuple[XmlCase, ...], str | None]:
     """Read a JUnit file with this content."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "junit.xml")
