@@ -18,41 +18,12 @@ _CALL = re.compile(r"^\s*at (?P<function>\S+)\(", re.MULTILINE)
 _RUNNERS = ("System.", "Microsoft.", "Xunit.", "NUnit.", "FluentAssertions.", "Shouldly.", "Moq.")
 _THREW = r"(?:Test method \S+ threw exception:\s*)?"
 _THROWN = re.compile(rf"^{_THREW}(?P<type>[\w.]+(?:Exception|Error))\s*:\s?(?P<message>.*)", re.DOTALL)
-_KINDS = (
-    (r"(?s:.*)(?:[Nn]o exception was thrown|Expected: <\S+>\s+But was:\s+null)", "did_not_raise"),
-    (r"(?s:.*)Expected a <\S+> to be thrown", "did_not_raise"),
-    (r"Assert\.Throws\w*\(\) Failure: Exception type was not|Expected exception type:", "wrong_exception"),
-    (rf"{_THREW}System\.NotImplementedException\s*:", "not_implemented"),
-    (rf"{_THREW}System\.TimeoutException\s*:", "timeout"),
-    (rf"{_THREW}System\.OutOfMemoryException\s*:", "resource"),
-    (rf"{_THREW}System\.Meaning(?:Method|Field)Exception\s*:", "attribute_error"),
-    (rf"{_THREW}(?!(?:Xunit|NUnit|Shouldly)\.)[\w.]+(?:Exception|Error)\s*:", "exception"),
-    (r"Test '.*' exceeded execution timeout|Test exceeded Timeout", "timeout"),
-)
-"""Beginning of a failure's message -> kind; all others are assertions."""
-_ABSENT = r"does not exist in the namespace '(?P<owner>[^']+)'"
-_TYPE = r"(?:'(?P<owner>[^']+)' does not contain a definition for '(?P<name>[^']+)')?"
 _ERROR = re.compile(
     r"^\s*(?P<path>[^\n(]+\.(?:cs|fs|vb))\((?P<line>\d+),\d+(?:,\d+,\d+)?\): error (?P<code>[A-Z]+\d+): "
     r"(?P<message>[^\n]+?)(?: \[[^\n\]]+\])?$",
     re.MULTILINE,
 )
 _OTHER_ERROR = re.compile(r"^.*?: error (?P<code>[A-Z]*\d+)?\s*: (?P<message>[^\n]+)", re.MULTILINE)
-_RULES = (
-    (r"CS0103: (?:The name '(?P<name>[^']+)')?", "name_error"),
-    (r"CS0246: (?:The type or namespace name '(?P<name>[^'<]+))?", "name_error"),
-    (rf"CS0234: (?:The type or namespace name '(?P<name>[^'<]+)[^']*' {_ABSENT})?", "import_error"),
-    (rf"CS(?:0117|1061): {_TYPE}", "attribute_error"),
-    (r"CS0426: (?:The type name '(?P<name>[^']+)' does not exist in the type '(?P<owner>[^']+)')?", "attribute_error"),
-    (r"CS1501: (?:No overload for method '(?P<name>[^']+)')?", "signature_mismatch"),
-    (r"CS1729: (?:'(?P<name>[^']+)' does not contain a constructor)?", "signature_mismatch"),
-    (r"CS7036: (?:.*of '(?P<name>[\w.]+)\()?", "signature_mismatch"),
-    (r"CS1739: (?:The best overload for '(?P<name>[^']+)')?", "signature_mismatch"),
-    (r"FS0039: (?:.*'(?P<name>[^']+)' is not defined)?", "name_error"),
-    (r"BC30451: (?:'(?P<name>[^']+)' is not declared)?", "name_error"),
-    (r"(?:CS1(?:00[1-9]|0[1-4]\d|5(?:13|14|19|25))|CS8(?:124|180)|FS0010|BC30\d)", "syntax_error"),
-)
-"""Code and beginning of a compiler's message -> kind."""
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 is_test = match_path(
     r"(?:(?:^|[./])(?:\w*Tests?|Specs?)|(?:^|/)tests?)/(?!.*proj$)|Tests?\.(?:cs|fs|vb)$|\.runsettings$"
@@ -62,7 +33,9 @@ LANGUAGE = Language(
     built=("bin", "obj", "packages", "TestResults"),
     is_test=is_test,
     error=_ERROR,
-    explain=lambda _, match: classify(_RULES, f"{match['code']}: {match['message']}", default="collection_error"),
+    explain=lambda _, match: classify(
+        "dotnet.compiler", f"{match['code']}: {match['message']}", default="collection_error"
+    ),
 )
 
 
@@ -128,7 +101,7 @@ def _find_file(owner: str, sources: Sources) -> str | None:
 def _describe_failure(case: XmlCase, sources: Sources) -> Failure:
     thrown = _THROWN.match(case.message)
     ending = {"timeout": "timeout", "aborted": "crash"}.get(case.type)
-    kind = ending or classify(_KINDS, case.message, default="assertion").kind
+    kind = ending or classify("dotnet.thrown", case.message, default="assertion").kind
     calls = [
         (own, int(match["line"]), match["function"])
         for match in _FRAME.finditer(case.text)

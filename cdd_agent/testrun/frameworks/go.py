@@ -35,24 +35,6 @@ _CANNOT_BUILD = re.compile(r"^FAIL\t(?P<package>\S+) \[(?P<why>build|setup) fail
 _LOGGED = re.compile(r"^ {4,}(?P<file>[\w.-]+\.go):(?P<line>\d+): (?P<message>.*)$", re.MULTILINE)
 _FRAME = re.compile(r"^(?P<function>\S.*)\n\t(?P<path>/.+\.go):(?P<line>\d+)", re.MULTILINE)
 _PANIC = re.compile(r"^panic: (?P<message>.*?)(?: \[recovered\].*)?$", re.MULTILINE)
-_RULES = (
-    (r"(?:[\w.]*\.)?(?P<name>\w+) undefined \(type \**(?P<owner>[\w.*\[\]]+) has no ", "attribute_error"),
-    (r"unknown field '?(?P<name>\w+)'? in struct literal of type (?P<owner>[\w.]+)", "attribute_error"),
-    (r"undefined: (?P<name>\w+\.\w+)", "attribute_error"),
-    (r"(?P<name>\w+\.\w+) undefined", "attribute_error"),
-    (r"undefined: (?P<name>\w+)", "name_error"),
-    (r"undeclared name: (?P<name>\w+)", "name_error"),
-    (r"(?:not enough|too many) arguments in call to (?P<name>[\w.]+)", "signature_mismatch"),
-    (r"(?:(?:no required module provides|cannot find module providing) )?package (?P<name>[^\s:;]+)", "missing_module"),
-    (r"syntax error|expected |missing |illegal |unexpected ", "syntax_error"),
-)
-"""Beginning of a compiler message -> kind."""
-_PANICS = (
-    (r"test timed out", "timeout"),
-    (r"(?s:.*)stack overflow", "recursion"),
-    (r"(?i:not (?:yet )?implemented|unimplemented|todo)\b", "not_implemented"),
-)
-"""Beginning of a panic's message -> kind."""
 
 
 def list_names(root: Path, sources: tuple[str, ...], *, tests: tuple[str, ...]) -> Iterator[str]:
@@ -201,7 +183,7 @@ def _locate_tests(folder: str, sources: Sources) -> Iterator[tuple[str, tuple[st
 
 def _describe_failure(text: str, *, file: str, sources: Sources) -> Failure:
     if panic := _PANIC.search(text):
-        kind = classify(_PANICS, panic["message"]).kind
+        kind = classify("go.panic", panic["message"]).kind
         # The goroutine that panicked is printed first.
         first = text.partition("goroutine ")[2].partition("\n\n")[0]
         calls = (
@@ -223,7 +205,7 @@ def _describe_failure(text: str, *, file: str, sources: Sources) -> Failure:
 
 
 def _explain(sources: Sources, match: re.Match[str]) -> Meaning:
-    missing, module = classify(_RULES, match["message"], default="collection_error"), _read_module(sources.root)
+    missing, module = classify("go.compiler", match["message"], default="collection_error"), _read_module(sources.root)
     if missing.name is None or missing.kind != "missing_module" or not module:
         return missing
     return missing._replace(is_own=missing.name.startswith(module))

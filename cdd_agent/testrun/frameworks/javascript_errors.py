@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote
 
-from cdd_agent.testrun.frameworks.sources import strip_terminal_codes
+from cdd_agent.testrun.frameworks.sources import match_rule, strip_terminal_codes
 from pytest_tdd_agent.failure import FRAMES_CAP, MESSAGE_CAP, TEXT_CAP
 from pytest_tdd_agent.report import Failure, Frame
 
@@ -26,43 +26,6 @@ class Kind:
     importer: str | None = None
     """The file with that import, if the message names it."""
 
-
-_MODULE = r"['\"](?P<module>[^'\"\n]+)['\"]"
-_RESOLVED = r"(?: \(resolved id: [^\n]*?\))?"
-_IMPORTER = r"['\"]?(?P<importer>(?:file://)?[^'\"\n]+?)['\"]?"
-_NAME = r"['\"](?P<missing>[^'\"\n]+)['\"]"
-_NOTHING = r"(?:undefined|null) \((?:reading|setting)"
-_COMPILER = r"(?:.*\n){0,50}?.*TS"
-_NOT_WRITTEN = r"(?:\S+ (?:is )?)?(?:[Nn]ot (?:yet )?implemented|NOT IMPLEMENTED|[Uu]nimplemented)\b|(?i:todo)\b"
-_RULES: tuple[tuple[str, ...], ...] = (
-    ("timeout", r"(?:Hook|Test) timed out in \d|test timed out after \d|Timeout of \d+ ?ms exceeded"),
-    ("timeout", r"(?:thrown: )?\"?Exceeded timeout of \d|STACK_TRACE_ERROR\b"),
-    ("assertion", r"Snapshot `.*` mismatched"),
-    ("xpass_strict", r"Expect test to fail|Failing test passed even though"),
-    ("system_exit", r"process\.exit (?:unexpectedly )?called with"),
-    ("resource", r".*(?:heap out of memory|reached heap limit)|E(?:MFILE|NFILE|NOSPC|NOMEM)\b"),
-    ("crash", r"A jest worker process.*was terminated|Jest worker encountered|Worker (?:terminated|exited)"),
-    ("recursion", r"Maximum call stack size exceeded"),
-    ("missing_module", rf"Cannot find (?:module|package) {_MODULE}(?: imported)? from {_IMPORTER}(?:$|\n)"),
-    ("missing_module", rf"Cannot find (?:module|package) {_MODULE}"),
-    ("missing_module", rf"Failed to resolve import {_MODULE} from {_IMPORTER}\. Does"),
-    ("missing_module", rf"Failed to load url (?P<module>\S+){_RESOLVED}(?: in (?P<importer>\S+?))?\.? Does"),
-    ("missing_module", rf"{_COMPILER}2307: Cannot find module {_MODULE}"),
-    ("import_error", rf"The requested module {_MODULE} does not provide an export named {_NAME}"),
-    ("import_error", rf"{_COMPILER}2305: Module '{_MODULE}' has no exported member {_NAME}"),
-    ("attribute_error", rf"{_COMPILER}2(?:339|551): Property {_NAME} does not exist on"),
-    ("name_error", rf"{_COMPILER}2(?:304|552): Cannot find name {_NAME}"),
-    ("signature_mismatch", rf"{_COMPILER}255[45]: Expected [^\n]+ arguments?, but got"),
-    ("attribute_error", r"(?P<missing>[^\n]+?) is not a (?:function|constructor)\b", "", "TypeError"),
-    ("attribute_error", rf"Cannot (?:read|set) propert(?:y|ies) of {_NOTHING} {_NAME}", "", "TypeError"),
-    ("name_error", r"(?P<missing>[\w$]+) is not defined\b", "", "ReferenceError"),
-    ("name_error", rf"Cannot access {_NAME} before initialization", "", "ReferenceError"),
-    ("syntax_error", r"Parse failure: |Transform failed with|Jest encountered an unexpected token"),
-    ("syntax_error", r"", "SyntaxError"),
-    ("not_implemented", r"", "NotImplementedError"),
-    ("not_implemented", _NOT_WRITTEN, "", "Error"),
-)
-"""Kind, beginning of the message, and the error classes to which the rule applies: all if there are none."""
 
 _EXPECTATION = re.compile(r"expect(?:\.\w+)?\(|assert(?:\.\w+)?\(")
 _ASSERTION_CLASSES = ("AssertionError", "JestAssertionError", "AssertionFailedError")
@@ -89,12 +52,12 @@ def classify(message: str, *, name: str, is_expectation: bool = False) -> Kind:
     message = message.strip()[:_MESSAGE_READ_CAP]
     if is_expectation or name in _ASSERTION_CLASSES or (name in ("", "Error") and _EXPECTATION.match(message)):
         return _classify_expectation(message)
-    for kind, pattern, *classes in _RULES:
-        if (not classes or name in classes) and (found := re.match(pattern, message)):
-            groups = found.groupdict()
-            missing = _clean_name(groups["missing"]) if groups.get("missing") is not None else None
-            return Kind(name=kind, missing=missing, module=groups.get("module"), importer=groups.get("importer"))
-    return Kind(name="exception")
+    found = match_rule("javascript.message", message) or match_rule("javascript.error", f"{name}: {message}")
+    if found is None:
+        return Kind(name="exception")
+    kind, parts = found
+    missing = _clean_name(spelled) if (spelled := parts.get("name")) else None
+    return Kind(name=kind, missing=missing, module=parts.get("module"), importer=parts.get("importer"))
 
 
 def _classify_expectation(message: str) -> Kind:

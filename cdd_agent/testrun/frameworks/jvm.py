@@ -38,25 +38,6 @@ _RUNNERS = re.compile(
     r"|codehaus|apiguardian|scalatest|spockframework)|junit|com\.sun|worker\.org\.gradle)\."
 )
 """Beginning of class names of the platform, test runners and assertion libraries, which never cause a failure."""
-_KINDS = (
-    (r"[^:]*: (?:Expected (?:test to throw|exception)|.*to be thrown, but nothing was thrown)", "did_not_raise"),
-    (r"[^:]*: .*Expecting code to raise", "did_not_raise"),
-    (r"[^:]*: (?:Unexpected exception, expected<|.*[Uu]nexpected exception type thrown)", "wrong_exception"),
-    (r"[^:]*: .*(?:test timed out after|execution (?:timed out|exceeded timeout))", "timeout"),
-    (r"[^:]*NotImplemented(?:Error|Exception):", "not_implemented"),
-    (r"[^:]*UnsupportedOperationException: (?i:not (?:yet )?implemented|unimplemented|todo)\b", "not_implemented"),
-    (r"[^:]*StackOverflowError:", "recursion"),
-    (r"[^:]*OutOfMemoryError:", "resource"),
-    (r"[^:]*(?:TimeoutException|TestTimedOutException):", "timeout"),
-    (r"[^:]*(?:ClassNotFoundException|NoClassDefFoundError):", "missing_module"),
-    (r"[^:]*NoSuch(?:Method|Field)(?:Error|Exception):", "attribute_error"),
-    (
-        r"[^:]*(?:Assertion(?:Failed)?Error|ComparisonFailure|MultipleFailuresError|ConditionNotSatisfiedError):",
-        "assertion",
-    ),
-)
-"""Class and message of an exception -> kind."""
-
 _ERROR = re.compile(
     r"(?:^|^\[ERROR\] |^e: (?:file://)?|^:\w+)(?P<path>/[^\n:\[(]+?\.(?:java|kt))"
     r"(?::\[(?P<line>\d+),\d+\](?: error:)?|:(?P<line2>\d+): error:|:(?P<line3>\d+):\d+:?|: \((?P<line4>\d+), \d+\):) "
@@ -65,18 +46,6 @@ _ERROR = re.compile(
 )
 _SYMBOL = re.compile(r"^\s*symbol:\s+(?P<what>\w+|@interface) (?P<name>[\w$]+)", re.MULTILINE)
 _LOCATION = re.compile(r"^\s*location:\s+(?P<what>\w+) (?P<name>[\w.$]+)(?: of type (?P<type>[\w.$]+))?", re.MULTILINE)
-_OWNER = r"(?:class|interface|record|enum) (?P<owner>[\w.$]+)"
-_RULES = (
-    (r"package (?P<name>[\w.]+) does not exist", "missing_module"),
-    (rf"(?:method|constructor) (?P<name>\w+) in {_OWNER}(?:<.*?>)? cannot be applied", "signature_mismatch"),
-    (r"no suitable (?:method|constructor) found for (?P<name>\w+)", "signature_mismatch"),
-    (r"[Uu]nresolved reference(?: '|: )(?P<name>\w+)", "name_error"),
-    (r"No value passed for parameter|Too many arguments for|Cannot find a parameter with", "signature_mismatch"),
-    (r".*(?:expected(?:$| )|illegal start of|reached end of file|not a statement)", "syntax_error"),
-    (r".*(?:unclosed|orphaned|malformed)|Syntax error|Expecting ", "syntax_error"),
-)
-"""Beginning of a message of javac or kotlinc -> kind."""
-
 _CRASHED = re.compile(
     r"The forked VM terminated without properly saying goodbye|There was a timeout or other error in the fork"
 )
@@ -247,7 +216,7 @@ def describe_failure(case: XmlCase, classes: Classes, *, phase: str = "call") ->
     """Return the failure of a test, from the exception's class, its message and its stack trace."""
     thrown = case.type or case.text.partition(":")[0].strip()
     message = case.message.removeprefix(f"{thrown}: ") or case.text.strip().partition("\n")[0]
-    kind = classify(_KINDS, f"{thrown}: {message}").kind
+    kind = classify("jvm.thrown", f"{thrown}: {message}").kind
     owners = ((classes.find_file(call["owner"]), call) for call in _FRAME.finditer(case.text))
     calls = (
         (path, int(call["line"]), call["method"])
@@ -271,7 +240,7 @@ def _explain(sources: Sources, match: re.Match[str]) -> Meaning:
     missing = (
         _find_symbol(match["rest"], match["path"])
         if is_symbol
-        else classify(_RULES, message, default="collection_error")
+        else classify("jvm.compiler", message, default="collection_error")
     )
     if missing.name is None or missing.kind not in ("missing_module", "import_error"):
         return missing

@@ -16,7 +16,9 @@ from cdd_agent.testrun.frameworks.sources import (
     Language,
     Meaning,
     Sources,
+    classify,
     match_path,
+    match_rule,
     read_text,
     shorten,
     split_target,
@@ -40,12 +42,6 @@ _PANIC = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _FRAME = re.compile(r"^ +\d+: (?P<function>.+)\n +at (?P<path>.+?):(?P<line>\d+)(?::\d+)?$", re.MULTILINE)
-_KINDS = (
-    (r"assertion\b.* failed\b|assertion failed", "assertion"),
-    (r"not yet implemented\b|not implemented\b", "not_implemented"),
-    (r"memory allocation of ", "resource"),
-)
-"""Beginning of a panic's message -> kind."""
 _NOT_RAISED = re.compile(r"test did not panic as expected|Test executable succeeded, but it's marked `should_panic`")
 _OTHER_MESSAGE = re.compile(r"panic did not contain expected string(?P<told>(?:\n +[^\n]+)*)")
 
@@ -71,24 +67,6 @@ _COMPILE_ERROR = re.compile(
     r"(?P<rest> *--> (?P<path>[^\n]+?):(?P<line>\d+):\d+(?:\n(?!error|warning|\n)[^\n]*)*)",
     re.MULTILINE,
 )
-_SYNTAX = re.compile(
-    r"(?:expected|unexpected|this file contains|mismatched closing|unknown start|unterminated|unknown token|"
-    r"missing|invalid|found|prefix|non-item|cannot find attribute|leading|unmatched)\b"
-)
-_IN_SCOPE = re.compile(
-    r"cannot find (?:(?P<what>[\w ,-]+?) )?`(?P<name>[^`]+)`"
-    r"(?: in (?:[a-z ]+ )?(?:`(?P<owner>[^`]+)`|this scope|the (?P<root>crate root)))?"
-)
-_UNDECLARED = re.compile(r"use of undeclared type `(?P<name>\w+)`(?P<owner>)")
-_NO_MEMBER = re.compile(
-    r"no (?:[\w ]+ )?(?:named |field )`(?P<name>\w+)`(?: found for| on type) (?:[\w ]+ )?`(?P<owner>[^`]+)`"
-)
-_NO_FIELD = re.compile(r"`(?P<owner>[\w:<>]+)` has no field named `(?P<name>\w+)`")
-_COULD_NOT = re.compile(r"could not find `(\w+)` in (?:`([\w:]+)`|the)")
-_CRATE = re.compile(r"unresolved module or unlinked crate `(\w+)`|undeclared crate or module `(\w+)`")
-_QUOTED_ONLY = {"E0583": "missing_module", "E0603": "import_error"}
-"""Errors whose message quotes only the missing name -> kind."""
-_WRONG_ARGUMENTS = ("E0061", "E0057", "E0107")
 # A source file with unit tests inside is not a test.
 is_test = match_path(r"(?:^|/)(?:(?:tests|benches)/.|tests?\.rs$)|_tests?\.rs$|^\.config/nextest\.toml$|^\.cargo/")
 
@@ -242,7 +220,7 @@ def _classify(text: str, panic: re.Match[str] | None) -> tuple[str, str]:
     if panic is None:
         return "exception", text.strip().splitlines()[0] if text.strip() else "it failed without a message"
     message = (panic["old"] or panic["message"]).strip("\n")
-    return next((kind for start, kind in _KINDS if re.match(start, message)), "exception"), message
+    return classify("rust.panic", message).kind, message
 
 
 def read_cargo(run: FinishedRun) -> ParsedResults:
@@ -423,28 +401,14 @@ def _describe_case(case: XmlCase, program: Program) -> Failure:
 
 
 def _explain(sources: Sources, match: re.Match[str]) -> Meaning:
-    code, message, rest = match["code"], match["message"], match["rest"]
-    if code in ("E0432", "E0433") and (found := _CRATE.search(message) or _CRATE.search(rest)):
-        return Meaning("missing_module", found[1] or found[2])  # a new module of the project, or an unknown crate
-    quoted = found[1] if (found := re.search(r"`([^`]+)`", message)) else None
-    if code == "E0432":
-        kind = "missing_module" if _COULD_NOT.search(rest) else "import_error"
-        return Meaning(kind, _join_path("", quoted or ""), _is_own(quoted or "", sources))
-    if code in _QUOTED_ONLY or code in _WRONG_ARGUMENTS:
-        kind = _QUOTED_ONLY.get(code, "signature_mismatch")
-        return Meaning(kind, quoted if code in _QUOTED_ONLY else _find_call(rest))
-    if found := _COULD_NOT.search(message):
-        return Meaning("attribute_error", _join_path(found[2], found[1]), _is_own(found[2] or "crate", sources))
-    if found := _NO_MEMBER.match(message) or _NO_FIELD.search(message):
-        return Meaning("attribute_error", _join_path(found["owner"], found["name"]))
-    if found := _IN_SCOPE.match(message) or _UNDECLARED.search(message):
-        owner = "crate" if found.groupdict().get("root") else found["owner"]
-        if code == "E0433" and "module or crate" in message:
-            return Meaning("missing_module", found["name"])
-        is_own = _is_own(owner, sources) if owner else None
-        return Meaning("attribute_error" if owner else "name_error", _join_path(owner, found["name"]), is_own)
-    is_syntax = code is None and _SYNTAX.match(message) is not None
-    return Meaning("syntax_error" if is_syntax else "collection_error")
+    text = f"{match['code'] or ''}: {match['message']}\n{match['rest']}"
+    kind, parts = match_rule("rust.compiler", text) or ("collection_error", {})
+    if kind == "signature_mismatch":
+        return Meaning(kind, _find_call(match["rest"]))
+    owner, name = parts.get("owner"), parts.get("name") or parts.get("path")
+    inside = owner or parts.get("path")
+    is_own = _is_own(inside, sources) if inside else None
+    return Meaning(kind, _join_path(owner or parts.get("type"), name) if name else None, is_own)
 
 
 def _is_own(path: str, sources: Sources) -> bool:

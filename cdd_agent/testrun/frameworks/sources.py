@@ -2,8 +2,10 @@
 
 import os
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -64,21 +66,24 @@ class Meaning(NamedTuple):
     """Whether that name would be the project's."""
 
 
-Rules = Iterable[tuple[str, str]]
-"""Pairs of a pattern at the beginning of a message, and the kind of failure that it means."""
+@cache
+def _load_rules(source: str) -> tuple[tuple[str, re.Pattern[str]], ...]:
+    sections = tomllib.loads(Path(__file__).with_name("kinds.toml").read_text(encoding="utf-8"))
+    language, name = source.split(".")
+    return tuple((kind, re.compile(pattern)) for kind, pattern in sections[language][name])
 
 
-def classify(rules: Rules, message: str, *, default: str = "exception") -> Meaning:
-    """Return the meaning by the first rule that matches.
+def match_rule(source: str, message: str) -> tuple[str, dict[str, str | None]] | None:
+    """Return kind and groups of the first rule in ``kinds.toml`` for a message of ``source``, such as ``go.panic``."""
+    found = ((kind, pattern.match(message)) for kind, pattern in _load_rules(source))
+    return next(((kind, match.groupdict()) for kind, match in found if match), None)
 
-    The groups ``name`` and ``owner`` of a pattern are the missing name and the type or module that lacks it.
-    """
-    for pattern, kind in rules:
-        if found := re.match(pattern, message):
-            parts = found.groupdict()
-            name, owner = parts.get("name"), parts.get("owner")
-            return Meaning(kind, f"{owner}.{name}" if owner and name else name)
-    return Meaning(default)
+
+def classify(source: str, message: str, *, default: str = "exception") -> Meaning:
+    """Return the meaning of a message by the rules in ``kinds.toml``."""
+    kind, parts = match_rule(source, message) or (default, {})
+    name, owner = parts.get("name"), parts.get("owner")
+    return Meaning(kind, f"{owner}.{name}" if owner and name else name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
