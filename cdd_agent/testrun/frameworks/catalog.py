@@ -6,7 +6,7 @@ most frameworks share exists already:
 ========================  ============================================================================
 ``find``                  ``find_by_manifest("pom.xml", ...)``;    a ``javascript.NpmTool`` for npm packages
 ``read``, JUnit XML       ``jvm.Build(folder=...).read``, or ``reports.read_junit`` for other names
-``read``, jest's JSON     ``javascript_reports.read_jest`` (vitest writes the same)
+``read``, jest's JSON     ``javascript_results.read_jest`` (vitest writes the same)
 ``read``, cdd's reporter   ``reports.read_lines``, for a tool that runs a reporter of ``testrun/inside``
 ``read``, exit status     ``read_exit_status``
 ``requirements``          ``environment.RUST.require`` or one of its neighbors
@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 
 from cdd_agent.storage import read_ordinary
-from cdd_agent.testrun.frameworks import dotnet, environment, go, javascript, javascript_reports, jvm, rust, unittest
+from cdd_agent.testrun.frameworks import dotnet, environment, go, javascript, javascript_results, jvm, rust, unittest
 from cdd_agent.testrun.frameworks.framework import (
     FinishedRun,
     Framework,
@@ -79,7 +79,7 @@ VITEST = Framework(
     # Without CI, a test would write its missing snapshot itself.
     variables=(("CI", "true"), ("NO_COLOR", "1")),
     requirements=environment.require_javascript,
-    read=partial(javascript_reports.read_jest, tool="vitest"),
+    read=partial(javascript_results.read_jest, tool="vitest"),
     is_test=javascript.is_test,
     names=javascript.list_names,
 )
@@ -90,7 +90,7 @@ JEST = replace(
     find=javascript.JEST.find,
     word=r"(?:.*/)?jest(?:\.js)?",
     arguments=javascript.JEST.build_arguments,
-    read=javascript_reports.read_jest,
+    read=javascript_results.read_jest,
 )
 MOCHA = replace(
     VITEST,
@@ -100,7 +100,7 @@ MOCHA = replace(
     word=r"(?:.*/)?_?mocha(?:\.js)?",
     arguments=javascript.MOCHA.build_arguments,
     variables=(("NO_COLOR", "1"), ("FORCE_COLOR", "0")),
-    read=javascript_reports.read_mocha,
+    read=javascript_results.read_mocha,
     is_test=javascript.is_mocha_test,
     hides_other_tests=True,
 )
@@ -112,7 +112,7 @@ NODE = replace(
     word=r"(?!)",
     arguments=javascript.NODE.build_arguments,
     variables=(("NO_COLOR", "1"),),
-    read=javascript_reports.read_node,
+    read=javascript_results.read_node,
     is_test=javascript.is_node_test,
 )
 CARGO = Framework(
@@ -212,7 +212,7 @@ MAKE = Framework(
     name="make",
     discovery="a Makefile with a target test",
     find=find_makefile,
-    arguments=lambda targets, results: (),  # only the makefile knows how to select a test
+    arguments=lambda files, results: (),  # only the makefile knows how to select a test
     requirements=environment.require_make,
     read=read_exit_status,
     is_test=_IS_TEST,

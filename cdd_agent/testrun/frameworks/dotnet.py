@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cdd_agent.testrun.frameworks.framework import FinishedRun, ParsedResults
 from cdd_agent.testrun.frameworks.reports import XmlCase, read_trx
-from cdd_agent.testrun.frameworks.sources import Call, Language, Sources, classify, match_path, shorten, split_target
+from cdd_agent.testrun.frameworks.sources import Call, Language, Sources, classify, match_path, shorten
 from pytest_tdd_agent.report import Case, Failure
 
 TRX_CAP = 1000
@@ -47,20 +47,13 @@ def list_names(root: Path, sources: tuple[str, ...], *, tests: tuple[str, ...]) 
             yield from (inside.replace("/", "."), posixpath.basename(inside))
 
 
-def build_arguments(targets: tuple[str, ...], results: Path) -> tuple[str, ...]:
-    """Ask for a TRX file for each project, and for the tests in ``targets`` unless a target is a folder."""
-    chosen = [_build_filter(target) for target in targets]
-    filters = ("--filter", "|".join(dict.fromkeys(filter(None, chosen)))) if chosen and all(chosen) else ()
-    return ("--logger", "trx", "--results-directory", str(results), "--nologo", *filters)
-
-
-def _build_filter(target: str) -> str | None:
-    file, name = split_target(target)
-    if not file.endswith(LANGUAGE.suffixes):
-        return None
+def build_arguments(files: tuple[str, ...], results: Path) -> tuple[str, ...]:
+    """Ask for a TRX file for each project, and for the classes of ``files`` unless they contain a folder."""
     # A class has the name of its file.
-    words = _IDENTIFIER.findall(name.partition("(")[0]) or [file.rpartition("/")[2].partition(".")[0]]
-    return f"FullyQualifiedName~{'.'.join(words)}" if all(map(_IDENTIFIER.fullmatch, words)) else None
+    classes = [file.rpartition("/")[2].partition(".")[0] for file in files if file.endswith(LANGUAGE.suffixes)]
+    is_exact = len(classes) == len(files) and all(map(_IDENTIFIER.fullmatch, classes))
+    filters = ("--filter", "|".join(f"FullyQualifiedName~{name}" for name in classes)) if classes and is_exact else ()
+    return ("--logger", "trx", "--results-directory", str(results), "--nologo", *filters)
 
 
 def read(run: FinishedRun) -> ParsedResults:

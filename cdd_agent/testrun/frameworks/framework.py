@@ -4,6 +4,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from glob import glob
+from itertools import chain
 from pathlib import Path
 from typing import Protocol
 
@@ -23,6 +25,13 @@ class FrameworkMatch:
     """The command that runs all tests, without ``Framework.arguments``."""
     why: str
     """The rule that found it, in words."""
+    paths: tuple[str, ...] = ()
+    """Files, folders and patterns of files that the command ends with unless targets replace them."""
+
+    def build_command(self, arguments: Iterable[str], *, is_selected: bool, folder: Path) -> tuple[str, ...]:
+        """Return the command with ``arguments``, which select tests if ``is_selected``, to run in ``folder``."""
+        found = (sorted(glob(path, root_dir=folder, recursive=True)) or [path] for path in self.paths)
+        return (*self.argv, *arguments, *(() if is_selected else chain.from_iterable(found)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +58,6 @@ class FinishedRun:
     output: str
     """Standard output and standard error together."""
     exit_status: int
-    targets: tuple[str, ...] = ()
-    """The node ids, files and folders that were asked for; none: all tests."""
 
     @property
     def plain_output(self) -> str:
@@ -83,9 +90,9 @@ class Framework:
     word: str = r"(?!)"
     """Pattern of a word in ``test_command`` that names the framework; by default no word does."""
     arguments: Callable[[tuple[str, ...], Path], tuple[str, ...]]
-    """Return the arguments for targets (node ids, files; none: all tests) and the folder for results.
+    """Return the arguments for files and folders (none: all tests) and the folder for results.
 
-    The selection may include more than the targets, never less.
+    The selection may include more, never less.
     """
     variables: tuple[tuple[str, str], ...] = ()
     """Environment variables that the command needs."""

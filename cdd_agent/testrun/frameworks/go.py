@@ -17,7 +17,6 @@ from cdd_agent.testrun.frameworks.sources import (
     classify,
     match_path,
     read_text,
-    split_target,
 )
 from pytest_tdd_agent.report import Case, Failure
 
@@ -52,18 +51,11 @@ def list_names(root: Path, sources: tuple[str, ...], *, tests: tuple[str, ...]) 
             yield from _IDENTIFIER.findall(read_text(root / test))
 
 
-def build_arguments(targets: tuple[str, ...], results: Path) -> tuple[str, ...]:
-    """Ask for the packages of ``targets``, and for tests by name if each target names one.
-
-    Subtests are selected by their parent.
-    """
-    parts = [split_target(target) for target in targets]
-    folders = [file.rpartition("/")[0] if file.endswith(".go") else f"{file}/..." for file, _ in parts]
+def build_arguments(files: tuple[str, ...], results: Path) -> tuple[str, ...]:
+    """Ask for the packages of ``files``."""
+    folders = [file.rpartition("/")[0] if file.endswith(".go") else f"{file}/..." for file in files]
     packages = dict.fromkeys(f"./{folder}" if folder not in ("", "/...", "./...") else "./." for folder in folders)
-    names = dict.fromkeys(name.partition("/")[0].partition(" > ")[0] for _, name in parts)
-    is_exact = all(_TEST.fullmatch(name) for name in names) and names
-    chosen = ("-run", f"^({'|'.join(names)})$") if is_exact else ()
-    return ("-json", "-count=1", *chosen, *(packages or ("./...",)))
+    return ("-json", "-count=1", *(packages or ("./...",)))
 
 
 class _GoEvent(msgspec.Struct, rename="pascal"):

@@ -1,14 +1,10 @@
-"""JavaScript and TypeScript: finds vitest, jest, mocha and ``node --test`` in a ``package.json`` and builds commands.
-
-The tools select tests by a pattern over titles, which applies to all files of a run. A selection can therefore include
-more than the targets, but never less.
-"""
+"""JavaScript and TypeScript: finds vitest, jest, mocha and ``node --test`` in a ``package.json``, and calls them."""
 
 import posixpath
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -18,8 +14,8 @@ from cdd_agent.storage import read_ordinary
 from cdd_agent.testrun.frameworks import environment
 from cdd_agent.testrun.frameworks.environment import MODULES, iterate_upwards
 from cdd_agent.testrun.frameworks.framework import FrameworkMatch
-from cdd_agent.testrun.frameworks.reports import REPORT, SEPARATOR
-from cdd_agent.testrun.frameworks.sources import drop_duplicates, match_path, read_text
+from cdd_agent.testrun.frameworks.reports import REPORT
+from cdd_agent.testrun.frameworks.sources import match_path, read_text
 
 MANIFEST = "package.json"
 _LIMIT_BYTES = 4 * 1024 * 1024
@@ -39,13 +35,6 @@ _WITH_VALUE = re.compile(
 )
 _INSTALLS = frozenset({"install", "add", "i", "ci", "echo"})
 _NODE_VALUED = ("--import", "--loader", "--experimental-loader", "--require", "-r", "--env-file", "--conditions", "-C")
-_UNQUOTED = "*?{}[],!"
-_NODE_SCRIPT = (
-    'for last do :; done; case $last in -*) exec node {options} "$@" {paths};; *) exec node {options} "$@";; esac'
-)
-"""Runs the script's own paths only if the arguments do not end with others."""
-_REPEATED = re.compile(r" \(\d+\)\Z")
-_SPECIAL = re.compile(r"[\\^$.*+?()\[\]{}|/]")
 _LANGUAGES = re.compile(r"\.(?:d\.)?[cm]?[jt]sx?$|\.(?:vue|svelte)$")
 _IMPORT = re.compile(
     r"(?:import\s+(?:type\s+)?(?P<named>[^;'\"]*?)\s*from\s*|(?:const|let|var)\s+(?P<bound>[^;='\"]+?)\s*=\s*(?:await\s+)?"
@@ -112,7 +101,6 @@ class ScriptCall:
 
     script: str
     variables: tuple[str, ...]
-    node_options: tuple[str, ...]
     arguments: tuple[str, ...]
     """The arguments after the name that cdd keeps."""
     before: str
@@ -126,21 +114,9 @@ class ScriptCall:
         whole = f"test_command: npm run {self.script}"
         return f"{why} (without `{self.before}` before it; {whole} in .cdd/config.yaml runs all of the script)"
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
-    """Files and folders to run, and the names of tests in them; without names, all of their tests."""
-
-    paths: tuple[str, ...]
-    names: tuple[str, ...]
-
-
-def select(targets: Iterable[str]) -> Selection:
-    """Return the selection that contains all targets: node ids, files and folders."""
-    pairs = [target.partition("::")[::2] for target in targets]
-    is_by_name = all(path and name for path, name in pairs)
-    paths = drop_duplicates(path for path, _ in pairs if path)
-    return Selection(paths=paths, names=drop_duplicates(name for _, name in pairs) if is_by_name else ())
+    def build_command(self, *words: str) -> tuple[str, ...]:
+        """Return a command with the variables of the script."""
+        return ("env", *self.variables, *words) if self.variables else words
 
 
 def spell_path(path: str) -> str:
@@ -148,40 +124,9 @@ def spell_path(path: str) -> str:
     return f"./{path}" if path.startswith("-") else path
 
 
-def escape(text: str) -> str:
-    """Return a JavaScript pattern that matches only ``text``."""
-    return _SPECIAL.sub(r"\\\g<0>", text)
-
-
-def _match_path(path: str) -> str:
-    dash = "\\" if path.startswith("-") else ""  # otherwise it would be an option
-    return dash + escape(path.rstrip("/")) + ("$" if is_source(path) else r"\/")
-
-
-def match_full_names(names: Iterable[str]) -> str:
-    """Return a pattern for whole names as the tools build them: titles joined by spaces.
-
-    A title can contain `` > `` itself, so each one in a name matches a space as well.
-    """
-    patterns = (
-        rf"(?:{re.escape(SEPARATOR)}| )".join(map(escape, name.split(SEPARATOR))).replace(r"\ ", " ")
-        for name in _add_unnumbered(names)
-    )
-    return rf"(?:^|\s)(?:{'|'.join(patterns)})$"
-
-
-def match_titles(names: Iterable[str]) -> str:
-    """Return a pattern for the titles of tests and of their groups, for a tool that compares each level by itself."""
-    found: list[str] = []
-    for name in _add_unnumbered(names):
-        titles = name.split(SEPARATOR)
-        found += (*titles, *(SEPARATOR.join(titles[start:]) for start in range(len(titles))))
-    return rf"^(?:{'|'.join(map(escape, drop_duplicates(found)))})$"
-
-
-def _add_unnumbered(names: Iterable[str]) -> tuple[str, ...]:
-    """Return each name with and without the number that the reader adds to a repeated name."""
-    return drop_duplicates(each for name in names for each in (name, _REPEATED.sub("", name)))
+def spell_pattern(path: str) -> str:
+    """Return a pattern that matches only the file or what is in the folder; no program takes it for an option."""
+    return re.escape(path) + ("$" if is_source(path) else r"\/")
 
 
 _MOCHA_REPORTER = environment.REPORTERS / "mocha_reporter.cjs"
@@ -204,9 +149,6 @@ class NpmTool:
     """Patterns of its configuration files."""
     options: tuple[str, ...] = ()
     """The options for cdd's report, whose file is ``{report}``."""
-    filter: str = ""
-    """The option that selects tests by a pattern, which ``match`` makes of their names."""
-    match: Callable[[Iterable[str]], str] = match_full_names
     spell: Callable[[str], str] = spell_path
     """Returns a path as the tool expects it in a command."""
     folder_options: tuple[str, ...] = ()
@@ -217,21 +159,19 @@ class NpmTool:
         manifest = _read_manifest(folder)
         if manifest is None:
             return None
-        call = next(_find_calls(manifest, self), None)
+        call = next(_find_calls(manifest, self.name, drops=self.drops), None)
         why = self._explain_without_script(folder, manifest) if call is None else call.explain(self.name)
         if why is None:
             return None
-        variables = call.variables if call else ()
-        if call is not None and call.node_options:
-            variables += (f"NODE_OPTIONS={shlex.join(call.node_options)}",)
         program, missing = _find_program(folder, self.name)
-        argv = (*program, *self.adds, *(call.arguments if call else ()))
         since, option = self.adds_since
-        argv += (option,) if option and _find_major_version(folder, self.name) >= since else ()
-        return FrameworkMatch(manifest=folder / MANIFEST, argv=_set_variables(variables, argv), why=why + missing)
+        added = (option,) if option and _find_major_version(folder, self.name) >= since else ()
+        argv = (*program, *self.adds, *(call.arguments if call else ()), *added)
+        argv = call.build_command(*argv) if call else argv
+        return FrameworkMatch(manifest=folder / MANIFEST, argv=argv, why=why + missing)
 
     def _explain_without_script(self, folder: Path, manifest: Manifest) -> str | None:
-        if any(next(_find_calls(manifest, NpmTool(name=name)), None) for name in _TOOLS):
+        if any(next(_find_calls(manifest, name), None) for name in _TOOLS):
             return None
         if self.name in {**manifest.dependencies, **manifest.dev_dependencies}:
             return f"{self.name} is a dependency in {MANIFEST}"
@@ -240,13 +180,11 @@ class NpmTool:
         files = (path for pattern in self.configuration for path in sorted(folder.glob(pattern)))
         return next((f"there is {path.name}" for path in files), None)
 
-    def build_arguments(self, targets: tuple[str, ...], results: Path) -> tuple[str, ...]:
-        """Ask for a report, and select the targets. Paths can match further files, which then run too."""
-        selection = select(targets)
+    def build_arguments(self, files: tuple[str, ...], results: Path) -> tuple[str, ...]:
+        """Ask for a report, and select the files and folders. Paths can match further files, which then run too."""
         options = [option.replace("{report}", str(results / REPORT)) for option in self.options]
-        options += () if all(map(is_mocha_test, selection.paths)) else self.folder_options
-        options += [f"{self.filter}={self.match(selection.names)}"] if selection.names else []
-        return (*options, *map(self.spell, selection.paths))
+        folders = () if all(map(is_mocha_test, files)) else self.folder_options
+        return (*options, *folders, *map(self.spell, files))
 
 
 VITEST = NpmTool(
@@ -257,29 +195,24 @@ VITEST = NpmTool(
     configuration=("vitest.config.*", "vitest.workspace.*"),
     # A coverage threshold would fail a run of some of the tests.
     options=("--reporter=json", "--outputFile={report}", "--coverage.enabled=false", "--bail=0"),
-    filter="--testNamePattern",
 )
 JEST = NpmTool(
     name="jest",
     configuration=("jest.config.*",),
     # Without --ci, a test would write its missing snapshot itself.
     options=("--json", "--outputFile={report}", "--testLocationInResults", "--ci", "--coverage=false", "--bail=0"),
-    filter="--testNamePattern",
-    spell=_match_path,
+    spell=spell_pattern,
 )
 MOCHA = NpmTool(
     name="mocha",
     drops=("-w",),
     configuration=(".mocharc*",),
     options=(f"--reporter={_MOCHA_REPORTER}", "--reporter-option=output={report}", "--no-bail", "--no-color"),
-    filter="--grep",
     folder_options=("--recursive",),
 )
 NODE = NpmTool(
     name="node",
     options=(f"--test-reporter=data:text/javascript,{_NODE_REPORTER}", "--test-reporter-destination={report}"),
-    filter="--test-name-pattern",
-    match=match_titles,  # node skips the tests of a group that does not match
 )
 
 _MANAGERS = {
@@ -295,14 +228,16 @@ _MANAGERS = {
 def find_node(folder: Path) -> FrameworkMatch | None:
     """Look for a script with ``node --test``; nothing else shows its use."""
     manifest = _read_manifest(folder)
-    call = next(_find_calls(manifest, NODE), None) if manifest else None
+    call = next(_find_calls(manifest, "node"), None) if manifest else None
     if call is None:
         return None
-    return FrameworkMatch(manifest=folder / MANIFEST, argv=_build_node_command(call), why=call.explain("node --test"))
-
-
-def _set_variables(variables: tuple[str, ...], argv: tuple[str, ...]) -> tuple[str, ...]:
-    return ("env", *variables, *argv) if variables else argv
+    options: list[str] = []
+    paths: list[str] = []
+    for word in call.arguments:
+        is_value = bool(options) and options[-1] in _NODE_VALUED
+        (options if word.startswith("-") or is_value else paths).append(word)
+    argv, why = call.build_command("node", *options), call.explain("node --test")
+    return FrameworkMatch(manifest=folder / MANIFEST, argv=argv, paths=tuple(paths), why=why)
 
 
 def _read_manifest(folder: Path) -> Manifest | None:
@@ -312,56 +247,38 @@ def _read_manifest(folder: Path) -> Manifest | None:
         return None
 
 
-def _find_calls(manifest: Manifest, tool: NpmTool) -> Iterator[ScriptCall]:
+def _find_calls(manifest: Manifest, tool: str, *, drops: tuple[str, ...] = ()) -> Iterator[ScriptCall]:
     """Yield the commands that call the tool: from the script ``test``, then ``test:...``, then all others."""
     scripts = {name: text for name, text in manifest.scripts.items() if isinstance(text, str)}
     for name in sorted(scripts, key=lambda name: (name != "test", not name.startswith("test"), name)):
         before = [f"npm run pre{name}"] if f"pre{name}" in scripts else []
-        for command in map(str.strip, _CHAIN.split(scripts[name])):
-            if call := _parse_call(command, tool, script=name, before=" && ".join(before)):
-                yield call
-            before += [command] if command else []
+        for command in filter(None, map(str.strip, _CHAIN.split(scripts[name]))):
+            if call := _parse_call(command, tool, drops=drops):
+                yield replace(call, script=name, before=" && ".join(before))
+            before.append(command)
 
 
-def _parse_call(command: str, tool: NpmTool, *, script: str, before: str) -> ScriptCall | None:
+def _parse_call(command: str, tool: str, *, drops: tuple[str, ...]) -> ScriptCall | None:
     try:
         words = shlex.split(command)
     except ValueError:
         return None
-    program = re.compile(rf"(?:.*/)?_?{tool.name}(?:\.[cm]?js)?")  # its name, or a file of its package
-    if tool.name == "node":
-        at = words.index("node") if "node" in words and "--test" in words else None
-    else:
-        found = (at for at, word in enumerate(words) if program.fullmatch(word) and _INSTALLS.isdisjoint(words[:at]))
-        at = next(found, None)
-    if at is None:
+    program = re.compile(rf"(?:.*/)?_?{tool}(?:\.[cm]?js)?")  # its name, or a file of its package
+    found = (at for at, word in enumerate(words) if program.fullmatch(word) and _INSTALLS.isdisjoint(words[:at]))
+    at = next(found, None)
+    if at is None or (tool == "node" and "--test" not in words):
         return None
-    arguments, is_value = [], False
+    arguments, is_value = list[str](), False
     for word in words[at + 1 :]:
         if is_value and not word.startswith("-"):
             is_value = False
             continue
         is_value = _WITH_VALUE.fullmatch(word) is not None
-        arguments += [word] if word not in tool.drops and not _DROPPED.fullmatch(word) else []
-    variables = tuple(word for word in words[:at] if _VARIABLE.fullmatch(word))
-    options = tuple(words[words.index("node") + 1 : at] if "node" in words[:at] else ())
-    kept = tuple(arguments)
-    return ScriptCall(script=script, variables=variables, node_options=options, arguments=kept, before=before)
-
-
-def _build_node_command(call: ScriptCall) -> tuple[str, ...]:
-    """Return the script's command; a shell expands patterns in paths, as for the script."""
-    options: list[str] = []
-    paths: list[str] = []
-    for word in call.arguments:
-        is_value = bool(options) and options[-1] in _NODE_VALUED
-        (options if word.startswith("-") or is_value else paths).append(word)
-    argv: tuple[str, ...] = ("node", *options)
-    if paths:
-        # Everything but patterns is quoted.
-        quoted = ("".join(sign if sign in _UNQUOTED else shlex.quote(sign) for sign in path) for path in paths)
-        argv = ("sh", "-c", _NODE_SCRIPT.format(options=shlex.join(options), paths=" ".join(quoted)), "node")
-    return _set_variables(call.variables, argv)
+        arguments += [word] if word not in drops and not _DROPPED.fullmatch(word) else []
+    variables = [word for word in words[:at] if _VARIABLE.fullmatch(word)]
+    if options := words[words.index("node") + 1 : at] if "node" in words[:at] else []:
+        variables.append(f"NODE_OPTIONS={shlex.join(options)}")
+    return ScriptCall(script="", variables=tuple(variables), arguments=tuple(arguments), before="")
 
 
 def _find_program(folder: Path, name: str) -> tuple[tuple[str, ...], str]:

@@ -18,7 +18,6 @@ from cdd_agent.testrun.frameworks.sources import (
     match_path,
     read_text,
     shorten,
-    split_target,
 )
 from pytest_tdd_agent.report import Case, CollectError, Failure
 
@@ -71,42 +70,32 @@ def list_names(root: Path, sources: tuple[str, ...], *, tests: tuple[str, ...]) 
             yield from _IDENTIFIER.findall(read_text(root / test))
 
 
-def build_maven_arguments(targets: tuple[str, ...], results: Path) -> tuple[str, ...]:
-    """Ask for every module and full stack traces, and select classes unless a target is a folder."""
+def build_maven_arguments(files: tuple[str, ...], results: Path) -> tuple[str, ...]:
+    """Ask for every module and full stack traces, and select classes unless ``files`` contain a folder."""
     settings = ("-fae", "-Dstyle.color=never", "-DtrimStackTrace=false")
-    chosen = _select_classes(targets)
-    if not chosen:
-        return settings
-    tests = ",".join(dict.fromkeys(f"{owner.replace('.', '/')}{method and f'#{method}'}" for owner, method in chosen))
-    return (*settings, "-DfailIfNoTests=false", "-Dsurefire.failIfNoSpecifiedTests=false", f"-Dtest={tests}")
+    classes = ",".join(name.replace(".", "/") for name in _list_classes(files))
+    chosen = ("-DfailIfNoTests=false", "-Dsurefire.failIfNoSpecifiedTests=false", f"-Dtest={classes}")
+    return (*settings, *chosen) if classes else settings
 
 
-def build_gradle_arguments(targets: tuple[str, ...], results: Path) -> tuple[str, ...]:
-    """Ask for every project without a daemon, and select classes unless a target is a folder."""
-    names = dict.fromkeys(f"{owner}{method and f'.{method}'}" for owner, method in _select_classes(targets))
-    filters = tuple(part for name in names for part in ("--tests", name))
+def build_gradle_arguments(files: tuple[str, ...], results: Path) -> tuple[str, ...]:
+    """Ask for every project without a daemon, and select classes unless ``files`` contain a folder."""
+    filters = (part for name in _list_classes(files) for part in ("--tests", name))
     return (*filters, "--continue", "--no-daemon", "--console=plain")
 
 
-def _select_classes(targets: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Return classes and methods of all targets; empty if any target is a folder."""
-    chosen = [select_class(target) for target in targets]
-    return [] if None in chosen else [each for each in chosen if each]
+def _list_classes(files: tuple[str, ...]) -> list[str]:
+    """Return the classes of all files; empty if any of them is a folder."""
+    classes = [find_class(file) for file in files]
+    return [] if None in classes else [name for name in classes if name]
 
 
-def select_class(target: str) -> tuple[str, str] | None:
-    """Return class with package, and method (empty: all), of a target; None for a folder."""
-    file, name = split_target(target)
-    if not file.endswith(LANGUAGE.suffixes):
-        return None
+def find_class(file: str) -> str | None:
+    """Return the class with its package that is named like a file; None for a folder."""
     found = _PACKAGE.match(file)
-    path = found["package"] if found else file.rpartition("/")[2].rpartition(".")[0]
-    inner, _, method = re.split(r"[\[({]", name, maxsplit=1)[0].strip().rpartition(".")
-    parts = [*path.split("/"), *filter(None, inner.split("."))]
-    if not all(map(_IDENTIFIER.fullmatch, parts)):
-        return None
-    owner = ".".join(path.split("/")) + "".join(f"${part}" for part in inner.split(".") if part)
-    return owner, method if _IDENTIFIER.fullmatch(method) else ""
+    parts = (found["package"] if found else file.rpartition("/")[2].rpartition(".")[0]).split("/")
+    is_class = file.endswith(LANGUAGE.suffixes) and all(map(_IDENTIFIER.fullmatch, parts))
+    return ".".join(parts) if is_class else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

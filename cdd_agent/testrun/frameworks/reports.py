@@ -212,7 +212,6 @@ def read_lines(
 
     ``describe`` returns the failure of a line, and ``find`` a file's path relative to the root.
     """
-    is_selected = bool(run.targets) and all("::" in target for target in run.targets)
 
     def parse(data: bytes) -> ParsedResults:
         if not data.strip():
@@ -226,8 +225,6 @@ def read_lines(
             nodeid = line.nodeid or "::".join((line.file, *filter(None, (SEPARATOR.join(line.titles),))))
             if line.event == "unready" and (failure := describe(line)) is not None:
                 errors.append(CollectError(nodeid, failure))
-            elif is_selected and nodeid == line.file:
-                continue  # none of the file's tests was asked for
             elif line.event == "begun":
                 running[nodeid] += 1
             elif line.event == "ended":

@@ -21,7 +21,6 @@ from cdd_agent.testrun.frameworks.sources import (
     match_rule,
     read_text,
     shorten,
-    split_target,
 )
 from cdd_agent.testrun.interpreter import get_table, read_toml
 from pytest_tdd_agent.report import Case, Failure
@@ -33,7 +32,6 @@ JUNIT = "nextest.xml"
 PROFILE = "cdd-agent"
 
 _INTEGRATION = re.compile(r"(?:^|/)tests/(?P<program>\w[\w.-]*?)(?:\.rs|/.*)?$")
-_NAME = re.compile(r"(?:r#)?[A-Za-z_]\w*(?:::(?:r#)?[A-Za-z_]\w*)*")
 _TYPE = re.compile(r"\b(?:struct|enum|trait|union|type)\s+([A-Za-z_]\w*)")
 
 _PANIC = re.compile(
@@ -110,12 +108,12 @@ def list_names(root: Path, sources: tuple[str, ...], *, tests: tuple[str, ...]) 
         yield from _TYPE.findall(read_text(root / source))
 
 
-def build_cargo_arguments(targets: tuple[str, ...], results: Path) -> tuple[str, ...]:
-    """Run all tests even after a failure, and select ``targets``."""
-    return ("--no-fail-fast", *_select(targets))
+def build_cargo_arguments(files: tuple[str, ...], results: Path) -> tuple[str, ...]:
+    """Run all tests even after a failure, and select ``files``."""
+    return ("--no-fail-fast", *_select(files))
 
 
-def build_nextest_arguments(targets: tuple[str, ...], results: Path) -> tuple[str, ...]:
+def build_nextest_arguments(files: tuple[str, ...], results: Path) -> tuple[str, ...]:
     """Add a profile for cdd to the project's configuration, in a file in ``results``."""
     settings = results / "nextest.toml"
     settings.write_text(
@@ -123,20 +121,15 @@ def build_nextest_arguments(targets: tuple[str, ...], results: Path) -> tuple[st
         f"failure-output = 'never'\n[profile.{PROFILE}.junit]\npath = '{results / JUNIT}'\n",
         encoding="utf-8",
     )
-    return ("--tool-config-file", f"cdd:{settings}", "--profile", PROFILE, *_select(targets))
+    return ("--tool-config-file", f"cdd:{settings}", "--profile", PROFILE, *_select(files))
 
 
-def _select(targets: tuple[str, ...]) -> tuple[str, ...]:
-    """Return cargo's options, and after ``--`` those of the test programs, that select ``targets``."""
-    parts = [split_target(target) for target in targets]
-    names = [name if _NAME.fullmatch(name) and not name.startswith("doc ") else "" for _, name in parts]
-    built = [_INTEGRATION.search(file) for file, _ in parts]
-    options: tuple[str, ...] = ()
-    if parts and all(built):
-        options = tuple(dict.fromkeys(f"--test={found['program']}" for found in built if found))
-    elif parts and all(file.endswith("tests") for file, _ in parts):
-        options = ("--test=*",)
-    return (*options, "--", "--exact", *dict.fromkeys(names)) if names and all(names) else options
+def _select(files: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the options that select the test programs of ``files``; unit tests in sources cannot be selected."""
+    programs = [found["program"] for file in files if (found := _INTEGRATION.search(file))]
+    if len(programs) < len(files):
+        return ("--test=*",) if all(file.endswith("tests") for file in files) else ()
+    return tuple(f"--test={program}" for program in dict.fromkeys(programs))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,9 +17,10 @@ from cdd_agent.testrun.access import Original, build_access, find_protected_test
 from cdd_agent.testrun.frameworks import environment
 from cdd_agent.testrun.frameworks.environment import Tools
 from cdd_agent.testrun.frameworks.framework import FinishedRun, Framework, FrameworkMatch, ParsedResults, number_cases
+from cdd_agent.testrun.frameworks.sources import drop_duplicates, split_target
 from cdd_agent.testrun.suite import Conventions, SuiteRun
 from pytest_tdd_agent.codec import dump
-from pytest_tdd_agent.report import Failure, SuiteReport
+from pytest_tdd_agent.report import Case, Failure, SuiteReport
 
 OUTPUT_CAP_BYTES = 32_000_000
 """A large limit, because some frameworks report results only in their output."""
@@ -114,6 +115,7 @@ class CommandSuite:
     def run(self, targets: tuple[str, ...] = (), *, keep: Path | None = None) -> SuiteRun:
         """Run the tests in ``targets``, or all; also save the report to ``keep``."""
         started, began = time.monotonic(), datetime.now(UTC)
+        files = drop_duplicates(split_target(target)[0] for target in targets)
         fingerprints = environment.fingerprint(self.root, self.conventions)
         for path in self.framework.old_reports(self.root):
             with suppress(OSError):
@@ -124,17 +126,17 @@ class CommandSuite:
             for each in (results, built):
                 each.mkdir()
             try:
-                result = self._execute(self._tools(self.cache or built), targets=targets, results=results)
+                result = self._execute(self._tools(self.cache or built), files=files, results=results)
             except OSError as error:
                 reason = f"{self.finding.argv[0]} cannot be started: {error.strerror or error}"
                 return _report_problem(reason, started)
-            found = self._read(result, results, targets=targets)
+            found = self._read(result, results)
             if not result.timed_out and not targets and found.problem is None:
                 found = self.add_hidden_tests(found, folder=folder)
         problem = self._explain_failure(result, found)
         if problem is not None:
             return _report_problem(problem, started, result=result)
-        duration_s = time.monotonic() - started
+        tests, duration_s = _select_tests(number_cases(found.tests), targets), time.monotonic() - started
         report = SuiteReport(
             complete=True,
             exit_status=result.exit_status,
@@ -144,10 +146,10 @@ class CommandSuite:
             rootdir=str(self.root),
             started_at=began.strftime("%Y-%m-%dT%H:%M:%SZ"),
             duration_s=duration_s,
-            tests=number_cases(found.tests),
+            tests=tests,
             collect_errors=found.collect_errors,
             fingerprints=fingerprints,
-            collected=len(found.tests),
+            collected=len(tests),
             sandbox=result.level,
             framework=self.framework.name,
             structured=found.is_structured,
@@ -188,13 +190,13 @@ class CommandSuite:
         others = self.with_root(copy, reads=(top,))
         tools = others._tools((self.cache or folder).with_name("others"))
         try:
-            result = others._execute(tools, targets=(), results=results)
+            result = others._execute(tools, files=(), results=results)
         except OSError:
             return None
         found = others._read(result, results)
         return None if result.timed_out or found.problem is not None else _restore_paths(found, copy, root=self.root)
 
-    def _execute(self, tools: Tools, *, targets: tuple[str, ...], results: Path) -> Result:
+    def _execute(self, tools: Tools, *, files: tuple[str, ...], results: Path) -> Result:
         """Run the command to its end; it can change neither the tests nor their configuration."""
 
         def is_locked(path: str) -> bool:
@@ -203,10 +205,11 @@ class CommandSuite:
 
         tests = find_protected_tests(self.root, is_locked)
         manifest = (self.finding.manifest,) if self.finding.manifest.is_file() else ()
-        program, *words = self.finding.argv
+        arguments = (*tools.arguments, *self.framework.arguments(files, results))
+        program, *words = self.finding.build_command(arguments, is_selected=bool(files), folder=self.root)
         program = str(self.root / program) if "/" in program else program
         command = Command(
-            argv=(program, *words, *tools.arguments, *self.framework.arguments(targets, results)),
+            argv=(program, *words),
             cwd=self.root,
             access=self._access(tools, locked=(*tests, *manifest), writes=(results,)),
             variables={**tools.variables, **dict(self.framework.variables)},
@@ -215,7 +218,7 @@ class CommandSuite:
         )
         return self.sandbox.run(command)
 
-    def _read(self, result: Result, results: Path, *, targets: tuple[str, ...] = ()) -> ParsedResults:
+    def _read(self, result: Result, results: Path) -> ParsedResults:
         output, exit_status = result.output, result.exit_status
         if self.original is not None and self._is_shown:
             # The program named its files as it found them.
@@ -224,7 +227,7 @@ class CommandSuite:
             for path in results.rglob("*"):
                 if path.is_file() and not path.is_symlink():
                     path.write_bytes(path.read_bytes().replace(shown.encode(), root.encode()))
-        run = FinishedRun(root=self.root, results=results, output=output, exit_status=exit_status, targets=targets)
+        run = FinishedRun(root=self.root, results=results, output=output, exit_status=exit_status)
         return self.framework.read(run)
 
     def _tools(self, cache: Path) -> Tools:
@@ -265,6 +268,13 @@ class CommandSuite:
             last = (result.output.strip().splitlines() or ["no output"])[-1]
             return f"`{self.command}` ended with status {result.exit_status} and reported no test: {last[:400]}"
         return found.problem
+
+
+def _select_tests(tests: tuple[Case, ...], targets: tuple[str, ...]) -> tuple[Case, ...]:
+    """Return the tests that ``targets`` name, and others whose names begin alike; tools select by file only."""
+    names = tuple(target.removeprefix("./") for target in targets)
+    is_by_name = bool(names) and all("::" in name for name in names)
+    return tuple(case for case in tests if case.nodeid.startswith(names)) if is_by_name else tests
 
 
 def _restore_paths(found: ParsedResults, copy: Path, *, root: Path) -> ParsedResults:

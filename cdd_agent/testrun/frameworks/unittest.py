@@ -43,7 +43,7 @@ def find(folder: Path) -> FrameworkMatch | None:
     return None
 
 
-def build_arguments(targets: tuple[str, ...], results: Path) -> tuple[str, ...]:
+def build_arguments(files: tuple[str, ...], results: Path) -> tuple[str, ...]:
     """Copy the program and the plugin's rules for failures into ``results``."""
     package = Path(pytest_tdd_agent.__file__).parent
     rules = results / "tdd_agent_rules"
@@ -52,7 +52,7 @@ def build_arguments(targets: tuple[str, ...], results: Path) -> tuple[str, ...]:
         shutil.copy(package / name, rules)
     (rules / "__init__.py").touch()
     shutil.copy(Path(inside.__file__).with_name(PROGRAM), results)
-    return ("-B", str(results / PROGRAM), str(results / REPORT), *targets)
+    return ("-B", str(results / PROGRAM), str(results / REPORT), *files)
 
 
 def read(run: FinishedRun) -> ParsedResults:

@@ -1,7 +1,7 @@
 """Runs ``unittest`` in the project's interpreter and writes the outcome of each test as a line of JSON.
 
 cdd copies this file into a private folder, together with the plugin's rules for failures. It needs Python 3.8. The
-arguments are the file for results and the targets (node ids, files or folders; without any, all tests run).
+arguments are the file for results, and files and folders (without any, all tests run).
 """
 
 from __future__ import annotations
@@ -159,19 +159,17 @@ def find_import_root(folder: str) -> str:
     return folder
 
 
-def load_suites(targets: list[str]) -> Iterator[tuple[unittest.TestSuite, str]]:
-    """Yield the tests of each target's file or folder, and the name to select from them; empty: all."""
+def load_suites(paths: list[str]) -> Iterator[unittest.TestSuite]:
+    """Yield the tests of each file or folder, or all tests without any."""
     loader = unittest.TestLoader()
-    if not targets:
+    if not paths:
         folders = [os.path.abspath(name) for name in ("tests", "test") if os.path.isdir(name)]
         for folder in (ROOT, *(folder for folder in folders if find_import_root(folder) != ROOT)):
-            yield loader.discover(folder, top_level_dir=folder), ""
-    for target in targets:
-        file, _, name = target.partition("::")
-        path = os.path.abspath(file)
+            yield loader.discover(folder, top_level_dir=folder)
+    for path in map(os.path.abspath, paths):
         folder = path if os.path.isdir(path) else os.path.dirname(path)
         pattern = "test*.py" if os.path.isdir(path) else os.path.basename(path)
-        yield loader.discover(folder, pattern=pattern, top_level_dir=find_import_root(folder)), name
+        yield loader.discover(folder, pattern=pattern, top_level_dir=find_import_root(folder))
 
 
 def iterate_tests(suite: unittest.TestSuite | unittest.TestCase) -> Iterator[unittest.TestCase]:
@@ -183,17 +181,17 @@ def iterate_tests(suite: unittest.TestSuite | unittest.TestCase) -> Iterator[uni
         yield suite
 
 
-def main(out: str, targets: list[str]) -> int:
+def main(out: str, paths: list[str]) -> int:
     """Run the tests; return 0 if all passed."""
     sys.path[0] = ROOT
     with open(out, "w", encoding="utf-8") as stream:
         result = Lines(stream)
         chosen: dict[str, unittest.TestCase] = {}
-        for suite, name in load_suites(targets):
+        for suite in load_suites(paths):
             for test in iterate_tests(suite):
                 if type(test).__name__ == "_FailedTest":
                     _record_unloaded(test, result)
-                elif not name or f"{build_nodeid(test)}::".split("::", 1)[1].startswith(f"{name}::"):
+                else:
                     chosen.setdefault(build_nodeid(test), test)
         unittest.TestSuite(chosen.values()).run(result)
         result.write(event="over", count=len(chosen))

@@ -41,13 +41,13 @@ def parse_junit(data: bytes) -> tuple[tuple[XmlCase, ...], str | None]:
         return read_junit(path)
 
 
-def run(framework: Framework, root: Path, *targets: str) -> ParsedResults:
+def run(framework: Framework, root: Path, *files: str) -> ParsedResults:
     """Run a project's tests for real, and read what came of it."""
     found = framework.find(root)
     assert found is not None
     results = Path(tempfile.mkdtemp(dir=root.parent))
     process = subprocess.run(
-        [*found.argv, *framework.arguments(targets, results)],
+        found.build_command(framework.arguments(files, results), is_selected=bool(files), folder=root),
         cwd=root,
         env={**os.environ, **dict(framework.variables)},
         stdout=subprocess.PIPE,

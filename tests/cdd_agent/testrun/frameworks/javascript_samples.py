@@ -47,14 +47,14 @@ def ended(root: Path, *, exit_status: int = 1, output: str = "", files: Mapping[
     return FinishedRun(root=root, results=results, output=output, exit_status=exit_status)
 
 
-def run(framework: Framework, root: Path, *targets: str, path: str = "") -> FinishedRun:
+def run(framework: Framework, root: Path, *files: str, path: str = "") -> FinishedRun:
     """Run a project's tests for real, in a bare environment."""
     found = framework.find(root)
     assert found is not None
     results = Path(tempfile.mkdtemp(dir=root.parent))
     environment = {"PATH": path + os.environ["PATH"], "HOME": str(results), **dict(framework.variables)}
     process = subprocess.run(
-        [*found.argv, *framework.arguments(targets, results)],
+        found.build_command(framework.arguments(files, results), is_selected=bool(files), folder=root),
         cwd=root,
         env=environment,
         stdout=subprocess.PIPE,
@@ -64,7 +64,7 @@ def run(framework: Framework, root: Path, *targets: str, path: str = "") -> Fini
         check=False,
     )
     output = process.stdout.decode("utf-8", errors="replace")
-    return FinishedRun(root=root, results=results, output=output, exit_status=process.returncode, targets=targets)
+    return FinishedRun(root=root, results=results, output=output, exit_status=process.returncode)
 
 
 def expected(tool: str, what: str) -> dict[str, str]:

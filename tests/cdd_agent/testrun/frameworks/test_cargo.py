@@ -179,21 +179,19 @@ def test_a_program_with_its_own_main_has_one_result(demo: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("targets", "expected"),
+    ("files", "expected"),
     [
         ((), ()),
         (("tests/public.rs",), ("--test=public",)),
-        (("tests/public.rs::adds",), ("--test=public", "--", "--exact", "adds")),
-        (("a/tests/x/main.rs", "tests/y.rs::m::t"), ("--test=x", "--test=y")),
-        (("src/lib.rs::tests::adds",), ("--", "--exact", "tests::adds")),
-        (("src/lib.rs", "tests/public.rs::adds"), ()),
+        (("a/tests/x/main.rs", "tests/y.rs"), ("--test=x", "--test=y")),
+        (("src/lib.rs",), ()),
+        (("src/lib.rs", "tests/public.rs"), ()),
         (("tests",), ("--test=*",)),
-        (("src/lib.rs::doc add",), ()),
-        (("--release", "-p::--list", "tests/-x.rs::-q"), ()),
+        (("--release", "-p", "tests/-x.rs"), ()),
     ],
 )
-def test_targets_select_no_less_than_they_name(targets: tuple[str, ...], expected: tuple[str, ...]) -> None:
-    assert CARGO.arguments(targets, Path("/r")) == ("--no-fail-fast", *expected)
+def test_files_select_their_programs(files: tuple[str, ...], expected: tuple[str, ...]) -> None:
+    assert CARGO.arguments(files, Path("/r")) == ("--no-fail-fast", *expected)
 
 
 def test_a_manifest_says_that_there_are_tests(tmp_path: Path) -> None:
@@ -220,7 +218,7 @@ def test_a_real_run_is_read(tmp_path: Path) -> None:
             "src/lib.rs": "pub fn later() { todo!() }\n#[test]\nfn one() {}\n#[test]\nfn two() { later() }\n",
         },
     )
-    results = run(CARGO, root, "src/lib.rs::one", "src/lib.rs::two")
+    results = run(CARGO, root, "src/lib.rs")
     assert outcomes(results) == {"src/lib.rs::one": "passed", "src/lib.rs::two": "failed"}
     assert reason(results, "src/lib.rs::two") == ("not_implemented", "project", "src/lib.rs", 1)
     (root / "src/lib.rs").write_text("#[test]\nfn one() {\n    assert_eq!(crate::multiply(2), 4);\n}\n")

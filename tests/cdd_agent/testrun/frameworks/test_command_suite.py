@@ -81,7 +81,28 @@ def test_results_become_a_report_that_says_what_ran_and_what_the_tests_were(
 
 def test_targets_and_a_private_folder_are_given_to_the_command(suite: CommandSuite) -> None:
     script(suite, 'echo "$2 passed" > "$1"; test "$COLOR" = no || exit 9\n')
-    assert outcomes(suite, "two") == {"two": "passed"}
+    assert outcomes(suite, "./two/") == {"two": "passed"}
+
+
+@pytest.mark.parametrize(
+    ("targets", "kept"),
+    [
+        (("test/a.sh::b",), ["b > c", "b #2"]),
+        (("./test/a.sh::a", "test/a.sh::b #2"), ["a", "b #2"]),
+        (("test/a.sh::b", "test"), ["a", "b > c", "b #2"]),
+        (("test/a.sh::gone",), []),
+    ],
+)
+def test_of_the_files_that_ran_only_the_tests_count_that_were_asked_for(
+    suite: CommandSuite, targets: tuple[str, ...], *, kept: list[str]
+) -> None:
+    def some(_: FinishedRun) -> ParsedResults:
+        names = ("a", "b > c", "b", "b")
+        cases = (Case(f"test/a.sh::{name}", "passed", file="test/a.sh", line=0, duration_s=0.0) for name in names)
+        return ParsedResults(tests=tuple(cases))
+
+    found = replace(suite, framework=replace(SHELL, read=some))
+    assert [name for name in outcomes(found, *targets) if name != "b"] == kept
 
 
 def test_result_files_of_an_earlier_run_are_gone_before_the_next(suite: CommandSuite) -> None:

@@ -123,16 +123,15 @@ def test_a_document_type_in_a_result_file_is_refused(demo: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("targets", "condition"),
+    ("files", "condition"),
     [
-        ((f"{TESTS}::SumsTests.Adds",), "FullyQualifiedName~SumsTests.Adds"),
-        ((f"{TESTS}::SumsTests.Rows(a: 1)", TESTS), "FullyQualifiedName~SumsTests.Rows|FullyQualifiedName~SumsTests"),
+        ((TESTS, "Demo.Tests/B.fs"), "FullyQualifiedName~SumsTests|FullyQualifiedName~B"),
         (("Demo.Tests",), None),
-        (("--list-tests", f"{TESTS}::A"), None),
+        (("--list-tests", TESTS), None),
     ],
 )
-def test_targets_become_a_condition(targets: tuple[str, ...], condition: str | None) -> None:
-    arguments = DOTNET.arguments(targets, Path("/r"))
+def test_files_become_a_condition(files: tuple[str, ...], condition: str | None) -> None:
+    arguments = DOTNET.arguments(files, Path("/r"))
     assert arguments[:4] == ("--logger", "trx", "--results-directory", "/r")
     assert arguments[5:] == (("--filter", condition) if condition else ())
 

@@ -146,21 +146,21 @@ def test_what_a_test_prints_is_no_event(demo: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("targets", "expected"),
+    ("files", "expected"),
     [
         ((), ("./...",)),
-        (("sums_test.go::TestTable/two",), ("-run", "^(TestTable)$", "./.")),
+        (("sums_test.go",), ("./.",)),
         (("shapes/shapes_test.go",), ("./shapes",)),
         (("shapes",), ("./shapes/...",)),
-        (("a/x_test.go::TestA", "b/y_test.go::TestB"), ("-run", "^(TestA|TestB)$", "./a", "./b")),
-        (("-exec=sh", "a_test.go::-v"), ("./-exec=sh/...", "./.")),
+        (("a/x_test.go", "b/y_test.go", "a/z_test.go"), ("./a", "./b")),
+        (("-exec=sh", "a_test.go"), ("./-exec=sh/...", "./.")),
     ],
 )
-def test_targets_select_packages_and_tests(targets: tuple[str, ...], expected: tuple[str, ...]) -> None:
-    assert GO.arguments(targets, Path("/r")) == ("-json", "-count=1", *expected)
+def test_files_select_their_packages(files: tuple[str, ...], expected: tuple[str, ...]) -> None:
+    assert GO.arguments(files, Path("/r")) == ("-json", "-count=1", *expected)
 
 
 @pytest.mark.needs("go", "version")
 def test_a_real_run_is_read(demo: Path) -> None:
     (demo / "broken/broken_test.go").unlink()
-    assert outcomes(run(GO, demo, "sums_test.go::TestAdds")) == {"sums_test.go::TestAdds": "passed"}
+    assert outcomes(run(GO, demo, "sums_test.go"))["sums_test.go::TestAdds"] == "passed"

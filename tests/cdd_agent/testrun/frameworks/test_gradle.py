@@ -79,16 +79,15 @@ def test_a_project_without_the_test_that_was_asked_for_is_no_problem(reported: P
 
 
 @pytest.mark.parametrize(
-    ("targets", "expected"),
+    ("files", "expected"),
     [
-        ((f"{SUMS}::adds",), ("--tests", "demo.SumsTest.adds")),
-        ((f"{SUMS}::Inner.nested", SUMS), ("--tests", "demo.SumsTest$Inner.nested", "--tests", "demo.SumsTest")),
+        ((SUMS, "ATest.java"), ("--tests", "demo.SumsTest", "--tests", "ATest")),
         (("src/test",), ()),
         (("--init-script=x",), ()),
     ],
 )
-def test_targets_become_filters_of_the_task(targets: tuple[str, ...], expected: tuple[str, ...]) -> None:
-    assert GRADLE.arguments(targets, Path("/r")) == (*expected, "--continue", "--no-daemon", "--console=plain")
+def test_files_become_filters_of_the_task(files: tuple[str, ...], expected: tuple[str, ...]) -> None:
+    assert GRADLE.arguments(files, Path("/r")) == (*expected, "--continue", "--no-daemon", "--console=plain")
 
 
 def test_the_project_s_own_gradle_comes_first(tmp_path: Path) -> None:

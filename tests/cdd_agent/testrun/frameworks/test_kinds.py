@@ -1,6 +1,6 @@
 import pytest
 
-from cdd_agent.testrun.frameworks.javascript_errors import Kind, classify
+from cdd_agent.testrun.frameworks.javascript_results import Kind, classify
 from pytest_tdd_agent.failure import KINDS
 
 

@@ -127,18 +127,16 @@ def test_a_virtual_machine_that_died_is_a_problem(reported: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("targets", "expected"),
+    ("files", "expected"),
     [
         ((SUMS,), "demo/SumsTest"),
-        ((f"{SUMS}::adds", f"{SUMS}::explodes"), "demo/SumsTest#adds,demo/SumsTest#explodes"),
-        ((f"{SUMS}::Inner.nested",), "demo/SumsTest$Inner#nested"),
-        ((f"{SUMS}::adds(int, int)[1]",), "demo/SumsTest#adds"),
+        ((SUMS, "b/src/test/java/ATest.java"), "demo/SumsTest,ATest"),
         (("src/test/java/demo",), None),
         (("-Dexec=x", SUMS), None),
     ],
 )
-def test_targets_become_classes_and_methods(targets: tuple[str, ...], expected: str | None) -> None:
-    last = MAVEN.arguments(targets, Path("/r"))[-1]
+def test_files_become_classes(files: tuple[str, ...], expected: str | None) -> None:
+    last = MAVEN.arguments(files, Path("/r"))[-1]
     assert last == (f"-Dtest={expected}" if expected else "-DtrimStackTrace=false")
 
 

@@ -17,19 +17,16 @@ RESULTS = Path("/results")
 OVER = '{"event":"over"}\n'
 
 
-def added(*targets: str) -> list[str]:
+def added(*files: str) -> list[str]:
     """What follows the options that every run has."""
-    return [word for word in MOCHA.arguments(targets, RESULTS) if word not in MOCHA.arguments((), RESULTS)]
+    return [word for word in MOCHA.arguments(files, RESULTS) if word not in MOCHA.arguments((), RESULTS)]
 
 
-def test_targets_are_files_and_a_pattern_of_names() -> None:
+def test_files_and_folders_are_paths_and_no_options() -> None:
     assert "--reporter-option=output=/results/report.json" in MOCHA.arguments((), RESULTS)
     assert added("test/a.js") == ["test/a.js"]
     assert added("test/unit") == ["--recursive", "test/unit"]
-    assert added("-a.test.js::-b > c") == [
-        r"--grep=(?:^|\s)(?:-b(?: > | )c)$",
-        "./-a.test.js",
-    ]
+    assert added("-a.test.js") == ["./-a.test.js"]
 
 
 @pytest.mark.parametrize("name", BROKEN)

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from cdd_agent.testrun.frameworks.javascript_reports import find_importer
+from cdd_agent.testrun.frameworks.javascript_results import find_importer
 from cdd_agent.testrun.frameworks.sources import read_text
 
 

@@ -68,16 +68,14 @@ def test_a_test_that_dies_or_takes_too_long_is_told_by_nextest(demo: Path, resul
 
 
 def test_its_profile_lies_beside_the_project_s_own_configuration(tmp_path: Path) -> None:
-    arguments = NEXTEST.arguments(("tests/public.rs::adds",), tmp_path)
+    arguments = NEXTEST.arguments(("tests/public.rs",), tmp_path)
     assert arguments[:4] == ("--tool-config-file", f"cdd:{tmp_path}/nextest.toml", "--profile", "cdd-agent")
-    assert arguments[4:] == ("--test=public", "--", "--exact", "adds")
+    assert arguments[4:] == ("--test=public",)
     assert f"path = '{tmp_path}/nextest.xml'" in (tmp_path / "nextest.toml").read_text()
 
 
 @pytest.mark.needs("cargo", "nextest", "--version")
 def test_a_real_run_is_read(demo: Path) -> None:
-    assert outcomes(run(NEXTEST, demo, "tests/public.rs::adds_in_public")) == {
-        "tests/public.rs::adds_in_public": "passed"
-    }
+    assert outcomes(run(NEXTEST, demo, "tests/public.rs"))["tests/public.rs::adds_in_public"] == "passed"
     (demo / "tests/public.rs").write_text("use demo::multiply;\n")
     assert blocked(run(NEXTEST, demo)) == {"tests/public.rs": ("import_error", "demo.multiply", 1, True)}

@@ -9,9 +9,6 @@ from tests.cdd_agent.testrun.frameworks.javascript_samples import copied, ended,
 
 pytestmark = pytest.mark.needs("node", "--version", HOME="/nonexistent")
 
-NESTED = "test/calc.test.js::shelf > deeper > is nested"
-ODD = "test/calc.test.js::title with \"quotes\", 'more', (a|b)* [x] $1 > and ünïcode ✓ 日本"
-
 
 def scripted(folder: Path, script: str = "node --test", **files: str) -> Path:
     """A project with a script, and files whose names end in ``.test.mjs``."""
@@ -32,16 +29,6 @@ def test_node_s_junit_report_names_no_file_which_is_why_it_is_not_read(tmp_path:
         assert "a.test.mjs" not in report
 
 
-@pytest.mark.parametrize("target", [NESTED, ODD, "test/calc.test.js::subtests > inner two"])
-def test_one_test_is_run_though_others_may_come_along(target: str, *, tmp_path: Path) -> None:
-    root = copied("node", tmp_path)
-    found = NODE.read(run(NODE, root, target))
-    assert found.problem is None
-    assert target in outcomes(found)
-    assert "test/calc.test.js::adds" not in outcomes(found)
-    assert not any("export.test.js" in error.nodeid for error in found.collect_errors)
-
-
 def test_a_file_is_run_alone(tmp_path: Path) -> None:
     root = copied("node", tmp_path)
     found = NODE.read(run(NODE, root, "test/missing.test.js"))
@@ -53,12 +40,6 @@ def test_a_file_that_is_left_by_process_exit_is_a_problem(tmp_path: Path) -> Non
     process = run(NODE, root, "exits/exit.js")
     assert process.exit_status == 0
     assert NODE.read(process).problem == "node --test ended early in exits/exit.js (exit status 0)"
-
-
-def test_a_name_that_no_test_has_runs_none(tmp_path: Path) -> None:
-    root = copied("node", tmp_path)
-    found = NODE.read(run(NODE, root, "test/describe.test.js::is yet to be written"))
-    assert "test/describe.test.js::before top" not in outcomes(found)
 
 
 def test_only_skip_and_todo_are_told_apart(tmp_path: Path) -> None:
@@ -97,13 +78,12 @@ def test_what_the_tests_print_is_no_event(tmp_path: Path) -> None:
 
 def test_a_file_that_looks_like_an_option_is_a_file(tmp_path: Path) -> None:
     root = scripted(tmp_path, **{"--version": "test('runs', () => {});"})
-    assert outcomes(NODE.read(run(NODE, root, "--version.test.mjs::runs"))) == {"--version.test.mjs::runs": "passed"}
+    assert outcomes(NODE.read(run(NODE, root, "--version.test.mjs"))) == {"--version.test.mjs::runs": "passed"}
 
 
 def test_the_files_of_the_script_are_run_unless_others_are_asked_for(tmp_path: Path) -> None:
     root = scripted(tmp_path, "NODE_ENV=test node --no-warnings --test 'b*.test.mjs'", a="test('a');", b="test('b');")
     assert outcomes(NODE.read(run(NODE, root))) == {"b.test.mjs::b": "passed"}
-    assert outcomes(NODE.read(run(NODE, root, "a.test.mjs::a"))) == {"a.test.mjs::a": "passed"}
     assert outcomes(NODE.read(run(NODE, root, "a.test.mjs"))) == {"a.test.mjs::a": "passed"}
 
 

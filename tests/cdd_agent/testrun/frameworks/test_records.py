@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.testrun.frameworks.jvm import LANGUAGE, Classes, describe_failure, is_test, select_class
+from cdd_agent.testrun.frameworks.jvm import LANGUAGE, Classes, describe_failure, find_class, is_test
 from cdd_agent.testrun.frameworks.sources import Sources
 from tests.cdd_agent.testrun.frameworks.compiled_samples import parse_junit, written
 
@@ -74,6 +74,7 @@ def test_tests_are_told_from_what_they_test() -> None:
     assert [is_test(path) for path in ("src/main/java/a/Latest.java", "pom.xml")] == [False] * 2
 
 
-def test_a_name_that_no_method_can_have_selects_its_class() -> None:
-    assert select_class("src/test/kotlin/a/BTest.kt::adds two numbers") == ("a.BTest", "")
-    assert select_class("src/test/java/a/-B.java::x") is None
+def test_a_file_names_its_class() -> None:
+    assert find_class("src/test/kotlin/a/BTest.kt") == "a.BTest"
+    assert find_class("src/test/java/a/-B.java") is None
+    assert find_class("src/test/java/a") is None

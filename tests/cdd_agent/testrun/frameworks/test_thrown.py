@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.testrun.frameworks.javascript import is_test
-from cdd_agent.testrun.frameworks.javascript_errors import ErrorContext, describe_error, find_printed_error
+from cdd_agent.testrun.frameworks.javascript_results import ErrorContext, describe_error, find_printed_error
 from pytest_tdd_agent.report import Frame
 
 

@@ -75,10 +75,10 @@ def demo(tmp_path: Path) -> Path:
     return written(tmp_path / "demo", {"sums.py": SUMS, FILE: TESTS})
 
 
-def run(root: Path, *targets: str) -> ParsedResults:
+def run(root: Path, *files: str) -> ParsedResults:
     """With this interpreter, in which nothing but the standard library can be imported."""
     results = Path(tempfile.mkdtemp(dir=root.parent))
-    argv = [sys.executable, "-S", *UNITTEST.arguments(targets, results)]
+    argv = [sys.executable, "-S", *UNITTEST.arguments(files, results)]
     process = subprocess.run(argv, cwd=root, capture_output=True, text=True, timeout=60, check=False)
     return UNITTEST.read(
         FinishedRun(root=root, results=results, output=process.stdout + process.stderr, exit_status=process.returncode)
@@ -127,18 +127,16 @@ def test_what_cannot_be_imported_or_set_up_is_a_collect_error(demo: Path) -> Non
     }
 
 
-@pytest.mark.parametrize(
-    ("target", "count"),
-    [(f"{FILE}::SumsTest::test_adds", 1), (f"{FILE}::SumsTest", 9), (FILE, 10), ("tests", 10)],
-)
-def test_a_target_selects_what_it_names(demo: Path, target: str, *, count: int) -> None:
-    assert len(run(demo, target).tests) == count
+@pytest.mark.parametrize("path", [FILE, "tests"])
+def test_a_file_or_a_folder_is_run_alone(demo: Path, path: str) -> None:
+    written(demo, {"test_other.py": TESTS})
+    assert {test.file for test in run(demo, path).tests} == {FILE}
 
 
 def test_tests_in_a_package_are_found_from_the_top(demo: Path) -> None:
     written(demo, {"tests/__init__.py": ""})
     assert len(run(demo).tests) == 10
-    assert list(outcomes(run(demo, f"{FILE}::SumsTest::test_adds"))) == [f"{FILE}::SumsTest::test_adds"]
+    assert len(run(demo, FILE).tests) == 10
 
 
 def test_a_process_that_ends_in_a_test_is_a_problem(demo: Path) -> None:

@@ -6,21 +6,18 @@ from tests.cdd_agent.testrun.frameworks.javascript_samples import copied, ended,
 RESULTS = Path("/results")
 
 
-def added(*targets: str) -> list[str]:
+def added(*files: str) -> list[str]:
     """What follows the options that every run has."""
-    return [word for word in VITEST.arguments(targets, RESULTS) if word not in VITEST.arguments((), RESULTS)]
+    return [word for word in VITEST.arguments(files, RESULTS) if word not in VITEST.arguments((), RESULTS)]
 
 
 def test_results_are_written_where_it_is_told() -> None:
     assert "--outputFile=/results/report.json" in VITEST.arguments((), RESULTS)
 
 
-def test_targets_are_paths_and_a_pattern_of_names() -> None:
+def test_files_are_paths_and_no_options() -> None:
     assert added("src/a.test.js", "lib/") == ["src/a.test.js", "lib/"]
-    assert added("--ui.test.js::--watch") == [
-        r"--testNamePattern=(?:^|\s)(?:--watch)$",
-        "./--ui.test.js",
-    ]
+    assert added("--ui.test.js") == ["./--ui.test.js"]
 
 
 def test_a_time_limit_is_told_though_the_report_has_only_a_mark(tmp_path: Path) -> None:

@@ -1,5 +1,4 @@
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -101,13 +100,6 @@ def test_skipped_todo_and_expected_failures_did_not_pass(tmp_path: Path) -> None
         "a.test.js::f": "xfailed",
         "a.test.js::?": "error",
     }
-
-
-def test_tests_that_were_not_asked_for_are_left_out(tmp_path: Path) -> None:
-    run = {"testResults": [file(tmp_path, case("a"), case("b", "pending"))]}
-    results = ended(tmp_path, exit_status=0, files={"report.json": json.dumps(run)})
-    assert outcomes(JEST.read(replace(results, targets=("a.test.js::a",)))) == {"a.test.js::a": "passed"}
-    assert outcomes(JEST.read(replace(results, targets=("a.test.js",))))["a.test.js::b"] == "skipped"
 
 
 def test_a_test_that_was_run_again_says_so(tmp_path: Path) -> None:
