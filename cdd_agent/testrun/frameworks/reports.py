@@ -181,7 +181,7 @@ class ReportLine(msgspec.Struct):
     reruns: int = 0
     error: ThrownError | None = None
     printed: str = ""
-    """What the process of a file printed on standard error."""
+    """Standard error of the process that ran a file."""
     failure: Failure | None = None
     """The failure, if the reporter describes it itself."""
 

@@ -18,7 +18,7 @@ OVER = '{"event":"over"}\n'
 
 
 def added(*files: str) -> list[str]:
-    """What follows the options that every run has."""
+    """Return the arguments that select the files."""
     return [word for word in MOCHA.arguments(files, RESULTS) if word not in MOCHA.arguments((), RESULTS)]
 
 

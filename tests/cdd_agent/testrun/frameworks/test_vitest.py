@@ -7,7 +7,7 @@ RESULTS = Path("/results")
 
 
 def added(*files: str) -> list[str]:
-    """What follows the options that every run has."""
+    """Return the arguments that select the files."""
     return [word for word in VITEST.arguments(files, RESULTS) if word not in VITEST.arguments((), RESULTS)]
 
 
