@@ -45,23 +45,30 @@ def write_atomic(path: Path, data: bytes, *, mode: int | None = None) -> None:
     failed.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        bits = _choose_mode(path) if mode is None else mode
-        handle, name = _create_temporary(path)
         try:
-            with os.fdopen(handle, "wb") as stream:
-                stream.write(data)
-                stream.flush()
-                os.fchmod(stream.fileno(), bits)
-                os.fsync(stream.fileno())
-                os.replace(name, path)  # while the file is open and therefore locked against `sweep`
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(name)
-            raise
+            _replace_file(path, data, mode=mode)
+        except FileNotFoundError:  # `git clean` or `git stash -u` of the user took the temporary file or the folder
+            _replace_file(path, data, mode=mode)
         _sync_folder(path.parent)
     except OSError as error:
         raise OSError(error.errno, error.strerror or str(error), str(path)) from error
+
+
+def _replace_file(path: Path, data: bytes, *, mode: int | None) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    bits = _choose_mode(path) if mode is None else mode
+    handle, name = _create_temporary(path)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fchmod(stream.fileno(), bits)
+            os.fsync(stream.fileno())
+            os.replace(name, path)  # while the file is open and therefore locked against `sweep`
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
 
 
 def read_ordinary(path: Path, *, limit_bytes: int, through_links: bool = False) -> bytes:

@@ -43,6 +43,21 @@ sys.addaudithook(look)
 write_atomic(path, b"whole")
 print(beside)
 """
+TAKEN_AWAY = """
+import sys
+from pathlib import Path
+from cdd_agent.storage import write_atomic
+path = Path(sys.argv[1])
+left = [1]
+def look(event, arguments):
+    if event == "os.rename" and left:
+        left.clear()
+        Path(arguments[0]).unlink()
+        path.parent.rmdir()
+sys.addaudithook(look)
+write_atomic(path, b"whole")
+print(path.read_bytes())
+"""
 NO_FILE = {"link": "It is a link", "dangling link": "It is a link", "folder": "It is a folder", "pipe": "It is a pipe"}
 
 
@@ -82,6 +97,11 @@ def test_a_file_whose_name_is_as_long_as_can_be_is_written(tmp_path: Path) -> No
     path = tmp_path / ("n" * 255)
     write_atomic(path, b"one")
     assert path.read_bytes() == b"one"
+
+
+def test_a_file_is_written_though_somebody_takes_its_temporary_file_and_folder_away(tmp_path: Path) -> None:
+    with process(TAKEN_AWAY, str(tmp_path / "run" / "state.json")) as (_, content):
+        assert content == "b'whole'"
 
 
 def test_permissions_of_a_file_that_is_there_are_kept(tmp_path: Path) -> None:
