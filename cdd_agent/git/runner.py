@@ -175,7 +175,13 @@ class RepositoryLocation:
         return is_root and _resolve_git_entry(self.root / ".git") == self.git_dir
 
     def require_own_common_dir(self) -> None:
-        """Raise ``GitUnable`` if the repository now names another shared folder."""
+        """Raise ``GitUnable`` if the repository now names another shared folder, or is gone."""
+        for folder in (self.root, self.git_dir):
+            if not folder.is_dir():
+                raise GitUnable(
+                    f"{folder} was there when cdd started, and somebody has deleted or moved it.",
+                    hint="run the same command again, in your project's folder: cdd makes a new run tree",
+                )
         # git reads refs from that folder regardless of GIT_COMMON_DIR.
         file = self.git_dir / "commondir"
         try:

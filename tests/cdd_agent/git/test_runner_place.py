@@ -1,13 +1,15 @@
 """"""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.git.repository import Repository
-from cdd_agent.git.runner import GitError, RepositoryLocation, find_location
+from cdd_agent.git.run_tree import RunTrees
+from cdd_agent.git.runner import GitError, GitUnable, RepositoryLocation, find_location
 
 
 def answer(root: Path, git_dir: Path) -> str:
@@ -64,3 +66,13 @@ def test_words_that_tell_of_something_else_are_no_missing_repository(tmp_path: P
     (tmp_path / ".git" / "config").write_text("no section")
     with pytest.raises(GitError, match="bad config line 1"):
         find_location(tmp_path)
+
+
+def test_a_run_tree_or_its_record_that_is_deleted_meanwhile_is_named(repository: Repository, tmp_path: Path) -> None:
+    for gone in ("root", "git_dir"):
+        tree = RunTrees(repository, tmp_path / "trees").tree("csv").repository
+        folder: Path = getattr(tree.location, gone)
+        shutil.rmtree(folder)
+        with pytest.raises(GitUnable, match=f"{folder} was there when cdd started") as told:
+            tree.git("status")
+        assert "run the same command again" in told.value.hint
