@@ -13,7 +13,16 @@ from pathlib import Path
 from cdd_agent.config.trust import Offer
 from cdd_agent.errors import EnvironmentMissing, GateClosed, UsageError, join_first
 from cdd_agent.git.hardening import GitSetting, list_disabled_filters
-from cdd_agent.git.repository import CommitId, Repository, format_paths, private_index, read_files, resolve_revision
+from cdd_agent.git.repository import (
+    CommitId,
+    Entry,
+    Repository,
+    encode_text,
+    format_paths,
+    private_index,
+    read_files,
+    resolve_revision,
+)
 from cdd_agent.git.runner import GitError, GitRefused, GitUnable
 from cdd_agent.storage import read_ordinary
 from cdd_agent.untrusted import paths
@@ -46,8 +55,15 @@ def require_base(repository: Repository) -> CommitId:
     return head
 
 
-def commit_paths(repository: Repository, message: str, *, paths: Iterable[str], allow_empty: bool = False) -> CommitId:
-    """Commit the current content of ``paths`` only, and update the user's index for them.
+def commit_paths(
+    repository: Repository,
+    message: str,
+    *,
+    paths: Iterable[str],
+    source: CommitId | None = None,
+    allow_empty: bool = False,
+) -> CommitId:
+    """Commit ``paths`` only, with their content in the work tree or in ``source``, and update the index for them.
 
     Returns HEAD if nothing changed, unless ``allow_empty``. Signing and approved hooks take part; raises ``GateClosed``
     with their output if they refuse, and ``GitUnable`` if a file needs a filter that cdd does not run.
@@ -58,9 +74,9 @@ def commit_paths(repository: Repository, message: str, *, paths: Iterable[str], 
         raise GitUnable(f"{path} cannot be committed. {why}", hint="change it yourself, and commit it")
     head = repository.read_head()
     with private_index() as index:
-        tree = _write_tree_of_run(repository, paths, base=head, index=index)
+        tree = _write_tree_of_run(repository, paths, source=source, base=head, index=index)
         is_of_run = tree is not None
-        tree = tree or _write_tree(repository, paths, base=head, index=index)
+        tree = tree or _write_tree(repository, paths, source=source, base=head, index=index)
         if head is not None and not allow_empty and tree == repository.objects.require(f"{head}^{{tree}}").id:
             refresh_index(repository, paths)
             return head
@@ -83,23 +99,39 @@ def commit_paths(repository: Repository, message: str, *, paths: Iterable[str], 
 
 
 def _write_tree(
-    repository: Repository, paths: Iterable[str], *, base: CommitId | None, index: Mapping[str, str]
+    repository: Repository,
+    paths: Iterable[str],
+    *,
+    source: CommitId | None = None,
+    base: CommitId | None,
+    index: Mapping[str, str],
 ) -> str:
     if base is not None:
         read_files(repository, resolve_revision(repository, base), index=index)
-    add = ("update-index", "--add", "--remove", "--replace", "-z", "--stdin")
-    repository.git(*add, stdin=format_paths(paths), variables=index)
+    add = ("update-index", "--add", "--remove", "--replace", "-z")
+    if source is None:
+        repository.git(*add, "--stdin", stdin=format_paths(paths), variables=index)
+    else:
+        gone = Entry("0", "0" * len(source))
+        found = ((path, repository.objects.find_entry(source, path) or gone) for path in paths)
+        lines = "".join(f"{entry.mode} {entry.id}\t{path}\0" for path, entry in found)
+        repository.git(*add, "--index-info", stdin=encode_text(lines), variables=index)
     return repository.git("write-tree", variables=index).strip()
 
 
 def _write_tree_of_run(
-    repository: Repository, paths: tuple[str, ...], *, base: CommitId | None, index: Mapping[str, str]
+    repository: Repository,
+    paths: tuple[str, ...],
+    *,
+    source: CommitId | None,
+    base: CommitId | None,
+    index: Mapping[str, str],
 ) -> str | None:
     """Do the same in a run tree, whose index holds ``base`` already; None if it holds other files, or is a user's."""
     if base is None or repository.source == repository.root:
         return None
     shutil.copy2(repository.location.git_dir / "index", index["GIT_INDEX_FILE"])
-    tree = _write_tree(repository, paths, base=None, index=index)
+    tree = _write_tree(repository, paths, source=source, base=None, index=index)
     changed = repository.objects.compare(base, tree)
     return tree if changed.keys() <= set(paths) else None
 
@@ -215,10 +247,10 @@ def require_undisturbed(repository: Repository, changed: Sequence[str]) -> None:
         )
 
 
-def require_finished(repository: Repository) -> None:
+def require_finished(repository: Repository, *, has_conflicts: bool | None = None) -> None:
     """Raise ``UsageError`` while a merge, rebase or the like, or a rollback by cdd, is in progress."""
     # The first commit would conclude a merge.
-    unfinished = repository.find_unfinished()
+    unfinished = repository.find_unfinished(has_conflicts=has_conflicts)
     if unfinished is not None:
         operation, command = unfinished
         raise UsageError(

@@ -23,6 +23,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from cdd_agent.errors import ExitCode, UsageError, join_first
+from cdd_agent.git.commits import require_finished
 from cdd_agent.git.repository import (
     SUBMODULE,
     CommitId,
@@ -32,9 +33,10 @@ from cdd_agent.git.repository import (
     encode_text,
     format_paths,
     private_index,
+    require_usable,
     resolve_revision,
 )
-from cdd_agent.git.runner import GitRefused, GitUnable, read_state
+from cdd_agent.git.runner import GitError, GitRefused, GitUnable, read_state
 from cdd_agent.git.snapshot import remove_empty_parents
 from cdd_agent.storage import read_ordinary, sweep, write_atomic
 
@@ -118,7 +120,7 @@ class BranchMoved(UsageError):
     """The user's branch is not where the run began; nothing was changed."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Staged:
     """Some paths of the user's index."""
 
@@ -127,6 +129,8 @@ class _Staged:
     """Those whose files git has compared with the index and found equal."""
     skipped: set[str] = field(default_factory=set)
     """Those that a sparse checkout omits."""
+    has_conflicts: bool = False
+    """Whether any file is unmerged."""
 
 
 class Landings:
@@ -153,7 +157,8 @@ class Landings:
         """Move the branch from ``expected`` to ``commit``, and bring the changes from ``base`` to ``result`` in.
 
         ``base`` and ``result`` are the run's first and last files. They are ``expected`` and ``commit`` unless the run
-        took uncommitted changes along. Raises ``LandingConflict`` or ``BranchMoved``; then nothing was changed.
+        took uncommitted changes along. Raises ``LandingConflict``, ``BranchMoved``, ``UsageError`` during a merge, and
+        ``GitUnable`` while git's index is locked; then nothing was changed.
         """
         self.finish()
         repository = self._repository
@@ -167,6 +172,7 @@ class Landings:
         # First: a file that the user saves after this must not be taken for the one that git compares.
         digests = {path: _digest(repository.root / path) for path in pairs}
         staged = self._read_index({*pairs, *committed})
+        require_finished(repository, has_conflicts=staged.has_conflicts)  # a merge would take back what lands
         index, conflicts = self._plan_index(committed, staged)
         files, more = self._plan_files(pairs, staged, base=base, digests=digests, choices=choices or {})
         if conflicts or more:
@@ -174,6 +180,7 @@ class Landings:
         shutil.rmtree(self._staged, ignore_errors=True)
         self._staged.mkdir(parents=True)
         self._stage(files)
+        require_usable(repository.location)
         journal = LandingJournal(
             ref="HEAD" if branch is None else f"refs/heads/{branch}",
             before=expected,
@@ -207,10 +214,20 @@ class Landings:
         return self._repository.is_ancestor(journal.after, of=journal.ref)
 
     def _carry_out(self, journal: LandingJournal) -> Landed:
+        try:
+            return self._update(journal)
+        except (GitError, OSError) as error:
+            why, hint = (error.happened, error.hint) if isinstance(error, GitError) else (str(error), "solve this")
+            raise GitUnable(
+                f"The commit {journal.after[:10]} is on your branch, but not yet in all of your files. {why}",
+                hint=f"{hint}; then run the same command again: cdd first finishes what is left",
+            ) from error
+
+    def _update(self, journal: LandingJournal) -> Landed:
         self._update_index(journal.index)
         done = [self._bring(change, base=journal.before) for change in journal.files]
         if done:
-            self._repository.git("update-index", "-q", "--refresh", "--unmerged")
+            self._repository.git("update-index", "-q", "--unmerged", "--refresh")
         self._journal.unlink()
         return Landed(
             commit=CommitId(journal.after),
@@ -288,6 +305,7 @@ class Landings:
         which = ("--stage", "--modified", "--deleted")
         for line in self._repository.git("ls-files", "-v", "-z", *which).split("\0"):
             about, _, path = line.partition("\t")
+            staged.has_conflicts |= about.endswith((" 1", " 2", " 3"))
             if path not in wanted:
                 continue
             tag, mode, blob, level = about.split(" ")

@@ -365,12 +365,15 @@ class Repository:
         is_plain = text is not None and (OBJECT_ID.fullmatch(text) or text.startswith(_BRANCH))
         return text if is_plain and text != f"{_BRANCH}.invalid" else None
 
-    def find_unfinished(self) -> tuple[str, str] | None:
-        """Return the operation in progress, such as a merge, and the command that ends it; None if there is none."""
+    def find_unfinished(self, *, has_conflicts: bool | None = None) -> tuple[str, str] | None:
+        """Return the operation in progress, such as a merge, and the command that ends it; None if there is none.
+
+        ``has_conflicts``: whether the index has unmerged files, if that is known.
+        """
         for name, operation, command in _UNFINISHED:
             if (self.location.git_dir / name).exists():
                 return operation, command
-        if self.git("ls-files", "--unmerged", "-z"):
+        if self.git("ls-files", "--unmerged", "-z") if has_conflicts is None else has_conflicts:
             return "a merge with conflicts", "git add the resolved files, or git checkout -- them"
         return None
 

@@ -23,7 +23,7 @@ from cdd_agent.model.budget import Meter
 from cdd_agent.storage import private_folder
 from cdd_agent.tdd.attempt import Attempt, Baseline, has_given_up, list_attempts, load_report, take_baseline
 from cdd_agent.tdd.context import Context, Phase, WorkItem, format_reasons
-from cdd_agent.tdd.step import Landing, StepRecovery, find_broken_tests, has_hooks, require_branch
+from cdd_agent.tdd.step import Landing, StepRecovery, find_broken_tests, has_hooks, require_branch, require_tests
 from cdd_agent.tdd.verdict import RedVerdict, has_test, judge_run
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work.handoff import phase_name
@@ -193,8 +193,7 @@ class Cycle:
             is_anew = course is Course.ROLL_BACK
             if is_anew:
                 context.snapshots.restore(baseline.snapshot)
-            attempt = Attempt(item, phase, step=self._step, baseline=baseline, context=context)
-            record = attempt.run(is_anew=is_anew)
+            record = Attempt(item, phase, step=self._step, baseline=baseline, context=context).run(is_anew=is_anew)
             private_folder(context.project)  # restores its protections, in case the agent removed them
             self._report_nested()
             self._save_state(record_attempt(self._state, item.number, attempt=record))
@@ -236,7 +235,9 @@ class Cycle:
         again after a crash finds the commit that has landed.
         """
         context, landing = self._context, self._landing(attempt, item=item)
-        paths = tuple(change.path for change in context.snapshots.list_changes_since(baseline.snapshot))
+        # Not the files as they are now: after the gate has judged them, somebody may have changed or deleted some.
+        judged = self._recovery.read_checkpoint(attempt)
+        paths = tuple(each.path for each in context.snapshots.list_changes_since(baseline.snapshot, until=judged))
         if not paths and not context.policy.allows_empty_commits:
             commit = CommitId(list(self._step.commits.values())[-1])
             landing.write_note(commit)
@@ -244,7 +245,7 @@ class Cycle:
         found, made = landing.find(), None
         try:
             if found is None:
-                made = landing.make(paths)
+                made = landing.make(paths, source=judged.commit)
                 found = self._land(made, attempt, baseline=baseline)
         except GateClosed as error:
             if made is None and not has_hooks(context.repository):
@@ -267,15 +268,17 @@ class Cycle:
         context = self._context
         report = load_report(attempt, root=context.repository.root)
         fixed = find_newly_passing(report, baseline=baseline.report) if report is not None else ()
-        require_branch(self._state, context=context)
         for _ in range(_MAX_MOVES):
+            require_branch(self._state, context=context)
             commit = context.workplace.adapt(made, tip=baseline.tip)
             if commit != made:
+                require_tests(commit, fixed, recovery=self._recovery)
                 broken = find_broken_tests(commit, fixed=fixed, context=context)
                 if broken:
                     shown = ", ".join(broken[:MAX_BROKEN_SHOWN])
                     happened = f"On your branch, without uncommitted changes, it breaks {shown}."
                     raise GateClosed(happened, hint="commit what it needs")
+                require_branch(self._state, context=context)  # the tests took their time
             try:
                 context.workplace.land(commit, made=made, tip=baseline.tip)
             except BranchMoved:

@@ -21,7 +21,7 @@ from cdd_agent.events import Committed, Notice, RolledBack, SuiteStarted
 from cdd_agent.evidence.clean_copy import clean_copy
 from cdd_agent.git import commits
 from cdd_agent.git.notes import append_line
-from cdd_agent.git.repository import CommitId, Repository, require_usable, resolve_revision
+from cdd_agent.git.repository import CommitId, Repository, has_ref, require_usable, resolve_revision
 from cdd_agent.git.snapshot import Snapshot, Snapshots
 from cdd_agent.storage import is_leftover, scratch
 from cdd_agent.tdd.context import Context, Phase, Progress, WorkItem, commit_prefix
@@ -170,6 +170,16 @@ class StepRecovery:
                 hint=f"fetch it from the repository in which {name} began, or restart on the current commit: {restart}",
             )
 
+    def read_checkpoint(self, attempt: AttemptRecord) -> Snapshot:
+        """Return the files that the gate has judged; raises ``UsageError`` if their checkpoint no longer exists."""
+        found = self.context.snapshots.find(attempt.checkpoint) if attempt.checkpoint else None
+        if found is None:
+            raise UsageError(
+                f"The checkpoint {attempt.checkpoint} is not in this repository. Nothing was changed.",
+                hint=f"restart: {self.context.resume_commands(self.ticket, self.step).restart}",
+            )
+        return found
+
     def restore(self) -> CommitId | None:
         """Restore the files of the step's last checkpoint after an interruption, and return the tip."""
         snapshots, snapshot, tip = self.context.snapshots, self.checkpoints.find_last(), self.checkpoints.read_tip()
@@ -310,10 +320,10 @@ class Landing:
         since = landed_head(self.step)
         return commits.find_by_trailer(self.context.repository, "Handoff-Id", value=self._id, since=since)
 
-    def make(self, paths: tuple[str, ...]) -> CommitId:
-        """Commit ``paths`` where the cycle works; raises ``GateClosed`` if a hook of the user refuses the commit."""
-        message = self._format_message(is_empty=not paths)
-        return commits.commit_paths(self.context.workplace.tree, message, paths=paths, allow_empty=not paths)
+    def make(self, paths: tuple[str, ...], *, source: CommitId) -> CommitId:
+        """Commit ``paths`` as they are in ``source``; raises ``GateClosed`` if a hook of the user refuses."""
+        message, tree = self._format_message(is_empty=not paths), self.context.workplace.tree
+        return commits.commit_paths(tree, message, paths=paths, source=source, allow_empty=not paths)
 
     def report(self, commit: CommitId) -> None:
         """Put the handoff note on ``commit``, which has landed, and emit the event."""
@@ -410,18 +420,39 @@ def has_hooks(repository: Repository) -> bool:
 
 def require_branch(state: RunState, *, context: Context) -> None:
     """Raise ``UsageError`` if the user works on another branch than when the run began."""
-    branch = context.repository.read_branch()
-    if not context.workplace.is_shared and state.branch is not None and branch != state.branch:
+    repository, wanted = context.repository, state.branch
+    if context.workplace.is_shared:
+        return
+    branch = repository.read_branch()
+    if wanted is not None and branch != wanted:
+        commits.require_finished(repository)  # a rebase detaches HEAD
+        create = "" if has_ref(repository.location, f"refs/heads/{wanted}") else "-c "
         raise UsageError(
-            f"HEAD is on {branch or 'no branch'}, but the run began on {state.branch}. Nothing was changed.",
-            hint=f"git switch {state.branch}, then run the same command again: cdd continues with this commit",
+            f"HEAD is on {branch or 'no branch'}, but the run began on {wanted}. Nothing was changed.",
+            hint=f"git switch {create}{wanted}, then run the same command again: cdd continues with this commit",
         )
 
 
-def find_broken_tests(commit: CommitId, *, fixed: Collection[str] = (), context: Context) -> tuple[str, ...]:
-    """Return the tests that pass on the parent of ``commit`` and not on ``commit``, each run in a clean copy.
+def require_tests(commit: CommitId, tests: Collection[str], *, recovery: StepRecovery) -> None:
+    """Raise ``UsageError`` if ``commit`` lacks a file of ``tests`` that had been committed, so nothing checks it."""
+    context, committed = recovery.context, landed_head(recovery.step) or commit
+    find = context.repository.objects.find_entry
+    for path in dict.fromkeys(context.to_repository_path(test.partition("::")[0]) for test in tests):
+        if find(committed, path) and not find(commit, path):
+            restart = context.resume_commands(recovery.ticket, recovery.step).restart
+            raise UsageError(
+                f"{path} is no longer on your branch, so no test can check there what the run has changed.\n"
+                "Nothing was changed.",
+                hint=f"restore it: git checkout {committed[:10]} -- {path}, commit it, and run the same command "
+                f"again; or restart: {restart}",
+            )
 
-    The tests that the attempt ``fixed`` must pass on ``commit`` too, unless they are only in uncommitted files.
+
+def find_broken_tests(commit: CommitId, *, fixed: Collection[str] = (), context: Context) -> tuple[str, ...]:
+    """Return the tests that pass on the parent of ``commit`` and not on ``commit``.
+
+    Each runs in a clean copy with the user's ignored files. The tests that the attempt ``fixed`` must pass on
+    ``commit`` too, unless they are only in uncommitted files.
     """
     repository = context.workplace.tree
     passing: list[set[str]] = []
@@ -429,6 +460,8 @@ def find_broken_tests(commit: CommitId, *, fixed: Collection[str] = (), context:
     parent = repository.objects.require(f"{commit}^").id
     for name, tree in (("your branch", parent), ("the commit on your branch", commit)):
         with clean_copy(repository, context.suite, green=tree, red=tree) as copy:
+            inside = context.suite.root.resolve().relative_to(repository.root.resolve()).parts
+            context.workplace.copy_ignored((copy.root, *copy.root.parents)[len(inside)])
             framework = copy.conventions.framework
             context.emit(SuiteStarted(purpose=f"all tests of {name}", targets=(), framework=framework))
             run = copy.run()

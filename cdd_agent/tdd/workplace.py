@@ -24,9 +24,9 @@ from cdd_agent.git.commits import (
     move_head,
     reapply,
 )
-from cdd_agent.git.landing import Choice, Landed, LandingConflict, Landings
+from cdd_agent.git.landing import BranchMoved, Choice, Landed, LandingConflict, Landings
 from cdd_agent.git.repository import CommitId, Repository, resolve_revision
-from cdd_agent.git.run_tree import INCLUDE_FILE, MOST_SHARED, GitExport, RunTree, copy_ignored
+from cdd_agent.git.run_tree import INCLUDE_FILE, MOST_SHARED, GitExport, IgnoredFiles, RunTree, copy_ignored
 from cdd_agent.git.runner import GitRefused
 from cdd_agent.sandbox.port import Result
 from cdd_agent.work.state import lock_repository
@@ -76,6 +76,8 @@ class RunTreeWorkplace:
     """Whether the user works in the same files."""
     carries: bool = False
     """Whether the next ``begin`` takes uncommitted changes along."""
+    prepared: CommitId | None = None
+    """The tip whose files are ready, because nothing but tests has run in them: the next ``begin`` uses them again."""
     _told: set[str] = field(default_factory=set)
 
     @property
@@ -86,9 +88,19 @@ class RunTreeWorkplace:
     def begin(self) -> CommitId:
         """Prepare the files of the user's HEAD, with uncommitted changes if ``carries``, and return the tip."""
         self.run_tree.prune_others(days=_KEPT_DAYS, most=_MOST_KEPT)
-        tip = self._make_tip(carries=self.carries)
+        tip, prepared = self._make_tip(carries=self.carries), self.prepared
+        self.prepared = None
+        if prepared is not None and self._read_content(tip) == self._read_content(prepared):
+            self.restore_access()
+            self.restore_head(prepared)
+            self.run_tree.restore_files(prepared)
+            return prepared
         self.resume(tip)
         return tip
+
+    def _read_content(self, tip: CommitId) -> str:
+        """Return tree and parents of ``tip``, without its date."""
+        return self.user.objects.require(tip).text.partition("\nauthor ")[0]
 
     def resume(self, tip: CommitId) -> None:
         """Prepare the files of ``tip``, with what git ignores; raises ``EnvironmentMissing`` if the setup fails."""
@@ -98,7 +110,7 @@ class RunTreeWorkplace:
             missing,
             then="To have them: git submodule update",
         )
-        ignored = copy_ignored(self.user, self.run_tree.root, accepts=lambda path: not path.startswith(self.left_out))
+        ignored = self.copy_ignored(self.run_tree.root)
         self._tell(
             "Not in the run tree, because they hold secrets",
             ignored.secret,
@@ -115,6 +127,10 @@ class RunTreeWorkplace:
             self.export.update(self.tree, tip, branch=self.user.read_branch(), shown_at=self.shown_git)
         if self.setup is not None:
             self._set_up(tip, setup=self.setup)
+
+    def copy_ignored(self, folder: Path) -> IgnoredFiles:
+        """Copy the user's ignored files into ``folder``, which holds files of the repository."""
+        return copy_ignored(self.user, folder, accepts=lambda path: not path.startswith(self.left_out))
 
     def _set_up(self, tip: CommitId, *, setup: Callable[[], Result]) -> None:
         self.emit(Notice(text="Preparing the run tree with worktree_setup."))
@@ -159,21 +175,26 @@ class RunTreeWorkplace:
         return reapply(user, made, tree=tree, parent=head)
 
     def land(self, commit: CommitId, *, made: CommitId, tip: CommitId) -> None:
-        """Make ``commit`` the user's HEAD, and bring the changes from ``tip`` to ``made`` into the user's files.
+        """Make ``commit`` the user's HEAD, and bring its changes into the user's files.
 
         Raises ``LandingConflict`` or ``BranchMoved``; then nothing was changed.
         """
         parent = tip
         if commit != made:
             parent = CommitId(self.user.objects.require(f"{commit}^").id)
+            if not self._is_carrying(tip):  # where the user moved a file, the commit changes it there
+                tip, made = parent, commit
         land = partial(self.landings.land, commit, expected=parent, base=tip, result=made)
         try:
             with self._landing():
                 landed = land()
         except LandingConflict as conflict:
+            branch = self.user.read_branch()
             choice = self._ask(conflict)
             if choice is None:
                 raise
+            if self.user.read_branch() != branch:
+                raise BranchMoved("HEAD is on another branch.", hint="run the same command again") from conflict
             with self._landing():
                 landed = land(choices=dict.fromkeys(conflict.conflicts, choice))
         self._report(landed)
@@ -185,8 +206,7 @@ class RunTreeWorkplace:
         """
         if commit == made:
             return commit
-        is_carrying = self.user.objects.require(tip).subject == CARRIED
-        tip = self._make_tip(carries=is_carrying)
+        tip = self._make_tip(carries=self._is_carrying(tip))
         self.resume(tip)
         return tip
 
@@ -202,6 +222,9 @@ class RunTreeWorkplace:
                 landed = self.landings.finish()
             if landed is not None:
                 self._report(landed)
+
+    def _is_carrying(self, tip: CommitId) -> bool:
+        return self.user.objects.require(tip).subject == CARRIED
 
     def _ask(self, conflict: LandingConflict) -> Choice | None:
         """Ask what to do; None: nothing for now."""
@@ -249,6 +272,7 @@ class InPlace:
     tree: Repository
     is_shared: bool = True
     carries: bool = False
+    prepared: CommitId | None = None
 
     def begin(self) -> CommitId:
         """Return HEAD; uncommitted changes are there anyway."""
@@ -273,6 +297,11 @@ class InPlace:
         trailer = "--format=%P %(trailers:key=Handoff-Id,valueonly,separator=%x2C)"
         parents, _, handoff = self.tree.git("log", "-1", trailer, head).strip().partition(" ")
         return parents == tip and bool(handoff.strip())
+
+    def copy_ignored(self, folder: Path) -> IgnoredFiles:
+        """Copy nothing: commits need no other files than the user's."""
+        del folder
+        return IgnoredFiles()
 
     def restore_access(self) -> None:
         """Do nothing: these are the user's files."""

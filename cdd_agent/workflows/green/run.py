@@ -220,7 +220,7 @@ class Green:
         commits.require_undisturbed(repository, () if self.allows_dirty else tuple(self._list_blocking_changes()))
         head = commits.require_base(repository)
         self._run.meter.check()
-        context.workplace.begin()
+        tip = context.workplace.begin()
         kept = context.reports / "targets.json"
         seen = context.run_targets("the tests to pass, as they are", targets=self.wanted.targets, keep=kept)
         if seen.was_refused:
@@ -230,6 +230,7 @@ class Green:
         key = StepKey(number=_STEP, title=request.title, text_sha256="")
         fresh = replace(self._run.state, step_executions=states.pending_steps((key,)))
         self._run.start_step(fresh, key)
+        context.workplace.prepared = tip
         return request
 
     def _list_blocking_changes(self) -> Iterator[str]:

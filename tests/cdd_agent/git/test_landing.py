@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from cdd_agent.errors import UsageError
 from cdd_agent.git import landing
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.landing import BranchMoved, Landed, LandingConflict, Landings
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.git.run_tree import RunTree, RunTrees
+from cdd_agent.git.runner import GitUnable
 from tests.fakes.files import describe_files
 
 TEN = "".join(f"line {number}\n" for number in range(10))
@@ -252,6 +254,53 @@ def test_a_branch_that_moved_is_not_moved_again(ground: Ground) -> None:
     with pytest.raises(BranchMoved):
         ground.land(commit)
     assert (ground.head(), ground.read("a.txt")) == (own, "one\n")
+
+
+def test_nothing_lands_in_the_middle_of_a_merge(ground: Ground) -> None:
+    commit = ground.run(a="changed\n")
+    merging = ground.user.location.git_dir / "MERGE_HEAD"
+    merging.write_text(f"{ground.base}\n")
+    with pytest.raises(UsageError, match="a merge is in progress"):
+        ground.land(commit)
+    merging.unlink()
+    conflict = "".join(
+        f"100644 {ground.user.git('hash-object', 'a.txt').strip()} {side}\tten.txt\n" for side in (1, 2, 3)
+    )
+    ground.user.git("update-index", "--index-info", stdin=f"0 {'0' * 40}\tten.txt\n{conflict}".encode())
+    with pytest.raises(UsageError, match="a merge with conflicts is in progress"):
+        ground.land(commit)
+    assert (ground.head(), ground.read("a.txt"), ground.landings.is_pending()) == (ground.base, "one\n", False)
+
+
+def test_nothing_lands_while_the_index_is_locked(ground: Ground) -> None:
+    commit = ground.run(a="changed\n")
+    lock = ground.user.location.git_dir / "index.lock"
+    lock.touch()
+    with pytest.raises(GitUnable, match="index is locked"):
+        ground.land(commit)
+    assert (ground.head(), ground.read("a.txt"), ground.landings.is_pending()) == (ground.base, "one\n", False)
+    lock.unlink()
+    ground.land(commit)
+    assert (ground.head(), ground.read("a.txt")) == (commit, "changed\n")
+
+
+def test_what_fails_after_the_branch_has_moved_is_told_and_finished_later(ground: Ground) -> None:
+    commit = ground.run(a="changed\n")
+    lock = ground.user.location.git_dir / "index.lock"
+
+    def lock_index() -> tuple[tuple[str, str], ...]:
+        if commit in (ground.user.location.git_dir / "refs" / "heads" / "main").read_text():
+            lock.touch()
+        return ()
+
+    ground.user.settings = lock_index
+    with pytest.raises(GitUnable, match="is on your branch, but not yet in all of your files") as told:
+        ground.land(commit)
+    assert "run the same command again" in told.value.hint
+    ground.user.settings = tuple
+    lock.unlink()
+    ground.landings.finish()
+    assert (ground.head(), ground.read("a.txt"), ground.status()) == (commit, "changed\n", "")
 
 
 def test_a_detached_head_moves_and_no_branch_does(ground: Ground) -> None:

@@ -2,12 +2,13 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cdd_agent.errors import CddError, ModelError, UsageError
-from cdd_agent.events import GateJudged, Notice, RolledBack
+from cdd_agent.events import Event, GateJudged, Notice, RolledBack, SuiteStarted
 from cdd_agent.git.landing import LandingConflict
 from cdd_agent.model.conversation import Text, ToolCall, Turn
 from cdd_agent.model.recording import RecordedTurn
@@ -315,6 +316,34 @@ def test_on_another_branch_nothing_lands_until_the_user_returns(project: Project
     assert continued(project, saved[-1]) is None, "the attempt is not made again"
     assert (project.log, project.status) == (LANDED, "")
     assert project.git("log", "-1", "--format=%s", "other") == "test: Ten percent off"
+
+
+def test_nothing_lands_on_a_branch_to_which_the_user_switches_while_tests_run(project: Project) -> None:
+    state = stopped_in_green(project)
+    project.git("commit", "--quiet", "--allow-empty", "-m", "mine")
+    context = project.context(ScriptedModel([green()]))
+
+    def switch(event: Event) -> None:
+        if isinstance(event, SuiteStarted) and event.purpose == "all tests of your branch":
+            project.git("switch", "--quiet", "-c", "other")
+
+    with pytest.raises(UsageError, match="HEAD is on other, but the run began on main"):
+        project.run(item(refactor=False), context=replace(context, emit=switch), state=state)
+    assert project.log == ["test: Ten percent off", "mine"]
+
+
+def test_files_that_are_deleted_after_the_gate_are_deleted_in_no_commit(project: Project) -> None:
+    state = stopped_in_green(project)
+    context = project.context(ScriptedModel([green()]))
+
+    def delete(event: Event) -> None:
+        if isinstance(event, GateJudged):
+            for path in context.workspace.root.glob("*.py"):
+                path.unlink()
+
+    assert project.run(item(refactor=False), context=replace(context, emit=delete), state=state)[1] is None
+    assert project.git("show", "--format=", "--name-status", "HEAD") == "A\tdiscount.py"
+    assert (project.log, project.status) == (LANDED, "")
 
 
 def test_a_commit_that_breaks_a_test_of_the_users_is_refused(project: Project) -> None:

@@ -8,10 +8,18 @@ from cdd_agent.events import Committed
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import CommitId
 from cdd_agent.tdd.context import Context
-from cdd_agent.tdd.step import Landing, find_broken_tests, has_hooks, make_handoff_id, require_branch
-from cdd_agent.work.state import AttemptRecord, StepExecution
+from cdd_agent.tdd.step import (
+    Landing,
+    StepRecovery,
+    find_broken_tests,
+    has_hooks,
+    make_handoff_id,
+    require_branch,
+    require_tests,
+)
+from cdd_agent.work.state import AttemptRecord, StepExecution, record_commit
 from tests.fakes.model import ScriptedModel
-from tests.fakes.project import Project, item
+from tests.fakes.project import TEST, TEST_FILE, Project, item
 
 OPEN = AttemptRecord(phase="green", number=2, verdict="open", report=".cdd/reports/sale/r.json")
 
@@ -37,11 +45,17 @@ def write(context: Context, path: str, content: str) -> None:
     (context.workspace.root / path).write_text(content)
 
 
+def make(landing: Landing, paths: tuple[str, ...]) -> CommitId:
+    """Commit the files as they are."""
+    snapshot = landing.context.snapshots.take("refs/cdd/now", message="now")
+    return landing.make(paths, source=snapshot.commit)
+
+
 def land(landing: Landing, paths: tuple[str, ...]) -> CommitId:
     """Land as the cycle does, when the user's branch rests."""
     context, tip = landing.context, landing.context.repository.read_head()
     assert tip is not None
-    commit = landing.make(paths)
+    commit = make(landing, paths)
     context.workplace.land(commit, made=commit, tip=tip)
     landing.report(commit)
     return commit
@@ -60,11 +74,25 @@ def test_only_the_named_paths_are_committed_and_the_note_is_one_line_of_json(
     assert (project.folder / "discount.py").read_text() == "x = 1\n"
 
 
+def test_what_changes_after_the_gate_is_in_no_commit(
+    project: Project, context: Context, *, step: StepExecution
+) -> None:
+    landing = Landing(item=item(), attempt=OPEN, step=step, context=context)
+    (context.workspace.root / "prices.py").unlink()
+    judged = context.snapshots.take("refs/cdd/judged", message="judged")
+    write(context, "discount.py", "x = 2\n")
+    write(context, "prices.py", "")
+    commit = landing.make(("discount.py", "prices.py"), source=judged.commit)
+    assert project.git("show", f"{commit}:discount.py") == "x = 1"
+    changed = project.git("show", "--format=", "--name-status", commit)
+    assert changed == "A\tdiscount.py\nD\tprices.py"
+
+
 def test_a_landing_is_found_only_when_its_commit_is_on_the_users_branch(
     project: Project, context: Context, *, step: StepExecution
 ) -> None:
     landing = Landing(item=item(), attempt=OPEN, step=step, context=context)
-    made = landing.make(("discount.py",))
+    made = make(landing, ("discount.py",))
     assert landing.find() is None, "a commit of the run tree alone is not landed"
     assert (project.log, project.status) == ([], "")
     tip = CommitId(str(project.repository.read_head()))
@@ -122,6 +150,13 @@ def test_a_run_lands_only_on_the_branch_on_which_it_began(project: Project, cont
         require_branch(state, context=context)
     assert "git switch main" in refused.value.hint
     require_branch(state, context=project.context(ScriptedModel([]), in_place=True))
+    project.git("branch", "--quiet", "-D", "main")
+    with pytest.raises(UsageError, match="HEAD is on other") as refused:
+        require_branch(state, context=context)
+    assert "git switch -c main" in refused.value.hint
+    (project.folder / ".git" / "rebase-merge").mkdir()
+    with pytest.raises(UsageError, match="a rebase is in progress"):
+        require_branch(state, context=context)
 
 
 def test_a_commit_breaks_what_passed_before_it_and_not_what_failed(project: Project) -> None:
@@ -136,3 +171,26 @@ def test_a_commit_breaks_what_passed_before_it_and_not_what_failed(project: Proj
     commit = commit_paths(context.workplace.tree, "wrong", paths=["prices.py", "tests/test_new.py"])
     assert find_broken_tests(commit, context=context) == ("tests/test_prices.py::test_total",)
     assert project.log == ["an old failure"]
+
+
+def test_a_test_that_needs_a_file_of_the_user_that_git_ignores_has_it(project: Project) -> None:
+    reads = "def test_new():\n    assert open('data.log').read() == 'mine'\n"
+    project.write({"data.log": "mine"})
+    context = project.context(ScriptedModel([]))
+    context.workplace.begin()
+    write(context, "tests/test_new.py", reads)
+    commit = commit_paths(context.workplace.tree, "new", paths=["tests/test_new.py"])
+    assert find_broken_tests(commit, fixed=["tests/test_new.py::test_new"], context=context) == ()
+
+
+def test_a_test_that_the_user_took_off_the_branch_is_missed(project: Project, context: Context) -> None:
+    write(context, TEST_FILE, TEST)
+    landed = commit_paths(context.workplace.tree, "test", paths=[TEST_FILE])
+    state = record_commit(project.start(), 1, phase="red", commit=landed)
+    recovery = StepRecovery("sale", state.execution(1), context=context)
+    tests = [f"{TEST_FILE}::test_discount", "tests/test_uncommitted.py::test_a"]
+    require_tests(landed, tests, recovery=recovery)
+    with pytest.raises(UsageError, match=f"{TEST_FILE} is no longer on your branch") as refused:
+        require_tests(CommitId(project.git("rev-parse", "HEAD")), tests, recovery=recovery)
+    assert f"git checkout {landed[:10]} -- {TEST_FILE}" in refused.value.hint
+    assert "cdd exec sale --retry 1" in refused.value.hint

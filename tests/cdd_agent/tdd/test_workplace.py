@@ -134,6 +134,16 @@ def test_the_setup_runs_in_prepared_files_and_changes_nothing_that_is_committed(
     assert (ground.place.tree.root / "made.sqlite").read_text() == "made"
     ground.place.begin()
     assert found == ["data", "data"]
+    ground.place.prepared = tip
+    (ground.place.tree.root / "ten.txt").write_text("changed by a test")
+    assert ground.place.begin() == tip
+    assert found == ["data", "data"], "the files are ready"
+    assert (ground.place.tree.root / "ten.txt").read_text() == TEN
+    ground.place.prepared = tip
+    ground.edit("other", "by the user", path="other.txt")
+    commit_paths(ground.user, "of the user", paths=["other.txt"])
+    ground.place.begin()
+    assert found == ["data", "data", "data"], "but not for another commit"
     ground.place.setup = lambda: end(3, "no make here")
     with pytest.raises(EnvironmentMissing, match="worktree_setup ended with 3:\nno make here"):
         ground.place.begin()
@@ -201,6 +211,19 @@ def test_a_branch_that_moved_gets_the_commit_on_top(ground: Ground) -> None:
     assert (ground.user.root / "other.txt").read_text() == "by the user\n"
     assert ground.place.follow(commit, made=made, tip=tip) == commit
     assert (ground.place.tree.root / "other.txt").read_text() == "by the user\n"
+
+
+def test_a_file_that_the_user_moved_is_changed_where_it_is_now(ground: Ground) -> None:
+    tip = ground.place.begin()
+    made = ground.run("line 9", "by the run")
+    ground.user.git("mv", "ten.txt", "moved.txt")
+    ground.user.git("commit", "--quiet", "-m", "moved")
+    ground.edit("line 0", "being edited", path="moved.txt")
+    commit = ground.land(made, tip=tip)
+    expected = TEN.replace("line 9", "by the run")
+    assert (ground.head(), ground.show(commit, "moved.txt")) == (commit, expected)
+    assert (ground.user.root / "moved.txt").read_text() == expected.replace("line 0", "being edited")
+    assert not (ground.user.root / "ten.txt").exists()
 
 
 def test_a_landed_commit_is_taken_back_and_the_changes_of_the_user_stay(ground: Ground) -> None:

@@ -6,6 +6,8 @@ import pytest
 from cdd_agent.errors import ModelError, UsageError
 from cdd_agent.events import Notice
 from cdd_agent.git.repository import ROLLBACK
+from cdd_agent.sandbox.port import Result
+from cdd_agent.tdd.workplace import RunTreeWorkplace
 from cdd_agent.work.state import Status
 from tests.cdd_agent.workflows.green.conftest import CART, MENDED, THREE, TOTAL, MakeShop, Shop, plays
 from tests.cdd_agent.workflows.green.exercised.task import hands_in
@@ -173,3 +175,17 @@ def test_a_finished_run_is_no_obstacle_to_another_on_the_same_test(shop: Shop) -
     assert again.run().error is None
     assert shop.project.log[-1] == "fix: make test_total pass"
     assert shop.saved(again).execution(1).attempts[0].number == 1
+
+
+def test_the_files_are_prepared_once_for_the_check_of_the_targets_and_the_work(shop: Shop) -> None:
+    prepared = []
+
+    def set_up() -> Result:
+        prepared.append(1)
+        return Result(exit_status=0, head="", dropped_bytes=0, timed_out=False, duration_s=0, level="none")
+
+    run = shop.green(model=plays(MENDS))
+    assert isinstance(run.context.workplace, RunTreeWorkplace)
+    run.context.workplace.setup = set_up
+    assert run.run().error is None
+    assert prepared == [1]
