@@ -19,7 +19,7 @@ from cdd_agent.cli import inspect
 from cdd_agent.cli import run as run_commands
 from cdd_agent.cli.invocation import Invocation, drop_output
 from cdd_agent.errors import CddError, EnvironmentMissing, ExitCode, UsageError, suggest
-from cdd_agent.repl.terminal import ECHO
+from cdd_agent.repl.keyboard import KEYBOARD
 from cdd_agent.sandbox.levels import LEVELS
 from cdd_agent.sandbox.warden import supervision
 from cdd_agent.untrusted import keys
@@ -182,7 +182,7 @@ class _Interruption:
         now = time.monotonic()
         if self._last is not None and now - self._last < _SECOND_WITHIN_S:
             supervision.end_all(os.getpid(), now + _SECOND_WITHIN_S)
-            ECHO.restore()
+            KEYBOARD.restore()
             if sys.stderr.isatty():
                 os.write(sys.stderr.fileno(), _SHOW_CURSOR)
             os._exit(int(ExitCode.INTERRUPTED))

@@ -2,11 +2,10 @@
 
 import io
 import shutil
-import signal
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import closing, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,8 @@ from cdd_agent.cli.invocation import Invocation
 from cdd_agent.config import settings
 from cdd_agent.config.trust import Approvals
 from cdd_agent.errors import ExitCode, UsageError, format_count
-from cdd_agent.repl.terminal import ECHO, PromptStatus, ReadLine
+from cdd_agent.repl.keyboard import KEYBOARD, defer_interrupts
+from cdd_agent.repl.terminal import PromptStatus, ReadLine
 from cdd_agent.storage import private_folder
 from cdd_agent.tickets.ticket import list_tickets
 from cdd_agent.untrusted.text import clean
@@ -37,17 +37,27 @@ _NO_KEY = (
 
 def chat(invocation: Invocation, *, first: str = "") -> None:
     """Run the prompt, from the line ``first`` on. Raises ``click.exceptions.Exit`` unless the exit code is 0."""
+    with KEYBOARD.keep_keys() if invocation.is_interactive else nullcontext():
+        code = _run(invocation, first=first)
+    if code != ExitCode.DONE:
+        raise click.exceptions.Exit(int(code))
+
+
+def _run(invocation: Invocation, *, first: str) -> ExitCode:
     somebody_types = invocation.is_interactive
     shows_welcome = somebody_types and not first
-    read, model = _read_terminal(invocation) if somebody_types else (_read_input(), "")
+    with KEYBOARD.hide_keys() if somebody_types else nullcontext():
+        read, model = _read_terminal(invocation) if somebody_types else (_read_input(), "")
+        if shows_welcome:
+            _show_welcome(invocation)
     if shows_welcome:
-        _show_welcome(invocation)
         try:
             read = _ReadAhead(read)
         except EOFError:
-            return
+            return ExitCode.DONE
     try:
-        with ECHO.disable() if somebody_types else nullcontext(), _defer_interrupts():
+        # An interrupted import could be neither used nor repeated.
+        with KEYBOARD.hide_keys() if somebody_types else nullcontext(), defer_interrupts():
             from cdd_agent.repl.session import Session
 
             project, screen = invocation.project, invocation.screen
@@ -61,9 +71,7 @@ def chat(invocation: Invocation, *, first: str = "") -> None:
             raise
         read.pending = stop
     with closing(session):
-        code = session.run(first=first)
-    if code != ExitCode.DONE:
-        raise click.exceptions.Exit(int(code))
+        return session.run(first=first)
 
 
 def run_at_prompt(
@@ -106,19 +114,6 @@ class _ReadAhead:
         if isinstance(pending, KeyboardInterrupt):
             raise pending
         return self._read(status) if pending is None else pending
-
-
-@contextmanager
-def _defer_interrupts() -> Iterator[None]:
-    """Deliver Ctrl-C after the block. An interrupted import could be neither used nor repeated."""
-    pressed: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if pressed:
-        signal.raise_signal(signal.SIGINT)
 
 
 def _show_welcome(invocation: Invocation) -> None:

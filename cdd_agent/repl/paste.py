@@ -19,8 +19,8 @@ from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout.processors import Processor, Transformation, TransformationInput
 from prompt_toolkit.layout.utils import explode_text_fragments
 
-WITHIN_S = 0.01
-"""Keys closer together than this belong to one burst."""
+from cdd_agent.repl.keyboard import BURST_S, SHORTEST_PASTE
+
 MOST_KEYS = 100_000
 LONGEST_TYPED = 32
 """A longer run of text is a paste, even without a line break."""
@@ -55,7 +55,7 @@ class BurstInput:
     def read_keys(self) -> list[KeyPress]:
         """Return the keys that have arrived, each paste as one key."""
         keys = self._inner.read_keys()
-        while 1 < len(keys) < MOST_KEYS and not self._inner.closed and self._has_more(WITHIN_S):
+        while 1 < len(keys) < MOST_KEYS and not self._inner.closed and self._has_more(BURST_S):
             keys += self._inner.read_keys()
         if self._has_waited and keys:
             self._has_waited = False
@@ -98,7 +98,7 @@ def _as_paste(run: list[KeyPress]) -> list[KeyPress]:
     text = "".join("\r" if key.key == Keys.ControlM else "\n" if key.key == Keys.ControlJ else key.data for key in run)
     pasted = text.replace("\r\n", "\n").replace("\r", "\n").rstrip("\n")
     is_long = len(pasted) > LONGEST_TYPED and "\t" not in pasted
-    if not ("\n" in pasted or is_long):
+    if not is_long and ("\n" not in pasted or len(pasted) < SHORTEST_PASTE):
         return run
     end = [run[-1]] if run[-1].key in _LINE_ENDS else []
     return [KeyPress(Keys.BracketedPaste, pasted), *end]

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, NamedTuple, cast
 
-from prompt_toolkit import PromptSession
+from prompt_toolkit import PromptSession, print_formatted_text
 from prompt_toolkit.application import Application, get_app_session
 from prompt_toolkit.application.run_in_terminal import run_in_terminal
 from prompt_toolkit.auto_suggest import AutoSuggestFromHistory, ConditionalAutoSuggest
@@ -20,11 +20,12 @@ from prompt_toolkit.cursor_shapes import ModalCursorShapeConfig
 from prompt_toolkit.document import Document
 from prompt_toolkit.enums import DEFAULT_BUFFER, EditingMode
 from prompt_toolkit.filters import Condition, emacs_mode, has_focus, vi_navigation_mode
-from prompt_toolkit.formatted_text import StyleAndTextTuples
+from prompt_toolkit.formatted_text import FormattedText, StyleAndTextTuples
 from prompt_toolkit.history import FileHistory
 from prompt_toolkit.input import Input
-from prompt_toolkit.input.typeahead import clear_typeahead
+from prompt_toolkit.input.typeahead import get_typeahead
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout.processors import TabsProcessor
 from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.renderer import CPR_Support
@@ -33,14 +34,16 @@ from prompt_toolkit.utils import get_cwidth, is_dumb_terminal
 
 from cdd_agent.errors import UsageError
 from cdd_agent.repl.completion import Candidates, PromptCompleter, is_file_prefix, is_missing_argument
+from cdd_agent.repl.keyboard import KEYBOARD
 from cdd_agent.repl.paste import BurstInput, ChipProcessor, Pastes
-from cdd_agent.repl.terminal import SYMBOLS, PromptStatus, ReadLine, choose_symbols, discard_typed_ahead
+from cdd_agent.repl.terminal import SYMBOLS, PromptStatus, ReadLine, choose_symbols
 from cdd_agent.untrusted.text import clean
 
 DEFAULT_EDITOR = "vi"
 MOST_KEPT_CHARACTERS = 50_000
 """Longer messages are not written to the history file."""
 CLEARED = "Cleared; the up arrow brings it back."
+HELD = "Typed before Ctrl-C. Enter sends it, Ctrl-C clears it."
 KEYS = "/help  Ctrl-D leaves"
 NEARLY_FULL_PERCENT = 70
 """From here on, the toolbar shows the context as a warning."""
@@ -285,8 +288,12 @@ def _decode_typed(text: str) -> str:
 
 
 def _read_plainly(status: PromptStatus) -> str:
-    discard_typed_ahead()
-    return _decode_typed(input(f"{clean(f'{status.agent} {status.ticket}'.rstrip())}> "))
+    prompt, line = f"{clean(f'{status.agent} {status.ticket}'.rstrip())}> ", KEYBOARD.typed.take_line()
+    if line is not None:
+        print(f"{prompt}{clean(line)}")  # noqa: T201
+        return line
+    draft = KEYBOARD.typed.take_draft()
+    return draft + _decode_typed(input(f"{prompt}{clean(draft)}"))
 
 
 class _Prompt:
@@ -325,11 +332,22 @@ class _Prompt:
         app.key_processor.before_key_press += lambda _: self._say("")
 
     def read(self, status: PromptStatus) -> str:
-        self._status = status
-        self._say("")
-        discard_typed_ahead()
-        clear_typeahead(self._session.app.input)
-        return _decode_typed(self._pastes.expand(self._session.prompt()))
+        self._status, app, typed = status, self._session.app, KEYBOARD.typed
+        line = typed.take_line()
+        if line is not None:
+            shown: StyleAndTextTuples = [*self._draw_prompt(), ("", clean(fit_width(line, self._columns)))]
+            print_formatted_text(FormattedText(shown), style=_STYLE, output=app.output, color_depth=app.color_depth)
+            self._session.history.append_string(line)
+            return line
+        self._say(HELD if typed.queued else "")
+        try:
+            return _decode_typed(
+                self._pastes.expand(self._session.prompt(default=self._pastes.shorten(typed.take_draft())))
+            )
+        finally:
+            # Keys that arrived together with Enter.
+            for key in get_typeahead(app.input):
+                (typed.paste if key.key == Keys.BracketedPaste else typed.press)(key.data)
 
     def _say(self, message: str) -> None:
         self._message = message

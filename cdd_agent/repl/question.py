@@ -10,8 +10,8 @@ from rich.cells import chop_cells
 from rich.text import Text
 
 from cdd_agent.config.trust import Offer, Subject
+from cdd_agent.repl.keyboard import KEYBOARD
 from cdd_agent.repl.screen import Screen
-from cdd_agent.repl.terminal import discard_typed_ahead
 from cdd_agent.shell.permission import CommandAnswer, CommandQuestion
 from cdd_agent.untrusted.text import clean
 
@@ -77,16 +77,17 @@ def ask_choice(question: str, choices: tuple[str, ...], *, screen: Screen) -> in
     screen.line(question, style="bold")
     for number, choice in enumerate(choices, start=1):
         screen.line(f"{number}. {choice}", indent=2, hang=3)
-    discard_typed_ahead()
+    KEYBOARD.set_aside()
     while True:
         answer = screen.ask(f"Which one? [1-{len(choices)}]").strip()
         if answer.isascii() and answer.isdigit() and 0 < int(answer) <= len(choices):
             return int(answer) - 1
+        _keep_for_prompt(answer, screen=screen)
 
 
 def ask_objection(*, screen: Screen) -> str | None:
     """Ask whether to save the change just shown. Return None for yes or Enter, else the reason, which may be empty."""
-    discard_typed_ahead()
+    KEYBOARD.set_aside()
     while True:
         word, why = _ask_word("Save this? [Y/n, or n and why]", screen=screen)
         match word:
@@ -94,6 +95,7 @@ def ask_objection(*, screen: Screen) -> str | None:
                 return None
             case "n" | "no":
                 return why
+        _keep_for_prompt(f"{word} {why}", screen=screen)
         screen.line("Press Enter to save it, or type n and what to change.")
 
 
@@ -112,7 +114,7 @@ def ask_permission(question: CommandQuestion, *, screen: Screen) -> CommandAnswe
         _show_rows(Text(asked, style="bold"), screen=screen)
     why = f"{_CLASSES[question.kind]}: {question.why}" if question.why else _CLASSES[question.kind]
     screen.line(f"{why}.", style="dim")
-    discard_typed_ahead()
+    KEYBOARD.set_aside()
     while True:
         word, why = _ask_word("Run it? y: always in this project, o: once, n: no, and why [y/o/N]", screen=screen)
         match word:
@@ -122,6 +124,7 @@ def ask_permission(question: CommandQuestion, *, screen: Screen) -> CommandAnswe
                 return CommandAnswer(verdict="once")
             case "" | "n" | "no":
                 return CommandAnswer(verdict="no", reason=why)
+        _keep_for_prompt(f"{word} {why}", screen=screen)
 
 
 def _show_rows(text: Text, *, screen: Screen) -> None:
@@ -148,8 +151,15 @@ def _ask_word(question: str, *, screen: Screen) -> tuple[str, str]:
 
 
 def _ask_yes_no(question: str, *, screen: Screen) -> bool:
-    discard_typed_ahead()
+    KEYBOARD.set_aside()
     while True:
-        answer = screen.ask(question).strip().lower()
-        if answer in {"y", "yes", "n", "no", ""}:
-            return answer in {"y", "yes"}
+        answer = screen.ask(question).strip()
+        if answer.lower() in {"y", "yes", "n", "no", ""}:
+            return answer.lower() in {"y", "yes"}
+        _keep_for_prompt(answer, screen=screen)
+
+
+def _keep_for_prompt(answer: str, *, screen: Screen) -> None:
+    """Keep a line that answers no question: the user was typing it when the question appeared."""
+    if KEYBOARD.give_back(answer):
+        screen.line(f"Kept for the prompt: {KEYBOARD.typed.queued[-1]}", style="dim")

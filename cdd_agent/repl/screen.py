@@ -15,6 +15,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TextIO
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.control import Control
 from rich.segment import ControlType, Segment
@@ -22,9 +23,10 @@ from rich.text import Text
 
 from cdd_agent.doctor import Check
 from cdd_agent.errors import format_count
+from cdd_agent.repl.keyboard import KEYBOARD, Keyboard
 from cdd_agent.repl.markdown import MarkdownStream
 from cdd_agent.repl.rows import ASCII, UNICODE, wrap_hanging
-from cdd_agent.repl.terminal import ECHO, SYMBOLS, choose_symbols
+from cdd_agent.repl.terminal import SYMBOLS, choose_symbols
 from cdd_agent.untrusted.text import clean
 
 TICK_S = 0.1
@@ -33,25 +35,28 @@ PATIENCE_S = 0.4
 MIN_REDRAW_S = 0.05
 """Least time between two drawings of a growing row."""
 _ERASE = Control(ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2))
+_ERASE_ABOVE = Control((ControlType.CURSOR_UP, 1), (ControlType.ERASE_IN_LINE, 2))
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _ASCII_FRAMES = "|/-\\"
 
 
 class LiveLine:
-    """The live line: at most one row, the last one of the terminal."""
+    """The live line: the last row of the terminal, and one more below it while something is typed."""
 
-    def __init__(self, console: Console, *, frames: str, enabled: bool) -> None:
+    def __init__(self, console: Console, *, frames: str, enabled: bool, keyboard: Keyboard = KEYBOARD) -> None:
         """Draw nothing yet. ``frames`` are the pictures of the spinner."""
         self._console = console
         self._frames = frames
         self._enabled = enabled and console.is_terminal and not console.is_dumb_terminal
+        self._keyboard = keyboard
         self._lock = threading.RLock()
         self._label = ""
         self._tail = ""
         self._since_s = 0.0
         self._drawn_s = 0.0
         self._for_s: float | None = None
-        self._is_drawn = False
+        self._drawn: tuple[tuple[str, str], ...] = ()
+        """The rows that are on the terminal, each with its style."""
         self._is_working = False
 
     @contextmanager
@@ -70,6 +75,7 @@ class LiveLine:
         finally:
             self._is_working = False
             done.set()
+            self._keyboard.has_changed.set()  # so that the ticker need not wait
             ticker.join()
             with self.hide():
                 self._tail = ""
@@ -87,17 +93,15 @@ class LiveLine:
             if not tail:
                 with self.hide():
                     return
-            if not self._is_drawn or now - self._drawn_s >= MIN_REDRAW_S:
-                self._draw(tail, style="")
+            if not self._drawn or now - self._drawn_s >= MIN_REDRAW_S:
+                self._draw()
 
     @contextmanager
     def hide(self) -> Iterator[None]:
         """Erase the line while the block prints."""
         # The console buffers until the end of the block. One write erases and prints, so the row never flickers.
         with self._lock, self._console:
-            if self._is_drawn:
-                self._console.control(_ERASE)
-                self._is_drawn = False
+            self._erase()
             yield
 
     @contextmanager
@@ -109,31 +113,60 @@ class LiveLine:
             yield
 
     def _tick(self, done: threading.Event) -> None:
-        while not done.wait(TICK_S):
+        while not done.is_set():
+            self._keyboard.has_changed.wait(TICK_S)
+            self._keyboard.has_changed.clear()
             with self._lock:
-                passed_s = time.monotonic() - self._since_s
-                if done.is_set():
-                    continue
-                if passed_s < PATIENCE_S:
-                    if self._tail and self._drawn_s < self._since_s:
-                        self._draw(self._tail, style="")
-                    continue
-                frame = self._frames[int(time.monotonic() / TICK_S) % len(self._frames)]
-                if self._tail:
-                    self._draw(f"{self._tail} {frame}", style="")
-                else:
-                    shown_s = passed_s if self._for_s is None else max(0, math.ceil(self._for_s - passed_s))
-                    self._draw(f"{frame} {self._label}  {shown_s:.0f} s, Ctrl-C stops", style="dim")
+                if not done.is_set():
+                    self._draw()
 
-    def _draw(self, text: str, *, style: str) -> None:
-        if not self._enabled or not self._is_working:
+    def _draw(self) -> None:
+        """Draw the rows unless they are there already."""
+        rows = tuple(self._list_rows())
+        if not self._enabled or not self._is_working or rows == self._drawn:
             return
-        row = Text(text, style=style, no_wrap=True)
-        row.truncate(max(1, self._console.width - 3))  # room for the ^C that a terminal echoes
         with self._console:
-            self._console.control(_ERASE)
-            self._console.print(row, end="", soft_wrap=True)
-        self._is_drawn, self._drawn_s = True, time.monotonic()
+            self._erase()
+            for number, (text, style) in enumerate(rows):
+                row = Text(text, style=style, no_wrap=True)
+                row.truncate(self._width)
+                self._console.print(row, end="" if number == len(rows) - 1 else "\n", soft_wrap=True)
+        self._drawn, self._drawn_s = rows, time.monotonic()
+
+    def _erase(self) -> None:
+        for number in range(len(self._drawn)):
+            self._console.control(_ERASE if number == 0 else _ERASE_ABOVE)
+        self._drawn = ()
+
+    @property
+    def _width(self) -> int:
+        return max(1, self._console.width - 3)  # room for the ^C that a terminal echoes
+
+    def _list_rows(self) -> Iterator[tuple[str, str]]:
+        passed_s = time.monotonic() - self._since_s
+        frame = self._frames[int(time.monotonic() / TICK_S) % len(self._frames)]
+        if self._tail:
+            yield (f"{self._tail} {frame}" if passed_s >= PATIENCE_S else self._tail), ""
+        elif passed_s >= PATIENCE_S:
+            shown_s = passed_s if self._for_s is None else max(0, math.ceil(self._for_s - passed_s))
+            yield f"{frame} {self._label}  {shown_s:.0f} s, Ctrl-C stops", "dim"
+        typed = self._keyboard.typed
+        if row := format_typed(typed.queued, typed.draft, width=self._width):
+            yield row, "cyan"
+
+
+def format_typed(queued: Sequence[str], draft: str, *, width: int) -> str:
+    """Return in one row what was typed while cdd works: the queued lines, and the end of the line without Enter.
+
+    >>> format_typed(["/status", "/cost"], "no, wr", width=60)
+    'queued: /status; /cost  > no, wr'
+    """
+    lines, rest = (clean(" ".join(text.split("\n"))) for text in ("; ".join(queued), draft))
+    while cell_len(rest) > width * 2 // 3:
+        rest = rest[1:]
+    head = Text(f"queued: {lines}" if lines else "")
+    head.truncate(width - cell_len(rest) - 4 if rest else width, overflow="ellipsis")
+    return "  ".join(part for part in (head.plain, f"> {rest}" if rest else "") if part)
 
 
 class PlainStream:
@@ -212,7 +245,7 @@ class Screen:
     @contextmanager
     def working(self, label: str) -> Iterator[None]:
         """Show an activity while the block runs: ``label``, then the last one passed to ``say``. Hide typed keys."""
-        with ECHO.disable() if self._is_terminal else nullcontext(), self._live.working(clean(label)):
+        with KEYBOARD.hide_keys() if self._is_terminal else nullcontext(), self._live.working(clean(label)):
             yield
 
     def say(self, label: str, *, for_s: float | None = None) -> None:
@@ -282,7 +315,7 @@ class Screen:
     def ask(self, question: str) -> str:
         """Return what the user types after ``question``. Raises ``KeyboardInterrupt`` if the user does not answer."""
         self.end_prose()
-        with self._live.pause(), ECHO.enable():
+        with self._live.pause(), KEYBOARD.show_keys():
             try:
                 self._is_blank = False
                 self.console.print(Text(clean(question)), end=" ", soft_wrap=True)

@@ -20,6 +20,7 @@ from cdd_agent.agent.sessions import prune_sessions
 from cdd_agent.errors import CddError, EnvironmentMissing, ExitCode
 from cdd_agent.repl.actions import ACTIONS, report_stop, send
 from cdd_agent.repl.commands import as_prompt_command, parse_command
+from cdd_agent.repl.keyboard import KEYBOARD
 from cdd_agent.repl.render import WAITING
 from cdd_agent.repl.screen import Screen
 from cdd_agent.repl.state import RunCommand, SessionState
@@ -183,6 +184,7 @@ class Session:
             return self._report(error)
         except KeyboardInterrupt:
             self._state.is_over = not self._somebody_types
+            KEYBOARD.typed.hold()
             report_stop(self._state, words)
             return ExitCode.INTERRUPTED
         except BrokenPipeError:

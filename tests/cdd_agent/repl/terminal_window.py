@@ -48,7 +48,7 @@ class Window:
     def type_at(self, prompt: str, *typed: str, within_s: float = 120) -> None:
         """Press keys once a line is read at ``prompt``, and nothing is typed yet.
 
-        What is pressed while the program works is thrown away; the same prompt also stands above, with what was typed.
+        The same prompt also stands above, with what was typed.
         """
         end = time.monotonic() + within_s
         while self._cursor_row() != prompt:

@@ -11,12 +11,12 @@ from typing import TypeAlias
 
 import pytest
 
-from cdd_agent.repl.terminal import ECHO
+from cdd_agent.repl.keyboard import KEYBOARD
 
 _PREPARED = """
 import sys
 from cdd_agent.repl.screen import Screen
-from cdd_agent.repl.terminal import ECHO
+from cdd_agent.repl.keyboard import KEYBOARD
 screen = Screen(sys.stdout, animated=False)
 """
 
@@ -147,8 +147,8 @@ finally:
 
 
 GIVES_UP = """
-with ECHO.disable():
-    ECHO.restore()
+with KEYBOARD.hide_keys():
+    KEYBOARD.restore()
     screen.line("over")
     sys.stdin.readline()
 """
@@ -162,5 +162,5 @@ def test_whatever_ends_it_keys_are_shown(run: Run, work: str) -> None:
 
 
 def test_without_a_terminal_nothing_is_changed() -> None:
-    with ECHO.disable(), ECHO.enable():
+    with KEYBOARD.hide_keys(), KEYBOARD.show_keys():
         pass

@@ -82,7 +82,7 @@ def suggestion(buffer: Buffer) -> bool:
         ("\r", ""),
         ("a\x1b\rb\r", "a\nb"),
         ("a\nb\r", "a\nb"),
-        ("a\rb\r", "a\nb"),
+        ("some\rtext\r", "some\ntext"),
         ("\x1b[200~one\r\ntwo\rthree\nfour\x1b[201~\r", "one\ntwo\nthree\nfour"),
         ("\x1b[200~one\x1b[201~\r", "one"),
         ("words\x04\r", "words"),
