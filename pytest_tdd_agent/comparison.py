@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Callable, Iterable, Iterator, Sequence
 
-from .report import FAILING, RESCUED, Case, CollectError, Sign, SuiteReport, list_failing, list_rescued
+from .report import FAILING, RESCUED, Case, CollectError, Sign, SuiteReport, Verdict, list_failing, list_rescued
 
 NOT_RUN = ("skipped", "xfailed")
 _MARKED = (*NOT_RUN, "xpassed")
@@ -105,6 +105,11 @@ class Comparison:
         """Return whether the file could be collected neither before the cycle nor in the baseline."""
         return error.nodeid in self.old_collect_errors and error.nodeid in self._old_failures
 
+    def is_revealed_failure(self, case: Case) -> bool:
+        """Return whether a test fails in a file that could not be collected before the cycle: it may have failed."""
+        blocker = _find_blocker(self.baseline.collect_errors if self.baseline else (), case.nodeid)
+        return case.outcome in FAILING and blocker is not None and blocker.nodeid in self._old_failures
+
     def is_rescued(self, case: Case) -> bool:
         """Return whether the test passed only when it ran again, unless it also passed before and is not named."""
         old = self.old(case)
@@ -131,16 +136,20 @@ class Comparison:
 
     def find_collect_error(self, nodeid: str) -> CollectError | None:
         """Return the error that prevented the collection of a test, its file or its folder."""
-        file = nodeid.split("::", 1)[0]
-        for error in self.report.collect_errors:
-            is_blocked = error.nodeid in (nodeid, file) or nodeid.startswith(error.nodeid + "::")
-            if is_blocked or file.startswith(error.nodeid.replace("/__init__.py", "") + "/"):
-                return error
-        return None
+        return _find_blocker(self.report.collect_errors, nodeid)
 
     def new_collect_errors(self) -> Iterator[CollectError]:
         """Return the collection errors that the baseline lacks."""
         return (error for error in self.report.collect_errors if error.nodeid not in self.old_collect_errors)
+
+
+def _find_blocker(errors: Iterable[CollectError], nodeid: str) -> CollectError | None:
+    file = nodeid.split("::", 1)[0]
+    for error in errors:
+        is_blocked = error.nodeid in (nodeid, file) or nodeid.startswith(error.nodeid + "::")
+        if is_blocked or file.startswith(error.nodeid.replace("/__init__.py", "") + "/"):
+            return error
+    return None
 
 
 def is_inside(nodeid: str, target: str) -> bool:
@@ -152,6 +161,15 @@ def strip_parameters(nodeid: str) -> str:
     """Return a node id without its parameters."""
     file, colons, name = nodeid.partition("::")
     return file + colons + name.partition("[")[0]
+
+
+def find_spared(report: SuiteReport, verdict: Verdict, *, baseline: SuiteReport | None) -> set[str]:
+    """Return the failing tests and files that ``verdict`` does not name, because they failed before the cycle."""
+    run = Comparison(report, phase=verdict.phase, baseline=baseline, targets=(), expects=())
+    failing = [case for case in report.tests if case.outcome in FAILING]
+    spared = {case.nodeid for case in failing if run.is_old_failure(case) or run.is_revealed_failure(case)}
+    spared.update(error.nodeid for error in report.collect_errors if run.is_old_error(error))
+    return spared.difference(reason.nodeid for reason in verdict.reasons if reason.nodeid)
 
 
 def find_unstable(report: SuiteReport, baseline: SuiteReport) -> tuple[str, ...]:

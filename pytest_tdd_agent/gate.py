@@ -199,6 +199,14 @@ def _explain_missing(run: Comparison, target: str) -> Reason:
     return Reason("target_missing", target, f"{target} is not in the run: {there}")
 
 
+def _explain_lost(nodeid: str) -> Reason:
+    message = (
+        f"{nodeid} is in the baseline and not in this run. A target must pass under its own node id: restore what its "
+        "parameters are made of, or, if they change from run to run, give them fixed ids."
+    )
+    return Reason("target_missing", nodeid, message)
+
+
 def _check_rescued(run: Comparison, case: Case) -> list[Reason]:
     if not run.is_rescued(case):
         return []
@@ -281,7 +289,7 @@ def _judge_green(run: Comparison) -> Iterator[Reason]:
     ran = [case for case in run.report.tests if case.outcome in ("passed", *FAILING)]
     if not run.targets:
         selection.add(
-            (case for case in ran if not run.is_old_failure(case)),
+            (case for case in ran if not (run.is_old_failure(case) or run.is_revealed_failure(case))),
             (error for error in run.report.collect_errors if not run.is_old_error(error)),
         )
     if selection.is_empty():
@@ -289,13 +297,8 @@ def _judge_green(run: Comparison) -> Iterator[Reason]:
         old = "Every test that ran already failed in the baseline. Make one pass, or name the tests to fix as targets."
         yield Reason("no_tests", None, old if ran else message)
     for target in selection.missing:
-        yield _explain_missing(run, target)
-    for lost in run.find_lost_targets():
-        message = (
-            f"{lost} failed in the baseline and is not in this run. A target must pass under its own node id: restore "
-            "what its parameters are made of, or, if they change from run to run, give them fixed ids."
-        )
-        yield Reason("target_missing", lost, message)
+        yield _explain_lost(target) if target in run.before else _explain_missing(run, target)
+    yield from map(_explain_lost, run.find_lost_targets())
     for case in selection.cases.values():
         yield from _check_rescued(run, case) or _check_passing(case)
     for error in selection.blocked.values():
@@ -381,6 +384,7 @@ def _check_new_failures(run: Comparison, selection: Selection, *, code: str) -> 
             or case.nodeid in selection.cases
             or not run.is_new(case)
             or run.is_old_failure(case)
+            or run.is_revealed_failure(case)
         ):
             continue
         message = f"{case.nodeid} fails but is neither a target nor in the baseline: {_format_failure(case.failure)}."

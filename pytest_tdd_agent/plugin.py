@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TextIO
 import pytest
 
 from . import codec, fingerprint, gate, screen
-from .comparison import find_unstable
+from .comparison import find_spared, find_unstable
 from .options import ACTIVE, DEFAULT_REPORT, Options, format_now, is_inherited, is_report_of_outer_run, read_options
 from .recording.recorder import CollectionRecorder, Recorder
 from .recording.rerun import ControllerListener, Listener, Rerunner, WorkerListener
@@ -146,6 +146,7 @@ class Closing:
         self._causes = screen.Causes()
         self._flaky = screen.Causes()
         self._not_passed: set[str] = set()
+        self._spared: set[str] = set()
         self._fingerprints: dict[str, str] = {}
         self._has_started = False
         self._printer = Printer(config) if options.is_printed else None
@@ -186,6 +187,7 @@ class Closing:
                 options.gate, report, baseline=options.baseline, targets=options.targets, expects=options.expects
             )
             report = replace(report, gate=verdict)
+            self._spared = find_spared(report, verdict, baseline=options.baseline)
             if options.gate == "red" and options.baseline is not None:
                 report = replace(report, unstable=find_unstable(report, options.baseline))
         self._report = report
@@ -253,9 +255,11 @@ class Closing:
         if report is None or fault is not None:
             return [f"do not trust the report: pytest_tdd_agent failed: {fault}"]
         where = os.path.relpath(str(self._options.report), str(self._config.invocation_params.dir))
-        verdict = () if report.gate is None else screen.format_verdict(report.gate)
+        verdict = () if report.gate is None else screen.format_verdict(report.gate, spared=len(self._spared))
         if report.gate is None or len(report.gate.reasons) > screen.MOST_REASONS:
-            found = (screen.format_counts(self._counts, complete=report.complete), *self._causes.format_lines())
+            uncollected = len(report.collect_errors)
+            counts = screen.format_counts(self._counts, complete=report.complete, uncollected=uncollected)
+            found = (counts, *self._causes.format_lines())
         else:
             found = tuple(self._flaky.format_lines())
         is_red = report.gate is not None and report.gate.open and report.gate.phase == "red"

@@ -73,15 +73,18 @@ class Causes:
             yield f"  and {len(self._flaky) - _MOST_CAUSES} more flaky tests in the report"
 
 
-def format_counts(counts: Mapping[str, int], *, complete: bool) -> str:
-    """Return the number of tests per outcome."""
-    shown = [f"{count} {name}" for name, count in counts.items() if count and name != "collected"]
+def format_counts(counts: Mapping[str, int], *, complete: bool, uncollected: int = 0) -> str:
+    """Return the number of tests per outcome; as in pytest, ``uncollected`` files are errors too."""
+    added = {**counts, "error": counts.get("error", 0) + uncollected}
+    words = {**dict.fromkeys(added, ""), "error": "s" if added["error"] > 1 else ""}
+    shown = [f"{count} {name}{words[name]}" for name, count in added.items() if count and name != "collected"]
     return f"{'' if complete else 'incomplete run: '}{', '.join(shown) or 'no tests'}"
 
 
-def format_verdict(verdict: Verdict) -> Iterator[str]:
-    """Yield whether the gate is open, and the first reasons of each code."""
-    yield f"{verdict.phase.upper()} gate: {'open' if verdict.open else 'closed'}"
+def format_verdict(verdict: Verdict, *, spared: int = 0) -> Iterator[str]:
+    """Yield whether the gate is open, and the first reasons of each code; ``spared`` failures are no reasons."""
+    old = f" ({spared} failed before)" if spared else ""
+    yield f"{verdict.phase.upper()} gate: {'open' if verdict.open else 'closed'}{old}"
     by_code: dict[str, list[str]] = {}
     for reason in verdict.reasons:
         by_code.setdefault(reason.code, []).append(reason.message)

@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import pytest
 
+from pytest_tdd_agent.comparison import find_spared
 from pytest_tdd_agent.failure import BEHAVIORAL, STRUCTURAL, find_stage
 from pytest_tdd_agent.gate import CODES, judge
 from pytest_tdd_agent.report import Case, CollectError, Failure, Sign, SuiteReport, Verdict
@@ -376,6 +377,23 @@ def test_green_stays_closed_for_a_file_that_cannot_be_collected_even_without_a_b
 def test_green_spares_old_failures_of_a_file_that_red_could_not_collect() -> None:
     red_report = replace(run(errors=(uncollected(),)), old_failures=(OLD,), gate=OPENED)
     assert green(run(case(OLD, "failed"), case(NEW)), NEW, baseline=red_report) == []
+
+
+@pytest.mark.parametrize("gate", [OPENED, None])
+def test_green_spares_the_other_tests_of_a_file_that_could_not_be_collected_before(gate: Verdict | None) -> None:
+    error = uncollected()
+    before = replace(run(case("b.py::t"), errors=(error,)), old_failures=(error.nodeid,), gate=gate)
+    now = run(case("b.py::t"), case(OLD, "failed"), case(NEW))
+    assert green(now, NEW, baseline=before) == green(now, baseline=before) == []
+    assert find_spared(now, judge("green", now, baseline=before, targets=[NEW]), baseline=before) == {OLD}
+    assert green(run(case("b.py::t"), case(OLD), case(NEW, "failed")), NEW, baseline=before) == ["target_failed"]
+    assert green(now, NEW, baseline=replace(before, collect_errors=())) == ["new_failure"]
+
+
+def test_a_target_that_disappeared_is_told_to_come_back_under_its_node_id() -> None:
+    before = run(case("tests/test_a.py::t[1]", "failed"), case(OLD))
+    reason = judge("green", run(case(OLD)), baseline=before, targets=["tests/test_a.py::t[1]"]).reasons[0]
+    assert reason.code == "target_missing" and "restore what its parameters are made of" in reason.message
 
 
 def test_a_removed_test_is_laid_to_deselection_if_there_was_any() -> None:

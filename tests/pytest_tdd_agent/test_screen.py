@@ -46,6 +46,15 @@ def test_the_counts_leave_out_what_is_none() -> None:
     assert format_counts({"passed": 0}, complete=False) == "incomplete run: no tests"
 
 
+def test_errors_are_counted_as_in_pytest() -> None:
+    assert format_counts({"passed": 2, "error": 10}, complete=True, uncollected=5) == "2 passed, 15 errors"
+    assert format_counts({"failed": 1, "error": 0}, complete=True, uncollected=1) == "1 failed, 1 error"
+
+
+def test_an_open_gate_counts_the_old_failures_that_it_spared() -> None:
+    assert list(format_verdict(Verdict("green", True), spared=2)) == ["GREEN gate: open (2 failed before)"]
+
+
 def test_of_each_code_the_first_reasons_are_shown() -> None:
     reasons = tuple(Reason("target_failed", None, f"t{number} fails.") for number in range(5))
     other = Reason("tampered", None, "A hook.")
