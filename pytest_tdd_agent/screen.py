@@ -82,7 +82,7 @@ def format_counts(counts: Mapping[str, int], *, complete: bool, uncollected: int
 
 
 def format_verdict(verdict: Verdict, *, spared: int = 0) -> Iterator[str]:
-    """Yield whether the gate is open, and the first reasons of each code; ``spared`` failures are no reasons."""
+    """Yield whether the gate is open, and the first reasons of each code; ``spared`` failures are not among them."""
     old = f" ({spared} failed before)" if spared else ""
     yield f"{verdict.phase.upper()} gate: {'open' if verdict.open else 'closed'}{old}"
     by_code: dict[str, list[str]] = {}

@@ -50,6 +50,7 @@ _OUTCOMES = {
     "green": "the tests pass",
     "partial": "some of the tests pass and no other broke; the changes are kept",
     "failed": "the tests fail; all changes were undone",
+    "refused": "the tests pass, but the change was refused; all changes were undone",
     "blocked": "the model gave up; all changes were undone",
 }
 
@@ -107,7 +108,9 @@ def show_artifact(artifact: GreenArtifact, *, screen: Screen) -> None:
     screen.gap()
     symbol, style = ("open", "bold green") if artifact.outcome == "green" else ("closed", "bold red")
     times = format_count(artifact.iterations, "iteration")
-    screen.line(f"{screen.symbols[symbol]} {_OUTCOMES[artifact.outcome]}, after {times}", style=style)
+    has_passed = results.passed and not (results.failed or results.errors)
+    outcome = "refused" if artifact.outcome == "failed" and has_passed else artifact.outcome
+    screen.line(f"{screen.symbols[symbol]} {_OUTCOMES[outcome]}, after {times}", style=style)
     counts = {"passed": results.passed, "failed": results.failed, "errors": results.errors, "skipped": results.skipped}
     counted = ", ".join(f"{number} {word}" for word, number in counts.items() if number) or "no test ran"
     failing = [detail for detail in results.test_details if detail.status in ("failed", "error")]

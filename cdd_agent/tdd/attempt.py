@@ -14,7 +14,7 @@ from cdd_agent.agent.loop import AgentRun, format_conventions, run_agent, run_wi
 from cdd_agent.agent.tools import (
     read_input,
 )
-from cdd_agent.errors import EnvironmentMissing
+from cdd_agent.errors import EnvironmentMissing, UsageError
 from cdd_agent.events import AttemptStarted, Change, GateJudged, Notice
 from cdd_agent.evidence.clean_copy import (
     CheckRequest,
@@ -73,10 +73,15 @@ class Baseline:
     """Relative to the user's work tree."""
 
 
+class TargetsLeftOut(UsageError):
+    """A run of all tests does not contain the tests to fix."""
+
+
 def take_baseline(item: WorkItem, phase: Phase, *, step: StepExecution, tip: CommitId, context: Context) -> Baseline:
     """Return the baseline of ``phase``: the existing one after an interruption, else a new one.
 
-    Raises ``EnvironmentMissing`` if the tests cannot run, or if there are none and the phase adds none.
+    Raises ``EnvironmentMissing`` if the tests cannot run, or if there are none and the phase adds none, and
+    ``TargetsLeftOut``.
     """
     recovery = StepRecovery(item.ticket, step, context=context)
     ref = recovery.checkpoints.ref(f"{phase}-0")
@@ -85,6 +90,8 @@ def take_baseline(item: WorkItem, phase: Phase, *, step: StepExecution, tip: Com
     if phase == "green" and not is_fixing_tests(item):
         with suppress(ReportError):
             report = add_hidden_tests(report, first=load(recovery.report_path("baseline")))
+    elif phase == "green":
+        _require_targets(item, report, context=context)
     if phase in ("green", "refactor") and report.structured and not report.tests and not report.collect_errors:
         conventions = context.suite.conventions
         only = " --collect-only" if conventions.framework == "pytest" else ""
@@ -96,6 +103,19 @@ def take_baseline(item: WorkItem, phase: Phase, *, step: StepExecution, tip: Com
             "the step to feature",
         )
     return Baseline(snapshot=snapshot, tip=tip, report=report, report_path=path)
+
+
+def _require_targets(item: WorkItem, report: SuiteReport, *, context: Context) -> None:
+    found = [case.nodeid for case in report.tests] + [error.nodeid for error in report.collect_errors]
+    for test in item.tests:
+        if not any(verdict.is_or_contains(test, each) or verdict.is_or_contains(each, test) for each in found):
+            conventions = context.suite.conventions
+            happened = f"{test} fails, but a run of all tests (`{context.suite.command}`) leaves it out, so the gate "
+            raise TargetsLeftOut(
+                f"{happened}would not see it. By default {conventions.discovery}.",
+                hint="rename its file, or add it to `python_files` or `testpaths` in pytest's configuration; or judge "
+                "by the files of the targets with green.full_suite_on_completion: false",
+            )
 
 
 def is_fixing_tests(item: WorkItem) -> bool:
@@ -248,7 +268,8 @@ class Attempt:
                 attempt=self.number,
                 open=judged.open,
                 reasons=record.reasons,
-                evidence=judgment.evidence or summarize_evidence(judged, judgment.report),
+                evidence=judgment.evidence
+                or summarize_evidence(judged, judgment.report, baseline=self.baseline.report),
                 finding=finding or "",
             )
         )

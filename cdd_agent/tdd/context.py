@@ -28,7 +28,8 @@ from cdd_agent.work import state
 from cdd_agent.work.state import AttemptRecord, StepExecution
 from cdd_agent.workspace.files import Workspace
 from cdd_agent.workspace.memory import NO_MEMORY, Memory
-from pytest_tdd_agent.report import Failure, Reason, SuiteReport, Verdict, count_outcomes
+from pytest_tdd_agent.comparison import find_spared
+from pytest_tdd_agent.report import Failure, Reason, SuiteReport, Verdict, count_outcomes, list_failing
 
 Kind: TypeAlias = plan.Kind
 """The kind of change; it decides the prefix of the commits."""
@@ -70,6 +71,8 @@ class WorkItem:
     """None: the item's own tests are the whole list."""
     criteria: tuple[tuple[str, str], ...] = ()
     """Id and text of each acceptance criterion; empty: the title and the tests say what is wanted."""
+    title_end: str = ""
+    """The end of a commit's subject, which is never cut."""
     plan_body: str = ""
     """Text between the subject and the trailers of PLAN's commit."""
 
@@ -322,7 +325,7 @@ def format_task(
     ``earlier`` are the closed attempts at this phase; if ``is_anew``, their changes were rolled back. ``failing``
     describes the current failures and ``remedies`` how to fix them.
     """
-    parts = [*_format_breakage(earlier, is_anew=is_anew, marks=marks), brief.task]
+    parts = [*_format_breakage(earlier, phase=brief.phase, is_anew=is_anew, marks=marks), brief.task]
     parts.append(marks.wrap(brief.requirements, source=brief.source))
     if failing:
         when = "Failures before the rollback" if is_anew else "Current failures"
@@ -344,9 +347,12 @@ def format_task(
     return "\n\n".join(parts)
 
 
-def _format_breakage(earlier: tuple[AttemptRecord, ...], *, is_anew: bool, marks: Marks) -> tuple[str, ...]:
+def _format_breakage(
+    earlier: tuple[AttemptRecord, ...], *, phase: Phase, is_anew: bool, marks: Marks
+) -> tuple[str, ...]:
     reasons = earlier[-1].reasons if earlier else ()
-    broken = [reason for reason in reasons if reason.startswith(_BREAKAGE_CODES)]
+    codes = (*_BREAKAGE_CODES, "target_failed:") if phase == "refactor" else _BREAKAGE_CODES
+    broken = [reason for reason in reasons if reason.startswith(codes)]
     if not broken:
         return ()
     todo = "It was rolled back; do not break them again" if is_anew else "Fix that first"
@@ -395,8 +401,8 @@ def format_reasons(verdict: Verdict) -> tuple[str, ...]:
     return tuple(f"{reason.code}: {reason.message}" for reason in verdict.reasons)
 
 
-def summarize_evidence(verdict: Verdict, report: SuiteReport | None) -> str:
-    """Return one line that says which test results a verdict is based on."""
+def summarize_evidence(verdict: Verdict, report: SuiteReport | None, *, baseline: SuiteReport | None = None) -> str:
+    """Return one line that says which test results a verdict is based on, and how many failures are old."""
     if report is None:
         ran = any(reason.code == "run_incomplete" for reason in verdict.reasons)
         return "the tests did not run to their end" if ran else "nothing was changed"
@@ -408,4 +414,7 @@ def summarize_evidence(verdict: Verdict, report: SuiteReport | None) -> str:
         kinds = sorted({case.failure.kind for case in report.tests if case.failure is not None})
         kinds += sorted({error.failure.kind for error in report.collect_errors})
         return f"{results}; fails by {', '.join(dict.fromkeys(kinds))}"
-    return results
+    if "passed" in count and not (verdict.open or list_failing(report) or verdict.phase == "red"):
+        return f"{results}, but the change is refused"
+    spared = len(find_spared(report, verdict, baseline=baseline))
+    return f"{results} ({spared} failed before)" if spared else results

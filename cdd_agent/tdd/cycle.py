@@ -4,11 +4,9 @@ The model can end an attempt, but only the gate can end a phase. After each atte
 and the state is saved, before anything depends on them: a killed cycle continues with the attempt it was in.
 """
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Literal, TypeAlias
 
 from cdd_agent.clock import Clock
@@ -22,7 +20,8 @@ from cdd_agent.git.snapshot import Snapshot
 from cdd_agent.model.budget import Meter
 from cdd_agent.storage import private_folder
 from cdd_agent.tdd.attempt import Attempt, Baseline, has_given_up, list_attempts, load_report, take_baseline
-from cdd_agent.tdd.context import Context, Phase, WorkItem, format_reasons
+from cdd_agent.tdd.context import Context, Phase, Progress, WorkItem, format_reasons
+from cdd_agent.tdd.course import Course, choose_course, summarize_attempt
 from cdd_agent.tdd.step import Landing, StepRecovery, find_broken_tests, has_hooks, require_branch, require_tests
 from cdd_agent.tdd.verdict import RedVerdict, has_test, judge_run
 from cdd_agent.tickets.ticket import Ticket
@@ -43,7 +42,7 @@ from cdd_agent.work.state import (
     start_step,
 )
 from pytest_tdd_agent.codec import load
-from pytest_tdd_agent.report import SuiteReport, list_failing
+from pytest_tdd_agent.report import list_failing
 
 PARTIAL = "PARTIAL"
 """The finding of a GREEN that is committed in part."""
@@ -58,15 +57,6 @@ _MAX_MOVES = 5
 _UNFINISHED_CODES = frozenset({"target_failed", "target_missing", "flaky_target"})
 """The work is incomplete, but the attempt did nothing forbidden."""
 
-_CHEATING_CODES = frozenset({"tampered", "suspicious_code", "canary_failed", "expectation_ignored"})
-"""The attempt's work is not worth repairing."""
-
-_VARYING = re.compile(
-    r"(?i)0x[0-9a-f]+|(?<=object at )\S+|\d+(\.\d+)?(?= ?m?s\b)|\d+([-:]\d\d){2}([.,]\d+)?|\d{10,}(\.\d+)?"
-    r"|/tmp/[^\s'\"]+|[0-9a-f]{8}(-?[0-9a-f]{4}){3,}"
-)
-"""Addresses, times, temporary names and random identifiers, which differ between runs of the same failure."""
-
 Save: TypeAlias = Callable[[RunState], None]
 """Saves the state durably."""
 
@@ -80,17 +70,6 @@ class Ending:
     """All phases landed; the new test passed at once; GREEN landed in part; a phase failed; the agent gave up."""
     why: str | None = None
     """None if all phases landed."""
-
-
-class Course(StrEnum):
-    """The start of the next attempt."""
-
-    REPAIR = "repair"
-    """From the files as the last attempt left them."""
-    ROLL_BACK = "roll_back"
-    """From the files as they were when the phase began."""
-    STOP = "stop"
-    """No further attempt."""
 
 
 class Cycle:
@@ -206,6 +185,7 @@ class Cycle:
             return Course.STOP
         return choose_course(
             [summarize_attempt(each.reasons, load_report(each, root=root)) for each in attempts],
+            phase=attempts[-1].phase,
             failing_before=len(list_failing(baseline.report)),
             max_identical_failures=policy.max_identical_failures,
             is_strict=policy.is_strict,
@@ -425,7 +405,16 @@ class Cycle:
 
     def _land_part(self, attempt: AttemptRecord, baseline: Baseline) -> str | None:
         """Commit a part of GREEN; return what is missing, or None if a hook of the user refused the commit."""
-        commit = self._commit(replace(attempt, verdict="closed"), baseline)
+        report = load_report(attempt, root=self._context.repository.root)
+        own = [case for case in report.tests if has_test(self._item, case.nodeid)] if report is not None else []
+        passing = tuple(case.nodeid for case in own if case.outcome == "passed")
+        failing = tuple(case.nodeid for case in own if case.outcome != "passed")
+        part = replace(
+            self._item,
+            title_end=f" ({len(passing)} of {len(own)} pass)",
+            progress=self._item.progress or Progress(completed=passing, pending=failing),
+        )
+        commit = self._commit(replace(attempt, verdict="closed"), baseline, item=part)
         if commit is None:
             return None
         self._record_commit("green", commit)
@@ -461,53 +450,6 @@ class Cycle:
 def is_partial(attempt: AttemptRecord) -> bool:
     """Return whether this attempt at GREEN was accepted in part."""
     return attempt.verdict == "open" and attempt.finding == PARTIAL
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
-    """The result of a closed attempt, for comparison with others."""
-
-    codes: frozenset[str]
-    """Of the gate's reasons."""
-    failing: frozenset[str]
-    """Node ids."""
-    symptoms: frozenset[tuple[str, ...]]
-    """The failures without varying details; if no test ran, the reasons."""
-
-
-def summarize_attempt(reasons: Sequence[str], report: SuiteReport | None) -> Trial:
-    """Return the trial of an attempt with these reasons, each ``code: message``, and this report."""
-    failures = []
-    if report is not None:
-        failures = [(case.nodeid, case.failure) for case in report.tests if case.failure and case.outcome != "passed"]
-        failures += [(error.nodeid, error.failure) for error in report.collect_errors]
-    # Lines of the product move with every attempt, lines of the tests do not.
-    at = [f"{failure.path}:{failure.line if failure.origin == 'test' else ''}" for _, failure in failures]
-    symptoms = frozenset[tuple[str, ...]](
-        (nodeid, failure.kind, failure.exception, place, _VARYING.sub("", failure.message))
-        for (nodeid, failure), place in zip(failures, at, strict=True)
-    )
-    return Trial(
-        codes=frozenset(reason.partition(":")[0] for reason in reasons),
-        failing=frozenset(list_failing(report)) if report is not None else frozenset(),
-        symptoms=symptoms or frozenset((_VARYING.sub("", reason),) for reason in reasons),
-    )
-
-
-def choose_course(
-    trials: Sequence[Trial], *, failing_before: int, max_identical_failures: int, is_strict: bool
-) -> Course:
-    """Return what follows the closed attempts at a phase, oldest first.
-
-    ``failing_before`` is the number of failing tests when the phase began. If ``is_strict``, one broken test causes a
-    rollback; otherwise only an increase of failing tests does.
-    """
-    last = trials[-1]
-    alike = next((n for n, trial in enumerate(reversed(trials)) if trial.symptoms != last.symptoms), len(trials))
-    if alike >= max_identical_failures:
-        return Course.STOP
-    has_broken = "broke_others" in last.codes and (is_strict or len(last.failing) > failing_before)
-    return Course.ROLL_BACK if alike > 1 or has_broken or last.codes & _CHEATING_CODES else Course.REPAIR
 
 
 Workflow: TypeAlias = Literal["exec", "tdd", "green"]

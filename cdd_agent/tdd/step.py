@@ -338,9 +338,10 @@ class Landing:
     def _format_message(self, *, is_empty: bool) -> str:
         item, phase = self.item, self.attempt.phase
         title = "no changes needed" if is_empty and phase == "refactor" else item.title
-        subject = f"{commit_prefix(phase, item.kind)}: {title}"
-        if len(subject) > MAX_SUBJECT:
-            subject = subject[: MAX_SUBJECT - 1].rstrip() + "…"
+        subject, room = f"{commit_prefix(phase, item.kind)}: {title}", MAX_SUBJECT - len(item.title_end)
+        if len(subject) > room:
+            subject = subject[: room - 1].rstrip() + "…"
+        subject += item.title_end
         body = f"{item.plan_body.strip()}\n\n" if phase == "plan" and item.plan_body.strip() else ""
         return (
             f"{subject}\n\n{body}Ticket: {item.ticket}\nPhase: {phase_name(phase)}\nCycle: {item.number}\n"
@@ -352,8 +353,9 @@ class Landing:
         is_covered = attempt.finding == RedVerdict.ALREADY_GREEN
         has_failed = attempt.verdict == "closed" and not is_covered
         is_before_green = attempt.phase in ("plan", "red") and not is_covered
+        is_pending = is_before_green or (has_failed and attempt.phase == "green")
         progress = item.progress or Progress(
-            completed=() if is_before_green else item.tests, pending=item.tests if is_before_green else ()
+            completed=() if is_pending else item.tests, pending=item.tests if is_pending else ()
         )
         next_phase = self._choose_next_phase(msgspec.convert(progress.following, type=NextPhase))
         if item.progress and attempt.phase != "plan" and next_phase == progress.following:

@@ -73,7 +73,8 @@ class CollectionRecorder:
         if report.skipped and report.nodeid not in self._skipped:
             with self._guard:
                 self._skipped.add(report.nodeid)
-                reason = str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
+                told = str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
+                reason = told.replace("Skipped: ", "", 1) if told.startswith("Skipped: ") else told
                 file = report.nodeid.split("::", 1)[0]
                 case = Case(report.nodeid, "skipped", file, 0, 0.0, reason=reason[: failure.MESSAGE_CAP])
                 self._spool.add(codec.case_to_line(case))

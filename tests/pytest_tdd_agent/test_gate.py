@@ -393,7 +393,8 @@ def test_green_spares_the_other_tests_of_a_file_that_could_not_be_collected_befo
 def test_a_target_that_disappeared_is_told_to_come_back_under_its_node_id() -> None:
     before = run(case("tests/test_a.py::t[1]", "failed"), case(OLD))
     reason = judge("green", run(case(OLD)), baseline=before, targets=["tests/test_a.py::t[1]"]).reasons[0]
-    assert reason.code == "target_missing" and "restore what its parameters are made of" in reason.message
+    assert reason.code == "target_missing"
+    assert "restore what its parameters are made of" in reason.message
 
 
 def test_a_removed_test_is_laid_to_deselection_if_there_was_any() -> None:

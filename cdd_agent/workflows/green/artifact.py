@@ -113,7 +113,7 @@ class GreenArtifact:
             hint = f"change the tests, or what blocks the work, then: {again}"
         elif self.outcome == "partial":
             hint = "run cdd green again with the tests that still fail"
-        raise GateClosed(f"{self.error}.", hint=hint)
+        raise GateClosed(f"{self.error.rstrip('.')}.", hint=hint)
 
 
 def encode(artifact: GreenArtifact) -> bytes:
@@ -146,10 +146,13 @@ def make_artifact(request: GreenRequest, step: StepExecution, *, why: str | None
     elif why is not None and commit is None and attempts and has_given_up(attempts[-1]):
         outcome = "blocked"
     changed = ChangedFiles() if commit is None else list_files(context.repository, step.base_commit, commit=commit)
-    nodeids = [case.nodeid for case in report.tests] if report else []
-    has_only_targets = all(any(contains(target, nodeid) for target in request.targets) for nodeid in nodeids)
+    has_others = [
+        any(not any(contains(target, case.nodeid) for target in request.targets) for case in each.tests)
+        for each in (report, _load(step.baseline, root=context.repository.root))
+        if each is not None
+    ]
     scope: Scope = "target_files" if context.policy.gate_runs else "all"
-    if context.policy.targets_first and has_only_targets and commit is None:
+    if context.policy.targets_first and has_others == [False, True]:
         scope = "targets"  # the run ended after the targets failed
     return GreenArtifact(
         spec_id=request.spec_id,
@@ -193,9 +196,13 @@ def _make_detail(name: str, status: Status, *, failure: Failure | None) -> Detai
 
 
 def _load_last_report(step: StepExecution, *, root: Path) -> SuiteReport | None:
-    for path in filter(None, (*(attempt.report for attempt in reversed(step.attempts)), step.baseline)):
-        with suppress(ReportError):
-            return load(root / path)
+    reports = (_load(path, root=root) for path in (*(each.report for each in reversed(step.attempts)), step.baseline))
+    return next((report for report in reports if report is not None), None)
+
+
+def _load(path: str | None, *, root: Path) -> SuiteReport | None:
+    with suppress(ReportError):
+        return load(root / path) if path else None
     return None
 
 

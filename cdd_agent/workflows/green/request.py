@@ -206,6 +206,10 @@ def require_failing(targets: Sequence[str], report: SuiteReport) -> None:
     if not passing:
         return
     for target in passing:
+        for case in report.tests:
+            if case.reason and (contains(target, case.nodeid) or is_or_contains(case.nodeid, target)):
+                happened = f"{target} did not run: {case.nodeid} skipped itself as a whole ({case.reason})."
+                raise UsageError(f"{happened}\nNothing was touched.", hint="provide what it needs, or remove the skip")
         if not any(contains(target, case.nodeid) for case in report.tests):
             known = [case.nodeid for case in report.tests] + list(list_failing(report))
             otherwise = "name an existing test, or the whole file"

@@ -13,6 +13,7 @@ from cdd_agent.events import Notice
 from cdd_agent.evidence.clean_copy import find_layout
 from cdd_agent.git import commits
 from cdd_agent.model.budget import Meter
+from cdd_agent.tdd.attempt import TargetsLeftOut
 from cdd_agent.tdd.context import Brief, BriefFor, Context, Phase, Policy, WorkItem, describe_item, read_phase_rules
 from cdd_agent.tdd.cycle import WorkflowRun, is_partial
 from cdd_agent.tdd.step import StepRecovery, alone_on
@@ -172,7 +173,12 @@ class Green:
     def _run_cycle(self, request: GreenRequest) -> str | None:
         self._run.begin_step(_STEP)
         item = replace(request.make_item(self.ticket.slug), extra_files=self._list_extra_files(request))
-        ending = self._run.run_cycle(item)
+        try:
+            ending = self._run.run_cycle(item)
+        except TargetsLeftOut:
+            step = self._run.state.execution(_STEP)
+            StepRecovery(self.ticket.slug, step, context=self.context).undo_if_underway(why="its tests do not run")
+            raise
         last = ending.state.execution(_STEP).attempts[-1]
         why = ending.why
         if why is None and is_partial(last):  # the run was killed after the commit, before the state knew of the part

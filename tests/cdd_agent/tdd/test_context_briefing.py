@@ -100,6 +100,10 @@ def test_the_evidence_is_one_line_and_names_the_kinds_of_a_right_red() -> None:
     assert summarize_evidence(Verdict(phase="red", open=True), report) == "1 failed; fails by assertion"
     assert summarize_evidence(Verdict(phase="green", open=False), report) == "1 failed"
     assert summarize_evidence(Verdict(phase="green", open=False), REPORT) == "no test was collected"
+    spared = summarize_evidence(Verdict(phase="green", open=True), report, baseline=report)
+    assert spared == "1 failed (1 failed before)"
+    passing = replace(report, tests=tuple(replace(case, outcome="passed", failure=None) for case in report.tests))
+    assert summarize_evidence(Verdict(phase="green", open=False), passing) == "1 passed, but the change is refused"
     assert summarize_evidence(Verdict(phase="refactor", open=True), None) == "nothing was changed"
 
 

@@ -156,6 +156,13 @@ def test_each_target_has_to_fail_or_not_to_be_importable() -> None:
     assert caught.value.hint == "name an existing test, or the whole file"
 
 
+@pytest.mark.parametrize("target", ["s.py", "s.py::t", "."])
+def test_a_file_that_skips_itself_is_named_with_its_reason(target: str) -> None:
+    skipped = Case("s.py", "skipped", "s.py", 0, 0.0, reason="could not import 'numpy'")
+    with pytest.raises(UsageError, match=r"s.py skipped itself as a whole \(could not import 'numpy'\)"):
+        require_failing((target,), replace(REPORT, tests=(skipped,), collect_errors=()))
+
+
 def test_of_an_exit_status_no_test_can_be_named() -> None:
     with pytest.raises(UsageError, match=r"make does not report single tests") as caught:
         require_failing(("check.sh",), replace(REPORT, framework="make", structured=False))

@@ -9,7 +9,7 @@ from cdd_agent.git.repository import ROLLBACK
 from cdd_agent.sandbox.port import Result
 from cdd_agent.tdd.workplace import RunTreeWorkplace
 from cdd_agent.work.state import Status
-from tests.cdd_agent.workflows.green.conftest import CART, MENDED, THREE, TOTAL, MakeShop, Shop, plays
+from tests.cdd_agent.workflows.green.conftest import CART, CARTS, MENDED, TESTS, THREE, TOTAL, MakeShop, Shop, plays
 from tests.cdd_agent.workflows.green.exercised.task import hands_in
 from tests.fakes.model import call, says
 
@@ -65,6 +65,17 @@ def test_what_does_not_fail_is_refused_before_anything_is_done(shop: Shop, targe
         shop.green(targets, model=model).run()
     assert model.requests == []
     assert shop.project.status == ""
+
+
+def test_a_test_that_a_run_of_all_tests_leaves_out_is_refused_before_the_model_works(make_shop: MakeShop) -> None:
+    shop, model = make_shop({**CARTS, "tests/checks.py": TESTS}), plays()
+    with pytest.raises(UsageError, match=r"leaves it out.*pytest looks for functions test_\*") as caught:
+        shop.green(["tests/checks.py::test_total"], model=model).run()
+    assert "full_suite_on_completion: false" in str(caught.value.hint)
+    assert model.requests == []
+    # The same command begins again: nothing is underway.
+    with pytest.raises(UsageError, match="leaves it out"):
+        shop.green(["tests/checks.py::test_total"], model=model).run()
 
 
 def test_completion_that_is_claimed_only_runs_the_gate(shop: Shop) -> None:

@@ -71,7 +71,7 @@ def test_continue_on_partial_success(shop: Shop, *, keeps: bool) -> None:
         assert (artifact.outcome, artifact.commit, shop.project.log) == ("failed", None, [])
         return
     assert (artifact.outcome, artifact.all_tests_pass) == ("partial", False)
-    assert shop.project.log == ["fix: make 2 tests of tests/test_cart.py pass"]
+    assert shop.project.log == ["fix: make 2 tests of tests/test_cart.py pass (1 of 2 pass)"]
     assert (shop.project.folder / "cart.py").read_text() == MENDED
     passing = {detail.name: detail.status for detail in artifact.test_results.test_details}
     assert (passing[TOTAL], passing[NEGATIVE]) == ("passed", "failed")
@@ -79,6 +79,20 @@ def test_continue_on_partial_success(shop: Shop, *, keeps: bool) -> None:
     note = shop.project.git("notes", "--ref=tdd-handoffs", "show", "HEAD")
     assert '"nextPhase":"GREEN"' in note
     assert '"open":false' in note
+    assert f'"completedTests":["{TOTAL}"],"pendingTests":["{NEGATIVE}"]' in note
+
+
+def test_a_part_is_kept_of_a_file_that_could_not_be_imported_before(make_shop: MakeShop) -> None:
+    test = "from cart import Cart, empty\n\n\ndef test_empty():\n    assert empty(Cart())\n\n\n"
+    shop = make_shop({"cart.py": CART, "tests/test_empty.py": f"{test}def test_other():\n    assert Cart().lid\n"})
+    written = {"cart.py": f"{CART}\n\ndef empty(cart):\n    return not cart.prices\n"}
+    artifact = shop.green(
+        ["tests/test_empty.py"],
+        model=plays(hands_in(written, known=KNOWN)),
+        settings=replace(THREE, max_iterations=1),
+    ).run()
+    assert (artifact.outcome, artifact.passing_tests) == ("partial", 1)
+    assert shop.project.log == ["feat: make tests/test_empty.py pass (1 of 2 pass)"]
 
 
 @pytest.mark.slow

@@ -2,7 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from cdd_agent.tdd.cycle import Course, Trial, choose_course, summarize_attempt
+from cdd_agent.tdd.context import Phase
+from cdd_agent.tdd.course import Course, Trial, choose_course, summarize_attempt
 from pytest_tdd_agent.report import Case, Failure, SuiteReport
 
 
@@ -12,10 +13,25 @@ def trial(*failing: str, codes: tuple[str, ...] = ("target_failed",), how: str =
     )
 
 
-def after(*trials: Trial, failing_before: int = 1, max_identical_failures: int = 3, is_strict: bool = False) -> Course:
+def after(
+    *trials: Trial,
+    phase: Phase = "green",
+    failing_before: int = 1,
+    max_identical_failures: int = 3,
+    is_strict: bool = False,
+) -> Course:
     return choose_course(
-        trials, failing_before=failing_before, max_identical_failures=max_identical_failures, is_strict=is_strict
+        trials,
+        phase=phase,
+        failing_before=failing_before,
+        max_identical_failures=max_identical_failures,
+        is_strict=is_strict,
     )
+
+
+def test_a_refactor_that_breaks_the_tests_of_its_own_item_goes_back_first() -> None:
+    assert after(trial("t"), phase="refactor", failing_before=0) is Course.ROLL_BACK
+    assert after(trial("t"), phase="green", failing_before=0) is Course.REPAIR
 
 
 def test_an_attempt_that_only_falls_short_is_gone_on_from() -> None:
@@ -76,6 +92,9 @@ def test_the_same_error_is_known_whatever_its_addresses_and_times_are() -> None:
         ("at 2026-01-31 12:00:01.5", "at 2026-02-01 13:10:59", True),
         ("1795574185.12 != 3", "1795574186.3 != 3", True),
         ("6f9619ff-8b86-d011-b42d-00c04fc964ff", "7f9619ff-8b86-d011-b42d-00c04fc964fe", True),
+        ("took 0.31 seconds", "took 12 seconds", True),
+        ("no /private/var/folders/a1/T/x", "no /private/var/folders/b2/T/y", True),
+        ("no tmpx3ab_9k2/a", "no tmpq0cd41zz/a", True),
         ("1234 == 3", "1235 == 3", False),
         ("'/tmp/x1' != 3", "'/tmp/x1' != 4", False),
     ],
