@@ -238,11 +238,21 @@ class Recorder:
         """Return the calls of each function to answer: those in which changed code ran."""
         return [[call for call in calls.values() if call["is_relevant"]][:_MOST_CALLS] for calls in self.calls]
 
+    def has_enough(self, names: set[str]) -> bool:
+        """Return whether no more calls are needed of the functions that a test names."""
+        own = [self.calls[index] for index, each in enumerate(self.functions) if _last(each) in names]
+        return bool(own) and all(sum(e["is_relevant"] for e in calls.values()) >= _MOST_CALLS for calls in own)
+
     def _is_called_by_test(self, frame: FrameType) -> bool:
         caller = frame.f_back
         while caller is not None and not _is_inside(caller.f_code.co_filename):
             caller = caller.f_back
         return caller is None or caller.f_code.co_filename not in self._product
+
+
+def _last(function: Sequence[Any]) -> str:
+    name: str = function[2]
+    return name.rpartition(".")[2]
 
 
 def _read_arguments(frame: FrameType) -> tuple[list[Any], dict[str, Any]]:
@@ -260,6 +270,10 @@ def _drop_defaults(function: Callable[..., Any], args: list[Any], *, named: dict
     for each in parameters:
         if each.kind is each.KEYWORD_ONLY and named.get(each.name, each.empty) is each.default:
             del named[each.name]
+
+
+def _read_names(function: object) -> set[str]:
+    return set(getattr(getattr(function, "__code__", None), "co_names", ()))
 
 
 class CallSession:
@@ -285,22 +299,57 @@ class CallSession:
         items.sort(key=self._rank)
 
     def _rank(self, item: pytest.Item) -> int:
-        names = {name.rpartition(".")[2] for _, _, name, *_ in self.task.get("functions", ())}
-        functions = (getattr(item, "obj", None), *vars(getattr(item, "cls", None) or object).values())
-        codes = [getattr(each, "__code__", None) for each in functions]
-        used = [code is not None and not names.isdisjoint(code.co_names) for code in codes]
-        return 0 if any(used[:1]) else 1 if any(used) else 2
+        names = {_last(function) for function in self.task.get("functions", ())}
+        if not names.isdisjoint(_read_names(getattr(item, "obj", None))):
+            return 0
+        methods = vars(getattr(item, "cls", None) or object).values()
+        return 2 if all(names.isdisjoint(_read_names(each)) for each in methods) else 1
 
-    @pytest.hookimpl(hookwrapper=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, None, None]:
-        """Record calls while a test runs."""
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """Skip a test, such as one of many cases, if enough calls of the functions that it names are recorded."""
+        if self.recorder is not None and self.recorder.has_enough(_read_names(getattr(item, "obj", None))):
+            pytest.skip("enough calls are recorded")
+
+    # Innermost, because each call of pytest's own code would cost time too.
+    @pytest.hookimpl(hookwrapper=True, trylast=True)
+    def pytest_fixture_setup(self) -> Generator[None, None, None]:
+        """Record calls of a fixture."""
+        yield from self._record()
+
+    @pytest.hookimpl(hookwrapper=True, trylast=True)
+    def pytest_pyfunc_call(self) -> Generator[None, None, None]:
+        """Record calls of a test function."""
+        yield from self._record()
+
+    @pytest.hookimpl(hookwrapper=True, trylast=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, None, None]:
+        """Record calls of a test of another kind, such as one of ``unittest``."""
+        if isinstance(item, pytest.Function) and type(item).runtest is pytest.Function.runtest:
+            yield
+        else:
+            yield from self._record()
+
+    @pytest.hookimpl(hookwrapper=True, trylast=True)
+    def pytest_runtest_teardown(self) -> Generator[None, None, None]:
+        """Record calls of the end of fixtures."""
+        yield from self._record()
+
+    def _record(self) -> Generator[None, None, None]:
         assert self.recorder is not None
-        self.recorder.test = item.nodeid
+        before = sys.getprofile()  # a test may ask for a fixture
         threading.setprofile(self.recorder.watch)
         sys.setprofile(self.recorder.watch)
         yield
-        sys.setprofile(None)
-        threading.setprofile(None)
+        sys.setprofile(before)
+        threading.setprofile(before)
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, None, None]:
+        """Name the running test, and stop when enough calls are recorded."""
+        assert self.recorder is not None
+        self.recorder.test = item.nodeid
+        yield
         has_run = all(self.recorder.tests[index] for index, each in enumerate(self.recorder.functions) if each[3])
         if time.monotonic() > self.end or (has_run and self._rank(item) == 2):
             item.session.shouldstop = "enough calls are recorded"
