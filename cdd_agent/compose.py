@@ -335,6 +335,7 @@ class Composition:
             ),
             reports=private_folder(self.root) / "reports" / name,
             choose=self.options.choose,
+            hear=self.options.hear,
             emit=self.emit,
             memory=self.memory(),
         )

@@ -197,6 +197,12 @@ class ToolReturned(msgspec.Struct, frozen=True, kw_only=True):
     """The first line of the result for the model."""
 
 
+class GuidanceGiven(msgspec.Struct, frozen=True, kw_only=True):
+    """The model gets words that the user typed while it worked."""
+
+    text: str
+
+
 class QuestionAsked(msgspec.Struct, frozen=True, kw_only=True):
     """An agent asked the user a question and waits."""
 
@@ -400,7 +406,7 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-_RunEvent: TypeAlias = RunStarted | RunFinished | Notice | QuestionAsked | TicketListed | StepListed
+_RunEvent: TypeAlias = RunStarted | RunFinished | Notice | QuestionAsked | GuidanceGiven | TicketListed | StepListed
 _ModelEvent: TypeAlias = TextDelta | ThinkingDelta | TurnEnded | AnswerLost | RetryScheduled | Compacted
 _ToolEvent: TypeAlias = ToolCalled | ToolReturned
 _DraftEvent: TypeAlias = SpecProposed | SpecSaved | PlanDrafted

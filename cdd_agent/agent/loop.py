@@ -18,6 +18,7 @@ from msgspec import structs
 from cdd_agent import events
 from cdd_agent.agent.blocks import WholeFiles, parse_files
 from cdd_agent.agent.tools import Tool, ToolOutput
+from cdd_agent.config.options import Hear
 from cdd_agent.errors import UsageError, format_count
 from cdd_agent.model.budget import Budget, cost_usd
 from cdd_agent.model.conversation import Conversation, Marks, Model, Request, Text, ToolCall, ToolResult, Turn
@@ -93,6 +94,7 @@ CUT_OFF_WITHOUT_TOOLS = (
 )
 EMPTY = "Your answer was empty. Continue, or say that you are done and summarize the result."
 STOPPED = "[The user stopped this answer here.]"
+_MEANWHILE = "The developer says, while you work. Take it into account from now on:"
 INTERRUPTED = "Interrupted: the user stopped this turn before the call had an answer."
 
 
@@ -112,12 +114,20 @@ class AgentRun:
 
 
 def run_agent(
-    conversation: Conversation, tools: Sequence[Tool], *, model: Model, budget: Budget, emit: events.Emit, agent: str
+    conversation: Conversation,
+    tools: Sequence[Tool],
+    *,
+    model: Model,
+    budget: Budget,
+    emit: events.Emit,
+    agent: str,
+    hear: Hear | None = None,
 ) -> AgentRun:
     """Continue ``conversation``, whose last message is the user's, until the run ends.
 
     Every tool call is answered even if the run is interrupted, and the output of tools is marked as data. If the user
-    stops an answer, the text shown so far stays in the conversation. Raises what ``model`` raises.
+    stops an answer, the text shown so far stays in the conversation. What ``hear`` returns is said to the model at its
+    next turn, and no answer ends the run before that. Raises what ``model`` raises.
     """
     specs = tuple(tool.spec for tool in tools)
     usage, calls, failed_turns, text = Usage(), 0, 0, ""
@@ -128,6 +138,7 @@ def run_agent(
     for number in range(1, budget.max_turns + 1):
         if budget.max_tokens_total is not None and usage.tokens >= budget.max_tokens_total:
             return finish("out_of_tokens", number - 1)
+        _pass_on(hear, conversation, emit=emit)
         messages, max_tokens = conversation.messages, budget.max_answer_tokens
         request = Request(system=conversation.system, messages=messages, tools=specs, max_tokens=max_tokens)
         turn = _ask_model(request, model=model, conversation=conversation, emit=emit)
@@ -148,16 +159,31 @@ def run_agent(
             is_failed = all(output.is_error for output in outputs)
         else:
             end = _find_end(turn)
+            if end == "answered" and number < budget.max_turns and _pass_on(hear, conversation, emit=emit):
+                continue
             if end is not None:
                 return finish(end, number)
-            if turn.stop_reason != "pause_turn":
-                cut_off = CUT_OFF if tools else CUT_OFF_WITHOUT_TOOLS
-                conversation.say(cut_off if turn.stop_reason == "max_tokens" else EMPTY)
+            _ask_to_continue(turn, conversation=conversation, has_tools=bool(tools))
             is_failed = True
         failed_turns = failed_turns + 1 if is_failed else 0
         if failed_turns == budget.max_failed_turns:
             return finish("stuck", number)
     return finish("out_of_turns", budget.max_turns)
+
+
+def _ask_to_continue(turn: Turn, *, conversation: Conversation, has_tools: bool) -> None:
+    cut_off = CUT_OFF if has_tools else CUT_OFF_WITHOUT_TOOLS
+    if turn.stop_reason != "pause_turn":
+        conversation.say(cut_off if turn.stop_reason == "max_tokens" else EMPTY)
+
+
+def _pass_on(hear: Hear | None, conversation: Conversation, *, emit: events.Emit) -> bool:
+    """Say to the model what the user has typed meanwhile, and return whether there was anything."""
+    said = hear() if hear is not None else ()
+    for words in said:
+        emit(events.GuidanceGiven(text=words))
+        conversation.say(f"{_MEANWHILE}\n\n{words}")
+    return bool(said)
 
 
 def _ask_model(request: Request, *, model: Model, conversation: Conversation, emit: events.Emit) -> Turn:
@@ -265,7 +291,14 @@ _RESEND = "Send all files of the answer again, each complete."
 
 
 def run_without_tools(
-    conversation: Conversation, files: WholeFiles, *, model: Model, budget: Budget, emit: events.Emit, agent: str
+    conversation: Conversation,
+    files: WholeFiles,
+    *,
+    model: Model,
+    budget: Budget,
+    emit: events.Emit,
+    agent: str,
+    hear: Hear | None = None,
 ) -> AgentRun:
     """Continue ``conversation`` until the files of an answer are written, or it names none, or a limit is reached.
 
@@ -277,7 +310,7 @@ def run_without_tools(
         number += 1
         left = None if budget.max_tokens_total is None else budget.max_tokens_total - used
         budget_of_turn = replace(budget, max_turns=1, max_tokens_total=left)
-        run = run_agent(conversation, (), model=model, budget=budget_of_turn, emit=emit, agent=agent)
+        run = run_agent(conversation, (), model=model, budget=budget_of_turn, emit=emit, agent=agent, hear=hear)
         used += run.usage.tokens
         if run.end not in ("answered", "out_of_turns"):
             return run

@@ -105,6 +105,8 @@ class Invocation:
             return self.options
         if self.options.ask is not None:
             return replace(self.options, attended=True)
+        from cdd_agent.repl.commands import is_guidance
+        from cdd_agent.repl.keyboard import KEYBOARD
         from cdd_agent.repl.question import ask_approval, ask_choice, ask_objection, ask_permission, ask_to_wait
 
         return replace(
@@ -114,6 +116,7 @@ class Invocation:
             ask_command=lambda question: ask_permission(question, screen=self.screen),
             may_wait=lambda why, wait_s: ask_to_wait(why, wait_s, screen=self.screen),
             objection=lambda: ask_objection(screen=self.screen),
+            hear=lambda: KEYBOARD.typed.take_if(is_guidance),
             choose=lambda question, choices: ask_choice(question, choices, screen=self.screen),
         )
 

@@ -127,6 +127,58 @@ def match_executor_word(line: str) -> str | None:
     return next((word for word, others in EXECUTOR_WORDS.items() if typed == word or typed in others), None)
 
 
+_STEP = re.compile(r"(?:step\s+)?#?(\d{1,9})\b\s*", re.IGNORECASE)
+_MOST_WORDS = 2
+"""A line of more words that begins with a word of the Executor without an argument is guidance."""
+
+
+class ExecutorLine(NamedTuple):
+    """A line that was typed to the Executor."""
+
+    word: str
+    """One of ``EXECUTOR_WORDS``; empty if the line is guidance for the model."""
+    number: int | None = None
+    """The step that it names."""
+    text: str = ""
+    """A message for ``commit``; guidance for ``retry`` and alone."""
+
+
+def parse_executor_line(line: str) -> ExecutorLine:
+    """Return what a line means to the Executor. Raises ``UsageError`` for a line that is neither.
+
+    >>> parse_executor_line("r 2 use the csv module")
+    ExecutorLine(word='retry', number=2, text='use the csv module')
+    """
+    first, _, rest = line.strip().partition(" ")
+    word, rest = match_executor_word(first), rest.strip()
+    if word == "commit" or (word is not None and not rest):
+        return ExecutorLine(word, text=rest)
+    if word in TAKE_A_STEP:
+        named = _STEP.match(rest)
+        text = rest[named.end() :] if named else rest
+        if text and word != "retry":
+            raise UsageError(f"{rest!r} is not the number of a step.", hint=f"for example: {word} 2")
+        return ExecutorLine(word, number=int(named[1]) if named else None, text=text)
+    if len(line.split()) > (_MOST_WORDS if word is not None else 1):
+        return ExecutorLine("", text=line.strip())
+    question = suggest(first.lower(), EXECUTOR_WORDS, text="did you mean {}? ")
+    words_known = "continue (or Enter), retry, skip, done, commit, keep, leave, status, exit"
+    raise UsageError(
+        f"Unknown input {line.strip()!r} for the Executor.",
+        hint=f"{question}Type one of: {words_known}; or a sentence for the model",
+    )
+
+
+def is_guidance(line: str) -> bool:
+    """Return whether a line that was typed while the Executor works is for the model."""
+    if line.startswith(("/", "!")):
+        return False
+    try:
+        return not parse_executor_line(line).word
+    except UsageError:
+        return False
+
+
 def list_help() -> tuple[tuple[str, str], ...]:
     """Return the lines of /help: what to type, and what it does."""
     return (

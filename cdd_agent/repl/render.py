@@ -247,6 +247,8 @@ class Renderer:
     def _show_document(self, event: Event) -> None:
         screen = self._screen
         match event:
+            case events.GuidanceGiven(text=text):
+                screen.line(Text.assemble(("you  ", "bold cyan"), clean(text)), indent=screen.indent, hang=5)
             case events.QuestionAsked(question=question, options=options):
                 screen.gap()
                 self._line(question, style="bold")

@@ -318,11 +318,15 @@ class Attempt:
             files = WholeFiles(context.workspace, make_lock_check(locks, context), max_characters=max_characters)
             given = files.render(self._list_files_to_send(), marks=marks)
             conversation.say(f"{task}\n\nThe current, complete files of the step:\n\n{given or 'none'}")
-            return run_without_tools(conversation, files, model=model, budget=budget, emit=emit, agent=brief.agent)
+            return run_without_tools(
+                conversation, files, model=model, budget=budget, emit=emit, agent=brief.agent, hear=context.hear
+            )
         reports_tests = self.phase == "green" and context.policy.tests_after_write
         tools = make_tools(locks, context, after_writing=item.tests if reports_tests else ())
         conversation.say(task)
-        return run_agent(conversation, tools, model=model, budget=budget, emit=emit, agent=brief.agent)
+        return run_agent(
+            conversation, tools, model=model, budget=budget, emit=emit, agent=brief.agent, hear=context.hear
+        )
 
     def _make_locks(self) -> PhaseLocks:
         context = self.context

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from cdd_agent.config.options import Choose
+from cdd_agent.config.options import Choose, Hear
 from cdd_agent.config.settings import Settings
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.events import Emit, Notice, SuiteStarted
@@ -215,6 +215,8 @@ class Context:
     """Conventions of the project; every attempt begins with them."""
     choose: Choose | None = None
     """Asks a person to decide; None: nobody is there."""
+    hear: Hear | None = None
+    """Returns what a person says to the model while it works."""
     commands: ResumeCommands | None = None
     """None: those of ``cdd exec``."""
 

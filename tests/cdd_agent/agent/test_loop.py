@@ -9,6 +9,7 @@ from cdd_agent.errors import ModelError, UsageError
 from cdd_agent.events import (
     Emit,
     Event,
+    GuidanceGiven,
     Notice,
     RetryScheduled,
     TextDelta,
@@ -354,3 +355,45 @@ def test_an_answer_that_is_stopped_before_any_words_leaves_nothing_and_the_user_
     ended = run_agent(conversation, TOOLS, model=model, budget=Budget(), emit=lambda _: None, agent="socrates")
     assert ended.end == "answered"
     assert broken_rule(wire.encode_request(model.requests[1], model="m"), ()) is None
+
+
+def steered(
+    model: ScriptedModel, *said: tuple[str, ...], max_turns: int = 9
+) -> tuple[AgentRun, list[Request], list[str]]:
+    """Let the user say something before each request, and at the end of an answer."""
+    conversation, waiting, shown = Conversation("be brief"), list(said), list[str]()
+    conversation.say("begin")
+
+    def tell(event: Event) -> None:
+        shown.extend([event.text] if isinstance(event, GuidanceGiven) else [])
+
+    ended = run_agent(
+        conversation,
+        TOOLS,
+        model=model,
+        budget=Budget(max_turns=max_turns),
+        emit=tell,
+        agent="executor",
+        hear=lambda: waiting.pop(0) if waiting else (),
+    )
+    return ended, model.requests, shown
+
+
+def test_words_of_the_user_reach_the_model_at_its_next_turn_behind_the_results_of_its_calls() -> None:
+    model = ScriptedModel([says(call(1)), says("done")])
+    _, requests, shown = steered(model, (), ("use tabs", "and no semicolons"))
+    assert shown == ["use tabs", "and no semicolons"]
+    blocks = [block for message in requests[1].messages[2:] for block in message.content]
+    assert isinstance(blocks[0], ToolResult)
+    assert [block.text.splitlines()[-1] for block in blocks if isinstance(block, Text)] == shown
+    assert len(wire.encode_messages(requests[1].messages)) == 3
+
+
+def test_an_answer_does_not_end_the_run_while_the_user_has_said_something() -> None:
+    ended, requests, _ = steered(ScriptedModel([says("first"), says("second")]), (), ("not so fast",))
+    assert (ended.end, ended.text, len(requests)) == ("answered", "second", 2)
+
+
+def test_words_that_no_turn_can_get_any_more_are_left_for_the_next_run() -> None:
+    ended, requests, shown = steered(ScriptedModel([says("first")]), (), ("too late",), max_turns=1)
+    assert (ended.end, len(requests), shown) == ("answered", 1, [])

@@ -3,7 +3,15 @@
 import pytest
 
 from cdd_agent.errors import UsageError
-from cdd_agent.repl.commands import COMMANDS, as_prompt_command, list_help, match_executor_word, parse_command
+from cdd_agent.repl.commands import (
+    COMMANDS,
+    as_prompt_command,
+    is_guidance,
+    list_help,
+    match_executor_word,
+    parse_command,
+    parse_executor_line,
+)
 
 
 def test_a_command_is_its_name_and_the_rest_of_the_line() -> None:
@@ -46,3 +54,46 @@ def test_a_hint_names_commands_as_they_are_typed_here() -> None:
 def test_help_names_every_command() -> None:
     typed = " ".join(line for line, _ in list_help())
     assert [command.name for command in COMMANDS if f"/{command.name}" not in typed] == []
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("", ("continue", None, "")),
+        (" R ", ("retry", None, "")),
+        ("retry 2", ("retry", 2, "")),
+        ("retry step 2", ("retry", 2, "")),
+        ("r #2 use the csv module", ("retry", 2, "use the csv module")),
+        ("retry use the csv module", ("retry", None, "use the csv module")),
+        ("retry 2nd time lucky", ("retry", None, "2nd time lucky")),
+        ("skip 3", ("skip", 3, "")),
+        ("commit fix it", ("commit", None, "fix it")),
+        ("use the csv module", ("", None, "use the csv module")),
+        ("keep the old name", ("", None, "keep the old name")),
+        ("no, 2 spaces", ("", None, "no, 2 spaces")),
+    ],
+)
+def test_a_line_for_the_executor_is_a_word_of_its_or_guidance(line: str, meant: tuple[str, int | None, str]) -> None:
+    assert parse_executor_line(line) == meant
+    assert is_guidance(line) is (not meant[0])
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("contine", "did you mean continue?"),
+        ("status 2", "Type one of: continue (or Enter)"),
+        ("skip the docs", "for example: skip 2"),
+        ("whatever", "or a sentence for the model"),
+    ],
+)
+def test_a_line_that_is_neither_is_refused_with_the_words_to_type(line: str, hint: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse_executor_line(line)
+    assert hint in refused.value.hint
+    assert not is_guidance(line)
+
+
+def test_commands_are_no_guidance() -> None:
+    assert not is_guidance("/plan split step 2")
+    assert not is_guidance("!make clean all")

@@ -97,6 +97,7 @@ CASES: list[tuple[Event, str]] = [
         events.QuestionAsked(agent="socrates", question="Which?", options=("the first", "the\x1b[2J other")),
         "Which?\n  1  the first\n  2  the other\n",
     ),
+    (events.GuidanceGiven(text="use\x1b[2J tabs"), "you  use tabs\n"),
     (
         events.StepReviewed(
             ticket="t", number=1, title="x", commits=("a",), files=(), added=0, removed=0, decision=None
