@@ -317,6 +317,10 @@ class Screen:
         self.end_prose()
         with self._live.pause(), KEYBOARD.show_keys():
             try:
+                # Typed before, so it does not answer this question; it must not seem lost.
+                typed = KEYBOARD.typed
+                if row := format_typed(typed.queued, typed.draft, width=self.console.width - 1):
+                    self.console.print(Text(row, style="cyan"), soft_wrap=True)
                 self._is_blank = False
                 self.console.print(Text(clean(question)), end=" ", soft_wrap=True)
                 self.console.file.flush()
