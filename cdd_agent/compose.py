@@ -43,7 +43,13 @@ from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.workflows.conversation.dialog import Dialog
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
-from cdd_agent.workflows.execution.executor import Executor, TicketFiles, make_brief_for, suggest_project
+from cdd_agent.workflows.execution.executor import (
+    Executor,
+    TicketFiles,
+    make_brief_for,
+    require_prerequisites,
+    suggest_project,
+)
 from cdd_agent.workflows.execution.review import Review
 from cdd_agent.workflows.green import run as green
 from cdd_agent.workflows.green.request import Wanted
@@ -242,6 +248,8 @@ class Composition:
         The project may be a folder inside the work tree. Its files and tests are those of the folder; checkpoints and
         commits cover the whole tree.
         """
+        if not self.options.anyway:
+            require_prerequisites(ticket, project=self.root)
         limits = self.settings
         folders = TicketFiles(repository=self.repository, ticket=ticket).list_folders()
         try:

@@ -79,13 +79,10 @@ class Invocation:
 
     def with_options(self, given: dict[str, Any]) -> "Invocation":
         """Return the invocation with the options that stand after the command."""
+        behind: dict[str, Any] = {name: True for name in _OF_THE_OPTIONS if given.get(name)}
         own = replace(
             self,
-            options=replace(
-                self.options,
-                allow_dirty=self.options.allow_dirty or given.get("allow_dirty", False),
-                in_place=self.options.in_place or given.get("in_place", False),
-            ),
+            options=replace(self.options, **behind),
             assume_yes=self.assume_yes or given["yes"],
             as_json=self.as_json or given["as_json"],
         )
@@ -165,7 +162,8 @@ def drop_output(*, hung_up: bool = False) -> None:
 
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-_OF_THE_INVOCATION = ("yes", "as_json", "allow_dirty", "in_place")
+_OF_THE_OPTIONS = ("allow_dirty", "in_place", "anyway")
+_OF_THE_INVOCATION = ("yes", "as_json", *_OF_THE_OPTIONS)
 
 
 def headless(command: Callable[..., None]) -> Callable[..., None]:

@@ -68,6 +68,7 @@ def plan(invocation: Invocation, slug: str) -> None:
 @click.option("--step", type=int, metavar="N", help="Run only step N.")
 @click.option("--retry", type=int, metavar="N", help="Run the failed or skipped step N again, then continue.")
 @click.option("--skip", type=int, metavar="N", help="Skip step N, then continue.")
+@click.option("--anyway", is_flag=True, help="Run it although a ticket that it depends on is not done.")
 @in_run_tree
 @headless
 def exec_(invocation: Invocation, slug: str, *, step: int | None, retry: int | None, skip: int | None) -> None:

@@ -31,6 +31,8 @@ class Options:
     allow_dirty: bool = False
     in_place: bool = False
     """Whether runs work in the user's own files, whatever the settings say."""
+    anyway: bool = False
+    """Whether a ticket may run before those on which it depends are done."""
     ask: "Ask | None" = None
     """Asks whether something that a repository brings may take effect."""
     key: "Secret | None" = None

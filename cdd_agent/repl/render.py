@@ -48,11 +48,14 @@ def summarize_ticket(ticket: Ticket) -> TicketListed:
     listed = TicketListed(
         ticket=ticket.slug, title="", missing=(), has_plan=False, status="", steps=0, completed=0, failed=0, problem=""
     )
+    has_plan = ticket.plan_path.exists()
     try:
         wanted, state = spec.load(ticket.spec_path), load_state(ticket.state_path)
+        if has_plan:
+            plan_markdown.load_valid(ticket.plan_path, wanted)
     except UsageError as error:
         return replace(listed, problem=error.happened)
-    missing, has_plan = spec.find_missing(wanted), ticket.plan_path.exists()
+    missing = spec.find_missing(wanted)
     listed = replace(listed, title=wanted.title, missing=missing, has_plan=has_plan)
     if state is None:
         return listed
@@ -308,10 +311,10 @@ def show_tickets(tickets: Sequence[Ticket], *, screen: Screen) -> None:
         screen.line(screen.as_typed("No tickets yet. Create one: cdd new SLUG"))
         return
     table = create_table("ticket", "title", "spec", "plan", "steps done")
-    for ticket in map(summarize_ticket, tickets):
+    listed = [summarize_ticket(ticket) for ticket in tickets]
+    for ticket in listed:
         if ticket.problem:
-            problem = screen.as_typed(f"not valid; details: cdd status {ticket.ticket}")
-            table.add_row(ticket.ticket, Text(problem, style="bold red"))
+            table.add_row(ticket.ticket, Text("not valid", style="bold red"))
             continue
         missing = len(ticket.missing)
         steps = f"{ticket.completed} of {ticket.steps}" if ticket.status else ""
@@ -323,6 +326,9 @@ def show_tickets(tickets: Sequence[Ticket], *, screen: Screen) -> None:
             f"{steps}, one failed" if ticket.failed else steps,
         )
     screen.show(table)
+    for ticket in listed:
+        if ticket.problem:
+            screen.line(screen.as_typed(f"what is not valid: cdd status {ticket.ticket}"))
 
 
 def show_ticket(ticket: Ticket, *, screen: Screen) -> None:
@@ -340,7 +346,7 @@ def show_ticket(ticket: Ticket, *, screen: Screen) -> None:
         return
     screen.line(f"spec   complete, {len(wanted.acceptance_criteria)} criteria", indent=2)
     if ticket.plan_path.exists():
-        plan = plan_markdown.load(ticket.plan_path)
+        plan = plan_markdown.load_valid(ticket.plan_path, wanted)
         screen.line(f"plan   {len(plan.steps)} steps, not started", indent=2)
         show_plan(plan, screen=screen, criteria=wanted.criterion_ids)
         screen.line(screen.as_typed(f"next   cdd exec {ticket.slug}"), indent=2)

@@ -27,6 +27,7 @@ from cdd_agent.storage import is_leftover, scratch
 from cdd_agent.tdd.context import Context, Phase, Progress, WorkItem, commit_prefix
 from cdd_agent.tdd.examination import load_examples
 from cdd_agent.tdd.verdict import RedVerdict, is_or_contains
+from cdd_agent.tickets import spec
 from cdd_agent.work.handoff import (
     CurrentTest,
     ErrorDetails,
@@ -46,6 +47,7 @@ from cdd_agent.work.state import (
     lock_repository,
     lock_ticket,
 )
+from cdd_agent.workspace.files import ConfinedFolder
 from pytest_tdd_agent.report import list_failing
 
 _LABEL = re.compile(r"step-\d+-\w+")
@@ -323,7 +325,20 @@ class Landing:
     def make(self, paths: tuple[str, ...], *, source: CommitId) -> CommitId:
         """Commit ``paths`` as they are in ``source``; raises ``GateClosed`` if a hook of the user refuses."""
         message, tree = self._format_message(is_empty=not paths), self.context.workplace.tree
+        if self.attempt.phase == self.item.phases[-1] and (closed := self._close_ticket(source)):
+            paths, source = (*paths, self.item.closes), closed
         return commits.commit_paths(tree, message, paths=paths, source=source, allow_empty=not paths)
+
+    def _close_ticket(self, source: CommitId) -> CommitId | None:
+        """Return ``source`` with the spec of the ticket set to done; None if the item does not complete one."""
+        path, tree = self.item.closes, self.context.workplace.tree
+        # The committed text: programs of the run may have written into the file.
+        committed = tree.objects.read(f"HEAD:{path}") if path else None
+        changed = spec.advance(committed.text, "done", path=path) if committed is not None else None
+        if changed is None:
+            return None
+        ConfinedFolder(tree.root).write(path, changed.encode())
+        return commits.commit_aside(tree, (path,), parent=source, message="The ticket is done")
 
     def report(self, commit: CommitId) -> None:
         """Put the handoff note on ``commit``, which has landed, and emit the event."""

@@ -12,7 +12,8 @@ from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 from cdd_agent.errors import DocumentError, Problem, suggest
 from cdd_agent.storage import read_text
-from cdd_agent.tickets.plan import KINDS, Kind, Plan, Step
+from cdd_agent.tickets.plan import KINDS, Kind, Plan, Step, choose_default_kind, find_problems
+from cdd_agent.tickets.spec import Spec
 
 Value = TypeVar("Value")
 BlockName: TypeAlias = Literal["title", "step", "overview", "steps", "risks", "other"]
@@ -91,6 +92,21 @@ _CRITERION = re.compile(r"[A-Za-z]+[-_]?\d+")
 def load(path: Path, *, default_kind: Kind = "feature") -> Plan:
     """Load the plan from the file ``path``; ``UsageError`` if it does not exist."""
     return parse(load_text(path), path=str(path), default_kind=default_kind)
+
+
+def load_valid(path: Path, wanted: Spec) -> Plan:
+    """Load the plan of a spec from the file ``path``; ``DocumentError`` if it cannot be carried out."""
+    return parse_valid(load_text(path), wanted, path=path)
+
+
+def parse_valid(text: str, wanted: Spec, *, path: Path) -> Plan:
+    """Parse the plan of a spec; ``DocumentError`` if it cannot be carried out."""
+    plan = parse(text, path=str(path), default_kind=choose_default_kind(wanted.type))
+    problems = find_problems(plan, criteria=wanted.criterion_ids)
+    if problems:
+        hint = f"correct these lines, or draft the plan again: cdd plan {path.parent.name}"
+        raise DocumentError(str(path), problems, hint=hint)
+    return plan
 
 
 def load_text(path: Path) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from cdd_agent.errors import DocumentError, Problem, UsageError
-from cdd_agent.storage import read_text
+from cdd_agent.storage import read_text, write_atomic
 from cdd_agent.tickets import yaml
 from cdd_agent.tickets.criteria import find_vague_word
 from cdd_agent.tickets.yaml import Document, Edit, Item, Node, quote
@@ -130,6 +130,23 @@ def update(text: str, changes: Mapping[str, Change], *, path: str) -> str:
             hint = f"change {key} in an editor, without brackets"
             raise UsageError(f"{key} in {path} cannot be changed without disturbing the rest of the file.", hint=hint)
     return changed
+
+
+def advance(text: str, status: str, *, path: str) -> str | None:
+    """Return ``text`` with this status, or None if it has it, is past it, or has a layout that cannot be changed."""
+    try:
+        if STATUSES.index(parse(text, path=path).status) >= STATUSES.index(status):
+            return None
+        return update(text, {"status": status}, path=path)
+    except UsageError:  # the status only informs people, so it stops nothing
+        return None
+
+
+def advance_file(path: Path, status: str) -> None:
+    """Advance the status in the file ``path``."""
+    changed = advance(load_text(path), status, path=str(path))
+    if changed is not None:
+        write_atomic(path, changed.encode())
 
 
 def _normalize(value: Change) -> Change:

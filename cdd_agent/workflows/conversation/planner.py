@@ -265,6 +265,7 @@ class Planner:
             return ToolOutput(text=f"Draft {number} was refused:\n{rows}", ends_run=number >= self._max_drafts)
         write_atomic(self.ticket.plan_path, draft.content.encode("utf-8"))
         self._accepted, self._shown = plan, draft.content
+        spec.advance_file(self.ticket.spec_path, "planned")
         for warning in self.find_warnings(plan):
             self._dialog.emit(Notice(text=str(warning)))
         return ToolOutput(text=f"Saved: {len(plan.steps)} steps.", ends_run=True)

@@ -11,11 +11,14 @@ import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Self
 
+import msgspec
+
 from cdd_agent.clock import Clock
-from cdd_agent.errors import CddError, DocumentError, UsageError
+from cdd_agent.errors import CddError, UsageError, format_count
 from cdd_agent.events import Committed, Emit, StepFinished, StepStarted
 from cdd_agent.git import commits
 from cdd_agent.git.repository import Repository
@@ -25,9 +28,9 @@ from cdd_agent.tdd.cycle import WorkflowRun
 from cdd_agent.tdd.step import StepRecovery, alone_on
 from cdd_agent.testrun.frameworks.detect import NoFramework, has_framework, map_projects
 from cdd_agent.tickets import plan_markdown, spec
-from cdd_agent.tickets.plan import Plan, Step, choose_default_kind, find_problems
+from cdd_agent.tickets.plan import Plan, Step
 from cdd_agent.tickets.spec import Spec
-from cdd_agent.tickets.ticket import Ticket
+from cdd_agent.tickets.ticket import Ticket, find
 from cdd_agent.untrusted.text import format_line
 from cdd_agent.work import state as states
 from cdd_agent.work.order import find_dependents, find_ready, sort_by_dependencies
@@ -48,16 +51,11 @@ class Documents:
         """Read both files; raises ``UsageError`` for a missing one and ``DocumentError`` for their problems."""
         spec_text, plan_text = spec.load_text(ticket.spec_path), plan_markdown.load_text(ticket.plan_path)
         wanted = spec.parse(spec_text, path=str(ticket.spec_path))
-        default = choose_default_kind(wanted.type)
-        plan = plan_markdown.parse(plan_text, path=str(ticket.plan_path), default_kind=default)
-        problems = find_problems(plan, criteria=wanted.criterion_ids)
-        if problems:
-            hint = f"correct these lines, or draft the plan again: cdd plan {ticket.slug}"
-            raise DocumentError(str(ticket.plan_path), problems, hint=hint)
         return cls(
             spec=wanted,
-            plan=plan,
-            spec_sha256=hashlib.sha256(spec_text.encode()).hexdigest(),
+            plan=plan_markdown.parse_valid(plan_text, wanted, path=ticket.plan_path),
+            # Without the status, which cdd itself changes.
+            spec_sha256=hashlib.sha256(msgspec.json.encode(replace(wanted, status=""))).hexdigest(),
             plan_sha256=hashlib.sha256(plan_text.encode()).hexdigest(),
         )
 
@@ -122,9 +120,10 @@ class TicketFiles:
         self.ticket.ignore_state()
         own = {f"{self.folder}/{path.name}" for path in (self.ticket.spec_path, self.ticket.plan_path)}
         own.add(self._ignore_file)
-        changed = [path for path in self.repository.list_uncommitted() if path in own]
-        if not changed:
+        if not own.intersection(self.repository.list_uncommitted()):
             return
+        spec.advance_file(self.ticket.spec_path, "executing")
+        changed = [path for path in self.repository.list_uncommitted() if path in own]
         subject, before = f"plan: {format_line(documents.plan.title)}", self.repository.read_head()
         message = f"{subject}\n\nTicket: {self.ticket.slug}\nPhase: PLAN\n"
         commit = commits.commit_paths(self.repository, message, paths=changed)
@@ -160,6 +159,52 @@ def suggest_project(missing: NoFramework, ticket: Ticket, *, root: Path) -> NoFr
         f"make the paths in its plan relative to that folder, then: cdd --project {project} exec {ticket.slug}"
     )
     return NoFramework(missing.happened, hint=hint)
+
+
+def require_prerequisites(ticket: Ticket, *, project: Path) -> None:
+    """Raise ``UsageError`` unless all tickets are done on which ``ticket`` depends, directly or through others."""
+    graph: dict[str, tuple[str, ...]] = {}
+    waiting: dict[str, str] = {}
+    queue = [(ticket.slug, ticket)]
+    while queue:
+        slug, each = queue.pop()
+        graph[slug] = spec.load(each.spec_path).depends_on if each.spec_path.exists() else ()
+        for other in graph[slug]:
+            if other not in graph:
+                found = _find_prerequisite(other, of=slug, project=project)
+                queue.append((other, found))
+                if lacks := _describe_progress(found):
+                    waiting[other] = lacks
+    anyway = f"or run it anyway: cdd exec {ticket.slug} --anyway"
+    try:
+        first = next((slug for slug in TopologicalSorter(graph).static_order() if slug in waiting), None)
+    except CycleError as error:
+        circle = " -> ".join(reversed(error.args[1]))
+        hint = f"remove one from depends_on in its spec.yaml; {anyway}"
+        raise UsageError(f"These tickets depend on each other: {circle}.", hint=hint) from error
+    if first is not None:
+        listed = ", ".join(f"{slug} ({why})" for slug, why in waiting.items())
+        hint = f"finish it first: cdd exec {first}; {anyway}"
+        raise UsageError(f"The ticket {ticket.slug} depends on {listed}.", hint=hint)
+
+
+def _find_prerequisite(slug: str, *, of: str, project: Path) -> Ticket:
+    try:
+        return find(project, slug)
+    except UsageError as error:
+        happened = f"The ticket {of} depends on {format_line(slug)!r}. {error.happened}"
+        raise UsageError(happened, hint=f"correct depends_on in the spec of {of}, or {error.hint}") from error
+
+
+def _describe_progress(ticket: Ticket) -> str:
+    """Return what is missing until the ticket is done, or nothing."""
+    state = load_state(ticket.state_path)
+    if state is None:  # git ignores the state, so a clone only has the word of the spec
+        is_done = ticket.spec_path.exists() and spec.load(ticket.spec_path).status == "done"
+        return "" if is_done else "not started"
+    if state.status == Status.COMPLETED:
+        return ""
+    return f"{len(state.numbers(Status.COMPLETED))} of {format_count(len(state.step_executions), 'step')} done"
 
 
 def make_work_item(ticket: Ticket, step: Step, *, spec: Spec, refactor: bool = True) -> WorkItem:
@@ -342,6 +387,8 @@ class Executor:
         self._run.start_step(self.documents.record_in(self.state), step_key(step), is_resumed=is_resumed)
         self._emit(StepStarted(number=number, total=len(self.documents.plan.steps), title=step.title))
         item = make_work_item(self.ticket, step, spec=self.documents.spec, refactor=self._refactor)
+        if set(self.state.numbers(Status.COMPLETED)) == self.state.step_executions.keys() - {number}:
+            item = replace(item, closes=f"{self.files.folder}/{self.ticket.spec_path.name}")
         self.context.workplace.carries = self.allows_dirty or self.keeps_changes
         ending = self._run.run_cycle(item)
         if ending.how == "done":
@@ -355,7 +402,9 @@ class Executor:
         base, head = state.execution(number).base_commit, self.context.repository.read_head()
         if base is None or head is None:
             return state
-        return states.record_files(state, number, changes=self.context.repository.list_changes(base, head))
+        own = f"{self.files.folder}/"
+        changes = [each for each in self.context.repository.list_changes(base, head) if not each.path.startswith(own)]
+        return states.record_files(state, number, changes=changes)
 
     def run_all(self) -> None:
         """Run steps until none can run or one fails. Steps that depend on a skipped step are skipped."""

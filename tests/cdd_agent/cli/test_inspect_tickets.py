@@ -104,3 +104,14 @@ def test_a_review_can_be_read_by_a_program(finished: Path, capsys: pytest.Captur
 def test_a_step_that_is_not_there_is_not_approved(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--project", str(finished), "review", SLUG, "--approve", "9"]) == 2
     assert "has no step 9" in capsys.readouterr().err
+
+
+def test_status_shows_a_plan_that_cannot_be_carried_out_as_invalid(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = finished / "tickets" / SLUG / "plan.md"
+    plan.write_text(plan.read_text(encoding="utf-8").replace("Criteria: AC-1", "Criteria: AC-77"), encoding="utf-8")
+    (listed,) = lines(["--project", str(finished), "--json", "status"], capsys)
+    assert "AC-77" in str(listed["problem"])
+    assert run(["--project", str(finished), "status"]) == 0
+    assert f"what is not valid: cdd status {SLUG}" in capsys.readouterr().out

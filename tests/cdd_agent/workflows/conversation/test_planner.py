@@ -210,7 +210,7 @@ def test_a_new_conversation_between_two_drafts_breaks_nothing(ticket: Ticket, ro
     planner.draft("Again.")
     (block,) = made.model.requests[1].messages[0].content
     assert isinstance(block, Text)
-    assert SPEC in block.text
+    assert SPEC.replace("refined", "planned") in block.text
     assert PLAN in block.text
 
 

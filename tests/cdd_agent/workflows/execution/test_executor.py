@@ -328,5 +328,6 @@ def test_a_project_inside_the_work_tree_has_its_own_files_tests_and_tickets(
     assert outer.git("show", "--format=", "--name-only", "HEAD~1", "HEAD").split() == [
         "sale/tests/test_discount.py",
         "sale/discount.py",
+        "sale/tickets/sale/spec.yaml",
     ]
     assert outer.status == ""

@@ -137,7 +137,7 @@ def test_06_a_long_file_is_shown_whole_or_refused_and_never_cut(work: MakeWork, 
     (told,) = model.requests[0].messages[0].content
     assert isinstance(told, Text)
     assert long in told.text
-    assert project.git("show", "--format=", "--numstat", "HEAD") == "1\t1\tdiscount.py"
+    assert project.git("show", "--format=", "--numstat", "HEAD", "--", "discount.py") == "1\t1\tdiscount.py"
 
 
 def test_07_an_answer_without_a_whole_file_completes_nothing(work: MakeWork) -> None:
