@@ -18,6 +18,10 @@ from importlib.util import source_hash
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+    from types import CodeType
+
     import pytest
 
 _CHECKED_HASH = b"\x03\0\0\0"
@@ -86,11 +90,16 @@ else:
 
 
 def pytest_addoption() -> None:
-    """Without a cache, let pytest look for compiled test modules under a name that does not exist yet."""
+    """Without a cache, let pytest compile test modules again; those of installed plugins are as they were installed."""
     if not _HAS_CACHE:
         from _pytest.assertion import rewrite
 
-        rewrite.PYC_TAIL = f".{os.urandom(8).hex()}.pyc"
+        read = rewrite._read_pyc
+
+        def read_installed(source: Path, pyc: Path, trace: Callable[[str], None] = lambda _: None) -> CodeType | None:
+            return read(source, pyc, trace) if str(source).startswith(_INSTALLED) else None
+
+        rewrite._read_pyc = read_installed
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from cdd_agent.testrun.pytest_run import PytestSuite
 from tests.cdd_agent.testrun.conftest import outcomes
+from tests.fakes.lean import lean_python
 
 THREE = "from code_here import add\ndef test_one(): assert add(1, 2) == 3\n"
 
@@ -119,6 +120,21 @@ def test_without_a_cache_no_compiled_code_of_the_project_is_believed(
 
     write(tmp_path / "test_a.py", "import code_here\ndef test_one(): assert (code_here.N, 1) == (2, 1)\n", at_s=1)
     assert outcomes(anew.run()) == {"test_a.py::test_one": "passed"}
+
+
+def test_installed_plugins_are_not_compiled_again_for_each_run(tmp_path: Path, suite: PytestSuite) -> None:
+    python = lean_python(tmp_path / "lean")
+    plugin = next((tmp_path / "lean" / "lib").glob("python*/site-packages")) / "pytest_numbers.py"
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "pytest.ini").write_text("[pytest]\naddopts = -p pytest_numbers\n")
+    (project / "test_a.py").write_text("import pytest_numbers\ndef test_one(): assert pytest_numbers.N == 1\n")
+    write(plugin, "N = 1")
+    subprocess.run([python, "-m", "pytest", "-q"], cwd=project, env={"PATH": os.environ["PATH"]}, check=True)
+    write(plugin, "N = 2")  # of the same size and time, so pytest's own compiled code of it is valid
+    interpreter = replace(suite.interpreter, path=python)
+    run = replace(suite, root=project, interpreter=interpreter).without_cache().run()
+    assert outcomes(run) == {"test_a.py::test_one": "passed"}
 
 
 @pytest.mark.parametrize("plugin", ["", "import cdd_agent.testrun.inside.run_plugin"])
