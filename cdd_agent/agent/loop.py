@@ -18,7 +18,6 @@ from msgspec import structs
 from cdd_agent import events
 from cdd_agent.agent.blocks import WholeFiles, parse_files
 from cdd_agent.agent.tools import Tool, ToolOutput
-from cdd_agent.config.options import Hear
 from cdd_agent.errors import UsageError, format_count
 from cdd_agent.model.budget import Budget, cost_usd
 from cdd_agent.model.conversation import Conversation, Marks, Model, Request, Text, ToolCall, ToolResult, Turn
@@ -114,20 +113,13 @@ class AgentRun:
 
 
 def run_agent(
-    conversation: Conversation,
-    tools: Sequence[Tool],
-    *,
-    model: Model,
-    budget: Budget,
-    emit: events.Emit,
-    agent: str,
-    hear: Hear | None = None,
+    conversation: Conversation, tools: Sequence[Tool], *, model: Model, budget: Budget, emit: events.Emit, agent: str
 ) -> AgentRun:
     """Continue ``conversation``, whose last message is the user's, until the run ends.
 
     Every tool call is answered even if the run is interrupted, and the output of tools is marked as data. If the user
-    stops an answer, the text shown so far stays in the conversation. What ``hear`` returns is said to the model at its
-    next turn, and no answer ends the run before that. Raises what ``model`` raises.
+    stops an answer, the text shown so far stays in the conversation. What the user says meanwhile reaches the model at
+    its next turn, and no answer ends the run before that. Raises what ``model`` raises.
     """
     specs = tuple(tool.spec for tool in tools)
     usage, calls, failed_turns, text = Usage(), 0, 0, ""
@@ -138,7 +130,7 @@ def run_agent(
     for number in range(1, budget.max_turns + 1):
         if budget.max_tokens_total is not None and usage.tokens >= budget.max_tokens_total:
             return finish("out_of_tokens", number - 1)
-        _pass_on(hear, conversation, emit=emit)
+        _pass_on(conversation, emit=emit)
         messages, max_tokens = conversation.messages, budget.max_answer_tokens
         request = Request(system=conversation.system, messages=messages, tools=specs, max_tokens=max_tokens)
         turn = _ask_model(request, model=model, conversation=conversation, emit=emit)
@@ -159,7 +151,7 @@ def run_agent(
             is_failed = all(output.is_error for output in outputs)
         else:
             end = _find_end(turn)
-            if end == "answered" and number < budget.max_turns and _pass_on(hear, conversation, emit=emit):
+            if end == "answered" and number < budget.max_turns and _pass_on(conversation, emit=emit):
                 continue
             if end is not None:
                 return finish(end, number)
@@ -177,9 +169,9 @@ def _ask_to_continue(turn: Turn, *, conversation: Conversation, has_tools: bool)
         conversation.say(cut_off if turn.stop_reason == "max_tokens" else EMPTY)
 
 
-def _pass_on(hear: Hear | None, conversation: Conversation, *, emit: events.Emit) -> bool:
+def _pass_on(conversation: Conversation, *, emit: events.Emit) -> bool:
     """Say to the model what the user has typed meanwhile, and return whether there was anything."""
-    said = hear() if hear is not None else ()
+    said = conversation.hear_user() if conversation.hear_user is not None else ()
     for words in said:
         emit(events.GuidanceGiven(text=words))
         conversation.say(f"{_MEANWHILE}\n\n{words}")
@@ -291,14 +283,7 @@ _RESEND = "Send all files of the answer again, each complete."
 
 
 def run_without_tools(
-    conversation: Conversation,
-    files: WholeFiles,
-    *,
-    model: Model,
-    budget: Budget,
-    emit: events.Emit,
-    agent: str,
-    hear: Hear | None = None,
+    conversation: Conversation, files: WholeFiles, *, model: Model, budget: Budget, emit: events.Emit, agent: str
 ) -> AgentRun:
     """Continue ``conversation`` until the files of an answer are written, or it names none, or a limit is reached.
 
@@ -310,7 +295,7 @@ def run_without_tools(
         number += 1
         left = None if budget.max_tokens_total is None else budget.max_tokens_total - used
         budget_of_turn = replace(budget, max_turns=1, max_tokens_total=left)
-        run = run_agent(conversation, (), model=model, budget=budget_of_turn, emit=emit, agent=agent, hear=hear)
+        run = run_agent(conversation, (), model=model, budget=budget_of_turn, emit=emit, agent=agent)
         used += run.usage.tokens
         if run.end not in ("answered", "out_of_turns"):
             return run

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import chain, count
 from typing import Literal, Protocol, TypeAlias, assert_never
 
+from cdd_agent.config.options import Hear
 from cdd_agent.events import Emit
 from cdd_agent.untrusted.keys import mask
 from cdd_agent.untrusted.text import find_controls, find_unseen, format_counts, format_line, show_controls, show_unseen
@@ -175,6 +176,7 @@ class Conversation:
         preface: str = "",
         keep: RecordMessage | None = None,
         messages: Iterable[Message] = (),
+        hear_user: Hear | None = None,
     ) -> None:
         """Start with ``messages`` of an earlier session.
 
@@ -186,6 +188,8 @@ class Conversation:
         """The token of the marks around text that others wrote."""
         self.preface = mask(preface).text
         self._keep = keep
+        self.hear_user = hear_user
+        """Returns what the user says while the model works; None if nobody can say anything."""
         self._messages: list[Message] = list(messages)
         self.tokens = sum(map(_measure, chain.from_iterable(m.content for m in self._messages))) // CHARACTERS_PER_TOKEN
         """Tokens of the last request and its answer; an estimate until the model has counted them."""

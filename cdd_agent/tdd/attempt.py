@@ -306,6 +306,7 @@ class Attempt:
             format_system_prompt(brief, attempt=self.number, marks=marks),
             token=marks.token,
             preface=format_conventions(context.memory, marks=marks),
+            hear_user=context.hear,
         )
         failing, advice = self._describe_failures()
         shown = self._examination.format_reminder(marks) if self.phase == "green" else ""
@@ -318,15 +319,11 @@ class Attempt:
             files = WholeFiles(context.workspace, make_lock_check(locks, context), max_characters=max_characters)
             given = files.render(self._list_files_to_send(), marks=marks)
             conversation.say(f"{task}\n\nThe current, complete files of the step:\n\n{given or 'none'}")
-            return run_without_tools(
-                conversation, files, model=model, budget=budget, emit=emit, agent=brief.agent, hear=context.hear
-            )
+            return run_without_tools(conversation, files, model=model, budget=budget, emit=emit, agent=brief.agent)
         reports_tests = self.phase == "green" and context.policy.tests_after_write
         tools = make_tools(locks, context, after_writing=item.tests if reports_tests else ())
         conversation.say(task)
-        return run_agent(
-            conversation, tools, model=model, budget=budget, emit=emit, agent=brief.agent, hear=context.hear
-        )
+        return run_agent(conversation, tools, model=model, budget=budget, emit=emit, agent=brief.agent)
 
     def _make_locks(self) -> PhaseLocks:
         context = self.context

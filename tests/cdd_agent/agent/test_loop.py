@@ -361,7 +361,8 @@ def steered(
     model: ScriptedModel, *said: tuple[str, ...], max_turns: int = 9
 ) -> tuple[AgentRun, list[Request], list[str]]:
     """Let the user say something before each request, and at the end of an answer."""
-    conversation, waiting, shown = Conversation("be brief"), list(said), list[str]()
+    waiting, shown = list(said), list[str]()
+    conversation = Conversation("be brief", hear_user=lambda: waiting.pop(0) if waiting else ())
     conversation.say("begin")
 
     def tell(event: Event) -> None:
@@ -374,7 +375,6 @@ def steered(
         budget=Budget(max_turns=max_turns),
         emit=tell,
         agent="executor",
-        hear=lambda: waiting.pop(0) if waiting else (),
     )
     return ended, model.requests, shown
 
