@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from cdd_agent.config.trust import Ask
     from cdd_agent.model.anthropic import MayWait
+    from cdd_agent.model.conversation import HearUser
     from cdd_agent.shell.permission import AskCommand
     from cdd_agent.untrusted.keys import Secret
 
 
 Choose: TypeAlias = Callable[[str, tuple[str, ...]], int]
 """Asks the user a question with several answers; returns the index of the answer."""
-Hear: TypeAlias = Callable[[], tuple[str, ...]]
-"""Returns what the user has said to the model since the last call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +42,7 @@ class Options:
     """Asks for objections to a change of a spec, which was just shown. If nobody can be asked, it is saved."""
     ask_command: "AskCommand | None" = None
     choose: Choose | None = None
-    hear: Hear | None = None
+    hear: "HearUser | None" = None
     sandbox: str | None = None
     """The requested sandbox level; with None, ``CDD_SANDBOX`` or else the best available level counts."""
     attended: bool = False

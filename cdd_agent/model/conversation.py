@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass, replace
 from itertools import chain, count
 from typing import Literal, Protocol, TypeAlias, assert_never
 
-from cdd_agent.config.options import Hear
 from cdd_agent.events import Emit
 from cdd_agent.untrusted.keys import mask
 from cdd_agent.untrusted.text import find_controls, find_unseen, format_counts, format_line, show_controls, show_unseen
@@ -87,6 +86,8 @@ Message: TypeAlias = UserMessage | AssistantMessage
 
 RecordMessage: TypeAlias = Callable[[Message], None]
 """Records a message in a transcript."""
+HearUser: TypeAlias = Callable[[], tuple[str, ...]]
+"""Returns what the user has said to the model since the last call."""
 CHARACTERS_PER_TOKEN = 4
 """A rough average."""
 
@@ -176,7 +177,7 @@ class Conversation:
         preface: str = "",
         keep: RecordMessage | None = None,
         messages: Iterable[Message] = (),
-        hear_user: Hear | None = None,
+        hear_user: HearUser | None = None,
     ) -> None:
         """Start with ``messages`` of an earlier session.
 

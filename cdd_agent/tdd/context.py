@@ -11,14 +11,14 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from cdd_agent.config.options import Choose, Hear
+from cdd_agent.config.options import Choose
 from cdd_agent.config.settings import Settings
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.events import Emit, Notice, SuiteStarted
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.snapshot import Snapshot, Snapshots
 from cdd_agent.model.budget import Budget
-from cdd_agent.model.conversation import Marks, Model
+from cdd_agent.model.conversation import HearUser, Marks, Model
 from cdd_agent.shell.permission import Permission
 from cdd_agent.tdd.workplace import Workplace
 from cdd_agent.testrun.suite import Suite, SuiteRun
@@ -217,7 +217,7 @@ class Context:
     """Conventions of the project; every attempt begins with them."""
     choose: Choose | None = None
     """Asks a person to decide; None: nobody is there."""
-    hear: Hear | None = None
+    hear: HearUser | None = None
     """Returns what a person says to the model while it works."""
     commands: ResumeCommands | None = None
     """None: those of ``cdd exec``."""
