@@ -1,3 +1,4 @@
+import marshal
 import os
 import subprocess
 import sys
@@ -128,10 +129,12 @@ def test_installed_plugins_are_not_compiled_again_for_each_run(tmp_path: Path, s
     project = tmp_path / "project"
     project.mkdir()
     (project / "pytest.ini").write_text("[pytest]\naddopts = -p pytest_numbers\n")
-    (project / "test_a.py").write_text("import pytest_numbers\ndef test_one(): assert pytest_numbers.N == 1\n")
-    write(plugin, "N = 1")
-    subprocess.run([python, "-m", "pytest", "-q"], cwd=project, env={"PATH": os.environ["PATH"]}, check=True)
-    write(plugin, "N = 2")  # of the same size and time, so pytest's own compiled code of it is valid
+    (project / "test_a.py").write_text("import pytest_numbers\ndef test_one(): assert pytest_numbers.N == 2\n")
+    plugin.write_text("N = 1")
+    subprocess.run([python, "-m", "pytest", "-q"], cwd=project, env={"PATH": os.environ["PATH"]}, check=False)
+    (compiled,) = plugin.parent.rglob("pytest_numbers.*.pyc")
+    # It can be told from its source now: a compiler would not have made it so.
+    compiled.write_bytes(compiled.read_bytes()[:16] + marshal.dumps(compile("N = 2", str(plugin), "exec")))
     interpreter = replace(suite.interpreter, path=python)
     run = replace(suite, root=project, interpreter=interpreter).without_cache().run()
     assert outcomes(run) == {"test_a.py::test_one": "passed"}
