@@ -209,12 +209,20 @@ def load(
             continue
         value = environment[variable]
         try:
-            settings = msgspec.convert({**asdict(settings), name: value}, Settings, strict=False)
+            given = value if name == "model" else _count_attempts(value)
+            settings = msgspec.convert({**asdict(settings), name: given}, Settings, strict=False)
         except ValueError as error:
             why = str(error).partition(" - at ")[0]
             hint = f"unset {variable} or correct it"
             raise UsageError(f"{variable}={value} is not valid: {why}.", hint=hint) from error
     return settings if model is None else replace(settings, model=model)
+
+
+def _count_attempts(retries: str) -> int:
+    """Return the attempts that a number of retries allows: the first one is not a retry."""
+    if not retries.strip().isdecimal():
+        raise ValueError("expected the number of retries, such as 0")
+    return int(retries) + 1
 
 
 def parse_settings(content: bytes) -> Settings:

@@ -36,7 +36,8 @@ def test_flag_beats_environment_beats_file(tmp_path: Path) -> None:
     assert load(tmp_path, environment={"TDD_MODEL": "alias"}).model == "alias"
     assert load(tmp_path, environment={"CDD_MODEL": "variable", "TDD_MODEL": "alias"}).model == "variable"
     assert load(tmp_path, environment={"CDD_MODEL": "variable"}, model="flag").model == "flag"
-    assert load(tmp_path, environment={"CDD_MAX_RETRIES": "5"}).max_attempts == 5
+    assert load(tmp_path, environment={"CDD_MAX_RETRIES": "5"}).max_attempts == 6
+    assert load(tmp_path, environment={"TDD_MAX_RETRIES": "0"}).max_attempts == 1
 
 
 @pytest.mark.parametrize(
@@ -78,8 +79,9 @@ def test_the_examiner_has_a_number_of_examples(tmp_path: Path, text: str, most: 
 
 
 def test_an_invalid_variable_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="CDD_MAX_RETRIES=x"):
-        load(tmp_path, environment={"CDD_MAX_RETRIES": "x"})
+    for wrong in ("x", "-1", "1.5"):
+        with pytest.raises(UsageError, match=f"CDD_MAX_RETRIES={wrong} is not valid: expected the number of retries"):
+            load(tmp_path, environment={"CDD_MAX_RETRIES": wrong})
 
 
 def test_an_empty_variable_is_as_good_as_none(tmp_path: Path) -> None:
@@ -112,7 +114,7 @@ def test_what_is_offered_is_the_whole_file_and_every_line_that_says_something(tm
 def test_the_environment_and_the_command_line_need_no_approval(tmp_path: Path) -> None:
     write(tmp_path, "max_attempts: 9\n")
     told = Answers(False)
-    loaded = load_if(tmp_path, allows=lambda offer: told(offer, False), environment={"CDD_MAX_RETRIES": "5"}, model="m")
+    loaded = load_if(tmp_path, allows=lambda offer: told(offer, False), environment={"CDD_MAX_RETRIES": "4"}, model="m")
     assert (loaded.max_attempts, loaded.model) == (5, "m")
 
 
@@ -181,5 +183,5 @@ def test_a_file_made_to_hurt_is_an_error_at_once(tmp_path: Path, text: str) -> N
 def test_the_section_of_green_has_settings_of_its_own(tmp_path: Path) -> None:
     write(tmp_path, "max_attempts: 2\ngreen:\n  max_iterations: 5\n  style: standard\n  include_docstrings: false\n")
     settings = load(tmp_path, environment={"CDD_MAX_RETRIES": "7"})
-    assert settings.max_attempts == 7
+    assert settings.max_attempts == 8
     assert settings.green == GreenSettings(max_iterations=5, style="standard", include_docstrings=False)
