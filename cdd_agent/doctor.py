@@ -34,7 +34,7 @@ from cdd_agent.testrun import interpreter
 from cdd_agent.testrun.frameworks.project import offer_properties, read_properties
 from cdd_agent.testrun.frameworks.pytest_command import parse_command
 from cdd_agent.testrun.interpreter import NO_ENVIRONMENT, NamedEnvironment
-from cdd_agent.testrun.pytest_run import PytestSuite
+from cdd_agent.testrun.pytest_run import NOT_INSTALLED, PytestSuite
 from cdd_agent.testrun.suite import Suite
 from pytest_tdd_agent.report import OUTCOMES, count_outcomes
 
@@ -110,6 +110,9 @@ def check_tests(suite: Suite) -> Check:
     command = f"{path.relative_to(suite.root) if path.is_relative_to(suite.root) else path} -m pytest"
     found = _COLLECTED.search(run.output)
     errors = (found and found["errors"]) or (_ERRORS.search(run.output) or ("", ""))[1]
+    if errors and run.problem and NOT_INSTALLED in run.problem:
+        told, fix = run.problem.split(f"{NOT_INSTALLED}: ")
+        return Check(state="missing", told=f"{told}{NOT_INSTALLED}", fix=fix)
     if errors:
         count = "1 error" if errors == "1" else f"{errors} errors"
         fix = f"find the error: {command} --collect-only -q"

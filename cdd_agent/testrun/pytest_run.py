@@ -48,6 +48,8 @@ _REFUSAL = re.compile(
     r"(.+?)(?=\n  (?:config source|inifile|rootdir): |\n={3,} |\Z)",
     re.MULTILINE | re.DOTALL,
 )
+NOT_INSTALLED = "not installed"
+"""In the problem of a run whose product cannot be imported; the command that installs it follows."""
 _CONFTEST = re.compile(r"^(ImportError while loading conftest '.+?')\..*?^E +(.+?)$", re.M | re.S)
 _INTERNAL_ERROR = re.compile(r"^INTERNALERROR> ([\w.]+(?:Error|Exception|Exit|Warning)\b.*)$", re.MULTILINE)
 
@@ -332,7 +334,7 @@ class PytestSuite:
             return None, f"the run ended early (pytest status {report.exit_status}){running}{why}"
         if module := find_uninstalled_module(report, self.root):
             install = f"{self.interpreter.path} -m pip install -e {self.root}"
-            return None, f"no test can import {module}, which is in src and not installed: {install}"
+            return None, f"no test can import {module}, which is in src and {NOT_INSTALLED}: {install}"
         return replace(report, sandbox=result.level), None
 
 

@@ -248,7 +248,8 @@ def _compose(source: "QuotedSource", *, path: str) -> "yaml.Node | None":
         if mark is None:
             raise _invalid(path, Problem(line=0, message=message)) from error
         message = f"column {source.column(mark.index)}: {message}"
-        hint = source.suggest_quotes(mark.line)
+        is_tab = source.text[mark.index : mark.index + 1] == "\t"
+        hint = "indent with spaces, not with a tab" if is_tab else source.suggest_quotes(mark.line)
         raise _invalid(path, Problem(line=mark.line + 1, message=message, hint=hint)) from error
     except yaml.reader.ReaderError as error:
         line = source.text.count("\n", 0, error.position) + 1

@@ -41,3 +41,12 @@ def test_a_plugin_that_the_options_want_is_said_and_does_not_stop_it(parts: Proj
     check = check_tests(parts.suite())
     assert check.state == "ok"
     assert any("--cov" in detail for detail in check.details)
+
+
+def test_a_package_in_src_that_is_not_installed_is_named_with_the_command_that_installs_it(parts: ProjectParts) -> None:
+    (parts.root / "src" / "till").mkdir(parents=True)
+    (parts.root / "src" / "till" / "__init__.py").write_text("")
+    (parts.root / "test_one.py").write_text("import till\n")
+    check = check_tests(parts.suite())
+    assert (check.state, check.told) == ("missing", "no test can import till, which is in src and not installed")
+    assert check.fix.endswith(f"-m pip install -e {parts.root}")

@@ -243,3 +243,9 @@ def test_a_record_takes_the_column_of_the_text_that_it_replaces(source: str, cha
     node = parsed.root.items[0].items[0]
 
     assert parsed.apply([parsed.edit_node(node, lines=["id: A", 'text: "x"'])]) == changed
+
+
+@pytest.mark.parametrize("text", ["title: x\n\ttype: bug\n", "list:\n\t- a\n", "notes: |\n\ta\n"])
+def test_a_tab_is_to_be_spaces(text: str) -> None:
+    with pytest.raises(DocumentError, match="indent with spaces, not with a tab"):
+        parse(text, path="spec.yaml")
