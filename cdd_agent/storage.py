@@ -145,8 +145,11 @@ def _find_links(folder: Path) -> Iterator[Path]:
                 f"{folder} contains folders nested more than {_DEEPEST} deep. cdd did not create them.",
                 hint=f"see what they contain, ls -R {folder}, then remove them",
             )
-        with os.scandir(here) as entries:
-            found = list(entries)
+        try:
+            with os.scandir(here) as entries:
+                found = list(entries)
+        except FileNotFoundError:  # the user deletes the folder in this moment
+            continue
         yield from (Path(entry.path) for entry in found if entry.is_symlink())
         folders += [
             (Path(entry.path), depth + 1)
