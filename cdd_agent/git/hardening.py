@@ -126,13 +126,13 @@ def build_overrides(settings: Sequence[GitSetting]) -> tuple[tuple[str, str], ..
         overrides.append((key, "none" if key.startswith("submodule.") else _REPLACEMENTS.get(key, "")))
         overrides += [(setting.key, setting.value) for setting in own if setting.key == key]
     files = [each for each in settings if each.is_from_repository and _NAMES_A_FILE.fullmatch(each.key)]
-    for key in dict.fromkeys(each.key for each in files if not _is_small_file(each.value)):
+    for key in dict.fromkeys(each.key for each in files if not is_small_file(each.value)):
         overrides += [(key, ""), *((setting.key, setting.value) for setting in own if setting.key == key)]
     overrides += [(f"filter.{name}.required", "false") for name in list_disabled_filters(settings)]
     return tuple(overrides)
 
 
-def _is_small_file(path: str) -> bool:
+def is_small_file(path: str) -> bool:
     """Return whether git can read a file in bounded time and memory, unlike ``/dev/zero`` or a pipe."""
     try:
         about = os.stat(os.path.expanduser(path))

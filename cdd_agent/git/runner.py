@@ -175,12 +175,19 @@ class RepositoryLocation:
         return is_root and _resolve_git_entry(self.root / ".git") == self.git_dir
 
     def require_own_common_dir(self) -> None:
-        """Raise ``GitUnable`` if the repository now names another shared folder, or is gone."""
+        """Raise ``GitUnable`` if the repository is gone, names another shared folder, or holds endless files."""
         for folder in (self.root, self.git_dir):
             if not folder.is_dir():
                 raise GitUnable(
                     f"{folder} was there when cdd started, and somebody has deleted or moved it.",
                     hint="run the same command again, in your project's folder: cdd makes a new run tree",
+                )
+        for read in (self.common_dir / "info" / "attributes", self.common_dir / "info" / "exclude"):
+            # No setting keeps git from reading these: a link to /dev/zero would take all memory.
+            if not hardening.is_small_file(str(read)):
+                raise GitUnable(
+                    f"{read} is not a file that git can read: it is too large, or a pipe or device.",
+                    hint=f"see what it is: ls -lL {read}; if it is not yours: rm {read}",
                 )
         # git reads refs from that folder regardless of GIT_COMMON_DIR.
         file = self.git_dir / "commondir"

@@ -68,6 +68,17 @@ def test_words_that_tell_of_something_else_are_no_missing_repository(tmp_path: P
         find_location(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["attributes", "exclude"])
+def test_a_file_of_git_that_never_ends_is_refused(repository: Repository, *, name: str) -> None:
+    path = repository.location.git_dir / "info" / name
+    path.parent.mkdir(exist_ok=True)
+    path.unlink(missing_ok=True)
+    path.symlink_to("/dev/zero")
+    with pytest.raises(GitUnable, match=f"{path} is not a file that git can read") as told:
+        repository.git("status")
+    assert told.value.hint.endswith(f"rm {path}")
+
+
 def test_a_run_tree_or_its_record_that_is_deleted_meanwhile_is_named(repository: Repository, tmp_path: Path) -> None:
     for gone in ("root", "git_dir"):
         tree = RunTrees(repository, tmp_path / "trees").tree("csv").repository
