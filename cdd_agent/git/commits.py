@@ -204,7 +204,8 @@ def move_head(repository: Repository, to: CommitId, *, expected: CommitId, why: 
 
 def find_by_trailer(repository: Repository, key: str, *, value: str, since: CommitId | None) -> CommitId | None:
     """Return the newest commit after ``since`` whose trailer ``key`` is ``value``."""
-    if since is not None and repository.read_head() == since:
+    head = repository.read_head()
+    if head is None or head == since:
         return None
     span = "HEAD" if since is None else f"{resolve_revision(repository, since)}..HEAD"
     log = repository.git("log", f"--format=%H %(trailers:key={key},valueonly,separator=%x2C)", span)

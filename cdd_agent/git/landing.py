@@ -167,7 +167,7 @@ class Landings:
                 f"HEAD is at {str(repository.read_head())[:10]}, not at {expected[:10]}, where the run began.",
                 hint="run the same command again: cdd then continues on top of the new commits",
             )
-        branch = repository.read_branch()
+        ref = self._read_ref()
         pairs, committed = (repository.objects.compare(*each) for each in ((base, result), (expected, commit)))
         # First: a file that the user saves after this must not be taken for the one that git compares.
         digests = {path: _digest(repository.root / path) for path in pairs}
@@ -182,7 +182,7 @@ class Landings:
         self._stage(files)
         require_usable(repository.location)
         journal = LandingJournal(
-            ref="HEAD" if branch is None else f"refs/heads/{branch}",
+            ref=ref,
             before=expected,
             after=commit,
             index=index,
@@ -211,7 +211,12 @@ class Landings:
         return self._carry_out(journal)
 
     def _has_moved(self, journal: LandingJournal) -> bool:
-        return self._repository.is_ancestor(journal.after, of=journal.ref)
+        # On another branch the files are others; the commit's come with the return to its branch.
+        return journal.ref == self._read_ref() and self._repository.is_ancestor(journal.after, of=journal.ref)
+
+    def _read_ref(self) -> str:
+        branch = self._repository.read_branch()
+        return "HEAD" if branch is None else f"refs/heads/{branch}"
 
     def _carry_out(self, journal: LandingJournal) -> Landed:
         try:

@@ -171,7 +171,10 @@ class RunTreeWorkplace:
             mine = {change.path for change in user.list_changes(tip, head)}
             both = [change.path for change in user.list_changes(tip, made) if change.path in mine]
             why = "the run changed lines of it that differ in your branch"
-            raise LandingConflict(dict.fromkeys(both or ["a file"], why)) from refused
+            conflict = LandingConflict(dict.fromkeys(both or ["a file"], why))
+            if not self._is_carrying(tip):  # all changes are in commits already
+                conflict.hint = "restart on top of your commits: the same command with --retry or --anew"
+            raise conflict from refused
         return reapply(user, made, tree=tree, parent=head)
 
     def land(self, commit: CommitId, *, made: CommitId, tip: CommitId) -> None:

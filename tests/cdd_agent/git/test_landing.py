@@ -284,8 +284,12 @@ def test_nothing_lands_while_the_index_is_locked(ground: Ground) -> None:
     assert (ground.head(), ground.read("a.txt")) == (commit, "changed\n")
 
 
-def test_what_fails_after_the_branch_has_moved_is_told_and_finished_later(ground: Ground) -> None:
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+def test_what_fails_after_the_branch_has_moved_is_told_and_finished_later(
+    ground: Ground, *, is_elsewhere: bool
+) -> None:
     commit = ground.run(a="changed\n")
+    ground.user.git("branch", "other")
     lock = ground.user.location.git_dir / "index.lock"
 
     def lock_index() -> tuple[tuple[str, str], ...]:
@@ -299,6 +303,11 @@ def test_what_fails_after_the_branch_has_moved_is_told_and_finished_later(ground
     assert "run the same command again" in told.value.hint
     ground.user.settings = tuple
     lock.unlink()
+    if is_elsewhere:
+        ground.user.git("switch", "--quiet", "other")
+        assert ground.landings.finish() is None, "the files are those of another branch"
+        assert (ground.head(), ground.read("a.txt"), ground.status()) == (ground.base, "one\n", "")
+        ground.user.git("switch", "--quiet", "main")
     ground.landings.finish()
     assert (ground.head(), ground.read("a.txt"), ground.status()) == (commit, "changed\n", "")
 

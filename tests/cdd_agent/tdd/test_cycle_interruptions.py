@@ -318,6 +318,15 @@ def test_on_another_branch_nothing_lands_until_the_user_returns(project: Project
     assert project.git("log", "-1", "--format=%s", "other") == "test: Ten percent off"
 
 
+def test_on_a_branch_without_commits_nothing_lands(project: Project) -> None:
+    state = stopped_in_green(project)
+    project.git("switch", "--quiet", "--orphan", "empty")
+    with pytest.raises(UsageError, match="HEAD is on empty, but the run began on main"):
+        continued(project, state, green())
+    project.git("switch", "--quiet", "main")
+    assert (project.log, project.status) == (["test: Ten percent off"], "")
+
+
 def test_nothing_lands_on_a_branch_to_which_the_user_switches_while_tests_run(project: Project) -> None:
     state = stopped_in_green(project)
     project.git("commit", "--quiet", "--allow-empty", "-m", "mine")

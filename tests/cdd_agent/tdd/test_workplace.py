@@ -194,9 +194,21 @@ def test_what_builds_on_lines_that_are_not_committed_does_not_land(ground: Groun
     ground.place.carries = True
     tip = ground.place.begin()
     made = ground.run("by the user", "by the run")
-    with pytest.raises(LandingConflict, match=r"ten\.txt: the run changed lines of it that differ in your branch"):
+    why = r"ten\.txt: the run changed lines of it that differ in your branch"
+    with pytest.raises(LandingConflict, match=why) as told:
         ground.place.adapt(made, tip=tip)
     assert ground.head() == ground.base
+    assert told.value.hint.startswith("commit your changes")
+
+
+def test_what_the_user_committed_to_the_same_lines_is_a_reason_to_restart(ground: Ground) -> None:
+    tip = ground.place.begin()
+    made = ground.run("line 0", "by the run")
+    ground.edit("line 0", "by the user")
+    commit_paths(ground.user, "of the user", paths=["ten.txt"])
+    with pytest.raises(LandingConflict) as told:
+        ground.place.adapt(made, tip=tip)
+    assert "--retry" in told.value.hint
 
 
 def test_a_branch_that_moved_gets_the_commit_on_top(ground: Ground) -> None:
