@@ -20,12 +20,14 @@ from cdd_agent.evidence.clean_copy import (
     PYTHON,
     Findings,
     ProductChange,
+    explain_failure,
     find_layout,
     find_not_passing,
     is_python,
     list_test_functions,
     note,
     read_sources,
+    refuse,
 )
 from cdd_agent.evidence.copies import CleanCopies
 from cdd_agent.evidence.source import (
@@ -396,31 +398,50 @@ def find_changing_ids(lost: Sequence[str], *, before: SuiteReport, tree: str, ru
 MOST_CHARACTERIZED = 5
 
 
-def can_notice_changes(targets: tuple[str, ...], sources: Sequence[str], *, tree: str, runs: TimedRuns) -> bool:
-    """Return whether a target fails on some mutant of the code in ``tree`` that it names.
+def judge_covered_tests(targets: tuple[str, ...], sources: Sequence[str], *, tree: str, runs: TimedRuns) -> Findings:
+    """Refuse tests that pass at once and on every mutant of the code in ``tree`` that they name: they prove nothing.
 
-    Tests that pass at once are worth keeping only then. The code is those functions and classes of ``sources`` (Python
-    files, relative to the project) whose names occur in the targets' files, or all of it. False also if the time is up.
+    The code is those functions and classes of ``sources`` (files, relative to the project) whose names occur in the
+    targets' files, or all of it. In other languages than Python, the only mutant is a source without content. A notice
+    says why nothing is verified.
     """
     project = find_layout(runs.repository, runs.suite).project
-    tests = read_sources(runs.repository, project=project, tree=tree, paths=targets)
     texts = read_sources(runs.repository, project=project, tree=tree, paths=sources)
-    names = {name for text in tests.values() for name in read_names(parse(text))}
-    changes = [
-        ProductChange(path=path, old=_remove_functions(texts[path], names), new=texts[path])
-        for path in sources
-        if path.endswith(PYTHON) and path in texts
-    ]
-    mutants = build_mutants(changes, most=MOST_CHARACTERIZED).chosen
-    chosen = [mutant for mutant in mutants if mutant.how != ALL_RAISE] or list(mutants)
+    shown = join_first(sources, most=2) or "the code"
+    if runs.suite.conventions.is_python:
+        functions = list_test_functions(targets)
+        tests = read_sources(runs.repository, project=project, tree=tree, paths=targets)
+        names = {name for text in tests.values() for name in read_names(parse(text))}
+        changes = [
+            ProductChange(path=path, old=_remove_functions(texts[path], names), new=texts[path])
+            for path in sources
+            if path.endswith(PYTHON) and path in texts
+        ]
+        mutants = build_mutants(changes, most=MOST_CHARACTERIZED).chosen
+        chosen = [mutant for mutant in mutants if mutant.how != ALL_RAISE] or list(mutants)
+    else:
+        # A file that cannot be loaded has no tests that could be named.
+        functions = tuple(dict.fromkeys(target.partition("::")[0] for target in targets))
+        chosen = [Mutant(where=path, how="has no content", texts={path: ""}) for path in texts]
     if not targets or not chosen:
-        return False
+        return refuse("vacuous_test", f"The new test passes already, without any code in {shown}, and is removed.")
+    kept = "The new test passes already and is kept."
     try:
         with runs.copy(green=tree, red=tree) as copy:
-            run = partial(run_mutant, copy, tests=list_test_functions(targets), runs=runs)
-            return try_mutants(chosen, run=run, targets=targets).noticed is not None
-    except (TimeUp, GitError, OSError):
-        return False
+            outcome = try_mutants(chosen, run=partial(run_mutant, copy, tests=functions, runs=runs), targets=targets)
+    except TimeUp as error:
+        return note(f"{kept} {error.happened}")
+    except (GitError, OSError) as error:
+        return note(f"{kept} Not verified: cdd could not create a clean copy: {explain_failure(error)}.")
+    if outcome.noticed is None and outcome.all_ended:
+        tried = "; ".join(mutant.what for mutant in chosen)
+        why = f"The new test passes already, even when the code is altered ({tried}), and is removed."
+        return refuse("vacuous_test", why)
+    if outcome.noticed is None:
+        return note(f"{kept} Not verified: a run with altered code did not end.")
+    if not runs.suite.conventions.is_python:
+        return note(f"{kept} It needs {shown}. Not verified: cdd cannot alter single results in this language.")
+    return Findings()
 
 
 def _remove_functions(source: str, names: Collection[str]) -> str | None:

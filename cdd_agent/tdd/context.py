@@ -44,6 +44,8 @@ class Progress:
 
     completed: tuple[str, ...] = ()
     pending: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+    """Removed, because they passed at once and prove nothing."""
     following: str = "COMPLETE"
     """The phase after the item's last phase."""
 

@@ -12,8 +12,8 @@ from typing import Literal, TypeAlias
 from cdd_agent.clock import Clock
 from cdd_agent.errors import GateClosed
 from cdd_agent.events import GateJudged, Notice, RunFinished, RunStarted
-from cdd_agent.evidence.clean_copy import find_newly_passing
-from cdd_agent.evidence.mutation import TimedRuns, can_notice_changes
+from cdd_agent.evidence.clean_copy import Findings, find_newly_passing, refuse
+from cdd_agent.evidence.mutation import TimedRuns, judge_covered_tests
 from cdd_agent.git.landing import BranchMoved
 from cdd_agent.git.repository import CommitId
 from cdd_agent.git.snapshot import Snapshot
@@ -23,7 +23,7 @@ from cdd_agent.tdd.attempt import Attempt, Baseline, has_given_up, list_attempts
 from cdd_agent.tdd.context import Context, Phase, Progress, WorkItem, format_reasons
 from cdd_agent.tdd.course import Course, choose_course, summarize_attempt
 from cdd_agent.tdd.step import Landing, StepRecovery, find_broken_tests, has_hooks, require_branch, require_tests
-from cdd_agent.tdd.verdict import RedVerdict, has_test, judge_run
+from cdd_agent.tdd.verdict import AT_ONCE, RedVerdict, has_test, judge_run
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work.handoff import phase_name
 from cdd_agent.work.state import (
@@ -66,8 +66,9 @@ class Ending:
     """The result of a cycle."""
 
     state: RunState
-    how: Literal["done", "covered", "part", "failed", "blocked"]
-    """All phases landed; the new test passed at once; GREEN landed in part; a phase failed; the agent gave up."""
+    how: Literal["done", "covered", "dropped", "part", "failed", "blocked"]
+    """All phases landed; the new test passed at once and is kept; it is removed; GREEN landed in part; a phase failed;
+    the agent gave up."""
     why: str | None = None
     """None if all phases landed."""
 
@@ -148,10 +149,10 @@ class Cycle:
         while True:
             attempts = list_attempts(phase, self._step)
             last = attempts[-1] if attempts else None
-            if last is not None and last.finding == RedVerdict.ALREADY_GREEN and context.policy.accepts_covered:
+            if last is not None and last.finding in AT_ONCE and context.policy.accepts_covered:
                 why = self._land_covered(last, baseline)
                 if why is not None:
-                    return Ending(state=self._state, how="covered", why=why)
+                    return Ending(state=self._state, how="dropped" if self._is_dropped() else "covered", why=why)
                 continue
             if last is not None and is_partial(last):
                 why = self._land_part(last, baseline)
@@ -310,39 +311,43 @@ class Cycle:
         context.emit(Notice(text=f"A commit hook changed files after the gate had checked them: {', '.join(changed)}"))
 
     def _land_covered(self, last: AttemptRecord, baseline: Baseline) -> str | None:
-        """End RED with a test that passes at once: commit it if it notices altered code, else remove it.
+        """End RED with a test that passes at once: remove it if it notices no altered code, else commit it.
 
         Return the outcome in words, or None if a hook of the user refused the commit.
         """
         snapshots = self._context.snapshots
+        # After a kill below, the attempt is already open, and its finding tells which way was chosen.
+        why = "the new test passes already and is kept"
+        if last.verdict != "open":
+            found = self._judge_covered(last, baseline)
+            if found.reasons:
+                last = replace(last, finding=RedVerdict.DROPPED, checkpoint=baseline.snapshot.ref)
+            told = [reason.message for reason in found.reasons] or found.notices
+            why = " ".join(told) or f"{why}: it fails when the code is altered"
+        self._replace_last_attempt(replace(last, verdict="open"))
         attempt = replace(last, verdict="closed")
-        # After a kill below, the attempt is already open, and its checkpoint tells which way was chosen.
-        is_kept = (
-            last.checkpoint != baseline.snapshot.ref if last.verdict == "open" else self._is_useful(last, baseline)
-        )
-        checkpoint = last.checkpoint if is_kept else baseline.snapshot.ref
-        self._replace_last_attempt(replace(last, verdict="open", checkpoint=checkpoint))
-        if is_kept:
-            commit = self._commit(attempt, baseline)
-            if commit is None:
-                return None
-            why = "the new test passes already and fails when the code is altered: it is kept"
-        else:
+        if self._is_dropped():
             snapshots.restore(baseline.snapshot)
             commit = CommitId(str(self._context.repository.read_head()))
             self._landing(attempt).write_note(commit)
-            why = "the new test passes already, even when the code is altered: it is removed"
+        elif (made := self._commit(attempt, baseline)) is not None:
+            commit = made
+        else:
+            return None
         self._record_commit("red", commit)
-        self._context.emit(Notice(text=f"{self._item.title}: {why}."))
+        self._context.emit(Notice(text=f"{self._item.title}: {why.rstrip('.')}."))
         return why
 
-    def _is_useful(self, attempt: AttemptRecord, baseline: Baseline) -> bool:
-        """Return whether the new tests fail when the code that they test is altered."""
+    def _is_dropped(self) -> bool:
+        return list_attempts("red", self._step)[-1].finding == RedVerdict.DROPPED
+
+    def _judge_covered(self, attempt: AttemptRecord, baseline: Baseline) -> Findings:
+        """Refuse the new tests unless they fail when the code that they test is altered, or nobody can tell."""
         context = self._context
         checkpoint = context.snapshots.find(attempt.checkpoint or "")
         report = load_report(attempt, root=context.repository.root)
         if checkpoint is None or report is None or checkpoint.commit == baseline.snapshot.commit:
-            return False
+            return refuse("vacuous_test", "The new test passes already and is removed: its report is lost.")
         old = {case.nodeid for case in baseline.report.tests}
         targets = tuple(case.nodeid for case in report.tests if case.outcome == "passed" and case.nodeid not in old)
         runs = TimedRuns(
@@ -351,7 +356,7 @@ class Cycle:
             limit_s=context.policy.evidence_timeout_s,
             emit=lambda _: None,
         )
-        return can_notice_changes(targets, self._item.sources, tree=checkpoint.commit, runs=runs)
+        return judge_covered_tests(targets, self._item.sources, tree=checkpoint.commit, runs=runs)
 
     def _skip_refactor(self, last: AttemptRecord, baseline: Baseline) -> bool:
         """Give up a REFACTOR after GREEN, which is optional; return False for all other phases."""

@@ -26,7 +26,7 @@ from cdd_agent.git.snapshot import Snapshot, Snapshots
 from cdd_agent.storage import is_leftover, scratch
 from cdd_agent.tdd.context import Context, Phase, Progress, WorkItem, commit_prefix
 from cdd_agent.tdd.examination import load_examples
-from cdd_agent.tdd.verdict import RedVerdict, is_or_contains
+from cdd_agent.tdd.verdict import AT_ONCE, RedVerdict, is_or_contains
 from cdd_agent.tickets import spec
 from cdd_agent.work.handoff import (
     CurrentTest,
@@ -365,7 +365,7 @@ class Landing:
 
     def _make_handoff(self, commit: CommitId) -> Handoff:
         item, attempt = self.item, self.attempt
-        is_covered = attempt.finding == RedVerdict.ALREADY_GREEN
+        is_covered = attempt.finding in AT_ONCE
         has_failed = attempt.verdict == "closed" and not is_covered
         is_before_green = attempt.phase in ("plan", "red") and not is_covered
         is_pending = is_before_green or (has_failed and attempt.phase == "green")
@@ -375,7 +375,8 @@ class Landing:
         next_phase = self._choose_next_phase(msgspec.convert(progress.following, type=NextPhase))
         if item.progress and attempt.phase != "plan" and next_phase == progress.following:
             pending = tuple(title for title in progress.pending if title != item.title)
-            progress = replace(progress, completed=(*progress.completed, item.title), pending=pending)
+            own = () if attempt.finding == RedVerdict.DROPPED else (item.title,)
+            progress = replace(progress, completed=(*progress.completed, *own), pending=pending)
         kind = attempt.finding or attempt.reasons[0].partition(":")[0] if has_failed else ""
         report = self.context.repository.root / attempt.report if attempt.report else None
         has_report = report is not None and report.exists()
@@ -419,7 +420,7 @@ class Landing:
     def _choose_next_phase(self, following: NextPhase) -> NextPhase:
         """Return the phase after this one; a failed phase is repeated, except REFACTOR, which is optional."""
         item, attempt = self.item, self.attempt
-        if attempt.finding == RedVerdict.ALREADY_GREEN:
+        if attempt.finding in AT_ONCE:
             return following
         if attempt.verdict == "closed" and attempt.phase != "refactor":
             return phase_name(attempt.phase)

@@ -32,6 +32,8 @@ class RedVerdict(StrEnum):
     """They fail for another reason, or do not exist."""
     ALREADY_GREEN = "ALREADY_GREEN"
     """All of them pass at once."""
+    DROPPED = "DROPPED"
+    """All of them passed at once, and were removed because they notice no altered code."""
     TAMPER = "TAMPER"
     """The attempt made a change that RED forbids."""
     BROKE_OTHERS = "BROKE_OTHERS"
@@ -39,6 +41,9 @@ class RedVerdict(StrEnum):
     FLAKY = "FLAKY"
     """Repeated runs of them gave different results."""
 
+
+AT_ONCE = (RedVerdict.ALREADY_GREEN, RedVerdict.DROPPED)
+"""The outcomes of RED after which there is nothing to implement."""
 
 _RED_VERDICT_OF_CODES = {
     RedVerdict.TAMPER: {"tampered", "source_changed", "test_removed"},

@@ -1,6 +1,6 @@
 """The work items and briefs of the four agents: list, tester, implementer and refactorer."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,6 +48,7 @@ def make_brief_for(repository: Repository, workspace: Workspace) -> BriefFor:
             before=read_committed_list(repository, workspace),
             now=read_list(workspace),
             completed=item.progress.completed if item.progress else (),
+            dropped=item.progress.dropped if item.progress else (),
             resolve_path=workspace.resolve,
             read_text=lambda path: _read_text(workspace, path),
         )
@@ -81,10 +82,13 @@ def make_brief_for(repository: Repository, workspace: Workspace) -> BriefFor:
     return make_brief
 
 
-def make_plan_item(feature: Feature, number: int, *, done: Mapping[str, bool]) -> WorkItem:
+def make_plan_item(feature: Feature, number: int, *, done: Mapping[str, bool], dropped: Sequence[str] = ()) -> WorkItem:
     """Return the work item of PLAN; ``done`` maps each completed test to whether it passed at once."""
     completed = [f"{test} {test_list.COVERED}" if is_covered else test for test, is_covered in done.items()]
     listed = format_bullets(completed) if completed else "none yet"
+    if dropped:
+        removed = format_bullets([f"{test} {test_list.DROPPED}" for test in dropped])
+        listed += f"\n\n# Dropped, because they passed at once and prove nothing\n\n{removed}"
     return WorkItem(
         ticket=feature.slug,
         number=number,
@@ -94,7 +98,7 @@ def make_plan_item(feature: Feature, number: int, *, done: Mapping[str, bool]) -
         phases=("plan",),
         tests=(),
         sources=(test_list.NAME,),
-        progress=Progress(completed=tuple(done), following="RED"),
+        progress=Progress(completed=tuple(done), dropped=tuple(dropped), following="RED"),
         plan_body=feature.text if number == 1 else "",
     )
 
@@ -103,7 +107,11 @@ def finalize_plan_item(item: WorkItem, chosen: CurrentTest | None, *, entries: t
     """Return PLAN's ``item`` with the list agent's choice, for its commit and its note."""
     done = item.progress.completed if item.progress else ()
     if chosen is None:
-        title = f"complete, {len(entries)} of {len(entries)} tests"
+        dropped = sum(entry.is_dropped for entry in entries)
+        count = len(entries) - dropped
+        title = f"complete, {count} of {len(entries)} tests" + (f", {dropped} dropped" if dropped else "")
+        if dropped and not count:
+            title = f"no test was kept, {dropped} dropped"
         return replace(item, title=title, sources=(), progress=Progress(completed=done, following="COMPLETE"))
     listed = test_list.find_entry(entries, chosen.description)
     return replace(

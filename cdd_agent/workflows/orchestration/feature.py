@@ -146,6 +146,11 @@ def list_completed(state: RunState) -> tuple[StepExecution, ...]:
     return tuple(step for step in done if "red" in step.commits)
 
 
+def is_dropped(step: StepExecution) -> bool:
+    """Return whether the test of a cycle passed at once and was removed."""
+    return any(attempt.finding == RedVerdict.DROPPED for attempt in step.attempts)
+
+
 def _runs_folder(root: Path) -> Path:
     return private_folder(root) / "tdd"
 
@@ -249,8 +254,10 @@ def _rebuild_step(number: int, lines: list[CommittedHandoff], *, now: str, conte
     attempts: list[AttemptRecord] = []
     if "plan" in commits:
         attempts.append(AttemptRecord(phase="plan", number=1, verdict="open", answer=answer))
-    if any(_is_covered(each.handoff) for each in landed):
-        attempts.append(AttemptRecord(phase="red", number=1, verdict="open", finding=RedVerdict.ALREADY_GREEN))
+    for covered in (each.handoff for each in landed if _is_covered(each.handoff)):
+        is_kept = covered.current_test.description in covered.completed_tests
+        finding = RedVerdict.ALREADY_GREEN if is_kept else RedVerdict.DROPPED
+        attempts.append(AttemptRecord(phase="red", number=1, verdict="open", finding=finding))
     return StepExecution(
         step_number=number,
         title=title,

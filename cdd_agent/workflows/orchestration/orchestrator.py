@@ -24,6 +24,7 @@ from cdd_agent.workflows.orchestration.feature import (
     BEGIN,
     RESUME,
     Feature,
+    is_dropped,
     list_completed,
     load_feature_state,
     read_history,
@@ -142,10 +143,19 @@ class Orchestrator:
         return self._run.state
 
     def run(self) -> RunState:
-        """Begin, or continue after the landed phases, until the feature is complete; ``GateClosed`` if one fails."""
+        """Begin, or continue after the landed phases, until the feature is complete.
+
+        Raises ``GateClosed`` if a phase fails, or if all tests were dropped.
+        """
         with self._running():
             while self._state.status != Status.COMPLETED:
                 self._run_cycle()
+        cycles = list_completed(self._state)
+        if cycles and all(map(is_dropped, cycles)):
+            raise GateClosed(
+                f"{self.feature.slug} has built nothing: each of its tests passed at once and was dropped.",
+                hint="describe behavior that does not exist yet, or edit test-list.md and begin again",
+            )
         return self._state
 
     @contextmanager
@@ -172,11 +182,14 @@ class Orchestrator:
         if recovery.has_begun():
             recovery.restore()
         at_once = ("open", RedVerdict.ALREADY_GREEN)
+        cycles = list_completed(self._state)
         done = {
             each.title: any((attempt.verdict, attempt.finding) == at_once for attempt in each.attempts)
-            for each in list_completed(self._state)
+            for each in cycles
+            if not is_dropped(each)
         }
-        plan_item = agents.make_plan_item(self.feature, number, done=done)
+        dropped = [each.title for each in cycles if is_dropped(each)]
+        plan_item = agents.make_plan_item(self.feature, number, done=done, dropped=dropped)
         if "plan" not in step.commits:
             self._carry_out(plan_item)
         step = self._state.execution(number)
@@ -193,7 +206,8 @@ class Orchestrator:
         self._run.save(states.replace_step(self._state, replace(step, title=item.title)))
         self._carry_out(item)
         self._run.end_step(self._state, number)
-        self.context.emit(StepFinished(number=number, status=Status.COMPLETED, error=None))
+        status = "dropped" if is_dropped(self._state.execution(number)) else Status.COMPLETED
+        self.context.emit(StepFinished(number=number, status=status, error=None))
 
     def _find_or_begin_cycle(self) -> StepExecution:
         in_progress = self._state.numbers(Status.IN_PROGRESS)

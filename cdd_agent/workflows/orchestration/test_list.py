@@ -25,10 +25,13 @@ MAX_ANSWER_CHARACTERS = 20_000
 MAX_DESCRIPTION_CHARACTERS = 300
 COVERED = "(covered)"
 """Mark behind a test that passed at once."""
+DROPPED = "(dropped)"
+"""Mark behind a test that passed at once and proves nothing; its box stays open."""
 _FENCE = re.compile(r"\s*(`{3,}|~{3,})")
 _BOX = re.compile(r"\s*(?:>\s*)*(?:[-*+•]|\d{1,9}[.)])\s*\[(?P<mark>[^\[\]]?)\]\s*(?P<text>\S.*)")
 _COVERED_MARK = re.compile(
-    r"\s*(?:-|\u2013|\u2014|:|,)?\s*[*_]*[(\[]\s*(?:already\s+)?covered\s*[)\]][*_]*\s*$", re.IGNORECASE
+    r"\s*(?:-|\u2013|\u2014|:|,)?\s*[*_]*[(\[]\s*(?:(?:already\s+)?covered|(?P<dropped>dropped))\s*[)\]][*_]*\s*$",
+    re.IGNORECASE,
 )
 _DECORATION = re.compile(r"[*_`~]+")
 _DONE_MARKS = frozenset("xX✓✔☑~")
@@ -56,6 +59,8 @@ class ListEntry:
     """1-based."""
     is_done: bool
     """The box is ticked."""
+    is_dropped: bool = False
+    """The text has the mark of a dropped test."""
 
 
 class UnreadableAnswer(ValueError):
@@ -72,6 +77,8 @@ class ListFacts:
     """The list as the agent left it."""
     completed: tuple[str, ...]
     """Descriptions of the tests whose cycles are completed."""
+    dropped: tuple[str, ...] = ()
+    """Descriptions of the tests that were removed."""
     resolve_path: Callable[[str], str]
     """Returns a path relative to the project; raises ``UsageError`` for one outside."""
     read_text: Callable[[str], str | None]
@@ -91,10 +98,11 @@ def parse(markdown: str) -> tuple[ListEntry, ...]:
         box = _BOX.fullmatch(line.rstrip()) if len(line) <= MAX_LINE_CHARACTERS else None
         if box is None:
             continue
-        text = _COVERED_MARK.sub("", box["text"]).strip()
+        mark, text = _COVERED_MARK.search(box["text"]), _COVERED_MARK.sub("", box["text"]).strip()
         if text:
             is_done = box["mark"] != "" and box["mark"] in _DONE_MARKS
-            entries.append(ListEntry(text=text, line=number, is_done=is_done))
+            is_dropped = mark is not None and mark["dropped"] is not None
+            entries.append(ListEntry(text=text, line=number, is_done=is_done, is_dropped=is_dropped))
     return tuple(entries)
 
 
@@ -111,12 +119,12 @@ def normalize(description: str) -> str:
 def find_entry(entries: tuple[ListEntry, ...], description: str) -> ListEntry | None:
     """Return the entry with this description; the first open one if there are several."""
     alike = [entry for entry in entries if normalize(entry.text) == normalize(description)]
-    return next((entry for entry in alike if not entry.is_done), alike[0] if alike else None)
+    return next((entry for entry in alike if not (entry.is_done or entry.is_dropped)), alike[0] if alike else None)
 
 
 def list_open(entries: tuple[ListEntry, ...]) -> tuple[str, ...]:
-    """Return the descriptions of the open tests."""
-    return tuple(entry.text for entry in entries if not entry.is_done)
+    """Return the descriptions of the tests that are still to be written."""
+    return tuple(entry.text for entry in entries if not (entry.is_done or entry.is_dropped))
 
 
 def read_answer(answer: str) -> CurrentTest | None:
@@ -174,6 +182,7 @@ def is_test_file(path: str, *, is_there: bool = False) -> bool:
 
 def _find_all_objections(answer: str, facts: ListFacts) -> Iterator[tuple[str, str]]:
     yield from _check_list(facts)
+    yield from _check_dropped(facts)
     try:
         choice = read_answer(answer)
     except UnreadableAnswer as error:
@@ -216,6 +225,17 @@ def _check_list(facts: ListFacts) -> Iterator[tuple[str, str]]:
         seen.add(normalize(entry.text))
 
 
+def _check_dropped(facts: ListFacts) -> Iterator[tuple[str, str]]:
+    dropped = {normalize(each) for each in facts.dropped}
+    for entry in facts.now:
+        if entry.is_dropped and normalize(entry.text) not in dropped:
+            happened = f"Line {entry.line} of {NAME} marks {entry.text!r} as dropped, but no cycle dropped it."
+            yield "dropped_too_early", f"{happened} Remove {DROPPED}."
+        elif normalize(entry.text) in dropped and not entry.is_dropped:
+            happened = f"{entry.text!r} was dropped, but line {entry.line} of {NAME} does not say so."
+            yield "not_dropped", f"{happened} Write `- [ ] {entry.text} {DROPPED}`."
+
+
 def _check_choice(choice: CurrentTest, facts: ListFacts) -> Iterator[tuple[str, str]]:
     entry = find_entry(facts.now, choice.description)
     if entry is None:
@@ -223,6 +243,8 @@ def _check_choice(choice: CurrentTest, facts: ListFacts) -> Iterator[tuple[str, 
         yield "not_listed", f"{happened} Choose a description from the list, word for word, or add it first."
     elif entry.is_done or normalize(choice.description) in {normalize(each) for each in facts.completed}:
         yield "already_done", f"{choice.description!r} is already done. Choose an open test."
+    elif entry.is_dropped:
+        yield "already_done", f"{choice.description!r} was dropped. Choose an open test."
     try:
         choice = resolve_paths(choice, facts.resolve_path)
     except UsageError as error:

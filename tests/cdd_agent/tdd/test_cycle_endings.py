@@ -9,11 +9,12 @@ from cdd_agent.events import GateJudged, Notice, RolledBack
 from cdd_agent.model.conversation import Turn
 from cdd_agent.tdd.context import Context, Progress, WorkItem
 from cdd_agent.tdd.cycle import Cycle, Ending
+from cdd_agent.testrun.suite import PYTEST
 from cdd_agent.work.handoff import decode_line
 from cdd_agent.work.state import RunState
 from tests.fakes.model import ScriptedModel, call, says
 from tests.fakes.project import CODE, TEST, TEST_FILE, Project, content_as_it_is, green, item, red, writes
-from tests.fakes.suite import TrustedSandbox
+from tests.fakes.suite import FakeSuite, TrustedSandbox
 
 BLOCKED = says(call("ReportBlocked", why="test_is_wrong", reason="90 is no tenth off 100\nsay so"))
 WRONG = writes("discount.py", "def discount(price):\n    return price\n")
@@ -141,10 +142,33 @@ def test_a_test_that_passes_at_once_stays_if_altered_code_fails_it(project: Proj
 
 def test_a_test_that_passes_whatever_the_code_does_is_dropped(project: Project) -> None:
     ending = covered(project, VACUOUS)
-    assert ending.how == "covered"
+    assert ending.how == "dropped"
+    assert "even when the code is altered (discount.py:2" in str(ending.why)
     assert project.log == ["code"]
     assert project.status == ""
-    assert notes(project, "HEAD")[0]["testResult"] == "PASS"
+    note = notes(project, "HEAD")[0]
+    assert (note["testResult"], note["completedTests"], note["pendingTests"]) == ("PASS", ["one"], ["two"])
+
+
+@pytest.mark.parametrize(
+    ("test", "how", "why"),
+    [
+        (GREEN_AT_ONCE, "covered", "Not verified: cdd cannot alter single results in this language"),
+        ("def test_discount():\n    assert True\n", "dropped", "discount.py: has no content"),
+    ],
+)
+def test_in_other_languages_a_test_that_passes_at_once_must_need_the_code(
+    project: Project, *, test: str, how: str, why: str
+) -> None:
+    project.write({"discount.py": CODE})
+    project.git("add", "discount.py")
+    project.git("commit", "-qm", "code")
+    made = context(project, writes(TEST_FILE, test), accepts_covered=True, evidence_timeout_s=60)
+    assert isinstance(made.suite, FakeSuite)
+    suite = replace(made.suite, conventions=replace(PYTEST, is_python=False))
+    ending = run(project, item(), context=replace(made, suite=suite))
+    assert ending.how == how
+    assert why in str(ending.why)
 
 
 @pytest.mark.parametrize("stays", [True, False])
@@ -164,7 +188,7 @@ def test_a_kill_while_a_test_that_passes_at_once_is_taken_changes_nothing(projec
 
     with pytest.raises(SystemExit):
         Cycle(item(), project.start(), context=made, save=save).run()
-    assert run(project, item(), context=made, state=kept[-1]).how == "covered"
+    assert run(project, item(), context=made, state=kept[-1]).how == ("covered" if stays else "dropped")
     assert project.log == (["code", "test: Ten percent off"] if stays else ["code"])
     assert project.status == ""
     (note,) = notes(project, "HEAD")
@@ -186,7 +210,7 @@ def test_a_report_that_is_lost_proves_nothing_of_a_test_that_passes_at_once(proj
     with pytest.raises(SystemExit):
         Cycle(item(), project.start(), context=made, save=save).run()
     (project.folder / str(kept[-1].execution(1).attempts[-1].report)).unlink()
-    assert run(project, item(), context=made, state=kept[-1]).how == "covered"
+    assert run(project, item(), context=made, state=kept[-1]).how == "dropped"
     assert (project.log, project.status) == (["code"], "")
 
 

@@ -97,10 +97,18 @@ class Runs:
         assert state is not None
         return state
 
-    def begin(self, model: Model, *, text: str = REQUEST, calls: int = 0, **options: bool) -> RunState:
+    def begin(
+        self,
+        model: Model,
+        *,
+        text: str = REQUEST,
+        calls: int = 0,
+        evidence_timeout_s: float = 0,
+        **options: bool,
+    ) -> RunState:
         """Run a new feature."""
-        root, repository = self.project.folder, self.project.repository
-        return self._run(recollection.begin_feature(root, repository, text=text), model, calls=calls, **options)
+        feature = recollection.begin_feature(self.project.folder, self.project.repository, text=text)
+        return self._run(feature, model, calls=calls, evidence_timeout_s=evidence_timeout_s, **options)
 
     def resume(self, model: Model, *, calls: int = 0, **options: bool) -> RunState:
         """Go on with the one there is."""
@@ -108,11 +116,13 @@ class Runs:
             recollection.find_resumable(self.project.folder, self.project.repository), model, calls=calls, **options
         )
 
-    def _run(self, feature: Feature, model: Model, *, calls: int, **options: bool) -> RunState:
+    def _run(
+        self, feature: Feature, model: Model, *, calls: int, evidence_timeout_s: float = 0, **options: bool
+    ) -> RunState:
         context = self.project.context(model)
         context = replace(
             context,
-            policy=adapt_policy(context.policy),
+            policy=replace(adapt_policy(context.policy), evidence_timeout_s=evidence_timeout_s),
             brief=make_brief_for(context.repository, context.workspace),
             reports=self.project.folder / ".cdd" / "reports" / SLUG,
         )

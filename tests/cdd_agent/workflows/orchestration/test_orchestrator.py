@@ -16,6 +16,7 @@ from tests.cdd_agent.workflows.orchestration.conftest import (
     FIRST,
     REQUEST,
     RIGHT,
+    SECOND,
     SLUG,
     SOURCE,
     TESTS,
@@ -107,12 +108,28 @@ def test_the_notes_tell_what_comes_next_and_how_far_the_list_is(finished: Finish
 
 
 @pytest.mark.slow
-def test_a_test_that_passes_at_once_and_proves_nothing_is_dropped_and_counts_as_done(finished: Finished) -> None:
+def test_a_test_that_passes_at_once_is_kept_without_time_to_verify_it(finished: Finished) -> None:
     project = finished.project
-    assert project.log[4:] == [f"plan: {TITLES[1]}", "plan: complete, 2 of 2 tests"], "no time to look for mutants"
-    assert (project.folder / TESTS).read_text() == FIRST
+    assert project.log[4:] == [f"plan: {TITLES[1]}", f"test: {TITLES[1]}", "plan: complete, 2 of 2 tests"]
+    assert (project.folder / TESTS).read_text() == SECOND
+    assert "passes already and is kept. Not verified: the time" in str(project.seen)
     assert [event.title for event in project.seen if isinstance(event, StepStarted)] == list(TITLES)
     assert {event.status for event in project.seen if isinstance(event, StepFinished)} == {"completed"}
+
+
+def test_where_all_tests_are_dropped_nothing_is_done(runs: Runs, project: Project) -> None:
+    project.write({SOURCE: RIGHT})
+    project.git("add", SOURCE)
+    project.git("commit", "-qm", "code")
+    vacuous = "from discount import discount\n\n\ndef test_it():\n    assert discount(1) or True\n"
+    marked = plan(2, titles=(f"{TITLES[0]} (dropped)",), done=0)
+    with pytest.raises(GateClosed, match="has built nothing"):
+        runs.begin(model(plan(1, titles=TITLES[:1]), writes(TESTS, vacuous), marked), evidence_timeout_s=60)
+    assert project.log == ["code", f"plan: {TITLES[0]}", "plan: no test was kept, 1 dropped"]
+    assert not (project.folder / TESTS).exists()
+    assert (project.folder / "test-list.md").read_text() == f"- [ ] {TITLES[0]} (dropped)\n"
+    assert [event.status for event in project.seen if isinstance(event, StepFinished)] == ["dropped"]
+    assert [note["completedTests"] for note in runs.notes()] == [[]]
 
 
 @pytest.mark.slow
@@ -186,7 +203,7 @@ def test_a_person_who_is_there_mends_what_is_in_the_way_commits_it_and_goes_on(r
     scripted = model(writes(SOURCE, RIGHT), nothing(), *covered()[4:])
     assert runs.resume(scripted, is_attended=True).status == Status.COMPLETED
     assert project.log[:5] == [*ONE[:2], "ten percent of one hundred", *ONE[2:]]
-    assert runs.notes("HEAD~3")[0]["phase"] == "GREEN"
+    assert runs.notes("HEAD~4")[0]["phase"] == "GREEN"
 
 
 @pytest.mark.slow
@@ -209,7 +226,7 @@ def test_the_notes_alone_are_enough_to_go_on_after_any_phase(stopped_after: Stop
     scripted = model(*covered()[landed:])
     assert runs.resume(scripted).status == Status.COMPLETED
     assert scripted.queue == []
-    assert project.log == [*ONE, f"plan: {TITLES[1]}", "plan: complete, 2 of 2 tests"]
+    assert project.log == [*ONE, f"plan: {TITLES[1]}", f"test: {TITLES[1]}", "plan: complete, 2 of 2 tests"]
     assert any("notes" in event.text for event in project.seen if isinstance(event, Notice))
     assert (runs.folder / "request.md").read_text() == REQUEST
 
@@ -232,7 +249,7 @@ def test_an_interrupted_run_goes_on_with_the_phase_it_was_in(stopped_after: Stop
     scripted = model(*turns[at:])
     assert runs.resume(scripted).status == Status.COMPLETED
     assert scripted.queue == []
-    assert runs.project.log == [*ONE, f"plan: {TITLES[1]}", "plan: complete, 2 of 2 tests"]
+    assert runs.project.log == [*ONE, f"plan: {TITLES[1]}", f"test: {TITLES[1]}", "plan: complete, 2 of 2 tests"]
 
 
 @pytest.mark.slow
@@ -271,7 +288,7 @@ def test_changes_that_are_allowed_stay_out_of_every_commit(runs: Runs, project: 
     project.write({"notes.txt": "mine\n"})
     runs.begin(model(*covered()), allow_dirty=True)
     assert project.status == "?? notes.txt"
-    assert len(project.log) == 6
+    assert len(project.log) == 7
 
 
 @pytest.mark.slow

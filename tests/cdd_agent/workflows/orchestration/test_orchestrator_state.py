@@ -43,7 +43,7 @@ def test_commits_that_follow_a_completed_cycle_are_no_obstacle(stopped_after: St
     project.git("commit", "-qm", "mine")
     scripted = model(*covered()[4:])
     assert runs.resume(scripted).status == Status.COMPLETED
-    assert project.log == [*ONE, "mine", f"plan: {TITLES[1]}", "plan: complete, 2 of 2 tests"]
+    assert project.log == [*ONE, "mine", f"plan: {TITLES[1]}", f"test: {TITLES[1]}", "plan: complete, 2 of 2 tests"]
     assert any("notes" in event.text for event in project.seen if isinstance(event, Notice))
 
 
@@ -64,7 +64,7 @@ def test_work_that_a_hand_has_undone_is_planned_anew_from_the_commit_that_is_lef
     project.git("reset", "-q", "--hard", "HEAD~3")
     scripted = model(*turns[2:])
     assert runs.resume(scripted).status == Status.COMPLETED
-    assert project.log == [*ONE, f"plan: {TITLES[1]}", "plan: complete, 2 of 2 tests"]
+    assert project.log == [*ONE, f"plan: {TITLES[1]}", f"test: {TITLES[1]}", "plan: complete, 2 of 2 tests"]
 
 
 def test_before_anything_has_landed_a_commit_that_mends_what_was_in_the_way_is_no_obstacle(

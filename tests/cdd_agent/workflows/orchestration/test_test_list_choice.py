@@ -28,12 +28,19 @@ def relative(path: str) -> str:
 
 
 def codes(
-    words: str, *, now: str = LIST, before: str = LIST, completed: tuple[str, ...] = ("adds nothing",), tests: str = ""
+    words: str,
+    *,
+    now: str = LIST,
+    before: str = LIST,
+    completed: tuple[str, ...] = ("adds nothing",),
+    dropped: tuple[str, ...] = (),
+    tests: str = "",
 ) -> list[str]:
     known = ListFacts(
         before=parse(before),
         now=parse(now),
         completed=completed,
+        dropped=dropped,
         resolve_path=relative,
         read_text=lambda path: tests if path == "tests/test_sum.py" and tests else None,
     )
@@ -52,6 +59,17 @@ def codes(
 )
 def test_the_last_answer_counts_whatever_stands_round_it(words: str) -> None:
     assert read_answer(words) == CHOICE
+
+
+def test_a_dropped_test_has_its_mark_an_open_box_and_is_not_chosen_again() -> None:
+    marked, gone = LIST.replace("adds three", "adds three (dropped)"), ("adds three",)
+    assert codes(ANSWER, now=marked, dropped=gone) == []
+    assert codes(ANSWER, dropped=gone) == ["not_dropped"]
+    assert codes(ANSWER, now=marked) == ["dropped_too_early"]
+    assert codes(ANSWER, now=marked.replace("[ ] adds three", "[x] adds three"), dropped=gone) == ["ticked_too_early"]
+    assert codes(ANSWER.replace("adds two numbers", "adds three"), now=marked, dropped=gone) == ["already_done"]
+    done = marked.replace("[ ] adds two", "[x] adds two")
+    assert codes('{"currentTest": null}', now=done, completed=("adds nothing", "adds two numbers"), dropped=gone) == []
 
 
 def test_all_done_is_an_answer_too() -> None:
