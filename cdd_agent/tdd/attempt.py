@@ -54,7 +54,7 @@ from cdd_agent.untrusted.keys import mask
 from cdd_agent.untrusted.paths import is_compiled
 from cdd_agent.untrusted.text import format_line
 from cdd_agent.work.state import AttemptRecord, StepExecution
-from pytest_tdd_agent.codec import ReportError, load
+from pytest_tdd_agent.codec import ReportError, dump, load
 from pytest_tdd_agent.comparison import find_unstable, strip_parameters
 from pytest_tdd_agent.report import FAILING, Reason, SuiteReport, Verdict, list_failing
 
@@ -139,9 +139,13 @@ def _load_or_run(recovery: StepRecovery, snapshot: Snapshot) -> tuple[SuiteRepor
     except ReportError:
         # A lost report is made again, from the files as they were before the phase.
         present = recovery.checkpoints.find_last()
+        if (known := context.find_report(snapshot)) is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            dump(known, path)
+            return known, str(path.relative_to(root))
         context.snapshots.restore(snapshot)
         scope = context.policy.gate_runs
-        run = context.run_suite(f"{name_scope(scope)} as a baseline", keep=path, targets=scope)
+        run = context.run_for_gate(f"{name_scope(scope)} as a baseline", files=snapshot, keep=path)
         if present is not None:
             context.snapshots.restore(present)
     return context.require_report(run), str(path.relative_to(root))
@@ -431,9 +435,12 @@ class Attempt:
                 judged = verdict.judge_targets(item, self.phase, report=run.report, baseline=before)
                 if not judged.open:
                     return judged, run.report
-        scope = context.policy.gate_runs
-        purpose = f"{name_scope(scope)} for the gate"
-        run = context.run_suite(purpose, keep=report_path, targets=scope, before=work.snapshot)
+        run = context.run_for_gate(
+            f"{name_scope(context.policy.gate_runs)} for the gate",
+            files=work.snapshot,
+            keep=report_path,
+            before=work.snapshot,
+        )
         if run.report is None:
             return verdict.judge_incomplete_run(self.phase, run.problem or "no report"), None
         rules, before = context.suite.conventions, self._mark_unstable_tests(run.report)

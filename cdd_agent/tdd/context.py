@@ -6,7 +6,7 @@ attempts as text for the model.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -223,6 +223,8 @@ class Context:
     """Returns what a person says to the model while it works."""
     commands: ResumeCommands | None = None
     """None: those of ``cdd exec``."""
+    last_report: dict[str, SuiteReport] = field(default_factory=dict)
+    """Tree -> report of the last run of the policy's ``gate_runs`` in this process; at most one."""
 
     @property
     def project(self) -> Path:
@@ -270,6 +272,21 @@ class Context:
             self.snapshots.restore(before)
         self.emit(run.as_event(purpose, framework=framework))
         return run
+
+    def run_for_gate(self, purpose: str, *, files: Snapshot, keep: Path, before: Snapshot | None = None) -> SuiteRun:
+        """Run the tests of baseline and gate on ``files``, and remember the report."""
+        run = self.run_suite(purpose, keep=keep, targets=self.policy.gate_runs, before=before)
+        self.last_report.clear()
+        if run.report is not None:
+            self.last_report[self._find_tree(files)] = run.report
+        return run
+
+    def find_report(self, files: Snapshot) -> SuiteReport | None:
+        """Return the report of the last such run if it ran on these files."""
+        return self.last_report.get(self._find_tree(files))
+
+    def _find_tree(self, files: Snapshot) -> str:
+        return self.repository.objects.require(f"{files.commit}^{{tree}}").id
 
     def run_targets(
         self, purpose: str, *, targets: tuple[str, ...], keep: Path | None = None, before: Snapshot | None = None

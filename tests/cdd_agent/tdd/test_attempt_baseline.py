@@ -4,6 +4,7 @@ import pytest
 
 from cdd_agent.config.settings import GreenSettings
 from cdd_agent.errors import EnvironmentMissing, ExitCode
+from cdd_agent.events import SuiteStarted
 from cdd_agent.tdd.attempt import Baseline, add_hidden_tests, take_baseline
 from cdd_agent.tdd.context import Context, Kind, Phase, WorkItem
 from cdd_agent.tdd.step import StepRecovery, checkpoint_ref
@@ -11,9 +12,10 @@ from cdd_agent.tdd.verdict import judge_run
 from cdd_agent.work.state import AttemptRecord, StepExecution
 from cdd_agent.workflows.green.request import Wanted
 from cdd_agent.workflows.green.run import adapt_policy
+from pytest_tdd_agent.codec import load
 from pytest_tdd_agent.report import Case, CollectError, Failure, SuiteReport
 from tests.fakes.model import ScriptedModel
-from tests.fakes.project import Project, item
+from tests.fakes.project import Project, content_as_it_is, green, item, red
 from tests.fakes.suite import FakeSuite, no_report
 
 
@@ -66,6 +68,30 @@ def test_tests_that_cannot_be_run_are_told_with_what_pytest_said(project: Projec
     with pytest.raises(EnvironmentMissing, match=r"cannot be run: (.|\n)*no database") as missing:
         lay(context, "red", step=step, work=item())
     assert "-m pytest" in missing.value.hint
+
+
+def test_the_last_report_is_the_baseline_of_the_next_step_if_the_files_are_the_same(
+    project: Project, context: Context
+) -> None:
+    turns = [red(), green(), content_as_it_is()]
+    context = replace(context, model=ScriptedModel([*turns]))
+    project.run(item(), context=context)
+    runs = len(project.happened(SuiteStarted))
+    second = project.start(2).execution(2)
+    second = replace(second, checkpoint=StepRecovery("sale", second, context=context).begin())
+    baseline = lay(context, "red", step=second, work=item(number=2))
+    assert len(project.happened(SuiteStarted)) == runs == 3, "one run before RED, and one for each open gate"
+    assert {case.outcome for case in baseline.report.tests} == {"passed"}
+    assert load(project.folder / baseline.report_path) == baseline.report
+
+
+def test_a_baseline_of_other_files_is_a_new_run(project: Project, context: Context) -> None:
+    lay(context, "red", step=begun(project, context), work=item())
+    project.write({"prices.py": "def total(prices):\n    return 0\n"})
+    project.git("commit", "--quiet", "--all", "-m", "broken")
+    step = project.start(2).execution(2)
+    step = replace(step, checkpoint=StepRecovery("sale", step, context=context).begin())
+    assert {case.outcome for case in lay(context, "red", step=step, work=item(number=2)).report.tests} == {"failed"}
 
 
 def test_the_baseline_is_the_same_after_the_work_has_begun(project: Project, context: Context) -> None:
