@@ -229,6 +229,7 @@ def _answer_calls(
                 output = replace(output, text=text)
             outputs.append(output)
             emit(returned)
+        _follow_up(turn, outputs, by_name=by_name, marks=marks)
     finally:
         interrupted = ToolOutput(text=INTERRUPTED, is_error=True)
         answers = [*outputs, *(interrupted for _ in turn.calls[len(outputs) :])]
@@ -237,6 +238,21 @@ def _answer_calls(
             for call, output in zip(turn.calls, answers, strict=True)
         )
     return outputs
+
+
+def _follow_up(turn: Turn, outputs: list[ToolOutput], *, by_name: Mapping[str, Tool], marks: Marks) -> None:
+    """Add to the outputs what follows the calls of a turn, unless it ends the run: what is checked then is the same."""
+    if any(output.ends_run for output in outputs):
+        return
+    last = {
+        by_name[call.name].follow_up: position
+        for position, (call, output) in enumerate(zip(turn.calls, outputs, strict=True))
+        if not output.is_error
+    }
+    for follow_up, position in last.items():
+        if follow_up is not None:
+            text = f"{outputs[position].text}\n\n{marks.wrap(follow_up(), source='tests')}"
+            outputs[position] = replace(outputs[position], text=text)
 
 
 def _refuse_call(turn: Turn, position: int, *, by_name: Mapping[str, Tool], budget: Budget) -> str | None:

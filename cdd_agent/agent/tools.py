@@ -55,6 +55,8 @@ class Tool:
     run: Callable[[Mapping[str, JSON]], ToolOutput]
     subject: Callable[[Mapping[str, JSON]], str]
     """Returns the subject of a call in a few words, or an empty text if its input is not valid."""
+    follow_up: Callable[[], str] | None = None
+    """Returns what the answer to the last successful call of a turn adds. Tools with the same one share that call."""
 
 
 def define_tool(name: str, inputs: type[T], *, run: Callable[[T], ToolOutput], subject: Callable[[T], str]) -> Tool:

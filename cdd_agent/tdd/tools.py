@@ -3,7 +3,7 @@
 import errno
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from cdd_agent.agent.editing import MayWrite
@@ -34,7 +34,8 @@ _REFUSED_WRITE = re.compile("|".join(re.escape(os.strerror(code)) for code in (e
 def make_tools(locks: PhaseLocks, context: Context, *, after_writing: tuple[str, ...] = ()) -> tuple[Tool, ...]:
     """Return Read, Write, Edit, Bash, Glob, Grep, RunTests, CompleteImplementation and ReportBlocked, in that order.
 
-    The policy may leave Bash out. Write and Edit report the results of the tests ``after_writing``, if there are any.
+    The policy may leave Bash out. After the last Write or Edit of a turn, the results of the tests ``after_writing`` are
+    reported, if there are any.
     """
 
     def run_tests(targets: tuple[str, ...]) -> str:
@@ -42,6 +43,9 @@ def make_tools(locks: PhaseLocks, context: Context, *, after_writing: tuple[str,
             _require_test(target, context)
         refusal = context.permission.check_activity("tests") if context.permission is not None else None
         return refusal if refusal is not None else _format_run(context.run_targets("tests", targets=targets))
+
+    def report_tests() -> str:
+        return f"Results of the tests to pass: {run_tests(after_writing)}"
 
     read, *writing = make_file_tools(context.workspace, make_lock_check(locks, context))
     shell = make_bash_tool(
@@ -53,7 +57,7 @@ def make_tools(locks: PhaseLocks, context: Context, *, after_writing: tuple[str,
     )
     return (
         read,
-        *(_with_tests(tool, lambda: run_tests(after_writing)) if after_writing else tool for tool in writing),
+        *(replace(tool, follow_up=report_tests) if after_writing else tool for tool in writing),
         *((_with_lock_hint(shell, locks),) if context.policy.has_commands else ()),
         *make_search_tools(context.workspace),
         make_run_tests_tool(run_tests),
@@ -83,16 +87,6 @@ def _format_run(run: SuiteRun) -> str:
     count = ", ".join(f"{number} {word}" for word, number in count_outcomes(run.report).items() if number)
     lines = (count or "no test was collected", *run.notices, "", format_failures(run.report))
     return "\n".join(lines).rstrip()
-
-
-def _with_tests(tool: Tool, run_tests: Callable[[], str]) -> Tool:
-    def run(fields: Mapping[str, JSON]) -> ToolOutput:
-        output = tool.run(fields)
-        if output.is_error:
-            return output
-        return replace(output, text=f"{output.text}\n\nResults of the tests to pass: {run_tests()}")
-
-    return replace(tool, run=run)
 
 
 def _with_lock_hint(tool: Tool, locks: PhaseLocks) -> Tool:

@@ -147,6 +147,24 @@ def test_a_tool_that_ends_the_run_does_so_after_every_result_is_given() -> None:
     assert [result.tool_use_id for result in results(conversation)] == ["call-1", "call-2"]
 
 
+def test_what_follows_several_calls_of_a_turn_is_done_once_and_not_if_the_turn_ends_the_run() -> None:
+    done: list[str] = []
+
+    def follow_up() -> str:
+        done.append("tests")
+        return f"{len(done)} passed"
+
+    tools = (*(replace(each, follow_up=follow_up) for each in TOOLS[:2]), TOOLS[2])
+    conversation = Conversation("be brief")
+    conversation.say("begin")
+    turns = [says(call(1), call(2, name="Grep"), call(3, "bad")), says(call(4), call(5, name="Finish"))]
+    run_agent(conversation, tools, model=ScriptedModel(turns), budget=Budget(), emit=lambda _: None, agent="agent")
+    answers = [message for message in conversation.messages if isinstance(message, UserMessage)][1]
+    texts = [block.content for block in answers.content if isinstance(block, ToolResult)]
+    assert ["1 passed" in text for text in texts] == [False, True, False]
+    assert done == ["tests"]
+
+
 def test_a_finishing_call_with_invalid_input_does_not_end_the_run() -> None:
     ended, _, _ = run(ScriptedModel([says(ToolCall(id="1", name="Finish", input={})), says("sorry")]))
     assert ended.end == "answered"

@@ -179,12 +179,13 @@ def test_a_test_file_that_the_step_names_is_one_whatever_it_is_called(context: C
 def test_what_is_written_is_answered_with_what_the_tests_say_then(context: Context) -> None:
     after = ("tests/test_prices.py::test_total",)
     tools = tools_for("green", context, tests=(), after_writing=after)
-    written = named(tools, "Write").run({"file_path": "new.py", "content": "x = 1\n"})
-    assert written.text.startswith("Created new.py")
-    assert "Results of the tests to pass: 1 passed" in written.text
-    edit = {"file_path": "prices.py", "old_string": "sum(prices)", "new_string": "0"}
-    assert "1 failed" in named(tools, "Edit").run(edit).text
-    assert "run now" not in named(tools, "Edit").run(edit).text
+    write, edit = (named(tools, name) for name in ("Write", "Edit"))
+    assert write.follow_up is not None
+    assert write.follow_up is edit.follow_up
+    assert write.follow_up().startswith("Results of the tests to pass: 1 passed")
+    edit.run({"file_path": "prices.py", "old_string": "sum(prices)", "new_string": "0"})
+    assert "1 failed" in write.follow_up()
+    assert named(tools, "Bash").follow_up is None
 
 
 def test_a_policy_can_leave_commands_out(context: Context) -> None:
