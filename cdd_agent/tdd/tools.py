@@ -34,8 +34,8 @@ _REFUSED_WRITE = re.compile("|".join(re.escape(os.strerror(code)) for code in (e
 def make_tools(locks: PhaseLocks, context: Context, *, after_writing: tuple[str, ...] = ()) -> tuple[Tool, ...]:
     """Return Read, Write, Edit, Bash, Glob, Grep, RunTests, CompleteImplementation and ReportBlocked, in that order.
 
-    The policy may leave Bash out. After the last Write or Edit of a turn, the results of the tests ``after_writing`` are
-    reported, if there are any.
+    The policy may leave Bash out. After the last Write or Edit of a turn, the results of the tests ``after_writing``
+    are reported, if there are any.
     """
 
     def run_tests(targets: tuple[str, ...]) -> str:
