@@ -41,6 +41,7 @@ CODES = {
     "not_reproduced": "A target fails in a clean copy with RED's tests and configuration.",
     "expectation_ignored": "A target passes although the values that it expects were altered.",
     "unproven_change": "No target test fails when the changed code is altered.",
+    "only_under_test": "A call gives another result in a plain Python process.",
     "example_failed": "A further example of a criterion fails.",
     "behavior_changed": "A change of structure changes the result of a call.",
 }

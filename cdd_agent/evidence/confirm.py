@@ -28,6 +28,8 @@ from cdd_agent.evidence.clean_copy import (
 )
 from cdd_agent.evidence.expectations import check_expectations
 from cdd_agent.evidence.mutation import ALL_RAISE, Mutant, Survival, TimedRuns, TimeUp
+from cdd_agent.evidence.origins import check_origins, is_unloaded
+from cdd_agent.evidence.outside import compare_outside
 from cdd_agent.evidence.signs import find_signs, judge_signs
 from cdd_agent.git.runner import GitError
 from cdd_agent.testrun.suite import Suite
@@ -47,7 +49,7 @@ def confirm(request: CheckRequest, *, runs: TimedRuns) -> Findings:
         findings = told = note("Some of the changed code could not be read: it is nested too deeply.")
     if findings.reasons or not request.targets or not runs.limit_s:
         return findings
-    is_python = runs.suite.conventions.is_python
+    is_python, compared = runs.suite.conventions.is_python, ""
     try:
         with runs.copy(green=request.green, red=request.red) as copy:
             check = _CopyCheck(request=request, runs=runs, copy=copy)
@@ -55,15 +57,22 @@ def confirm(request: CheckRequest, *, runs: TimedRuns) -> Findings:
             findings += reproduced
             if passes and not findings.reasons and is_python:
                 findings += check_expectations(request, copy=copy, runs=runs)
+            # Altering a copy that is not loaded shows nothing.
+            passes &= not any(map(is_unloaded, reproduced.notices))
             if passes and not findings.reasons and is_python:
                 findings += check.alter_code()
+            if passes and not findings.reasons and is_python:
+                outside = compare_outside(request, copy=copy, runs=runs)
+                findings, compared = findings + outside.findings, outside.compared
     except TimeUp as error:
         findings += note(error.happened)
     except (GitError, OSError) as error:
         findings += note(f"Not checked in a clean copy, because cdd could not create one: {explain_failure(error)}.")
     if findings == told and (runs.noticed if is_python else runs.count):
-        altered = f", and fail with {runs.noticed} altered ({runs.count} runs, " if is_python else " ("
-        text = f"Checked in a clean copy: the tests pass there too{altered}{runs.used_s:.1f} s)."
+        altered = f", and fail with {runs.noticed} altered" if is_python else ""
+        alike = f"; outside of a test run, {compared} had the same result" if compared else ""
+        count = f"{runs.count} runs, " if is_python else ""
+        text = f"Checked in a clean copy: the tests pass there too{altered}{alike} ({count}{runs.used_s:.1f} s)."
         runs.emit(Notice(text=text))
     return findings
 
@@ -79,7 +88,8 @@ class _CopyCheck:
         canaries = plant(self.copy.root, self.request.targets) if self._is_python else ()
         files = [canary.file for canary in canaries or ()]
         tests = (*files[:1], *self._select_tests(), *files[1:])
-        report = self.runs.run(self.copy, "targets in a clean copy", tests=tests).report
+        run = self.runs.run(self.copy, "targets in a clean copy", tests=tests)
+        report = run.report
         # Later runs collect all tests and must not find the canaries.
         for canary in canaries or ():
             remove(self.copy.root, canary)
@@ -90,7 +100,9 @@ class _CopyCheck:
         misreports = [find_misreport(canary, report) for canary in canaries] if report is not None else []
         if misreport := next(filter(None, misreports), None):
             return self._explain_misreport(misreport), not has_failed
-        return (self._explain_failure() if has_failed else Findings()), not has_failed
+        if has_failed:
+            return self._explain_failure(), False
+        return check_origins(run.origins, self.request.changes, copy=self.copy, runs=self.runs), True
 
     def alter_code(self) -> Findings:
         """Run the targets on altered versions of the changed code. At least one run must fail."""

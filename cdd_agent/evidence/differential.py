@@ -8,6 +8,7 @@ public, takes the same parameters, and answers all recorded calls alike: other f
 import ast
 import re
 import secrets
+import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ import msgspec
 from cdd_agent.errors import CddError, join_first
 from cdd_agent.evidence.clean_copy import Findings, ProductChange, explain_failure, list_test_functions, note, refuse
 from cdd_agent.evidence.mutation import TimedRuns, TimeUp, find_unnoticed_functions, run_mutant
-from cdd_agent.evidence.source import Function, parse, read_names
+from cdd_agent.evidence.source import Function, name_definitions, parse, read_names
 from cdd_agent.git.runner import GitError
 from cdd_agent.sandbox.levels import ISOLATING_LEVELS
 from cdd_agent.testrun import inside
@@ -27,8 +28,8 @@ from cdd_agent.testrun.suite import Suite
 from cdd_agent.untrusted.documents import encode_json
 from cdd_agent.workspace.files import ConfinedFolder
 
-MISSING, UNFIT = "missing", "unfit: "
-"""As in ``testrun/inside/calls.py``, which needs pytest."""
+MISSING, UNFIT, UNREADABLE, MOST_TEXT = "missing", "unfit: ", "returns a value that, when it is read, ", 2000
+"""As in ``testrun/inside/answers.py``, which asks for the current folder."""
 _MOST_FUNCTIONS = 300
 _MOST_STEPS = 4
 _MOST_CONSTANTS = 30
@@ -39,7 +40,7 @@ _SECONDS = 10.0
 """For the tests that are recorded; each run answers for half of it."""
 
 
-class _NotComparedError(CddError):
+class NotComparedError(CddError):
     """A run gave no answers."""
 
 
@@ -148,7 +149,7 @@ def _try_to_compare(trees: ComparedTrees, *, runs: TimedRuns) -> Comparison | Fi
         return compare(trees, code, runs=runs)
     except TimeUp as error:
         return note(error.happened)
-    except _NotComparedError as error:
+    except NotComparedError as error:
         return note(f"Not compared with the code before: {error.happened}.")
     except (GitError, OSError) as error:
         return note(f"Not compared with the code before, because cdd could not copy it: {explain_failure(error)}.")
@@ -197,29 +198,10 @@ def _index_definitions(tree: ast.Module | None) -> dict[tuple[str, int], ast.AST
     """Return dotted name and number -> definition. The getter and the setter of a property have one name."""
     numbers: Counter[str] = Counter()
     found = {}
-    for name, node in _list_definitions(tree):
+    for name, node in name_definitions(tree):
         found[name, numbers[name]] = node
         numbers[name] += 1
     return found
-
-
-def _list_definitions(scope: ast.AST | None, prefix: str = "") -> Iterator[tuple[str, ast.AST]]:
-    """Yield dotted name -> definition, also of variables. Other statements are named by their code."""
-    for node in (each for field in ("body", "handlers", "orelse", "finalbody") for each in getattr(scope, field, ())):
-        match node:
-            case ast.ClassDef(name=name):
-                yield f"{prefix}{name}", ast.Tuple(elts=[*node.bases, *node.decorator_list])
-                yield from _list_definitions(node, f"{prefix}{name}.")
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
-                yield f"{prefix}{name}", node
-            case ast.If() | ast.Try() | ast.With() | ast.ExceptHandler():
-                yield from _list_definitions(node, prefix)
-            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
-                yield f"{prefix}{name}", node
-            case ast.Expr(value=ast.Constant()) | ast.Pass():
-                pass
-            case _:
-                yield f"{prefix}<{ast.dump(node)}>", node
 
 
 def _dump(node: ast.AST | None) -> str:
@@ -287,7 +269,7 @@ def list_watched(code: ChangedCode, sources: Mapping[str, str]) -> tuple[Watched
         users: set[str] = set()
         for path in [path for path, text in sources.items() if any(name in text for name in names)]:
             if path not in definitions:
-                listed = _list_definitions(parse(sources[path]))
+                listed = name_definitions(parse(sources[path]))
                 definitions[path] = [
                     (name, node, read_names(node)) for name, node in listed if isinstance(node, Function)
                 ]
@@ -336,11 +318,12 @@ def compare(trees: ComparedTrees, code: ChangedCode, *, runs: TimedRuns) -> Comp
     """Record calls of one tree, and compare the answers of both. Raises ``TimeUp``, ``GitError`` and ``OSError``."""
     recorded, other = (trees.after, trees.before) if trees.records_after else (trees.before, trees.after)
     with runs.copy(green=recorded, red=trees.before) as copy:
-        sources = dict(_read_product(copy))
+        sources = dict(read_product(copy))
         watched = list_watched(code, sources)
         tests = _select_tests(copy, trees.tests, names={each.name.rpartition(".")[2] for each in watched} | code.names)
         functions = [(e.path, e.line, e.name, e.is_changed, e.counts_inside) for e in watched]
         task = {"functions": functions, "constants": code.constants, "product": [*sources], "seconds": _SECONDS}
+        task["as_test"] = False
         first = _answer(copy, "calls of the changed code", task=encode_json(task), tests=tests, runs=runs)
     with runs.copy(green=other, red=trees.before) as copy:
         second = _answer(copy, "the same calls of the other code", task=first.task, tests=tests, runs=runs)
@@ -373,7 +356,8 @@ def _find_unnoticed(copy: Suite, trees: ComparedTrees, *, recording: _Recording,
         return note(error.happened)
 
 
-def _read_product(copy: Suite) -> Iterator[tuple[str, str]]:
+def read_product(copy: Suite) -> Iterator[tuple[str, str]]:
+    """Yield the path and the source of each module of the product."""
     for file in sorted(copy.root.rglob("*.py")):
         path = file.relative_to(copy.root).as_posix()
         if file.is_file() and not file.is_symlink() and not copy.conventions.is_test(path):
@@ -389,8 +373,34 @@ def _select_tests(copy: Suite, tests: Sequence[str], *, names: Iterable[str]) ->
 
 def _answer(copy: Suite, purpose: str, *, task: bytes, tests: tuple[str, ...], runs: TimedRuns) -> _Answers:
     """Answer the calls of the task; if it has none, record them first."""
+    answered = run_calls(copy, purpose, task=task, tests=tests, runs=runs)
+    try:
+        recording = msgspec.json.decode(answered.task, type=_Recording)
+    except msgspec.DecodeError as error:
+        raise NotComparedError(f"{purpose}: {error}", hint="") from error
+    texts = {index: text for index, text, _ in answered.lines if index >= 0}
+    if not answered.has_ended:
+        texts[len(texts)] = "ends the process"
+    shown = {index: call for index, _, call in answered.lines}
+    return _Answers(task=answered.task, recording=recording, texts=texts, shown=shown)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """The result of a run that answered calls."""
+
+    task: bytes
+    """The calls, as the task of a run that answers the same ones."""
+    lines: list[tuple[int, str, str]]
+    """Index of a call, its answer and its text."""
+    has_ended: bool
+    """Whether it ended by itself or for its time, not by a call that ended the process."""
+
+
+def run_calls(copy: Suite, purpose: str, *, task: bytes, tests: tuple[str, ...], runs: TimedRuns) -> Answered:
+    """Run tests with the plugin that records and answers calls. Raises ``NotComparedError`` and ``TimeUp``."""
     files, package = ConfinedFolder(copy.root.resolve()), f"cdd_calls_{secrets.token_hex(4)}"
-    for name in ("__init__.py", "calls.py", "values.py"):
+    for name in ("__init__.py", "answers.py", "calls.py", "values.py"):
         files.write(f"{package}/{name}", Path(inside.__file__).with_name(name).read_bytes())
     files.write(f"{package}/calls.json", task)
     quickest_s = runs.quickest_s
@@ -399,13 +409,13 @@ def _answer(copy: Suite, purpose: str, *, task: bytes, tests: tuple[str, ...], r
     try:
         calls, *lines = files.read(f"{package}/calls.jsonl", _MOST_BYTES).splitlines()
         answers = [msgspec.json.decode(line, type=tuple[int, str, str]) for line in lines]
-        recording = msgspec.json.decode(calls, type=_Recording)
     except (OSError, ValueError, msgspec.DecodeError) as error:
-        raise _NotComparedError(f"{purpose}: {run.problem or error}", hint="") from error
-    texts = {index: text for index, text, _ in answers if index >= 0}
-    if len(texts) == len(answers) and run.duration_s < copy.timeout_s:
-        texts[len(texts)] = "ends the process"
-    return _Answers(task=calls, recording=recording, texts=texts, shown={index: call for index, _, call in answers})
+        raise NotComparedError(f"{purpose}: {run.problem or error}", hint="") from error
+    finally:  # a copy is used again only if it has the same files
+        shutil.rmtree(files.root / package, ignore_errors=True)
+    is_whole = bool(answers) and answers[-1][0] < 0
+    has_ended = is_whole or run.duration_s >= copy.timeout_s
+    return Answered(task=calls, lines=answers, has_ended=has_ended)
 
 
 def _compare_answers(

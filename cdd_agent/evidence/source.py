@@ -145,3 +145,22 @@ def resolve_name(node: ast.AST, names: dict[str, str]) -> str:
 def find_docstrings(tree: ast.Module) -> set[int]:
     """Return the ids of docstrings and other expressions without effect."""
     return {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+
+
+def name_definitions(scope: ast.AST | None, prefix: str = "") -> Iterator[tuple[str, ast.AST]]:
+    """Yield dotted name -> definition, also of variables. Other statements are named by their code."""
+    for node in (each for field in ("body", "handlers", "orelse", "finalbody") for each in getattr(scope, field, ())):
+        match node:
+            case ast.ClassDef(name=name):
+                yield f"{prefix}{name}", ast.Tuple(elts=[*node.bases, *node.decorator_list])
+                yield from name_definitions(node, f"{prefix}{name}.")
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield f"{prefix}{name}", node
+            case ast.If() | ast.Try() | ast.With() | ast.ExceptHandler():
+                yield from name_definitions(node, prefix)
+            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+                yield f"{prefix}{name}", node
+            case ast.Expr(value=ast.Constant()) | ast.Pass():
+                pass
+            case _:
+                yield f"{prefix}<{ast.dump(node)}>", node

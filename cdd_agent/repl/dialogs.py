@@ -9,7 +9,7 @@ from cdd_agent.tickets import spec
 from cdd_agent.tickets.plan import Plan
 from cdd_agent.tickets.spec import Spec
 from cdd_agent.untrusted.text import clean
-from cdd_agent.work.state import load_state
+from cdd_agent.work.state import is_unverified, load_state
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
 from cdd_agent.workflows.execution.review import Evidence, FileDiff, LandedCommit, Review, StepToReview
@@ -215,6 +215,8 @@ def _show_commit(commit: LandedCommit, *, screen: Screen) -> None:
     for evidence in commit.evidence:
         is_good = evidence.is_open and evidence.report == "unchanged"
         screen.line(_format_evidence(evidence), style="green" if is_good else "yellow", indent=4)
+        for finding in evidence.findings:
+            screen.line(finding, style="yellow" if is_unverified(finding) else "dim", indent=6)
         for example in evidence.examples:
             screen.line(example, style="dim", indent=6)
     if not commit.evidence:

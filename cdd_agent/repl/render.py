@@ -20,7 +20,7 @@ from cdd_agent.tickets.plan import Plan, Step
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.untrusted.text import clean
 from cdd_agent.work.order import sort_by_dependencies
-from cdd_agent.work.state import Phase, RunState, Status, StepExecution, Usage, load_state
+from cdd_agent.work.state import Phase, RunState, Status, StepExecution, Usage, is_unverified, load_state
 
 WAITING = "waiting for the model"
 SAVING = "saving"
@@ -368,6 +368,8 @@ def show_steps(state: RunState, *, screen: Screen) -> None:
     for number, step in state.step_executions.items():
         if step.error and step.status in {Status.FAILED, Status.SKIPPED}:
             screen.line(f"Step {number} {step.status}: {step.error}", style=_STATUS_LOOK[step.status][1])
+        for finding in (each for attempt in step.attempts[-1:] for each in attempt.evidence if is_unverified(each)):
+            screen.line(f"Step {number}: {finding}", style="yellow")
     if state.model is not None:
         used = state.usage
         parts = (

@@ -15,7 +15,7 @@ from cdd_agent.agent.tools import (
     read_input,
 )
 from cdd_agent.errors import EnvironmentMissing, UsageError
-from cdd_agent.events import AttemptStarted, Change, GateJudged, Notice
+from cdd_agent.events import AttemptStarted, Change, Event, GateJudged, Notice
 from cdd_agent.evidence.clean_copy import (
     CheckRequest,
     Findings,
@@ -228,11 +228,12 @@ class Attempt:
         self.earlier = list_attempts(phase, step)
         self.number = len(self.earlier) + 1
         self.recovery = StepRecovery(item.ticket, step, context=context)
+        self._evidence: list[str] = []
         self._runs = TimedRuns(
             repository=context.workplace.tree,
             suite=context.suite,
             limit_s=context.policy.evidence_timeout_s,
-            emit=context.emit,
+            emit=self._emit,
         )
 
     @property
@@ -300,6 +301,7 @@ class Attempt:
             reasons=format_reasons(judgment.verdict),
             report=None if judgment.report is None else path,
             checkpoint=judgment.checkpoint.ref,
+            evidence=tuple(self._evidence),
         )
 
     def _run_agent(self, brief: Brief, *, is_anew: bool) -> AgentRun:
@@ -486,7 +488,7 @@ class Attempt:
         ran = find_tests_of_product(doubtful, tree=checkpoint.commit, runs=self._runs)
         reasons = tuple(reason for reason in judged.reasons if reason.nodeid not in ran)
         for nodeid in sorted(ran):
-            self.context.emit(Notice(text=f"{nodeid} runs the product before it fails: that counts as behavior."))
+            self._emit(Notice(text=f"{nodeid} runs the product before it fails: that counts as behavior."))
         return replace(judged, open=not reasons, reasons=reasons)
 
     def _read_uncollected(self, report: SuiteReport, checkpoint: Snapshot) -> dict[str, str]:
@@ -526,12 +528,16 @@ class Attempt:
         )
         runs = self._runs
         findings = confirm(request, runs=runs)
-        if not findings.reasons:
+        reasons = self._report_notices(findings)
+        if not reasons:
             is_first = not any(has_code(attempt, "example_failed") for attempt in self.earlier)
-            findings += self._examination.examine(request, signs=findings.notices, is_first=is_first, runs=runs)
-        if not findings.reasons:
-            findings += list_changed_behavior(self._make_trees(report, checkpoint), runs=runs)
-        return self._report_notices(findings)
+            examined = self._examination.examine(request, signs=findings.notices, is_first=is_first, runs=runs)
+            for notice in examined.notices:  # the note has the examples themselves
+                context.emit(Notice(text=notice))
+            reasons = examined.reasons
+        if not reasons:
+            reasons = self._report_notices(list_changed_behavior(self._make_trees(report, checkpoint), runs=runs))
+        return reasons
 
     def _compare_behavior(self, report: SuiteReport, checkpoint: Snapshot) -> tuple[Reason, ...]:
         """Return a reason against a REFACTOR that changes the result of a call."""
@@ -547,7 +553,13 @@ class Attempt:
         is_green = self.phase == "green"
         return ComparedTrees(before=before, after=after, changes=changes, tests=tuple(passed), records_after=is_green)
 
+    def _emit(self, event: Event) -> None:
+        """Pass on an event of a check, and keep what it found for the note and the review."""
+        if isinstance(event, Notice):
+            self._evidence.append(event.text)
+        self.context.emit(event)
+
     def _report_notices(self, findings: Findings) -> tuple[Reason, ...]:
         for notice in findings.notices:
-            self.context.emit(Notice(text=notice))
+            self._emit(Notice(text=notice))
         return findings.reasons

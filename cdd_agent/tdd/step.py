@@ -406,6 +406,7 @@ class Landing:
                 reasons=attempt.reasons,
                 report_sha256=hashlib.sha256(report.read_bytes()).hexdigest() if report and has_report else None,
                 examples=self._list_examples(),
+                evidence=attempt.evidence,
             ),
         )
 

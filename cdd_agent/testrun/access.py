@@ -165,7 +165,7 @@ def build_access(
     environments and packages are overlaid.
     """
     tickets = tuple(sorted({ticket.folder.parent for ticket in list_tickets(root)}))
-    top = next((folder for folder in (root, *root.parents) if os.path.lexists(folder / ".git")), root)
+    top = find_top(root)
     protected = find_protected_paths(root)
     reads = (path.resolve() if path.is_symlink() and root in path.parents else path for path in interpreter.reads)
     outside = (path for path in reads if path not in root.parents)
@@ -197,6 +197,11 @@ def build_access(
         overlaid=tuple(dict.fromkeys(overlaid)),
         shown_at={} if original is None else original.show(root, top=top),
     )
+
+
+def find_top(root: Path) -> Path:
+    """Return the top of the git work tree around a project's folder; outside of one, the folder itself."""
+    return next((folder for folder in (root, *root.parents) if os.path.lexists(folder / ".git")), root)
 
 
 def _is_source(path: Path, root: Path, *, interpreter: Runtime) -> bool:

@@ -5,6 +5,7 @@ the project. The copy's name is new for every run, so no package of the project 
 workers of xdist. Bytecode goes to cdd's own cache (see ``inside/run_plugin.py``).
 """
 
+import contextlib
 import io
 import os
 import re
@@ -18,6 +19,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
+
 import pytest_tdd_agent
 from cdd_agent.errors import join_first
 from cdd_agent.sandbox.port import Access, Command, Result, Sandbox
@@ -28,6 +31,7 @@ from cdd_agent.testrun.access import (
     build_user_base_variable,
     find_protected_tests,
     find_test_code,
+    find_top,
 )
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.testrun.suite import PYTEST, Conventions, SuiteRun
@@ -177,6 +181,8 @@ class PytestSuite:
     """Options of every run, as in ``addopts``."""
     selects: tuple[str, ...] = ()
     """Arguments of a run of all tests: paths, as in ``testpaths``, and options that deselect tests."""
+    hash_seed: str = ""
+    """The seed of the hashes of texts, on which the order in sets depends; empty: another one in each run."""
 
     @property
     def command(self) -> str:
@@ -191,11 +197,39 @@ class PytestSuite:
     def with_root(self, root: Path, *, reads: tuple[Path, ...] = ()) -> "PytestSuite":
         """Return the tests of a copy of the project, compiled from scratch."""
         original = None if self.original is None else replace(self.original, git=None)
-        return replace(self, root=root, bytecode=None, reads=(*self.reads, *reads), original=original)
+        redirects = ((self.redirects or (self.root,))[0], root)
+        reads = (*self.reads, *reads)
+        return replace(self, root=root, bytecode=None, reads=reads, original=original, redirects=redirects)
 
     def in_run_tree(self, root: Path, *, original: Original) -> "PytestSuite":
         """Return the tests of the run tree ``root``, with the same bytecode."""
         return replace(self, root=root, original=original)
+
+    def run_program(self, program: Path, root: Path) -> Result:
+        """Run a Python program in its folder's subfolder ``empty``, with the project's packages from its copy ``root``.
+
+        Nothing shows that it has to do with tests: the copy lies at its own path, and no variable names a test tool.
+        The program may write to its folder.
+        """
+        folder = program.parent
+        _write_redirection(folder / _IMPORTS, ((self._redirects or (self.root,))[0], root))
+        access = build_access(
+            root, self.interpreter, read_write=(folder,), read_only=self.reads, original=self.original
+        )
+        variables = {
+            "PYTHONPATH": os.pathsep.join(filter(None, (str(folder / _IMPORTS), os.environ.get("PYTHONPATH")))),
+            **({"PYTHONHASHSEED": self.hash_seed} if self.hash_seed else {}),
+            **build_user_base_variable(self.interpreter.user_base),
+        }
+        command = Command(
+            argv=(str(self.interpreter.path), "-B", str(program)),
+            cwd=folder / "empty",
+            access=replace(access, shown_at={}),
+            variables=variables,
+            timeout_s=self.timeout_s,
+            output_cap=OUTPUT_CAP_BYTES,
+        )
+        return self.sandbox.run(command)
 
     def without_cache(self) -> "PytestSuite":
         """Return the same tests without bytecode, which an earlier run could have planted."""
@@ -237,6 +271,7 @@ class PytestSuite:
             if why is not None:
                 result = self._pytest(private, nonce, arguments=("-o", "addopts=", *targets))
             report, problem = self._read_back(private / "report.json", nonce, result=result)
+            origins = _read_origins(private, root=self.root)
             if report is not None and endless:
                 report = _add_endless_tests(report, endless, limit_s=self.timeout_s)
             if self.bytecode is not None:
@@ -255,6 +290,7 @@ class PytestSuite:
                 *result.remarks,
             ),
             was_refused=problem is not None and problem.startswith(_REFUSED),
+            origins=origins,
         )
 
     @property
@@ -287,6 +323,7 @@ class PytestSuite:
         variables = {
             "PYTHONDONTWRITEBYTECODE": "1",
             "CDD_LEFT_OUT": "\n".join(left_out),
+            **({"PYTHONHASHSEED": self.hash_seed} if self.hash_seed else {}),
             **build_user_base_variable(self.interpreter.user_base),
         }
         if self.bytecode is not None:
@@ -338,6 +375,29 @@ class PytestSuite:
         return replace(report, sandbox=result.level), None
 
 
+class _Origins(msgspec.Struct):
+    root: str
+    modules: dict[str, str]
+
+
+def _read_origins(private: Path, *, root: Path) -> dict[str, str]:
+    """Return module -> file, relative to the project's folder ``root`` if it is there; empty if none is known."""
+    found: dict[str, str] = {}
+    for path in private.glob("origins-*.json"):
+        with contextlib.suppress(OSError, msgspec.DecodeError):
+            data = read_ordinary(path, limit_bytes=_STREAM_LIMIT_BYTES)
+            origins = msgspec.json.decode(data, type=_Origins)
+            found |= {name: _relocate(file, origins.root, root=root) for name, file in origins.modules.items()}
+    return found
+
+
+def _relocate(file: str, shown: str, *, root: Path) -> str:
+    # A sandbox shows the copy, whose top may be above the project's folder, at the original's path.
+    top = find_top(root)
+    shown_top = os.path.normpath(os.path.join(shown, os.path.relpath(top, root)))
+    return str(top / os.path.relpath(file, shown_top)) if file.startswith(shown_top + os.sep) else file
+
+
 def _is_dated(path: Path) -> bool:
     """Return whether bytecode is checked by the size and time of its source, not by a hash."""
     with path.open("rb") as stream:
@@ -351,9 +411,17 @@ def _prepare_folder(private: Path, nonce: str, *, redirects: tuple[Path, Path] |
     shutil.copy(here / "run_plugin.py", plugins / f"tdd_agent_run_{nonce}.py")
     shutil.copy(here / "launcher.py", private)
     if redirects is not None:
-        (private / _IMPORTS).mkdir()
-        shutil.copy(here / "redirect.py", private / _IMPORTS / "sitecustomize.py")
-        (private / _IMPORTS / "folders").write_bytes(b"\0".join(map(os.fsencode, redirects)))
+        _write_redirection(private / _IMPORTS, redirects)
+
+
+def _write_redirection(folder: Path, redirects: tuple[Path, Path]) -> None:
+    """Write the program that redirects imports from the work tree around one project to that around the other."""
+    folder.mkdir()
+    original, copy = redirects
+    up = os.path.relpath(find_top(copy), copy)
+    redirects = (Path(os.path.normpath(original / up)), Path(os.path.normpath(copy / up)))
+    shutil.copy(Path(__file__).parent / "inside" / "redirect.py", folder / "sitecustomize.py")
+    (folder / "folders").write_bytes(b"\0".join(map(os.fsencode, redirects)))
 
 
 def _drop_dated_bytecode(cache: Path, python: Path) -> None:

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -26,6 +26,8 @@ class SuiteRun:
     duration_s: float
     notices: tuple[str, ...] = ()
     """Deviations from the project's configuration with their reasons, and the sandbox's remarks."""
+    origins: Mapping[str, str] = field(default_factory=dict)
+    """Module that a run of a copy loaded -> its file, below ``root`` of the suite if the copy has it."""
     was_refused: bool = False
     """Whether the runner refused the request: no test has that name, or an option is unknown."""
 

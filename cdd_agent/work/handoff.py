@@ -65,6 +65,8 @@ class GateSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """The digest of the judged report. None if there was none."""
     examples: tuple[str, ...] = ()
     """The Examiner's examples, each with its outcome, or why it examined nothing."""
+    evidence: tuple[str, ...] = ()
+    """The findings of the other checks, one per line."""
 
 
 class Handoff(

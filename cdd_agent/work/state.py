@@ -108,6 +108,13 @@ class AttemptRecord:
     """The verdict of RED, one of ``RedVerdict``, or PARTIAL for a partly saved GREEN."""
     answer: str | None = None
     """The agent's last words, if they are judged."""
+    evidence: tuple[str, ...] = ()
+    """The findings of the checks that follow the gate, one per line."""
+
+
+def is_unverified(finding: str) -> bool:
+    """Return whether a line of ``AttemptRecord.evidence`` says that something was not verified."""
+    return "not verified" in finding.lower()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

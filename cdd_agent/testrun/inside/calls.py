@@ -1,165 +1,44 @@
 """Records calls of functions while tests run, varies their arguments, and answers the calls: a pytest plugin.
 
-``evidence/differential.py`` writes a copy of it and of ``values``, which are Python 3.8, into a clean copy, and beside
-them a file with the task. The first run records calls and answers them; a run of other code answers the same calls.
+``evidence/differential.py`` and ``evidence/outside.py`` write a copy of it and of the modules that it needs, which are
+Python 3.8, into a clean copy, and beside them a file with the task. The first run records calls and answers them; a run
+of other code answers the same calls.
 """
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import hashlib
-import importlib
 import inspect
-import io
 import json
-import linecache
 import os
-import re
-import signal
 import sys
+import tempfile
 import threading
 import time
-import traceback
+from types import FunctionType
 from typing import TYPE_CHECKING
 
 import pytest
 
-from .values import Encoder, build, describe, find, mix, show, vary_calls
+from .answers import ROOT, UNFIT, answer, find_function, invoke, is_inside, shorten
+from .values import Encoder, list_texts, mix, show, vary_calls
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator
     from types import CodeType, FrameType
     from typing import Any
 
-    from .values import Call, Node, Value
+    from .values import Call, Node
 
-_MOST_TEXT = 2000
 _MOST_TESTS = 3
 _MOST_SEEN = 400
 _MOST_CALLS = 40
+_MOST_IN_TESTS = 10
 _MOST_STEPS = 20
 _MOST_BUILT = 10_000
-_CALL_S = 1.0
-MISSING = "missing"
-"""The answer if the code has no such function."""
-UNFIT = "unfit: "
-"""Begins the answer if the function does not expect such arguments, or they cannot be built."""
-
-
-class _TimeOver(BaseException):
-    """A call takes too long."""
-
-
-def _shorten(text: str) -> str:
-    text = re.sub(r"\b0x[0-9a-fA-F]{6,}", "0x...", text).replace(os.getcwd(), ".")
-    text = text.encode("utf-8", "backslashreplace").decode()
-    return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}... {hashlib.sha256(text.encode()).hexdigest()}"
-
-
-def _find_function(module: str, name: str) -> Callable[..., Any]:
-    """Return a function as its definition takes its arguments: a method with ``self``. A package may export it."""
-    try:
-        owner, _, last = name.rpartition(".")
-        found = inspect.getattr_static(find(module, owner) if owner else importlib.import_module(module), last)
-    except (ImportError, AttributeError):
-        if "." not in module:
-            raise
-        return _find_function(module.rpartition(".")[0], name)
-    if isinstance(found, property):
-        return lambda *args: (found.fset if len(args) > 1 else found.fget)(*args)
-    if isinstance(found, (classmethod, staticmethod)):
-        found = found.__func__
-    function: Callable[..., Any] = found.func if isinstance(found, functools.cached_property) else found
-    return function
-
-
-def answer(call: Call) -> str:
-    """Make a call, and return its outcome as text: result, printed text and changed arguments, or exception."""
-    try:
-        function = _find_function(call["module"], call["name"])
-    except BaseException:  # noqa: BLE001 (the import runs code of the project)
-        return MISSING
-    printed, stage = io.StringIO(), ""
-    try:
-        with _limit_time(), contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-            try:
-                before = _format_arguments(*_build_arguments(call))
-                args, named = _build_arguments(call)  # again: iterators have been read
-            except (_TimeOver, KeyboardInterrupt):
-                raise
-            except BaseException as error:  # noqa: BLE001 (constructors of the project)
-                return f"{UNFIT}{type(error).__name__}"
-            result = function(*args, **named)
-            stage = "returns a value that, when it is read, "
-            text = f"returns {describe(result)}"
-            after = _format_arguments(args, named)
-            text += f" and changes its arguments to ({after})" if after != before else ""
-            text += _find_sharing(result, function, call=call)
-    except _TimeOver:
-        return f"does not end within {_CALL_S:g} s"
-    except BaseException as error:  # noqa: BLE001 (an exception is an outcome)
-        text = _describe_error(error, is_recorded=call["is_recorded"])
-        text = text if text.startswith(UNFIT) else f"{stage}{text}"
-    return _shorten(f"{text} and prints {printed.getvalue()!r}" if printed.getvalue() else text)
-
-
-def _find_sharing(result: Value, function: Callable[..., Any], *, call: Call) -> str:
-    """Return what another call returns after the result was emptied, if that differs: calls may share a result."""
-    if type(result) not in (list, dict, set):
-        return ""
-    before, saved = describe(result), result.copy()
-    result.clear()
-    args, named = _build_arguments(call)
-    again = describe(function(*args, **named))
-    result.extend(saved) if isinstance(result, list) else result.update(saved)
-    return f" and returns {again} after a caller has emptied it" if again != before else ""
-
-
-def _build_arguments(call: Call) -> tuple[list[Value], dict[str, Value]]:
-    return [build(node) for node in call["args"]], {name: build(node) for name, node in call["named"].items()}
-
-
-def _format_arguments(args: Sequence[object], named: dict[str, object]) -> str:
-    return ", ".join([*map(describe, args), *(f"{name}={describe(value)}" for name, value in named.items())])
-
-
-def _describe_error(error: BaseException, *, is_recorded: bool) -> str:
-    """Return the type and, if a ``raise`` of the project states it, the message.
-
-    An operation on a value of the wrong kind fails in another way after any change of the code.
-    """
-    frame, line = list(traceback.walk_tb(error.__traceback__))[-1]
-    source = linecache.getline(frame.f_code.co_filename, line)
-    if _is_inside(frame.f_code.co_filename) and source.lstrip().startswith("raise"):
-        return f"raises {type(error).__name__}: {error}"
-    is_unfit = isinstance(error, (TypeError, AttributeError, NameError, RecursionError, MemoryError))
-    # Which of these a system call raises depends on the function that makes it.
-    is_any = isinstance(error, OSError) and not is_recorded
-    return f"{UNFIT if is_unfit else 'raises '}{'OSError' if is_any else type(error).__name__}"
-
-
-@contextlib.contextmanager
-def _limit_time() -> Iterator[None]:
-    def stop(*_: object) -> None:
-        raise _TimeOver
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, _CALL_S, 0.1)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
-_ROOT = os.getcwd() + os.sep
+_OF_TESTS = ("PYTEST_", "PYTHON", "CDD_", "PATH")
+"""Beginnings of the names of variables that only a test run has, and of those that programs need."""
 _NONE, _OTHER = -2, -1
 """Kinds of code besides those of wanted functions, which have an index."""
-
-
-def _is_inside(path: str) -> bool:
-    return path.startswith(_ROOT) and "site-packages" not in path
 
 
 class Recorder:
@@ -174,8 +53,8 @@ class Recorder:
         self.test = ""
         self.tests: list[list[str]] = [[] for _ in self.functions]
         self.calls: list[dict[str, Call]] = [{} for _ in self.functions]
-        self._wanted = {(_ROOT + each[0], each[1]): index for index, each in enumerate(self.functions)}
-        self._product = {_ROOT + path for path in task["product"]}
+        self._wanted = {(os.path.join(ROOT, each[0]), each[1]): index for index, each in enumerate(self.functions)}
+        self._product = {os.path.join(ROOT, path) for path in task["product"]}
         self._kinds: dict[int, tuple[CodeType, int]] = {}
         self._built: dict[int, tuple[object, Node]] = {}
         self._running: dict[int, tuple[CodeType, Call]] = {}
@@ -189,7 +68,7 @@ class Recorder:
         if known is None:  # the code is stored too, so that no other gets its id
             path = os.path.abspath(code.co_filename)
             kind = self._wanted.get((path, code.co_firstlineno), _OTHER if code.co_varnames[:1] == ("self",) else _NONE)
-            known = self._kinds[id(code)] = (code, kind if _is_inside(path) else _NONE)
+            known = self._kinds[id(code)] = (code, kind if is_inside(path) else _NONE)
         if known[1] != _NONE:
             try:
                 self._record(frame, known[1])
@@ -215,12 +94,13 @@ class Recorder:
             if is_start:
                 name, args = name.rpartition(".")[0], args[1:]
             module = frame.f_globals["__name__"]
-            _drop_defaults(_find_function(module, name), args, named=named)
+            _drop_defaults(find_function(module, name), args, named=named)
             values = {key: encoder.encode(value) for key, value in named.items()}
             call = {"function": index, "module": module, "name": name, "by_test": by_test, "is_recorded": True}
             call.update(is_start=is_start, args=[encoder.encode(value) for value in args], named=values)
             text = json.dumps(call)  # at once: more steps of its objects follow
-            call = self.calls[index].setdefault(text, {**json.loads(text), "is_relevant": self.functions[index][3]})
+            more = {"is_relevant": self.functions[index][3], "test": self.test}
+            call = self.calls[index].setdefault(text, {**json.loads(text), **more})
             self._running[id(frame)] = (frame.f_code, call)
         if by_test and node and found is this and len(node[4]) < _MOST_STEPS:
             values = {key: encoder.encode(value) for key, value in named.items()}
@@ -245,7 +125,7 @@ class Recorder:
 
     def _is_called_by_test(self, frame: FrameType) -> bool:
         caller = frame.f_back
-        while caller is not None and not _is_inside(caller.f_code.co_filename):
+        while caller is not None and not is_inside(caller.f_code.co_filename):
             caller = caller.f_back
         return caller is None or caller.f_code.co_filename not in self._product
 
@@ -281,6 +161,7 @@ class CallSession:
 
     def __init__(self, task: dict[str, Any], answers: str) -> None:
         """``task``: as for ``Recorder``, with the ``seconds`` to record and to answer, or the ``calls`` to answer.
+        ``as_test``: only calls by tests count, and each is answered twice as if the test made it.
 
         The file ``answers`` gets a line with the calls, for each a line with its index, its answer and its text, and
         a last line with -1.
@@ -357,27 +238,83 @@ class CallSession:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
         """Answer the calls, and write down each answer at once, because a call may end the process."""
-        os.chdir(_ROOT)
-        for name in [name for name in os.environ if name.startswith("PYTEST_")]:
-            del os.environ[name]  # code may behave in another way under test
-        found = self.task if self.recorder is None else self._vary()
-        end = time.monotonic() + self.task["seconds"] / 2
+        os.chdir(ROOT)
+        found, end = self._find_calls(), time.monotonic() + self.task["seconds"] / 2
+        answers = _answer_in_tests(found["calls"]) if self.task["as_test"] else _answer_alone(found["calls"])
         with open(self.answers, "w", encoding="ascii", buffering=1) as stream:
             stream.write(json.dumps(found) + "\n")
-            for index, call in enumerate(found["calls"]):
+            for index, call, text in answers:
+                stream.write(json.dumps([index, text, shorten(show(call))]) + "\n")
                 if time.monotonic() > end:
                     break
-                text = answer(call)
-                stream.write(json.dumps([index, text, _shorten(show(call))]) + "\n")
             stream.write(json.dumps([-1, "", ""]) + "\n")
 
-    def _vary(self) -> dict[str, Any]:
-        assert self.recorder is not None
+    def _find_calls(self) -> dict[str, Any]:
+        if self.recorder is None:
+            return self.task
         recorded = self.recorder.select_calls()
+        found = {**self.task, "tests": self.recorder.tests, "left_out": self.recorder.left_out}
+        if self.task["as_test"]:
+            by_test = [[call for call in calls if call["by_test"]][:_MOST_IN_TESTS] for calls in recorded]
+            modules = {name: os.path.relpath(file, ROOT) for name, file in _list_origins() if is_inside(file)}
+            return {**found, "calls": [*mix(by_test)], "root": ROOT, "path": [*map(str, sys.path)], "modules": modules}
         varied = [vary_calls(calls, constants=self.recorder.constants) for calls in recorded]
-        calls = [*mix(recorded), *mix(varied)]
-        found = {"calls": calls, "tests": self.recorder.tests, "left_out": self.recorder.left_out}
-        return {**found, "seconds": self.task["seconds"]}
+        return {**found, "calls": [*mix(recorded), *mix(varied)]}
+
+
+def _list_origins() -> list[tuple[str, str]]:
+    """Return the loaded modules with their files."""
+    found = [(name, getattr(module, "__file__", None)) for name, module in [*sys.modules.items()]]
+    return [(name, file) for name, file in found if isinstance(file, str)]
+
+
+def _answer_alone(calls: list[Call]) -> Iterator[tuple[int, Call, str]]:
+    for name in [name for name in os.environ if name.startswith("PYTEST_")]:
+        del os.environ[name]  # code may behave in another way under test
+    for index, call in enumerate(calls):
+        yield index, call, answer(call)
+
+
+def _answer_in_tests(calls: list[Call]) -> Iterator[tuple[int, Call, str]]:
+    """Answer each call twice, as if its test made it.
+
+    The second time, all else is different on which an honest result may depend: the current folder, the program's
+    arguments and variables, the caller's names, and the results of earlier calls.
+    """
+    is_named = [any(map(_is_file, list_texts([call["args"], call["named"]]))) for call in calls]
+    variables, arguments = dict(os.environ), [*sys.argv]
+    try:
+        for name in ("", "other"):
+            if name:
+                os.chdir(tempfile.mkdtemp())
+                sys.argv[:] = [name]
+                for variable in [each for each in os.environ if not each.startswith(_OF_TESTS)]:
+                    del os.environ[variable]
+            for index, call in enumerate(calls):
+                os.environ["PYTEST_CURRENT_TEST"] = f"{call['test']} (call)"
+                text = answer(call, invoke=_disguise(call["test"], name=name))
+                yield index, call, f"{UNFIT}it names a file" if is_named[index] else text
+    finally:
+        os.chdir(ROOT)
+        sys.argv[:] = arguments
+        os.environ.clear()
+        os.environ.update(variables)
+
+
+def _is_file(text: str) -> bool:
+    """Return whether a text names a file or folder, or a place for one. The project's root has an empty name."""
+    path = os.path.join(ROOT, text)
+    folder = os.path.dirname(path) if os.path.isabs(text) else ""
+    return text != "" and (os.path.lexists(path) or (folder != os.sep and os.path.isdir(folder)))
+
+
+def _disguise(test: str, *, name: str) -> Callable[..., Any]:
+    """Return ``invoke`` as a function of the test's file, or of a similar one beside it."""
+    file, _, function = test.partition("[")[0].partition("::")
+    folder, base = os.path.split(file)
+    path = os.path.join(ROOT, folder, f"test_{name}.py" if name else base)
+    code = invoke.__code__.replace(co_filename=path, co_name=f"test_{name}" if name else function)
+    return FunctionType(code, {"__name__": os.path.splitext(os.path.basename(path))[0], "__file__": path})
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -391,5 +328,5 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Read the task, and register the hooks."""
     stem = os.path.splitext(__file__)[0]
-    with open(f"{stem}.json", encoding="ascii") as stream:
+    with open(f"{stem}.json", encoding="utf-8") as stream:
         config.pluginmanager.register(CallSession(json.load(stream), f"{stem}.jsonl"))

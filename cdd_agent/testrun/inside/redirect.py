@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from _typeshed.importlib import MetaPathFinderProtocol
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
-_OWN = ("BuiltinImporter", "FrozenImporter", "PathFinder")
+_OWN = ("BuiltinImporter", "FrozenImporter")
 
 
 def move(path: str) -> str:
@@ -53,7 +53,7 @@ def _redirect(find: Callable[P, ModuleSpec | None]) -> Callable[P, ModuleSpec | 
         moved = None if folders is None else [move(folder) for folder in folders]
         if spec.origin and move(spec.origin) != spec.origin:
             return spec_from_file_location(spec.name, move(spec.origin), submodule_search_locations=moved)
-        if spec.origin is None:
+        if spec.origin is None and moved != list(folders or ()):
             spec.submodule_search_locations = moved
         return spec
 

@@ -11,6 +11,7 @@ launcher imports it before pytest.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from importlib.machinery import SourceFileLoader
@@ -109,6 +110,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         items[:] = [item for item in items if item not in left_out]
         config.hook.pytest_deselected(items=left_out)
+
+
+def pytest_sessionfinish() -> None:
+    """In a run without a cache, which is one of a copy, write down from where modules were imported."""
+    if not _HAS_CACHE:
+        origins = {name: getattr(module, "__file__", None) for name, module in [*sys.modules.items()]}
+        found = {name: os.path.abspath(file) for name, file in origins.items() if isinstance(file, str)}
+        # Each worker of xdist writes a file.
+        name = os.path.join(os.path.dirname(os.path.dirname(__file__)), f"origins-{os.getpid()}.json")
+        with open(name, "w", encoding="ascii") as stream:
+            json.dump({"root": _PROJECT, "modules": found}, stream)
 
 
 def pytest_cmdline_main(config: pytest.Config) -> None:

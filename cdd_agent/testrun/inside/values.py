@@ -15,6 +15,7 @@ import inspect
 import itertools
 import json
 import sys
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -53,7 +54,8 @@ class Encoder:
         """Return the node of a value. Raises ``Unfit``, also for a large or cyclic value, or what the value raises."""
         kind = type(value)
         self.left -= 1 + (len(value) // 100 if isinstance(value, (str, bytes)) else 0)
-        if self.left < 0 or (isinstance(value, int) and abs(value) > 10**300):
+        is_half = isinstance(value, str) and any("\ud800" <= each <= "\udfff" for each in value)  # no JSON for others
+        if self.left < 0 or is_half or (isinstance(value, int) and abs(value) > 10**300):
             raise Unfit
         if value is None or kind in (bool, int, str):
             return ["is", value]
@@ -83,6 +85,8 @@ class Encoder:
             return self.encode_new(kind, [], named={name: getattr(value, name) for name in names})
         if isinstance(value, tuple):
             return self.encode_new(kind, list(value), named={})
+        if isinstance(value, PurePath):
+            return self.encode_new(kind, [str(value)], named={})
         plain: Value = object
         is_plain = (kind.__init__, kind.__new__) == (plain.__init__, plain.__new__) and kind.__flags__ & _IN_PYTHON
         if is_plain and not getattr(value, "__dict__", ()):
@@ -124,6 +128,15 @@ def build(node: Node) -> Value:
         with contextlib.suppress(Exception):  # a test may have expected it
             getattr(made, method)(*map(build, args), **{name: build(value) for name, value in named.items()})
     return made
+
+
+def list_texts(part: Value) -> Iterator[str]:
+    """Yield the texts in a node or in a list or dictionary of nodes; a path is a text too."""
+    if isinstance(part, list) and part[:1] == ["is"]:
+        yield from [part[1]] if isinstance(part[1], str) else []
+    elif isinstance(part, (list, dict)):
+        for each in part.values() if isinstance(part, dict) else part:
+            yield from list_texts(each)
 
 
 def show(call: Call) -> str:

@@ -77,6 +77,8 @@ class Evidence:
     """``unchanged``, ``changed or missing``, or ``none``."""
     examples: tuple[str, ...] = ()
     """The Examiner's examples with their outcomes."""
+    findings: tuple[str, ...] = ()
+    """The findings of the other checks, one per line."""
 
 
 def read_evidence(repository: Repository, commit: CommitId, *, reports: Collection[str]) -> tuple[Evidence, ...]:
@@ -95,6 +97,7 @@ def read_evidence(repository: Repository, commit: CommitId, *, reports: Collecti
                 tries=handoff.retry_count + 1,
                 report="none" if digest is None else report,
                 examples=handoff.gate.examples,
+                findings=handoff.gate.evidence,
             )
     return tuple(evidence.values())
 

@@ -16,7 +16,7 @@ from cdd_agent.evidence.differential import (
 )
 from cdd_agent.sandbox.port import Sandbox
 from cdd_agent.sandbox.supervised import PlainSandbox
-from cdd_agent.testrun.inside import calls
+from cdd_agent.testrun.inside import answers
 from tests.cdd_agent.evidence.conftest import Make
 from tests.cdd_agent.evidence.steps import Step
 from tests.fakes.suite import TrustedSandbox
@@ -216,4 +216,5 @@ def test_functions_that_use_changed_code_are_watched_too() -> None:
 
 
 def test_the_words_of_the_answers_are_those_of_the_plugin() -> None:
-    assert (differential.MISSING, differential.UNFIT) == (calls.MISSING, calls.UNFIT)
+    for name in ("MISSING", "UNFIT", "UNREADABLE", "MOST_TEXT"):
+        assert getattr(differential, name) == getattr(answers, name)

@@ -16,7 +16,7 @@ from pytest_tdd_agent.codec import load
 from pytest_tdd_agent.report import count_outcomes
 from tests.cdd_agent.testrun.conftest import outcomes, problem
 
-STANDARD = {"__future__", "importlib", "os", "pathlib", "sys", "typing"}
+STANDARD = {"__future__", "importlib", "json", "os", "pathlib", "sys", "typing"}
 """Modules that the launcher and its plugin may use besides pytest."""
 
 

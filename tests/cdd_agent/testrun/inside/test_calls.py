@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdd_agent.testrun.inside import calls
-from cdd_agent.testrun.inside.calls import answer
+from cdd_agent.testrun.inside import answers
+from cdd_agent.testrun.inside.answers import answer
 from cdd_agent.testrun.inside.values import Encoder, Unfit, build, describe, show, vary, vary_calls
 
 SIMPLE = st.recursive(
@@ -212,8 +212,8 @@ def loop() -> None:
 def test_a_call_is_answered_by_its_outcome(
     made: dict[str, object], *, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calls, "_CALL_S", 0.05)
-    monkeypatch.setattr(calls, "_ROOT", __file__.rpartition("/")[0])
+    monkeypatch.setattr(answers, "_CALL_S", 0.05)
+    monkeypatch.setattr(answers, "ROOT", __file__.rpartition("/")[0])
     assert answer(made) == text
 
 

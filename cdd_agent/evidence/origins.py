@@ -1,0 +1,60 @@
+"""From where a run in a clean copy imported the project's modules: only a module of the copy has been checked."""
+
+import os
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+
+from cdd_agent.errors import join_first
+from cdd_agent.evidence.clean_copy import Findings, ProductChange, note
+from cdd_agent.evidence.mutation import TimedRuns
+from cdd_agent.testrun.access import find_top
+from cdd_agent.testrun.suite import Suite, list_modules
+from cdd_agent.untrusted.paths import is_environment
+from pytest_tdd_agent.fingerprint import PACKAGES_FOLDERS
+
+_COMPILED = (".so", ".pyd")
+_MOST_SHOWN = 3
+_UNVERIFIED = "Not verified: "
+
+
+def check_origins(
+    origins: Mapping[str, str], changes: Iterable[ProductChange], *, copy: Suite, runs: TimedRuns
+) -> Findings:
+    """Return what a run in ``copy`` did not verify, because it imported a module from elsewhere or a compiled one."""
+    top = find_top(copy.root)
+    others = [find_top(runs.suite.root)]
+    if (original := runs.suite.original) is not None:
+        # The run tree has the original's parts at the same places.
+        inside = len(runs.suite.root.relative_to(others[0]).parts)
+        others.append((original.root, *original.root.parents)[inside])
+    own = {name: path for name, path in origins.items() if _is_below(path, top)}
+    elsewhere = {name: path for name, path in origins.items() if name not in own and _is_of(path, others)}
+    for change in changes:
+        names = list_modules((change.path,))
+        if not any(name in own for name in names):
+            elsewhere |= {name: origins[name] for name in names if name in origins}
+    if elsewhere:
+        shown = [f"{name} was loaded from {path}" for name, path in sorted(elsewhere.items())]
+        listed = join_first(shown, most=_MOST_SHOWN, separator="; ")
+        return note(f"{_UNVERIFIED}{listed}, not from the clean copy.")
+    compiled = [name for name, path in own.items() if path.endswith(_COMPILED) and _is_of(path, [top])]
+    return note(f"Compiled part not verified: {join_first(compiled, most=_MOST_SHOWN)}.") if compiled else Findings()
+
+
+def is_unloaded(notice: str) -> bool:
+    """Return whether a notice says that a module was loaded from elsewhere."""
+    return notice.startswith(_UNVERIFIED)
+
+
+def _is_below(path: str, folder: Path) -> bool:
+    return path.startswith(f"{folder}{os.sep}")
+
+
+def _is_of(path: str, tops: Collection[Path]) -> bool:
+    """Return whether a file belongs to a project in one of the work trees, not to an environment in it."""
+    return any(
+        _is_below(path, top)
+        and PACKAGES_FOLDERS.isdisjoint(path.split(os.sep))
+        and not any(is_environment(folder) for folder in Path(path).parents if _is_below(str(folder), top))
+        for top in tops
+    )

@@ -1,0 +1,253 @@
+"""Outside of a test run, the product must give the same results.
+
+Calls that the targets make are recorded and answered in the test process, then in a plain Python process: without
+pytest, without the tests on disk or on the path, under another path, with other arguments and variables. Results that
+depend on the surroundings in an ordinary way (files, current folder, variables, earlier calls, what test files set up)
+are left out.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import msgspec
+
+from cdd_agent.errors import format_count, join_first
+from cdd_agent.evidence.clean_copy import CheckRequest, Findings, list_test_functions, note, refuse
+from cdd_agent.evidence.differential import (
+    MISSING,
+    MOST_TEXT,
+    UNFIT,
+    UNREADABLE,
+    NotComparedError,
+    find_changed_code,
+    list_watched,
+    read_product,
+    run_calls,
+)
+from cdd_agent.evidence.mutation import SHORTEST_S, TimedRuns
+from cdd_agent.evidence.source import Function, name_definitions, parse
+from cdd_agent.sandbox.levels import ISOLATING_LEVELS
+from cdd_agent.testrun import inside
+from cdd_agent.testrun.pytest_run import PytestSuite
+from cdd_agent.untrusted.documents import encode_json
+from cdd_agent.workspace.files import ConfinedFolder
+
+_SECONDS = 4.0
+"""For the tests that are recorded; each run answers for half of it."""
+_MOST_BYTES = 10_000_000
+_MOST_SHOWN = 3
+_PACKAGE = "cdd_calls_"
+"""The beginning of the name of the package that answers calls; as ``run_calls`` names it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outside:
+    """The result of the comparison."""
+
+    findings: Findings = field(default_factory=Findings)
+    compared: str = ""
+    """How many calls of which functions have the same results; empty: none could be compared."""
+
+
+class _TargetCall(msgspec.Struct):
+    module: str
+    name: str
+
+
+class _TargetCalls(msgspec.Struct):
+    calls: list[_TargetCall]
+    root: str
+    path: list[str]
+    modules: dict[str, str]
+    """Loaded module of the project -> its file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StableAnswers:
+    texts: Mapping[int, str]
+    """Index of a call -> its answer, if it has the same one twice."""
+    shown: Mapping[int, str]
+    lacking: Mapping[str, str]
+    """Module that cannot be imported -> the module that it lacks."""
+
+
+def compare_outside(request: CheckRequest, *, copy: object, runs: TimedRuns) -> Outside:
+    """Compare the calls of the targets with the same calls in a plain process. Raises ``TimeUp`` and ``OSError``.
+
+    Like a differential run, it makes calls without what tests replace for them, so the sandbox has to isolate it.
+    """
+    if not isinstance(copy, PytestSuite) or copy.sandbox.level not in ISOLATING_LEVELS:
+        return Outside()
+    suite = replace(copy, hash_seed="1")
+    try:
+        return _Comparison(request=request, suite=suite, runs=runs).compare()
+    except NotComparedError as error:
+        return Outside(findings=note(f"Not compared with a plain Python process: {error.happened}."))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Comparison:
+    request: CheckRequest
+    suite: PytestSuite
+    runs: TimedRuns
+
+    def compare(self) -> Outside:
+        """Compare the calls, in two processes more if results differ."""
+        tests = list_test_functions(self.request.targets)
+        task, in_tests = self._answer_in_tests("calls of the targets", task=self._make_task(), tests=tests)
+        try:
+            recording = msgspec.json.decode(task, type=_TargetCalls)
+        except msgspec.DecodeError as error:
+            raise NotComparedError(f"the calls cannot be read: {error}", hint="") from error
+        paths = {change.path for change in self.request.changes}
+        recording.modules = {name: path for name, path in recording.modules.items() if path in paths}
+        if not (recording.calls or recording.modules):
+            return Outside()
+        plain = self._answer_plainly(task, recording=recording)
+        if (reason := self._find_import(plain, recording=recording)) is not None:
+            return Outside(findings=reason)
+        both = [index for index, text in in_tests.texts.items() if index in plain.texts]
+        differing = [index for index in both if in_tests.texts[index] != plain.texts[index]]
+        if differing:
+            # Some results depend on what test files do when they are imported, or on what tests did.
+            files = tuple(dict.fromkeys(test.partition("::")[0] for test in tests))
+            _, fresh = self._answer_in_tests("the same calls without the tests", task=task, tests=files)
+            prepared = self._answer_plainly(task, recording=recording, targets=files)
+            counting = [
+                index
+                for index in differing
+                if fresh.texts.get(index) == in_tests.texts[index]
+                and prepared.texts.get(index, fresh.texts[index]) != fresh.texts[index]
+            ]
+            if counting:
+                call = min(counting, key=lambda index: (len(in_tests.shown[index]), index))
+                return Outside(
+                    findings=_refuse_call(in_tests.shown[call], in_tests=in_tests.texts[call], plain=plain.texts[call])
+                )
+        names = dict.fromkeys(recording.calls[index].name for index in both if index not in differing)
+        count = len(both) - len(differing)
+        return Outside(
+            compared=f"{format_count(count, 'call')} of {join_first(tuple(names), most=_MOST_SHOWN)}" if count else ""
+        )
+
+    def _make_task(self) -> bytes:
+        sources = dict(read_product(self.suite))
+        code = find_changed_code(self.request.changes)
+        own = {
+            (change.path, name): False
+            for change in self.request.changes
+            for name, node in name_definitions(parse(sources.get(change.path, "")))
+            if isinstance(node, Function)
+        }
+        watched = list_watched(replace(code, functions=own), sources)
+        functions = [(each.path, each.line, each.name, each.is_changed, False) for each in watched]
+        task = {"functions": functions, "constants": (), "product": [*sources], "seconds": _SECONDS, "as_test": True}
+        return encode_json(task)
+
+    def _answer_in_tests(self, purpose: str, *, task: bytes, tests: tuple[str, ...]) -> tuple[bytes, _StableAnswers]:
+        answered = run_calls(self.suite, purpose, task=task, tests=tests, runs=self.runs)
+        return answered.task, _read(answered.lines)
+
+    def _answer_plainly(self, task: bytes, *, recording: _TargetCalls, targets: tuple[str, ...] = ()) -> _StableAnswers:
+        """Answer the calls in a plain process; with ``targets``, in one that has collected and removed their tests."""
+        left_s = self.runs.limit_s - self.runs.used_s
+        own = Path(inside.__file__)
+        with tempfile.TemporaryDirectory(prefix="app-", ignore_cleanup_errors=True) as name:
+            top = Path(name).resolve()
+            root, run = top / "code" / self.suite.root.name, top / "run"
+            (run / "empty").mkdir(parents=True)
+            root.mkdir(parents=True)
+            self._copy_files(root, tests=run / "kept" if targets else None)
+            package = f"{_PACKAGE}plain"
+            for file in ("__init__.py", "answers.py", "values.py"):
+                (run / package).mkdir(exist_ok=True)
+                shutil.copyfile(own.with_name(file), run / package / file)
+            shutil.copyfile(own.with_name("plain.py"), run / "main.py")
+            rest = {
+                "package": package,
+                "root": str(root),
+                "modules": [*recording.modules],
+                "path": self._list_path(recording, root),
+                "tests": str(run / "kept") if targets else "",
+                "targets": targets,
+            }
+            (run / "task.json").write_bytes(encode_json({**msgspec.json.decode(task, type=dict[str, object]), **rest}))
+            limit_s = max(SHORTEST_S, min(left_s, self.suite.timeout_s))
+            self.runs.used_s += self.suite.with_timeout(limit_s).run_program(run / "main.py", root).duration_s
+            try:
+                lines = ConfinedFolder(run).read("answers.jsonl", _MOST_BYTES).splitlines()
+                return _read([msgspec.json.decode(line, type=tuple[int, str, str]) for line in lines])
+            except (OSError, ValueError, msgspec.DecodeError) as error:
+                raise NotComparedError(f"it left no answers: {error}", hint="") from error
+
+    def _copy_files(self, root: Path, *, tests: Path | None) -> None:
+        """Copy the product to ``root``, and its tests to ``tests`` or nowhere."""
+        is_test, source = self.suite.conventions.is_test, self.suite.root
+        for folder, subfolders, names in os.walk(source):
+            subfolders[:] = [each for each in subfolders if each != "__pycache__" and not each.startswith(_PACKAGE)]
+            linked = [each for each in subfolders if os.path.islink(os.path.join(folder, each))]
+            for name in (*names, *linked):
+                file = Path(folder, name)
+                inside = file.relative_to(source).as_posix()
+                top = tests if is_test(inside) else root
+                if top is not None:
+                    (top / inside).parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy2(file, top / inside, follow_symlinks=False)
+
+    def _list_path(self, recording: _TargetCalls, root: Path) -> list[str]:
+        """Return the folders of the project from which the tests import, in the copy."""
+        found = []
+        for entry in recording.path:
+            inside = os.path.relpath(entry, recording.root)
+            own = root / inside
+            if not inside.startswith("..") and own.is_dir():
+                found.append(str(own))
+        return found
+
+    def _find_import(self, plain: _StableAnswers, *, recording: _TargetCalls) -> Findings | None:
+        """Return a refusal if a module of the product cannot be imported without one of the tests."""
+        for module, lacking in plain.lacking.items():
+            if module in recording.modules and lacking and self._is_of_tests(lacking, recording):
+                message = (
+                    f"{module} imports {lacking}, which belongs to the tests, so it cannot be used without them. "
+                    "Implement the behavior in the product."
+                )
+                return refuse("only_under_test", message)
+        return None
+
+    def _is_of_tests(self, module: str, recording: _TargetCalls) -> bool:
+        entries = [os.path.relpath(entry, recording.root) for entry in recording.path]
+        folders = [self.suite.root / entry for entry in entries if not entry.startswith("..")]
+        inside = module.replace(".", "/")
+        return any((folder / path).exists() for folder in folders for path in (f"{inside}.py", inside) if inside)
+
+
+def _read(lines: Iterable[tuple[int, str, str]]) -> _StableAnswers:
+    texts: dict[int, list[str]] = {}
+    shown, lacking = {}, {}
+    for index, text, call in lines:
+        if index == -2:
+            lacking[call] = text
+        elif index >= 0:
+            texts.setdefault(index, []).append(text)
+            shown[index] = call
+    stable = {index: found[0] for index, found in texts.items() if found[0] == found[-1] and len(found) == 2}
+    fit = {index: text for index, text in stable.items() if not _is_unfit(text)}
+    return _StableAnswers(texts=fit, shown=shown, lacking=lacking)
+
+
+def _refuse_call(call: str, *, in_tests: str, plain: str) -> Findings:
+    message = (
+        f"{call} {in_tests} in a test run, and {plain} in a plain Python process: without pytest, without the "
+        "tests, in another folder. Remove what makes the result depend on being tested."
+    )
+    return refuse("only_under_test", message)
+
+
+def _is_unfit(text: str) -> bool:
+    """Return whether an answer shows nothing: a very long one is mostly about objects of the whole process."""
+    return text == MISSING or text.startswith((UNFIT, UNREADABLE)) or len(text) > MOST_TEXT

@@ -1,0 +1,168 @@
+"""Makes a call and returns its outcome as text.
+
+Test runs and a plain program use a copy of it, which is Python 3.8 and does not need pytest. The current
+folder at the first import is the project's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import importlib
+import inspect
+import io
+import linecache
+import os
+import re
+import signal
+import sys
+import traceback
+import warnings
+from typing import TYPE_CHECKING
+
+from .values import build, describe, find
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import Any
+
+    from .values import Call, Value
+
+MOST_TEXT = 2000
+_CALL_S = 1.0
+MISSING = "missing"
+"""The answer if the code has no such function."""
+UNFIT = "unfit: "
+"""Begins the answer if the function does not expect such arguments, or they cannot be built."""
+UNREADABLE = "returns a value that, when it is read, "
+ROOT = os.getcwd()
+
+
+def is_inside(path: str) -> bool:
+    """Return whether a path belongs to the project."""
+    return path.startswith(ROOT + os.sep) and "site-packages" not in path
+
+
+class _TimeOver(BaseException):
+    """A call takes too long."""
+
+
+def shorten(text: str) -> str:
+    """Return a text without addresses and the project's path; a long one ends in its digest."""
+    text = re.sub(r"\b0x[0-9a-fA-F]{6,}", "0x...", text).replace(ROOT, ".")
+    text = text.encode("utf-8", "backslashreplace").decode()
+    return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}... {hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def find_function(module: str, name: str) -> Callable[..., Any]:
+    """Return a function as its definition takes its arguments: a method with ``self``. A package may export it."""
+    try:
+        owner, _, last = name.rpartition(".")
+        found = inspect.getattr_static(find(module, owner) if owner else importlib.import_module(module), last)
+    except (ImportError, AttributeError):
+        if "." not in module:
+            raise
+        return find_function(module.rpartition(".")[0], name)
+    if isinstance(found, property):
+        return lambda *args: (found.fset if len(args) > 1 else found.fget)(*args)
+    if isinstance(found, (classmethod, staticmethod)):
+        found = found.__func__
+    function: Callable[..., Any] = found.func if isinstance(found, functools.cached_property) else found
+    return function
+
+
+def invoke(function: Callable[..., Value], args: Sequence[Value], *, named: dict[str, Value]) -> Value:
+    """Call a function from a module that is no test."""
+    return function(*args, **named)
+
+
+def answer(call: Call, *, invoke: Callable[..., Value] = invoke) -> str:
+    """Make a call, and return its outcome as text: result, printed text and changed arguments, or exception."""
+    try:
+        function = find_function(call["module"], call["name"])
+    except BaseException:  # noqa: BLE001 (the import runs code of the project)
+        return MISSING
+    printed, stage = io.StringIO(), ""
+    try:
+        with _limit_time(), _isolate(printed):
+            try:
+                before = _format_arguments(*_build_arguments(call))
+                args, named = _build_arguments(call)  # again: iterators have been read
+            except (_TimeOver, KeyboardInterrupt):
+                raise
+            except BaseException as error:  # noqa: BLE001 (constructors of the project)
+                return f"{UNFIT}{type(error).__name__}"
+            result = invoke(function, args, named=named)
+            stage = UNREADABLE
+            text = f"returns {describe(result)}"
+            after = _format_arguments(args, named)
+            text += f" and changes its arguments to ({after})" if after != before else ""
+            text += _find_sharing(result, function, call=call)
+    except _TimeOver:
+        return f"does not end within {_CALL_S:g} s"
+    except BaseException as error:  # noqa: BLE001 (an exception is an outcome)
+        text = _describe_error(error, is_recorded=call["is_recorded"])
+        text = text if text.startswith(UNFIT) else f"{stage}{text}"
+    return shorten(f"{text} and prints {printed.getvalue()!r}" if printed.getvalue() else text)
+
+
+def _find_sharing(result: Value, function: Callable[..., Any], *, call: Call) -> str:
+    """Return what another call returns after the result was emptied, if that differs: calls may share a result."""
+    if type(result) not in (list, dict, set):
+        return ""
+    before, saved = describe(result), result.copy()
+    result.clear()
+    args, named = _build_arguments(call)
+    again = describe(function(*args, **named))
+    result.extend(saved) if isinstance(result, list) else result.update(saved)
+    return f" and returns {again} after a caller has emptied it" if again != before else ""
+
+
+def _build_arguments(call: Call) -> tuple[list[Value], dict[str, Value]]:
+    return [build(node) for node in call["args"]], {name: build(node) for name, node in call["named"].items()}
+
+
+def _format_arguments(args: Sequence[object], named: dict[str, object]) -> str:
+    return ", ".join([*map(describe, args), *(f"{name}={describe(value)}" for name, value in named.items())])
+
+
+def _describe_error(error: BaseException, *, is_recorded: bool) -> str:
+    """Return the type and, if a ``raise`` of the project states it, the message.
+
+    An operation on a value of the wrong kind fails in another way after any change of the code.
+    """
+    frame, line = list(traceback.walk_tb(error.__traceback__))[-1]
+    source = linecache.getline(frame.f_code.co_filename, line)
+    if is_inside(frame.f_code.co_filename) and source.lstrip().startswith("raise"):
+        return f"raises {type(error).__name__}: {error}"
+    is_unfit = isinstance(error, (TypeError, AttributeError, NameError, RecursionError, MemoryError))
+    # Which of these a system call raises depends on the function that makes it.
+    is_any = isinstance(error, OSError) and not is_recorded
+    return f"{UNFIT if is_unfit else 'raises '}{'OSError' if is_any else type(error).__name__}"
+
+
+@contextlib.contextmanager
+def _isolate(printed: io.StringIO) -> Iterator[None]:
+    """Collect what is printed; hide the input and warnings, with which pytest does more than Python."""
+    before, sys.stdin = sys.stdin, io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        sys.stdin = before
+
+
+@contextlib.contextmanager
+def _limit_time() -> Iterator[None]:
+    def stop(*_: object) -> None:
+        raise _TimeOver
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, _CALL_S, 0.1)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

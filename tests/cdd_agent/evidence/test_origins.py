@@ -1,0 +1,60 @@
+"""From where a run in a clean copy imported the project's modules."""
+
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.evidence.clean_copy import ProductChange
+from cdd_agent.evidence.confirm import confirm
+from cdd_agent.evidence.origins import check_origins
+from tests.cdd_agent.evidence.conftest import Make
+
+CHANGE = ProductChange(path="src/shop/price.py", old="", new="x = 1\n")
+
+
+@pytest.mark.parametrize(
+    ("origins", "notice"),
+    [
+        ({"shop.price": "COPY/src/shop/price.py", "json": "/usr/lib/python3/json/__init__.py"}, None),
+        ({"src.shop.price": "COPY/src/shop/price.py", "shop.price": "/usr/lib/python3/shop/price.py"}, None),
+        (
+            {"shop.price": "COPY/src/shop/price.py", "shop.old": "TREE/src/shop/old.py"},
+            "Not verified: shop.old was loaded from TREE/src/shop/old.py, not from the clean copy.",
+        ),
+        (
+            {"shop.price": "/other/site-packages/shop/price.py"},
+            "Not verified: shop.price was loaded from /other/site-packages/shop/price.py, not from the clean copy.",
+        ),
+        ({"shop.price": "COPY/src/shop/price.py", "yaml": "TREE/.venv/lib/site-packages/yaml/__init__.py"}, None),
+        ({"shop.price": "COPY/src/shop/price.py", "zlib": "TREE/.tox/py/lib/python3.11/zlib.so"}, None),
+        (
+            {"shop.price": "COPY/src/shop/price.py", "shop._fast": "COPY/src/shop/_fast.so"},
+            "Compiled part not verified: shop._fast.",
+        ),
+        ({}, None),
+    ],
+    ids=["all of the copy", "by another name", "the work tree", "installed", "package", "library", "compiled", "none"],
+)
+def test_a_module_from_elsewhere_is_not_verified(make: Make, origins: dict[str, str], notice: str | None) -> None:
+    step = make({}, {"src/shop/price.py": "x = 1\n"})
+    with step.runs().copy(green=step.green, red=step.red) as copy:
+        places = {"COPY": str(copy.root), "TREE": str(step.suite.root)}
+        for word, place in places.items():
+            origins = {name: path.replace(word, place) for name, path in origins.items()}
+            notice = notice and notice.replace(word, place)
+        found = check_origins(origins, [CHANGE], copy=copy, runs=step.runs())
+    assert found.notices == (() if notice is None else (notice,))
+
+
+def test_a_run_tells_from_where_it_imported_and_is_not_called_checked(make: Make, tmp_path: Path) -> None:
+    (tmp_path / "installed").mkdir()
+    (tmp_path / "installed" / "shop.py").write_text("def price(amount):\n    return amount * 12 // 10\n")
+    conftest = f"import sys\n\nsys.path.insert(0, {str(tmp_path / 'installed')!r})\n"
+    test = "from shop import price\n\n\ndef test_price():\n    assert price(10) == 12\n"
+    red = {"conftest.py": conftest, "tests/test_shop.py": test}
+    step = make(red, {"shop.py": "def price(amount):\n    return amount * 1.2\n"}, runs_pytest=True)
+    found = confirm(step.request("tests/test_shop.py::test_price"), runs=step.runs())
+    assert found.reasons == ()
+    assert found.notices == (
+        f"Not verified: shop was loaded from {tmp_path}/installed/shop.py, not from the clean copy.",
+    )

@@ -1,0 +1,91 @@
+"""Calls that the targets make, answered in a plain Python process."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from cdd_agent.evidence.outside import Outside, compare_outside
+from cdd_agent.sandbox.port import Sandbox
+from cdd_agent.sandbox.supervised import PlainSandbox
+from tests.cdd_agent.evidence.conftest import Make
+from tests.fakes.suite import TrustedSandbox
+
+TEST = "from shop import price\n\n\ndef test_price():\n    assert price(10) == 12\n"
+HONEST = "def price(amount):\n    return amount * 12 // 10\n"
+
+
+def compare(
+    make: Make,
+    shop: str,
+    *,
+    test: str = TEST,
+    files: Mapping[str, str] | None = None,
+    sandbox: Sandbox | None = None,
+) -> Outside:
+    red = {"tests/test_shop.py": test, **(files or {})}
+    step = make(red, {"shop.py": shop}, runs_pytest=True)
+    step = replace(step, suite=step.suite.with_sandbox(sandbox or TrustedSandbox()))
+    runs = step.runs()
+    with runs.copy(green=step.green, red=step.red) as copy:
+        return compare_outside(step.request("tests/test_shop.py::test_price"), copy=copy, runs=runs)
+
+
+def test_an_honest_function_gives_the_same_results(make: Make) -> None:
+    assert compare(make, HONEST) == Outside(compared="1 call of price")
+
+
+@pytest.mark.parametrize(
+    "is_tested",
+    [
+        pytest.param("'pytest' in sys.modules", id="loaded modules"),
+        pytest.param("os.path.isdir(os.path.join(os.path.dirname(__file__), 'tests'))", id="files of tests"),
+        pytest.param("'PYTEST_CURRENT_TEST' in os.environ", id="variables", marks=pytest.mark.slow),
+        pytest.param(
+            "'test_shop' in sys._getframe(1).f_code.co_filename or 'test_' in sys._getframe(1).f_code.co_name",
+            id="caller",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_a_function_that_asks_whether_it_is_tested_is_refused(make: Make, is_tested: str) -> None:
+    shop = f"import os\nimport sys\n\n\ndef price(amount):\n    return 12 if {is_tested} else 0\n"
+    (reason,) = compare(make, shop).findings.reasons
+    assert reason.code == "only_under_test"
+    assert reason.message.startswith("price(10) returns 12 in a test run, and returns 0 in a plain Python process")
+
+
+def test_a_module_that_imports_the_tests_is_refused(make: Make) -> None:
+    files = {"tests/__init__.py": "", "tests/reference.py": HONEST}
+    (reason,) = compare(make, "from tests.reference import price\n", files=files).findings.reasons
+    assert reason.message.startswith("shop imports tests, which belongs to the tests")
+
+
+@pytest.mark.parametrize(
+    "shop",
+    [
+        pytest.param("import os\n\n\ndef price(amount):\n    return 12 if os.listdir() else 0\n", id="current folder"),
+        pytest.param(
+            "import os\n\n\ndef price(amount):\n    return 12 if 'SALE' in os.environ else 0\n", id="variable"
+        ),
+        pytest.param(
+            "import itertools\ncount = itertools.count(12)\ndef price(amount):\n    return next(count)\n", id="state"
+        ),
+    ],
+)
+def test_a_result_that_depends_on_other_surroundings_is_left_out(make: Make, shop: str) -> None:
+    files = {"conftest.py": "import os\nos.environ['SALE'] = '1'\n"}
+    assert compare(make, shop, files=files) == Outside()
+
+
+def test_what_a_test_file_sets_up_is_no_difference(make: Make) -> None:
+    shop = (
+        "KINDS = {}\n\n\nclass Item:\n    def __init_subclass__(cls):\n        KINDS[cls.__name__] = cls.cost\n\n\n"
+        "def price(amount):\n    return amount + KINDS['Book']\n"
+    )
+    test = f"from shop import Item, price\n\n\nclass Book(Item):\n    cost = 2\n{TEST.partition(chr(10))[2]}"
+    assert compare(make, shop, test=test) == Outside()
+
+
+def test_nothing_is_called_where_it_could_write_anywhere(make: Make) -> None:
+    assert compare(make, HONEST, sandbox=PlainSandbox()) == Outside()
