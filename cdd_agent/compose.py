@@ -18,7 +18,7 @@ from cdd_agent.errors import UsageError
 from cdd_agent.events import Emit, Notice
 from cdd_agent.git import commits
 from cdd_agent.git.landing import Landings
-from cdd_agent.git.repository import CopyLimits, Repository
+from cdd_agent.git.repository import CommitId, CopyLimits, Repository
 from cdd_agent.git.run_tree import GitExport, RunTrees, list_packages
 from cdd_agent.git.snapshot import Snapshots
 from cdd_agent.journal import Publisher, journal_path
@@ -43,6 +43,7 @@ from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.workflows.conversation.dialog import Dialog
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
+from cdd_agent.workflows.execution.examples import add_examples
 from cdd_agent.workflows.execution.executor import (
     Executor,
     TicketFiles,
@@ -400,7 +401,12 @@ class Composition:
 
     def review(self, ticket: Ticket) -> Review:
         """Return the review of a ticket's completed steps."""
-        return Review(ticket, repository=self.repository, project=self.root)
+        add = partial(self.add_examples, ticket)
+        return Review(ticket, repository=self.repository, project=self.root, add=add)
+
+    def add_examples(self, ticket: Ticket, number: int) -> CommitId:
+        """Add the further examples of a step to the tests, in a commit that lands on the user's branch."""
+        return add_examples(ticket, number, context=self.executor(ticket).context)
 
     def _make_meter(self, slug: str, *, go_on: str, tally: Tally | None = None) -> Meter:
         ceilings = Ceilings.from_settings(self.settings)

@@ -132,11 +132,14 @@ def status(invocation: Invocation, slug: str | None) -> None:
 @click.command(short_help="See what completed steps changed, and approve them.")
 @name_ticket()
 @click.option("--approve", type=int, multiple=True, metavar="N", help="Approve step N; can be repeated.")
+@click.option("--examples", type=int, multiple=True, metavar="N", help="Add step N's further examples to the tests.")
 @click.option("--full", is_flag=True, help="Show every diff, however long.")
 @headless
-def review(invocation: Invocation, slug: str, *, approve: tuple[int, ...], full: bool) -> None:
+def review(
+    invocation: Invocation, slug: str, *, approve: tuple[int, ...], examples: tuple[int, ...], full: bool
+) -> None:
     """Show the changes, the evidence and the decisions of the completed steps of the ticket SLUG."""
-    if invocation.is_interactive and not approve:
+    if invocation.is_interactive and not (approve or examples):
         from cdd_agent.cli.chat import chat
 
         chat(invocation, first=f"/review {slug}")
@@ -147,6 +150,8 @@ def review(invocation: Invocation, slug: str, *, approve: tuple[int, ...], full:
     with invocation.open_ticket(slug) as (project, ticket):
         for number in approve:
             approve_step(ticket, number, project=project.root)
+        for number in examples:
+            project.add_examples(ticket, number)
         steps = load_completed_steps(ticket, project.repository, project=project.root)
     if invocation.as_json:
         for step in steps:

@@ -68,6 +68,8 @@ class Examples(msgspec.Struct, frozen=True, kw_only=True):
     """The name of the example that the author of the change has seen."""
     was_doubted: bool = False
     """Whether the Examiner has looked at its examples again."""
+    beside: str = ""
+    """The test file beside which they run."""
     problem: str = ""
     """Why the last change was not examined."""
 

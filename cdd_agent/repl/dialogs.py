@@ -14,7 +14,7 @@ from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
 from cdd_agent.workflows.execution.review import Evidence, FileDiff, LandedCommit, Review, StepToReview
 
-WORDS = {"approve": ("a",), "next": ("n", ""), "previous": ("p",), "diff": ("d",), "exit": ()}
+WORDS = {"approve": ("a",), "next": ("n", ""), "previous": ("p",), "diff": ("d",), "examples": ("e",), "exit": ()}
 """The words of a review -> their short forms. A number goes to that step; ``diff`` may name a file."""
 MOST_LINES = 80
 """How many lines of diff of a step are shown by default."""
@@ -131,6 +131,10 @@ def handle_review_input(review: Review, words: str, *, screen: Screen) -> bool:
                 show_overview(review.steps, screen=screen)
                 screen.line("Every completed step is approved.", style="bold")
                 return False
+        case "examples":
+            review.add_examples()
+            _show_choices(review, screen=screen)
+            return True
         case "diff":
             for file in _find_files(review.step, argument):
                 show_file(file, screen=screen)
@@ -151,7 +155,10 @@ def _show_current_step(review: Review, *, screen: Screen) -> None:
 
 
 def _show_choices(review: Review, *, screen: Screen) -> None:
-    text = f"approve (a), next (n), previous (p), diff (d) [FILE] or exit; {review.remaining} left to review"
+    facts = (fact for commit in review.step.commits for each in commit.evidence for fact in each.examples)
+    has_examples = any(fact.endswith(": passes") for fact in facts)
+    more = ", examples (e): add them to the tests" if has_examples else ""
+    text = f"approve (a), next (n), previous (p), diff (d) [FILE]{more} or exit; {review.remaining} left to review"
     screen.line(text, style="bold")
 
 
@@ -215,10 +222,10 @@ def _show_commit(commit: LandedCommit, *, screen: Screen) -> None:
     for evidence in commit.evidence:
         is_good = evidence.is_open and evidence.report == "unchanged"
         screen.line(_format_evidence(evidence), style="green" if is_good else "yellow", indent=4)
-        for finding in evidence.findings:
-            screen.line(finding, style="yellow" if is_unverified(finding) else "dim", indent=6)
         for example in evidence.examples:
             screen.line(example, style="dim", indent=6)
+        for finding in evidence.findings:
+            screen.line(finding, style="yellow" if is_unverified(finding) else "dim", indent=6)
     if not commit.evidence:
         screen.line("no handoff note, so no evidence for this commit", style="red", indent=4)
 

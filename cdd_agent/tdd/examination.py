@@ -134,6 +134,7 @@ class Examination:
         examples = examiner.obtain_examples(
             lambda text: self._ask(conversation, text), question, criteria=criteria, most=most
         )
+        examples = structs.replace(examples, beside=request.targets[0].partition("::")[0])
         self._save(examples)
         return examples
 

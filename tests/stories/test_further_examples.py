@@ -82,6 +82,30 @@ def test_a_table_of_the_inputs_is_refused_in_words_and_the_rule_is_accepted(cdd:
     assert told.examples == [f"AC-1 test_{name}: passes" for name in ("symbols", "others", "visible")]
     assert "divmod" in told.code
     assert told.calls == 5, "the Examiner's call is one of the step"
+    add_to_the_tests(cdd, tmp_path / "project")
+
+
+def add_to_the_tests(cdd: Cdd, project: Path) -> None:
+    """The examples become tests, beside uncommitted changes of the user, and only once."""
+    head = git(project, "rev-parse", "HEAD")
+    (project / "roman.py").write_text("broken by the user\n", encoding="ascii")
+    (project / "mine.txt").write_text("mine", encoding="ascii")
+    added = cdd("review", "roman", "--examples", "1", cwd=project)
+    assert added.returncode == 0, added.stdout + added.stderr
+    assert git(project, "log", "--format=%s", f"{head}..") == (
+        "test: further examples of step 1: Write numbers as Roman numerals"
+    )
+    assert git(project, "show", "--name-only", "--format=") == "tests/test_roman_examples_1.py"
+    source = (project / "tests" / "test_roman_examples_1.py").read_text(encoding="ascii")
+    names = [line.partition("(")[0] for line in source.splitlines() if line.startswith("def ")]
+    assert names == [f"def test_{name}" for name in ("symbols", "others", "visible")]
+    assert (project / "roman.py").read_text(encoding="ascii") == "broken by the user\n"
+    assert git(project, "status", "--porcelain", "--untracked-files=all", "mine.txt", "roman.py") == (
+        "M roman.py\n?? mine.txt"
+    )
+    again = cdd("review", "roman", "--examples", "1", cwd=project)
+    assert again.returncode == 2
+    assert "tests/test_roman_examples_1.py has these examples already." in again.stderr
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -193,10 +193,16 @@ def approve_step(ticket: Ticket, number: int, *, project: Path) -> RunState:
 class Review:
     """A session that goes through the completed steps of one ticket."""
 
-    def __init__(self, ticket: Ticket, *, repository: Repository, project: Path) -> None:
-        """Start at the first undecided step. Raises ``UsageError`` if no step is completed."""
+    def __init__(
+        self, ticket: Ticket, *, repository: Repository, project: Path, add: Callable[[int], CommitId] | None = None
+    ) -> None:
+        """Start at the first undecided step. ``add`` adds the further examples of a step to the tests.
+
+        Raises ``UsageError`` if no step is completed.
+        """
         self.ticket = ticket
         self._project = project
+        self._add = add
         self.steps = load_completed_steps(ticket, repository, project=project)
         self.at = next((index for index, step in enumerate(self.steps) if step.decision is None), 0)
 
@@ -214,6 +220,12 @@ class Review:
     def position(self) -> str:
         """The current step and the number of steps, such as ``2/3``."""
         return f"{self.at + 1}/{len(self.steps)}"
+
+    def add_examples(self) -> CommitId:
+        """Add the further examples of the current step to the tests; see ``examples.add_examples``."""
+        if self._add is None:
+            raise UsageError("Nothing can be committed here.", hint=f"cdd review {self.ticket.slug}")
+        return self._add(self.step.number)
 
     def approve(self) -> None:
         """Approve the current step, and go to the next undecided one."""

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.errors import UsageError
-from cdd_agent.git.repository import Repository
+from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.repl import dialogs
 from cdd_agent.repl.commands import as_prompt_command
 from cdd_agent.tickets.ticket import find
@@ -44,6 +44,25 @@ def test_a_step_is_shown_with_commits_evidence_and_diff(finished: Path) -> None:
     assert "M durations/reading.py" in shown
     assert "\n@@ -" in shown
     assert shown.endswith("approve (a), next (n), previous (p), diff (d) [FILE] or exit; 1 left to review\n")
+
+
+def test_the_key_e_adds_further_examples_that_pass(finished: Path) -> None:
+    talk = Talk(finished)
+    added: list[int] = []
+
+    def add(number: int) -> CommitId:
+        added.append(number)
+        return CommitId("0" * 40)
+
+    talk.review = Review(find(finished, SLUG), repository=Repository.find(finished), project=finished, add=add)
+    assert "examples (e)" not in talk.greets()
+    (step,) = talk.review.steps
+    commit = step.commits[-1]
+    evidence = tuple(replace(each, examples=("AC-1 test_more: passes",)) for each in commit.evidence)
+    talk.review.steps = (replace(step, commits=(replace(commit, evidence=evidence),)),)
+    shown = " ".join(talk.says("e").split())
+    assert shown.endswith("diff (d) [FILE], examples (e): add them to the tests or exit; 1 left to review")
+    assert added == [1]
 
 
 def test_approving_the_last_open_step_ends_the_review(finished: Path) -> None:
