@@ -57,10 +57,13 @@ _RUNNER = (
     "pytest|_pytest|pluggy|iniconfig|py|exceptiongroup|xdist|execnet|unittest|doctest|pytest_tdd_agent|"
     "sitecustomize|usercustomize"
 )
-_SHADOW = re.compile(rf"(?:src/)?(?:(?:{_RUNNER})(?:/__init__)?(?:\.py[cd]?|(?:\.[\w-]+)?\.(?:so|pyd))|[^/]+\.pth)")
-_STARTUP = re.compile(r"(?:src/)?(?:[^/]+\.pth|(?:site|user)customize\b.*)")
-_MODULE = re.compile(r"(?:src/)?([^\W\d]\w*)(?:/__init__)?(?:\.pyc?|(?:\.[\w-]+)?\.(?:so|pyd))")
+_METADATA = r"[^/]+\.(?:egg|dist)-info/entry_points\.txt|[^/]+\.(?:pth|egg-link)"
+_SHADOW = re.compile(rf"(?:{_RUNNER})(?:/__init__)?(?:\.py[cd]?|(?:\.[\w-]+)?\.(?:so|pyd))|{_METADATA}")
+_STARTUP = re.compile(rf"{_METADATA}|(?:site|user)customize\b.*")
+_MODULE = re.compile(r"([^\W\d]\w*)(?:/__init__)?(?:\.pyc?|(?:\.[\w-]+)?\.(?:so|pyd))")
 _SHADOWING = "[module]"  # in the key of a module that shadows an installed one
+_EARLY = "[import path]"  # in the key of a file for which the same holds as in the root, because it is on the path too
+_USUAL_ENTRIES = ("", "src")
 _LEFTOVER = re.compile(r".*\.pyo|\.coverage.*|\.DS_Store")
 _SECTIONS = {
     "pyproject.toml": "pyproject.toml[tool.pytest]",
@@ -119,12 +122,38 @@ def _is_match(path: str, pattern: str) -> bool:
 
 
 def is_runner_shadow(path: str) -> bool:
-    """Return whether Python could load a file instead of pytest or its libraries, or when it starts.
+    """Return whether Python could load a file instead of pytest or its libraries, when it starts, or as a plugin.
 
     Only files directly in the root and ``src`` count, which are commonly on the import path: ``src/pkg/pytest.py``
-    belongs to the product. ``path`` is posix and relative to the root.
+    belongs to the product. ``path`` is posix and relative to the root. A key of ``compute_digests`` counts too if it
+    is that of such a file in another folder of the import path.
     """
-    return _SHADOW.fullmatch(path) is not None
+    return path.endswith(_EARLY) or any(_SHADOW.fullmatch(inside) for inside in _iterate_inside(path, _USUAL_ENTRIES))
+
+
+def _iterate_inside(path: str, entries: Collection[str]) -> Iterator[str]:
+    """Yield the path relative to each folder of the import path that contains it."""
+    for entry in entries:
+        prefix = f"{entry}/" if entry else ""
+        if path.startswith(prefix):
+            yield path[len(prefix) :]
+
+
+def list_import_entries(root: Path, path: Collection[str]) -> tuple[str, ...]:
+    """Return the folders below ``root`` that are on an import path, and those that usually are.
+
+    Environments, installed packages and folders of tests are left out.
+    """
+    found = dict.fromkeys(_USUAL_ENTRIES)
+    top = os.path.realpath(str(root))
+    for entry in path:
+        inside = os.path.relpath(os.path.realpath(entry), top).replace(os.sep, "/")
+        parts = inside.split("/")
+        is_left_out = parts[0] in ("..", ".") or is_protected(f"{inside}/any") or not PACKAGES_FOLDERS.isdisjoint(parts)
+        folders = (os.path.join(top, *parts[:end]) for end in range(1, len(parts) + 1))
+        if not is_left_out and IGNORED_FOLDERS.isdisjoint(parts) and not any(map(_is_environment, folders)):
+            found[inside] = None
+    return tuple(found)
 
 
 def compute_digests(
@@ -133,13 +162,15 @@ def compute_digests(
     inifile: Path | None = None,
     python_files: Collection[str] = (),
     testpaths: Collection[str] = (),
+    entries: Collection[str] = _USUAL_ENTRIES,
 ) -> dict[str, str]:
     """Return protected file -> sha256 of its bytes, sorted by name, for everything below ``root``.
 
     Pytest's section of a shared configuration file in ``root`` has a key such as ``pyproject.toml[tool.pytest]``.
     ``inifile`` is the configuration in use; it counts too if it lies above ``root``, as ``../pyproject.toml[...]``.
     For a module that shadows the test runner only its presence counts, because the project itself may be that module.
-    The same holds for a module in ``root`` or ``src`` with the name of an installed one (key ``mock[module]``). Ignored
+    The same holds for a module with the name of an installed one (key ``mock[module]``). Both are looked for in
+    ``entries``, folders of the import path relative to ``root``; see ``list_import_entries``. Ignored
     files are left out, because tests may write them, except Python files and configuration, which pytest would load.
     For a link to a folder the target's name counts, and also the target's content if the link is a test folder.
     """
@@ -154,15 +185,18 @@ def compute_digests(
         for path in _iterate_files(top):
             name, is_link = path.relative_to(root).as_posix(), _is_linked_folder(path)
             digest = None
-            if is_runner_shadow(name):
-                digest = _compute_digest(path) if _STARTUP.fullmatch(name) else _PRESENT
+            inside = [each for each in _iterate_inside(name, entries) if _SHADOW.fullmatch(each)]
+            if inside:
+                digest = _compute_digest(path) if any(map(_STARTUP.fullmatch, inside)) else _PRESENT
+                name += "" if is_runner_shadow(name) else _EARLY
             elif is_test(f"{name}/" if is_link else name):
                 is_output = _is_output(path.relative_to(top).as_posix(), ignored)
                 digest = None if is_output or _is_leftover(path) else _compute_digest(path)
                 if is_link and not is_test(f"{name.rpartition('/')[0]}/") and not _is_recursive(path):
                     folders.append(path)
             elif top == root:
-                key = _find_shadow_key(name, installed, root=root)
+                keys = (_find_shadow_key(each, installed, root=root) for each in _iterate_inside(name, entries))
+                key = next((each for each in keys if each is not None), None)
                 name, digest = (name, None) if key is None else (key, _PRESENT)
             if digest is not None:
                 found[name] = digest

@@ -156,6 +156,7 @@ class Closing:
                 inifile=config.inipath,
                 python_files=config.getini("python_files"),
                 testpaths=config.getini("testpaths"),
+                entries=fingerprint.list_import_entries(config.rootpath, sys.path),
             )
 
     @pytest.hookimpl(tryfirst=True)

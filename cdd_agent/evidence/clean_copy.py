@@ -30,8 +30,9 @@ from cdd_agent.git.runner import GitError
 from cdd_agent.git.snapshot import CDD_IDENTITY, list_entries
 from cdd_agent.testrun.access import SHOWN_PRIVATE
 from cdd_agent.testrun.suite import ProjectLayout, Suite, run_setup
+from cdd_agent.untrusted.paths import explain_build, explain_protection, is_environment
 from pytest_tdd_agent.comparison import strip_parameters
-from pytest_tdd_agent.fingerprint import is_protected
+from pytest_tdd_agent.fingerprint import IGNORED_FOLDERS, is_protected
 from pytest_tdd_agent.report import FAILING, Reason, SuiteReport, list_rescued
 
 CODES = {
@@ -41,12 +42,14 @@ CODES = {
     "not_reproduced": "A target fails in a clean copy with RED's tests and configuration.",
     "expectation_ignored": "A target passes although the values that it expects were altered.",
     "unproven_change": "No target test fails when the changed code is altered.",
+    "shadows_tests": "The tests import a new module of the product in place of one of theirs.",
     "only_under_test": "A call gives another result in a plain Python process.",
     "example_failed": "A further example of a criterion fails.",
     "behavior_changed": "A change of structure changes the result of a call.",
 }
 
 PYTHON = (".py", ".pyw")
+COMPILED = (".pyd", ".so")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,6 +211,7 @@ def clean_copy(repository: Repository, suite: Suite, *, green: str, red: str) ->
             _make_repository(folder, commit, like=repository, tree=tree, index=index, export=export)
             root = folder / layout.project
             root.mkdir(parents=True, exist_ok=True)
+            _copy_compiled(suite, root)
             # The copy borrows objects, so the sandbox must let tests read them.
             copy = suite.with_root(root, reads=(_find_objects(repository, export),))
             if copy.setup:
@@ -215,6 +219,21 @@ def clean_copy(repository: Repository, suite: Suite, *, green: str, red: str) ->
                 write_files(repository, tree, folder=folder, index=index)
                 _remove_planted_tests(repository, folder, index=index, layout=layout)
         yield copy
+
+
+def _copy_compiled(suite: Suite, root: Path) -> None:
+    """Add the compiled modules of the user's project that git does not track: nobody else writes there."""
+    if suite.original is None or not suite.conventions.is_python:
+        return
+    for folder, subfolders, names in os.walk(suite.original.root):
+        subfolders[:] = [
+            each for each in subfolders if each not in IGNORED_FOLDERS and not is_environment(Path(folder, each))
+        ]
+        for file in (Path(folder, name) for name in names if name.endswith(COMPILED)):
+            target = root / file.relative_to(suite.original.root)
+            with contextlib.suppress(OSError):
+                if file.is_file() and target.parent.is_dir() and not target.exists():
+                    shutil.copyfile(file, target)
 
 
 def _remove_planted_tests(
@@ -292,7 +311,7 @@ def explain_failure(error: GitError | OSError) -> str:
 
 _LIMITS = CopyLimits(files=2000)
 # Python modules and pytest's configuration could change the run that the copy exists to check.
-_NOT_COPIED = (".py", ".pyw", ".pyc", ".pyo", ".pyd", ".so", ".pth")
+_NOT_COPIED = (".py", ".pyw", ".pyc", ".pyo")
 _CONFIGURATION = frozenset(
     {"pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "pyproject.toml", "setup.cfg", "tox.ini"}
 )
@@ -308,6 +327,7 @@ def copy_ignored_files(repository: Repository, project: Path, *, copy: Path) -> 
 
     def accepts(path: str) -> bool:
         alters_run = path.rpartition("/")[2] in _CONFIGURATION or path.endswith(_NOT_COPIED)
+        alters_run = alters_run or explain_build(path) is not None or explain_protection(path) is not None
         return path.startswith(prefix) and not alters_run
 
     found = copy_ignored(repository, top, accepts=accepts, is_complete=True, limits=_LIMITS)

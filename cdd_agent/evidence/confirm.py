@@ -102,7 +102,7 @@ class _CopyCheck:
             return self._explain_misreport(misreport), not has_failed
         if has_failed:
             return self._explain_failure(), False
-        return check_origins(run.origins, self.request.changes, copy=self.copy, runs=self.runs), True
+        return check_origins(run.origins, self.request, copy=self.copy, runs=self.runs), True
 
     def alter_code(self) -> Findings:
         """Run the targets on altered versions of the changed code. At least one run must fail."""

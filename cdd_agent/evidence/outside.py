@@ -50,7 +50,7 @@ class Outside:
 
     findings: Findings = field(default_factory=Findings)
     compared: str = ""
-    """How many calls of which functions have the same results; empty: none could be compared."""
+    """The number of calls that have the same results, and their functions. Empty if there are none."""
 
 
 class _TargetCall(msgspec.Struct):
@@ -249,5 +249,5 @@ def _refuse_call(call: str, *, in_tests: str, plain: str) -> Findings:
 
 
 def _is_unfit(text: str) -> bool:
-    """Return whether an answer shows nothing: a very long one is mostly about objects of the whole process."""
+    """Return whether an answer shows nothing. A very long answer is mostly about objects of the whole process."""
     return text == MISSING or text.startswith((UNFIT, UNREADABLE)) or len(text) > MOST_TEXT

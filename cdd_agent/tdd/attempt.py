@@ -51,7 +51,7 @@ from cdd_agent.tdd.step import StepRecovery
 from cdd_agent.tdd.tools import make_lock_check, make_tools
 from cdd_agent.tdd.verdict import PhaseLocks, RedVerdict
 from cdd_agent.untrusted.keys import mask
-from cdd_agent.untrusted.paths import is_compiled
+from cdd_agent.untrusted.paths import is_cached
 from cdd_agent.untrusted.text import format_line
 from cdd_agent.work.state import AttemptRecord, StepExecution
 from pytest_tdd_agent.codec import ReportError, dump, load
@@ -464,15 +464,15 @@ class Attempt:
     def _restore_forbidden(self, work: _Work) -> tuple[tuple[Reason, ...], Snapshot]:
         """Restore the files that the phase may not change; return a reason for each and the remaining work.
 
-        Compiled code is removed without a reason: every program that the agent runs may have left some.
+        Caches are removed without a reason: every program that the agent runs may have left some.
         """
-        compiled = tuple(change.path for change in work.changes if is_compiled(change.path))
-        others = tuple(change for change in work.changes if change.path not in compiled)
+        cached = tuple(change.path for change in work.changes if is_cached(change.path))
+        others = tuple(change for change in work.changes if change.path not in cached)
         fixed = self.context.workplace.tree.explain_fixed([change.path for change in others])
         forbidden = self._make_locks().find_forbidden_changes(others, fixed=fixed)
-        if not (forbidden or compiled):
+        if not (forbidden or cached):
             return (), work.snapshot
-        self.recovery.restore_files(self.baseline.snapshot, only=(*forbidden, *compiled))
+        self.recovery.restore_files(self.baseline.snapshot, only=(*forbidden, *cached))
         message = f"{self.phase} without its forbidden changes"
         return tuple(forbidden.values()), self.context.snapshots.take(work.snapshot.ref, message=message)
 

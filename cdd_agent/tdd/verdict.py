@@ -12,7 +12,7 @@ from cdd_agent.events import Change
 from cdd_agent.evidence.source import Function, parse
 from cdd_agent.tdd.context import Phase, WorkItem
 from cdd_agent.testrun.suite import PLAIN_LAYOUT, PYTEST, Conventions, ProjectLayout
-from cdd_agent.untrusted.paths import explain_protection
+from cdd_agent.untrusted.paths import explain_build, explain_protection
 from pytest_tdd_agent.comparison import is_inside, strip_parameters
 from pytest_tdd_agent.failure import find_stage
 from pytest_tdd_agent.gate import judge
@@ -200,7 +200,10 @@ class PhaseLocks:
             why = self.explain(change.path) or (fixed or {}).get(change.path)
             if why is None and change.kind == "created" and self.layout.shadows_tool(change.path):
                 why = "Python would load it instead of a test tool, or before it."
-            if why is None and (protection := explain_protection(change.path)) is not None:
+            protection = explain_protection(change.path)
+            if protection is None and change.kind != "deleted":
+                protection = explain_build(change.path)
+            if why is None and protection is not None:
                 why = f"It {protection}."
             if why is not None:
                 code = "protected_changed" if self.phase in ("green", "refactor") else "source_changed"

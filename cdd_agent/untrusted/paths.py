@@ -111,10 +111,24 @@ def explain_protection(path: str) -> str | None:
     return None
 
 
-def is_compiled(path: str) -> bool:
-    """Return whether a relative path names compiled Python code."""
+_CACHES = frozenset({".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache", "__pycache__"})
+_BUILT = re.compile(r"/(?:[^/]+\.(?:egg-info|dist-info|egg)|\.eggs|build/(?:lib|bdist)[^/]*)/|\.(?:egg-link|pyd|so)/$")
+
+
+def is_cached(path: str) -> bool:
+    """Return whether a relative path is in a cache of Python or of a test tool, or names compiled Python code."""
     names = path.split("/")
-    return "__pycache__" in map(fold_name, names[:-1]) or fold_name(names[-1]).endswith((".pyc", ".pyo"))
+    return not _CACHES.isdisjoint(map(fold_name, names[:-1])) or fold_name(names[-1]).endswith((".pyc", ".pyo"))
+
+
+def explain_build(path: str) -> str | None:
+    """Return how a build or an installation made a relative path, as the end of the sentence "it ...", or None.
+
+    Python or pytest may load such a file in place of sources, or load plugins because of it.
+    """
+    joined = "".join(f"/{fold_name(part)}" for part in path.split("/")) + "/"
+    is_built = _BUILT.search(joined) is not None
+    return "is made by a build or an installation, and Python or pytest may load it" if is_built else None
 
 
 def find_protected_paths(root: Path) -> tuple[Path, ...]:

@@ -3,7 +3,13 @@ from pathlib import Path
 
 import pytest
 
-from pytest_tdd_agent.fingerprint import compute_digests, find_changes, is_protected, is_runner_shadow
+from pytest_tdd_agent.fingerprint import (
+    compute_digests,
+    find_changes,
+    is_protected,
+    is_runner_shadow,
+    list_import_entries,
+)
 
 
 @pytest.mark.parametrize(
@@ -305,6 +311,25 @@ def test_git_ignoring_a_shadow_of_the_runner_does_not_hide_it(tmp_path: Path) ->
     put(tmp_path, ".gitignore", "*.pth\n")
     put(tmp_path, "a.pth")
     assert list(compute_digests(tmp_path)) == ["a.pth"]
+
+
+def test_each_folder_of_the_import_path_is_watched(tmp_path: Path) -> None:
+    for folder in ("lib", "tests", "env", "site-packages"):
+        (tmp_path / folder).mkdir()
+    put(tmp_path, "env/pyvenv.cfg")
+    path = [str(tmp_path / name) for name in ("lib", "tests", "env", "site-packages", ".")] + ["/usr/lib"]
+    entries = list_import_entries(tmp_path, path)
+    assert entries == ("", "src", "lib")
+    before = compute_digests(tmp_path, entries=entries)
+    for name in ("pytest.py", "a.egg-info/entry_points.txt", "b.dist-info/entry_points.txt", "calendar.py", "own.py"):
+        put(tmp_path, f"lib/{name}")
+    assert find_changes(before, compute_digests(tmp_path, entries=entries)) == (
+        "calendar[module]",
+        "lib/a.egg-info/entry_points.txt[import path]",
+        "lib/b.dist-info/entry_points.txt[import path]",
+        "lib/pytest.py[import path]",
+    )
+    assert is_runner_shadow("lib/pytest.py[import path]")
 
 
 @pytest.fixture

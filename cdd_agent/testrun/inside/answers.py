@@ -73,7 +73,7 @@ def find_function(module: str, name: str) -> Callable[..., Any]:
 
 
 def invoke(function: Callable[..., Value], args: Sequence[Value], *, named: dict[str, Value]) -> Value:
-    """Call a function from a module that is no test."""
+    """Call a function from a module that does not belong to the tests."""
     return function(*args, **named)
 
 

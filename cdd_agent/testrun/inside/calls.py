@@ -23,7 +23,7 @@ from .answers import ROOT, UNFIT, answer, find_function, invoke, is_inside, shor
 from .values import Encoder, list_texts, mix, show, vary_calls
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator, Sequence
     from types import CodeType, FrameType
     from typing import Any
 

@@ -1,7 +1,7 @@
 """A plain program: it answers the calls that tests made.
 
 ``evidence/outside.py`` writes a copy of it, which is Python 3.8, beside a file with the task and a package with
-``answers``, and runs it in another folder. The project lies in a copy without its tests.
+``answers``, and runs it in another folder, with a copy of the project without its tests.
 """
 
 from __future__ import annotations

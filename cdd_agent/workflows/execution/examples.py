@@ -1,4 +1,4 @@
-"""Adds the Examiner's further examples of a completed step to the project's tests, as a commit of their own."""
+"""Adds the Examiner's further examples of a completed step to the project's tests."""
 
 from pathlib import PurePosixPath
 

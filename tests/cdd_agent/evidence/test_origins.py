@@ -4,12 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.evidence.clean_copy import ProductChange
+from cdd_agent.evidence.clean_copy import clean_copy
 from cdd_agent.evidence.confirm import confirm
 from cdd_agent.evidence.origins import check_origins
+from cdd_agent.testrun.access import Original
 from tests.cdd_agent.evidence.conftest import Make
-
-CHANGE = ProductChange(path="src/shop/price.py", old="", new="x = 1\n")
 
 
 @pytest.mark.parametrize(
@@ -42,7 +41,7 @@ def test_a_module_from_elsewhere_is_not_verified(make: Make, origins: dict[str, 
         for word, place in places.items():
             origins = {name: path.replace(word, place) for name, path in origins.items()}
             notice = notice and notice.replace(word, place)
-        found = check_origins(origins, [CHANGE], copy=copy, runs=step.runs())
+        found = check_origins(origins, step.request(), copy=copy, runs=step.runs())
     assert found.notices == (() if notice is None else (notice,))
 
 
@@ -58,3 +57,26 @@ def test_a_run_tells_from_where_it_imported_and_is_not_called_checked(make: Make
     assert found.notices == (
         f"Not verified: shop was loaded from {tmp_path}/installed/shop.py, not from the clean copy.",
     )
+
+
+@pytest.mark.parametrize(
+    ("statement", "is_refused"), [("from checks import same", True), ("from tests.checks import same", False)]
+)
+def test_a_module_in_place_of_one_of_the_tests_is_refused(make: Make, statement: str, *, is_refused: bool) -> None:
+    red = {"tests/checks.py": "same = 1\n", "tests/test_shop.py": f"{statement}\n"}
+    step = make(red, {"checks.py": "same = 2\n"})
+    with step.runs().copy(green=step.green, red=step.red) as copy:
+        origins = {"checks": str(copy.root / "checks.py")}
+        found = check_origins(origins, step.request("tests/test_shop.py::test_a"), copy=copy, runs=step.runs())
+    message = "The tests import checks.py in place of checks.py of the tests. Rename it."
+    assert [(each.code, each.message) for each in found.reasons] == [("shadows_tests", message)] * is_refused
+
+
+def test_compiled_modules_of_the_users_project_are_in_the_copy(make: Make, tmp_path: Path) -> None:
+    step = make({"src/shop/__init__.py": ""}, {"src/shop/price.py": "x = 1\n"})
+    for name in ("src/shop/_fast.so", "src/gone/_fast.so", ".venv/_fast.so"):
+        (tmp_path / "users" / name).parent.mkdir(parents=True)
+        (tmp_path / "users" / name).write_bytes(b"compiled")
+    suite = step.suite.in_run_tree(step.suite.root, original=Original(root=tmp_path / "users"))
+    with clean_copy(step.repository, suite, green=step.green, red=step.red) as copy:
+        assert [path.relative_to(copy.root).as_posix() for path in copy.root.rglob("*.so")] == ["src/shop/_fast.so"]

@@ -114,6 +114,14 @@ def test_a_trespass_closes_an_open_verdict_and_is_said_once() -> None:
 
 
 @pytest.mark.parametrize("phase", ["red", "green", "refactor"])
+def test_what_a_build_made_is_forbidden_unless_it_is_deleted(phase: Phase) -> None:
+    path = "tests/data/sale.egg-info/PKG-INFO" if phase == "red" else "lib/sale.egg-info/PKG-INFO"
+    kinds = [Change(path=path, kind=kind) for kind in ("created", "modified", "deleted")]
+    found = [change.kind for change in kinds if PhaseLocks(phase=phase).find_forbidden_changes([change])]
+    assert found == ["created", "modified"]
+
+
+@pytest.mark.parametrize("phase", ["red", "green", "refactor"])
 @pytest.mark.parametrize(
     "path", [".vscode/tasks.json", "sub/.envrc", "tests/sitecustomize.py", "sub/.github/workflows/a.yml"]
 )

@@ -11,9 +11,11 @@ from cdd_agent.untrusted.paths import (
     SETTINGS_ENDINGS,
     SETTINGS_FILES,
     SETTINGS_FOLDERS,
+    explain_build,
     explain_protection,
     find_private_part,
     find_protected_paths,
+    is_cached,
 )
 
 
@@ -118,3 +120,35 @@ def test_the_reference_names_every_protected_name() -> None:
 
 def test_a_folder_that_cannot_be_looked_into_is_passed_over(tmp_path: Path) -> None:
     assert find_protected_paths(tmp_path / "gone") == ()
+
+
+@pytest.mark.parametrize(
+    ("path", "is_built"),
+    [
+        ("sale.egg-info/entry_points.txt", True),
+        ("lib/sale-1.0.dist-info/METADATA", True),
+        ("build/lib/sale.py", True),
+        (".eggs/a.egg/a.py", True),
+        ("src/sale/_fast.cpython-311-x86_64-linux-gnu.so", True),
+        ("build/rules.py", False),
+        ("src/sale/eggs.py", False),
+        ("docs/so/index.md", False),
+    ],
+)
+def test_what_a_build_makes_is_known_at_any_depth(path: str, *, is_built: bool) -> None:
+    assert (explain_build(path) is not None) == is_built
+
+
+@pytest.mark.parametrize(
+    ("path", "is_in_cache"),
+    [
+        ("a/.pytest_cache/v/x", True),
+        ("a/__pycache__/b.pyc", True),
+        ("b.pyc", True),
+        (".hypothesis/examples/1", True),
+        ("src/hypothesis/a.py", False),
+        (".pytest_cache", False),
+    ],
+)
+def test_what_test_tools_leave_is_known(path: str, *, is_in_cache: bool) -> None:
+    assert is_cached(path) == is_in_cache
