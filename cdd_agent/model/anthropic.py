@@ -18,6 +18,9 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib import import_module
+from threading import Thread
 from typing import TYPE_CHECKING, TypeAlias, cast
 from urllib.parse import urlsplit
 
@@ -103,6 +106,17 @@ def is_loopback(url: str) -> bool:
     return host in ("localhost", "::1") or re.fullmatch(r"127(\.\d+){3}", host) is not None
 
 
+@cache
+def _load_sdk() -> Thread:
+    def load() -> None:
+        with suppress(*_LIBRARY_ERRORS):  # the first request raises them again
+            import_module("anthropic.resources.messages")
+
+    thread = Thread(target=load, name="sdk", daemon=True)
+    thread.start()
+    return thread
+
+
 class AnthropicModel:
     """Claude, or any model behind a server that speaks the Messages API."""
 
@@ -126,8 +140,12 @@ class AnthropicModel:
         self._connection: Connection | None = None
 
     def check(self) -> None:
-        """Raise ``ModelError`` if the key is missing or cannot be sent; send nothing."""
+        """Raise ``ModelError`` if the key is missing or cannot be sent; send nothing.
+
+        The SDK is loaded in the background meanwhile: a run of tests often comes before the first request.
+        """
         failures.check_key(self._key.reveal())
+        _load_sdk()
 
     def reply(self, request: Request, *, emit: Emit) -> Turn:
         """Return the complete turn, after as many tries as the limits allow; emit its text while it comes.
@@ -208,6 +226,7 @@ class Connection:
 
     def __init__(self, endpoint: Endpoint, *, key: Secret, limits: AnswerLimits, clock: Clock) -> None:
         """Import the SDK; raise ``RequestFailed`` for an address, a proxy or a file that cannot be used."""
+        _load_sdk().join()  # two threads that import the same modules may find them half loaded
         import anthropic
         import httpx2
 

@@ -516,6 +516,21 @@ def test_making_a_model_does_not_import_the_sdk() -> None:
     assert done.stdout.strip() == "False False"
 
 
+@pytest.mark.parametrize(("key", "is_loaded"), [("sk-ant-1", True), ("", False)])
+def test_the_sdk_is_loaded_in_the_background_as_soon_as_it_is_known_that_it_can_be_used(
+    *, key: str, is_loaded: bool
+) -> None:
+    code = (
+        "import contextlib, sys, threading\nfrom cdd_agent.clock import SystemClock\n"
+        "from cdd_agent.errors import ModelError\nfrom cdd_agent.model.anthropic import AnthropicModel\n"
+        "from cdd_agent.untrusted.keys import Secret\n"
+        f"with contextlib.suppress(ModelError):\n    AnthropicModel(key=Secret({key!r}), clock=SystemClock()).check()\n"
+        "[thread.join() for thread in threading.enumerate() if thread.name == 'sdk']\nprint('anthropic' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(is_loaded)
+
+
 # The address.
 
 
