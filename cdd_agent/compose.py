@@ -42,6 +42,7 @@ from cdd_agent.testrun.suite import Suite, run_setup
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.workflows.conversation.dialog import Dialog
 from cdd_agent.workflows.conversation.planner import Planner
+from cdd_agent.workflows.conversation.scout import Scout
 from cdd_agent.workflows.conversation.socrates import Socrates
 from cdd_agent.workflows.execution.examples import add_examples
 from cdd_agent.workflows.execution.executor import (
@@ -223,10 +224,21 @@ class Composition:
 
     def dialog(self, ticket: Ticket, *, command: str) -> Dialog:
         """Return the context of a conversation that ``cdd COMMAND`` holds about a ticket."""
+        return self._make_dialog(self._make_ticket_meter(ticket, command=command))
+
+    def scout(self) -> Scout:
+        """Return Scout, who talks about the project without a ticket."""
+        return Scout(self.root, dialog=self.scout_dialog())
+
+    def scout_dialog(self) -> Dialog:
+        """Return the context of a conversation about the project."""
+        return self._make_dialog(self._make_meter("the project", go_on="cdd"))
+
+    def _make_dialog(self, meter: Meter) -> Dialog:
         limits = self.settings
         return Dialog(
             workspace=Workspace(self.root),
-            model=self._make_ticket_meter(ticket, command=command),
+            model=meter,
             budget=Budget.from_settings(limits),
             emit=self.emit,
             objection=self.options.objection,

@@ -194,7 +194,7 @@ MAX_FIRST_WORDS = 60
 
 _ID = re.compile(r"[0-9]{8}-[0-9]{6}-[a-z]{3}")
 _TOKEN = re.compile(r"[a-z]{6}")
-_CONVERSING_AGENTS = frozenset({"socrates", "planner"})
+_CONVERSING_AGENTS = frozenset({"socrates", "planner", "scout"})
 # A line with this prefix that is not valid JSON was cut off when the session was killed.
 _PREFIX = b'{"kind":"'
 
@@ -220,8 +220,9 @@ class EarlierSession:
 
     id: str
     agent: str
-    """The last agent at the prompt: ``socrates``, ``planner``, ``executor``."""
+    """The last agent at the prompt: ``socrates``, ``planner``, ``executor``, ``review``, ``scout``."""
     ticket: str
+    """Empty for the scout."""
     time: str
     """The UTC time of the switch to that agent."""
     conversations: tuple[SavedConversation, ...]

@@ -101,16 +101,21 @@ model, no tests), 70 internal error, 130 interrupted."""
     metavar="LEVEL",
     help=f"Sandbox for tests and commands: {', '.join(LEVELS[:-1])} or none; auto uses the first available one.",
 )
+@click.option("-p", "--prompt", "words", metavar="TEXT", help="Answer the question TEXT, or start what it requests.")
 @click.option("--yes", is_flag=True, help="Never ask; take the safe default, which destroys nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print one event per line on standard output.")
 @click.option("--no-color", is_flag=True, help="Disable colors, like the variable NO_COLOR.")
 @click.version_option(__version__, prog_name="cdd", message="%(prog)s %(version)s")
 @click.pass_context
-def cdd(context: click.Context, /, *, yes: bool, as_json: bool, no_color: bool, **given: Any) -> None:
+def cdd(
+    context: click.Context, /, *, yes: bool, as_json: bool, no_color: bool, words: str | None, **given: Any
+) -> None:
     """Turn a ticket into tested commits.
 
     Without a command, cdd opens the chat prompt in this project. `cdd demo` plays an example without an API key.
     """
+    if words is not None and context.invoked_subcommand is not None:
+        raise UsageError(f"-p and the command {context.invoked_subcommand} exclude each other.", hint='cdd -p "TEXT"')
     from cdd_agent.config.options import Options
 
     try:
@@ -122,7 +127,9 @@ def cdd(context: click.Context, /, *, yes: bool, as_json: bool, no_color: bool, 
         ) from error
     options = Options(**given, key=context.obj)
     context.obj = Invocation(options=options, assume_yes=yes, as_json=as_json, color=False if no_color else None)
-    if context.invoked_subcommand is None:
+    if words is not None:
+        run_commands.answer(context.obj, words.strip())
+    elif context.invoked_subcommand is None:
         from cdd_agent.cli.chat import chat
 
         chat(context.obj)

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from cdd_agent.compose import Composition
     from cdd_agent.repl.workflow_actions import RunHistory
     from cdd_agent.tickets.ticket import Ticket
+    from cdd_agent.workflows.execution.executor import Executor
     from cdd_agent.workflows.green.artifact import GreenArtifact
     from cdd_agent.workflows.orchestration.feature import Feature
 
@@ -90,15 +91,48 @@ def exec_(invocation: Invocation, slug: str, *, step: int | None, retry: int | N
                 executor.run_step(executor.step(step))
             else:
                 executor.run_all()
+    _report_steps(executor, invocation=invocation)
+
+
+def _report_steps(executor: "Executor", *, invocation: Invocation) -> None:
+    """Show the summary of a run. Raises ``GateClosed`` if a step failed."""
     from cdd_agent.repl.executor_view import show_summary
     from cdd_agent.work.state import Status
 
+    slug = executor.ticket.slug
     if not invocation.as_json:
         invocation.screen.gap()
         show_summary(executor.state, screen=invocation.screen)
     for number in executor.state.numbers(Status.FAILED):
         hint = f"change the plan or the code, then: cdd exec {slug} --retry {number}"
         raise GateClosed(f"Step {number} failed: {executor.state.execution(number).title}.", hint=hint)
+
+
+def answer(invocation: Invocation, words: str) -> None:
+    """Answer a question about the project; turn a request into a ticket, or carry it out if it is small."""
+    from cdd_agent.events import Notice
+    from cdd_agent.repl.dialogs import show_proposal
+    from cdd_agent.repl.render import WAITING
+    from cdd_agent.workflows.conversation.scout import create_ticket
+
+    if not words:
+        raise UsageError("The text after -p is empty.", hint='cdd -p "How are rows sorted?"')
+    with closing(invocation.project) as project, invocation.screen.working(WAITING):
+        proposal = project.scout().hear(words)
+        if proposal is None:
+            return
+        if not invocation.as_json:
+            show_proposal(proposal, screen=invocation.screen)
+        ticket = create_ticket(project.root, proposal, words=words)
+        project.follow(ticket.slug)
+        if proposal.size == "large":
+            text = f"Created {ticket.spec_path.relative_to(project.root)}. Next: cdd spec {ticket.slug}"
+            project.emit(Notice(text=text))
+            return
+        executor = project.executor(ticket)
+        with executor.running():
+            executor.run_all()
+    _report_steps(executor, invocation=invocation)
 
 
 def _open_prompt(invocation: Invocation, line: str) -> None:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from itertools import islice
@@ -23,6 +24,9 @@ from cdd_agent.tickets.ticket import Ticket, create, find
 from cdd_agent.untrusted.text import clean
 from cdd_agent.work.state import Usage, load_state, lock_ticket
 from cdd_agent.workflows.conversation.planner import Planner
+from cdd_agent.workflows.conversation.scout import AGENT as SCOUT
+from cdd_agent.workflows.conversation.scout import Scout, TicketProposal, name_ticket
+from cdd_agent.workflows.conversation.scout import create_ticket as create_proposed
 from cdd_agent.workflows.conversation.socrates import Socrates
 from cdd_agent.workflows.execution.executor import Executor
 from cdd_agent.workflows.execution.review import Review
@@ -43,7 +47,9 @@ _NO_CONVERSATION = "start a conversation: /spec or /plan with a ticket"
 
 
 def open_agent(session: SessionState, argument: str, *, name: str) -> None:
-    """Start or continue the work of the agent ``name`` on a ticket."""
+    """Start or continue the work of the agent ``name`` on a ticket. For Socrates, several words become a new ticket."""
+    if name == "socrates" and len(argument.split()) > 1:
+        argument = _create_ticket(session, name_ticket(session.project.root, argument), words=argument).slug
     ticket = session.find_ticket(argument)
     if name in ("executor", "review"):
         _start(name, ticket, session=session)
@@ -114,11 +120,55 @@ def send(session: SessionState, words: str) -> None:
             if not dialogs.handle_review_input(agent, words, screen=screen):
                 session.leave_agent()
         case _ if words:
-            hint = "open one: /spec, /plan or /exec with a ticket; /help lists the commands"
-            raise UsageError("No agent is active.", hint=hint)
+            _ask_scout(session, words)
 
 
-def show_last_message(agent: Socrates | Planner, *, session: SessionState, typed: str = "") -> None:
+def _ask_scout(session: SessionState, words: str) -> None:
+    """Let Scout answer a question, or offer a ticket for a request."""
+    scout = session.scout = session.scout or session.project.scout()
+    session.transcript.switch_agent(SCOUT, ticket="")
+    session.transcript.record_input(words)
+    workspace, marks = Workspace(session.project.root), Marks(scout.conversation.token)
+    proposal = scout.hear(attach_files(words, workspace, marks=marks, tell=session.screen.note))
+    if proposal is not None:
+        dialogs.show_proposal(proposal, screen=session.screen)
+        _offer(session, proposal, words=words)
+
+
+_OFFERS = {
+    "now": "change it now: one step, test first (RED, GREEN, REFACTOR)",
+    "ticket": "make it a ticket, and let Socrates ask about open points",
+    "nothing": "neither; I say what I want instead",
+}
+
+
+def _offer(session: SessionState, proposal: TicketProposal, *, words: str) -> None:
+    offers = [offer for offer in _OFFERS if offer != "now" or proposal.size == "small"]
+    choose = session.project.options.choose
+    if choose is None:
+        session.screen.line(f"Nothing was created. To create it: /new {proposal.slug} {proposal.title}")
+        return
+    match offers[choose("What should cdd do?", tuple(_OFFERS[offer] for offer in offers))]:
+        case "now":
+            ticket = _create_ticket(session, proposal, words=words)
+            session.switch_to(session.project.executor(ticket))
+            send(session, "continue")
+        case "ticket":
+            open_agent(
+                session, _create_ticket(session, replace(proposal, size="large"), words=words).slug, name="socrates"
+            )
+        case _:
+            session.screen.line("Nothing was created. Write what you want instead.")
+
+
+def _create_ticket(session: SessionState, proposal: TicketProposal, *, words: str) -> Ticket:
+    ticket = create_proposed(session.project.root, proposal, words=words)
+    path = ticket.spec_path.relative_to(session.project.root)
+    session.screen.line(f"{session.screen.symbols['open']} Created {path}", style="green")
+    return ticket
+
+
+def show_last_message(agent: Socrates | Planner | Scout, *, session: SessionState, typed: str = "") -> None:
     """Repeat the end of a conversation in short. ``typed`` is the user's last message."""
     screen = session.screen
     is_open = _is_unanswered(agent.conversation)
@@ -265,21 +315,25 @@ def resume_session(session: SessionState, argument: str) -> None:
     """Continue an earlier session with its conversations and its last active agent."""
     root, present = session.project.root, session.transcript.id
     earlier = load_session(root, argument, present=present) if argument else load_last_session(root, present=present)
-    if earlier.agent not in AGENT_COMMANDS:
+    if earlier.agent not in (*AGENT_COMMANDS, SCOUT):
         raise UsageError(f"The session {earlier.id} has no conversation.", hint=_NO_CONVERSATION)
-    ticket = find(root, earlier.ticket)
+    ticket = find(root, earlier.ticket) if earlier.agent != SCOUT else None
     screen = session.screen
     screen.line(f"Continuing the session of {_format_time(earlier)}: {_format_place(earlier)}", style="bold")
     last = None
     for talk in earlier.conversations:
+        if talk.agent == SCOUT:
+            session.scout = session.project.scout()
+            session.scout.conversation = session.project.scout_dialog().resume_session(talk)
         if (talk.agent, talk.ticket) == (earlier.agent, earlier.ticket):
             last = talk
-            continue
-        try:
-            session.remember(_restore_agent(talk, session=session))
-        except UsageError as error:
-            report_dropped(talk.agent, talk.ticket, error=error, screen=screen)
-    if earlier.agent in ("executor", "review"):
+        elif talk.agent != SCOUT:
+            _remember_agent(talk, session=session)
+    if ticket is None:
+        session.transcript.switch_agent(SCOUT, ticket="")
+        if session.scout is not None:
+            show_last_message(session.scout, session=session, typed=last.typed if last is not None else "")
+    elif earlier.agent in ("executor", "review"):
         _start(earlier.agent, ticket, session=session)
     elif last is None:
         agent = create_agent(earlier.agent, ticket, project=session.project)
@@ -293,6 +347,13 @@ def resume_session(session: SessionState, argument: str) -> None:
         session.switch_to(agent)
         show_last_message(agent, session=session, typed=last.typed)
     session.transcript.record_continuation(earlier.id)
+
+
+def _remember_agent(talk: SavedConversation, *, session: SessionState) -> None:
+    try:
+        session.remember(_restore_agent(talk, session=session))
+    except UsageError as error:
+        report_dropped(talk.agent, talk.ticket, error=error, screen=session.screen)
 
 
 def _restore_agent(talk: SavedConversation, *, session: SessionState) -> Socrates | Planner:
@@ -316,6 +377,10 @@ def compact(session: SessionState, _argument: str) -> None:
 
 def clear(session: SessionState, _argument: str) -> None:
     """Start a new conversation with the active agent."""
+    if session.agent is None and session.scout is not None:
+        session.scout = None
+        session.screen.line("Started a new conversation.")
+        return
     agent = _require_conversation(session, verb="clear")
     if agent is None:
         return
@@ -348,6 +413,8 @@ def describe_sessions(project: Path) -> Iterable[tuple[str, str]]:
 
 
 def _format_place(session: EarlierSession) -> str:
+    if session.agent == SCOUT:
+        return "questions"
     return f"/{AGENT_COMMANDS.get(session.agent, session.agent)} {session.ticket}"
 
 

@@ -20,7 +20,7 @@ class SlashCommand(NamedTuple):
 
 
 COMMANDS = (
-    SlashCommand("spec", "[SLUG]", "Socrates asks questions until the ticket's spec is complete"),
+    SlashCommand("spec", "[SLUG]", "Socrates asks questions until the ticket's spec is complete; words make a ticket"),
     SlashCommand("plan", "[SLUG]", "the Planner writes a plan from the complete spec"),
     SlashCommand("exec", "[SLUG]", "the Executor carries out the plan, test first"),
     SlashCommand("review", "[SLUG]", "see what completed steps changed, and approve them"),
@@ -184,6 +184,7 @@ def list_help() -> tuple[tuple[str, str], ...]:
     return (
         *((f"/{command.name} {command.argument}".rstrip(), command.help) for command in COMMANDS),
         ("", ""),
+        ("words", "without an agent: a question about the project, or a change that you want"),
         ("in /spec", "a number or your own words; later skips the question, Enter shows it again"),
         ("@path", "in a message: give the agent that file"),
         ("!", "open a shell in the run tree; exit returns"),

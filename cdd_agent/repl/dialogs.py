@@ -11,6 +11,7 @@ from cdd_agent.tickets.spec import Spec
 from cdd_agent.untrusted.text import clean
 from cdd_agent.work.state import is_unverified, load_state
 from cdd_agent.workflows.conversation.planner import Planner
+from cdd_agent.workflows.conversation.scout import TicketProposal
 from cdd_agent.workflows.conversation.socrates import Socrates
 from cdd_agent.workflows.execution.review import Evidence, FileDiff, LandedCommit, Review, StepToReview
 
@@ -103,6 +104,17 @@ def _show_plan(plan: Plan, planner: Planner, *, screen: Screen) -> None:
     screen.line(f"The plan of {planner.ticket.slug} (full text: {path}):", style="bold")
     show_plan(plan, screen=screen, criteria=planner.criteria, created=planner.find_new_files(plan))
     screen.gap()
+
+
+def show_proposal(proposal: TicketProposal, *, screen: Screen) -> None:
+    """Show the ticket that Scout proposes."""
+    screen.gap()
+    head = Text.assemble((proposal.slug, "bold cyan"), "  ", (clean(proposal.title), "bold"))
+    screen.line(head, hang=len(proposal.slug) + 2)
+    rows = ((criterion, "") for criterion in proposal.criteria)
+    for text, name in (*rows, (", ".join(proposal.tests), "tests"), (", ".join(proposal.files), "files")):
+        if text:
+            screen.line(Text.assemble((f"{name:<7}" if name else "- ", "dim"), clean(text)), indent=2, hang=7)
 
 
 def start_review(review: Review, *, screen: Screen) -> bool:

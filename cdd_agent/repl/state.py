@@ -16,6 +16,8 @@ from cdd_agent.repl.terminal import PromptStatus
 from cdd_agent.tickets.ticket import Ticket, find, list_tickets
 from cdd_agent.work.state import Usage
 from cdd_agent.workflows.conversation.planner import Planner
+from cdd_agent.workflows.conversation.scout import AGENT as SCOUT
+from cdd_agent.workflows.conversation.scout import Scout
 from cdd_agent.workflows.conversation.socrates import Socrates
 from cdd_agent.workflows.execution.executor import Executor
 from cdd_agent.workflows.execution.review import Review
@@ -94,6 +96,8 @@ class SessionState:
         self.is_over = False
         self.agent: Agent | None = None
         """The agent that gets plain words."""
+        self.scout: Scout | None = None
+        """Answers plain words while no agent is active. None: it was not asked yet."""
         self._alive: dict[tuple[str, str], Socrates | Planner] = {}
         """Agents with a conversation, by name and ticket."""
         self.previous: list[tuple[str, str]] = []
@@ -113,7 +117,8 @@ class SessionState:
             case Review() as review:
                 return progress.fill(PromptStatus(agent="review", ticket=self.slug, step=review.position), tokens=0)
             case None:
-                return progress.fill(PromptStatus(ticket=self.slug), tokens=0)
+                tokens = self.scout.conversation.tokens if self.scout is not None else 0
+                return progress.fill(PromptStatus(ticket=self.slug), tokens=tokens)
 
     def find_ticket(self, argument: str) -> Ticket:
         """Return the ticket that a command names, else the current one, else the only one of the project."""
@@ -159,6 +164,9 @@ class SessionState:
         An agent whose ticket no longer exists is dropped, and a note says so.
         """
         here = self.agent
+        if self.scout is not None:
+            conversation, self.scout = self.scout.conversation, self.project.scout()
+            self.scout.conversation = self.project.scout_dialog().drop_thoughts(conversation, SCOUT, ticket="")
         for (name, slug), agent in list(self._alive.items()):
             try:
                 new = create_agent(name, agent.ticket, project=self.project)

@@ -121,13 +121,10 @@ def create(project: Path, slug: str, *, title: str, type: str) -> Ticket:
     from cdd_agent.tickets.spec import TYPES
     from cdd_agent.tickets.yaml import quote
 
-    _check_slug(slug)
     if type not in TYPES:
         meant = suggest(type, TYPES, text="did you mean '{}'? ")
         raise UsageError(f"'{type}' is not a type of ticket.", hint=f"{meant}the types are {', '.join(TYPES)}")
-    taken = next((ticket for ticket in list_tickets(project) if ticket.slug == slug), None)
-    if taken:
-        raise UsageError(f"The ticket '{slug}' exists already: {taken.folder}.", hint=f"continue with: cdd spec {slug}")
+    require_free(project, slug)
     if len(title) > MOST_TITLE_CHARACTERS:
         hint = "shorten it, and put the rest into the description"
         raise UsageError(f"The title has {len(title)} characters; {MOST_TITLE_CHARACTERS} are allowed.", hint=hint)
@@ -137,6 +134,14 @@ def create(project: Path, slug: str, *, title: str, type: str) -> Ticket:
     write_atomic(ticket.spec_path, text.encode())
     ticket.ignore_state()
     return ticket
+
+
+def require_free(project: Path, slug: str) -> None:
+    """Raise ``UsageError`` unless a new ticket can have the name ``slug``."""
+    _check_slug(slug)
+    taken = next((ticket for ticket in list_tickets(project) if ticket.slug == slug), None)
+    if taken:
+        raise UsageError(f"The ticket '{slug}' exists already: {taken.folder}.", hint=f"continue with: cdd spec {slug}")
 
 
 def _is_ticket(folder: Path) -> bool:

@@ -103,7 +103,9 @@ class Dialog:
             keep = self.transcript.make_recorder(
                 agent, ticket=ticket, model=lambda: self.model.name, token=token, is_begun=bool(messages)
             )
-        system = f"{role}\n\n{marks.rule}\n\nWork: {agent} {ticket}"  # a recording finds its turns by the last line
+        system = (
+            f"{role}\n\n{marks.rule}\n\nWork: {agent} {ticket}".rstrip()
+        )  # a recording finds its turns by the last line
         preface = format_conventions(self.memory, marks=marks)
         return Conversation(system, token=token, preface=preface, keep=keep, messages=messages)
 

@@ -123,3 +123,53 @@ def test_lines_from_a_pipe_are_a_session(
     assert "Draft 1 accepted" in output.out
     assert "\x1b" not in output.out
     assert output.err == ""
+
+
+SMALL = """\
+- when: "^Work: scout$"
+  content:
+    - type: tool_use
+      name: ProposeTicket
+      input:
+        {title: Read days, slug: read-days, kind: bug, size: SIZE, goal: "A day has 24 hours.",
+         criteria: [WHEN the text is 1d THE SYSTEM SHALL return 1440],
+         files: [durations/reading.py], tests: ["tests/test_days.py::test_one"]}
+"""
+
+
+def test_a_question_without_a_prompt_is_answered(
+    project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recording = tmp_path / "one.yaml"
+    recording.write_text('- {when: "^Work: scout$", content: ["It reads hours."]}\n', encoding="utf-8")
+    assert cdd(project, "-p", "What does it read?", recording=recording) == 0
+    assert capsys.readouterr().out == "It reads hours.\n"
+
+
+def test_a_request_without_a_prompt_becomes_a_ticket(
+    project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recording = tmp_path / "large.yaml"
+    recording.write_text(SMALL.replace("SIZE", "large"), encoding="utf-8")
+    assert cdd(project, "-p", "Read days, too", recording=recording) == 0
+    assert "Created tickets/read-days/spec.yaml. Next: cdd spec read-days" in capsys.readouterr().out
+    assert "Read days, too" in find(project, "read-days").spec_path.read_text(encoding="utf-8")
+
+
+def test_a_small_request_without_a_prompt_is_carried_out(
+    project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recording = tmp_path / "small.yaml"
+    recording.write_text(SMALL.replace("SIZE", "small") + GIVES_UP, encoding="utf-8")
+    assert cdd(project, "-p", "Read days, too", recording=recording) == 1
+    told = capsys.readouterr()
+    assert "Step 1/1  Read days" in told.out
+    assert "Step 1 failed: Read days." in told.err
+
+
+@pytest.mark.parametrize("arguments", [("-p", "  "), ("-p", "Why?", "status")])
+def test_a_text_without_a_prompt_stands_alone(
+    project: Path, arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cdd(project, *arguments) == 2
+    assert 'hint: cdd -p "' in capsys.readouterr().err

@@ -220,3 +220,89 @@ def test_the_next_session_resumes_the_new_conversation_though_nothing_was_said_i
     told = Prompt(project, model=scripted()).says("/resume")
     assert "The conversation is empty" in told
     assert "What is it for?" not in told
+
+
+PROPOSES = says(
+    call(
+        "ProposeTicket",
+        title="Read days",
+        slug="read-days",
+        kind="bug",
+        size="small",
+        goal="A day has 24 hours.",
+        criteria=["WHEN the text is 1d THE SYSTEM SHALL return 1440"],
+        files=["durations/reading.py"],
+        tests=["tests/test_days.py::test_one"],
+    )
+)
+
+
+def choosing(prompt: Prompt, word: str) -> list[str]:
+    """Answer the next question of cdd with the choice that contains ``word``; return all choices."""
+    offered: list[str] = []
+
+    def choose(_question: str, choices: tuple[str, ...]) -> int:
+        offered.extend(choices)
+        return next(number for number, choice in enumerate(choices) if word in choice)
+
+    prompt.crew.options = replace(prompt.crew.options, choose=choose)
+    return offered
+
+
+def test_words_without_an_agent_are_answered_by_scout_with_the_files_they_name(project: Path) -> None:
+    model = scripted(says("It reads hours."), says("And minutes."))
+    prompt = Prompt(project, model=model)
+    assert prompt.says("What does @durations/reading.py read?") == "It reads hours.\n"
+    assert "def minutes" in last_words(model)
+    assert prompt.says("What else?") == "And minutes.\n"
+    assert prompt.where == ("cdd", "")
+    assert "Started a new conversation" in prompt.says("/clear")
+
+
+def test_questions_are_gone_on_with_in_another_session(project: Path) -> None:
+    first = Prompt(project, model=scripted(says("It reads hours.")))
+    first.says("What does it read?")
+    first.die()
+    model = scripted(says("And minutes."))
+    second = Prompt(project, model=model)
+    assert "you  What does it read?\nIt reads hours." in second.says("/resume")
+    second.says("What else?")
+    assert texts(model) == ["What does it read?", "It reads hours.", "What else?"]
+
+
+def test_a_request_becomes_a_ticket_from_which_socrates_goes_on(project: Path) -> None:
+    model = scripted(PROPOSES, ASKS)
+    prompt = Prompt(project, model=model)
+    choosing(prompt, "ticket")
+    told = prompt.says("Please read days, too.")
+    assert "read-days  Read days" in told
+    assert "Created tickets/read-days/spec.yaml" in told
+    assert "What should 1h90 be?" in told
+    assert prompt.where == ("spec", "read-days")
+    assert "Please read days, too." in texts(model)[0]
+
+
+def test_a_small_request_can_be_carried_out_at_once(project: Path) -> None:
+    prompt = Prompt(project, model=scripted(PROPOSES, *(says("I give up.") for _ in range(3))))
+    offered = choosing(prompt, "now")
+    told = prompt.says("Please read days, too.")
+    assert len(offered) == 3
+    assert "Step 1/1  Read days" in told
+    assert "RED attempt 3 of 3" in told
+    assert prompt.where == ("exec", "read-days")
+
+
+def test_a_refused_proposal_creates_nothing_and_without_a_user_neither(project: Path) -> None:
+    prompt = Prompt(project, model=scripted(PROPOSES, PROPOSES))
+    assert "To create it: /new read-days Read days" in prompt.says("Please read days, too.")
+    choosing(prompt, "neither")
+    assert "Nothing was created. Write what you want instead." in prompt.says("Please read days, too.")
+    assert not (project / "tickets" / "read-days").exists()
+
+
+def test_spec_with_words_makes_the_ticket(project: Path) -> None:
+    model = scripted(ASKS)
+    prompt = Prompt(project, model=model)
+    assert "Created tickets/read-days-too/spec.yaml" in prompt.says("/spec Read days, too")
+    assert prompt.where == ("spec", "read-days-too")
+    assert "Read days, too" in texts(model)[0]

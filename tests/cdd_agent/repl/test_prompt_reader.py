@@ -20,6 +20,7 @@ from tests.cdd_agent.repl.terminal_window import Window, needs_tmux
 
 BLOCK = "".join(f"line {number}\n" for number in range(40))
 TOOLBAR = " cdd | claude-opus-5-5"
+UNANSWERED = "error: No model is available"
 
 Open = Callable[..., Window]
 
@@ -69,10 +70,10 @@ def test_several_lines_and_pastes_are_one_message_each(opened: Open, finished: P
     shown = window.screen_with("cdd> [pasted 40 lines #1] what is this?")
     assert "line 7" not in shown
     window.type("Enter")
-    window.screen_with("No agent is active.")
+    window.screen_with(UNANSWERED)
     window.type_at("cdd>")
     window.paste("if a:\n    b()\n", is_bracketed=False)
-    window.screen_with("cdd> if a:\n         b()\nerror: No agent is active.")
+    window.screen_with(f"cdd> if a:\n         b()\n{UNANSWERED}")
     history = (finished / ".cdd" / "history").read_text(encoding="utf-8")
     assert "+" + BLOCK.replace("\n", "\n+") + " what is this?\n" in history
     assert "+if a:\n+    b()\n" in history

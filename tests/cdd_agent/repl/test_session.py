@@ -137,9 +137,9 @@ def test_a_new_ticket_is_in_work(project: Path) -> None:
     assert "hint: /new export-as-csv" in sitting.says("/new")
 
 
-def test_words_need_somebody_who_listens(project: Path) -> None:
+def test_words_need_a_model(project: Path) -> None:
     sitting = Sitting(project)
-    assert "No agent is active." in sitting.says("hello")
+    assert "has no turn that matches this request" in sitting.says("hello")
     assert sitting.says("   ") == ""
 
 
