@@ -162,7 +162,7 @@ def find_candidates(
 ) -> Iterator[InterpreterCandidate]:
     """Yield the candidates in order, searching lazily; ``named`` comes right after ``CDD_PYTHON``."""
     project = project.absolute()
-    folders = _list_folders_to_top(project)
+    folders = list_folders_to_top(project)
     if python := environment.get("CDD_PYTHON"):
         yield InterpreterCandidate(rule="CDD_PYTHON", path=Path(python).absolute())
     if named.python is not None:
@@ -191,13 +191,11 @@ def find_candidates(
     yield from _find_on_path(project, environment)
 
 
-def _list_folders_to_top(project: Path) -> tuple[Path, ...]:
-    """Return ``project`` and its parents up to the top of the work tree, or only itself outside of one."""
-    upwards = (project, *project.parents)
-    for number, folder in enumerate(upwards, 1):
-        if (folder / ".git").exists():
-            return upwards[:number]
-    return (project,)
+def list_folders_to_top(folder: Path) -> tuple[Path, ...]:
+    """Return ``folder`` and its parents up to the top of the work tree, or only itself outside of one."""
+    upwards = (folder, *folder.parents)
+    tops = (number for number, each in enumerate(upwards, 1) if os.path.lexists(each / ".git"))
+    return upwards[: next(tops, 1)]
 
 
 def _find_virtual(rule: str, folder: Path) -> Iterator[InterpreterCandidate]:

@@ -9,7 +9,7 @@ most frameworks share exists already:
 ``read``, jest's JSON     ``javascript_results.read_jest`` (vitest writes the same)
 ``read``, cdd's reporter   ``reports.read_lines``, for a tool that runs a reporter of ``testrun/inside``
 ``read``, exit status     ``read_exit_status``
-``requirements``          ``environment.RUST.require`` or one of its neighbors
+``toolchains``            ``environment.RUST`` or one of its neighbors
 ``names``                 the ``list_names`` of its language
 ========================  ============================================================================
 
@@ -78,7 +78,7 @@ VITEST = Framework(
     arguments=javascript.VITEST.build_arguments,
     # Without CI, a test would write its missing snapshot itself.
     variables=(("CI", "true"), ("NO_COLOR", "1")),
-    requirements=environment.require_javascript,
+    toolchains=(environment.JAVASCRIPT,),
     read=partial(javascript_results.read_jest, tool="vitest"),
     is_test=javascript.is_test,
     names=javascript.list_names,
@@ -122,7 +122,7 @@ CARGO = Framework(
     word=r"(?:.*/)?cargo",
     arguments=rust.build_cargo_arguments,
     variables=rust.VARIABLES,
-    requirements=environment.RUST.require,
+    toolchains=(environment.RUST,),
     read=rust.read_cargo,
     is_test=rust.is_test,
     names=rust.list_names,
@@ -145,7 +145,7 @@ GO = Framework(
     find=find_by_manifest(go.MANIFEST, command=("go", "test")),
     word=r"(?:.*/)?go",
     arguments=go.build_arguments,
-    requirements=environment.GO.require,
+    toolchains=(environment.GO,),
     read=go.read,
     is_test=go.is_test,
     names=go.list_names,
@@ -157,7 +157,7 @@ MAVEN = Framework(
     find=find_by_manifest("pom.xml", command=("mvn", "-B", "test"), wrapper=("mvnw", "Maven")),
     word=r"(?:.*/)?mvnw?",
     arguments=jvm.build_maven_arguments,
-    requirements=environment.MAVEN.require,
+    toolchains=(environment.MAVEN,),
     read=jvm.MAVEN_BUILD.read,
     old_reports=jvm.MAVEN_BUILD.list_reports,
     is_test=jvm.is_test,
@@ -176,7 +176,7 @@ GRADLE = replace(
     ),
     word=r"(?:.*/)?gradlew?",
     arguments=jvm.build_gradle_arguments,
-    requirements=environment.GRADLE.require,
+    toolchains=(environment.GRADLE,),
     read=jvm.GRADLE_BUILD.read,
     old_reports=jvm.GRADLE_BUILD.list_reports,
     begins_build=find_any("settings.gradle", "settings.gradle.kts"),
@@ -190,7 +190,7 @@ DOTNET = Framework(
     word=r"(?:.*/)?dotnet",
     arguments=dotnet.build_arguments,
     variables=(("DOTNET_CLI_TELEMETRY_OPTOUT", "1"), ("DOTNET_NOLOGO", "1"), ("MSBUILDTERMINALLOGGER", "off")),
-    requirements=environment.DOTNET.require,
+    toolchains=(environment.DOTNET,),
     read=dotnet.read,
     is_test=dotnet.is_test,
     names=dotnet.list_names,
@@ -203,7 +203,7 @@ UNITTEST = Framework(
     find=unittest.find,
     word="unittest",
     arguments=unittest.build_arguments,
-    requirements=environment.require_python,
+    toolchains=(),
     read=unittest.read,
     is_test=unittest.is_test,
     is_fallback=True,
@@ -213,7 +213,6 @@ MAKE = Framework(
     discovery="a Makefile with a target test",
     find=find_makefile,
     arguments=lambda files, results: (),  # only the makefile knows how to select a test
-    requirements=environment.require_make,
     read=read_exit_status,
     is_test=_IS_TEST,
     is_fallback=True,
@@ -223,7 +222,6 @@ COMMAND = replace(
     name="command",
     discovery="test_command in .cdd/config.yaml",
     find=lambda _: None,
-    requirements=environment.require_anything,
     is_fallback=False,
 )
 """Any other ``test_command``: only its exit status is known."""

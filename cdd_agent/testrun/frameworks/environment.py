@@ -7,20 +7,24 @@ Packages must have been fetched before.
 
 import json
 import os
+import posixpath
 import re
 import shlex
 import shutil
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import msgspec
 
+from cdd_agent.config.trust import find_top
 from cdd_agent.storage import read_ordinary
 from cdd_agent.testrun import access, inside
-from cdd_agent.testrun.interpreter import get_table, read_toml
+from cdd_agent.testrun.frameworks.sources import walk_files
+from cdd_agent.testrun.interpreter import get_table, list_folders_to_top, read_toml
 from cdd_agent.testrun.suite import Conventions, digest
 from pytest_tdd_agent.fingerprint import IGNORED_FOLDERS
 
@@ -29,8 +33,6 @@ MODULE_CACHES = (".vite", ".vite-temp", ".cache")
 """Folders in ``node_modules`` that tools write to while they run tests."""
 REPORTERS = Path(inside.__file__).parent
 """The folder of cdd's reporters for JavaScript tools."""
-_HIGHEST = 8
-"""How many folders upwards to look for ``node_modules`` and lock files."""
 _DEEPEST = 4
 """How many folders downwards to look for ``node_modules`` in the original of a copy."""
 _UNTRACKED = tuple(
@@ -55,30 +57,55 @@ class Tools:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolLocations:
-    """The folders in which a command runs and finds its tools."""
+class Toolchain:
+    """The files, variables and arguments of a language's tools, as templates over variables, HOME and cache."""
 
-    root: Path
-    program: Path
-    cache: Path
-    """The folder that the tools may keep between runs."""
+    inherits: Mapping[str, str] = field(default_factory=dict)
+    """Variable -> its value unless the user's environment has one; not set for a folder that does not exist."""
+    sets: Mapping[str, str] = field(default_factory=dict)
+    """Variable -> its value, which replaces any other one."""
+    reads: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+    uses_modules: bool = False
+    """Whether the tools use node and the packages in ``node_modules``."""
+
+    def find(self, root: Path, *, cache: Path) -> Tools:
+        """Return the tools for a command in ``root``, besides its program."""
+        variables: dict[str, str] = {}
+        known = {"HOME": os.environ.get("HOME") or str(Path.home()), "cache": str(cache)}
+        for name, default in self.inherits.items():
+            known[name] = os.environ.get(name) or default.format_map(known)
+            if os.path.isdir(known[name]) or not known[name].startswith("/"):
+                variables[name] = known[name]
+        variables |= {name: value.format_map(known) for name, value in self.sets.items()}
+        paths = (path.format_map(known) for path in self.reads)
+        arguments = tuple(argument.format_map(known) for argument in self.arguments)
+        tools = Tools(reads=tuple(map(Path, filter(None, paths))), variables=variables, arguments=arguments)
+        return _add_modules(tools, root) if self.uses_modules else tools
 
 
-Requirements = Callable[[ToolLocations], Tools]
-"""Returns the files, variables and arguments that the tools of a language need, besides the program itself."""
+def _add_modules(tools: Tools, root: Path) -> Tools:
+    holders = (folder / MODULES for folder in list_folders_to_top(root))
+    modules = tuple(folder.resolve() for folder in holders if folder.is_dir())
+    node = shutil.which("node")
+    installed = _find_installation(Path(node)) if node else ()
+    caches = tuple(folder / name for folder in modules for name in MODULE_CACHES)
+    return replace(tools, reads=(*tools.reads, *installed, *modules, REPORTERS), writes=caches)
 
 
-def find_tools(requirements: Requirements, program: str, *, cache: Path, root: Path) -> Tools:
+def find_tools(toolchains: tuple[Toolchain, ...], program: str, *, cache: Path, root: Path) -> Tools:
     """Return the tools for a command that begins with ``program`` and runs in ``root``."""
-    found = shutil.which(program)
-    path = Path(os.path.abspath(root / (found or program)))
-    own = requirements(ToolLocations(root=root, program=path, cache=cache))
+    path = Path(os.path.abspath(root / (shutil.which(program) or program)))
+    reads = access.guess_reads(path) if path.name.startswith("python") else _find_installation(path)
+    tools = [each.find(root, cache=cache) for each in toolchains]
+    variables = {name: value for each in tools for name, value in each.variables.items()}
     return Tools(
         path=path,
-        reads=tuple(each for each in (*_find_installation(path), *own.reads) if each.exists()),
-        writes=(cache, *own.writes),
-        variables={"PYTHONDONTWRITEBYTECODE": "1", **own.variables},
-        arguments=own.arguments,
+        reads=tuple(path for path in (*reads, *chain.from_iterable(each.reads for each in tools)) if path.exists()),
+        writes=(cache, *chain.from_iterable(each.writes for each in tools)),
+        variables={"PYTHONDONTWRITEBYTECODE": "1", **variables},
+        # A command that could run any tool has none of their arguments.
+        arguments=tools[0].arguments if len(tools) == 1 else (),
     )
 
 
@@ -100,56 +127,6 @@ def _find_installation(program: Path) -> tuple[Path, ...]:
     return (real.parent,) if is_too_much else (prefix,)
 
 
-def iterate_upwards(folder: Path) -> Iterator[Path]:
-    """Yield the folder and those above it, up to the top of the repository."""
-    for place in (folder, *folder.parents)[:_HIGHEST]:
-        yield place
-        if (place / ".git").exists():
-            return
-
-
-def require_python(locations: ToolLocations) -> Tools:
-    """Return the paths that a Python interpreter reads."""
-    return Tools(reads=access.guess_reads(locations.program))
-
-
-def require_javascript(locations: ToolLocations) -> Tools:
-    """Return node and the installed packages."""
-    node = shutil.which("node")
-    holders = (folder / MODULES for folder in iterate_upwards(locations.root))
-    modules = tuple(folder.resolve() for folder in holders if folder.is_dir())
-    caches = tuple(folder / name for folder in modules for name in MODULE_CACHES)
-    installed = _find_installation(Path(node)) if node else ()
-    return Tools(reads=(*installed, *modules, REPORTERS), writes=caches)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Toolchain:
-    """The files, variables and arguments of a language's tools, as templates over variables, HOME and cache."""
-
-    inherits: Mapping[str, str]
-    """Variable -> its value unless the user's environment has one."""
-    finds: Mapping[str, str] = field(default_factory=dict)
-    """The same for folders; one that does not exist is not set."""
-    sets: Mapping[str, str] = field(default_factory=dict)
-    """Variable -> its value, which replaces any other one."""
-    reads: tuple[str, ...]
-    arguments: tuple[str, ...] = ()
-
-    def require(self, locations: ToolLocations) -> Tools:
-        """Return the tools for a command."""
-        variables: dict[str, str] = {}
-        known = {"HOME": os.environ.get("HOME") or str(Path.home()), "cache": str(locations.cache)}
-        for name, default in {**self.inherits, **self.finds}.items():
-            known[name] = os.environ.get(name) or default.format_map(known)
-            if name in self.inherits or os.path.isdir(known[name]):
-                variables[name] = known[name]
-        variables |= {name: value.format_map(known) for name, value in self.sets.items()}
-        paths = (path.format_map(known) for path in self.reads)
-        arguments = tuple(argument.format_map(known) for argument in self.arguments)
-        return Tools(reads=tuple(map(Path, filter(None, paths))), variables=variables, arguments=arguments)
-
-
 RUST = Toolchain(
     inherits={"CARGO_HOME": "{HOME}/.cargo", "RUSTUP_HOME": "{HOME}/.rustup"},
     sets={"CARGO_TARGET_DIR": "{cache}", "CARGO_NET_OFFLINE": "true"},
@@ -165,41 +142,28 @@ GO = Toolchain(
 )
 _JAVA = ("/etc/maven", "/etc/gradle", "/etc/java-17-openjdk", "/etc/java-11-openjdk", "{JAVA_HOME}")
 MAVEN = Toolchain(
-    inherits={},
-    finds={"JAVA_HOME": ""},
+    inherits={"JAVA_HOME": "/none"},
     sets={"MAVEN_USER_HOME": "{HOME}/.m2"},
     reads=("{HOME}/.m2/repository", "{HOME}/.m2/wrapper", *_JAVA),
     arguments=("-o", "-Dmaven.repo.local={HOME}/.m2/repository", *_UNTRACKED),
 )
 GRADLE = Toolchain(
-    inherits={"GRADLE_USER_HOME": "{HOME}/.gradle"},
-    finds={"JAVA_HOME": ""},
+    inherits={"GRADLE_USER_HOME": "{HOME}/.gradle", "JAVA_HOME": "/none"},
     sets={"GRADLE_USER_HOME": "{cache}", "GRADLE_RO_DEP_CACHE": "{GRADLE_USER_HOME}/caches"},
     reads=("{GRADLE_USER_HOME}/caches", "{GRADLE_USER_HOME}/wrapper", *_JAVA),
     arguments=("--offline",),
 )
 DOTNET = Toolchain(
-    inherits={"NUGET_PACKAGES": "{HOME}/.nuget/packages"},
-    finds={"DOTNET_ROOT": "{HOME}/.dotnet"},
+    inherits={"NUGET_PACKAGES": "{HOME}/.nuget/packages", "DOTNET_ROOT": "{HOME}/.dotnet"},
     sets={"DOTNET_CLI_HOME": "{cache}", "DOTNET_CLI_TELEMETRY_OPTOUT": "1", "DOTNET_NOLOGO": "1"},
     reads=("{NUGET_PACKAGES}", "{DOTNET_ROOT}"),
 )
 
 
-def require_anything(locations: ToolLocations) -> Tools:
-    """Return the tools of all compiled languages, for a command that could run any of them."""
-    tools = [each.require(locations) for each in (RUST, GO, MAVEN, GRADLE, DOTNET)]
-    variables = {name: value for each in tools for name, value in each.variables.items()}
-    return Tools(reads=tuple(path for each in tools for path in each.reads), variables=variables)
+JAVASCRIPT = Toolchain(uses_modules=True)
+TOOLCHAINS = (JAVASCRIPT, RUST, GO, MAVEN, GRADLE, DOTNET)
 
 
-def require_make(locations: ToolLocations) -> Tools:
-    """Return the tools of all languages, since a makefile can run any of them."""
-    javascript, others = require_javascript(locations), require_anything(locations)
-    return Tools(reads=(*javascript.reads, *others.reads), writes=javascript.writes, variables=others.variables)
-
-
-_MOST_FILES = 100_000
 _BUILT = frozenset({"target", "build", "dist", "out", "obj", "bin", "coverage", ".gradle", ".next", ".nuxt", "vendor"})
 """Folders of build output and fetched packages, unless they contain tests of the project."""
 _VITE = re.compile(rb"\btest\s*:")
@@ -248,14 +212,18 @@ SHARED = frozenset(_PARTS)
 
 def fingerprint(root: Path, conventions: Conventions) -> dict[str, str]:
     """Map each test file below ``root``, and each part of a file that configures tests, to its SHA-256."""
+
+    def is_skipped(folder: str) -> bool:
+        return posixpath.basename(folder) in IGNORED_FOLDERS or _is_build_folder(folder, conventions.is_test)
+
     found: dict[str, str] = {}
-    for path in _iterate_files(root, conventions):
-        name = path.relative_to(root).as_posix()
+    for name in walk_files(root, is_skipped=is_skipped):
+        folder, slash, file = name.rpartition("/")
         if conventions.is_test(name):
-            found[name] = _digest_file(path)
-        elif path.name in conventions.shared:
-            folder = name.removesuffix(path.name)
-            found |= {f"{folder}{key}": sha256 for key, sha256 in conventions.digest_parts(path.parent).items()}
+            found[name] = _digest_file(root / name)
+        elif file in conventions.shared:
+            parts = conventions.digest_parts(root / folder)
+            found |= {f"{folder}{slash}{key}": sha256 for key, sha256 in parts.items()}
     return dict(sorted(found.items()))
 
 
@@ -266,18 +234,7 @@ def is_built(path: str, is_test: Callable[[str], bool]) -> bool:
 
 
 def _is_build_folder(folder: str, is_test: Callable[[str], bool]) -> bool:
-    return folder.rpartition("/")[2] in _BUILT and not is_test(f"{folder}/any")
-
-
-def _iterate_files(root: Path, conventions: Conventions) -> Iterator[Path]:
-    count = 0
-    for folder, subfolders, names in os.walk(root):
-        inside, own = Path(folder).relative_to(root), sorted(name for name in subfolders if name not in IGNORED_FOLDERS)
-        subfolders[:] = [name for name in own if not _is_build_folder((inside / name).as_posix(), conventions.is_test)]
-        yield from (Path(folder, name) for name in sorted(names))
-        count += len(names)
-        if count > _MOST_FILES:
-            return
+    return posixpath.basename(folder) in _BUILT and not is_test(f"{folder}/any")
 
 
 def _digest_file(path: Path) -> str:
@@ -297,52 +254,37 @@ def link_modules(root: Path, *, copy: Path) -> tuple[Path, ...]:
     """Link the installed packages of a project into its copy; return the folders that hold them.
 
     A project in a folder of a repository also uses the packages of the repository, if the copy contains their folders.
+    Packages that are folders of the repository themselves are those of the copy.
     """
-    top = find_repository_top(root)
+    root, top = root.resolve(), find_top(root)
     inside = root.relative_to(top)
     copied = copy.parents[len(inside.parts) - 1] if inside.parts else copy
-    between = (folder for folder in root.parents if folder.is_relative_to(top) and (folder / MODULES).is_dir())
+    between = (folder for folder in list_folders_to_top(root) if (folder / MODULES).is_dir())
     linked = []
     for folder in dict.fromkeys((*_find_holders(root), *between, *_find_holders(top))):
-        modules, place = (folder / MODULES).resolve(), copied / folder.relative_to(top)
-        if place.is_dir() and not os.path.lexists(place / MODULES):
-            _CopiedRepository(top=top, copied=copied).link(modules, place / MODULES)
-            linked.append(modules)
+        modules, place = (folder / MODULES).resolve(), copied / folder.relative_to(top) / MODULES
+        if not place.parent.is_dir() or os.path.lexists(place):
+            continue
+        # A folder, not a link to one: git ignores only folders by a pattern like `node_modules/`.
+        place.mkdir()
+        for package in _list_packages(modules):
+            target, link = package.resolve(), place / package.relative_to(modules)
+            is_own = (
+                package.is_symlink() and target.is_relative_to(top) and MODULES not in target.relative_to(top).parts
+            )
+            own = copied / target.relative_to(top) if is_own else package
+            link.parent.mkdir(exist_ok=True)
+            link.symlink_to(own if own.is_dir() else package)
+        linked.append(modules)
     return tuple(linked)
 
 
-def find_repository_top(root: Path) -> Path:
-    """Return the top of the project's repository, or the project itself."""
-    return next((folder for folder in (root, *root.parents) if os.path.lexists(folder / ".git")), root)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _CopiedRepository:
-    top: Path
-    copied: Path
-
-    def link(self, modules: Path, place: Path) -> None:
-        """Create a folder with links to packages, which lead to the copy for packages of the repository itself."""
-        entries = [path for path in modules.iterdir() if path.name not in MODULE_CACHES]
-        scoped = [inner for path in entries if _is_scope(path) for inner in path.iterdir()]
-        # A folder, not a link to one: git ignores only folders by a pattern like `node_modules/`.
-        place.mkdir()
-        for path in (*(path for path in entries if not _is_scope(path)), *scoped):
-            link = place / path.relative_to(modules)
-            link.parent.mkdir(exist_ok=True)
-            link.symlink_to(self.find_copy(path) or path)
-
-    def find_copy(self, link: Path) -> Path | None:
-        """Return where a link leads in the copy; None if it does not lead to a package of the repository."""
-        target = link.resolve()
-        if not link.is_symlink() or not target.is_relative_to(self.top):
-            return None
-        inside = target.relative_to(self.top)
-        return self.copied / inside if MODULES not in inside.parts and (self.copied / inside).is_dir() else None
-
-
-def _is_scope(path: Path) -> bool:
-    return path.name.startswith("@") and path.is_dir() and not path.is_symlink()
+def _list_packages(modules: Path) -> Iterator[Path]:
+    """Yield the packages in ``node_modules``, also those in scopes such as ``@types``."""
+    for path in modules.iterdir():
+        is_scope = path.name.startswith("@") and path.is_dir() and not path.is_symlink()
+        if path.name not in MODULE_CACHES:
+            yield from path.iterdir() if is_scope else (path,)
 
 
 def _find_holders(root: Path) -> Iterator[Path]:

@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Protocol
 
-from cdd_agent.testrun.frameworks.environment import Requirements, require_anything
+from cdd_agent.testrun.frameworks.environment import TOOLCHAINS, Toolchain
 from cdd_agent.testrun.frameworks.sources import drop_duplicates, read_text, strip_terminal_codes
 from cdd_agent.testrun.suite import list_modules
 from pytest_tdd_agent.report import FAILING, Case, CollectError
@@ -96,8 +96,8 @@ class Framework:
     """
     variables: tuple[tuple[str, str], ...] = ()
     """Environment variables that the command needs."""
-    requirements: Requirements = require_anything
-    """Which toolchains, caches and packages the command needs from this machine."""
+    toolchains: tuple[Toolchain, ...] = TOOLCHAINS
+    """The tools that the command needs from this machine; by default all, for a command that could run any of them."""
     read: Callable[[FinishedRun], ParsedResults]
     """Read the results of a run."""
     old_reports: Callable[[Path], tuple[Path, ...]] = lambda _: ()

@@ -12,10 +12,11 @@ import msgspec
 
 from cdd_agent.storage import read_ordinary
 from cdd_agent.testrun.frameworks import environment
-from cdd_agent.testrun.frameworks.environment import MODULES, iterate_upwards
+from cdd_agent.testrun.frameworks.environment import MODULES
 from cdd_agent.testrun.frameworks.framework import FrameworkMatch
 from cdd_agent.testrun.frameworks.reports import REPORT
 from cdd_agent.testrun.frameworks.sources import match_path, read_text
+from cdd_agent.testrun.interpreter import list_folders_to_top
 
 MANIFEST = "package.json"
 _LIMIT_BYTES = 4 * 1024 * 1024
@@ -283,7 +284,7 @@ def _parse_call(command: str, tool: str, *, drops: tuple[str, ...]) -> ScriptCal
 
 def _find_program(folder: Path, name: str) -> tuple[tuple[str, ...], str]:
     """Return the command of an installed program, or that of the package manager and how to install it."""
-    upwards = tuple(iterate_upwards(folder))
+    upwards = list_folders_to_top(folder)
     for place in upwards:
         program = place / MODULES / ".bin" / name
         if program.is_file():
@@ -295,6 +296,6 @@ def _find_program(folder: Path, name: str) -> tuple[tuple[str, ...], str]:
 
 
 def _find_major_version(folder: Path, name: str) -> int:
-    manifests = (_read_manifest(place / MODULES / name) for place in iterate_upwards(folder))
+    manifests = (_read_manifest(place / MODULES / name) for place in list_folders_to_top(folder))
     major = next((found.version.split(".")[0] for found in manifests if found is not None), "")
     return int(major) if major.isdecimal() else 0

@@ -43,13 +43,26 @@ _FRAME = re.compile(r"^ +\d+: (?P<function>.+)\n +at (?P<path>.+?):(?P<line>\d+)
 _NOT_RAISED = re.compile(r"test did not panic as expected|Test executable succeeded, but it's marked `should_panic`")
 _OTHER_MESSAGE = re.compile(r"panic did not contain expected string(?P<told>(?:\n +[^\n]+)*)")
 
-_HEADER = re.compile(r"^ +(?:Running (?P<unit>unittests )?(?P<source>\S+) \((?P<binary>.+)\)|Doc-tests (?P<docs>\S+))$")
-_RUNNING = re.compile(r"^running (\d+) tests?$")
-_RESULT = re.compile(r"^test (?P<name>\S.*?) \.\.\. (?P<result>ok|FAILED|ignored|bench:)(?P<more>.*)$")
-_BEGUN = re.compile(r"^test (?P<name>\S.*?) \.\.\. ")
-_OUTPUT = re.compile(r"^---- (?P<name>\S.*?) stdout ----$")
-_ENDED = re.compile(r"^test result: .* finished in [\d.]+s$")
-_DIED = re.compile(r"^error: (?:test|doctest|bench) failed, to rerun pass|^error: \d+ targets? failed")
+_BLOCK = re.compile(
+    r"^ +(?:Running (?:unittests )?(?P<source>\S+) \((?P<binary>[^\n]+)\)|Doc-tests (?P<docs>\S+))$"
+    r"|^running (?P<count>\d+) tests?\n(?P<listing>.*?)(?:^(?:failures|successes):\n(?P<details>.*?))?"
+    r"(?P<end>^test result: [^\n]* finished in [\d.]+s$|(?=^error: (?:test|doctest|bench) failed)|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
+"""The header of a program or of a crate's documentation, or all that libtest prints below it.
+
+A header that a test prints is in the details of a block.
+"""
+_RESULT = re.compile(
+    r"^test (?P<name>\S.*?) \.\.\. (?:(?P<result>ok|FAILED|ignored|bench:).*"
+    # A test that writes to the terminal puts its output between its name and its result.
+    r"|.*\n(?:(?!test ).*\n)*?(?P<late>ok|FAILED|ignored))$",
+    re.MULTILINE,
+)
+_BEGUN = re.compile(r"^test (?P<name>\S.*?) \.\.\. ", re.MULTILINE)
+_OUTPUT = re.compile(r"^---- (?P<name>\S.*?) stdout ----$", re.MULTILINE)
+_DIED = re.compile(r"^error: (?:test|doctest|bench) failed, to rerun pass|^error: \d+ targets? failed", re.MULTILINE)
+_EXIT = re.compile(r"^ *(?P<message>.*process didn't exit successfully.*?) *$", re.MULTILINE)
 _NOTE = re.compile(r" - (?:should panic|compile fail|compile)$")
 _DOC = re.compile(r"^(?P<file>.+?) - (?P<item>.*?) ?\(line (?P<line>\d+)\)$")
 _OUTCOMES = {"ok": "passed", "FAILED": "failed", "ignored": "skipped", "bench:": "passed"}
@@ -218,19 +231,17 @@ def _classify(text: str, panic: re.Match[str] | None) -> tuple[str, str]:
 
 def read_cargo(run: FinishedRun) -> ParsedResults:
     """Read the results of each test program, or the compile errors if nothing ran."""
-    sources = Sources(run.root, LANGUAGE)
+    sources, output = Sources(run.root, LANGUAGE), run.plain_output
     sections: list[_Section] = []
-    is_open = False
-    for line in run.plain_output.splitlines():
-        # A header inside open results was printed by a test.
-        if not is_open and (header := _HEADER.match(line)):
-            sections.append(_Section(header=header, sources=sources))
+    for block in _BLOCK.finditer(output):
+        if block["count"] is None:
+            sections.append(_Section(header=block, sources=sources))
         elif sections:
-            sections[-1].lines.append(line)
-        is_open = (is_open or _RUNNING.match(line) is not None) and not _ENDED.match(line) and not _DIED.match(line)
+            sections[-1].blocks.append(block)
     if not sections:
         return _read_unbuilt(run)
-    read = [section.read() for section in sections]
+    ends = (*(section.header.start() for section in sections[1:]), len(output))
+    read = [section.read(output[section.header.end() : end]) for section, end in zip(sections, ends, strict=True)]
     tests = sorted((case for cases, _ in read for case in cases), key=lambda case: (case.file, case.line))
     # The documentation of one item can have several examples, hence the numbers.
     return ParsedResults(tests=number_cases(tests), problem="; ".join(each for _, each in read if each) or None)
@@ -255,35 +266,41 @@ class _Section:
 
     header: re.Match[str]
     sources: Sources
-    lines: list[str] = field(default_factory=list)
-    found: list[tuple[str, str]] = field(default_factory=list)
-    """Name and result of each test."""
+    blocks: list[re.Match[str]] = field(default_factory=list)
 
-    def read(self) -> tuple[list[Case], str | None]:
-        """Return the tests, and the problem if some are missing."""
+    def read(self, text: str) -> tuple[list[Case], str | None]:
+        """Return the tests in the section, whose whole text is ``text``, and the problem if some are missing."""
+        exited = _EXIT.search(text)
         program = None if self.header["docs"] else self._find_program()
-        begun, expected, closed = self._parse_results()
-        if not expected and not closed and program is not None and not any(map(_RUNNING.match, self.lines)):
-            return [self._read_own_main(program.source)], None
-        outputs = self._parse_outputs()
-        cases = []
-        for shown, result in self.found:
-            name, text, outcome = _NOTE.sub("", shown), outputs.get(shown, ""), _OUTCOMES[result]
+        if program is not None and not self.blocks:
+            return [_read_own_main(program.source, text, exited[1] if exited else "it failed")], None
+        cases = [case for block in self.blocks for case in self._read_block(block, program)]
+        called = self.header["source"] or f"the documentation of {self.header['docs']}"
+        if not self.blocks or not self.blocks[-1]["end"]:
+            names = {case.nodeid.partition("::")[2] for case in cases}
+            begun = [each["name"] for block in self.blocks for each in _BEGUN.finditer(block["listing"])]
+            last = f" in {begun[-1]}" if begun and begun[-1] not in names else ""
+            return cases, f"the tests of {called} ended early{last}{f': {exited[1]}' if exited else ''}"
+        expected = sum(int(block["count"]) for block in self.blocks)
+        if len(cases) != expected:
+            return cases, f"{called} started {expected} tests, but {len(cases)} results can be read"
+        return cases, None
+
+    def _read_block(self, block: re.Match[str], program: Program | None) -> Iterator[Case]:
+        found = [
+            (_NOTE.sub("", each["name"]), each["result"] or each["late"]) for each in _RESULT.finditer(block["listing"])
+        ]
+        outputs = _split_outputs(block["details"] or "", {name for name, result in found if result == "FAILED"})
+        for name, result in found:
+            text, outcome = outputs.get(name, ""), _OUTCOMES[result]
             if program is not None:
-                cases.append(program.make_case(name, outcome, text=text))
+                yield program.make_case(name, outcome, text=text)
                 continue
             doc = _DOC.match(name)
             path = doc["file"] if doc else "src/lib.rs"
             path, item = self.sources.find_own(path) or path, f"doc {doc['item'] if doc else name}".strip()
             example = Program(source=path, shown=path, sources=self.sources).make_case(item, outcome, text=text)
-            cases.append(replace(example, line=int(doc["line"]) if doc else 0))
-        called = self.header["source"] or f"the documentation of {self.header['docs']}"
-        if not closed:
-            last, ending = f" in {begun}" if begun else "", self._find_exit()
-            return cases, f"the tests of {called} ended early{last}{ending and f': {ending}'}"
-        if len(self.found) != expected:
-            return cases, f"{called} started {expected} tests, but {len(self.found)} results can be read"
-        return cases, None
+            yield replace(example, line=int(doc["line"]) if doc else 0)
 
     def _find_program(self) -> Program:
         """Return the program; cargo writes its file and package into the ``.d`` file beside it."""
@@ -295,51 +312,26 @@ class _Section:
         own = self.sources.find_own
         return Program(source=own(built_from) or own(shown) or shown, shown=shown, sources=self.sources)
 
-    def _find_exit(self) -> str:
-        return next((line.strip() for line in self.lines if "process didn't exit successfully" in line), "")
 
-    def _read_own_main(self, file: str) -> Case:
-        """Return the one result of a program with ``harness = false``."""
-        message, text = self._find_exit() or "it failed", "\n".join(self.lines)[-5000:]
-        if not any(map(_DIED.match, self.lines)):
-            return Case(f"{file}::main", "passed", file, line=0, duration_s=0.0)
-        failure = Failure("call", "exception", "test", exception="", message=message, path=file, text=text)
-        return Case(f"{file}::main", "failed", file, line=0, duration_s=0.0, failure=failure)
+def _read_own_main(file: str, text: str, message: str) -> Case:
+    """Return the one result of a program with ``harness = false``."""
+    if _DIED.search(text) is None:
+        return Case(f"{file}::main", "passed", file, line=0, duration_s=0.0)
+    failure = Failure(
+        "call", "exception", "test", exception="", message=message, path=file, text=text.strip("\n")[-5000:]
+    )
+    return Case(f"{file}::main", "failed", file, line=0, duration_s=0.0, failure=failure)
 
-    def _parse_results(self) -> tuple[str, int, bool]:
-        """Find the tests; return the one that began last, the expected number, and whether all have ended."""
-        expected, begun, is_listing, is_detailing, closed = 0, "", False, False, False
-        for line in self.lines:
-            if count := _RUNNING.match(line):
-                if not is_listing and not is_detailing:
-                    expected, is_listing, closed = expected + int(count[1]), True, False
-            elif _ENDED.match(line):
-                is_listing, is_detailing, closed = False, False, True
-            elif line in ("failures:", "successes:"):
-                is_listing, is_detailing = False, True
-            elif is_listing and (result := _RESULT.match(line)):
-                self.found.append((result["name"], result["result"]))
-                begun = ""
-            elif is_listing and (start := _BEGUN.match(line)):
-                begun = start["name"]
-            elif is_listing and begun and line in ("ok", "FAILED", "ignored"):  # output between name and result
-                self.found.append((begun, line))
-                begun = ""
-        return begun, expected, closed
 
-    def _parse_outputs(self) -> dict[str, str]:
-        names = {_NOTE.sub("", name): name for name, result in self.found if result == "FAILED"}
-        outputs: dict[str, list[str]] = {}
-        current: list[str] = []
-        for line in self.lines:
-            name = names.get(heading["name"]) if (heading := _OUTPUT.match(line)) else None
-            if name is not None and name not in outputs:
-                current = outputs[name] = []
-            elif line == "failures:":
-                current = []
-            else:
-                current.append(line)
-        return {name: "\n".join(text) for name, text in outputs.items()}
+def _split_outputs(details: str, failed: set[str]) -> dict[str, str]:
+    """Return the output of each failed test."""
+    text = details.rpartition("\nfailures:\n")[0]
+    heads: dict[str, re.Match[str]] = {}
+    for head in _OUTPUT.finditer(text):
+        if head["name"] in failed:
+            heads.setdefault(head["name"], head)
+    ends = [*(head.start() for head in heads.values()), len(text)][1:]
+    return {name: text[head.end() : end] for (name, head), end in zip(heads.items(), ends, strict=True)}
 
 
 def read_nextest(run: FinishedRun) -> ParsedResults:

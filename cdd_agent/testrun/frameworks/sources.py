@@ -13,7 +13,7 @@ from cdd_agent.storage import read_ordinary
 from pytest_tdd_agent.failure import FRAMES_CAP, MESSAGE_CAP, TEXT_CAP
 from pytest_tdd_agent.report import CollectError, Failure, Frame
 
-FILES_CAP = 50_000
+FILES_CAP = 100_000
 SOURCE_CAP_BYTES = 2_000_000
 STRUCTURAL = frozenset({"missing_module", "import_error", "attribute_error", "name_error", "signature_mismatch"})
 """Kinds of failures for names that do not exist yet."""
@@ -48,6 +48,18 @@ def read_text(path: Path) -> str:
         return read_ordinary(path, limit_bytes=SOURCE_CAP_BYTES).decode("utf-8", "replace")
     except (OSError, ValueError):
         return ""
+
+
+def walk_files(root: Path, *, is_skipped: Callable[[str], bool]) -> Iterator[str]:
+    """Yield the files below ``root``, up to a cap, without folders that are skipped. Paths are posix and relative."""
+    count = 0
+    for folder, folders, names in os.walk(root):
+        inside = "" if folder == str(root) else f"{Path(folder).relative_to(root).as_posix()}/"
+        folders[:] = sorted(name for name in folders if not is_skipped(f"{inside}{name}"))
+        yield from (f"{inside}{name}" for name in sorted(names))
+        count += len(names)
+        if count > FILES_CAP:
+            return
 
 
 def match_path(pattern: str) -> Callable[[str], bool]:
@@ -122,18 +134,9 @@ class Sources:
     def files(self) -> tuple[str, ...]:
         """Return every source file, posix and relative to the folder, up to a cap."""
         if self._files is None:
-            self._files = tuple(sorted(self._walk()))
+            found = walk_files(self.root, is_skipped=lambda folder: self._is_built(tuple(folder.split("/"))))
+            self._files = tuple(sorted(name for name in found if name.endswith(self.language.suffixes)))
         return self._files
-
-    def _walk(self) -> Iterator[str]:
-        count = 0
-        for folder, folders, names in os.walk(self.root):
-            inside = PurePosixPath(folder).relative_to(self.root)
-            folders[:] = sorted(name for name in folders if not self._is_built((*inside.parts, name)))
-            yield from (str(inside / name) for name in names if name.endswith(self.language.suffixes))
-            count += len(names)
-            if count > FILES_CAP:
-                return
 
     def find_own(self, path: str) -> str | None:
         """Return the project's file that a tool calls ``path``, relative to the folder; None for other files."""

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+from cdd_agent.config.trust import find_top
 from cdd_agent.sandbox.levels import ISOLATING_LEVELS
 from cdd_agent.sandbox.port import Access, Command, Result, Sandbox
 from cdd_agent.testrun.access import Original, build_access, find_protected_tests
@@ -183,8 +184,8 @@ class CommandSuite:
 
     def _run_without(self, broken: frozenset[str], *, folder: Path) -> ParsedResults | None:
         """Return the results of a copy without the files ``broken``, or None if there is a problem."""
-        top, results = environment.find_repository_top(self.root), folder / "results"
-        copy = folder / self.root.relative_to(top.parent)
+        top, results = find_top(self.root), folder / "results"
+        copy = folder / self.root.resolve().relative_to(top.parent)
         environment.copy_without(self.root, copy, left_out=broken)
         results.mkdir()
         others = self.with_root(copy, reads=(top,))
@@ -236,7 +237,7 @@ class CommandSuite:
             root = self.original.root if self._is_shown else self.root
             if not self._is_shown:
                 environment.link_modules(self.original.root, copy=self.root)
-        return environment.find_tools(self.framework.requirements, self.finding.argv[0], cache=cache, root=root)
+        return environment.find_tools(self.framework.toolchains, self.finding.argv[0], cache=cache, root=root)
 
     @property
     def _commands_cache(self) -> Path:
