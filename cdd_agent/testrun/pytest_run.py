@@ -34,8 +34,8 @@ from cdd_agent.testrun.access import (
     find_top,
 )
 from cdd_agent.testrun.interpreter import Interpreter
-from cdd_agent.testrun.suite import PYTEST, Conventions, SuiteRun
-from pytest_tdd_agent.codec import ReportError, dump, load
+from cdd_agent.testrun.suite import PYTEST, Conventions, SuiteRun, save_report
+from pytest_tdd_agent.codec import ReportError, load
 from pytest_tdd_agent.recording.spool import find_running_tests
 from pytest_tdd_agent.report import Case, Failure, SuiteReport
 
@@ -169,7 +169,7 @@ class PytestSuite:
     flaky: int = 0
     """How often to rerun a test that fails unexpectedly."""
     reads: tuple[Path, ...] = ()
-    """Further paths that the tests need to read."""
+    """Further files and folders that the tests read."""
     original: Original | None = None
     """The project that ``root`` is a copy of."""
     setup: str = ""
@@ -236,7 +236,7 @@ class PytestSuite:
         return replace(self, bytecode=None)
 
     def with_timeout(self, timeout_s: float) -> "PytestSuite":
-        """Return the same tests with another time limit."""
+        """Return the same tests with another time limit for a run."""
         return replace(self, timeout_s=timeout_s)
 
     def with_sandbox(self, sandbox: Sandbox) -> "PytestSuite":
@@ -276,9 +276,8 @@ class PytestSuite:
                 report = _add_endless_tests(report, endless, limit_s=self.timeout_s)
             if self.bytecode is not None:
                 shutil.rmtree(self.bytecode / private.resolve().relative_to("/"), ignore_errors=True)
-        if report is not None and keep is not None:
-            keep.parent.mkdir(parents=True, exist_ok=True)
-            dump(report, keep)
+        if report is not None:
+            save_report(report, keep)
         return SuiteRun(
             report=report,
             problem=problem,

@@ -10,6 +10,7 @@ from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.events import SuiteFinished
 from cdd_agent.sandbox.port import Access, Command, Result, Sandbox
 from cdd_agent.testrun.access import Original
+from pytest_tdd_agent.codec import dump
 from pytest_tdd_agent.fingerprint import compute_digests, is_protected, is_runner_shadow
 from pytest_tdd_agent.report import SuiteReport, count_outcomes
 
@@ -204,6 +205,13 @@ class Suite(Protocol):
 
     def build_access(self, *, locked: tuple[Path, ...] = (), tests_too: bool = False) -> Access:
         """Build the access of the model's commands; ``locked`` paths and, with ``tests_too``, tests are read-only."""
+
+
+def save_report(report: SuiteReport, keep: Path | None) -> None:
+    """Write the report to ``keep`` if that is a path."""
+    if keep is not None:
+        keep.parent.mkdir(parents=True, exist_ok=True)
+        dump(report, keep)
 
 
 def run_setup(suite: Suite, *, tests_too: bool = False) -> Result:

@@ -1,20 +1,9 @@
 """The test frameworks that cdd knows besides pytest, each as one record.
 
-**To add a framework, add its record here**, and to ``FRAMEWORKS``. ``framework.Framework`` explains the fields. What
-most frameworks share exists already:
-
-========================  ============================================================================
-``find``                  ``find_by_manifest("pom.xml", ...)``;    a ``javascript.NpmTool`` for npm packages
-``read``, JUnit XML       ``jvm.Build(folder=...).read``, or ``reports.read_junit`` for other names
-``read``, jest's JSON     ``javascript_results.read_jest`` (vitest writes the same)
-``read``, cdd's reporter   ``reports.read_lines``, for a tool that runs a reporter of ``testrun/inside``
-``read``, exit status     ``read_exit_status``
-``toolchains``            ``environment.RUST`` or one of its neighbors
-``names``                 the ``list_names`` of its language
-========================  ============================================================================
-
-A new report format or a new language gets a new module, such as ``go``. Test it with the stored output of a real
-run in ``tests/cdd_agent/testrun/frameworks/data``.
+**To add a framework, add its record here**, and to ``FRAMEWORKS``. ``framework.Framework`` explains the fields, and
+the records below show what exists already: ``find_by_manifest``, the toolchains in ``environment``, and the readers in
+``reports``. A new report format or language gets a new module, such as ``go``, and its errors a section in
+``kinds.toml``. Test it with the stored output of a real run in ``tests/cdd_agent/testrun/frameworks/data``.
 """
 
 import re
@@ -22,7 +11,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from cdd_agent.storage import read_ordinary
 from cdd_agent.testrun.frameworks import dotnet, environment, go, javascript, javascript_results, jvm, rust, unittest
 from cdd_agent.testrun.frameworks.framework import (
     FinishedRun,
@@ -32,12 +20,12 @@ from cdd_agent.testrun.frameworks.framework import (
     find_any,
     find_by_manifest,
 )
-from cdd_agent.testrun.frameworks.sources import match_path
+from cdd_agent.testrun.frameworks.sources import match_path, read_text
 
 _MAKEFILES = ("GNUmakefile", "makefile", "Makefile")
 """The order in which GNU make looks for them."""
 
-_TEST_TARGET = re.compile(rb"^(?:[\w./-]+ +)*test(?: +[\w./-]+)* *::?(?!=)", re.MULTILINE)
+_TEST_TARGET = re.compile(r"^(?:[\w./-]+ +)*test(?: +[\w./-]+)* *::?(?!=)", re.MULTILINE)
 _NO_RULE = re.compile(r"^make: \*\*\* No rule to make target .*", re.MULTILINE)
 _NOTHING_DONE = re.compile(
     r"^g?make: (?P<message>(?!\*\*\*)[^\n:]*['`\"\u00ab\u2018\u201e](?:test|check)['\"\u00bb\u2019\u201c][^\n:]*)\.$",
@@ -51,14 +39,9 @@ _IS_TEST = match_path(
 
 def find_makefile(folder: Path) -> FrameworkMatch | None:
     """Look for a makefile with a target ``test``; make reads only the first one."""
-    for name in _MAKEFILES:
-        try:
-            text = read_ordinary(folder / name, limit_bytes=4_000_000)
-        except OSError:
-            continue
-        found = FrameworkMatch(manifest=folder / name, argv=("make", "test"), why=f"{name} has a target test")
-        return found if _TEST_TARGET.search(text) else None
-    return None
+    name = next((name for name in _MAKEFILES if (folder / name).is_file()), "")
+    found = FrameworkMatch(manifest=folder / name, argv=("make", "test"), why=f"{name} has a target test")
+    return found if name and _TEST_TARGET.search(read_text(found.manifest)) else None
 
 
 def read_exit_status(run: FinishedRun) -> ParsedResults:

@@ -10,8 +10,8 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
+from typing import Literal
 
 from cdd_agent.config import settings
 from cdd_agent.config.options import Choose
@@ -19,7 +19,8 @@ from cdd_agent.errors import DocumentError, EnvironmentMissing, UsageError
 from cdd_agent.testrun.frameworks.catalog import COMMAND, FRAMEWORKS, JAVASCRIPT, NODE, UNITTEST
 from cdd_agent.testrun.frameworks.framework import Framework, FrameworkMatch
 from cdd_agent.testrun.frameworks.pytest_command import runs_pytest
-from cdd_agent.testrun.interpreter import read_content
+from cdd_agent.testrun.frameworks.sources import list_own_files
+from cdd_agent.testrun.interpreter import FOLDERS, read_content
 from cdd_agent.tickets.ticket import list_tickets
 from pytest_tdd_agent.fingerprint import IGNORED_FOLDERS
 
@@ -37,7 +38,6 @@ _CONFIGURED = ("pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "conf
 _MENTIONS = ("pyproject.toml", "setup.cfg", "tox.ini", "Pipfile", "requirements.txt", "requirements-dev.txt")
 _TEST_FILES = ("test_*.py", "*_test.py", "tests/test_*.py", "tests/*/test_*.py", "test/test_*.py", "src/*/test_*.py")
 _SOURCES = ("*.py", "src/*.py", "src/*/*.py", "tests/*.py")
-_ENVIRONMENTS = (".venv", "venv", "env")
 _PACKAGE_MANAGERS = ("npm", "pnpm", "yarn", "bun")
 _SHELL = re.compile(r"[;&|<>$`*?(){}\n]")
 _TEST_FOLDERS = {"test", "tests", "testing", "testdata", "fixtures", "spec", "__tests__", "__fixtures__"}
@@ -47,8 +47,6 @@ _PACKAGES = ("setup.py", "Pipfile", "uv.lock", "poetry.lock", "pdm.lock")
 _PACKAGE = re.compile(rb"^\[(?:project|build-system|tool\.(?:poetry|pytest)\b[\w.]*)\]", re.MULTILINE)
 _NAMED = re.compile(rb"^(?:framework|test_command)\s*:", re.MULTILINE)
 _BY_FRAMEWORK = {each.name: each for each in FRAMEWORKS}
-_WITHOUT_MANIFEST = frozenset({PYTEST, *(each.name for each in FRAMEWORKS if each.is_fallback)})
-"""Frameworks that are found without a manifest."""
 
 
 class NoFramework(EnvironmentMissing):
@@ -61,6 +59,8 @@ class ProjectFramework:
 
     framework: Framework | None
     finding: FrameworkMatch
+    sign: Literal["clear", "python", "loose"] = "clear"
+    """How the files show it: by the framework's own files, by Python sources, or by Python sources in subfolders."""
 
     @property
     def name(self) -> str:
@@ -99,39 +99,31 @@ def find_matches(root: Path) -> tuple[ProjectFramework, ...]:
     replaced = {each.framework.replaces for each in others if each.framework}
     others = [each for each in others if each.name not in replaced]
     first = [each for each in others if each.framework and not each.framework.is_fallback]
-    why = explain_pytest(root, is_alone=not first)
-    if why is not None:
-        manifest = next((root / name for name in (*_CONFIGURED, *_PROJECT) if (root / name).is_file()), root)
-        python = ProjectFramework(framework=None, finding=FrameworkMatch(manifest=manifest, argv=(PYTEST,), why=why))
+    python = _find_pytest(root)
+    # Python sources alone are enough only without another framework.
+    if python is not None and (python.sign == "clear" or not first):
         return (python, *first)
     return tuple(first) or tuple(others[:1])
 
 
-def explain_pytest(root: Path, *, is_alone: bool) -> str | None:
-    """Return why pytest runs the tests, or None; a Python file is enough only without another framework."""
-    configured = (root / name for name in _CONFIGURED if (root / name).is_file())
-    tests = (path for pattern in _TEST_FILES for path in root.glob(pattern))
-    found = next(chain(configured, tests), None)
-    if found is None:
-        for name in _MENTIONS:
-            if re.search(rb"\bpytest\b", read_content(root / name)):
-                return f"{name} names pytest"
-        found = next(_find_python(root, (*_SOURCES, "*/*.py")), None) if is_alone else None
-    return None if found is None else f"there is {found.relative_to(root).as_posix()}"
-
-
-def is_loose(root: Path) -> bool:
-    """Return whether only a Python file in some folder shows that pytest is used."""
-    found = [each.name for each in find_matches(root)]
-    return found == [PYTEST] and explain_pytest(root, is_alone=False) is None and not any(_find_python(root, _SOURCES))
-
-
-def _find_python(root: Path, patterns: tuple[str, ...]) -> Iterator[Path]:
-    """Yield the files of a Python project: manifests, environments, and sources by ``patterns``."""
-    environments = (root / name / "pyvenv.cfg" for name in _ENVIRONMENTS)
-    yield from (path for path in (*(root / name for name in _PROJECT), *environments) if path.is_file())
-    sources = (path for pattern in patterns for path in root.glob(pattern))
-    yield from (path for path in sources if IGNORED_FOLDERS.isdisjoint(path.relative_to(root).parts))
+def _find_pytest(root: Path) -> ProjectFramework | None:
+    environments = (root / name / "pyvenv.cfg" for name in FOLDERS)
+    mentions = (root / name for name in _MENTIONS if re.search(rb"\bpytest\b", read_content(root / name)))
+    signs: tuple[tuple[Literal["clear", "python", "loose"], str, Iterator[Path]], ...] = (
+        ("clear", "there is {}", list_own_files(root, *_CONFIGURED, *_TEST_FILES)),
+        ("clear", "{} names pytest", mentions),
+        ("python", "there is {}", list_own_files(root, *_PROJECT)),
+        ("python", "there is {}", filter(Path.is_file, environments)),
+        ("python", "there is {}", list_own_files(root, *_SOURCES)),
+        ("loose", "there is {}", list_own_files(root, "*/*.py")),
+    )
+    for sign, why, paths in signs:
+        if (path := next(paths, None)) is not None:
+            manifest = next(list_own_files(root, *_CONFIGURED, *_PROJECT), root)
+            shown = why.format(path.relative_to(root).as_posix())
+            finding = FrameworkMatch(manifest=manifest, argv=(PYTEST,), why=shown)
+            return ProjectFramework(framework=None, finding=finding, sign=sign)
+    return None
 
 
 def _get_framework(name: str) -> Framework | None:
@@ -211,16 +203,15 @@ def _find_below(root: Path) -> Iterator[tuple[Path, tuple[ProjectFramework, ...]
     level, seen = [root], 0
     loose: list[tuple[Path, tuple[ProjectFramework, ...]]] = []
     for _ in range(_DEEPEST):
-        inner = [each for folder in level for each in _subfolders(folder)]
-        seen += len(inner)
+        level = [each for folder in level for each in _subfolders(folder)]
+        seen += len(level)
         if seen > _MOST_FOLDERS:
             break
-        hits = [(folder, found) for folder in inner if (found := find_matches(folder))]
-        firm = [(folder, found) for folder, found in hits if not is_loose(folder)]
-        yield from firm
-        if firm:
+        hits = [(folder, found) for folder in level if (found := find_matches(folder))]
+        if firm := [(folder, found) for folder, found in hits if found[0].sign != "loose"]:
+            yield from firm
             return
-        level, loose = inner, loose or hits
+        loose = loose or hits
     yield from loose
 
 
@@ -261,7 +252,7 @@ def has_framework(root: Path) -> bool:
         offer = settings.read_offer(root)
     except DocumentError:
         return True
-    return (offer is not None and _NAMED.search(offer.content) is not None) or bool(_list_own_names(root, is_top=True))
+    return (offer is not None and _NAMED.search(offer.content) is not None) or bool(_list_own(root, is_top=True))
 
 
 def _iterate_upwards(here: Path, top: Path) -> Iterator[Path]:
@@ -275,34 +266,35 @@ def _is_package(folder: Path, *, top: Path) -> bool:
     if any(part.startswith(".") or part in IGNORED_FOLDERS | _TEST_FOLDERS for part in parts):
         return False
     above = tuple(_iterate_upwards(folder.parent, top))
-    names = _list_own_names(folder)
-    builds = (_BY_FRAMEWORK[name].begins_build for name in names - _WITHOUT_MANIFEST)
+    found = _list_own(folder)
+    builds = [each.framework.begins_build for each in found if each.framework and not each.framework.is_fallback]
     # A build that begins above also runs the folder's tests.
     if any(begins_build(folder) or not any(map(begins_build, above)) for begins_build in builds):
         return True
-    if PYTEST in names and _is_python_package(folder):
+    python = next((each for each in found if each.framework is None), None)
+    if python is not None and _is_python_package(folder):
         return True
-    around = frozenset[str]().union(*(_list_own_names(each, is_top=each == top) for each in above))
-    if PYTEST in names:
-        return PYTEST not in around and explain_pytest(folder, is_alone=False) is not None
-    return bool(names) and not around
+    around = {each.name for folder in above for each in _list_own(folder, is_top=folder == top)}
+    if python is not None:
+        return PYTEST not in around and python.sign == "clear"
+    return bool(found) and not around
 
 
-def _list_own_names(folder: Path, *, is_top: bool = False) -> frozenset[str]:
-    """Return the names of a folder's frameworks, without a pytest that only Python files in subfolders show.
+def _list_own(folder: Path, *, is_top: bool = False) -> tuple[ProjectFramework, ...]:
+    """Return a folder's frameworks, without a pytest that only Python files in subfolders show.
 
     At the top of a repository such a pytest counts, unless subfolders are packages.
     """
+    found = find_matches(folder)
     below = (each for each in _subfolders(folder) if each.name not in _TEST_FOLDERS)
-    if is_loose(folder) and (not is_top or any(map(_has_manifest, below))):
-        return frozenset()
-    return frozenset(found.name for found in find_matches(folder))
+    is_loose = any(each.sign == "loose" for each in found)
+    return () if is_loose and (not is_top or any(map(_has_manifest, below))) else found
 
 
 def _has_manifest(folder: Path) -> bool:
-    names = {found.name for found in find_matches(folder)}
-    configures = any((folder / name).is_file() for name in _CONFIGURES)
-    return not names <= _WITHOUT_MANIFEST or (PYTEST in names and (configures or _is_python_package(folder)))
+    found = find_matches(folder)
+    configures = any((folder / name).is_file() for name in _CONFIGURES) or _is_python_package(folder)
+    return any(configures if each.framework is None else not each.framework.is_fallback for each in found)
 
 
 def _is_python_package(folder: Path) -> bool:

@@ -3,12 +3,11 @@
 import posixpath
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from cdd_agent.testrun.frameworks.framework import FinishedRun, ParsedResults
 from cdd_agent.testrun.frameworks.reports import XmlCase, read_trx
-from cdd_agent.testrun.frameworks.sources import Call, Language, Sources, classify, match_path, shorten
+from cdd_agent.testrun.frameworks.sources import Call, Language, Sources, classify, match_path
 from pytest_tdd_agent.report import Case, Failure
 
 TRX_CAP = 1000
@@ -95,18 +94,16 @@ def _describe_failure(case: XmlCase, sources: Sources) -> Failure:
     thrown = _THROWN.match(case.message)
     ending = {"timeout": "timeout", "aborted": "crash"}.get(case.type)
     kind = ending or classify("dotnet.thrown", case.message, default="assertion").kind
-    calls = [
-        (own, int(match["line"]), match["function"])
-        for match in _FRAME.finditer(case.text)
-        if (own := sources.find_own(match["path"].replace("\\", "/")))
-    ]
+    calls = sources.list_calls(_FRAME, case.text)
     functions = (match["function"] for match in _CALL.finditer(case.text))
     first = next((function for function in functions if not function.startswith(_RUNNERS)), "")
     # Calls into packages have no file. If the innermost call outside of the runners is not own, a package raised.
     outside: list[Call] = [(None, 0, first)] if calls and first not in calls[0][2] else []
-    shown = thrown["message"] if thrown else case.message
-    return replace(
-        sources.describe_failure(kind, shown, text=f"{case.message}\n{case.text}", calls=(*outside, *calls)),
+    return sources.describe_failure(
+        kind,
+        thrown["message"] if thrown else case.message,
+        text=f"{case.message}\n{case.text}",
+        calls=(*outside, *calls),
         exception=thrown["type"].rpartition(".")[2] if thrown else "",
-        output=shorten(case.output),
+        output=case.output,
     )

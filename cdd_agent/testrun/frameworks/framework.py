@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from cdd_agent.testrun.frameworks.environment import TOOLCHAINS, Toolchain
-from cdd_agent.testrun.frameworks.sources import drop_duplicates, read_text, strip_terminal_codes
+from cdd_agent.testrun.frameworks.sources import read_text, strip_terminal_codes
 from cdd_agent.testrun.suite import list_modules
 from pytest_tdd_agent.report import FAILING, Case, CollectError
 
@@ -117,7 +117,7 @@ class Framework:
 
     def list_names(self, sources: Iterable[str], tests: Iterable[str], *, root: Path) -> tuple[str, ...]:
         """Return the names under which ``tests`` may use ``sources`` and which RED may find missing."""
-        return drop_duplicates(self.names(root, tuple(sources), tests=tuple(tests)))
+        return tuple(dict.fromkeys(self.names(root, tuple(sources), tests=tuple(tests))))
 
 
 def find_by_manifest(

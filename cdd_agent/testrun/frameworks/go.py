@@ -3,7 +3,7 @@
 import posixpath
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -31,8 +31,9 @@ _ERROR = re.compile(
     r"^(?:vet: )?(?P<path>[^\s:][^:\n]*\.go):(?P<line>\d+):(?:\d+:)? (?P<message>[^\n]+(?:\n\t[^\n]+)*)", re.MULTILINE
 )
 _CANNOT_BUILD = re.compile(r"^FAIL\t(?P<package>\S+) \[(?P<why>build|setup) failed\]", re.MULTILINE)
+_STATUS = re.compile(r"FAIL|exit status")
 _LOGGED = re.compile(r"^ {4,}(?P<file>[\w.-]+\.go):(?P<line>\d+): (?P<message>.*)$", re.MULTILINE)
-_FRAME = re.compile(r"^(?P<function>\S.*)\n\t(?P<path>/.+\.go):(?P<line>\d+)", re.MULTILINE)
+_FRAME = re.compile(r"^(?P<function>\S[^(\n]*).*\n\t(?P<path>/.+\.go):(?P<line>\d+)", re.MULTILINE)
 _PANIC = re.compile(r"^panic: (?P<message>.*?)(?: \[recovered\].*)?$", re.MULTILINE)
 
 
@@ -66,85 +67,69 @@ class _GoEvent(msgspec.Struct, rename="pascal"):
     elapsed: float = 0.0
 
 
-_decode = msgspec.json.Decoder(_GoEvent).decode
-
-
 @dataclass(slots=True)
-class _Events:
-    """The events of a run so far. The key of a test is (package, test)."""
+class _GoTest:
+    """The events of a test, or of a package if it has no name."""
 
-    ended: dict[tuple[str, str], tuple[str, float]] = field(default_factory=dict)
-    """Test -> action and seconds, in the order in which they ended."""
-    begun: list[tuple[str, str]] = field(default_factory=list)
-    output: dict[tuple[str, str], list[str]] = field(default_factory=dict)
-    packages: dict[str, str] = field(default_factory=dict)
-    """Package -> its last action."""
-    compiler_lines: list[str] = field(default_factory=list)
+    package: str
+    name: str
+    action: str = ""
+    """The last one: ``run`` if the test has begun and not ended."""
+    seconds: float = 0.0
+    output: str = ""
 
-    def add(self, line: str) -> None:
-        """Add one line of output; any other line comes from the compiler."""
+
+def _collect_events(output: str) -> tuple[list[_GoTest], str]:
+    """Return tests and packages in the order in which they ended, and the lines of the compiler in between."""
+    found: dict[tuple[str, str], _GoTest] = {}
+    compiler = ""
+    for line in output.splitlines(keepends=True):
         try:
-            event = _decode(line) if line.startswith("{") else None
+            event = msgspec.json.decode(line, type=_GoEvent) if line.startswith("{") else None
         except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
             event = None
-        if event is None:
-            self.compiler_lines.append(line)
-            return
+        if event is None or event.action == "build-output":
+            compiler += line if event is None else event.output
+            continue
         key = (event.package, event.test)
-        if event.action == "build-output":
-            self.compiler_lines.append(event.output)
-        elif event.action == "output":
-            self.output.setdefault(key, []).append(event.output)
+        test = found.setdefault(key, _GoTest(*key))
+        if event.action == "output":
+            test.output += event.output
             if not event.test and _CANNOT_BUILD.match(event.output):
-                self.compiler_lines.append(event.output)
-        elif event.action == "run" and event.test:
-            self.begun.append(key)
-        elif event.action in _OUTCOMES and event.test:
-            self.ended[key] = (event.action, event.elapsed)
-        elif event.action in _OUTCOMES:
-            self.packages[event.package] = event.action
-
-    def list_silent_packages(self) -> list[str]:
-        """Return a problem for each package that failed without a failed test: its ``TestMain`` or ``init`` exited."""
-        explained = {package for (package, _), (action, _) in self.ended.items() if action == "fail"}
-        explained |= {package for package, _ in set(self.begun) - self.ended.keys()}
-        compiler, found = "".join(self.compiler_lines), []
-        for package, action in self.packages.items():
-            lines = self.output.get((package, ""), [])
-            unbuilt = (match["package"] for match in _CANNOT_BUILD.finditer("".join(lines) + compiler))
-            if action == "fail" and package not in explained and package not in unbuilt:
-                said = [line.strip() for line in lines if line.strip() and not line.startswith(("FAIL", "exit status"))]
-                found.append(f"package {package} failed outside of its tests: {said[-1] if said else 'no output'}")
-        return found
+                compiler += event.output
+        elif event.action in ("run", *_OUTCOMES):
+            test.action, test.seconds = event.action, event.elapsed
+            found[key] = found.pop(key)
+    return list(found.values()), compiler
 
 
 def read(run: FinishedRun) -> ParsedResults:
     """Read the tests of each package, and the packages that cannot be built."""
-    events = _Events()
-    for line in run.plain_output.splitlines(keepends=True):
-        events.add(line)
-    sources = Sources(run.root, LANGUAGE)
-    module = _read_module(run.root)
-    unfinished = [key for key in dict.fromkeys(events.begun) if key not in events.ended]
-    # A panic ends the process: the test has begun, its package has failed, and no event says how the test ended.
-    died = {key: ("fail", 0.0) for key in unfinished if events.packages.get(key[0]) == "fail"}
-    locate = cache(lambda folder: dict(_locate_tests(folder, sources)))
-    tests = []
-    for key, (action, seconds) in {**events.ended, **died}.items():
-        package, name = key
-        folder = package.removeprefix(module).strip("/") if package.startswith(module) else package
-        file, at = locate(folder).get(name.partition("/")[0], (folder or ".", 0))
-        output = "".join(events.output.get(key, []))
-        failure = _describe_failure(output, file=file, sources=sources) if action == "fail" else None
-        tests.append(Case(f"{file}::{name}", _OUTCOMES[action], file, at, seconds, failure=failure))
-    compiler = "".join(events.compiler_lines)
+    events, compiler = _collect_events(run.plain_output)
+    sources, module = Sources(run.root, LANGUAGE), _read_module(run.root)
     errors = sources.read_errors(compiler)
     unbuilt = [match["package"] for match in _CANNOT_BUILD.finditer(compiler)]
     problems = [f"package {name} cannot be built: {compiler.strip()[:500]}" for name in unbuilt if not errors]
-    problems += [f"{key[1]} of {key[0]} began and has no result" for key in unfinished if key not in died]
-    problems += events.list_silent_packages()
-    explained, problem = tuple(_explain_parents(tests)), "; ".join(sorted(problems)) or None
-    found = ParsedResults(tests=explained, collect_errors=errors, problem=problem)
+    locate = cache(lambda folder: dict(_locate_tests(folder, sources)))
+    failed = {event.package for event in events if not event.name and event.action == "fail"}
+    tests, explained = list[Case](), set(unbuilt)
+    for event in (event for event in events if event.name and event.action):
+        if event.action == "run" and event.package not in failed:
+            problems.append(f"{event.name} of {event.package} began and has no result")
+            continue
+        # A panic ends the process: the test has begun, its package has failed, and no event says how the test ended.
+        outcome = _OUTCOMES.get(event.action, "failed")
+        folder = event.package.removeprefix(module).strip("/") if event.package.startswith(module) else event.package
+        file, at = locate(folder).get(event.name.partition("/")[0], (folder or ".", 0))
+        failure = _describe_failure(event.output, file=file, sources=sources) if outcome == "failed" else None
+        tests.append(Case(f"{file}::{event.name}", outcome, file, at, event.seconds, failure=failure))
+        explained |= {event.package} if failure else set()
+    # Such a package failed without a failed test: its ``TestMain`` or ``init`` exited.
+    for event in (event for event in events if not event.name and event.package in failed - explained):
+        said = [text for line in event.output.splitlines() if (text := line.strip()) and not _STATUS.match(line)]
+        problems.append(f"package {event.package} failed outside of its tests: {said[-1] if said else 'no output'}")
+    explained_tests, problem = tuple(_explain_parents(tests)), "; ".join(sorted(problems)) or None
+    found = ParsedResults(tests=explained_tests, collect_errors=errors, problem=problem)
     return run.conclude(found, lambda: f"go ended without a result: {run.output.strip()[:500] or 'no output'}")
 
 
@@ -177,13 +162,8 @@ def _describe_failure(text: str, *, file: str, sources: Sources) -> Failure:
     if panic := _PANIC.search(text):
         kind = classify("go.panic", panic["message"]).kind
         # The goroutine that panicked is printed first.
-        first = text.partition("goroutine ")[2].partition("\n\n")[0]
-        calls = (
-            (own, int(call["line"]), call["function"].partition("(")[0])
-            for call in _FRAME.finditer(first)
-            if (own := sources.find_own(call["path"]))
-        )
-        return replace(sources.describe_failure(kind, panic["message"], text=text, calls=calls), exception="panic")
+        calls = sources.list_calls(_FRAME, text.partition("goroutine ")[2].partition("\n\n")[0])
+        return sources.describe_failure(kind, panic["message"], text=text, calls=calls, exception="panic")
     logged = list(_LOGGED.finditer(text))
     if not logged:
         lines = (line.strip() for line in text.splitlines())

@@ -3,8 +3,9 @@
 import os
 import posixpath
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -45,17 +46,6 @@ class Kind:
 
 _EXPECTATION = re.compile(r"expect(?:\.\w+)?\(|assert(?:\.\w+)?\(")
 _ASSERTION_CLASSES = ("AssertionError", "JestAssertionError", "AssertionFailedError")
-_NOTHING_THROWN = re.compile(
-    r"Received function did not throw|Missing expected (?:exception|rejection)|instead of reject"
-    r"|to throw an error\s*$|\] to throw (?:error|'?\w+'?)(?: matching .*| including .*)?\s*$"
-    r"|resolved instead of rejected|to throw an error, but it didn't|the function to throw an error\.\s+But it didn't"
-)
-_THROWN = re.compile(
-    r"to throw (?:error )?.*? but got (?P<vitest>['\"].*)|Received message:\s+(?P<jest>.*)"
-    r"|Input:\s+'(?:\w+: )?(?P<node>.*)",
-    re.DOTALL,
-)
-_OTHER_CLASS = re.compile(r"to throw .* but .* was thrown|Received constructor: |to be (?:an? )?instance of")
 _STRUCTURAL = ("attribute_error", "name_error", "not_implemented", "missing_module", "import_error")
 _GENERATED = re.compile(r"(?:__vi(?:te_ssr)?_import_\d+__|_[\w$]*|\(intermediate value\)|\{\})\.")
 
@@ -67,27 +57,14 @@ def classify(message: str, *, name: str, is_expectation: bool = False) -> Kind:
     """
     message = message.strip()[:_MESSAGE_READ_CAP]
     if is_expectation or name in _ASSERTION_CLASSES or (name in ("", "Error") and _EXPECTATION.match(message)):
-        return _classify_expectation(message)
+        kind, parts = match_rule("javascript.expectation", message) or ("assertion", {})
+        inner = classify((parts.get("thrown") or "").strip().strip("'\""), name="")
+        # An expected error that came because a name is missing is about that name.
+        return inner if inner.name in _STRUCTURAL else Kind(name=kind)
     found = match_rule("javascript.message", message) or match_rule("javascript.error", f"{name}: {message}")
-    if found is None:
-        return Kind(name="exception")
-    kind, parts = found
+    kind, parts = found or ("exception", {})
     missing = _clean_name(spelled) if (spelled := parts.get("name")) else None
     return Kind(name=kind, missing=missing, module=parts.get("module"), importer=parts.get("importer"))
-
-
-def _classify_expectation(message: str) -> Kind:
-    thrown = _THROWN.search(message)
-    if thrown:
-        inner = next(text for text in thrown.groups() if text is not None).strip().strip("'\"")
-        kind = classify(inner, name="")
-        if kind.name in _STRUCTURAL:
-            return kind
-    if not thrown and _NOTHING_THROWN.search(message):
-        return Kind(name="did_not_raise")
-    if _OTHER_CLASS.search(message):
-        return Kind(name="wrong_exception" if "throw" in message or "error" in message else "assertion")
-    return Kind(name="raises_match_mismatch" if thrown else "assertion")
 
 
 def _clean_name(name: str) -> str | None:
@@ -271,12 +248,19 @@ def read_jest(run: FinishedRun, tool: str = "jest") -> ParsedResults:
 
     def parse(data: bytes) -> ParsedResults:
         report = msgspec.json.decode(data, type=_JestRun)
-        files = [(make_relative(file.name, run.root), file) for file in report.test_results]
-        contexts = [(ErrorContext(root=run.root, file=name, is_test=is_test), file) for name, file in files]
-        tests = (_convert_jest(test, context) for context, file in contexts for test in file.assertion_results)
-        errors = tuple(_find_jest_errors(report, run.root, tool=tool))
+        tests, errors = list[Case](), list[CollectError]()
+        for file in report.test_results:
+            context = ErrorContext(root=run.root, file=make_relative(file.name, run.root), is_test=is_test)
+            cases = [_convert_jest(test, context) for test in file.assertion_results]
+            tests += cases
+            message = strip_terminal_codes(file.message or "")
+            has_failed = any(case.outcome in FAILING for case in cases)
+            # The file could not be loaded, or it failed although none of its tests did.
+            if file.status == "failed" and (_SUITE_FAILED in message or not has_failed):
+                text = _unindent(message) or _UNEXPLAINED.format(tool)
+                errors.append(CollectError(context.file, describe_error(text, replace(context, phase="collect"))))
         problem = f"{tool} was interrupted{format_last_lines(run)}" if report.was_interrupted else None
-        return ParsedResults(tests=number_titles(tests), collect_errors=errors, problem=problem)
+        return ParsedResults(tests=number_titles(tests), collect_errors=tuple(errors), problem=problem)
 
     return read_report(run, tool, parse=parse)
 
@@ -295,18 +279,6 @@ def _convert_jest(test: _Assertion, context: ErrorContext) -> Case:
     nodeid = f"{file}::{SEPARATOR.join((*test.ancestor_titles, test.title))}"
     reruns = max((test.invocations or 1) - 1, 0)
     return Case(nodeid, outcome, file, line, duration_s, reruns=reruns, failure=failure)
-
-
-def _find_jest_errors(report: _JestRun, root: Path, *, tool: str) -> Iterator[CollectError]:
-    """Yield the files that could not be loaded, and those that failed although none of their tests did."""
-    for file in report.test_results:
-        message = strip_terminal_codes(file.message or "")
-        has_failed = any(_OUTCOMES.get(test.status, "error") in FAILING for test in file.assertion_results)
-        is_of_file = not file.assertion_results or _SUITE_FAILED in message or not has_failed
-        if file.status == "failed" and is_of_file:
-            name = make_relative(file.name, root)
-            context = ErrorContext(root=root, file=name, is_test=is_test, phase="collect")
-            yield CollectError(name, describe_error(_unindent(message) or _UNEXPLAINED.format(tool), context))
 
 
 def _unindent(message: str) -> str:
@@ -328,17 +300,6 @@ _SCRIPTS = Language(suffixes=("js", "ts", "jsx", "tsx"), built=("dist", "build",
 _EXPORT = re.compile(r"export named ['\"]([^'\"\n]+)['\"]")
 
 
-def read_mocha(run: FinishedRun) -> ParsedResults:
-    """Read the lines of cdd's reporter; without them, the file that could not be loaded."""
-    is_written = os.path.lexists(run.results / REPORT)
-    return (None if is_written else _read_unloaded(run)) or _read_lines(run, "mocha", is_test=is_mocha_test)
-
-
-def read_node(run: FinishedRun) -> ParsedResults:
-    """Read the lines of cdd's reporter."""
-    return _read_lines(run, "node --test", is_test=is_node_test)
-
-
 def _read_lines(run: FinishedRun, tool: str, *, is_test: Callable[[str], bool]) -> ParsedResults:
     def describe(line: ReportLine) -> Failure | None:
         if line.error is None:
@@ -347,6 +308,15 @@ def _read_lines(run: FinishedRun, tool: str, *, is_test: Callable[[str], bool]) 
         return describe_error(find_printed_error(line.printed) or line.error.text, context)
 
     return read_lines(run, tool, describe=describe, find=lambda file: make_relative(file, run.root))
+
+
+read_node = partial(_read_lines, tool="node --test", is_test=is_node_test)
+
+
+def read_mocha(run: FinishedRun) -> ParsedResults:
+    """Read the lines of cdd's reporter; without them, the file that could not be loaded."""
+    unloaded = None if os.path.lexists(run.results / REPORT) else _read_unloaded(run)
+    return unloaded or _read_lines(run, "mocha", is_test=is_mocha_test)
 
 
 def _read_unloaded(run: FinishedRun) -> ParsedResults | None:

@@ -4,9 +4,8 @@ import posixpath
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from cdd_agent.testrun.frameworks.framework import FinishedRun, ParsedResults
 from cdd_agent.testrun.frameworks.reports import XmlCase, read_junit
@@ -16,8 +15,8 @@ from cdd_agent.testrun.frameworks.sources import (
     Sources,
     classify,
     match_path,
+    match_rule,
     read_text,
-    shorten,
 )
 from pytest_tdd_agent.report import Case, CollectError, Failure
 
@@ -43,8 +42,6 @@ _ERROR = re.compile(
     r"(?P<text>(?P<message>[^\n]+)(?P<rest>(?:\n(?!\[|e: |/|\d+ errors?\b| FAILED)[^\n]*)*))",
     re.MULTILINE,
 )
-_SYMBOL = re.compile(r"^\s*symbol:\s+(?P<what>\w+|@interface) (?P<name>[\w$]+)", re.MULTILINE)
-_LOCATION = re.compile(r"^\s*location:\s+(?P<what>\w+) (?P<name>[\w.$]+)(?: of type (?P<type>[\w.$]+))?", re.MULTILINE)
 _CRASHED = re.compile(
     r"The forked VM terminated without properly saying goodbye|There was a timeout or other error in the fork"
 )
@@ -110,7 +107,7 @@ class Build:
     """Matches each ``reason`` why the tool failed in its output."""
 
     def list_reports(self, root: Path) -> tuple[Path, ...]:
-        """List the JUnit files anywhere below ``root``, including those of earlier runs, without following links."""
+        """List the JUnit files anywhere below ``root``, without following links."""
         found = islice(root.glob(f"**/{self.folder}/TEST-*.xml"), REPORTS_CAP)
         files, real = (path for path in found if path.is_file()), root.resolve()
         return tuple(sorted(path for path in files if path.resolve() == real / path.relative_to(root)))
@@ -118,20 +115,17 @@ class Build:
     def read(self, run: FinishedRun) -> ParsedResults:
         """Read the results of all modules that ran, and the compile errors of the others."""
         sources, output = Sources(run.root, LANGUAGE), run.plain_output
-        classes, tests, problems = index_classes(sources), list[Case](), list[str]()
+        tests, problems = list[Case](), list[str]()
         errors = [*sources.read_errors(output)]
-        # Maven and Gradle keep files of earlier runs if the code does not compile. Time stamps of files are a little
-        # coarser than the clock on some file systems.
-        began_ns = run.results.stat().st_mtime_ns - 50_000_000 if run.results.exists() else 0
-        for path in (path for path in self.list_reports(run.root) if path.stat().st_mtime_ns >= began_ns):
+        for path in self.list_reports(run.root):
             cases, problem = read_junit(path)
             problems += [problem] if problem else []
             for case in cases:
-                file = classes.find_file(case.classname) or case.classname
+                file = _find_file(case.classname, sources) or case.classname
                 if case.name not in ("", case.classname, *_CLASS_LEVEL):
-                    tests.append(_convert_case(case, file, classes=classes))
+                    tests.append(_convert_case(case, file, sources=sources))
                 elif case.outcome in ("failed", "error"):
-                    errors.append(CollectError(file, describe_failure(case, classes, phase="setup")))
+                    errors.append(CollectError(file, describe_failure(case, sources, phase="setup")))
         problems += [crash[0]] if (crash := _CRASHED.search(output)) else []
         problem = "; ".join(problems) or None
         found = ParsedResults(tests=tuple(tests), collect_errors=tuple(errors), problem=problem)
@@ -161,91 +155,59 @@ GRADLE_BUILD = Build(
 )
 
 
-class Classes:
-    """Maps classes to the project's files, by file names alone."""
-
-    def __init__(self, sources: Sources) -> None:
-        """Index the names of all ``sources``."""
-        self.sources = sources
-        self._files: dict[str, str] = {}
-        for path in reversed(sources.files()):
-            name = path.rpartition(".")[0]
-            for at in (at for at, sign in enumerate(f"/{name}") if sign == "/"):
-                self._files[name[at:].replace("/", ".")] = path
-
-    def find_file(self, name: str) -> str | None:
-        """Return the file of a class with its package, of the class around it, or of a Kotlin file class."""
-        outer = name.partition("$")[0]
-        return self._files.get(outer) or self._files.get(outer.removesuffix("Kt"))
-
-    def has_package(self, package: str) -> bool:
-        """Return whether a package would be the project's: a file's package starts with the same parts."""
-        top = package.partition(".")[0]
-        if top in ("java", "javax", "kotlin", "scala", "groovy"):
-            return False
-        first = ".".join(package.split(".")[:2])
-        tops = (first, top if top not in _SHARED else first)
-        return any(f".{name}".find(f".{top}.") >= 0 for name in self._files for top in tops)
+def _find_file(name: str, sources: Sources) -> str | None:
+    """Return the file of a class with its package, of the class around it, or of a Kotlin file class."""
+    outer = name.partition("$")[0].replace(".", "/")
+    return sources.find_stem(outer) or sources.find_stem(outer.removesuffix("Kt"))
 
 
-# A run asks once for its results, and again for each error of the compiler.
-index_classes = lru_cache(maxsize=1)(Classes)
+def has_package(package: str, sources: Sources) -> bool:
+    """Return whether a package would be the project's: a file's package starts with the same parts."""
+    first, top = "/".join(package.split(".")[:2]), package.partition(".")[0]
+    if top in ("java", "javax", "kotlin", "scala", "groovy"):
+        return False
+    tops = (first, first if top in _SHARED else top)
+    return any(f"/{top}/" in f"/{path}" for path in sources.files() for top in tops)
 
 
-def _convert_case(case: XmlCase, file: str, *, classes: Classes) -> Case:
+def _convert_case(case: XmlCase, file: str, *, sources: Sources) -> Case:
     inner = case.classname.partition("$")[2].replace("$", ".")
     name = case.name if case.name.endswith("]") else case.name.removesuffix("()")
     nodeid = f"{file}::{inner}.{name}" if inner else f"{file}::{name}"
-    failure = describe_failure(case, classes) if case.outcome in ("failed", "error") else None
+    failure = describe_failure(case, sources) if case.outcome in ("failed", "error") else None
     outcome = "failed" if failure else case.outcome
     return Case(nodeid, outcome, file, line=0, duration_s=case.duration_s, reruns=case.reruns, failure=failure)
 
 
-def describe_failure(case: XmlCase, classes: Classes, *, phase: str = "call") -> Failure:
+def describe_failure(case: XmlCase, sources: Sources, *, phase: str = "call") -> Failure:
     """Return the failure of a test, from the exception's class, its message and its stack trace."""
     thrown = case.type or case.text.partition(":")[0].strip()
     message = case.message.removeprefix(f"{thrown}: ") or case.text.strip().partition("\n")[0]
     kind = classify("jvm.thrown", f"{thrown}: {message}").kind
-    owners = ((classes.find_file(call["owner"]), call) for call in _FRAME.finditer(case.text))
+    owners = ((_find_file(call["owner"], sources), call) for call in _FRAME.finditer(case.text))
     calls = (
         (path, int(call["line"]), call["method"])
         for path, call in owners
         if path is not None or not _RUNNERS.match(call["owner"])
     )
     missing = message.strip().replace("/", ".") if kind in ("missing_module", "attribute_error") else None
+    exception = thrown.rpartition(".")[2]
     return replace(
-        classes.sources.describe_failure(kind, message, text=case.text, calls=calls),
+        sources.describe_failure(kind, message, text=case.text, calls=calls, exception=exception, output=case.output),
         phase=phase,
-        exception=thrown.rpartition(".")[2],
         missing_name=missing,
-        output=shorten(case.output),
-        missing_in_project=classes.has_package(missing) if missing and kind == "missing_module" else None,
+        missing_in_project=has_package(missing, sources) if missing and kind == "missing_module" else None,
     )
 
 
 def _explain(sources: Sources, match: re.Match[str]) -> Meaning:
-    message = match["message"]
-    is_symbol = message.startswith("cannot find symbol")
-    missing = (
-        _find_symbol(match["rest"], match["path"])
-        if is_symbol
-        else classify("jvm.compiler", message, default="collection_error")
-    )
-    if missing.name is None or missing.kind not in ("missing_module", "import_error"):
-        return missing
-    return missing._replace(is_own=index_classes(sources).has_package(missing.name))
-
-
-def _find_symbol(rest: str, file: str) -> Meaning:
-    symbol, location = _SYMBOL.search(rest), _LOCATION.search(rest)
-    if symbol is None:
-        return Meaning("name_error")
-    owner = "" if location is None else location["type"] or location["name"]
-    if location is not None and location["what"] == "package":
-        return Meaning("import_error", f"{owner}.{symbol['name']}")
-    if not owner or file.rpartition("/")[2].rpartition(".")[0] in re.split(r"[.$]", owner):
-        return Meaning("name_error", symbol["name"])
-    return Meaning("attribute_error", f"{owner}.{symbol['name']}")
+    kind, parts = match_rule("jvm.compiler", match["message"] + match["rest"]) or ("collection_error", {})
+    owner, name = parts.get("owner"), parts.get("name")
+    if kind == "attribute_error" and PurePosixPath(match["path"]).stem in re.split(r"[.$]", owner or ""):
+        kind, owner = "name_error", None  # the test class itself lacks the name
+    missing = f"{owner}.{name}" if owner and name else name
+    is_module = kind in ("missing_module", "import_error")
+    return Meaning(kind, missing, has_package(missing, sources) if missing and is_module else None)
 
 
 LANGUAGE = Language(

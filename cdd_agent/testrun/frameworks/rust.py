@@ -273,7 +273,7 @@ class _Section:
         exited = _EXIT.search(text)
         program = None if self.header["docs"] else self._find_program()
         if program is not None and not self.blocks:
-            return [_read_own_main(program.source, text, exited[1] if exited else "it failed")], None
+            return [_read_own_main(program.source, text, message=exited[1] if exited else "it failed")], None
         cases = [case for block in self.blocks for case in self._read_block(block, program)]
         called = self.header["source"] or f"the documentation of {self.header['docs']}"
         if not self.blocks or not self.blocks[-1]["end"]:
@@ -313,7 +313,7 @@ class _Section:
         return Program(source=own(built_from) or own(shown) or shown, shown=shown, sources=self.sources)
 
 
-def _read_own_main(file: str, text: str, message: str) -> Case:
+def _read_own_main(file: str, text: str, *, message: str) -> Case:
     """Return the one result of a program with ``harness = false``."""
     if _DIED.search(text) is None:
         return Case(f"{file}::main", "passed", file, line=0, duration_s=0.0)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from cdd_agent.storage import read_ordinary
 from pytest_tdd_agent.failure import FRAMES_CAP, MESSAGE_CAP, TEXT_CAP
+from pytest_tdd_agent.fingerprint import IGNORED_FOLDERS
 from pytest_tdd_agent.report import CollectError, Failure, Frame
 
 FILES_CAP = 100_000
@@ -31,17 +32,6 @@ def shorten(text: str, cap: int = TEXT_CAP) -> str:
     return text if len(text) <= cap else f"{text[: cap * 2 // 3]}\n[...]\n{text[-cap // 3 :]}"
 
 
-def split_target(target: str) -> tuple[str, str]:
-    """Return the file or folder of a target, and the test's name in it, empty if there is none."""
-    file, _, name = target.partition("::")
-    return file.removeprefix("./").rstrip("/"), name
-
-
-def drop_duplicates(values: Iterable[str]) -> tuple[str, ...]:
-    """Return ``values`` in their order, each once."""
-    return tuple(dict.fromkeys(values))
-
-
 def read_text(path: Path) -> str:
     """Return the text of a file; empty if it cannot be read."""
     try:
@@ -60,6 +50,14 @@ def walk_files(root: Path, *, is_skipped: Callable[[str], bool]) -> Iterator[str
         count += len(names)
         if count > FILES_CAP:
             return
+
+
+def list_own_files(folder: Path, *patterns: str) -> Iterator[Path]:
+    """Yield files by patterns, without those in hidden folders and in folders of environments and packages."""
+    for path in (path for pattern in patterns for path in folder.glob(pattern)):
+        around = path.relative_to(folder).parts[:-1]
+        if IGNORED_FOLDERS.isdisjoint(around) and not any(name.startswith(".") for name in around) and path.is_file():
+            yield path
 
 
 def match_path(pattern: str) -> Callable[[str], bool]:
@@ -130,6 +128,7 @@ class Sources:
         self._built = frozenset((*language.built, "node_modules"))
         self._files: tuple[str, ...] | None = None
         self._texts: dict[str, str] = {}
+        self._stems: dict[str, str] = {}
 
     def files(self) -> tuple[str, ...]:
         """Return every source file, posix and relative to the folder, up to a cap."""
@@ -172,6 +171,14 @@ class Sources:
             self._texts[path] = read_text(self.root / path)
         return self._texts[path]
 
+    def find_stem(self, stem: str) -> str | None:
+        """Return the first source file whose path without its ending is ``stem`` or ends with it."""
+        if not self._stems:
+            for path in reversed(self.files()):
+                parts = path.rpartition(".")[0].split("/")
+                self._stems |= {"/".join(parts[at:]): path for at in range(len(parts))}
+        return self._stems.get(stem)
+
     def find_line(self, path: str, pattern: str) -> int:
         """Return the 1-based line of the only match of ``pattern`` in ``path``; 0 if there is none or more."""
         text = self.text(path)
@@ -193,7 +200,14 @@ class Sources:
                 found.append(Frame(path=path, line=line, function=function))
         return tuple(reversed(found[:FRAMES_CAP])), is_foreign
 
-    def describe_failure(self, kind: str, message: str, *, text: str, calls: Iterable[Call] = ()) -> Failure:
+    def list_calls(self, frame: re.Pattern[str], text: str) -> list[Call]:
+        """Return the project's own calls in a stack trace, by a pattern with ``path``, ``line`` and ``function``."""
+        found = ((self.find_own(match["path"].replace("\\", "/")), match) for match in frame.finditer(text))
+        return [(path, int(match["line"]), match["function"]) for path, match in found if path is not None]
+
+    def describe_failure(
+        self, kind: str, message: str, *, text: str, calls: Iterable[Call] = (), exception: str = "", output: str = ""
+    ) -> Failure:
         """Return the failure of a test: a library is to blame for an exception in calls inside the project's own."""
         frames, is_foreign = self.select_own_frames(calls)
         at = frames[-1] if frames else None
@@ -202,12 +216,13 @@ class Sources:
             phase="call",
             kind=kind,
             origin="third_party" if is_foreign and kind not in ("assertion", "did_not_raise") else origin,
-            exception="",
+            exception=exception,
             message=message[:MESSAGE_CAP],
             path=at.path if at else None,
             line=at.line if at else None,
             frames=frames,
             text=shorten(text.strip("\n")),
+            output=shorten(output),
         )
 
     def read_errors(self, output: str) -> tuple[CollectError, ...]:

@@ -5,7 +5,6 @@ import secrets
 import tempfile
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -18,9 +17,8 @@ from cdd_agent.testrun.access import Original, build_access, find_protected_test
 from cdd_agent.testrun.frameworks import environment
 from cdd_agent.testrun.frameworks.environment import Tools
 from cdd_agent.testrun.frameworks.framework import FinishedRun, Framework, FrameworkMatch, ParsedResults, number_cases
-from cdd_agent.testrun.frameworks.sources import drop_duplicates, split_target
-from cdd_agent.testrun.suite import Conventions, SuiteRun
-from pytest_tdd_agent.codec import dump
+from cdd_agent.testrun.frameworks.sources import shorten
+from cdd_agent.testrun.suite import Conventions, SuiteRun, save_report
 from pytest_tdd_agent.report import Case, Failure, SuiteReport
 
 OUTPUT_CAP_BYTES = 32_000_000
@@ -77,9 +75,9 @@ class CommandSuite:
 
     def with_root(self, root: Path, *, reads: tuple[Path, ...] = ()) -> "CommandSuite":
         """Return the tests of a copy, compiled from scratch, with links to installed packages."""
-        original = None if self.original is None else replace(self.original, git=None)
         linked = () if self._is_shown else environment.link_modules(self.root, copy=root)
         reads = (*self.reads, *linked, *reads)
+        original = None if self.original is None else replace(self.original, git=None)
         return replace(self, root=root, finding=self._move_finding(root), cache=None, reads=reads, original=original)
 
     def in_run_tree(self, root: Path, *, original: Original) -> "CommandSuite":
@@ -116,11 +114,9 @@ class CommandSuite:
     def run(self, targets: tuple[str, ...] = (), *, keep: Path | None = None) -> SuiteRun:
         """Run the tests in ``targets``, or all; also save the report to ``keep``."""
         started, began = time.monotonic(), datetime.now(UTC)
-        files = drop_duplicates(split_target(target)[0] for target in targets)
+        paths = (target.partition("::")[0].removeprefix("./").rstrip("/") for target in targets)
+        files = tuple(dict.fromkeys(paths))
         fingerprints = environment.fingerprint(self.root, self.conventions)
-        for path in self.framework.old_reports(self.root):
-            with suppress(OSError):
-                path.unlink()
         with tempfile.TemporaryDirectory(prefix="cdd-testrun-", ignore_cleanup_errors=True) as name:
             folder = Path(name).resolve()
             results, built = folder / "results", folder / "built"
@@ -155,10 +151,8 @@ class CommandSuite:
             framework=self.framework.name,
             structured=found.is_structured,
         )
-        if keep is not None:
-            keep.parent.mkdir(parents=True, exist_ok=True)
-            dump(report, keep)
-        output = _cut_middle(result.output)
+        save_report(report, keep)
+        output = shorten(result.output, SHOWN_CHARACTERS)
         return SuiteRun(report=report, problem=None, output=output, duration_s=duration_s, notices=result.remarks)
 
     def add_hidden_tests(self, found: ParsedResults, *, folder: Path) -> ParsedResults:
@@ -199,6 +193,8 @@ class CommandSuite:
 
     def _execute(self, tools: Tools, *, files: tuple[str, ...], results: Path) -> Result:
         """Run the command to its end; it can change neither the tests nor their configuration."""
+        for path in self.framework.old_reports(self.root):
+            path.unlink()  # the tool keeps them if the code does not compile
 
         def is_locked(path: str) -> bool:
             # The command itself may compile the tests.
@@ -291,11 +287,6 @@ def _restore_paths(found: ParsedResults, copy: Path, *, root: Path) -> ParsedRes
 
 
 def _report_problem(problem: str, began: float, *, result: Result | None = None) -> SuiteRun:
-    output, notices = (_cut_middle(result.output), result.remarks) if result else ("", ())
+    output, notices = (shorten(result.output, SHOWN_CHARACTERS), result.remarks) if result else ("", ())
     duration_s = time.monotonic() - began
     return SuiteRun(report=None, problem=problem, output=output, duration_s=duration_s, notices=notices)
-
-
-def _cut_middle(output: str) -> str:
-    half, dropped = SHOWN_CHARACTERS // 2, len(output) - SHOWN_CHARACTERS
-    return output if dropped <= 0 else f"{output[:half]}\n[... {dropped} characters dropped ...]\n{output[-half:]}"

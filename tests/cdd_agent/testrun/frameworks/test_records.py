@@ -2,27 +2,25 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.testrun.frameworks.jvm import LANGUAGE, Classes, describe_failure, find_class, is_test
+from cdd_agent.testrun.frameworks.jvm import LANGUAGE, describe_failure, find_class, has_package, is_test
 from cdd_agent.testrun.frameworks.sources import Sources
 from tests.cdd_agent.testrun.frameworks.compiled_samples import parse_junit, written
 
 
 @pytest.fixture
-def classes(tmp_path: Path) -> Classes:
+def sources(tmp_path: Path) -> Sources:
     files = (
         "core/src/main/java/com/acme/Sums.java",
         "core/src/test/kotlin/com/acme/SumsTest.kt",
         "target/com/acme/Old.java",
     )
-    return Classes(Sources(written(tmp_path, dict.fromkeys(files, "")), LANGUAGE))
+    return Sources(written(tmp_path, dict.fromkeys(files, "")), LANGUAGE)
 
 
-def test_a_class_is_found_by_its_package(classes: Classes) -> None:
-    assert classes.find_file("com.acme.Sums") == "core/src/main/java/com/acme/Sums.java"
-    assert classes.find_file("com.acme.SumsTest$Inner") == "core/src/test/kotlin/com/acme/SumsTest.kt"
-    assert classes.find_file("com.acme.SumsTestKt") == "core/src/test/kotlin/com/acme/SumsTest.kt"
-    assert classes.find_file("com.acme.Old") is None
-    assert [classes.has_package(name) for name in ("com.acme.x", "com.other", "org.acme")] == [True, False, False]
+def test_a_class_is_found_by_its_package(sources: Sources) -> None:
+    assert sources.find_stem("com/acme/Sums") == "core/src/main/java/com/acme/Sums.java"
+    assert sources.find_stem("com/acme/Old") is None
+    assert [has_package(name, sources) for name in ("com.acme.x", "com.other", "org.acme")] == [True, False, False]
 
 
 @pytest.mark.parametrize(
@@ -42,16 +40,16 @@ def test_a_class_is_found_by_its_package(classes: Classes) -> None:
         ("java.lang.NullPointerException", "x is null", "exception"),
     ],
 )
-def test_what_was_thrown_says_why(classes: Classes, thrown: str, *, message: str, kind: str) -> None:
+def test_what_was_thrown_says_why(sources: Sources, thrown: str, *, message: str, kind: str) -> None:
     why = f'<error type="{thrown}" message="{message.replace("<", "")}">x</error>'
     text = f'<testcase name="t" classname="com.acme.SumsTest">{why}</testcase>'
     (case,), _ = parse_junit(text.encode())
-    found = describe_failure(case, classes)
+    found = describe_failure(case, sources)
     assert (found.kind, found.exception) == (kind, thrown.rpartition(".")[2])
     assert found.missing_name == ("com.acme.Gone" if kind == "missing_module" else None)
 
 
-def test_a_library_that_threw_is_to_blame_and_not_who_called_it(classes: Classes) -> None:
+def test_a_library_that_threw_is_to_blame_and_not_who_called_it(sources: Sources) -> None:
     trace = (
         "java.lang.IllegalStateException: no&#10;\tat org.dep.Pool.take(Pool.java:9)&#10;"
         "\tat app//com.acme.Sums.run(Sums.java:4)&#10;\tat com.acme.SumsTest.t(SumsTest.kt:7)&#10;"
@@ -59,7 +57,7 @@ def test_a_library_that_threw_is_to_blame_and_not_who_called_it(classes: Classes
     (case,), _ = parse_junit(
         f"<testcase name='t'><error type='java.lang.IllegalStateException'>{trace}</error></testcase>".encode()
     )
-    found = describe_failure(case, classes)
+    found = describe_failure(case, sources)
     assert (found.origin, found.path, found.line) == ("third_party", "core/src/main/java/com/acme/Sums.java", 4)
 
 

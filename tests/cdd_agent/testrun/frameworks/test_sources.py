@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.testrun.frameworks.sources import Language, Sources, shorten, split_target, strip_terminal_codes
+from cdd_agent.testrun.frameworks.sources import Language, Sources, shorten, strip_terminal_codes
 from tests.cdd_agent.testrun.frameworks.compiled_samples import written
 
 
@@ -68,8 +68,3 @@ def test_what_is_long_keeps_both_ends() -> None:
     short = shorten("a" * 5000 + "b" * 5000, 900)
     assert len(short) < 920
     assert (short[0], short[-1]) == ("a", "b")
-
-
-def test_a_target_has_a_file_and_a_name() -> None:
-    assert split_target("./a/b.rs::m::t") == ("a/b.rs", "m::t")
-    assert split_target("tests/") == ("tests", "")
