@@ -14,7 +14,7 @@ from cdd_agent.config import settings
 from cdd_agent.config.options import Options
 from cdd_agent.config.trust import Approvals, Trust
 from cdd_agent.doctor import ProjectParts
-from cdd_agent.errors import UsageError
+from cdd_agent.errors import CddError, UsageError
 from cdd_agent.events import Emit, Notice
 from cdd_agent.git import commits
 from cdd_agent.git.landing import Landings
@@ -118,7 +118,16 @@ class Composition:
             Approvals(self.root, environment=self.environment, decided_by=self.options.as_command("trust")),
             ask=self.options.ask,
             report=self._notify,
+            brings=self._brings,
         )
+
+    def _brings(self, program: Path) -> bool:
+        try:
+            # A run in the user's own files could leave a program there.
+            is_shared = self.options.in_place or not self.settings.run_tree
+            return is_shared or self.repository.brings(program)
+        except CddError:  # no usable repository or settings: nobody knows where the program comes from
+            return True
 
     @cached_property
     def repository(self) -> Repository:
@@ -205,6 +214,7 @@ class Composition:
             root=self.root,
             environment=self.environment,
             approvals=self.trust.approvals,
+            brings=self._brings,
             sandbox=resolve_level(self.options.sandbox, environment=self.environment),
             replay=self.options.find_recording(self.environment),
             record=self.options.record,

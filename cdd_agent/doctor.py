@@ -65,6 +65,8 @@ class ProjectParts:
     root: Path
     environment: Mapping[str, str]
     approvals: Approvals
+    brings: Callable[[Path], bool]
+    """As in ``Trust``."""
     sandbox: str
     """The requested level, or ``auto``."""
     replay: Path | None
@@ -187,10 +189,13 @@ def list_offers(parts: ProjectParts) -> tuple[Offer, ...]:
         hooks = commits.offer_hooks(parts.repository())
     except EnvironmentMissing:  # hooks run only when cdd commits, which needs a work tree
         hooks = None
+    brings = parts.brings if parts.sandbox != "none" else lambda _: True
     candidates = (
         settings.read_offer(parts.root),
         offer_properties(parts.root),
-        interpreter.find_offer(parts.root, environment=parts.environment, named=_find_environment(parts)),
+        interpreter.find_offer(
+            parts.root, environment=parts.environment, named=_find_environment(parts), brings=brings
+        ),
         hooks,
     )
     return tuple(offer for offer in candidates if offer is not None)

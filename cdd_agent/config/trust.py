@@ -224,9 +224,20 @@ Ask: TypeAlias = Callable[[Offer, bool], bool]
 class Trust:
     """Decides whether an offer takes effect, and asks the user if possible."""
 
-    def __init__(self, approvals: Approvals, *, ask: Ask | None, report: Callable[[str], None]) -> None:
-        """``ask`` is None if nobody can be asked. ``report`` shows a message to the user."""
+    def __init__(
+        self,
+        approvals: Approvals,
+        *,
+        ask: Ask | None,
+        report: Callable[[str], None],
+        brings: Callable[[Path], bool] = lambda _: True,
+    ) -> None:
+        """``ask`` is None if nobody can be asked. ``report`` shows a message to the user.
+
+        ``brings`` tells whether the repository brings a program; one that git does not track is the user's own.
+        """
         self.approvals = approvals
+        self.brings = brings
         self._ask = ask
         self._report = report
         self._reported: set[str] = set()

@@ -392,6 +392,23 @@ class Repository:
             status = self.git("status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", variables=index)
         return tuple(field[3:] for field in status.split("\0") if field)
 
+    def brings(self, program: Path) -> bool:
+        """Return whether git tracks a program, something in its environment, or a link on the way to it.
+
+        The environment is the folder above the program's own, as in ``.venv/bin/python``. What another repository
+        inside this one tracks is not known, so everything in such a repository counts as tracked.
+        """
+        path, root = Path(os.path.abspath(program)), self.root.resolve()
+        places = (path.parent.resolve() / path.name, path.resolve(), path)
+        inside = [place.relative_to(top) for place in places for top in (root, self.root) if place.is_relative_to(top)]
+        has_own_folder = all(len(place.parents) > 2 for place in inside)
+        if not has_own_folder or any((root / folder / ".git").exists() for i in inside for folder in i.parents[:-1]):
+            return True
+        tracked = self.git("ls-files", "-z").split("\0")
+        on_the_way = {part.as_posix() for place in inside for part in (place, *place.parents[:-1])}
+        environments = tuple(f"{place.parent.parent.as_posix()}/" for place in inside)
+        return any(name in on_the_way or name.startswith(environments) for name in tracked)
+
     def list_ignored(self) -> tuple[str, ...]:
         """Return ignored files, and folders (ending in a slash) that an ignore rule matches as a whole."""
         fields = self.git("status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", "--ignored=matching")

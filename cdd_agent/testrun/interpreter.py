@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -340,7 +340,7 @@ def find_interpreter(
     ask = partial(ask_interpreter, project, environment=environment, sandbox=sandbox)
     for candidate in find_candidates(project, environment, named=named):
         if trust is not None:
-            _require(project, candidate, trust=trust)
+            _require(project, candidate, trust=trust, sandbox=sandbox)
         answer = ask(candidate.path)
         if not candidate.is_guess or _is_supported(answer):
             return _make_interpreter(candidate, answer)
@@ -389,8 +389,16 @@ def _build_install_command(python: Path) -> str:
     return f"uv pip install --python {python}" if is_uvs else f"{python} -m pip install"
 
 
-def _require(project: Path, candidate: InterpreterCandidate, *, trust: Trust) -> None:
-    if not trust.allows(_make_offer(project, candidate)):
+def _require(project: Path, candidate: InterpreterCandidate, *, trust: Trust, sandbox: Sandbox | None = None) -> None:
+    offer = _make_offer(project, candidate)
+    if offer is None:
+        return
+    # Whoever packed this folder may have added files that git does not track: without a sandbox, the user decides.
+    is_confined = sandbox is not None and sandbox.level != "none"
+    is_brought = candidate.is_named_by_project or not is_confined or trust.brings(candidate.path)
+    if not is_brought and trust.approvals.find_decision(offer) is None:
+        return
+    if not trust.allows(offer):
         raise EnvironmentMissing(
             f"You declined the project's interpreter {candidate.path}, and tests need one.",
             hint=f"set another one, such as CDD_PYTHON=/usr/bin/python3, or decide again: {trust.approvals.decided_by}",
@@ -407,11 +415,20 @@ def find_approved_python(project: Path, *, environment: Mapping[str, str], trust
 
 
 def find_offer(
-    project: Path, *, environment: Mapping[str, str], named: NamedEnvironment = NO_ENVIRONMENT
+    project: Path,
+    *,
+    environment: Mapping[str, str],
+    named: NamedEnvironment = NO_ENVIRONMENT,
+    brings: Callable[[Path], bool] = lambda _: True,
 ) -> Offer | None:
-    """Return the offer to approve the interpreter that the rules find first, without running it."""
+    """Return the offer to approve the interpreter that the rules find first, without running it.
+
+    None if the user's approval is not needed; ``brings`` as in ``Trust``.
+    """
     first = next(find_candidates(project, _drop_project_path(project, environment), named=named), None)
-    return None if first is None else _make_offer(project, first)
+    if first is None or not (first.is_named_by_project or brings(first.path)):
+        return None
+    return _make_offer(project, first)
 
 
 def _make_offer(project: Path, candidate: InterpreterCandidate) -> Offer | None:

@@ -92,6 +92,7 @@ def hostile(finished: Path, tmp_path: Path) -> Hostile:
     for name in ("conftest", "sitecustomize", "usercustomize", "yaml", "msgspec"):
         made.python_trap(name, at=finished / f"{name}.py")
     (finished / ".env").write_text(f"HOME={finished}\nXDG_STATE_HOME={finished}/state\nANTHROPIC_API_KEY=stolen\n")
+    subprocess.run(["git", "-c", "core.hooksPath=/dev/null", "add", "--force", ".venv"], cwd=finished, check=True)
     (finished / ".gitattributes").write_text("* filter=evil diff=evil\n")
     configuration = {
         "core.fsmonitor": "./fsmonitor.sh",

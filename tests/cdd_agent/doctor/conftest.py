@@ -32,6 +32,7 @@ def parts(tmp_path: Path, interpreter: Interpreter) -> ProjectParts:
     subprocess.run(["git", "commit", "-qm", "first"], cwd=root, check=True)
     environment = {**users_folder(tmp_path), "CDD_PYTHON": str(interpreter.path)}
     return ProjectParts(
+        brings=lambda _: True,
         root=root,
         environment=environment,
         approvals=Approvals(root, environment=environment),

@@ -136,3 +136,44 @@ def test_git_starts_no_housekeeping_of_its_own(repository: Repository, tmp_path:
     assert "git commit" in trace.read_text()
     assert "git gc" not in trace.read_text()
     assert "git maintenance" not in trace.read_text()
+
+
+@pytest.mark.parametrize(
+    ("tracked", "link", "is_brought"),
+    [
+        ((), None, False),
+        ((".venv/bin/python",), None, True),
+        ((".venv/lib/site-packages/x.pth",), None, True),
+        (("sub/x.py",), None, False),
+        (("tools/env/bin/python",), ("tools/env", ".venv"), True),
+        (("tools/env/lib/x.pth",), ("tools/env", ".venv"), True),
+    ],
+)
+def test_a_program_is_brought_if_something_of_its_environment_is_tracked(
+    tmp_path: Path, tracked: tuple[str, ...], *, link: tuple[str, str] | None, is_brought: bool
+) -> None:
+    repository = Repository.create(tmp_path)
+    folder = tmp_path / (link[0] if link else ".venv")
+    for file in (folder / "bin" / "python", folder / "pyvenv.cfg", *(tmp_path / name for name in tracked)):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    if link is not None:
+        (tmp_path / link[1]).symlink_to(link[0])
+    for name in tracked:
+        repository.git("add", "--force", name)
+    assert repository.brings(tmp_path / ".venv" / "bin" / "python") is is_brought
+
+
+def test_a_tracked_link_and_another_repository_bring_what_they_lead_to(tmp_path: Path) -> None:
+    for name in ("project", "project/inner"):
+        (tmp_path / name).mkdir()
+    repository = Repository.create(tmp_path / "project")
+    (tmp_path / "env" / "bin").mkdir(parents=True)
+    (tmp_path / "env" / "bin" / "python").touch()
+    (repository.root / ".venv").symlink_to("../env")
+    assert not repository.brings(repository.root / ".venv" / "bin" / "python")
+    repository.git("add", ".venv")
+    assert repository.brings(repository.root / ".venv" / "bin" / "python")
+    inner = Repository.create(repository.root / "inner").root / "env" / "bin"
+    inner.mkdir(parents=True)
+    assert repository.brings(inner / "python")

@@ -7,11 +7,18 @@ import pytest
 
 from cdd_agent.config.trust import NotApproved
 from cdd_agent.errors import EnvironmentMissing
+from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.testrun.interpreter import Interpreter, find_interpreter, find_offer
 from tests.cdd_agent.testrun.conftest import program
 from tests.fakes.approval import Answers, trust_in
 
 ANSWER = '{"python": "3.11.7", "pytest": "9.0.0", "packages": "/"}'
+
+
+class Confined(PlainSandbox):
+    """Says that it confines."""
+
+    level = "bwrap"
 
 
 class Found:
@@ -106,4 +113,35 @@ def test_what_is_offered_is_known_without_running_it(found: Found) -> None:
     assert offer is not None
     assert offer.source == ".venv/bin/python"
     assert find_offer(found.project, environment={"CDD_PYTHON": "/usr/bin/python3"}) is None
+    assert not found.mark.exists()
+
+
+def test_one_that_the_repository_does_not_bring_is_the_users_own_unless_they_declined_it(
+    found: Found, tmp_path: Path
+) -> None:
+    python = found.environment()
+    assert find_offer(found.project, environment={}, brings=lambda _: False) is None
+    offer = find_offer(found.project, environment={})
+    assert offer is not None
+    trust, _ = trust_in(found.project, temporary=tmp_path)
+    trust.brings = lambda program: program != python
+    with pytest.raises(NotApproved):
+        find_interpreter(found.project, environment={}, trust=trust, sandbox=PlainSandbox())
+    assert not found.mark.exists()
+    confined = find_interpreter(found.project, environment={}, trust=trust, sandbox=Confined())
+    assert confined.path == python
+    trust.approvals.record(offer, approved=False)
+    with pytest.raises(EnvironmentMissing, match="declined"):
+        find_interpreter(found.project, environment={}, trust=trust, sandbox=Confined())
+
+
+def test_one_that_a_file_of_the_project_names_is_asked_about_even_if_git_does_not_track_it(
+    found: Found, tmp_path: Path
+) -> None:
+    python = program(tmp_path / "elsewhere" / "python", f": > '{found.mark}'")
+    (found.project / ".pdm-python").write_text(f"{python}\n")
+    trust, _ = trust_in(found.project, temporary=tmp_path)
+    trust.brings = lambda _: False
+    with pytest.raises(NotApproved):
+        find_interpreter(found.project, environment={}, trust=trust, sandbox=Confined())
     assert not found.mark.exists()
