@@ -106,10 +106,12 @@ def find_key_kind(text: str) -> str | None:
 
 def mask(text: str) -> Masked:
     """Mask the keys in ``text``."""
+    spans = _find_spans(text)
+    if not spans:
+        return Masked(text=text, count=0, originals=tuple(MASK.findall(text)))
     pieces: list[str] = []
     originals: list[str] = []
     at = 0
-    spans = _find_spans(text)
     for start, end, kind in (*spans, (len(text), len(text), "")):
         pieces.append(text[at:start])
         originals += MASK.findall(text[at:start])  # a literal mask in the text is restored as itself

@@ -10,7 +10,7 @@ Only ``find_protected_paths`` and ``is_environment`` read the file system.
 import os
 import re
 import unicodedata
-from fnmatch import fnmatchcase
+from fnmatch import translate
 from itertools import product
 from pathlib import Path
 
@@ -197,15 +197,18 @@ _SOURCES = (".md", ".py", ".pyi")
 _FOLDERS = frozenset({".azure", ".gnupg", ".ssh"})
 
 
+_is_secret_file, _is_showable = (re.compile("|".join(map(translate, names))).match for names in (_FILES, _SHOWABLE))
+
+
 def is_secret(path: str) -> bool:
     """Return whether a path names a file of secrets or a copy, in any spelling; example environment files are not."""
     names = [fold_name(part) for part in path.split("/")]
     name = names[-1] = _COPY.sub("", names[-1]) or names[-1]
-    if name.startswith(".env") or name.endswith(".env") or any(fnmatchcase(name, pattern) for pattern in _SHOWABLE):
+    if name.startswith(".env") or name.endswith(".env") or _is_showable(name):
         return _SAMPLE.search(name) is None
     is_of_environment = not _ENVIRONMENTS.isdisjoint(names[:-1]) and not name.endswith(_SOURCES)
     if is_of_environment and not any(map(_SAMPLE.search, names)):
         return True
     if not _FOLDERS.isdisjoint(names[:-1]) or "/".join(names[-2:]) in _SECRET_PATHS:
         return True
-    return any(fnmatchcase(name, pattern) for pattern in _FILES)
+    return _is_secret_file(name) is not None

@@ -203,25 +203,36 @@ class Workspace:
         ``path`` may be relative to the root or absolute. Raises ``UsageError`` for a path outside the project or in a
         private folder.
         """
-        lexical = self._lexical(path)
+        return self._resolve(path)[1]
+
+    def _resolve(self, path: str) -> tuple[str, str]:
+        """Return ``path`` relative to the root, with its links and without."""
+        # Texts, because a search resolves each file of the project, and paths take several times as long.
+        lexical, root = self._lexical(path).as_posix(), str(self.root)
+        self._refuse_private(path, lexical)
         try:
-            resolved = Path(os.path.realpath(self.root / lexical))
+            resolved = os.path.realpath(f"{root}/{lexical}")
         except OSError as error:  # a link was replaced while it was being resolved
             raise UsageError(f"{path} changed while it was being resolved.", hint="try again") from error
-        if not resolved.is_relative_to(self.root):
+        if not f"{resolved}/".startswith(f"{root.rstrip('/')}/"):
             raise UsageError(f"{path} is a link that leads outside the project.", hint=_ALLOWED)
-        name = resolved.relative_to(self.root).as_posix()
-        private = paths.find_private_part(lexical.as_posix()) or paths.find_private_part(name)
+        name = resolved[len(root) :].lstrip("/") or "."
+        if name != lexical:
+            self._refuse_private(path, name)
+        return lexical, name
+
+    def _refuse_private(self, path: str, name: str) -> None:
+        private = paths.find_private_part(name)
         if private is None:
-            private = next((folder.name for folder in self._git_folders if resolved.is_relative_to(folder)), None)
+            own = f"{self.root}/{name}/"
+            private = next((each.name for each in self._git_folders if own.startswith(f"{each}/")), None)
         if private is not None:
             raise UsageError(f"{path} is in {private}, which agents may neither read nor write.", hint=_ALLOWED)
-        return name
 
     def resolve_readable(self, path: str) -> str:
         """Resolve a path as ``resolve`` does; raise ``UsageError`` also for a file of secrets."""
-        name = self.resolve(path)
-        if paths.is_secret(self._lexical(path).as_posix()) or paths.is_secret(name):
+        lexical, name = self._resolve(path)
+        if paths.is_secret(lexical) or (name != lexical and paths.is_secret(name)):
             raise UsageError(
                 f"By its name, {path} is a file of secrets, which agents may neither read nor write.",
                 hint="read an example of it, such as .env.example, or ask the user for its content",
@@ -256,9 +267,10 @@ class Workspace:
         Raises ``UsageError`` as ``resolve_readable`` does, and if the file is missing, not regular, larger than
         ``cap_bytes`` or binary (contains a NUL byte).
         """
-        name = self.resolve_readable(path)
         try:
-            data = self._beneath.read(name, cap_bytes + 1)
+            data = self._read_without_links(path, cap_bytes + 1)
+            if data is None:
+                data = self._beneath.read(self.resolve_readable(path), cap_bytes + 1)
         except FileNotFoundError as error:
             near = get_close_matches(path.removeprefix("./"), self.list_files(), n=3, cutoff=0.6)
             hint = f"did you mean {' or '.join(near)}?" if near else "list the files with Glob"
@@ -272,6 +284,15 @@ class Workspace:
         if b"\0" in data:
             raise UsageError(f"{path} is a binary file: it contains a NUL byte.", hint="read its source instead")
         return data
+
+    def _read_without_links(self, path: str, limit_bytes: int) -> bytes | None:
+        """Read a file that no link leads to; None if there is one, or another reason to look closer."""
+        lexical = self._lexical(path).as_posix()
+        self._refuse_private(path, lexical)
+        if not paths.is_secret(lexical):
+            with contextlib.suppress(OSError):
+                return self._beneath.read(lexical, limit_bytes)
+        return None
 
     def write(self, path: str, data: bytes) -> None:
         """Write a file atomically, creating missing folders; raise ``UsageError`` if it may not be written."""
