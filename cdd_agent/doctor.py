@@ -17,6 +17,7 @@ from cdd_agent.config import settings
 from cdd_agent.config.settings import Settings, read_offer
 from cdd_agent.config.trust import Approvals, NotApproved, Offer
 from cdd_agent.errors import CddError, EnvironmentMissing, format_count
+from cdd_agent.evidence.origins import warn_of_origins
 from cdd_agent.git import commits
 from cdd_agent.git.commits import require_identity
 from cdd_agent.git.repository import Repository
@@ -107,7 +108,7 @@ def check_tests(suite: Suite) -> Check:
     """Count the tests by collecting them or, with frameworks other than pytest, by running them."""
     if not isinstance(suite, PytestSuite):
         return _run_tests(suite)
-    run = suite.run(("--collect-only", "-q"))
+    run = suite.without_cache().run(("--collect-only", "-q"))
     path = suite.interpreter.path
     command = f"{path.relative_to(suite.root) if path.is_relative_to(suite.root) else path} -m pytest"
     found = _COLLECTED.search(run.output)
@@ -125,7 +126,8 @@ def check_tests(suite: Suite) -> Check:
         return Check(state="missing", told=told, fix=fix)
     if found["none"]:
         return Check(state="note", told=f"{command} finds no tests yet", details=run.notices)
-    return Check(told=f"{command} collects {found['count']}", details=run.notices)
+    details = (*run.notices, *warn_of_origins(run.origins, suite.root))
+    return Check(told=f"{command} collects {found['count']}", details=details)
 
 
 _TO_CONFINE = "apt-get install bubblewrap, or pip install 'cdd-agent[sandbox]', or start docker or podman"

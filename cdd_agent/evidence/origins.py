@@ -2,6 +2,7 @@
 
 import ast
 import os
+import sys
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
@@ -45,6 +46,19 @@ def check_origins(origins: Mapping[str, str], request: CheckRequest, *, copy: Su
         return note(f"{_UNVERIFIED}{listed}, not from the clean copy.")
     compiled = [name for name, path in own.items() if path.endswith(COMPILED) and _is_of(path, [top])]
     return note(f"Compiled part not verified: {join_first(compiled, most=_MOST_SHOWN)}.") if compiled else Findings()
+
+
+def warn_of_origins(origins: Mapping[str, str], root: Path) -> tuple[str, ...]:
+    """Return in lines what no clean copy could verify, by a run in the project's own folder ``root``."""
+    top, lines = find_top(root), []
+    for name, path in sorted(origins.items()):
+        files = [f"{name.replace('.', '/')}{ending}" for ending in (".py", "/__init__.py")]
+        is_own = any((root / folder / file).is_file() for folder in ("", "src") for file in files)
+        if is_own and not _is_below(path, top) and name.partition(".")[0] not in sys.stdlib_module_names:
+            lines.append(f"{name} is imported from {path}, not from the project, so a clean copy cannot verify it")
+        elif path.endswith(COMPILED) and _is_of(path, [top]):
+            lines.append(f"{name} is compiled, so a clean copy verifies only the rest")
+    return tuple(lines[:_MOST_SHOWN])
 
 
 def _find_helper(names: Iterable[str], request: CheckRequest, *, copy: Suite) -> str | None:

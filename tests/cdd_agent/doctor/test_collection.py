@@ -1,5 +1,7 @@
 """The tests of a project, collected."""
 
+from pathlib import Path
+
 import pytest
 
 from cdd_agent.doctor import ProjectParts, check_tests
@@ -50,3 +52,17 @@ def test_a_package_in_src_that_is_not_installed_is_named_with_the_command_that_i
     check = check_tests(parts.suite())
     assert (check.state, check.told) == ("missing", "no test can import till, which is in src and not installed")
     assert check.fix.endswith(f"-m pip install -e {parts.root}")
+
+
+def test_a_module_that_is_imported_from_elsewhere_is_named(parts: ProjectParts, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "till.py").write_text("")
+    (parts.root / "src").mkdir()
+    (parts.root / "src" / "till.py").write_text("")
+    (parts.root / "test_one.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(elsewhere)!r})\nimport till\ndef test_one(): pass\n"
+    )
+    assert check_tests(parts.suite()).details == (
+        f"till is imported from {elsewhere}/till.py, not from the project, so a clean copy cannot verify it",
+    )
