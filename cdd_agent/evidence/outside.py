@@ -187,8 +187,12 @@ class _Comparison:
     def _copy_files(self, root: Path, *, tests: Path | None) -> None:
         """Copy the product to ``root``, and its tests to ``tests`` or nowhere."""
         is_test, source = self.suite.conventions.is_test, self.suite.root
+        if (source / ".git").is_dir():  # git needs its empty folders too
+            shutil.copytree(source / ".git", root / ".git", symlinks=True)
         for folder, subfolders, names in os.walk(source):
-            subfolders[:] = [each for each in subfolders if each != "__pycache__" and not each.startswith(_PACKAGE)]
+            subfolders[:] = [
+                each for each in subfolders if each not in (".git", "__pycache__") and not each.startswith(_PACKAGE)
+            ]
             linked = [each for each in subfolders if os.path.islink(os.path.join(folder, each))]
             for name in (*names, *linked):
                 file = Path(folder, name)

@@ -224,7 +224,8 @@ class PytestSuite:
         command = Command(
             argv=(str(self.interpreter.path), "-B", str(program)),
             cwd=folder / "empty",
-            access=replace(access, shown_at={}),
+            # All but the copy is where its git folder names it.
+            access=replace(access, shown_at={path: at for path, at in access.shown_at.items() if path != root}),
             variables=variables,
             timeout_s=self.timeout_s,
             output_cap=OUTPUT_CAP_BYTES,

@@ -309,12 +309,14 @@ def _is_file(text: str) -> bool:
 
 
 def _disguise(test: str, *, name: str) -> Callable[..., Any]:
-    """Return ``invoke`` as a function of the test's file, or of a similar one beside it."""
+    """Return ``invoke`` as a function of the test's module, or of one that differs from it in its names."""
     file, _, function = test.partition("[")[0].partition("::")
     folder, base = os.path.split(file)
     path = os.path.join(ROOT, folder, f"test_{name}.py" if name else base)
     code = invoke.__code__.replace(co_filename=path, co_name=f"test_{name}" if name else function)
-    return FunctionType(code, {"__name__": os.path.splitext(os.path.basename(path))[0], "__file__": path})
+    modules = (vars(each) for each in [*sys.modules.values()] if getattr(each, "__file__", None) == f"{ROOT}/{file}")
+    space = {**next(modules, {}), "__name__": os.path.splitext(os.path.basename(path))[0], "__file__": path}
+    return FunctionType(code, space)
 
 
 @pytest.hookimpl(tryfirst=True)
