@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 
+from cdd_agent.agent.editing import report_change
 from cdd_agent.agent.loop import hide_keys
 from cdd_agent.agent.sessions import Transcript
 from cdd_agent.audit.auditor import Auditor
@@ -344,7 +345,7 @@ class Composition:
         repository = self.repository
         repository.may_run_hooks()  # ask the user before the work begins, not at the first commit
         workplace, suite = self._choose_workplace(name, left_out=left_out)
-        workspace = Workspace(suite.root, shown_at=self.root)
+        workspace = Workspace(suite.root, shown_at=self.root, on_write=partial(report_change, emit=self.emit))
         is_shown = suite.sandbox.level in ISOLATING_LEVELS
         if self.options.find_recording(self.environment) is not None:
             policy = replace(policy, examiner_model="")  # a recording plays the turns of all models

@@ -197,6 +197,14 @@ class ToolReturned(msgspec.Struct, frozen=True, kw_only=True):
     """The first line of the result for the model."""
 
 
+class FileChanged(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool of the model created a file or changed it."""
+
+    path: str
+    diff: str
+    """The hunks of the unified diff; empty if it cannot be shown."""
+
+
 class GuidanceGiven(msgspec.Struct, frozen=True, kw_only=True):
     """The model gets words that the user typed while it worked."""
 
@@ -408,7 +416,7 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
 
 _RunEvent: TypeAlias = RunStarted | RunFinished | Notice | QuestionAsked | GuidanceGiven | TicketListed | StepListed
 _ModelEvent: TypeAlias = TextDelta | ThinkingDelta | TurnEnded | AnswerLost | RetryScheduled | Compacted
-_ToolEvent: TypeAlias = ToolCalled | ToolReturned
+_ToolEvent: TypeAlias = ToolCalled | ToolReturned | FileChanged
 _DraftEvent: TypeAlias = SpecProposed | SpecSaved | PlanDrafted
 _StepEvent: TypeAlias = StepStarted | StepFinished | StepReviewed | AttemptStarted | Committed
 _TestEvent: TypeAlias = SuiteStarted | SuiteFinished | GateJudged

@@ -14,16 +14,17 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher, get_close_matches
-from itertools import accumulate, pairwise
+from difflib import SequenceMatcher, get_close_matches, unified_diff
+from itertools import accumulate, islice, pairwise
 from pathlib import PurePosixPath
 from typing import NamedTuple, TypeAlias
 
 from cdd_agent.errors import UsageError, join_first
+from cdd_agent.events import Emit, FileChanged
 from cdd_agent.untrusted.keys import MASK, Masked, mask
 from cdd_agent.untrusted.paths import fold_name
 from cdd_agent.untrusted.text import require_visible
-from cdd_agent.workspace.files import Workspace, decode
+from cdd_agent.workspace.files import Workspace, Written, decode
 
 _PROSE = frozenset({".md", ".markdown", ".rst", ".txt", ".adoc", ""})
 """Suffixes of files in which ``#`` and ``--`` do not start a comment."""
@@ -466,3 +467,15 @@ def _format_nearest(contents: Lines, old_lines: Lines, *, first: int) -> str:
         rows[different] = f">{rows[different][1:]}"
         rows.insert(different + 1, f"  old_string has here: {old_lines[different]}")
     return "\n".join(rows)
+
+
+MAX_COMPARED_LINES = 10_000
+
+
+def report_change(written: Written, *, emit: Emit) -> None:
+    """Emit the change of a file, with its diff unless the file is binary or very long."""
+    old, new = (decode(data).splitlines() for data in (written.before or b"", written.after))
+    can_show = b"\0" not in written.after and max(len(old), len(new)) <= MAX_COMPARED_LINES
+    # The first two lines name the file, which the event does.
+    lines = islice(unified_diff(old, new, lineterm=""), 2, None) if can_show else ()
+    emit(FileChanged(path=written.path, diff="\n".join(lines)))

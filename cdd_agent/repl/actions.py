@@ -287,6 +287,20 @@ def run_command(session: SessionState, argument: str, *, name: str) -> ExitCode:
     return session.run(split_words(f"{name} {argument or ('status' if name == 'tdd' else '')}"))
 
 
+def change_setting(session: SessionState, argument: str) -> None:
+    """Change a setting of this session, or show all of them."""
+    name, _, value = argument.partition(" ")
+    words = {"on": True, "off": False}
+    if name and (name != "diffs" or value.strip() not in words):
+        raise UsageError(
+            f"{argument!r} is not a setting of this session.", hint="type: /set diffs on, or /set diffs off"
+        )
+    if name:
+        session.screen.shows_changes = words[value.strip()]
+    state = "on: each change" if session.screen.shows_changes else "off: no change"
+    session.screen.line(f"diffs {state} of a file is shown as the model makes it")
+
+
 def create_ticket(session: SessionState, argument: str) -> None:
     """Create a ticket and make it the current one."""
     slug, _, title = argument.partition(" ")
@@ -427,6 +441,7 @@ ACTIONS: Mapping[str, Callable[[SessionState, str], ExitCode | None]] = {
     **{name: partial(run_command, name=name) for name in RUN_AS_IN_SHELL},
     "tree": workflow_actions.show_tree,
     "diff": workflow_actions.show_diff,
+    "set": change_setting,
     "back": go_back,
     "new": create_ticket,
     "cost": show_cost,

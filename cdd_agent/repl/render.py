@@ -24,6 +24,8 @@ from cdd_agent.work.state import Phase, RunState, Status, StepExecution, Usage, 
 
 WAITING = "waiting for the model"
 SAVING = "saving"
+MOST_CHANGED_LINES = 20
+"""Of the diff of one change."""
 ASKS_DEVELOPER = "AskDeveloper"
 """The tool that asks the user. Its question is shown at the end of the turn."""
 COMMAND_WENT_WELL = "exit status 0"
@@ -215,6 +217,10 @@ class Renderer:
                     row.append(screen.symbols["cut"])
                 self._line(row)
                 screen.say(call)
+            case events.FileChanged(diff=diff) if screen.shows_changes:
+                screen.indent += 2
+                screen.show_diff(diff, most=MOST_CHANGED_LINES)
+                screen.indent -= 2
             case events.ToolReturned(ok=ok, summary=summary):
                 self._is_in_tool = False
                 if not ok or (event.name == "Bash" and summary != COMMAND_WENT_WELL):

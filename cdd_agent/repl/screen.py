@@ -237,6 +237,8 @@ class Screen:
         self._live = LiveLine(self.console, frames=frames, enabled=animated and self._is_terminal)
         self.indent = 0
         """The indentation of the model's text and of diffs."""
+        self.shows_changes = self._is_terminal
+        """Whether the change of a file is shown when the model makes it."""
         self.as_typed: Callable[[str], str] = str
         """Turns a shell command into what the reader types here."""
         self._prose: MarkdownStream | PlainStream | None = None
@@ -291,15 +293,23 @@ class Screen:
             self.console.print(content, soft_wrap=not wrap)
         self._is_blank = False
 
-    def show_diff(self, diff: str) -> None:
-        """Print a unified diff in color: wrapped on a terminal, with its lines unchanged elsewhere."""
-        for line in diff.splitlines():
+    def show_diff(self, diff: str, *, most: int | None = None) -> None:
+        """Print a unified diff in color: wrapped on a terminal, with its lines unchanged elsewhere.
+
+        Of a longer one only ``most`` lines, and how many there are besides.
+        """
+        lines = diff.splitlines()
+        for line in lines[:most]:
             style = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "dim")
             text = Text(clean(line), style="bold" if line.startswith(("+++", "---")) else style)
             if self._is_terminal:
                 self.line(text, indent=self.indent, hang=1)
             else:
                 self.show(text, wrap=False)
+        if most is not None and len(lines) > most:
+            rest, typed = format_count(len(lines) - most, "more line"), self.as_typed("cdd diff")
+            hint = f"; {typed} shows all" if typed != "cdd diff" else ""  # the command line has no such command
+            self.line(f"{rest}{hint}", style="dim", indent=self.indent)
 
     def error(self, happened: str, *, hint: str) -> None:
         """Print an error and its hint: wrapped on a terminal, one line each elsewhere."""

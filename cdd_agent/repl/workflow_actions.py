@@ -24,8 +24,10 @@ from cdd_agent.history.runs import find_status, list_handoffs, read_reachable_no
 from cdd_agent.repl.render import create_table
 from cdd_agent.repl.screen import Screen
 from cdd_agent.tdd.step import alone
+from cdd_agent.tickets.ticket import find
 from cdd_agent.untrusted.text import clean
-from cdd_agent.workflows.execution.review import diff_commits
+from cdd_agent.work.state import load_state
+from cdd_agent.workflows.execution.review import FileDiff, diff_commits
 from cdd_agent.workflows.green.artifact import GreenArtifact
 
 if TYPE_CHECKING:
@@ -70,16 +72,42 @@ def show_tree(session: "SessionState", argument: str) -> None:
 
 
 def show_diff(session: "SessionState", argument: str) -> None:
-    """Show the changes in a run tree that have not landed."""
+    """Show the commits of a step as a diff; without its number, the changes that have not landed, or the last step."""
+    if argument.isdecimal():
+        _show_step(session, int(argument))
+        return
     slug, tree = _find_run_tree(session, argument)
     head = tree.read_head()
     snapshot = Snapshots(tree).take(f"refs/cdd/tests/{slug}/shown", message="for a diff")
-    files = diff_commits(tree, str(head), after=snapshot.commit)
+    if _show_changes(session, diff_commits(tree, str(head), after=snapshot.commit)):
+        return
+    session.screen.line(f"The run of {slug} has changed nothing that has not landed.")
+    state = load_state(find(session.project.root, slug).state_path) if not argument else None
+    if state is not None and (landed := [n for n, step in state.step_executions.items() if step.commits]):
+        _show_step(session, landed[-1])
+
+
+def _show_step(session: "SessionState", number: int) -> None:
+    ticket = session.find_ticket("")
+    state = load_state(ticket.state_path)
+    if state is None:
+        raise UsageError(f"{ticket.slug} has not been carried out yet.", hint=f"/exec {ticket.slug}")
+    step = state.execution(number)
+    commits = list(step.commits.values())
+    if not commits or step.base_commit is None:
+        hint = "/diff shows the changes that have not landed"
+        raise UsageError(f"Step {number} of {ticket.slug} has no commits.", hint=hint)
+    session.screen.line(f"Step {number}  {step.title}", style="bold")
+    _show_changes(session, diff_commits(session.project.repository, step.base_commit, after=commits[-1]))
+
+
+def _show_changes(session: "SessionState", files: Sequence[FileDiff]) -> bool:
+    """Show the files and return whether there are any."""
     for file in files:
-        session.screen.line(f"{_SIGNS[file.kind]} {file.path}  +{file.added} -{file.removed}", style="bold")
+        counts = "" if file.added is None else f"  +{file.added} -{file.removed}"
+        session.screen.line(f"{_SIGNS[file.kind]} {file.path}{counts}", style="bold")
         session.screen.show_diff(file.hunks)
-    if not files:
-        session.screen.line(f"The run of {slug} has changed nothing that has not landed.")
+    return bool(files)
 
 
 def open_shell(session: "SessionState") -> None:

@@ -13,10 +13,10 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 from cdd_agent.errors import UsageError
 from cdd_agent.untrusted import paths
@@ -184,14 +184,28 @@ SKIPPED_FOLDERS = (
 _ALLOWED = "give a path inside the project, such as src/module.py"
 
 
+class Written(NamedTuple):
+    """A file that was written."""
+
+    path: str
+    before: bytes | None
+    """None for a new file."""
+    after: bytes
+
+
+OnWrite: TypeAlias = Callable[[Written], None]
+
+
 class Workspace:
     """The files of one project."""
 
-    def __init__(self, root: Path, *, shown_at: Path | None = None) -> None:
+    def __init__(self, root: Path, *, shown_at: Path | None = None, on_write: OnWrite | None = None) -> None:
         """Use ``root`` as the project's folder; links in its path are resolved once, here.
 
-        An absolute path may also begin with ``shown_at``, where programs in a sandbox find the folder.
+        An absolute path may also begin with ``shown_at``, where programs in a sandbox find the folder. ``on_write`` is
+        called after each write.
         """
+        self._on_write = on_write
         self.root = Path(os.path.realpath(root))
         self._names = (self.root, Path(os.path.abspath(root)), *(() if shown_at is None else (shown_at,)))
         self._beneath = ConfinedFolder(self.root)
@@ -297,11 +311,17 @@ class Workspace:
     def write(self, path: str, data: bytes) -> None:
         """Write a file atomically, creating missing folders; raise ``UsageError`` if it may not be written."""
         name = self.resolve_writable(path)
+        before = None
+        if self._on_write is not None and self.exists(name):
+            with contextlib.suppress(UsageError):  # too large: the change is not shown
+                before = self.read(name)
         try:
             self._beneath.write(name, data)
         except OSError as error:
             happened = f"{path} cannot be written: {error.strerror}."
             raise UsageError(happened, hint="check the folder's name and permissions") from error
+        if self._on_write is not None:
+            self._on_write(Written(path=name, before=before, after=data))
 
     def list_files(self, *, most: int | None = None) -> tuple[str, ...]:
         """Return the sorted paths of ``most`` or all regular files and links to them, without ``SKIPPED_FOLDERS``."""

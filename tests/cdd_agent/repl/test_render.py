@@ -1,5 +1,6 @@
 """Each event as a person reads it."""
 
+from collections.abc import Callable
 from typing import get_args
 
 import pytest
@@ -7,6 +8,7 @@ from msgspec import structs
 
 from cdd_agent import events
 from cdd_agent.events import Event
+from cdd_agent.repl.commands import as_prompt_command
 from cdd_agent.repl.render import Renderer, format_reason
 from tests.fakes.demo import captured
 
@@ -98,6 +100,7 @@ CASES: list[tuple[Event, str]] = [
         "Which?\n  1  the first\n  2  the other\n",
     ),
     (events.GuidanceGiven(text="use\x1b[2J tabs"), "you  use tabs\n"),
+    (events.FileChanged(path="a.py", diff="@@ -1 +1 @@\n-a\n+b"), ""),
     (
         events.StepReviewed(
             ticket="t", number=1, title="x", commits=("a",), files=(), added=0, removed=0, decision=None
@@ -238,3 +241,18 @@ def test_a_reason_without_a_code_is_shown_whole() -> None:
 @pytest.mark.parametrize(("event", "_told"), CASES, ids=lambda value: type(value).__name__)
 def test_no_row_is_wider_than_a_narrow_terminal(event: Event, _told: str) -> None:
     assert max(map(len, printed(event, width=24).splitlines()), default=0) <= 24
+
+
+@pytest.mark.parametrize(
+    ("typed", "rest"),
+    [(lambda command: command, "    3 more lines\n"), (as_prompt_command, "    3 more lines; /diff shows all\n")],
+)
+def test_a_change_is_shown_on_a_terminal_and_a_long_one_is_folded(typed: Callable[[str], str], rest: str) -> None:
+    with captured() as (screen, stream):
+        screen.as_typed, screen.shows_changes, screen.indent = typed, True, 2
+        lines = [f"+{number}" for number in range(1, 23)]
+        Renderer(screen).write(events.FileChanged(path="a.py", diff="\n".join(["@@ -0,0 +1,22 @@", *lines])))
+    shown = stream.getvalue()
+    assert "@@ -0,0 +1,22 @@\n+1\n" in shown
+    assert "+19\n" + rest in shown
+    assert screen.indent == 2

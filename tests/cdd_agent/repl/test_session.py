@@ -267,3 +267,23 @@ def test_the_run_tree_is_shown_with_what_has_not_landed(project: Path) -> None:
     assert f"1 files; see them: /diff {SLUG}" in shown
     assert "+ new.py  +1 -0" in sitting.says("/diff")
     assert f"cd {made.root}" in sitting.says("!"), "without a terminal there is no shell"
+
+
+def test_diff_shows_the_last_step_or_the_one_that_is_named(finished: Path) -> None:
+    sitting = Sitting(finished)
+    shown = sitting.says(f"/diff {SLUG}")
+    assert "has no run tree yet" in shown or "nothing that has not landed" in shown
+    sitting.says(f"/status {SLUG}")
+    shown = sitting.says("/diff 1")
+    assert "Step 1  Minutes after hours need no unit" in shown
+    assert "~ durations/reading.py  +" in shown
+    assert "+def test_minutes_after_hours_need_no_unit" in shown
+    assert "hint: " in sitting.says("/diff 7")
+
+
+def test_changes_can_be_hidden(finished: Path) -> None:
+    sitting = Sitting(finished)
+    assert "diffs off: no change of a file is shown" in sitting.says("/set diffs off")
+    assert "diffs on: each change" in sitting.says("/set diffs on")
+    assert "diffs on" in sitting.says("/set")
+    assert "hint: type: /set diffs on, or /set diffs off" in sitting.says("/set colors off")
