@@ -72,6 +72,8 @@ class FileChange(msgspec.Struct, frozen=True, kw_only=True):
     """The file in the run's base and result."""
     is_merged: bool = False
     """Whether ``new`` holds changes of the user, which stay uncommitted."""
+    prepared: str | None = None
+    """Digest of the file that was prepared to take the place of the old one."""
 
 
 class LandingJournal(msgspec.Struct, frozen=True, kw_only=True):
@@ -186,7 +188,9 @@ class Landings:
             before=expected,
             after=commit,
             index=index,
-            files=files,
+            files=tuple(
+                msgspec.structs.replace(change, prepared=_digest(self._staged / change.path)) for change in files
+            ),
         )
         # Not msgspec's encoder: paths that are not UTF-8 are kept as lone surrogates.
         write_atomic(self._journal, json.dumps(msgspec.to_builtins(journal)).encode())
@@ -422,10 +426,16 @@ class Landings:
 
     def _bring(self, change: FileChange, *, base: str) -> tuple[FileChange, Literal["updated", "merged", "kept"]]:
         """Change one file, again with what the user saves in the same moment, and return how it ended."""
+        place, staged = self._repository.root / change.path, self._staged / change.path
+        if change.prepared and _digest(staged) not in (None, change.old, change.prepared):
+            # Killed while the user saved: this is what was saved, or the file holds it already.
+            if _digest(place) != change.prepared:
+                return change, "kept"
+            _swap(staged, place)
         for _ in range(_TRIES):
             if self._exchange(change):
                 return change, "merged" if change.is_merged else "updated"
-            old = _digest(self._repository.root / change.path)
+            old = _digest(place)
             now, conflicts = self._observe([change.path], base=base, deleted=set(), known={})
             merged, is_clean = self._merge(change.before, now.get(change.path), theirs=change.after)
             if conflicts or not is_clean:
@@ -458,11 +468,13 @@ class Landings:
         return False
 
     def _remove(self, change: FileChange, place: Path) -> bool:
-        removed = self._folder / "removed"
+        removed = self._folder / f"removed-{hashlib.sha256(os.fsencode(change.path)).hexdigest()}"
         try:
-            os.rename(place, removed)
+            if not os.path.lexists(removed):  # otherwise moved before a kill
+                os.rename(place, removed)
             if _digest(removed) != change.old:
                 return not _create(removed, place)
+            removed.unlink()
         except FileNotFoundError:  # removed before a kill
             pass
         except OSError:  # a folder that the user made in this moment

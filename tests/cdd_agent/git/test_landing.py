@@ -368,6 +368,29 @@ def test_a_save_in_the_moment_of_the_landing_is_never_lost(
     assert "line one" in now
 
 
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_save_in_the_moment_of_a_landing_that_is_killed_then_is_not_lost(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch, *, is_deleted: bool
+) -> None:
+    saved = TEN.replace("line 8\n", "line eight\n")
+    commit = ground.run("ten.txt") if is_deleted else ground.run(ten=TEN.replace("line 1\n", "line one\n"))
+    function = "rename" if is_deleted else "_swap"
+    real = getattr(os if is_deleted else landing, function)
+
+    def save_and_die(one: Path, other: Path) -> None:
+        (one if is_deleted else other).write_text(saved)
+        real(one, other)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(os if is_deleted else landing, function, save_and_die)
+        ground.land(commit)
+    ground.landings.finish()
+    assert "line eight" in ground.read("ten.txt")
+    assert is_deleted or "line one" in ground.read("ten.txt")
+    assert (ground.head(), ground.landings.is_pending()) == (commit, False)
+
+
 def test_a_save_of_the_same_lines_in_that_moment_is_kept_and_told(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
