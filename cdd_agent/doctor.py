@@ -33,8 +33,8 @@ from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.storage import private_folder, scratch
 from cdd_agent.testrun import interpreter
 from cdd_agent.testrun.frameworks.project import offer_properties, read_properties
-from cdd_agent.testrun.frameworks.pytest_command import parse_command
 from cdd_agent.testrun.interpreter import NO_ENVIRONMENT, NamedEnvironment
+from cdd_agent.testrun.pytest_command import parse_command
 from cdd_agent.testrun.pytest_run import NOT_INSTALLED, PytestSuite
 from cdd_agent.testrun.suite import Suite
 from pytest_tdd_agent.report import OUTCOMES, count_outcomes

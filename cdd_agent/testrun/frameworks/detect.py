@@ -18,9 +18,9 @@ from cdd_agent.config.options import Choose
 from cdd_agent.errors import DocumentError, EnvironmentMissing, UsageError
 from cdd_agent.testrun.frameworks.catalog import COMMAND, FRAMEWORKS, JAVASCRIPT, NODE, UNITTEST
 from cdd_agent.testrun.frameworks.framework import Framework, FrameworkMatch
-from cdd_agent.testrun.frameworks.pytest_command import runs_pytest
 from cdd_agent.testrun.frameworks.sources import list_own_files
 from cdd_agent.testrun.interpreter import FOLDERS, read_content
+from cdd_agent.testrun.pytest_command import runs_pytest
 from cdd_agent.tickets.ticket import list_tickets
 from pytest_tdd_agent.fingerprint import IGNORED_FOLDERS
 

@@ -18,9 +18,9 @@ from cdd_agent.sandbox.port import Sandbox
 from cdd_agent.storage import private_folder, read_ordinary
 from cdd_agent.testrun.frameworks.catalog import UNITTEST
 from cdd_agent.testrun.frameworks.detect import ProjectFramework, detect, find_matches
-from cdd_agent.testrun.frameworks.pytest_command import explain_ignored, parse_command
 from cdd_agent.testrun.frameworks.suite import CommandSuite
 from cdd_agent.testrun.interpreter import PytestMissing, find_approved_python, find_interpreter
+from cdd_agent.testrun.pytest_command import explain_ignored, parse_command
 from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.testrun.suite import PYTEST, Suite
 

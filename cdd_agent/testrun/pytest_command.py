@@ -164,7 +164,7 @@ def _list_tox_commands(root: Path, names: list[str]) -> list[str]:
     """Return the commands of the first named environment that has some, or else the default ones."""
     parser = configparser.ConfigParser(interpolation=None, strict=False)
     try:
-        parser.read_string(_read_text(root / "tox.ini"))
+        parser.read_string(read_content(root / "tox.ini").decode("utf-8", "replace"))
     except configparser.Error:
         return []
     for section in (*(f"testenv:{name}" for name in names), "testenv"):
@@ -220,11 +220,7 @@ def _find_environment(root: Path, tool: str, *, names: list[str], hint: str) -> 
 
 def _mentions_pytest(root: Path) -> bool:
     files = ("tox.ini", "noxfile.py", "pyproject.toml", "setup.cfg", "pytest.ini")
-    return any(re.search(r"\bpytest\b", _read_text(root / name)) for name in files)
-
-
-def _read_text(path: Path) -> str:
-    return read_content(path).decode("utf-8", "replace")
+    return any(re.search(rb"\bpytest\b", read_content(root / name)) for name in files)
 
 
 _TOOLS: Mapping[str, Callable[[Path, list[str]], PytestCall | None]] = {
@@ -273,49 +269,46 @@ class PytestArguments:
     ignored: list[str] = field(default_factory=list)
     """Words that have no effect."""
 
-    def add_option(self, option: str, value: str | None) -> None:
-        """Add one option, with its value if it has one."""
-        if option in _REFUSED | _REFUSED_VALUED or option.startswith("--tdd-agent"):
-            self.ignored.append(option if value is None else f"{option} {value}")
-        elif value is None:
-            self.options.append(option)
-        else:
-            words = [f"{option}={value}"] if option.startswith("--") else [option, value]
-            (self.selects if option in _SELECTS else self.options).extend(words)
+    def add(self, words: Sequence[str]) -> None:
+        """Add the arguments of a call."""
+        for option, value in self._iterate_options(list(words)):
+            if not option:
+                self._add_path(value or "")
+            elif option in _REFUSED | _REFUSED_VALUED or option.startswith("--tdd-agent"):
+                self.ignored.append(option if value is None else f"{option} {value}")
+            elif value is None:
+                self.options.append(option)
+            else:
+                spelled = [f"{option}={value}"] if option.startswith("--") else [option, value]
+                (self.selects if option in _SELECTS else self.options).extend(spelled)
 
-    def add_path(self, word: str) -> None:
-        """Add a file, a folder or a node id."""
+    def _iterate_options(self, left: list[str]) -> Iterator[tuple[str, str | None]]:
+        """Yield each option with its value, and each path with an empty option."""
+        while left:
+            word = left.pop(0)
+            name, equals, value = word.partition("=")
+            if word == "--":
+                yield from (("", path) for path in left)
+                return
+            if word.startswith("--"):
+                is_unknown = name not in _REFUSED and left and not left[0].startswith("-") and not self.is_path(left[0])
+                takes_value = name in _VALUED | _REFUSED_VALUED or is_unknown
+                yield name, value if equals else left.pop(0) if takes_value and left else None
+            elif word.startswith("-") and len(word) > 1:
+                yield from _split_letters(word[1:], left)
+            else:
+                yield "", word
+
+    def _add_path(self, word: str) -> None:
         path, colons, inside = word.partition("::")
         name = os.path.relpath(self.root / path, self.root)
-        is_own = self.is_path(word) and not name.startswith(os.pardir)
+        is_own = self.is_path(word) and not word.startswith("@") and not name.startswith(os.pardir)
         (self.selects if is_own else self.ignored).append(f"{name}{colons}{inside}" if is_own else word)
 
     def is_path(self, word: str) -> bool:
         """Return whether a word names an existing file or folder."""
         path = word.partition("::")[0]
         return bool(path) and "\0" not in path and (self.root / path).exists()
-
-    def add(self, arguments: Iterable[str]) -> None:
-        """Add the arguments of a call."""
-        left = list(arguments)
-        while left:
-            word = left.pop(0)
-            name, equals, value = word.partition("=")
-            if word == "--":
-                for path in left:
-                    self.add_path(path)
-                left = []
-            elif word.startswith("--"):
-                is_unknown = name not in _REFUSED and left and not left[0].startswith("-") and not self.is_path(left[0])
-                takes_value = name in _VALUED | _REFUSED_VALUED or is_unknown
-                self.add_option(name, value if equals else left.pop(0) if takes_value and left else None)
-            elif word.startswith("-") and len(word) > 1:
-                for option, letter_value in _split_letters(word[1:], left):
-                    self.add_option(option, letter_value)
-            elif word.startswith("@"):
-                self.ignored.append(word)
-            else:
-                self.add_path(word)
 
 
 def _split_letters(cluster: str, left: list[str]) -> Iterator[tuple[str, str | None]]:

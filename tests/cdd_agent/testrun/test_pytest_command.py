@@ -7,8 +7,8 @@ import pytest
 
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.testrun.frameworks.detect import detect
-from cdd_agent.testrun.frameworks.pytest_command import explain_ignored, parse_command
 from cdd_agent.testrun.interpreter import NamedEnvironment
+from cdd_agent.testrun.pytest_command import explain_ignored, parse_command
 from tests.cdd_agent.testrun.frameworks.test_detection import lay
 
 FILES: Mapping[str, str] = {
