@@ -17,7 +17,6 @@ from cdd_agent.testrun.frameworks.framework import (
     Framework,
     FrameworkMatch,
     ParsedResults,
-    find_any,
     find_by_manifest,
 )
 from cdd_agent.testrun.frameworks.sources import match_path, read_text
@@ -110,7 +109,7 @@ CARGO = Framework(
     is_test=rust.is_test,
     names=rust.list_names,
     hides_other_tests=True,
-    begins_build=find_any(rust.MANIFEST, text=r"^\[workspace\b"),
+    build_files={rust.MANIFEST: r"^\[workspace\b"},
 )
 NEXTEST = replace(
     CARGO,
@@ -146,7 +145,7 @@ MAVEN = Framework(
     is_test=jvm.is_test,
     names=jvm.list_names,
     hides_other_tests=True,
-    begins_build=find_any("pom.xml", text="<modules>"),
+    build_files={"pom.xml": "<modules>"},
 )
 GRADLE = replace(
     MAVEN,
@@ -162,7 +161,7 @@ GRADLE = replace(
     toolchains=(environment.GRADLE,),
     read=jvm.GRADLE_BUILD.read,
     old_reports=jvm.GRADLE_BUILD.list_reports,
-    begins_build=find_any("settings.gradle", "settings.gradle.kts"),
+    build_files={"settings.gradle": "", "settings.gradle.kts": ""},
 )
 DOTNET = Framework(
     name="dotnet",
@@ -178,7 +177,7 @@ DOTNET = Framework(
     is_test=dotnet.is_test,
     names=dotnet.list_names,
     hides_other_tests=True,
-    begins_build=find_any("*.sln", "*.slnx"),
+    build_files={"*.sln": "", "*.slnx": ""},
 )
 UNITTEST = Framework(
     name="unittest",

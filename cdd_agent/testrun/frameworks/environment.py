@@ -109,13 +109,6 @@ def find_tools(toolchains: tuple[Toolchain, ...], program: str, *, cache: Path, 
     )
 
 
-def prepare(tools: Tools) -> None:
-    """Create the writable folders, since a sandbox can mount only existing ones."""
-    for folder in tools.writes:
-        if folder.name not in MODULE_CACHES or folder.parent.is_dir():
-            folder.mkdir(exist_ok=True, parents=True)
-
-
 def _find_installation(program: Path) -> tuple[Path, ...]:
     """Return the folder where a program outside of the system's folders is installed, for example by nvm or asdf."""
     real = program.resolve()

@@ -2,8 +2,8 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from glob import glob
 from itertools import chain
 from pathlib import Path
@@ -112,8 +112,13 @@ class Framework:
     """Whether it counts only where no other framework is found."""
     replaces: str = ""
     """Name of a framework that is ignored where this framework is found."""
-    begins_build: Callable[[Path], bool] = lambda _: False
-    """Return whether a folder is the top of a build that also runs the tests of packages below it."""
+    build_files: Mapping[str, str] = field(default_factory=dict)
+    """Patterns of files that begin a build, which also runs the tests of packages below it, and of their texts."""
+
+    def begins_build(self, folder: Path) -> bool:
+        """Return whether a folder is the top of a build that also runs the tests of packages below it."""
+        found = ((path, text) for pattern, text in self.build_files.items() for path in folder.glob(pattern))
+        return any(path.is_file() and re.search(text, read_text(path), re.MULTILINE) for path, text in found)
 
     def list_names(self, sources: Iterable[str], tests: Iterable[str], *, root: Path) -> tuple[str, ...]:
         """Return the names under which ``tests`` may use ``sources`` and which RED may find missing."""
@@ -139,16 +144,6 @@ def find_by_manifest(
             program, why = f"./{wrapper[0]}", f"{why}, and it brings its own {wrapper[1]}"
         words = (word.format(manifest=manifest.name) for word in command[1:])
         return FrameworkMatch(manifest=manifest, argv=(program, *words), why=why)
-
-    return find
-
-
-def find_any(*patterns: str, text: str = "") -> Callable[[Path], bool]:
-    """Make a ``Framework.begins_build`` that looks for files by ``patterns`` with a match of ``text``."""
-
-    def find(folder: Path) -> bool:
-        files = (path for pattern in patterns for path in folder.glob(pattern) if path.is_file())
-        return any(re.search(text, read_text(path), re.MULTILINE) for path in files)
 
     return find
 

@@ -249,15 +249,14 @@ def read_cargo(run: FinishedRun) -> ParsedResults:
 
 def _read_unbuilt(run: FinishedRun) -> ParsedResults:
     """Return the compile errors of a run without tests, or the reason why nothing was built."""
-    errors = Sources(run.root, LANGUAGE).read_errors(run.plain_output)
-    if errors or not run.exit_status:
-        return ParsedResults(collect_errors=errors)
-    lines = run.plain_output.splitlines()
-    at = next((number for number, line in enumerate(lines) if line.startswith("error")), None)
-    if at is None:
-        return ParsedResults(problem=f"cargo ended without a result: {lines[-1].strip() if lines else 'no output'}")
-    more = [line.strip() for line in lines[at + 1 : at + 6] if line.strip() and not line.startswith(" -->")]
-    return ParsedResults(problem="cargo built nothing: " + " ".join([lines[at].removeprefix("error: "), *more])[:600])
+    output = run.plain_output
+
+    def explain() -> str:
+        lines = [line.strip() for line in output[output.find("\nerror") + 1 :].splitlines() if line.strip()]
+        reason = " ".join(line.removeprefix("error: ") for line in lines[:6] if not line.startswith("-->"))
+        return f"cargo built nothing: {reason[:600] or 'no output'}"
+
+    return run.conclude(ParsedResults(collect_errors=Sources(run.root, LANGUAGE).read_errors(output)), explain)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -439,5 +438,4 @@ LANGUAGE = Language(
     error=_COMPILE_ERROR,
     explain=_explain,
     elsewhere=MANIFEST,
-    joins_texts=True,
 )

@@ -110,8 +110,6 @@ class Language:
     """Returns the meaning of an error."""
     elsewhere: str = ""
     """Node id for files outside the project; by default the compiler's name for them."""
-    joins_texts: bool = False
-    """Whether the failure of a file shows all of its errors."""
 
 
 Call = tuple[str | None, int, str]
@@ -252,6 +250,6 @@ class Sources:
         collected = []
         for nodeid, failures in found.items():
             first = next((failure for failure in failures if failure.kind not in STRUCTURAL), failures[0])
-            text = shorten("\n\n".join(failure.text for failure in failures)) if language.joins_texts else first.text
+            text = shorten("\n\n".join(dict.fromkeys(failure.text for failure in failures)))
             collected.append(CollectError(nodeid, replace(first, text=text)))
         return tuple(collected)

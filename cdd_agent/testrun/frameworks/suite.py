@@ -248,7 +248,9 @@ class CommandSuite:
             tools = replace(tools, writes=own)
         else:
             modules = tuple(folder for folder in (self.root / environment.MODULES,) if folder.is_dir())
-        environment.prepare(tools)
+        for folder in tools.writes:  # a sandbox can mount only existing folders
+            if folder.name not in environment.MODULE_CACHES or folder.parent.is_dir():
+                folder.mkdir(exist_ok=True, parents=True)
         writable, locked = (*tools.writes, *writes), (*locked, *modules)
         return build_access(
             self.root, tools, read_write=writable, read_only=self.reads, locked=locked, original=self.original
