@@ -114,14 +114,16 @@ def ask_permission(question: CommandQuestion, *, screen: Screen) -> CommandAnswe
         _show_rows(Text(asked, style="bold"), screen=screen)
     why = f"{_CLASSES[question.kind]}: {question.why}" if question.why else _CLASSES[question.kind]
     screen.line(f"{why}.", style="dim")
+    if question.pattern:
+        screen.line(f"Always would cover: {clean(question.pattern)}", style="dim")
     KEYBOARD.set_aside()
     while True:
-        word, why = _ask_word("Run it? y: always in this project, o: once, n: no, and why [y/o/N]", screen=screen)
+        word, why = _ask_word("Run it? y: once, a: always in this project, n: no, and why [y/a/N]", screen=screen)
         match word:
             case "y" | "yes":
-                return CommandAnswer(verdict="always")
-            case "o" | "once":
                 return CommandAnswer(verdict="once")
+            case "a" | "always":
+                return CommandAnswer(verdict="always")
             case "" | "n" | "no":
                 return CommandAnswer(verdict="no", reason=why)
         _keep_for_prompt(f"{word} {why}", screen=screen)

@@ -61,11 +61,13 @@ class LinePart:
 
     text: str
     """The canonical spelling."""
+    pattern: str
+    """The same with ``<file>`` for each file of the project and ``<number>`` for each number: what an always covers."""
     kind: CommandClass
     why: str
     """Why it is not harmless: a clause, or empty."""
     content: bytes
-    """The text and folders to which a permission is bound, and the whole line if they do not determine the effect."""
+    """The pattern and folders to which a permission is bound; the whole line, too, if the effect depends on it."""
     start: int
     """The range in the line, in characters; ``end`` is exclusive."""
     end: int
@@ -84,10 +86,11 @@ def judge(line: str, project: Project) -> tuple[LinePart, ...]:
     parts = []
     for node in map(judge.narrow, _split(root)):
         text, folders = _get_canonical(node), judge.get_folders()
+        pattern = text if bound else judge.generalize(node)
         kind, why = judge.judge_statement(node)
-        content = "\0".join((folders, text, bound)).encode("utf-8", "surrogateescape")
+        content = "\0".join((folders, pattern, bound)).encode("utf-8", "surrogateescape")
         start, end = (len(source[:at].decode("utf-8", "surrogateescape")) for at in (node.start_byte, node.end_byte))
-        parts.append(LinePart(text=text, kind=kind, why=why, content=content, start=start, end=end))
+        parts.append(LinePart(text=text, pattern=pattern, kind=kind, why=why, content=content, start=start, end=end))
     return tuple(parts)
 
 
@@ -105,7 +108,7 @@ def _has_gaps(root: "Node", source: bytes) -> bool:
 
 def _make_whole(line: str, why: str) -> LinePart:
     content = f"\0{line}\0".encode("utf-8", "surrogateescape")
-    return LinePart(text=line, kind="other", why=why, content=content, start=0, end=len(line))
+    return LinePart(text=line, pattern=line, kind="other", why=why, content=content, start=0, end=len(line))
 
 
 def _parse(source: bytes) -> "Node | None":
@@ -185,9 +188,13 @@ def _get_words(command: "Node") -> list[str | None]:
 
 def _get_canonical(statement: "Node") -> str:
     """Return one spelling for all equal simple commands, or the source text."""
-    text = _get_text(statement)
+    values = _get_literal_words(statement)
+    return _get_text(statement) if values is None else shlex.join(values)
+
+
+def _get_literal_words(statement: "Node") -> list[str] | None:
     is_simple = statement.type == "command" and all(_is_literal(child) for child in statement.children)
-    return shlex.join(value or "" for value in _get_words(statement)) if is_simple else text
+    return [value or "" for value in _get_words(statement)] if is_simple else None
 
 
 def _is_literal(node: "Node") -> bool:
@@ -257,6 +264,24 @@ class _Judge:
             return statement
         kinds = [self.judge_statement(node)[0] for node in statement.named_children]
         return statement.named_children[0] if kinds[0] == "other" and "other" not in kinds[1:] else statement
+
+    def generalize(self, statement: "Node") -> str:
+        """Return the canonical spelling with placeholders, which no quoted word looks like."""
+        values = _get_literal_words(statement)
+        if not values:
+            return _get_canonical(statement)
+        return " ".join((shlex.quote(values[0]), *map(self._generalize_word, values[1:])))
+
+    def _generalize_word(self, value: str) -> str:
+        if value.isascii() and value.isdigit():
+            return "<number>"
+        # A word without these may name a task, as in `npm run build`, whatever files there are.
+        is_name = value.startswith("-") or not {"/", "."}.intersection(value)
+        if is_name or not any(os.path.lexists(self._find_place(path)) for path in self._resolve(value)):
+            return shlex.quote(value)
+        return (
+            "<file>" if self._judge_read(value) == _READS and not self._explain_outside(value) else shlex.quote(value)
+        )
 
     def judge_statement(self, statement: "Node") -> _Effect:
         """Return the class of a statement by everything in it."""

@@ -2,7 +2,7 @@
 
 In a run tree that the sandbox isolates, every command may run: it reaches nothing of the user's. Elsewhere, reading
 the project, writing in a run tree, the project's interpreter and its tests need no permission. Any other command needs
-one, which cdd saves for this project and for exactly this text; if nobody is there to ask, it is refused.
+one, which cdd can save for this project and for commands of the same form; if nobody is there to ask, it is refused.
 """
 
 import shlex
@@ -40,6 +40,8 @@ class CommandQuestion:
     kind: "CommandClass"
     why: str
     """The reason for the question: a clause."""
+    pattern: str = ""
+    """What an ``always`` would cover, if that is more than this command."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +49,7 @@ class CommandAnswer:
     """The user's answer."""
 
     verdict: Literal["always", "once", "no"]
-    """``always`` holds for the same text in this project."""
+    """``always`` holds in this project for the same program, options and words, with any files of the project."""
     reason: str = ""
     """The user's own words, for the model."""
 
@@ -119,13 +121,15 @@ class Permission:
                 return None
             case "write" | "tests":
                 return self.check_activity(part.kind)
-        offer = Offer(subject="command", source=part.text, shown=(part.text,), content=part.content)
+        offer = Offer(subject="command", source=part.text, shown=(part.pattern,), content=part.content)
         if self._is_approved(offer):
             return None
         why = _shorten(part.why)
         if self.ask is None:
             return _format_refusal(part, f"{why}, and nobody is there to ask. {_ALTERNATIVES} {_HINT}")
-        answer = self.ask(CommandQuestion(line=line, start=part.start, end=part.end, kind=part.kind, why=why))
+        pattern = part.pattern if part.pattern != part.text else ""
+        question = CommandQuestion(line=line, start=part.start, end=part.end, kind=part.kind, why=why, pattern=pattern)
+        answer = self.ask(question)
         if answer.verdict == "no":
             return _format_refusal(part, f"the developer said no{_format_reason(answer)} {_NO_WORKAROUND}")
         if answer.verdict == "always":

@@ -85,8 +85,10 @@ def test_at_a_terminal_a_person_is_asked_and_a_yes_is_kept(begun: Path, tmp_path
     try:
         window.screen_with("Enter runs step 1/1")
         window.type_at(f"exec {SLUG}>", "Enter")
-        window.screen_with("│ ls && frobnicate --all", "│ frobnicate --all", "Run it? y: always in this project")
-        window.type("y", "Enter")
+        window.screen_with(
+            "│ ls && frobnicate --all", "│ frobnicate --all", "Run it? y: once, a: always in this project"
+        )
+        window.type("a", "Enter")
         window.screen_with("│ git reset --hard", "git is not known to be harmless with these arguments")
         window.type("n not this", "Enter")
         window.screen_with("Step 1/1 failed")
@@ -107,7 +109,7 @@ def test_ctrl_c_at_the_question_stops_the_turn(begun: Path, tmp_path: Path) -> N
     try:
         window.screen_with("Enter runs step 1/1")
         window.type_at(f"exec {SLUG}>", "Enter")
-        window.screen_with("│ frobnicate --all", "Run it? y: always in this project")
+        window.screen_with("│ frobnicate --all", "Run it? y: once, a: always in this project")
         window.type("C-c")
         window.screen_with("\nStopped. All work is in a consistent state.")
     finally:

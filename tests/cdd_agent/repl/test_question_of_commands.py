@@ -24,17 +24,17 @@ def asked(question: CommandQuestion, typed: str, *, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("typed", "answer"),
     [
-        ("y\n", CommandAnswer(verdict="always")),
-        ("YES\n", CommandAnswer(verdict="always")),
-        ("o\n", CommandAnswer(verdict="once")),
+        ("y\n", CommandAnswer(verdict="once")),
+        ("YES\n", CommandAnswer(verdict="once")),
+        ("a\n", CommandAnswer(verdict="always")),
         ("n\n", CommandAnswer(verdict="no")),
         ("\n", CommandAnswer(verdict="no")),
         ("n use pytest instead\n", CommandAnswer(verdict="no", reason="use pytest instead")),
         ("no, use pytest\n", CommandAnswer(verdict="no", reason="use pytest")),
-        ("what?\nyse\no\n", CommandAnswer(verdict="once")),
+        ("what?\nyse\nalways\n", CommandAnswer(verdict="always")),
     ],
 )
-def test_only_yes_and_once_let_it_run(typed: str, answer: CommandAnswer, *, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_yes_and_always_let_it_run(typed: str, answer: CommandAnswer, *, monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked(QUESTION, typed, monkeypatch=monkeypatch)[0] == answer
 
 
@@ -52,6 +52,12 @@ def test_the_whole_command_the_part_and_its_class_are_shown(monkeypatch: pytest.
         "  │ npm test --silent",
         "Another command: npm is not known to be harmless.",
     ]
+
+
+def test_what_always_covers_is_shown_if_it_is_more_than_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, shown = asked(replace(QUESTION, pattern="node <file>"), "n\n", monkeypatch=monkeypatch)
+    assert "Always would cover: node <file>\n" in shown
+    assert "Always would cover" not in asked(QUESTION, "n\n", monkeypatch=monkeypatch)[1]
 
 
 def test_a_command_of_one_part_is_shown_once(monkeypatch: pytest.MonkeyPatch) -> None:

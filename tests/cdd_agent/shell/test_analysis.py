@@ -772,6 +772,29 @@ def test_another_text_folder_or_input_is_another_command(one: str, another: str,
     assert not set(contents(one, shop)) & set(contents(another, shop))
 
 
+@pytest.mark.parametrize(
+    ("one", "same", "pattern"),
+    [
+        ("node src/a.py", "node ./a.py", "node <file>"),
+        ("npx prettier --check src/a.py", "npx prettier --check a.py src", None),
+        ("slow 1 5", "slow 20 300", "slow <number> <number>"),
+        ("npm run src", "npm run lib", None),
+        ("node src/a.py", "node src/new.py", None),
+        ("node src/a.py", "node ../a.py", None),
+        ("node src/a.py", "node .env", None),
+        ("node src/a.py", "node '<file>'", None),
+        ("x=1; node src/a.py", "x=1; node ./a.py", None),
+    ],
+)
+def test_a_yes_that_is_always_holds_for_other_files_of_the_project_and_nothing_else(
+    one: str, same: str, *, pattern: str | None, shop: Shop
+) -> None:
+    first, second = ([part for part in shop.judge(line).parts if part.kind == "other"][-1] for line in (one, same))
+    assert (first.content == second.content) is (pattern is not None)
+    if pattern is not None:
+        assert first.pattern == second.pattern == pattern
+
+
 def test_a_part_is_found_in_its_line(shop: Shop) -> None:
     line = "é && npm test; ls"
     part = next(part for part in shop.judge(line).parts if part.text == "npm test")
