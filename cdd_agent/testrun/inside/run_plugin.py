@@ -19,9 +19,9 @@ from importlib.util import source_hash
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
     from types import CodeType
+    from typing import Any
 
     import pytest
 
@@ -97,8 +97,8 @@ def pytest_addoption() -> None:
 
         read = rewrite._read_pyc
 
-        def read_installed(source: Path, pyc: Path, trace: Callable[[str], None] = lambda _: None) -> CodeType | None:
-            return read(source, pyc, trace) if str(source).startswith(_INSTALLED) else None
+        def read_installed(source: Path, *rest: Any) -> CodeType | None:
+            return read(source, *rest) if str(source).startswith(_INSTALLED) else None
 
         rewrite._read_pyc = read_installed
 
