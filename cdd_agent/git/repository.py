@@ -260,10 +260,10 @@ class CommitWriter:
         """Return a new commit of the tree with the id ``tree``; raises ``GitError``."""
         who = f"cdd <cdd@localhost> {int(time.time())} {time.strftime('%z')}"
         parents = "" if parent is None else f"parent {parent}\n"
-        with tempfile.NamedTemporaryFile(prefix="cdd-commit-") as file:
-            file.write(encode_text(f"tree {tree}\n{parents}author {who}\ncommitter {who}\n\n{message}\n"))
-            file.flush()
-            with self._git.ask(f"{file.name}\n".encode()) as answer:
+        with tempfile.TemporaryDirectory(prefix="cdd-commit-", ignore_cleanup_errors=True) as folder:
+            file = Path(folder, "commit")
+            file.write_bytes(encode_text(f"tree {tree}\n{parents}author {who}\ncommitter {who}\n\n{message}\n"))
+            with self._git.ask(encode_text(f"{file}\n")) as answer:
                 return CommitId(answer.read_line().decode())
 
 
