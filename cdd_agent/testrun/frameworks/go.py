@@ -3,7 +3,7 @@
 import posixpath
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -76,31 +76,36 @@ class _GoTest:
     action: str = ""
     """The last one: ``run`` if the test has begun and not ended."""
     seconds: float = 0.0
-    output: str = ""
+    lines: list[str] = field(default_factory=list)
+
+    @property
+    def output(self) -> str:
+        """The printed lines together."""
+        return "".join(self.lines)
 
 
 def _collect_events(output: str) -> tuple[list[_GoTest], str]:
     """Return tests and packages in the order in which they ended, and the lines of the compiler in between."""
     found: dict[tuple[str, str], _GoTest] = {}
-    compiler = ""
+    compiler: list[str] = []
     for line in output.splitlines(keepends=True):
         try:
             event = msgspec.json.decode(line, type=_GoEvent) if line.startswith("{") else None
         except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
             event = None
         if event is None or event.action == "build-output":
-            compiler += line if event is None else event.output
+            compiler.append(line if event is None else event.output)
             continue
         key = (event.package, event.test)
         test = found.setdefault(key, _GoTest(*key))
         if event.action == "output":
-            test.output += event.output
+            test.lines.append(event.output)
             if not event.test and _CANNOT_BUILD.match(event.output):
-                compiler += event.output
+                compiler.append(event.output)
         elif event.action in ("run", *_OUTCOMES):
             test.action, test.seconds = event.action, event.elapsed
             found[key] = found.pop(key)
-    return list(found.values()), compiler
+    return list(found.values()), "".join(compiler)
 
 
 def read(run: FinishedRun) -> ParsedResults:
