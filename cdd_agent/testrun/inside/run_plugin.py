@@ -100,7 +100,7 @@ def pytest_addoption() -> None:
         def read_installed(source: Path, *rest: Any) -> CodeType | None:
             return read(source, *rest) if str(source).startswith(_INSTALLED) else None
 
-        rewrite._read_pyc = read_installed
+        vars(rewrite)["_read_pyc"] = read_installed
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
