@@ -351,6 +351,8 @@ class SuiteFinished(msgspec.Struct, frozen=True, kw_only=True):
     skipped: int
     duration_s: float
     problem: str | None
+    exit_status: int | None = None
+    """Of a command that reports nothing else."""
 
 
 class GateJudged(msgspec.Struct, frozen=True, kw_only=True):

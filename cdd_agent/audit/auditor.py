@@ -11,16 +11,28 @@ from typing import TypeAlias
 from cdd_agent.audit import handoffs
 from cdd_agent.audit.handoffs import Chain, Claim, PlacedHandoff, Placement, Span, confirm, leave_open, refute
 from cdd_agent.audit.reruns import RerunClaims, Reruns
+from cdd_agent.audit.statements import ListedFacts, check_examples, check_listed, recheck
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.events import ClaimChecked, Emit, HandoffsAudited
 from cdd_agent.git.notes import REF, REPAIR_COMMAND, Note, NotesDamaged, read_notes, read_shallow_commits, read_tip
 from cdd_agent.git.repository import CommitId, Repository
+from cdd_agent.git.runner import GitRefused
+from cdd_agent.tdd.examination import load_examples
+from cdd_agent.tdd.step import step_label
 from cdd_agent.testrun.suite import Suite
 from cdd_agent.work.handoff import PHASE_OF, GateSummary, Handoff, is_newer, phase_name, sequence
 
 FindCommit: TypeAlias = Callable[[str], handoffs.AuditedCommit | None]
 _SHORT = 8
 _WITHOUT_RED = ("docs:", "chore:")
+_TEST_LIST = "test-list.md"
+_FOLLOWING = {
+    "PLAN": ("RED", "COMPLETE"),
+    "RED": ("GREEN",),
+    "GREEN": ("REFACTOR", "PLAN", "COMPLETE"),
+    "REFACTOR": ("PLAN", "COMPLETE"),
+}
+"""An open phase -> the phases that can follow it."""
 _MADE_BY = "create some with: cdd exec SLUG, cdd tdd run WORDS or cdd green TEST"
 
 
@@ -56,6 +68,8 @@ def _find_contradictions(handoff: Handoff) -> Iterator[str]:
             yield "Its gate is closed, but it names no error."
         elif handoff.error != gate.reasons[0]:
             yield "Its error is not the first reason of its gate."
+        elif handoff.error_details.message != "\n".join(gate.reasons):
+            yield "Its error details are not the reasons of its gate."
         if handoff.test_result is not None:
             yield f"Its gate is closed, but its result is {handoff.test_result}."
 
@@ -80,6 +94,8 @@ def _check_open(handoff: Handoff, gate: GateSummary) -> Iterator[str]:
         yield "Its gate is open, but has reasons to be closed."
     if handoff.phase == "RED" and handoff.next_phase != "GREEN":
         yield f"Its tests failed, but its next phase is {handoff.next_phase}."
+    elif handoff.next_phase not in _FOLLOWING[handoff.phase]:
+        yield f"Its phase is {handoff.phase}, but its next phase is {handoff.next_phase}."
 
 
 def _check_placement(placed: PlacedHandoff, handoff: Handoff) -> Iterator[str]:
@@ -176,6 +192,9 @@ class Auditor:
         self._repository = repository
         self._suite = suite
         self._reports = reports
+        self._completed: dict[str, set[str]] = {}
+        """Ticket -> descriptions of the tests that the phases so far have completed."""
+        self._lost: set[str] = set()
         self._emit = emit
 
     def run(self, revisions: str = "HEAD") -> tuple[handoffs.AuditedHandoff, ...]:
@@ -210,11 +229,11 @@ class Auditor:
     def _audit(self, span: Span, notes: dict[CommitId, Note]) -> tuple[handoffs.AuditedHandoff, ...]:
         placed_handoffs = handoffs.place_handoffs(span, notes)
         runs = Reruns(repository=self._repository, make_suite=self._suite, emit=self._emit)
-        audited = tuple(
-            self._audit_handoff(RerunClaims(placed=placed, chain=chain, span=span, runs=runs))
-            for placed, chain in zip(placed_handoffs, handoffs.build_chains(placed_handoffs), strict=True)
-            if placed.commit.id in span.inside
-        )
+        audited = []
+        for placed, chain in zip(placed_handoffs, handoffs.build_chains(placed_handoffs), strict=True):
+            self._remember(placed)
+            if placed.commit.id in span.inside:
+                audited.append(self._audit_handoff(RerunClaims(placed=placed, chain=chain, span=span, runs=runs)))
         claims = [claim for each in audited for claim in each.claims]
         counts = {holds: sum(claim.holds is holds for claim in claims) for holds in (True, False, None)}
         self._emit(
@@ -223,7 +242,15 @@ class Auditor:
         if runs.results and not runs.has_run and not counts[False]:
             text = next((claim.text for claim in claims if claim.name == "run"), "")
             raise EnvironmentMissing(f"No handoff could be audited. {text}", hint="find the cause: cdd doctor")
-        return audited
+        return tuple(audited)
+
+    def _remember(self, placed: PlacedHandoff) -> None:
+        """Add what a phase completes, or the ticket to those of which a handoff is lost."""
+        handoff = placed.handoff
+        if handoff is None or handoff.reconstructed:
+            self._lost.add(placed.ticket)
+        elif placed.phase in ("green", "refactor") or (placed.is_covered and placed.placement is Placement.OWN):
+            self._completed.setdefault(placed.ticket, set()).add(handoff.current_test.description)
 
     def _audit_handoff(self, reruns: RerunClaims) -> handoffs.AuditedHandoff:
         claims, placed = [], reruns.placed
@@ -260,7 +287,48 @@ class Auditor:
         claim, report = handoffs.find_report(placed, reports=self._reports)
         if claim is not None:
             yield claim
-        yield from reruns.check(report=report)
+        claims = list(reruns.check(report=report))
+        yield from claims
+        has_run = any(claim.name == "run" and claim.holds for claim in claims)
+        yield self._check_listed(reruns, has_run=has_run)
+        has_report = report is not None
+        checked = list(self._check_checks(reruns, has_run=has_run, has_report=has_report))
+        yield from sorted(checked, key=lambda claim: (False, None, True).index(claim.holds))[:1]  # the worst
+
+    def _check_listed(self, reruns: RerunClaims, *, has_run: bool) -> Claim:
+        placed, project = reruns.placed, self._reports.parents[1]
+        root = self._repository.root.resolve()
+        inside = project.resolve().relative_to(root).as_posix() if project.resolve().is_relative_to(root) else "."
+        prefix = "" if inside == "." else f"{inside}/"
+
+        def read(path: str) -> str | None:
+            try:
+                return self._repository.git("show", f"{placed.commit.id}:{prefix}{path}")
+            except GitRefused:
+                return None
+
+        facts = ListedFacts(
+            read=read,
+            test_list=read(_TEST_LIST) or "",
+            completed=frozenset(self._completed.get(placed.ticket, ())),
+            is_whole=placed.ticket not in self._lost,
+            report=reruns.report if has_run else None,
+        )
+        return check_listed(placed, facts)
+
+    def _check_checks(self, reruns: RerunClaims, *, has_run: bool, has_report: bool) -> Iterator[Claim]:
+        """Check the results of the checks that the note of an open GREEN states."""
+        placed, gate = reruns.placed, reruns.placed.handoff.gate if reruns.placed.handoff is not None else None
+        if gate is None or placed.phase != "green":
+            return
+        if gate.examples and placed.base is not None:
+            name = f"{step_label(placed.cycle, placed.base)}-examples.json"
+            saved = load_examples(self._reports / placed.ticket / name)
+            facts = saved.facts if saved is not None else None
+            yield check_examples(gate.examples, facts, has_reports=has_report)
+        change = reruns.green_change
+        if gate.evidence and has_run and change is not None:
+            yield recheck(gate.evidence, change, repository=self._repository, suite=reruns.runs.suite)
 
 
 def _explain_missing_notes(revisions: str, *, span: Span, are_elsewhere: bool) -> EnvironmentMissing:

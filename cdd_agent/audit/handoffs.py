@@ -34,6 +34,8 @@ CLAIMS = {
     "report": "The report of the run exists and has the digest in the note.",
     "run": "The tests, run again in a clean copy, agree with the note.",
     "tests": "Test files and test configuration are unchanged since the earlier phase.",
+    "listed": "The listed tests and files exist, with the stated results.",
+    "checks": "The checks after the gate find what the note states.",
 }
 """Name of a claim -> its meaning."""
 
@@ -406,7 +408,8 @@ def find_report(placed: PlacedHandoff, *, reports: Path) -> tuple[Claim | None, 
     if placed.handoff is None or gate is None or placed.phase == "plan":
         return None, None
     attempt = placed.handoff.retry_count + 1
-    files = tuple(_list_reports(reports, f"-{placed.phase}-{attempt}"))
+    everything = tuple(_list_reports(reports, ""))
+    files = tuple(path for path in everything if path.name.partition(".")[0].endswith(f"-{placed.phase}-{attempt}"))
     stem = "" if placed.base is None else f"{step_label(placed.cycle, placed.base)}-{placed.phase}-{attempt}"
     own = [path for path in files if path.parent.name == placed.ticket and path.name.partition(".")[0] == stem]
     if gate.report_sha256 is None:
@@ -419,6 +422,11 @@ def find_report(placed: PlacedHandoff, *, reports: Path) -> tuple[Claim | None, 
             with suppress(ReportError):
                 return claim, load(path)
             return claim, None
+    others = [path for path in everything if path.parent.name == placed.ticket and f"-{placed.phase}-" in path.name]
+    if other := next((path for path in others if _digest(path) == gate.report_sha256), None):
+        return refute(
+            "report", f"The report of attempt {attempt} is named, but the digest is that of {other.name}."
+        ), None
     if own:
         return refute("report", f"{own[0].name} does not have the digest in the note."), None
     text = "The report is not on this machine. Only the tests themselves can be checked."

@@ -12,6 +12,7 @@ from typing import Literal
 
 from cdd_agent.audit import handoffs
 from cdd_agent.audit.handoffs import Chain, Claim, PlacedHandoff, Placement, Span, confirm, leave_open, refute
+from cdd_agent.audit.statements import GreenChange
 from cdd_agent.errors import format_count, join_first
 from cdd_agent.events import Emit, SuiteStarted
 from cdd_agent.evidence.clean_copy import clean_copy, copy_ignored_files, explain_failure, find_layout, find_not_passing
@@ -23,7 +24,7 @@ from cdd_agent.tdd.attempt import add_hidden_tests
 from cdd_agent.tdd.context import WorkItem
 from cdd_agent.tdd.verdict import list_files
 from cdd_agent.testrun.pytest_run import PytestSuite
-from cdd_agent.testrun.suite import ProjectLayout, Suite
+from cdd_agent.testrun.suite import PYTEST, Conventions, ProjectLayout, Suite
 from pytest_tdd_agent.comparison import is_inside, strip_parameters
 from pytest_tdd_agent.fingerprint import find_changes
 from pytest_tdd_agent.gate import judge
@@ -123,6 +124,8 @@ class PhaseRerun:
     """The report that the gate judged, if it still exists."""
     knows_sources: bool
     """Whether the cycle has a GREEN, which shows the item's sources."""
+    conventions: Conventions = PYTEST
+    """Those of the framework whose report this is."""
 
 
 def find_new_tests(rerun: PhaseRerun) -> tuple[str, ...]:
@@ -147,9 +150,17 @@ def check_red(rerun: PhaseRerun) -> Claim:
     new = find_new_tests(rerun)
     choices = [choice for choice in (_match_tests(rerun.item, report), new) if choice]
     verdicts = [
-        verdict.judge_run(replace(rerun.item, tests=choice), "red", report=report, baseline=rerun.baseline or empty)
+        verdict.judge_run(
+            replace(rerun.item, tests=choice),
+            "red",
+            report=report,
+            baseline=rerun.baseline or empty,
+            conventions=rerun.conventions,
+        )
         for choice in (choices or [()])
     ]
+    if not report.structured:
+        return _judge_exit_status(verdicts[0], report)
     open_index = next((index for index, each in enumerate(verdicts) if each.open), None)
     if open_index is not None and choices:
         tests = choices[open_index]
@@ -170,6 +181,8 @@ def check_red(rerun: PhaseRerun) -> Claim:
 def check_covered_red(rerun: PhaseRerun) -> Claim:
     """Check whether the tests that passed at once still do, and nothing else broke."""
     new = find_new_tests(rerun) or _match_tests(rerun.item, rerun.report)
+    if not rerun.report.structured:
+        return _judge_exit_status(_judge_again("green", rerun), rerun.report)
     if not new:
         return refute("run", "No new test could have passed at once.")
     if objections := _find_objections("green", rerun.report, baseline=rerun.baseline, targets=new):
@@ -180,6 +193,8 @@ def check_covered_red(rerun: PhaseRerun) -> Claim:
 def check_green(rerun: PhaseRerun, *, red: PhaseRerun | None) -> Claim:
     """Check whether the tests that failed in ``red``, and all that passed before, pass now."""
     report, baseline = rerun.report, rerun.baseline
+    if not report.structured:
+        return _judge_exit_status(_judge_again("green", rerun), report)
     targets: tuple[str, ...] = ()
     if red is not None:
         opened = replace(red.report, gate=Verdict(phase="red", open=True))
@@ -207,6 +222,8 @@ def check_refactor(rerun: PhaseRerun) -> Claim:
     """Check whether the same tests exist as before and pass."""
     if rerun.baseline is None:
         return leave_open("run", "The tests cannot be run: an earlier commit to compare with does not exist.")
+    if not rerun.report.structured:
+        return _judge_exit_status(_judge_again("refactor", rerun), rerun.report)
     if objections := _find_objections("refactor", rerun.report, baseline=rerun.baseline):
         return refute("run", f"REFACTOR broke something: {_list_reasons(objections)}")
     return confirm("run", f"The same {format_count(len(rerun.report.tests), 'test')} as before pass.")
@@ -248,6 +265,22 @@ def _find_objections(
     return [reason for reason in reasons if reason.code != "protected_changed"]
 
 
+def _judge_again(phase: Literal["green", "refactor"], rerun: PhaseRerun) -> Verdict:
+    accepts = rerun.conventions.accepts_exit_status
+    judged = judge(phase, rerun.report, baseline=rerun.baseline, accepts_unstructured=accepts)
+    reasons = tuple(reason for reason in judged.reasons if reason.code != "protected_changed")
+    return replace(judged, open=not reasons, reasons=reasons)
+
+
+def _judge_exit_status(judged: Verdict, report: SuiteReport) -> Claim:
+    """Return the claim about a run without results of single tests."""
+    if any(reason.code == "unstructured" for reason in judged.reasons):
+        return leave_open("run", f"{report.framework} reports only an exit status; accept_unstructured is not set.")
+    if not judged.open:
+        return refute("run", f"{judged.phase.upper()} does not hold: {_list_reasons(judged.reasons)}")
+    return confirm("run", f"{report.framework} ends with status {report.exit_status}, as {judged.phase.upper()} must.")
+
+
 def _find_failure_kinds(report: SuiteReport | None, tests: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
     """Return function or file of ``tests`` -> kinds of failure. Parameters may differ between runs."""
     kinds: dict[str, list[str]] = {}
@@ -281,6 +314,26 @@ class RerunClaims:
         """Return whether the tests of a GREEN failed on the commit before it."""
         _, before = self._run()
         return began_red(self._item, before.report if before is not None else None)
+
+    @property
+    def report(self) -> SuiteReport | None:
+        """The report of the tests on the commit."""
+        return self._run()[0].report
+
+    @property
+    def green_change(self) -> GreenChange | None:
+        """The change of an open GREEN whose tests run again."""
+        now, before = self._run()
+        if self._before is None or before is None or now.report is None or before.report is None:
+            return None
+        return GreenChange(
+            red=self._before.id,
+            green=self.placed.commit.id,
+            before=before.report,
+            after=now.report,
+            tests=list_files(self._item.tests, apart_from=self._item.sources),
+            title=self._item.title,
+        )
 
     def check(self, *, report: SuiteReport | None) -> Iterator[Claim]:
         """Check the claims of a landed phase, if it makes any; ``report`` is the one that the gate judged, if known."""
@@ -341,6 +394,7 @@ class RerunClaims:
             files=self._changes,
             recorded=recorded,
             knows_sources="green" in self.chain,
+            conventions=self.runs.suite.conventions,
         )
 
     @cached_property

@@ -236,7 +236,8 @@ class Renderer:
                 words = ("passed", "failed", "error" if event.errors == 1 else "errors", "skipped")
                 numbers = zip((event.passed, event.failed, event.errors, event.skipped), words, strict=True)
                 text = ", ".join(f"{number} {word}" for number, word in numbers if number)
-                text = event.problem or f"{text or 'no test was collected'} in {event.duration_s:.1f} s"
+                nothing = "no test was collected" if event.exit_status is None else f"exit status {event.exit_status}"
+                text = event.problem or f"{text or nothing} in {event.duration_s:.1f} s"
                 head = "" if self._is_in_tool else f"{screen.symbols['tool']} {framework}, {purpose}: "
                 style = "dim" if event.problem is None else "red"
                 self._line(head + text, style=style, deeper=2 if self._is_in_tool else 0)

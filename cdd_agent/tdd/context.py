@@ -429,6 +429,8 @@ def summarize_evidence(verdict: Verdict, report: SuiteReport | None, *, baseline
     if report is None:
         ran = any(reason.code == "run_incomplete" for reason in verdict.reasons)
         return "the tests did not run to their end" if ran else "nothing was changed"
+    if not report.structured:
+        return f"exit status {report.exit_status}"
     count = {word: number for word, number in count_outcomes(report).items() if number and word in _COUNTED}
     if report.collect_errors:
         count["not importable"] = len(report.collect_errors)

@@ -370,7 +370,8 @@ class Landing:
         is_before_green = attempt.phase in ("plan", "red") and not is_covered
         is_pending = is_before_green or (has_failed and attempt.phase == "green")
         progress = item.progress or Progress(
-            completed=() if is_pending else item.tests, pending=item.tests if is_pending else ()
+            completed=() if is_pending or attempt.finding == RedVerdict.DROPPED else item.tests,
+            pending=item.tests if is_pending else (),
         )
         next_phase = self._choose_next_phase(msgspec.convert(progress.following, type=NextPhase))
         if item.progress and attempt.phase != "plan" and next_phase == progress.following:

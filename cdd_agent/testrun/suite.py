@@ -49,6 +49,7 @@ class SuiteRun:
             skipped=count.get("skipped", 0),
             duration_s=self.duration_s,
             problem=self.problem,
+            exit_status=self.report.exit_status if self.report and not self.report.structured else None,
         )
 
 

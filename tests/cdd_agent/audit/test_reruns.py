@@ -4,11 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from cdd_agent.audit.handoffs import read_span
-from cdd_agent.audit.reruns import Reruns
+from cdd_agent.audit.reruns import PhaseRerun, Reruns, check_green, check_red, check_refactor
 from cdd_agent.events import SuiteFinished
 from cdd_agent.testrun.interpreter import Interpreter
+from cdd_agent.testrun.suite import PYTEST
 from tests.cdd_agent.audit.made_history import History, carry_out
 from tests.fakes.project import FILES, Project, green, item, red
+from tests.fakes.suite import with_report
 
 
 def test_the_same_tree_is_run_once_whatever_it_is_called(project: Project) -> None:
@@ -48,3 +50,25 @@ def test_a_project_inside_the_work_tree_is_audited_there(
     audited = history.audit()
     assert [each.phase for each in audited] == ["RED", "GREEN"]
     assert {claim.holds for each in audited for claim in each.claims} == {True}
+
+
+def test_an_exit_status_is_judged_if_the_settings_accept_it() -> None:
+    made = with_report().report
+    assert made is not None
+    passes = replace(made, structured=False, exit_status=0, framework="make")
+    fails, accepts = replace(passes, exit_status=2), replace(PYTEST, framework="make", accepts_exit_status=True)
+    rerun = PhaseRerun(
+        item=item(),
+        report=fails,
+        baseline=passes,
+        files=frozenset(),
+        recorded=None,
+        knows_sources=True,
+        conventions=accepts,
+    )
+    assert check_red(rerun).holds
+    assert check_red(replace(rerun, report=passes)).holds is False
+    assert check_red(replace(rerun, conventions=PYTEST)).holds is None
+    for check in (lambda each: check_green(each, red=None), check_refactor):
+        assert check(replace(rerun, report=passes, baseline=fails)).holds
+        assert check(rerun).holds is False

@@ -32,11 +32,11 @@ def shown(*audited: AuditedHandoff) -> list[str]:
 def test_a_table_shows_every_claim_and_what_does_not_hold_is_told_below() -> None:
     assert shown(RED, GREEN, LOST) == [
         "sale",
-        "cycle phase commit note commit chain report run tests",
+        "cycle phase commit note commit chain report run tests listed checks",
         "1 RED 1f0c22ab ✔",
         "1 GREEN 8ab2c01d ✔ ✘ •",
         "no ticket",
-        "cycle phase commit note commit chain report run tests",
+        "cycle phase commit note commit chain report run tests listed checks",
         "00000000 ✘",
         "✘ GREEN of sale, cycle 1, 8ab2c01d: commit: Not so.",
         "• GREEN of sale, cycle 1, 8ab2c01d: report: Who knows.",

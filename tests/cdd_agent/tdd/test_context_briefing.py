@@ -100,6 +100,8 @@ def test_the_evidence_is_one_line_and_names_the_kinds_of_a_right_red() -> None:
     assert summarize_evidence(Verdict(phase="red", open=True), report) == "1 failed; fails by assertion"
     assert summarize_evidence(Verdict(phase="green", open=False), report) == "1 failed"
     assert summarize_evidence(Verdict(phase="green", open=False), REPORT) == "no test was collected"
+    plain = replace(REPORT, structured=False, exit_status=2)
+    assert summarize_evidence(Verdict(phase="red", open=True), plain) == "exit status 2"
     spared = summarize_evidence(Verdict(phase="green", open=True), report, baseline=report)
     assert spared == "1 failed (1 failed before)"
     passing = replace(report, tests=tuple(replace(case, outcome="passed", failure=None) for case in report.tests))
