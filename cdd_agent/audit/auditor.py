@@ -245,7 +245,7 @@ class Auditor:
         return tuple(audited)
 
     def _remember(self, placed: PlacedHandoff) -> None:
-        """Add what a phase completes, or the ticket to those of which a handoff is lost."""
+        """Add the test that a phase completes. If its handoff is lost, remember the ticket."""
         handoff = placed.handoff
         if handoff is None or handoff.reconstructed:
             self._lost.add(placed.ticket)

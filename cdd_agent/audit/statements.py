@@ -84,7 +84,7 @@ def _check_place(placed: PlacedHandoff, handoff: Handoff, *, facts: ListedFacts)
 
 
 def _check_test(field: str, name: str, *, report: SuiteReport | None, text: str) -> Iterator[str]:
-    """Yield what is wrong about a listed test, or a file or class of tests, of which one is enough."""
+    """Yield the errors of a listed test. In a file or class, a single test with the result is enough."""
     if report is None or not report.structured:
         return
     own = [case for case in report.tests if case.nodeid == name or is_inside(case.nodeid, name)]
