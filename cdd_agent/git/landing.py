@@ -138,9 +138,13 @@ class _Staged:
 class Landings:
     """Lands commits in one work tree of the user."""
 
-    def __init__(self, repository: Repository, folder: Path) -> None:
-        """``folder`` holds the journal and prepared files, on the file system of the work tree."""
+    def __init__(self, repository: Repository, folder: Path, *, merges: bool = True) -> None:
+        """``folder`` holds the journal and prepared files, on the file system of the work tree.
+
+        Unless it ``merges``, a file that the user has changed prevents the landing.
+        """
         self._repository = repository
+        self._merges = merges
         self._folder = folder
         self._journal = folder / "journal.json"
         self._staged = folder / "files"
@@ -216,7 +220,9 @@ class Landings:
 
     def _has_moved(self, journal: LandingJournal) -> bool:
         # On another branch the files are others; the commit's come with the return to its branch.
-        return journal.ref == self._read_ref() and self._repository.is_ancestor(journal.after, of=journal.ref)
+        # A landing that goes back leads to an ancestor of the commit from which it starts.
+        is_there = journal.ref == self._read_ref() and self._repository.read_head() != journal.before
+        return is_there and self._repository.is_ancestor(journal.after, of=journal.ref)
 
     def _read_ref(self) -> str:
         branch = self._repository.read_branch()
@@ -261,7 +267,7 @@ class Landings:
             if ours == wanted:
                 continue
             if ours != old:
-                merged, is_clean = self._merge(old, ours, theirs=wanted)
+                merged, is_clean = self._merge(old, ours, theirs=wanted) if self._merges else (None, False)
                 if not is_clean:
                     conflicts[path] = "you staged other changes to it"
                     continue
@@ -288,7 +294,7 @@ class Landings:
             if path in conflicts or ours == wanted:
                 continue
             if ours != old and choices.get(path) != "theirs":
-                merged, is_clean = self._merge(old, ours, theirs=wanted)
+                merged, is_clean = self._merge(old, ours, theirs=wanted) if self._merges else (None, False)
                 if choices.get(path) == "mine":
                     continue
                 if not is_clean and (merged is None or choices.get(path) != "merge"):
@@ -438,7 +444,7 @@ class Landings:
             old = _digest(place)
             now, conflicts = self._observe([change.path], base=base, deleted=set(), known={})
             merged, is_clean = self._merge(change.before, now.get(change.path), theirs=change.after)
-            if conflicts or not is_clean:
+            if conflicts or not is_clean or not self._merges:
                 break
             change = msgspec.structs.replace(change, old=old, new=merged, is_merged=True)
             self._stage([change])

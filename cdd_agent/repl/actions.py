@@ -441,6 +441,8 @@ ACTIONS: Mapping[str, Callable[[SessionState, str], ExitCode | None]] = {
     **{name: partial(run_command, name=name) for name in RUN_AS_IN_SHELL},
     "tree": workflow_actions.show_tree,
     "diff": workflow_actions.show_diff,
+    "undo": workflow_actions.undo,
+    "redo": workflow_actions.redo,
     "set": change_setting,
     "back": go_back,
     "new": create_ticket,

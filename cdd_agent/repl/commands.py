@@ -29,6 +29,8 @@ COMMANDS = (
     SlashCommand("audit", "[RANGE]", "check the claims of handoff notes by running the tests again"),
     SlashCommand("tree", "[SLUG]", "show where the run of a ticket works; ! opens a shell there"),
     SlashCommand("diff", "[STEP]", "show what the run has changed and not landed yet, or what a step has changed"),
+    SlashCommand("undo", "", "take the last step back: its commits and exactly their files, after a preview"),
+    SlashCommand("redo", "", "bring back the step that was undone last"),
     SlashCommand("set", "[NAME VALUE]", "show the settings of this session, or change one: diffs on, diffs off"),
     SlashCommand("back", "", "return to the previous agent and its conversation"),
     SlashCommand("new", "SLUG [TITLE]", "create a ticket"),

@@ -71,6 +71,11 @@ def ask_to_roll_back(*, screen: Screen) -> bool:
     return _ask_yes_no("Roll back? [y/N]", screen=screen)
 
 
+def confirm(question: str, *, screen: Screen) -> bool:
+    """Ask whether to do something that was just shown."""
+    return _ask_yes_no(question, screen=screen)
+
+
 def ask_choice(question: str, choices: tuple[str, ...], *, screen: Screen) -> int:
     """Ask which of ``choices`` the user wants and return its index."""
     screen.gap()

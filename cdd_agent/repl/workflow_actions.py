@@ -14,20 +14,32 @@ from rich.text import Text
 from cdd_agent.audit.handoffs import CLAIMS, AuditedHandoff
 from cdd_agent.clock import SystemClock
 from cdd_agent.errors import AlreadyAtWork, UsageError, format_count, join_first
-from cdd_agent.events import Emit, HandoffListed, NoteDamaged, NoteRepaired, NotesRepaired, Notice, RunStanding
+from cdd_agent.events import (
+    Emit,
+    HandoffListed,
+    NoteDamaged,
+    NoteRepaired,
+    NotesRepaired,
+    Notice,
+    RollbackPlanned,
+    RunStanding,
+)
 from cdd_agent.git import notes_repair
 from cdd_agent.git.notes import Damage, merge_fetched
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.snapshot import Snapshots
 from cdd_agent.history.rollback import RollbackPlan, Rollbacks
 from cdd_agent.history.runs import find_status, list_handoffs, read_reachable_notes
+from cdd_agent.history.undo import Undo
+from cdd_agent.repl.question import confirm
 from cdd_agent.repl.render import create_table
 from cdd_agent.repl.screen import Screen
 from cdd_agent.tdd.step import alone
 from cdd_agent.tickets.ticket import find
 from cdd_agent.untrusted.text import clean
 from cdd_agent.work.state import load_state
-from cdd_agent.workflows.execution.review import FileDiff, diff_commits
+from cdd_agent.workflows.execution.executor import Executor
+from cdd_agent.workflows.execution.review import FileDiff, Review, diff_commits
 from cdd_agent.workflows.green.artifact import GreenArtifact
 
 if TYPE_CHECKING:
@@ -154,6 +166,36 @@ def show_artifact(artifact: GreenArtifact, *, screen: Screen) -> None:
     screen.fields((word, text) for word, text in rows if text)
 
 
+def undo(session: "SessionState", _argument: str) -> None:
+    """Take the last step back after the user has seen what moves."""
+    _move_step(session, is_redo=False)
+
+
+def redo(session: "SessionState", _argument: str) -> None:
+    """Bring back the step that was taken back last, after the user has seen what moves."""
+    _move_step(session, is_redo=True)
+
+
+def _move_step(session: "SessionState", *, is_redo: bool) -> None:
+    screen = session.screen
+    undos = Undo(session.project.repository, session.project.root)
+    plan = undos.plan_redo() if is_redo else undos.plan_undo()
+    step = f"step {plan.step.number} of {plan.step.ticket}"
+    show_rollback(plan.effects, screen=screen)
+    if not session.project.options.attended:
+        raise UsageError("cdd cannot ask you here. Nothing was changed.", hint="type it at the prompt in a terminal")
+    if not confirm(f"{'Bring' if is_redo else 'Take'} {step} back? [y/N]", screen=screen):
+        screen.line("Nothing was changed.")
+        return
+    undos.apply(plan)
+    if isinstance(session.agent, Executor):
+        session.agent.read()
+    elif isinstance(session.agent, Review):
+        session.leave_agent(for_good=True)
+    done, other = ("is back", "/undo takes it back again") if is_redo else ("was taken back", "/redo brings it back")
+    screen.line(f"{screen.symbols['back']} {step[0].upper()}{step[1:]} {done}. {other}.", style="bold")
+
+
 class RunHistory:
     """Shows and changes the history of a run, for the prompt and the command line."""
 
@@ -198,7 +240,7 @@ class RunHistory:
             if self._as_json:
                 self._emit(plan.effects)
             else:
-                show_rollback(plan, screen=self._screen)
+                show_rollback(plan.effects, screen=self._screen)
             if not is_agreed():
                 self._screen.line("Nothing was changed.")
                 return
@@ -284,9 +326,8 @@ def show_damages(damages: Sequence[Damage], *, screen: Screen) -> None:
         screen.line(f"{count}Show the repairs: {screen.as_typed('cdd tdd repair-notes')}")
 
 
-def show_rollback(plan: RollbackPlan, *, screen: Screen) -> None:
-    """Show the effects of a rollback: commits, files, and the next phase."""
-    effects = plan.effects
+def show_rollback(effects: RollbackPlanned, *, screen: Screen) -> None:
+    """Show the effects of a rollback or an undo: commits, files, and the next phase."""
     screen.line(f"{effects.branch}: {effects.source[:_SHORT]} -> {effects.target[:_SHORT]}", style="bold")
     for heading, style, commits in (("Removed", "red", effects.going), ("Restored", "green", effects.coming)):
         rows = [Text.assemble((each.commit[:_SHORT], style), f" {clean(each.subject)}") for each in commits]

@@ -1,6 +1,9 @@
 """A sitting at the prompt: what each line does, and what stops it."""
 
+import io
 import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,8 +25,8 @@ class Sitting:
     def __init__(self, project: Path, *, replay: Path | None = RECORDING, runs_pytest: bool = False) -> None:
         with captured(width=200) as (screen, self._shown):
             self.screen = screen
-        crew = ProjectCrew(project, screen=screen, replay=replay, runs_pytest=runs_pytest)
-        self.session = open_session(crew, screen=screen, read=self._no_line)
+        self.crew = ProjectCrew(project, screen=screen, replay=replay, runs_pytest=runs_pytest)
+        self.session = open_session(self.crew, screen=screen, read=self._no_line)
 
     def says(self, line: str) -> str:
         """What is printed in answer to ``line``."""
@@ -287,3 +290,24 @@ def test_changes_can_be_hidden(finished: Path) -> None:
     assert "diffs on: each change" in sitting.says("/set diffs on")
     assert "diffs on" in sitting.says("/set")
     assert "hint: type: /set diffs on, or /set diffs off" in sitting.says("/set colors off")
+
+
+def test_a_step_is_undone_and_brought_back_once_the_user_agrees(
+    finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sitting = Sitting(finished)
+    shown = sitting.says("/undo")
+    assert "Removed commits, " in shown
+    assert "~ durations/reading.py" in shown
+    assert "Your own changes and files stay." in shown
+    assert "error: cdd cannot ask you here. Nothing was changed." in shown
+    sitting.crew.options = replace(sitting.crew.options, attended=True)
+    answers = io.StringIO("n\ny\ny\n")
+    monkeypatch.setattr(sys, "stdin", answers)
+    assert "Nothing was changed." in sitting.says("/undo")
+    told = sitting.says("/undo")
+    assert "Take step 1 of minutes-lost back? [y/N]" in told
+    assert "Step 1 of minutes-lost was taken back. /redo brings it back." in told
+    assert "pending" in sitting.says(f"/status {SLUG}")
+    assert "Step 1 of minutes-lost is back. /undo takes it back again." in sitting.says("/redo")
+    assert "hint: /undo takes the last step back" in sitting.says("/redo")
