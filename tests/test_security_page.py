@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 DOCUMENT = ROOT / "docs" / "security.md"
 WEAKNESSES = tuple(f"W{number}" for number in range(1, 51))
-FAULTS = tuple(f"F{number}" for number in range(1, 38))
+FAULTS = tuple(f"F{number}" for number in range(1, 41))
 TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 
 
