@@ -67,7 +67,16 @@ _KNOWN_FAILURES = (
         "git's folder is not writable.",
         'make it writable as its owner: chown -R "$(id -u)" .git && chmod -R u+w .git',
     ),
-    (r"no space left on device|disk quota exceeded", "The disk is full.", "make room: df -h . && git gc"),
+    (
+        r"no space left on device|disk quota exceeded|out of diskspace",
+        "The disk is full.",
+        "make room: df -h . && git gc; then run the same command again",
+    ),
+    (
+        r"unable to write file",
+        "A file could not be written. The disk may be full.",
+        "see how much room is left: df -h . /tmp; then run the same command again",
+    ),
     (
         r"(clean|smudge) filter '.*' failed|external filter",
         "A filter of your git settings failed.",

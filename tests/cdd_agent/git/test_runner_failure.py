@@ -25,6 +25,8 @@ from cdd_agent.git.runner import (
         ("error: insufficient permission for adding an object to repository database", "is not writable", "chown"),
         ("fatal: Unable to create '/p/.git/x.lock': Read-only file system", "is not writable", "chown"),
         ("error: file write error: No space left on device", "disk is full", "df"),
+        ("fatal: sha1 file '/p/index.lock' write error. Out of diskspace", "disk is full", "df"),
+        ("error: unable to write file 'a.txt'", "disk may be full", "df"),
         ("fatal: x.bin: clean filter 'lfs' failed", "filter", "git lfs install"),
         ("fatal: bad object HEAD", "damaged", "git fsck"),
         ("error: object file .git/objects/ab/cd is empty", "damaged", "git fsck"),
