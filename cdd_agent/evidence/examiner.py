@@ -8,7 +8,7 @@ has failed twice. All functions but ``try_examples`` are pure.
 import ast
 import difflib
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -20,7 +20,7 @@ from cdd_agent.errors import UsageError, format_count, join_first
 from cdd_agent.evidence.canaries import add_test_file, quote_first_line
 from cdd_agent.evidence.clean_copy import CheckRequest, Findings, list_test_functions, note, refuse
 from cdd_agent.evidence.mutation import TimedRuns
-from cdd_agent.evidence.source import Function, list_lines, parse
+from cdd_agent.evidence.source import Function, list_lines, name_definitions, parse
 from cdd_agent.model.conversation import Marks
 from pytest_tdd_agent.failure import STRUCTURAL, find_effective_kind, find_stage
 from pytest_tdd_agent.gate import strip_parameters
@@ -125,11 +125,23 @@ def format_question(
         *(marks.wrap(text[:_MOST_CHARACTERS], source=path) for path, text in request.tests.items()),
         f"The change, which passes these tests:\n{marks.wrap(_format_change(request), source='the change')}",
     ]
+    documented = "\n\n".join(_list_docstrings(request))[:_MOST_CHARACTERS]
+    if documented:
+        parts.insert(2, f"The docstrings before the change:\n{marks.wrap(documented, source='docstrings')}")
     found = "\n".join(f"- {sign}" for sign in signs)
     parts += [f"Signs, which prove nothing:\n{marks.wrap(found, source='checks')}"] if found else []
     count = f"{min(_LEAST, most)} to {most}" if most > 1 else "1"
     parts.append(f"Write {format_count(most, 'further example').replace(str(most), count, 1)} that would refute it.")
     return "\n\n".join(parts)
+
+
+def _list_docstrings(request: CheckRequest) -> Iterator[str]:
+    """Yield the docstrings of the changed files, which say more of a function than its title if a user wrote them."""
+    for change in request.changes:
+        tree = parse(change.old)
+        functions = [(name, node) for name, node in name_definitions(tree) if isinstance(node, Function)]
+        documented = [(change.path, tree), *functions] if tree is not None else []
+        yield from (f"{name}: {text}" for name, node in documented if (text := ast.get_docstring(node)))
 
 
 def _format_change(request: CheckRequest) -> str:

@@ -136,6 +136,14 @@ def test_the_question_holds_step_criteria_tests_change_and_signs(make: Make) -> 
     assert few.endswith("Write 1 further example that would refute it.")
 
 
+def test_the_examiner_sees_the_docstrings_of_a_user(make: Make) -> None:
+    function = 'def double(n):\n    """Return n twice; of a text its length."""\n    raise NotImplementedError\n'
+    old = f'"""Numbers."""\n\n\n{function}'
+    step = make({"product.py": old, "tests/test_product.py": TEST}, {"product.py": LOOKUP})
+    question = format_question(step.request(TARGET), criteria={}, most=8, signs=(), marks=Marks("kvqtzh"))
+    assert "\nproduct.py: Numbers.\n\ndouble: Return n twice; of a text its length.\n" in question
+
+
 def test_without_criteria_the_title_and_the_targets_are_the_specification() -> None:
     assert list_criteria(CRITERIA, title="Double", targets=[TARGET]) == CRITERIA
     assert list_criteria({}, title="Double", targets=[f"{TARGET}[1]", f"{TARGET}[2]"]) == {
