@@ -28,7 +28,8 @@ from cdd_agent.testrun.suite import Suite
 from cdd_agent.untrusted.documents import encode_json
 from cdd_agent.workspace.files import ConfinedFolder
 
-MISSING, UNFIT, UNREADABLE, MOST_TEXT = "missing", "unfit: ", "returns a value that, when it is read, ", 2000
+MISSING, UNFIT, ENDLESS, MOST_TEXT = "missing", "unfit: ", "does not end within ", 2000
+UNREADABLE = "returns a value that, when it is read, "
 """As in ``testrun/inside/answers.py``, which asks for the current folder."""
 _MOST_FUNCTIONS = 300
 _MOST_STEPS = 4

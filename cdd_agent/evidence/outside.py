@@ -18,6 +18,7 @@ import msgspec
 from cdd_agent.errors import format_count, join_first
 from cdd_agent.evidence.clean_copy import CheckRequest, Findings, list_test_functions, note, refuse
 from cdd_agent.evidence.differential import (
+    ENDLESS,
     MISSING,
     MOST_TEXT,
     UNFIT,
@@ -253,5 +254,8 @@ def _refuse_call(call: str, *, in_tests: str, plain: str) -> Findings:
 
 
 def _is_unfit(text: str) -> bool:
-    """Return whether an answer shows nothing. A very long answer is mostly about objects of the whole process."""
-    return text == MISSING or text.startswith((UNFIT, UNREADABLE)) or len(text) > MOST_TEXT
+    """Return whether an answer shows nothing.
+
+    A slow call may end in one process and not in another. A very long answer is about objects of the whole process.
+    """
+    return text == MISSING or text.startswith((UNFIT, UNREADABLE, ENDLESS)) or len(text) > MOST_TEXT

@@ -35,6 +35,7 @@ MISSING = "missing"
 """The answer if the code has no such function."""
 UNFIT = "unfit: "
 """Begins the answer if the function does not expect such arguments, or they cannot be built."""
+ENDLESS = "does not end within "
 UNREADABLE = "returns a value that, when it is read, "
 ROOT = os.getcwd()
 
@@ -100,7 +101,7 @@ def answer(call: Call, *, invoke: Callable[..., Value] = invoke) -> str:
             text += f" and changes its arguments to ({after})" if after != before else ""
             text += _find_sharing(result, function, call=call)
     except _TimeOver:
-        return f"does not end within {_CALL_S:g} s"
+        return f"{ENDLESS}{_CALL_S:g} s"
     except BaseException as error:  # noqa: BLE001 (an exception is an outcome)
         text = _describe_error(error, is_recorded=call["is_recorded"])
         text = text if text.startswith(UNFIT) else f"{stage}{text}"

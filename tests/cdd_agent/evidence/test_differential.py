@@ -216,5 +216,5 @@ def test_functions_that_use_changed_code_are_watched_too() -> None:
 
 
 def test_the_words_of_the_answers_are_those_of_the_plugin() -> None:
-    for name in ("MISSING", "UNFIT", "UNREADABLE", "MOST_TEXT"):
+    for name in ("MISSING", "UNFIT", "UNREADABLE", "ENDLESS", "MOST_TEXT"):
         assert getattr(differential, name) == getattr(answers, name)
