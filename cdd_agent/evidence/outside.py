@@ -178,12 +178,16 @@ class _Comparison:
             }
             (run / "task.json").write_bytes(encode_json({**msgspec.json.decode(task, type=dict[str, object]), **rest}))
             limit_s = max(SHORTEST_S, min(left_s, self.suite.timeout_s))
-            self.runs.used_s += self.suite.with_timeout(limit_s).run_program(run / "main.py", root).duration_s
+            ended = self.suite.with_timeout(limit_s).run_program(run / "main.py", root)
+            self.runs.used_s += ended.duration_s
             try:
                 lines = ConfinedFolder(run).read("answers.jsonl", _MOST_BYTES).splitlines()
-                return _read([msgspec.json.decode(line, type=tuple[int, str, str]) for line in lines])
+                answers = [msgspec.json.decode(line, type=tuple[int, str, str]) for line in lines]
             except (OSError, ValueError, msgspec.DecodeError) as error:
                 raise NotComparedError(f"it left no answers: {error}", hint="") from error
+        if not answers or answers[-1][0] != -1:
+            raise NotComparedError(f"it ended early: {join_first(ended.output.splitlines()[-1:], most=1)}", hint="")
+        return _read(answers)
 
     def _copy_files(self, root: Path, *, tests: Path | None) -> None:
         """Copy the product to ``root``, and its tests to ``tests`` or nowhere."""

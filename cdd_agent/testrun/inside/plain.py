@@ -63,13 +63,13 @@ def _collect(task: dict[str, Any]) -> None:
     What a product found out about its surroundings when it was imported stays as it is.
     """
     root, tests, before = task["root"], task["tests"], set(sys.modules)
-    folder, path, variables = os.getcwd(), [*sys.path], dict(os.environ)
+    current, path, variables = os.getcwd(), [*sys.path], dict(os.environ)
     shutil.copytree(tests, root, dirs_exist_ok=True)
     os.chdir(root)
     pytest = importlib.import_module("pytest")
     tools = _Tools()
     pytest.main(["--collect-only", "-qq", "-pno:cacheprovider", "--rootdir=.", *task["targets"]], plugins=[tools])
-    os.chdir(folder)
+    os.chdir(current)
     sys.path[:] = path
     os.environ.clear()
     os.environ.update(variables)
@@ -79,9 +79,10 @@ def _collect(task: dict[str, Any]) -> None:
             del sys.modules[name]
     for file in removed:
         os.unlink(file)
-    for inside, _, _ in os.walk(root, topdown=False):
-        if not os.listdir(inside):
-            os.rmdir(inside)
+    for folder, _, _ in os.walk(tests, topdown=False):
+        own = os.path.join(root, os.path.relpath(folder, tests))
+        if not os.listdir(own):
+            os.rmdir(own)
     importlib.invalidate_caches()
 
 
