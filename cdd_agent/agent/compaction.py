@@ -30,7 +30,7 @@ from cdd_agent.model.conversation import (
     UserMessage,
     draw_token,
 )
-from cdd_agent.model.replay import extract_last_line
+from cdd_agent.model.replay import get_last_line
 
 MAX_ANSWER_TOKENS = 16_000
 """Tokens of the summary, including thoughts."""
@@ -54,7 +54,7 @@ def compact(conversation: Conversation, *, model: Model, emit: Emit, agent: str)
     marks = Marks(draw_token())
     prompt = (Path(__file__).parent / "prompts" / "summary.md").read_text(encoding="utf-8")
     # A recording finds the turn by this last line, such as ``Work: summary of socrates sale``.
-    work = f"Work: summary of {extract_last_line(conversation.system).removeprefix('Work: ')}"
+    work = f"Work: summary of {get_last_line(conversation.system).removeprefix('Work: ')}"
     parts = [marks.wrap(text, source=source) for source, text in _iter_parts(conversation.messages)]
     transcript = "\n\n".join([*parts, "Write the summary of this conversation."])
     request = Request(

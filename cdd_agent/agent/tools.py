@@ -192,9 +192,14 @@ class EditInput:
     ] = ()
 
 
-def make_file_tools(workspace: Workspace, may_write: editing.MayWrite) -> tuple[Tool, Tool, Tool]:
-    """Return Read, Write and Edit for one agent; they share the record of the files it has read."""
-    files = _Files(workspace, may_write)
+def make_file_tools(
+    workspace: Workspace, may_write: editing.MayWrite, *, known: Mapping[str, bytes] | None = None
+) -> tuple[Tool, Tool, Tool]:
+    """Return Read, Write and Edit for one agent; they share the record of the files it has read.
+
+    ``known``: path -> content of the files that its first message shows.
+    """
+    files = _Files(workspace, may_write, known=known or {})
     return (
         define_tool("Read", ReadInput, run=files.read, subject=lambda inputs: inputs.file_path),
         define_tool("Write", WriteInput, run=files.write, subject=lambda inputs: inputs.file_path),
@@ -203,10 +208,12 @@ def make_file_tools(workspace: Workspace, may_write: editing.MayWrite) -> tuple[
 
 
 class _Files:
-    def __init__(self, workspace: Workspace, may_write: editing.MayWrite) -> None:
+    def __init__(self, workspace: Workspace, may_write: editing.MayWrite, *, known: Mapping[str, bytes]) -> None:
         self._workspace = workspace
         self._may_write = may_write
         self._known = editing.KnownFiles()
+        for name, data in known.items():
+            self._known.note(name, data)
 
     def read(self, inputs: ReadInput) -> ToolOutput:
         data = self._workspace.read(inputs.file_path, cap_bytes=PAGED_CAP_BYTES)

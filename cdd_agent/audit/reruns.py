@@ -20,7 +20,7 @@ from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.git.runner import GitError
 from cdd_agent.git.snapshot import list_entries
 from cdd_agent.tdd import verdict
-from cdd_agent.tdd.attempt import add_hidden_tests
+from cdd_agent.tdd.baseline import add_hidden_tests
 from cdd_agent.tdd.context import WorkItem
 from cdd_agent.tdd.verdict import list_files
 from cdd_agent.testrun.pytest_run import PytestSuite

@@ -68,12 +68,17 @@ def plan(invocation: Invocation, slug: str) -> None:
 @name_ticket()
 @click.option("--step", type=int, metavar="N", help="Run only step N.")
 @click.option("--retry", type=int, metavar="N", help="Run the failed or skipped step N again, then continue.")
+@click.option("--guidance", default="", metavar="TEXT", help="With --retry: what the model is told about the step.")
 @click.option("--skip", type=int, metavar="N", help="Skip step N, then continue.")
 @click.option("--anyway", is_flag=True, help="Run it although a ticket that it depends on is not done.")
 @in_run_tree
 @headless
-def exec_(invocation: Invocation, slug: str, *, step: int | None, retry: int | None, skip: int | None) -> None:
+def exec_(
+    invocation: Invocation, slug: str, *, step: int | None, retry: int | None, guidance: str, skip: int | None
+) -> None:
     """The Executor carries out the plan of the ticket SLUG, test first, from where it stopped."""
+    if guidance and retry is None:
+        raise UsageError("--guidance belongs to --retry.", hint=f"cdd exec {slug} --retry N --guidance TEXT")
     numbers = [number for number in (step, retry, skip) if number is not None]
     if invocation.is_interactive and not numbers:
         _open_prompt(invocation, f"/exec {slug}")
@@ -84,7 +89,7 @@ def exec_(invocation: Invocation, slug: str, *, step: int | None, retry: int | N
             executor.step(number)
         with executor.running():
             if retry is not None:
-                executor.retry(retry)
+                executor.retry(retry, guidance=guidance)
             if skip is not None:
                 executor.skip(skip, reason="skipped by the user")
             if step is not None:

@@ -7,7 +7,7 @@ wrote stands between ``Marks``.
 
 import re
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain, count
 from typing import Literal, Protocol, TypeAlias, assert_never
@@ -103,7 +103,7 @@ class Turn:
     @property
     def text(self) -> str:
         """The text of the turn, without tool calls and thinking."""
-        return "".join(block.text for block in self.content if isinstance(block, Text))
+        return _join_texts(self.content)
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
@@ -200,10 +200,13 @@ class Conversation:
         """All messages, oldest first."""
         return tuple(self._messages)
 
-    def say(self, text: str) -> None:
-        """Append a user message."""
+    def say(self, *texts: str) -> None:
+        """Append a user message of one or several texts.
+
+        In the first message, those that are the same in other conversations come first: the server caches them.
+        """
         preface = () if self._messages or not self.preface else (Text(text=self.preface),)
-        self._append(UserMessage(content=(*preface, Text(text=mask(text).text))))
+        self._append(UserMessage(content=(*preface, *(Text(text=mask(text).text) for text in texts))))
 
     def answer(self, results: Iterable[ToolResult]) -> None:
         """Append the results of all tool calls of the last turn as one user message."""
@@ -219,6 +222,19 @@ class Conversation:
         self._messages.append(message)
         if self._keep is not None:
             self._keep(message)
+
+
+def find_last_words(messages: Iterable[Message]) -> str:
+    """Return the last text of the model, and the reason or summary with which it ended; empty if there is none."""
+    turns = [message for message in messages if isinstance(message, AssistantMessage)]
+    texts = (text for turn in reversed(turns) if (text := _join_texts(turn.content).strip()))
+    calls = [block for block in (turns[-1].content if turns else ()) if isinstance(block, ToolCall)]
+    ends = [str(call.input[name]) for call in calls for name in ("summary", "reason") if call.input.get(name)]
+    return "\n\n".join(part for part in (next(texts, ""), *ends) if part)
+
+
+def _join_texts(content: Iterable[AssistantBlock]) -> str:
+    return "".join(block.text for block in content if isinstance(block, Text))
 
 
 def _measure(block: AssistantBlock | UserBlock) -> int:
@@ -313,16 +329,23 @@ THINKING: dict[str, JSON] = {"type": "adaptive", "display": "summarized"}
 """The model decides how much it thinks; a summary of its thoughts is shown."""
 CACHE_MARK: dict[str, JSON] = {"type": "ephemeral"}
 """The server caches everything up to a block with this mark for the next request."""
+_MAX_SHARED = 2
+"""The API accepts four marks; the system prompt and the last block have one each."""
 
 
 def encode_request(request: Request, *, model: str) -> dict[str, JSON]:
-    """Return the body of a request, with cache marks on the system prompt and the last block."""
+    """Return the body of a request, with cache marks on the system prompt and the last block.
+
+    In the first message, the texts before the last have marks too, because other conversations begin with them.
+    """
     # The mark on the system prompt covers the tools, too.
     body: dict[str, JSON] = {"model": model, "max_tokens": request.max_tokens, "thinking": THINKING}
     if request.system:
         body["system"] = [{"type": "text", "text": replace_surrogates(request.system), "cache_control": CACHE_MARK}]
     messages = encode_messages(request.messages)
     body["messages"] = list(messages)
+    for block in _list_shared_blocks(request, messages):
+        block["cache_control"] = CACHE_MARK
     content = messages[-1]["content"] if messages else None
     last = content[-1] if isinstance(content, list) else None
     # Blocks of other types accept no cache mark.
@@ -331,6 +354,17 @@ def encode_request(request: Request, *, model: str) -> dict[str, JSON]:
     if request.tools:
         body["tools"] = [asdict(tool) for tool in request.tools]
     return body
+
+
+def _list_shared_blocks(request: Request, messages: Sequence[dict[str, JSON]]) -> list[dict[str, JSON]]:
+    """Return the first texts of the first message, which other conversations have too."""
+    opening = encode_messages(request.messages[:1])
+    texts = opening[0]["content"] if opening else None
+    content = messages[0]["content"] if messages else None
+    if not isinstance(texts, list) or not isinstance(content, list):
+        return []
+    shared = content[: min(len(texts) - 1, _MAX_SHARED)]
+    return [block for block in shared if isinstance(block, dict) and block.get("type") == "text"]
 
 
 def encode_messages(messages: Iterable[Message]) -> list[dict[str, JSON]]:

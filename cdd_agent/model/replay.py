@@ -21,10 +21,11 @@ from cdd_agent.storage import write_atomic
 from cdd_agent.untrusted import keys
 from cdd_agent.untrusted.keys import Secret
 
+WORK = "Work: "
+"""The beginning of the line that names agent, ticket, step and phase."""
 PIECE_LENGTH = 80
 """Characters of one ``TextDelta``."""
 _RECORD_AGAIN = "record the run again with --record FILE"
-_SHOWN_LINES = 3
 _SHOWN_CHARACTERS = 600
 _SHOWN_TURNS = 8
 
@@ -67,20 +68,21 @@ class ReplayModel:
         message = extract_last_user_text(request)
         if request.is_optional:
             # A turn that was meant for another agent must not be used up.
-            work = extract_last_line(request.system)
+            work = extract_work(request)
             found = (turn for turn in self.unused if turn.when is not None and re.fullmatch(turn.when, work))
             if (own := next(found, None)) is None:
                 raise TurnMissing(f"The recording {self._source} has no turn for {work!r}.", hint=_RECORD_AGAIN)
             return own
+        searched = (message, request.system, extract_work(request))
         for turn in self.unused:
-            if turn.when is None or any(re.search(turn.when, text, re.MULTILINE) for text in (message, request.system)):
+            if turn.when is None or any(re.search(turn.when, text, re.MULTILINE) for text in searched):
                 return turn
         used = self._total - len(self.unused)
         what = "has no turn that matches" if self.unused else "has no turn left for"
         lines = [
             f"The recording {self._source} {what} this request ({used} of {self._total} turns used).",
-            "The system prompt ends:",
-            *_quote("\n".join(_get_last_lines(request.system))),
+            "It is about:",
+            *_quote(extract_work(request)),
             "The last user message begins:",
             *_quote(message),
         ]
@@ -101,13 +103,20 @@ def extract_last_user_text(request: Request) -> str:
     return ""
 
 
-def extract_last_line(text: str) -> str:
+def extract_work(request: Request) -> str:
+    """Return the line that names agent, ticket, step and phase; empty if there is none.
+
+    It is the last line of the first message, or else of the system prompt.
+    """
+    first = request.messages[0].content if request.messages else ()
+    last = first[-1].text if first and isinstance(first[-1], Text) else ""
+    line = get_last_line(last)
+    return line if line.startswith(WORK) else get_last_line(request.system)
+
+
+def get_last_line(text: str) -> str:
     """Return the last line of ``text`` that is not blank; empty if there is none."""
-    return next(iter(_get_last_lines(text, 1)), "")
-
-
-def _get_last_lines(text: str, count: int = _SHOWN_LINES) -> list[str]:
-    return [line for line in text.split("\n") if line.strip()][-count:]
+    return next((line for line in reversed(text.split("\n")) if line.strip()), "")
 
 
 def _quote(text: str) -> list[str]:
@@ -201,7 +210,7 @@ class RecordingModel:
         stop = recording.infer_stop_reason(content)
         if stop == "end_turn" and turn.stop_reason in ("max_tokens", "stop_sequence"):
             stop = turn.stop_reason
-        when = make_pattern(request.system)
+        when = make_pattern(extract_work(request))
         return RecordedTurn(number=number, content=content, stop_reason=stop, usage=turn.usage, when=when)
 
     def _save(self, turn: RecordedTurn) -> None:
@@ -244,9 +253,8 @@ class RecordingModel:
         return f"{self._content}{gap}{recording.print_turns([turn])}"
 
 
-def make_pattern(system: str) -> str | None:
-    """Return a pattern for the (start of the) last line of ``system``, which names agent, ticket, step and phase."""
-    line = extract_last_line(system)
+def make_pattern(line: str) -> str | None:
+    """Return a pattern for the (start of the) line that names agent, ticket, step and phase."""
     end = "$" if len(line) <= _MATCHED_CHARACTERS else ""
     return f"^{re.escape(line[:_MATCHED_CHARACTERS]).replace(_ESCAPED_SPACE, ' ')}{end}" if line else None
 

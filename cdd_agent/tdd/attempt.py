@@ -4,7 +4,7 @@ The verdict compares them with the baseline: files, history and test results fro
 works with tools that lock the files of the phase, or answers with whole files.
 """
 
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,7 +14,6 @@ from cdd_agent.agent.loop import AgentRun, format_conventions, run_agent, run_wi
 from cdd_agent.agent.tools import (
     read_input,
 )
-from cdd_agent.errors import EnvironmentMissing, UsageError
 from cdd_agent.events import AttemptStarted, Change, Event, GateJudged, Notice
 from cdd_agent.evidence.clean_copy import (
     CheckRequest,
@@ -30,159 +29,45 @@ from cdd_agent.evidence.differential import ComparedTrees, list_changed_behavior
 from cdd_agent.evidence.mutation import TimedRuns, find_changing_ids
 from cdd_agent.evidence.stubs import NewTests, check_new_tests
 from cdd_agent.evidence.traces import find_tests_of_product
-from cdd_agent.git.repository import CommitId
 from cdd_agent.git.snapshot import Snapshot
-from cdd_agent.model.conversation import CHARACTERS_PER_TOKEN, Conversation, Marks, ToolCall, draw_token
+from cdd_agent.model.conversation import CHARACTERS_PER_TOKEN, Conversation, Marks, ToolCall, find_last_words
 from cdd_agent.tdd import verdict
+from cdd_agent.tdd.baseline import Baseline, name_scope
+from cdd_agent.tdd.briefing import ShownFiles, show_step_files
 from cdd_agent.tdd.context import (
     Brief,
     Context,
+    Occasion,
     Phase,
     WorkItem,
     format_failures,
     format_reasons,
+    format_step,
     format_system_prompt,
     format_task,
     list_remedies,
     summarize_evidence,
 )
 from cdd_agent.tdd.examination import Examination
-from cdd_agent.tdd.step import StepRecovery
+from cdd_agent.tdd.refusal import format_diff, format_guidance, format_refusal, is_cut
+from cdd_agent.tdd.step import StepRecovery, load_report
 from cdd_agent.tdd.tools import make_lock_check, make_tools
 from cdd_agent.tdd.verdict import PhaseLocks, RedVerdict
 from cdd_agent.untrusted.keys import mask
 from cdd_agent.untrusted.paths import is_cached
 from cdd_agent.untrusted.text import format_line
 from cdd_agent.work.state import AttemptRecord, StepExecution
-from pytest_tdd_agent.codec import ReportError, dump, load
 from pytest_tdd_agent.comparison import find_unstable, strip_parameters
-from pytest_tdd_agent.report import FAILING, Reason, SuiteReport, Verdict, list_failing
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Baseline:
-    """The state before a phase; it stays the same for all attempts."""
-
-    snapshot: Snapshot
-    """The work tree."""
-    tip: CommitId
-    """The commit on which the phase works."""
-    report: SuiteReport
-    """The test results; in GREEN including tests that RED hides: see ``add_hidden_tests``."""
-    report_path: str
-    """Relative to the user's work tree."""
-
-
-class TargetsLeftOut(UsageError):
-    """A run of all tests does not contain the tests to fix."""
-
-
-def take_baseline(item: WorkItem, phase: Phase, *, step: StepExecution, tip: CommitId, context: Context) -> Baseline:
-    """Return the baseline of ``phase``: the existing one after an interruption, else a new one.
-
-    Raises ``EnvironmentMissing`` if the tests cannot run, or if there are none and the phase adds none, and
-    ``TargetsLeftOut``.
-    """
-    recovery = StepRecovery(item.ticket, step, context=context)
-    ref = recovery.checkpoints.ref(f"{phase}-0")
-    snapshot = context.snapshots.find(ref) or context.snapshots.take(ref, message=f"before {phase}")
-    report, path = _load_or_run(recovery, snapshot)
-    if phase == "green" and not is_fixing_tests(item):
-        with suppress(ReportError):
-            report = add_hidden_tests(report, first=load(recovery.report_path("baseline")))
-    elif phase == "green":
-        _require_targets(item, report, context=context)
-    if phase in ("green", "refactor") and report.structured and not report.tests and not report.collect_errors:
-        conventions = context.suite.conventions
-        only = " --collect-only" if conventions.framework == "pytest" else ""
-        raise EnvironmentMissing(
-            f"No tests found: {conventions.framework} found none in {context.project} (by default "
-            f"{conventions.discovery}). Step {item.number} is of kind {item.kind}, so the gate needs a test that shows "
-            "that nothing broke.",
-            hint=f"write and commit one test (`{context.suite.command}{only}` lists the tests), or change the kind of "
-            "the step to feature",
-        )
-    return Baseline(snapshot=snapshot, tip=tip, report=report, report_path=path)
-
-
-def _require_targets(item: WorkItem, report: SuiteReport, *, context: Context) -> None:
-    found = [case.nodeid for case in report.tests] + [error.nodeid for error in report.collect_errors]
-    for test in item.tests:
-        if not any(verdict.is_or_contains(test, each) or verdict.is_or_contains(each, test) for each in found):
-            conventions = context.suite.conventions
-            happened = f"{test} fails, but a run of all tests (`{context.suite.command}`) leaves it out, so the gate "
-            raise TargetsLeftOut(
-                f"{happened}would not see it. By default {conventions.discovery}.",
-                hint="rename its file, or add it to `python_files` or `testpaths` in pytest's configuration; or judge "
-                "by the files of the targets with green.full_suite_on_completion: false",
-            )
-
-
-def is_fixing_tests(item: WorkItem) -> bool:
-    """Return whether the item is to make existing failing tests pass, without a RED."""
-    return item.phases[0] == "green" and item.kind not in ("docs", "chore")
-
-
-def name_scope(files: tuple[str, ...]) -> str:
-    """Return the name of a test run of ``files``; empty: all tests."""
-    return "the tests of the targets' files" if files else "all tests"
-
-
-def _load_or_run(recovery: StepRecovery, snapshot: Snapshot) -> tuple[SuiteReport, str]:
-    """Return the report of the last landed phase, else of a new run, and its path relative to the user's work tree."""
-    context, step = recovery.context, recovery.step
-    root = context.repository.root
-    landed = [a.report for a in step.attempts if a.phase in step.commits and a.verdict == "open" and a.report]
-    path = root / landed[-1] if landed else recovery.report_path("baseline")
-    try:
-        return load(path), str(path.relative_to(root))
-    except ReportError:
-        # A lost report is made again, from the files as they were before the phase.
-        present = recovery.checkpoints.find_last()
-        if (known := context.find_report(snapshot)) is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            dump(known, path)
-            return known, str(path.relative_to(root))
-        context.snapshots.restore(snapshot)
-        scope = context.policy.gate_runs
-        run = context.run_for_gate(f"{name_scope(scope)} as a baseline", files=snapshot, keep=path)
-        if present is not None:
-            context.snapshots.restore(present)
-    return context.require_report(run), str(path.relative_to(root))
-
-
-def add_hidden_tests(red: SuiteReport, *, first: SuiteReport) -> SuiteReport:
-    """Return RED's report as the baseline of GREEN.
-
-    A test file that RED made impossible to import hides its other tests, so they are added with their results from
-    ``first``, the report before the step. The tests that failed there are noted as old failures, which GREEN need not
-    fix.
-    """
-    present = {case.nodeid for case in red.tests}
-    hiding = tuple(
-        error.nodeid.removesuffix("__init__.py") if error.nodeid.endswith("/__init__.py") else f"{error.nodeid}::"
-        for error in red.collect_errors
-    )
-    hidden = tuple(case for case in first.tests if case.nodeid not in present and case.nodeid.startswith(hiding))
-    opened = Verdict(phase="red", open=True)
-    unstable = find_unstable(red, first)
-    return replace(red, tests=(*red.tests, *hidden), old_failures=list_failing(first), gate=opened, unstable=unstable)
-
+from pytest_tdd_agent.report import FAILING, Reason, SuiteReport, Verdict
 
 MAX_ANSWER_CHARACTERS = 20_000
+MAX_WORDS = 2_000
+"""Characters of the last words that the next attempt gets."""
 
 
 def list_attempts(phase: Phase, step: StepExecution) -> tuple[AttemptRecord, ...]:
     """Return the attempts at one phase so far."""
     return tuple(attempt for attempt in step.attempts if attempt.phase == phase)
-
-
-def load_report(attempt: AttemptRecord, *, root: Path) -> SuiteReport | None:
-    """Return the report on which an attempt was judged; None if there was none, or if it is lost."""
-    try:
-        return load(root / attempt.report) if attempt.report else None
-    except ReportError:
-        return None
 
 
 def has_given_up(attempt: AttemptRecord) -> bool:
@@ -238,14 +123,15 @@ class Attempt:
 
     @property
     def _examination(self) -> Examination:
-        return Examination(item=self.item, context=self.context, path=self.recovery.report_path("examples"))
+        path = self.recovery.report_path(self.recovery.name_attempt("green", "examples"))
+        return Examination(item=self.item, context=self.context, path=path)
 
     def run(self, *, is_anew: bool) -> AttemptRecord:
         """Let the model work, judge its work, save it as a checkpoint, and return the record.
 
         ``is_anew``: the files are as they were when the phase began.
         """
-        context, name = self.context, f"{self.phase}-{self.number}"
+        context, name = self.context, self.recovery.name_attempt(self.phase, self.number)
         context.emit(AttemptStarted(phase=self.phase, number=self.number, limit=context.policy.max_attempts))
         brief = context.brief(self.item, self.phase)
         run = self._run_agent(brief, is_anew=is_anew)
@@ -280,7 +166,7 @@ class Attempt:
         )
         context.workplace.restore_head(self.baseline.tip)  # in case the agent made commits
         answer = None if brief.judge is None else run.text[:MAX_ANSWER_CHARACTERS]
-        return replace(record, finding=finding, answer=answer)
+        return replace(record, finding=finding, answer=answer, words=self.words)
 
     def judge_part(self, attempt: AttemptRecord) -> AttemptRecord:
         """Return ``attempt`` at GREEN with the verdict on the current files by the item's tests.
@@ -290,7 +176,9 @@ class Attempt:
         path = self.recovery.report_path("green-part")
         judgment = self._judge_tests(self._save_work("green-part"), report_path=path)
         record = self._make_record(judgment, report_path=path)
-        return replace(record, number=attempt.number, finding=attempt.finding, answer=attempt.answer)
+        return replace(
+            record, number=attempt.number, finding=attempt.finding, answer=attempt.answer, words=attempt.words
+        )
 
     def _make_record(self, judgment: _Judgment, *, report_path: Path) -> AttemptRecord:
         path = str(report_path.relative_to(self.context.repository.root))
@@ -304,32 +192,72 @@ class Attempt:
             evidence=tuple(self._evidence),
         )
 
+    @property
+    def words(self) -> str:
+        """The agent's last words so far, shortened and with keys masked."""
+        messages = () if self._conversation is None else self._conversation.messages
+        return mask(find_last_words(messages)).text[-MAX_WORDS:]
+
     def _run_agent(self, brief: Brief, *, is_anew: bool) -> AgentRun:
         """Hold a fresh conversation with the model until it finishes or its budget is used up."""
         context, item = self.context, self.item
-        marks = Marks(draw_token())
-        conversation = Conversation(
-            format_system_prompt(brief, attempt=self.number, marks=marks),
+        marks, has_tools = Marks(context.token), context.policy.edit_format == "tools"
+        start = context.snapshots.find(self.step.checkpoint) if self.step.checkpoint else None
+        shown = ShownFiles(text="")
+        if has_tools:
+            shown = show_step_files(item, start.commit if start else None, context=context, marks=marks)
+        self._conversation = conversation = Conversation(
+            format_system_prompt(brief, marks=marks),
             token=marks.token,
             preface=format_conventions(context.memory, marks=marks),
             hear_user=context.hear,
         )
-        failing, advice = self._describe_failures()
-        shown = self._examination.format_reminder(marks) if self.phase == "green" else ""
-        task = format_task(brief, earlier=self.earlier, is_anew=is_anew, failing=failing, marks=marks, remedies=advice)
-        task += shown
+        facts = f"The project's tests run with {context.suite.conventions.framework}: `{context.suite.command}`."
+        step = format_step(brief, facts=facts, files=shown.text, marks=marks)
+        occasion = self._describe_occasion(start, is_anew=is_anew, marks=marks)
+        task = format_task(brief, occasion, marks=marks)
         model, budget, emit = context.model, context.policy.budget, context.emit
         locks = self._make_locks()
-        if context.policy.edit_format == "blocks":
+        if not has_tools:
             max_characters = budget.max_answer_tokens * CHARACTERS_PER_TOKEN
             files = WholeFiles(context.workspace, make_lock_check(locks, context), max_characters=max_characters)
             given = files.render(self._list_files_to_send(), marks=marks)
-            conversation.say(f"{task}\n\nThe current, complete files of the step:\n\n{given or 'none'}")
+            conversation.say(step, f"The current, complete files of the step:\n\n{given or 'none'}\n\n{task}")
             return run_without_tools(conversation, files, model=model, budget=budget, emit=emit, agent=brief.agent)
         reports_tests = self.phase == "green" and context.policy.tests_after_write
-        tools = make_tools(locks, context, after_writing=item.tests if reports_tests else ())
-        conversation.say(task)
+        tools = make_tools(
+            locks,
+            context,
+            after_writing=item.tests if reports_tests else (),
+            shown=self._find_complete_files(shown, occasion.diff),
+            is_answered=brief.judge is not None,
+        )
+        conversation.say(step, task)
         return run_agent(conversation, tools, model=model, budget=budget, emit=emit, agent=brief.agent)
+
+    def _describe_occasion(self, start: Snapshot | None, *, is_anew: bool, marks: Marks) -> Occasion:
+        context, objects = self.context, self.context.workplace.tree.objects
+        failing, advice = self._describe_failures()
+        diff = undone = ""
+        if start is not None and context.policy.edit_format == "tools":
+            diff = format_diff(objects, start.commit, after=context.snapshots.take_unsaved().commit)
+        if is_anew and (last := context.snapshots.find(self.earlier[-1].checkpoint or "refs/cdd/none")):
+            undone = format_diff(objects, self.baseline.snapshot.commit, after=last.commit)
+        return Occasion(
+            earlier=self.earlier,
+            is_anew=is_anew,
+            failing=failing,
+            remedies=advice,
+            refusal=format_refusal(self.step, self.phase, marks=marks),
+            diff=diff,
+            undone=undone,
+            guidance=format_guidance(self.step.guidance, marks=marks),
+            further=self._examination.format_reminder(marks) if self.phase == "green" else "",
+        )
+
+    def _find_complete_files(self, shown: ShownFiles, diff: str) -> tuple[str, ...]:
+        """Return the files that the model knows completely: shown as they were, with all changes since."""
+        return () if is_cut(diff) else tuple(name for name in shown.whole if self.context.workspace.is_file(name))
 
     def _make_locks(self) -> PhaseLocks:
         context = self.context

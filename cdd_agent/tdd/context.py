@@ -18,7 +18,7 @@ from cdd_agent.events import Emit, Notice, SuiteStarted
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.snapshot import Snapshot, Snapshots
 from cdd_agent.model.budget import Budget
-from cdd_agent.model.conversation import HearUser, Marks, Model
+from cdd_agent.model.conversation import HearUser, Marks, Model, draw_token
 from cdd_agent.shell.permission import Permission
 from cdd_agent.tdd.workplace import Workplace
 from cdd_agent.testrun.suite import Suite, SuiteRun
@@ -119,6 +119,8 @@ class Policy:
     """Empty: the model of the others."""
     if_slow: str = "raise test_timeout_s in .cdd/config.yaml"
     """The hint if the tests take longer than the time limit."""
+    context_tokens: int = 8_000
+    """The most tokens of the step's files in the first request of an attempt."""
     keeps_partial: bool = False
     """Commit a failed GREEN that fixes some of the item's tests and breaks none."""
 
@@ -130,6 +132,7 @@ class Policy:
             budget=Budget.from_settings(settings),
             evidence_timeout_s=settings.evidence_timeout_s,
             edit_format=settings.edit_format,
+            context_tokens=settings.context_tokens,
             max_examples=settings.examples,
             examiner_model=settings.examiner_model,
         )
@@ -143,11 +146,11 @@ class Brief:
     agent: str
     """The agent's name in events."""
     role: str
-    """The beginning of the system prompt."""
+    """The system prompt, the same in all phases of a workflow."""
     rules: str
     """The rules of the phase."""
     work: str
-    """The last line of the system prompt without the attempt; recordings are matched by it."""
+    """The last line of the first message without the attempt; recordings are matched by it."""
     task: str
     """The instruction, written by cdd."""
     requirements: str
@@ -225,6 +228,8 @@ class Context:
     """None: those of ``cdd exec``."""
     last_report: dict[str, SuiteReport] = field(default_factory=dict)
     """Tree -> report of the last run of the policy's ``gate_runs`` in this process; at most one."""
+    token: str = field(default_factory=draw_token)
+    """The token of the marks around text that others wrote; the same in all conversations, for the server's cache."""
 
     @property
     def project(self) -> Path:
@@ -329,45 +334,82 @@ def read_phase_rules(phase: Phase) -> str:
     return (_PROMPTS / f"{phase}.md").read_text(encoding="utf-8").strip()
 
 
-def format_system_prompt(brief: Brief, *, attempt: int, marks: Marks) -> str:
-    """Return the system prompt; its last line identifies the attempt for recordings."""
-    return f"{brief.role.strip()}\n\n{brief.rules.strip()}\n\n{marks.rule}\n\nWork: {brief.work} attempt {attempt}"
+def format_system_prompt(brief: Brief, *, marks: Marks) -> str:
+    """Return the system prompt, which is the same for all attempts of a workflow."""
+    return f"{brief.role.strip()}\n\n{marks.rule}"
 
 
-def format_task(
-    brief: Brief,
-    *,
-    earlier: tuple[AttemptRecord, ...],
-    is_anew: bool,
-    failing: str,
-    marks: Marks,
-    remedies: Sequence[str] = (),
-) -> str:
-    """Return the first message of an attempt.
+def format_step(brief: Brief, *, facts: str = "", files: str = "", marks: Marks) -> str:
+    """Return the part of the first message that is the same for all attempts at a step; ``files`` quotes its files."""
+    parts = [marks.wrap(brief.requirements, source=brief.source)]
+    if facts:
+        parts.append(facts)
+    if files:
+        parts.append(f"The files of this work, as they were when it began:\n\n{files}")
+    return "\n\n".join(parts)
 
-    ``earlier`` are the closed attempts at this phase; if ``is_anew``, their changes were rolled back. ``failing``
-    describes the current failures and ``remedies`` how to fix them.
-    """
-    parts = [*_format_breakage(earlier, phase=brief.phase, is_anew=is_anew, marks=marks), brief.task]
-    parts.append(marks.wrap(brief.requirements, source=brief.source))
-    if failing:
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occasion:
+    """What an attempt begins with, besides the step itself."""
+
+    earlier: tuple[AttemptRecord, ...] = ()
+    """The closed attempts at this phase."""
+    is_anew: bool = False
+    """Whether their changes were rolled back."""
+    failing: str = ""
+    """The current failures."""
+    remedies: tuple[str, ...] = ()
+    """How to fix them."""
+    refusal: str = ""
+    """What an earlier try at the step left."""
+    diff: str = ""
+    """The changes of the step that the files contain."""
+    undone: str = ""
+    """The changes of the last attempt, if they were rolled back."""
+    guidance: str = ""
+    """The user's."""
+    further: str = ""
+    """A further example that must pass."""
+
+
+def format_task(brief: Brief, occasion: Occasion, *, marks: Marks) -> str:
+    """Return the end of the first message of an attempt; its last line identifies the attempt for recordings."""
+    earlier, is_anew = occasion.earlier, occasion.is_anew
+    phase, number = brief.phase.upper(), len(earlier) + 1
+    parts = [
+        brief.rules.strip(),
+        occasion.refusal,
+        *_format_breakage(earlier, phase=brief.phase, is_anew=is_anew, marks=marks),
+    ]
+    if occasion.diff:
+        diff = marks.wrap(occasion.diff, source="changes of this step")
+        parts.append(f"The changes of this step so far, which the files already contain:\n\n{diff}")
+    if occasion.failing:
         when = "Failures before the rollback" if is_anew else "Current failures"
-        parts.append(f"{when}:\n\n{marks.wrap(failing, source='tests')}")
-    if remedies:
-        parts.append(f"How to fix failures of these kinds:\n{format_bullets(remedies)}")
+        parts.append(f"{when}:\n\n{marks.wrap(occasion.failing, source='tests')}")
+    if occasion.remedies:
+        parts.append(f"How to fix failures of these kinds:\n{format_bullets(occasion.remedies)}")
     if len(earlier) > MAX_ATTEMPTS_SHOWN:
         parts.append(f"The gate also refused {len(earlier) - MAX_ATTEMPTS_SHOWN} attempts before those below.")
     for attempt in earlier[-MAX_ATTEMPTS_SHOWN:]:
         reasons = marks.wrap(format_bullets(attempt.reasons), source=f"gate, attempt {attempt.number}")
         parts.append(f"Attempt {attempt.number} was refused by the gate:\n{reasons}")
-    if earlier:
-        here = (
+    if earlier and earlier[-1].words:
+        words = marks.wrap(earlier[-1].words, source=f"attempt {earlier[-1].number}")
+        parts.append(f"Its last words, written before the gate ran:\n{words}")
+    if is_anew:
+        parts.append(
             "Its changes were rolled back: the files are as they were when the phase began. Try a different approach."
-            if is_anew
-            else "The files still contain your work."
         )
-        parts.append(f"{here} This is attempt {len(earlier) + 1} at {brief.phase.upper()}.")
-    return "\n\n".join(parts)
+    elif earlier:
+        parts.append("The files still contain your work.")
+    if occasion.undone:
+        parts.append(f"What it had changed:\n\n{marks.wrap(occasion.undone, source='changes that were undone')}")
+    parts += [occasion.further.strip(), occasion.guidance]
+    parts.append(f"{brief.task} This is attempt {number} at {phase}.")
+    parts.append(f"Work: {brief.work} attempt {number}")
+    return "\n\n".join(part for part in parts if part)
 
 
 def _format_breakage(

@@ -4,42 +4,45 @@ The model can end an attempt, but only the gate can end a phase. After each atte
 and the state is saved, before anything depends on them: a killed cycle continues with the attempt it was in.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from cdd_agent.clock import Clock
-from cdd_agent.errors import GateClosed
-from cdd_agent.events import GateJudged, Notice, RunFinished, RunStarted
+from cdd_agent.errors import CddError, GateClosed
+from cdd_agent.events import GateJudged, Notice
 from cdd_agent.evidence.clean_copy import Findings, find_newly_passing, refuse
 from cdd_agent.evidence.mutation import TimedRuns, judge_covered_tests
 from cdd_agent.git.landing import BranchMoved
 from cdd_agent.git.repository import CommitId
 from cdd_agent.git.snapshot import Snapshot
-from cdd_agent.model.budget import Meter
 from cdd_agent.storage import private_folder
-from cdd_agent.tdd.attempt import Attempt, Baseline, has_given_up, list_attempts, load_report, take_baseline
+from cdd_agent.tdd.attempt import Attempt, has_code, has_given_up, list_attempts
+from cdd_agent.tdd.baseline import Baseline, take_baseline
 from cdd_agent.tdd.context import Context, Phase, Progress, WorkItem, format_reasons
 from cdd_agent.tdd.course import Course, choose_course, summarize_attempt
-from cdd_agent.tdd.step import Landing, StepRecovery, find_broken_tests, has_hooks, require_branch, require_tests
+from cdd_agent.tdd.refusal import describe_interruption, describe_refusal
+from cdd_agent.tdd.step import (
+    Landing,
+    StepRecovery,
+    find_broken_tests,
+    has_hooks,
+    load_report,
+    require_branch,
+    require_tests,
+)
 from cdd_agent.tdd.verdict import AT_ONCE, RedVerdict, has_test, judge_run
-from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work.handoff import phase_name
 from cdd_agent.work.state import (
     AttemptRecord,
+    RefusedTry,
     RunState,
-    Status,
     StepExecution,
-    StepKey,
-    end_step,
     enter_phase,
-    finish,
     record_attempt,
     record_commit,
-    record_usage,
-    save_state,
-    start_step,
+    record_refusal,
+    replace_step,
 )
 from pytest_tdd_agent.codec import load
 from pytest_tdd_agent.report import list_failing
@@ -87,6 +90,8 @@ class Cycle:
         self._tip: CommitId | None = None
         """The commit on which the cycle works."""
         self._nested: frozenset[str] = frozenset()
+        self._attempt: Attempt | None = None
+        """The attempt that is being made."""
 
     @property
     def _step(self) -> StepExecution:
@@ -116,7 +121,9 @@ class Cycle:
         self._nested = self._context.snapshots.nested
         try:
             ending = self._run_phases()
-        except BaseException:
+        except BaseException as error:
+            if self._is_saved and isinstance(error, KeyboardInterrupt | CddError):
+                self._remember_interruption()
             # An interrupted save leaves the last checkpoint unknown: change nothing, like a kill.
             if self._is_saved and self._context.workplace.is_shared:
                 self._recovery.restore()
@@ -124,12 +131,20 @@ class Cycle:
         return ending
 
     def _run_phases(self) -> Ending:
-        for phase in self._item.phases:
-            if phase not in self._step.commits:
-                ending = self._run_phase(phase)
-                if ending is not None:
-                    return ending
+        # Not a loop over the phases: GREEN may send the step back to RED.
+        while (phase := next((each for each in self._item.phases if each not in self._step.commits), None)) is not None:
+            ending = self._run_phase(phase)
+            if ending is not None:
+                return ending
         return Ending(state=self._state, how="done")
+
+    def _remember_interruption(self) -> None:
+        """Save what the attempt had changed and said so far, for the next one."""
+        attempt, self._attempt = self._attempt, None
+        with suppress(CddError, OSError):  # the interruption itself must reach the user
+            refusal = describe_interruption(self._recovery, words=attempt.words) if attempt is not None else None
+            if refusal is not None:
+                self._save_state(record_refusal(self._state, self._item.number, refusal=refusal))
 
     def _begin_or_resume(self) -> None:
         recovery, item = self._recovery, self._item
@@ -138,7 +153,18 @@ class Cycle:
             self._save_state(enter_phase(self._state, item.number, phase=first, checkpoint=recovery.begin()))
             self._tip = recovery.checkpoints.read_tip()
         else:
+            found = self._find_killed_attempt()
+            if found is not None:
+                self._save_state(record_refusal(self._state, item.number, refusal=found))
             self._tip = recovery.restore()
+
+    def _find_killed_attempt(self) -> RefusedTry | None:
+        """Return what an attempt leaves that was killed, from the files of the run tree."""
+        if self._context.workplace.is_shared:  # the user may have changed them since
+            return None
+        with suppress(CddError, OSError):  # the run tree may be damaged, and is made again
+            return describe_interruption(self._recovery)
+        return None
 
     def _run_phase(self, phase: Phase) -> Ending | None:
         """Run one phase; return the ending of the cycle, or None if the next phase may begin."""
@@ -165,7 +191,7 @@ class Cycle:
                 continue
             course = self._choose_course(attempts, baseline)
             if course is Course.STOP:
-                if self._skip_refactor(attempts[-1], baseline):
+                if self._skip_refactor(attempts[-1], baseline) or self._return_to_red(attempts):
                     return None
                 if self._accept_part(attempts, baseline):
                     continue
@@ -173,7 +199,9 @@ class Cycle:
             is_anew = course is Course.ROLL_BACK
             if is_anew:
                 context.snapshots.restore(baseline.snapshot)
-            record = Attempt(item, phase, step=self._step, baseline=baseline, context=context).run(is_anew=is_anew)
+            self._attempt = Attempt(item, phase, step=self._step, baseline=baseline, context=context)
+            record = self._attempt.run(is_anew=is_anew)
+            self._attempt = None
             private_folder(context.project)  # restores its protections, in case the agent removed them
             self._report_nested()
             self._save_state(record_attempt(self._state, item.number, attempt=record))
@@ -358,6 +386,41 @@ class Cycle:
         )
         return judge_covered_tests(targets, self._item.sources, tree=checkpoint.commit, runs=runs)
 
+    def _return_to_red(self, attempts: tuple[AttemptRecord, ...]) -> bool:
+        """Take RED back once if GREEN reports that its test is wrong, and keep GREEN's code aside for the next GREEN.
+
+        Return False if that is not the case.
+        """
+        step, recovery, last = self._step, self._recovery, attempts[-1]
+        is_wrong = last.phase == "green" and has_code(last, "test_is_wrong") and "red" in step.commits
+        # An example of the Examiner is not RED's.
+        is_example = any(has_code(each, "example_failed") for each in attempts)
+        if not is_wrong or is_example or step.was_sent_back or not recovery.can_undo_red():
+            return False
+        refusal, kept = describe_refusal(recovery), recovery.set_aside(last)
+        assert refusal is not None
+        why = f"GREEN reports that a test is wrong: {last.reasons[0].partition(': ')[2]}"
+        self._tip = recovery.undo_red(why=why, kept=kept or "")
+        at = list(step.commits).index("red")
+        done = tuple(step.commits)[:at]
+        self._save_state(
+            replace_step(
+                self._state,
+                replace(
+                    step,
+                    attempts=tuple(each for each in step.attempts if each.phase in done),
+                    commits={phase: step.commits[phase] for phase in done},
+                    refusal=replace(refusal, kept=kept),
+                    was_sent_back=True,
+                ),
+            )
+        )
+        text = (
+            f"{self._item.title}: the step goes back to RED, once. {why}. The next GREEN gets the code, kept as {kept}."
+        )
+        self._context.emit(Notice(text=text))
+        return True
+
     def _skip_refactor(self, last: AttemptRecord, baseline: Baseline) -> bool:
         """Give up a REFACTOR after GREEN, which is optional; return False for all other phases."""
         if last.phase != "refactor" or "green" not in self._step.commits:
@@ -428,6 +491,9 @@ class Cycle:
     def _fail(self, last: AttemptRecord, baseline: Baseline) -> Ending:
         """End the cycle in a phase that has no attempts left, or makes no progress."""
         policy = self._context.policy
+        refusal = describe_refusal(self._recovery)
+        if refusal is not None:
+            self._save_state(record_refusal(self._state, self._item.number, refusal=refusal))
         is_blocked = has_given_up(last)
         is_stuck = last.number < policy.max_attempts and not is_blocked
         if policy.keeps_landed:
@@ -455,93 +521,3 @@ class Cycle:
 def is_partial(attempt: AttemptRecord) -> bool:
     """Return whether this attempt at GREEN was accepted in part."""
     return attempt.verdict == "open" and attempt.finding == PARTIAL
-
-
-Workflow: TypeAlias = Literal["exec", "tdd", "green"]
-
-
-class WorkflowRun:
-    """The state of a run, which is saved after every change, and the cycles that change it."""
-
-    def __init__(
-        self, workflow: Workflow, ticket: Ticket, *, context: Context, clock: Clock, meter: Meter | None
-    ) -> None:
-        """Begin with an empty state, saving nothing. Without a ``meter``, usage is counted but not limited."""
-        resume = context.commands.resume if context.commands else f"cdd exec {ticket.slug}"
-        self.meter = meter or Meter(context.model, clock=clock, ticket=ticket.slug, go_on=resume)
-        self.context = replace(context, model=self.meter)
-        self.clock = clock
-        self.state = RunState(ticket_slug=ticket.slug, started_at=clock.now())
-        self._workflow = workflow
-        self._path = ticket.state_path
-        self._step: int | None = None
-
-    def resume(self, state: RunState) -> None:
-        """Continue from ``state``; its usage counts toward the limits."""
-        self.state = state
-        self.meter.resume(state.usage)
-        self._step = None
-
-    def count_usage(self, state: RunState) -> RunState:
-        """Return ``state`` with the usage so far, of the ticket and of the last step."""
-        return record_usage(state, self._step, step=self.meter.step, ticket=self.meter.ticket)
-
-    def save(self, state: RunState) -> None:
-        """Write ``state`` with the usage so far, then make it the current state."""
-        state = self.count_usage(state)
-        save_state(self._path, state)
-        self.state = state
-
-    def start_step(self, state: RunState, key: StepKey, *, is_resumed: bool = False) -> None:
-        """Save ``state`` with the step started at HEAD, or resumed on the branch where it was started."""
-        repository, context = self.context.repository, self.context
-        head = repository.read_head()
-        state = replace(
-            state,
-            base_commit=state.base_commit or head,
-            branch=state.branch if is_resumed else repository.read_branch(),
-            sandbox=context.suite.sandbox.level,
-            model=context.model.name,
-        )
-        self.save(start_step(state, key, now=self.clock.now(), base_commit=head))
-
-    def begin_step(self, number: int) -> None:
-        """Count usage for a step from now on; raises ``BudgetSpent`` or ``ModelError`` if the model cannot be used."""
-        step = self.state.execution(number)
-        self.meter.begin(f"{self.context.step_name(step)} of {self.state.ticket_slug}", used=step.usage)
-        self._step = number
-        self.meter.check()
-
-    def run_cycle(self, item: WorkItem) -> Ending:
-        """Run the cycle of a step in progress, saving each state."""
-        return Cycle(item, self.state, context=self.context, save=self.save).run()
-
-    def end_step(self, state: RunState, number: int, *, error: str | None = None) -> None:
-        """Save ``state`` with the step completed, or failed with ``error``."""
-        status = Status.COMPLETED if error is None else Status.FAILED
-        self.save(end_step(state, number, status=status, now=self.clock.now(), error=error))
-
-    @contextmanager
-    def report(self, remarks: Iterable[str], *, is_open_ended: bool = False) -> Iterator[None]:
-        """Emit the events of the run around the block, and save the final state, however the block ends.
-
-        ``is_open_ended``: the steps are not known in advance, so only the block itself sets the final status. If the
-        state cannot be saved, the run is reported as still in progress.
-        """
-        context, began, status, found = self.context, self.clock.monotonic(), Status.IN_PROGRESS, self.state
-        workflow, ticket = self._workflow, self.state.ticket_slug
-        sandbox = context.suite.sandbox.level
-        context.emit(RunStarted(workflow=workflow, ticket=ticket, model=context.model.name, sandbox=sandbox))
-        for remark in remarks:
-            context.emit(Notice(text=remark))
-        try:
-            try:
-                yield
-            finally:
-                self.meter.pause()
-                if self.count_usage(self.state) != found:
-                    self.save(self.state if is_open_ended else finish(self.state, now=self.clock.now()))
-                status = self.state.status
-        finally:
-            took = self.clock.monotonic() - began
-            context.emit(RunFinished(workflow=workflow, ticket=ticket, status=status, duration_s=took))

@@ -18,7 +18,7 @@ from cdd_agent.evidence.clean_copy import CheckRequest, Findings, explain_failur
 from cdd_agent.evidence.examiner import Examples
 from cdd_agent.evidence.mutation import TimedRuns, TimeUp
 from cdd_agent.git.runner import GitError
-from cdd_agent.model.conversation import Conversation, Marks, Model, Request, Turn, draw_token
+from cdd_agent.model.conversation import Conversation, Marks, Model, Request, Turn
 from cdd_agent.storage import read_ordinary, write_atomic
 from cdd_agent.tdd.context import Context, WorkItem
 from pytest_tdd_agent.report import Reason
@@ -94,7 +94,7 @@ class Examination:
             return None
         if examples.was_doubted:
             return () if self._ask_person(examples, reason) else None
-        marks = Marks(draw_token())
+        marks = Marks(self.context.token)
         question = examiner.format_doubt(examples, reason, marks=marks)
         try:
             answer = self._ask(self._begin("second look", marks=marks), question)
@@ -128,7 +128,7 @@ class Examination:
         return f"\n\nThis further example must pass too. It is in no file of the project:\n{text}"
 
     def _obtain(self, request: CheckRequest, *, criteria: dict[str, str], signs: Iterable[str]) -> Examples:
-        marks, most = Marks(draw_token()), self.context.policy.max_examples
+        marks, most = Marks(self.context.token), self.context.policy.max_examples
         conversation = self._begin("examples", marks=marks)
         question = examiner.format_question(request, criteria=criteria, most=most, signs=signs, marks=marks)
         examples = examiner.obtain_examples(

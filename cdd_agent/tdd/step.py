@@ -48,7 +48,8 @@ from cdd_agent.work.state import (
     lock_ticket,
 )
 from cdd_agent.workspace.files import ConfinedFolder
-from pytest_tdd_agent.report import list_failing
+from pytest_tdd_agent.codec import ReportError, load
+from pytest_tdd_agent.report import SuiteReport, list_failing
 
 _LABEL = re.compile(r"step-\d+-\w+")
 
@@ -141,6 +142,15 @@ class StepRecovery:
         """Return the path of the step's test report ``name``."""
         return self.context.reports / f"{_find_label(self.step)}-{name}.json"
 
+    def name_attempt(self, phase: Phase, number: int | str) -> str:
+        """Return the name of an attempt's checkpoint and report; number 0 is the checkpoint before the first one."""
+        # After a return to RED, the names differ from those of the first round, whose evidence stays.
+        return f"{'again-' if self.step.was_sent_back else ''}{phase}-{number}"
+
+    def baseline_ref(self, phase: Phase) -> str:
+        """Return the ref of the files before ``phase``."""
+        return self.checkpoints.ref(self.name_attempt(phase, 0))
+
     def begin(self) -> str:
         """Prepare the files for the step, delete leftovers of earlier tries at it, and return the first checkpoint."""
         snapshots = self.context.snapshots
@@ -202,6 +212,44 @@ class StepRecovery:
         """Save the files ``only`` as they are now, then restore them from ``snapshot``."""
         self.context.snapshots.take(self._free_ref("refused"), message="changes that were put back")
         self.context.snapshots.restore(snapshot, only=only)
+
+    def set_aside(self, attempt: AttemptRecord) -> str | None:
+        """Keep the files of an attempt under a new ref, and return it; None if its checkpoint is lost."""
+        found = self.context.snapshots.find(attempt.checkpoint) if attempt.checkpoint else None
+        if found is None:
+            return None
+        ref = self._free_ref("code")
+        self.context.repository.refs.set(ref, found.commit)
+        return ref
+
+    def can_undo_red(self) -> bool:
+        """Return whether RED's commit can be taken back: nobody has committed on top of it."""
+        before, red = self._base_of("red"), self.step.commits.get("red")
+        is_saved = self.context.snapshots.find(self.baseline_ref("red")) is not None
+        return is_saved and before is not None and self.context.repository.read_head() in (red, before)
+
+    def undo_red(self, *, why: str, kept: str) -> CommitId:
+        """Return files and branch to the state before RED, and return the new tip; the ref ``kept`` has the files."""
+        context, base, head = self.context, self._base_of("red"), self.context.repository.read_head()
+        snapshot, tip = context.snapshots.find(self.baseline_ref("red")), self.checkpoints.read_tip()
+        assert base is not None
+        assert snapshot is not None
+        assert tip is not None
+        if head is not None and head != base:
+            context.repository.git("update-ref", self._free_ref("commits", under="abandoned"), head)
+            context.workplace.take_back(head, base=base)
+        tip = context.workplace.follow(base, made=None, tip=tip)
+        context.snapshots.restore(snapshot)
+        self.checkpoints.save_tip(tip)
+        context.emit(RolledBack(checkpoint=snapshot.ref, kept=kept, why=why))
+        return tip
+
+    def _base_of(self, phase: Phase) -> CommitId | None:
+        """Return the commit before the step's commit of ``phase``."""
+        phases = list(self.step.commits)
+        earlier = phases[: phases.index(phase)] if phase in phases else phases
+        base = self.step.commits[earlier[-1]] if earlier else self.step.base_commit
+        return CommitId(base) if base else None
 
     def undo(self, *, why: str) -> None:
         """Return files and branch to the start of the step; commits of somebody else on top of it stay."""
@@ -302,6 +350,14 @@ MAX_SUBJECT = 72
 def make_handoff_id(ticket: str, number: int, *, phase: Phase, base: str | None) -> str:
     """Return the id of a landing; a second try to land the phase from the same commit gets the same id."""
     return hashlib.sha256(f"{ticket}/{number}/{phase}/{base}".encode()).hexdigest()[:16]
+
+
+def load_report(attempt: AttemptRecord, *, root: Path) -> SuiteReport | None:
+    """Return the report on which an attempt was judged; None if there was none, or if it is lost."""
+    try:
+        return load(root / attempt.report) if attempt.report else None
+    except ReportError:
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -414,9 +470,8 @@ class Landing:
     def _list_examples(self) -> tuple[str, ...]:
         if self.attempt.phase != "green" or self.attempt.verdict != "open":
             return ()
-        examples = load_examples(
-            StepRecovery(self.item.ticket, self.step, context=self.context).report_path("examples")
-        )
+        recovery = StepRecovery(self.item.ticket, self.step, context=self.context)
+        examples = load_examples(recovery.report_path(recovery.name_attempt("green", "examples")))
         return examples.facts if examples is not None else ()
 
     def _choose_next_phase(self, following: NextPhase) -> NextPhase:

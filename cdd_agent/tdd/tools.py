@@ -31,11 +31,19 @@ MAX_LOCKED_FILES = 40
 _REFUSED_WRITE = re.compile("|".join(re.escape(os.strerror(code)) for code in (errno.EROFS, errno.EACCES)))
 
 
-def make_tools(locks: PhaseLocks, context: Context, *, after_writing: tuple[str, ...] = ()) -> tuple[Tool, ...]:
+def make_tools(
+    locks: PhaseLocks,
+    context: Context,
+    *,
+    after_writing: tuple[str, ...] = (),
+    shown: tuple[str, ...] = (),
+    is_answered: bool = False,
+) -> tuple[Tool, ...]:
     """Return Read, Write, Edit, Bash, Glob, Grep, RunTests, CompleteImplementation and ReportBlocked, in that order.
 
-    The policy may leave Bash out. After the last Write or Edit of a turn, the results of the tests ``after_writing``
-    are reported, if there are any.
+    The policy may leave Bash out; CompleteImplementation is left out if the agent ends with an answer
+    (``is_answered``). After the last Write or Edit of a turn, the results of the tests ``after_writing`` are reported,
+    if there are any. The files ``shown`` count as read.
     """
 
     def run_tests(targets: tuple[str, ...]) -> str:
@@ -47,7 +55,8 @@ def make_tools(locks: PhaseLocks, context: Context, *, after_writing: tuple[str,
     def report_tests() -> str:
         return f"Results of the tests to pass: {run_tests(after_writing)}"
 
-    read, *writing = make_file_tools(context.workspace, make_lock_check(locks, context))
+    known = {name: context.workspace.read(name) for name in shown}
+    read, *writing = make_file_tools(context.workspace, make_lock_check(locks, context), known=known)
     shell = make_bash_tool(
         context.suite.sandbox,
         context.workspace.root,
@@ -61,7 +70,7 @@ def make_tools(locks: PhaseLocks, context: Context, *, after_writing: tuple[str,
         *((_with_lock_hint(shell, locks),) if context.policy.has_commands else ()),
         *make_search_tools(context.workspace),
         make_run_tests_tool(run_tests),
-        make_completion_tool(),
+        *(() if is_answered else (make_completion_tool(),)),
         make_blocked_tool(),
     )
 

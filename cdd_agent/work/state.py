@@ -108,8 +108,27 @@ class AttemptRecord:
     """The verdict of RED, one of ``RedVerdict``, or PARTIAL for a partly saved GREEN."""
     answer: str | None = None
     """The agent's last words, if they are judged."""
+    words: str = ""
+    """The agent's last words, shortened."""
     evidence: tuple[str, ...] = ()
     """The findings of the checks that follow the gate, one per line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedTry:
+    """A refused or interrupted try at a step, in texts for the next one: shortened, with keys masked."""
+
+    phase: Phase
+    """The phase that was refused."""
+    reasons: tuple[str, ...]
+    failures: str = ""
+    """The failing tests with their output."""
+    words: str = ""
+    """The agent's last words."""
+    diffs: Mapping[Phase, str] = field(default_factory=dict)
+    """Phase -> the diff of its last attempt."""
+    kept: str | None = None
+    """The ref of the files, if they are kept aside for the next GREEN."""
 
 
 def is_unverified(finding: str) -> bool:
@@ -150,6 +169,12 @@ class StepExecution:
     """The path of the report before the current phase."""
     usage: Usage = Usage()
     """The usage of all attempts, including those before a retry."""
+    refusal: RefusedTry | None = None
+    """Why the last try at the step was refused. Stays until the step completes."""
+    guidance: str = ""
+    """The user's words to the next attempts. Stays until the step completes."""
+    was_sent_back: bool = False
+    """Whether GREEN has sent the step back to RED."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,6 +257,11 @@ def record_commit(state: RunState, number: int, *, phase: str, commit: str) -> R
     return replace_step(state, replace(step, commits={**step.commits, phase: commit}))
 
 
+def record_refusal(state: RunState, number: int, *, refusal: RefusedTry) -> RunState:
+    """Replace what the last try at step ``number`` left for the next one."""
+    return replace_step(state, replace(state.execution(number), refusal=refusal))
+
+
 def record_files(state: RunState, number: int, *, changes: Sequence[Change]) -> RunState:
     """Replace the changed files of step ``number``."""
     created, modified, deleted = (
@@ -251,14 +281,22 @@ def end_step(state: RunState, number: int, *, status: Status, now: str, error: s
     """End step ``number`` as completed, failed or skipped; ``error`` is why. Only a skipped one need not be running."""
     also = (Status.PENDING, Status.FAILED) if status == Status.SKIPPED else ()
     step = _require(state, number, *also, Status.IN_PROGRESS, verb=status)
+    if status == Status.COMPLETED:
+        step = replace(step, refusal=None, guidance="")
     return _end(state, replace(step, status=status, completed_at=now, error=error))
 
 
-def retry_step(state: RunState, number: int) -> RunState:
-    """Reset step ``number`` to pending. Its error and usage stay."""
+def retry_step(state: RunState, number: int, *, guidance: str = "") -> RunState:
+    """Reset step ``number`` to pending. Its error, refusal and usage stay, and its guidance unless there is another."""
     step = state.execution(number)
     fresh = StepExecution(
-        step_number=number, title=step.title, text_sha256=step.text_sha256, error=step.error, usage=step.usage
+        step_number=number,
+        title=step.title,
+        text_sha256=step.text_sha256,
+        error=step.error,
+        usage=step.usage,
+        refusal=step.refusal,
+        guidance=guidance or step.guidance,
     )
     return replace(_end(state, fresh), status=Status.IN_PROGRESS, completed_at=None)
 
@@ -469,6 +507,8 @@ def _find_foreign_value(state: RunState) -> str | None:
             ("base_commit", _COMMIT, step.base_commit),
             *((f"commits.{phase}", _COMMIT, commit) for phase, commit in step.commits.items() if commit),
         ]
+        if step.refusal is not None:
+            values.append(("kept files", _OWN_REF, step.refusal.kept))
         for attempt in step.attempts:
             values += [("report", _OWN_REPORT, attempt.report), ("checkpoint", _OWN_REF, attempt.checkpoint)]
         for name, pattern, value in values:

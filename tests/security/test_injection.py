@@ -27,11 +27,13 @@ from cdd_agent.repl.render import Renderer
 from cdd_agent.sandbox.choice import choose
 from cdd_agent.sandbox.port import Access, Sandbox
 from cdd_agent.sandbox.supervised import PlainSandbox
-from cdd_agent.tdd.context import format_system_prompt, format_task
+from cdd_agent.tdd.briefing import show_files
+from cdd_agent.tdd.context import Occasion, format_step, format_system_prompt, format_task
+from cdd_agent.tdd.refusal import format_guidance, format_refusal
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.tickets.ticket import create
 from cdd_agent.untrusted.text import show_controls, show_unseen
-from cdd_agent.work.state import AttemptRecord
+from cdd_agent.work.state import AttemptRecord, RefusedTry, StepExecution
 from cdd_agent.workflows.conversation.dialog import Dialog
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
@@ -228,8 +230,12 @@ def test_what_one_agent_writes_is_data_for_the_next(tmp_path: Path) -> None:
     marks = Marks("kvqtzh")
     work = make_work_item(ticket, step, spec=documents.spec)
     brief = make_brief_for()(work, "red")
-    conversation = Conversation(format_system_prompt(brief, attempt=1, marks=marks))
-    conversation.say(format_task(brief, earlier=(), is_anew=False, failing="", marks=marks))
+    conversation = Conversation(format_system_prompt(brief, marks=marks))
+    files = show_files({"a.py": POISON}, words=(), limit=1_000, marks=marks)
+    conversation.say(
+        format_step(brief, files=files.text, marks=marks),
+        format_task(brief, Occasion(), marks=marks),
+    )
     executing = Request(system=conversation.system, messages=conversation.messages)
 
     for request in (socratic.requests[-1], planning.requests[-1], executing):
@@ -302,11 +308,31 @@ def test_no_field_of_a_document_is_told_outside_the_marks(tmp_path: Path) -> Non
     documents = Documents.read(ticket)
     marks = Marks("kvqtzh")
     work = make_work_item(ticket, documents.plan.steps[0], spec=documents.spec)
-    closed = AttemptRecord(phase="green", number=1, verdict="closed", reasons=("target_failed: CANARY reason",))
+    closed = AttemptRecord(
+        phase="green", number=1, verdict="closed", reasons=("target_failed: CANARY reason",), words="CANARY"
+    )
     failed = "tests/test_CANARY.py::test_CANARY: assertion: CANARY"
     brief = make_brief_for()(work, "green")
-    conversation = Conversation(format_system_prompt(brief, attempt=2, marks=marks))
-    conversation.say(format_task(brief, earlier=(closed,), is_anew=False, failing=failed, marks=marks))
+    refusal = RefusedTry(
+        phase="green",
+        reasons=("CANARY: CANARY",),
+        words="CANARY",
+        failures="CANARY",
+        diffs={"green": "CANARY"},
+        kept="refs/cdd/attempts/x",
+    )
+    step = StepExecution(step_number=1, title="CANARY", text_sha256="", refusal=refusal)
+    occasion = Occasion(
+        earlier=(closed,),
+        failing=failed,
+        diff="CANARY",
+        undone="CANARY",
+        is_anew=True,
+        refusal=format_refusal(step, "green", marks=marks),
+        guidance=format_guidance("CANARY", marks=marks),
+    )
+    conversation = Conversation(format_system_prompt(brief, marks=marks))
+    conversation.say(format_step(brief, marks=marks), format_task(brief, occasion, marks=marks))
     executing = Request(system=conversation.system, messages=conversation.messages)
 
     assert len(model.requests) == 4

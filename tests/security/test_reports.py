@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.model.conversation import Turn
-from cdd_agent.tdd.attempt import Attempt, take_baseline
+from cdd_agent.tdd.attempt import Attempt
+from cdd_agent.tdd.baseline import take_baseline
 from cdd_agent.tdd.step import StepRecovery
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.work.state import AttemptRecord

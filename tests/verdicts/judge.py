@@ -13,7 +13,8 @@ from cdd_agent.model.conversation import Request, Turn
 from cdd_agent.sandbox.levels import ISOLATING_LEVELS
 from cdd_agent.sandbox.port import Sandbox
 from cdd_agent.storage import private_folder
-from cdd_agent.tdd.attempt import Attempt, take_baseline
+from cdd_agent.tdd.attempt import Attempt
+from cdd_agent.tdd.baseline import take_baseline
 from cdd_agent.tdd.context import Context, WorkItem
 from cdd_agent.tdd.examination import AGENT
 from cdd_agent.tdd.step import StepRecovery

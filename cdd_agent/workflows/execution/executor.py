@@ -24,8 +24,9 @@ from cdd_agent.git import commits
 from cdd_agent.git.repository import Repository
 from cdd_agent.model.budget import Meter
 from cdd_agent.tdd.context import Brief, BriefFor, Context, Phase, WorkItem, describe_item, phases_of, read_phase_rules
-from cdd_agent.tdd.cycle import WorkflowRun
+from cdd_agent.tdd.refusal import describe_refusal
 from cdd_agent.tdd.step import StepRecovery, alone_on
+from cdd_agent.tdd.workflow_run import WorkflowRun
 from cdd_agent.testrun.frameworks.detect import NoFramework, has_framework, map_projects
 from cdd_agent.tickets import plan_markdown, spec
 from cdd_agent.tickets.plan import Plan, Step
@@ -422,10 +423,11 @@ class Executor:
         self.save(skipped)
         self._emit(StepFinished(number=number, status=Status.SKIPPED, error=reason))
 
-    def retry(self, number: int) -> None:
+    def retry(self, number: int, *, guidance: str = "") -> None:
         """Make a step pending again, and the steps that were skipped because of it; undo it if it is in progress.
 
-        A completed step can only be retried if its text has changed since; its commits stay.
+        Its next attempts begin with why the last one was refused, and with the user's ``guidance``. A completed step
+        can only be retried if its text has changed since; its commits stay.
         """
         status = self.state.execution(number).status
         if status == Status.PENDING or (status == Status.COMPLETED and number not in self.list_stale_steps()):
@@ -433,8 +435,11 @@ class Executor:
                 f"Step {number} is {status}; only a step that is failed, skipped, in progress or stale can be retried.",
                 hint=f"list the steps: cdd status {self.ticket.slug}",
             )
-        self.make_recovery(number).undo_if_underway(why="the step is restarted")
-        self.save(self.unskip_dependents(states.retry_step(self.state, number), number))
+        recovery = self.make_recovery(number)
+        refusal = describe_refusal(recovery)
+        recovery.undo_if_underway(why="the step is restarted")
+        state = states.record_refusal(self.state, number, refusal=refusal) if refusal else self.state
+        self.save(self.unskip_dependents(states.retry_step(state, number, guidance=guidance), number))
 
     def unskip_dependents(self, state: RunState, number: int) -> RunState:
         """Return ``state`` with the steps pending again that were skipped only because they depend on ``number``."""

@@ -13,11 +13,12 @@ from cdd_agent.events import Notice
 from cdd_agent.evidence.clean_copy import find_layout
 from cdd_agent.git import commits
 from cdd_agent.model.budget import Meter
-from cdd_agent.tdd.attempt import TargetsLeftOut
+from cdd_agent.tdd.baseline import TargetsLeftOut
 from cdd_agent.tdd.context import Brief, BriefFor, Context, Phase, Policy, WorkItem, describe_item, read_phase_rules
-from cdd_agent.tdd.cycle import WorkflowRun, is_partial
+from cdd_agent.tdd.cycle import is_partial
 from cdd_agent.tdd.step import StepRecovery, alone_on
 from cdd_agent.tdd.verdict import list_test_files
+from cdd_agent.tdd.workflow_run import WorkflowRun
 from cdd_agent.untrusted.keys import mask
 from cdd_agent.work import state as states
 from cdd_agent.work.state import Status, StepKey, load_state

@@ -13,9 +13,9 @@ from cdd_agent.events import Notice, StepFinished, StepStarted
 from cdd_agent.git import commits
 from cdd_agent.model.budget import Meter
 from cdd_agent.tdd.context import Context, Policy, ResumeCommands, WorkItem
-from cdd_agent.tdd.cycle import WorkflowRun
 from cdd_agent.tdd.step import StepRecovery, alone_on, landed_head
 from cdd_agent.tdd.verdict import RedVerdict
+from cdd_agent.tdd.workflow_run import WorkflowRun
 from cdd_agent.work import state as states
 from cdd_agent.work.handoff import phase_name
 from cdd_agent.work.state import RunState, Status, StepExecution, StepKey

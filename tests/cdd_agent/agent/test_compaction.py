@@ -14,7 +14,7 @@ from cdd_agent.model import conversation as wire
 from cdd_agent.model import recording
 from cdd_agent.model.budget import find_context_window
 from cdd_agent.model.conversation import Conversation, Marks, Opaque, Text, ToolResult, Turn, UserMessage
-from cdd_agent.model.replay import ReplayModel, make_pattern
+from cdd_agent.model.replay import ReplayModel, get_last_line, make_pattern
 from cdd_agent.work.state import Usage
 from tests.fakes.message_rules import broken_rule
 from tests.fakes.model import ScriptedModel, call, says
@@ -151,9 +151,10 @@ def test_a_recording_can_tell_the_summary_from_the_agent_itself() -> None:
     _, model, _ = compacted(talked(), [says(SUMMARY)])
     system = model.requests[0].system
     assert system.splitlines()[-1] == "Work: summary of socrates sale"
-    pattern = make_pattern(talked().system)
+    pattern = make_pattern(get_last_line(talked().system))
+    other = make_pattern(get_last_line(system))
     turns = recording.parse_recording(
-        f"- {{when: '{pattern}', content: [a question]}}\n- {{when: '{make_pattern(system)}', content: [a summary]}}\n",
+        f"- {{when: '{pattern}', content: [a question]}}\n- {{when: '{other}', content: [a summary]}}\n",
         source="x",
     )
     new = compact(talked(), model=ReplayModel(turns), emit=lambda _: None, agent="socrates")

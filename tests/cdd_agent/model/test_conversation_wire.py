@@ -1,5 +1,6 @@
 """"""
 
+import re
 from collections.abc import Iterator
 from itertools import groupby
 
@@ -87,12 +88,20 @@ def test_a_body_holds_what_the_api_needs_and_nothing_it_refuses() -> None:
     }
 
 
-def test_only_the_last_block_of_all_is_marked() -> None:
-    messages = conversation.encode_request(Request(system="", messages=(user("a", "b"), user("c"))), model="m")[
-        "messages"
-    ]
-    assert str(messages).count("cache_control") == 1
-    assert str(messages).endswith("'text': 'c', 'cache_control': {'type': 'ephemeral'}}]}]")
+def marked(*messages: UserMessage | AssistantMessage) -> list[str]:
+    """The texts with a cache mark, of which the API accepts four with that of the system prompt."""
+    encoded = str(conversation.encode_request(Request(system="", messages=messages), model="m")["messages"])
+    found: list[str] = re.findall(r"'text': '(\w)', 'cache_control'", encoded)
+    return found
+
+
+def test_the_last_block_is_marked_and_what_other_conversations_begin_with() -> None:
+    heard = AssistantMessage(content=(Text(text="h"),))
+    assert marked(user("a")) == ["a"]
+    assert marked(user("a", "b", "c")) == ["a", "b", "c"]
+    assert marked(user("a", "b", "c"), heard, user("d", "e")) == ["a", "b", "e"]
+    assert marked(user("a", "b", "c", "d"), heard, user("e")) == ["a", "b", "e"]
+    assert marked(user("a", "b"), user("c")) == ["a", "c"]
 
 
 def test_an_opaque_block_is_not_marked() -> None:

@@ -13,7 +13,7 @@ from cdd_agent.events import AnswerLost, Event
 from cdd_agent.model import recording as recorded
 from cdd_agent.model.conversation import Model, Opaque, Request, Text, Turn, UserMessage
 from cdd_agent.model.recording import RecordedTurn
-from cdd_agent.model.replay import PrivateData, RecordingModel, ReplayModel, make_pattern
+from cdd_agent.model.replay import PrivateData, RecordingModel, ReplayModel, get_last_line, make_pattern
 from cdd_agent.untrusted.keys import Secret
 from cdd_agent.work.state import Usage
 from tests.fakes.model import ScriptedModel, call, says
@@ -52,7 +52,9 @@ def test_each_turn_waits_for_the_last_line_of_its_system_prompt(tmp_path: Path) 
 
 @given(st.text().filter(str.strip))
 def test_the_pattern_matches_the_prompt_it_was_made_from(system: str) -> None:
-    turn = RecordedTurn(number=1, content=(Text(text="hi"),), stop_reason="end_turn", when=make_pattern(system))
+    turn = RecordedTurn(
+        number=1, content=(Text(text="hi"),), stop_reason="end_turn", when=make_pattern(get_last_line(system))
+    )
     assert ask(ReplayModel([turn]), system=system).text == "hi"
 
 

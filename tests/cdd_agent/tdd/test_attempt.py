@@ -4,7 +4,8 @@ import pytest
 
 from cdd_agent.events import AttemptStarted, GateJudged, Notice, TurnEnded
 from cdd_agent.model.conversation import Text
-from cdd_agent.tdd.attempt import Attempt, Baseline, list_attempts, take_baseline
+from cdd_agent.tdd.attempt import Attempt, list_attempts
+from cdd_agent.tdd.baseline import Baseline, take_baseline
 from cdd_agent.tdd.step import StepRecovery
 from cdd_agent.work.state import AttemptRecord, StepExecution
 from cdd_agent.workspace.memory import Memory, MemoryFile
@@ -57,7 +58,7 @@ def test_a_later_attempt_sees_what_failed_in_the_one_before(
     context = project.context(model)
     first = Attempt(item(), "red", step=step, baseline=baseline, context=context).run(is_anew=False)
     Attempt(item(), "red", step=replace(step, attempts=(first,)), baseline=baseline, context=context).run(is_anew=False)
-    (text,) = model.requests[1].messages[0].content
+    *_, text = model.requests[1].messages[0].content
     assert isinstance(text, Text)
     assert "discuont" in text.text.partition("Attempt 1 was refused")[0]
     assert "name_not_expected" in text.text.partition("Attempt 1 was refused")[2]
@@ -75,12 +76,14 @@ def test_every_attempt_begins_with_the_conventions_of_the_project(
         baseline=baseline,
         context=replace(project.context(model), memory=memory),
     ).run(is_anew=False)
-    told, task = model.requests[0].messages[0].content
+    told, step_text, task = model.requests[0].messages[0].content
     assert isinstance(told, Text)
+    assert isinstance(step_text, Text)
     assert isinstance(task, Text)
     assert told.text.startswith("Conventions of this project")
     assert " AGENTS.md>\nTabs. " in told.text
-    assert task.text.startswith("Carry out step 1 of the plan.")
+    assert "# Step 1: Ten percent off" in step_text.text
+    assert task.text.startswith("## This phase: RED")
 
 
 def test_the_attempts_of_one_phase_are_counted_by_themselves(step: StepExecution) -> None:

@@ -5,7 +5,7 @@ import pytest
 from cdd_agent.config.settings import GreenSettings
 from cdd_agent.errors import EnvironmentMissing, ExitCode
 from cdd_agent.events import SuiteStarted
-from cdd_agent.tdd.attempt import Baseline, add_hidden_tests, take_baseline
+from cdd_agent.tdd.baseline import Baseline, add_hidden_tests, take_baseline
 from cdd_agent.tdd.context import Context, Kind, Phase, WorkItem
 from cdd_agent.tdd.step import StepRecovery, checkpoint_ref
 from cdd_agent.tdd.verdict import judge_run

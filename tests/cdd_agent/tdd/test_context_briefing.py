@@ -1,12 +1,12 @@
 from dataclasses import replace
 
-import pytest
-
 from cdd_agent.model.conversation import Marks
 from cdd_agent.tdd.context import (
+    Occasion,
     Phase,
     format_failures,
     format_reasons,
+    format_step,
     format_system_prompt,
     format_task,
     summarize_evidence,
@@ -37,39 +37,54 @@ def failing(nodeid: str, failure: Failure = FAILURE) -> Case:
     return Case(nodeid=nodeid, outcome="failed", file="test_a.py", line=1, duration_s=0.0, failure=failure)
 
 
-@pytest.mark.parametrize("phase", ["red", "green", "refactor"])
-def test_the_system_prompt_has_role_rules_and_last_the_attempt(phase: Phase) -> None:
-    prompt = format_system_prompt(BRIEF_FOR(item(number=7), phase), attempt=2, marks=MARKS)
-    lines = prompt.splitlines()
-    assert lines[0].startswith("You are the Executor")
-    assert f"## This phase: {phase.upper()}" in lines
-    assert lines[-3] == MARKS.rule
-    assert lines[-1] == f"Work: executor sale step 7 {phase} attempt 2"
+def test_the_system_prompt_is_the_same_in_all_phases() -> None:
+    phases: tuple[Phase, ...] = ("red", "green", "refactor")
+    (prompt,) = {format_system_prompt(BRIEF_FOR(item(number=7), phase), marks=MARKS) for phase in phases}
+    assert prompt.startswith("You are the Executor")
+    assert prompt.endswith(MARKS.rule)
 
 
-def test_the_task_says_what_to_do_what_fails_and_why_earlier_attempts_were_refused() -> None:
-    closed = AttemptRecord(phase="green", number=1, verdict="closed", reasons=("target_failed: t fails",))
-    text = format_task(
-        BRIEF_FOR(item(), "green"), earlier=(closed,), is_anew=False, failing="t: assertion", marks=MARKS
-    )
-    assert text.startswith(
-        "Carry out step 1 of the plan.\n\n<data-kvqtzh plan.md>\n# Step 1: Ten percent off\n\nA discount."
-    )
+def test_what_all_attempts_at_a_step_begin_with_has_its_text_and_its_files() -> None:
+    text = format_step(BRIEF_FOR(item(), "green"), facts="Tests run.", files="`a.py`: none", marks=MARKS)
+    assert text.startswith("<data-kvqtzh plan.md>\n# Step 1: Ten percent off\n\nA discount.")
     assert "- `tests/test_discount.py`" in text
     assert "- `discount.py`" in text
-    assert "Current failures:\n\n<data-kvqtzh tests>\nt: assertion\n</data-kvqtzh>" in text
-    assert (
-        "Attempt 1 was refused by the gate:\n"
-        "<data-kvqtzh gate, attempt 1>\n- target_failed: t fails\n</data-kvqtzh>" in text
+    assert text.endswith("Tests run.\n\nThe files of this work, as they were when it began:\n\n`a.py`: none")
+
+
+def test_the_task_has_the_rules_what_fails_and_why_earlier_attempts_were_refused() -> None:
+    closed = AttemptRecord(
+        phase="green", number=1, verdict="closed", reasons=("target_failed: t fails",), words="It works."
     )
-    assert text.endswith("This is attempt 2 at GREEN.")
+    occasion = Occasion(earlier=(closed,), failing="t: assertion", diff="+x", guidance="Be brief.")
+    text = format_task(BRIEF_FOR(item(), "green"), occasion, marks=MARKS)
+    assert text.startswith("## This phase: GREEN")
+    in_order = (
+        "The changes of this step so far, which the files already contain:\n\n<data-kvqtzh changes of this step>\n+x\n",
+        "Current failures:\n\n<data-kvqtzh tests>\nt: assertion\n</data-kvqtzh>",
+        "Attempt 1 was refused by the gate:\n<data-kvqtzh gate, attempt 1>\n- target_failed: t fails\n</data-kvqtzh>",
+        "Its last words, written before the gate ran:\n<data-kvqtzh attempt 1>\nIt works.\n</data-kvqtzh>",
+        "The files still contain your work.",
+        "Be brief.",
+        "Carry out step 1 of the plan. This is attempt 2 at GREEN.",
+    )
+    places = [text.index(part) for part in in_order]
+    assert places == sorted(places)
+    assert text.endswith("\n\nWork: executor sale step 1 green attempt 2")
+
+
+def test_an_attempt_whose_changes_were_undone_gets_them_as_a_diff() -> None:
+    closed = AttemptRecord(phase="green", number=1, verdict="closed", reasons=("broke_others: t",))
+    occasion = Occasion(earlier=(closed,), is_anew=True, undone="-x")
+    text = format_task(BRIEF_FOR(item(), "green"), occasion, marks=MARKS)
+    assert "Its changes were rolled back" in text
+    assert f"What it had changed:\n\n{MARKS.wrap('-x', source='changes that were undone')}" in text
 
 
 def test_a_first_attempt_is_told_nothing_of_others() -> None:
-    work = replace(item(), tests=(), sources=())
-    text = format_task(BRIEF_FOR(work, "red"), earlier=(), is_anew=False, failing="", marks=MARKS)
-    step = MARKS.wrap("# Step 1: Ten percent off\n\nA discount.", source="plan.md")
-    assert text == f"Carry out step 1 of the plan.\n\n{step}"
+    brief = BRIEF_FOR(replace(item(), tests=(), sources=()), "red")
+    rest = "Carry out step 1 of the plan. This is attempt 1 at RED.\n\nWork: executor sale step 1 red attempt 1"
+    assert format_task(brief, Occasion(), marks=MARKS) == f"{brief.rules.strip()}\n\n{rest}"
 
 
 def test_failures_name_test_kind_message_and_place_and_errors_of_collection_too() -> None:
@@ -118,28 +133,22 @@ def test_tests_that_the_last_attempt_broke_come_before_everything_else() -> None
     reasons = ("target_failed: t::a fails", "broke_others: t::b passed before and fails now")
     closed = AttemptRecord(phase="green", number=1, verdict="closed", reasons=reasons)
     brief = BRIEF_FOR(item(), "green")
-    text = format_task(brief, earlier=(closed,), is_anew=False, failing="t: x", marks=MARKS)
+    text = format_task(brief, Occasion(earlier=(closed,), failing="t: x"), marks=MARKS)
     broken = MARKS.wrap("- broke_others: t::b passed before and fails now", source="gate")
     assert text.startswith(
-        f"The last attempt broke tests that passed before. Fix that first:\n{broken}\n\nCarry out step 1 of the plan."
+        f"{brief.rules.strip()}\n\nThe last attempt broke tests that passed before. Fix that first:\n{broken}\n\n"
     )
-    anew = format_task(brief, earlier=(closed,), is_anew=True, failing="t: x", marks=MARKS)
-    assert anew.startswith("The last attempt broke tests that passed before. It was rolled back; do not")
+    anew = format_task(brief, Occasion(earlier=(closed,), is_anew=True), marks=MARKS)
+    assert "The last attempt broke tests that passed before. It was rolled back; do not" in anew
     mended = replace(closed, number=2, reasons=reasons[:1])
-    later = format_task(brief, earlier=(closed, mended), is_anew=False, failing="t: x", marks=MARKS)
-    assert later.startswith("Carry out step 1")
+    later = format_task(brief, Occasion(earlier=(closed, mended)), marks=MARKS)
+    assert "broke tests" not in later
 
 
 def test_what_mends_failures_is_said_in_words_of_the_program_s() -> None:
-    text = format_task(
-        BRIEF_FOR(item(), "green"),
-        earlier=(),
-        is_anew=False,
-        failing="t: x",
-        marks=MARKS,
-        remedies=("assertion: look",),
-    )
-    assert text.endswith("</data-kvqtzh>\n\nHow to fix failures of these kinds:\n- assertion: look")
+    occasion = Occasion(failing="t: x", remedies=("assertion: look",))
+    text = format_task(BRIEF_FOR(item(), "green"), occasion, marks=MARKS)
+    assert "</data-kvqtzh>\n\nHow to fix failures of these kinds:\n- assertion: look\n\nCarry" in text
 
 
 def test_of_many_attempts_only_the_last_are_told_in_full() -> None:
@@ -147,11 +156,11 @@ def test_of_many_attempts_only_the_last_are_told_in_full() -> None:
         AttemptRecord(phase="green", number=number, verdict="closed", reasons=(f"target_failed: try {number}",))
         for number in range(1, 21)
     )
-    text = format_task(BRIEF_FOR(item(), "green"), earlier=closed, is_anew=False, failing="", marks=MARKS)
+    text = format_task(BRIEF_FOR(item(), "green"), Occasion(earlier=closed), marks=MARKS)
     assert "The gate also refused 17 attempts before those below." in text
     assert "try 18" in text
     assert "try 17" not in text
-    assert text.endswith("This is attempt 21 at GREEN.")
+    assert "This is attempt 21 at GREEN." in text
 
 
 def test_the_failures_that_matter_most_come_first() -> None:

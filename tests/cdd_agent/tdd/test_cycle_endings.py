@@ -16,7 +16,7 @@ from tests.fakes.model import ScriptedModel, call, says
 from tests.fakes.project import CODE, TEST, TEST_FILE, Project, content_as_it_is, green, item, red, writes
 from tests.fakes.suite import FakeSuite, TrustedSandbox
 
-BLOCKED = says(call("ReportBlocked", why="test_is_wrong", reason="90 is no tenth off 100\nsay so"))
+BLOCKED = says(call("ReportBlocked", why="cannot_be_done", reason="90 is no tenth off 100\nsay so"))
 WRONG = writes("discount.py", "def discount(price):\n    return price\n")
 
 
@@ -49,7 +49,7 @@ def test_an_agent_that_gives_up_is_not_asked_again_and_its_reason_is_told(projec
     ending = run(project, item(), context=made)
     assert (ending.how, ending.why) == (
         "blocked",
-        "the agent gave up in GREEN: test_is_wrong: 90 is no tenth off 100 say so",
+        "the agent gave up in GREEN: cannot_be_done: 90 is no tenth off 100 say so",
     )
     assert project.log == []
     assert project.status == ""
@@ -84,8 +84,8 @@ def test_where_what_landed_stays_only_the_phase_that_failed_is_taken_back(projec
     first, second = notes(project, "HEAD")
     assert (first["phase"], first["nextPhase"], first["error"]) == ("RED", "GREEN", None)
     assert (second["phase"], second["nextPhase"], second["retryCount"]) == ("GREEN", "GREEN", 1)
-    assert second["error"] == "test_is_wrong: 90 is no tenth off 100 say so"
-    assert second["errorDetails"] == {"type": "test_is_wrong", "message": second["error"]}
+    assert second["error"] == "cannot_be_done: 90 is no tenth off 100 say so"
+    assert second["errorDetails"] == {"type": "cannot_be_done", "message": second["error"]}
 
 
 def test_the_same_failure_twice_is_no_progress(project: Project) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from cdd_agent.errors import UsageError
 from cdd_agent.events import Event, Notice, RunFinished, RunStarted
-from cdd_agent.tdd.cycle import Workflow, WorkflowRun
+from cdd_agent.tdd.workflow_run import Workflow, WorkflowRun
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work.state import RunState, Status
 from tests.fakes.clock import FakeClock

@@ -158,7 +158,7 @@ def test_a_second_doubt_is_decided_by_a_person(project: Project, *, answer: int 
 
 
 def test_a_doubt_about_anything_else_ends_the_step_as_before(project: Project) -> None:
-    made = context(project, red(), DOUBTS)
+    made = context(project, red(), DOUBTS, red(), DOUBTS)
     assert run(project, made).how == "blocked"
 
 

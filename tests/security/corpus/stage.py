@@ -14,7 +14,8 @@ from cdd_agent.events import Emit, Event
 from cdd_agent.git.repository import Repository
 from cdd_agent.model.conversation import JSON, Request, Text, ToolCall, Turn, UserMessage
 from cdd_agent.sandbox.port import Sandbox
-from cdd_agent.tdd.attempt import Attempt, take_baseline
+from cdd_agent.tdd.attempt import Attempt
+from cdd_agent.tdd.baseline import take_baseline
 from cdd_agent.tdd.context import Context
 from cdd_agent.tdd.step import StepRecovery
 from cdd_agent.testrun.interpreter import Interpreter

@@ -134,7 +134,7 @@ def test_06_a_long_file_is_shown_whole_or_refused_and_never_cut(work: MakeWork, 
     project.git("commit", "-qm", "long")
     changed = long.replace("line_7 = 7\n", "line_7 = 8\n")
     model = run_all(work(ONE), f"```discount.py\n{changed}```\n", in_blocks=True)
-    (told,) = model.requests[0].messages[0].content
+    *_, told = model.requests[0].messages[0].content
     assert isinstance(told, Text)
     assert long in told.text
     assert project.git("show", "--format=", "--numstat", "HEAD", "--", "discount.py") == "1\t1\tdiscount.py"

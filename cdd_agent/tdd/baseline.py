@@ -1,0 +1,125 @@
+"""The baseline of a phase: files, history and test results from before its first attempt."""
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from cdd_agent.errors import EnvironmentMissing, UsageError
+from cdd_agent.git.repository import CommitId
+from cdd_agent.git.snapshot import Snapshot
+from cdd_agent.tdd.context import Context, Phase, WorkItem
+from cdd_agent.tdd.step import StepRecovery
+from cdd_agent.tdd.verdict import is_or_contains
+from cdd_agent.work.state import StepExecution
+from pytest_tdd_agent.codec import ReportError, dump, load
+from pytest_tdd_agent.comparison import find_unstable
+from pytest_tdd_agent.report import SuiteReport, Verdict, list_failing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """The state before a phase; it stays the same for all attempts."""
+
+    snapshot: Snapshot
+    """The work tree."""
+    tip: CommitId
+    """The commit on which the phase works."""
+    report: SuiteReport
+    """The test results; in GREEN including tests that RED hides: see ``add_hidden_tests``."""
+    report_path: str
+    """Relative to the user's work tree."""
+
+
+class TargetsLeftOut(UsageError):
+    """A run of all tests does not contain the tests to fix."""
+
+
+def take_baseline(item: WorkItem, phase: Phase, *, step: StepExecution, tip: CommitId, context: Context) -> Baseline:
+    """Return the baseline of ``phase``: the existing one after an interruption, else a new one.
+
+    Raises ``EnvironmentMissing`` if the tests cannot run, or if there are none and the phase adds none, and
+    ``TargetsLeftOut``.
+    """
+    recovery = StepRecovery(item.ticket, step, context=context)
+    ref = recovery.baseline_ref(phase)
+    snapshot = context.snapshots.find(ref) or context.snapshots.take(ref, message=f"before {phase}")
+    report, path = _load_or_run(recovery, snapshot)
+    if phase == "green" and not is_fixing_tests(item):
+        with suppress(ReportError):
+            report = add_hidden_tests(report, first=load(recovery.report_path("baseline")))
+    elif phase == "green":
+        _require_targets(item, report, context=context)
+    if phase in ("green", "refactor") and report.structured and not report.tests and not report.collect_errors:
+        conventions = context.suite.conventions
+        only = " --collect-only" if conventions.framework == "pytest" else ""
+        raise EnvironmentMissing(
+            f"No tests found: {conventions.framework} found none in {context.project} (by default "
+            f"{conventions.discovery}). Step {item.number} is of kind {item.kind}, so the gate needs a test that shows "
+            "that nothing broke.",
+            hint=f"write and commit one test (`{context.suite.command}{only}` lists the tests), or change the kind of "
+            "the step to feature",
+        )
+    return Baseline(snapshot=snapshot, tip=tip, report=report, report_path=path)
+
+
+def _require_targets(item: WorkItem, report: SuiteReport, *, context: Context) -> None:
+    found = [case.nodeid for case in report.tests] + [error.nodeid for error in report.collect_errors]
+    for test in item.tests:
+        if not any(is_or_contains(test, each) or is_or_contains(each, test) for each in found):
+            conventions = context.suite.conventions
+            happened = f"{test} fails, but a run of all tests (`{context.suite.command}`) leaves it out, so the gate "
+            raise TargetsLeftOut(
+                f"{happened}would not see it. By default {conventions.discovery}.",
+                hint="rename its file, or add it to `python_files` or `testpaths` in pytest's configuration; or judge "
+                "by the files of the targets with green.full_suite_on_completion: false",
+            )
+
+
+def is_fixing_tests(item: WorkItem) -> bool:
+    """Return whether the item is to make existing failing tests pass, without a RED."""
+    return item.phases[0] == "green" and item.kind not in ("docs", "chore")
+
+
+def name_scope(files: tuple[str, ...]) -> str:
+    """Return the name of a test run of ``files``; empty: all tests."""
+    return "the tests of the targets' files" if files else "all tests"
+
+
+def _load_or_run(recovery: StepRecovery, snapshot: Snapshot) -> tuple[SuiteReport, str]:
+    """Return the report of the last landed phase, else of a new run, and its path relative to the user's work tree."""
+    context, step = recovery.context, recovery.step
+    root = context.repository.root
+    landed = [a.report for a in step.attempts if a.phase in step.commits and a.verdict == "open" and a.report]
+    path = root / landed[-1] if landed else recovery.report_path("baseline")
+    try:
+        return load(path), str(path.relative_to(root))
+    except ReportError:
+        # A lost report is made again, from the files as they were before the phase.
+        present = recovery.checkpoints.find_last()
+        if (known := context.find_report(snapshot)) is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            dump(known, path)
+            return known, str(path.relative_to(root))
+        context.snapshots.restore(snapshot)
+        scope = context.policy.gate_runs
+        run = context.run_for_gate(f"{name_scope(scope)} as a baseline", files=snapshot, keep=path)
+        if present is not None:
+            context.snapshots.restore(present)
+    return context.require_report(run), str(path.relative_to(root))
+
+
+def add_hidden_tests(red: SuiteReport, *, first: SuiteReport) -> SuiteReport:
+    """Return RED's report as the baseline of GREEN.
+
+    A test file that RED made impossible to import hides its other tests, so they are added with their results from
+    ``first``, the report before the step. The tests that failed there are noted as old failures, which GREEN need not
+    fix.
+    """
+    present = {case.nodeid for case in red.tests}
+    hiding = tuple(
+        error.nodeid.removesuffix("__init__.py") if error.nodeid.endswith("/__init__.py") else f"{error.nodeid}::"
+        for error in red.collect_errors
+    )
+    hidden = tuple(case for case in first.tests if case.nodeid not in present and case.nodeid.startswith(hiding))
+    opened = Verdict(phase="red", open=True)
+    unstable = find_unstable(red, first)
+    return replace(red, tests=(*red.tests, *hidden), old_failures=list_failing(first), gate=opened, unstable=unstable)
