@@ -102,20 +102,21 @@ model, no tests), 70 internal error, 130 interrupted."""
     help=f"Sandbox for tests and commands: {', '.join(LEVELS[:-1])} or none; auto uses the first available one.",
 )
 @click.option("-p", "--prompt", "words", metavar="TEXT", help="Answer the question TEXT, or start what it requests.")
+@click.option(
+    "--resume", is_flag=False, flag_value="", metavar="[SESSION]", help="Continue the last session, or SESSION."
+)
 @click.option("--yes", is_flag=True, help="Never ask; take the safe default, which destroys nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print one event per line on standard output.")
 @click.option("--no-color", is_flag=True, help="Disable colors, like the variable NO_COLOR.")
 @click.version_option(__version__, prog_name="cdd", message="%(prog)s %(version)s")
 @click.pass_context
-def cdd(
-    context: click.Context, /, *, yes: bool, as_json: bool, no_color: bool, words: str | None, **given: Any
-) -> None:
+def cdd(context: click.Context, /, *, yes: bool, as_json: bool, no_color: bool, **given: Any) -> None:
     """Turn a ticket into tested commits.
 
     Without a command, cdd opens the chat prompt in this project. `cdd demo` plays an example without an API key.
     """
-    if words is not None and context.invoked_subcommand is not None:
-        raise UsageError(f"-p and the command {context.invoked_subcommand} exclude each other.", hint='cdd -p "TEXT"')
+    words, session = given.pop("words"), given.pop("resume")
+    _require_one(words, session, command=context.invoked_subcommand)
     from cdd_agent.config.options import Options
 
     try:
@@ -132,7 +133,14 @@ def cdd(
     elif context.invoked_subcommand is None:
         from cdd_agent.cli.chat import chat
 
-        chat(context.obj)
+        chat(context.obj, first="" if session is None else f"/resume {session}".rstrip())
+
+
+def _require_one(words: str | None, session: str | None, *, command: str | None) -> None:
+    options = {'-p "TEXT"': words, "--resume [SESSION]": session}
+    given = [*(option for option, value in options.items() if value is not None), *([command] if command else [])]
+    if len(given) > 1:
+        raise UsageError(f"{given[0].split()[0]} and {given[1].split()[0]} exclude each other.", hint=f"cdd {given[0]}")
 
 
 for command in (

@@ -1,12 +1,14 @@
 """Open the chat prompt in a project, before loading what only an answer needs: ``compose`` and ``session``."""
 
 import io
+import os
 import shutil
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing, nullcontext, suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -71,7 +73,10 @@ def _run(invocation: Invocation, *, first: str) -> ExitCode:
             raise
         read.pending = stop
     with closing(session):
-        return session.run(first=first)
+        code = session.run(first=first)
+        if somebody_types and session.id:
+            screen.line(f"Continue this session: {project.options.as_command(f'--resume {session.id}')}", style="dim")
+        return code
 
 
 def run_at_prompt(
@@ -126,8 +131,9 @@ def _show_welcome(invocation: Invocation) -> None:
     root, options = invocation.root, invocation.options
     count = len(list_tickets(root))
     tickets = format_count(count, "ticket") if count else "no tickets yet"
-    first = "/status shows the progress" if count else "/new SLUG creates one"
-    lines = [f"{root}: {tickets}; {first}, /help lists all commands.", read_memory(root).summary]
+    first = "/status shows the progress" if count else "write what you want, or ask about the code"
+    lines = [f"{root}: {tickets}; {first}, /help lists all commands.", _name_last_session(root)]
+    lines.append(read_memory(root).summary)
     if options.find_recording() is None and not options.key:
         lines.append(_NO_KEY)
     width = max(_MIN_WIDTH, shutil.get_terminal_size().columns - 1)
@@ -135,6 +141,14 @@ def _show_welcome(invocation: Invocation) -> None:
     about = f"cdd {__version__} turns a ticket into tested commits.\n"
     depth = ColorDepth.DEPTH_1_BIT if invocation.color is False else None
     print_formatted_text(FormattedText([("bold", about), ("ansibrightblack", f"{text}\n")]), color_depth=depth)
+
+
+def _name_last_session(root: Path) -> str:
+    # The transcripts are read only if the user asks for one.
+    with suppress(OSError):
+        if names := os.listdir(root / ".cdd" / "sessions"):
+            return f"/resume continues the session {max(names)}."
+    return ""
 
 
 def _read_terminal(invocation: Invocation) -> tuple[ReadLine, str]:

@@ -190,6 +190,7 @@ def list_help() -> tuple[tuple[str, str], ...]:
         ("words", "without an agent: a question about the project, or a change that you want"),
         ("in /spec", "a number or your own words; later skips the question, Enter shows it again"),
         ("@path", "in a message: give the agent that file"),
+        ("! COMMAND", "run a command in your own shell, in the project"),
         ("!", "open a shell in the run tree; exit returns"),
         ("in /plan", "say what the plan should do differently"),
         ("in /exec", "Enter or continue runs a step; retry N, skip N, done N, status, exit"),

@@ -25,7 +25,7 @@ from cdd_agent.repl.render import WAITING
 from cdd_agent.repl.screen import Screen
 from cdd_agent.repl.state import RunCommand, SessionState
 from cdd_agent.repl.terminal import PromptStatus, ReadLine
-from cdd_agent.repl.workflow_actions import open_shell
+from cdd_agent.repl.workflow_actions import open_shell, run_in_shell
 from cdd_agent.untrusted.keys import redact_keys
 from cdd_agent.untrusted.text import clean
 
@@ -136,6 +136,11 @@ class Session:
         prune_sessions(self._state.project.root, present=self._state.transcript.id)
 
     @property
+    def id(self) -> str:
+        """The name under which the session can be continued; empty while nothing is saved."""
+        return self._state.transcript.id
+
+    @property
     def prompt_status(self) -> PromptStatus:
         """Where the user is now."""
         return self._state.prompt_status
@@ -175,6 +180,8 @@ class Session:
             if words == "!":
                 open_shell(self._state)
                 return ExitCode.DONE
+            if words.startswith("!"):
+                return run_in_shell(self._state, words[1:].strip())
             with self._screen.working(WAITING):
                 if words.startswith("/"):
                     command, argument = parse_command(words)

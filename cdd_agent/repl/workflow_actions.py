@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -13,7 +14,7 @@ from rich.text import Text
 
 from cdd_agent.audit.handoffs import CLAIMS, AuditedHandoff
 from cdd_agent.clock import SystemClock
-from cdd_agent.errors import AlreadyAtWork, UsageError, format_count, join_first
+from cdd_agent.errors import AlreadyAtWork, ExitCode, UsageError, format_count, join_first
 from cdd_agent.events import (
     Emit,
     HandoffListed,
@@ -128,9 +129,29 @@ def open_shell(session: "SessionState") -> None:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("A shell needs a terminal.", hint=f"cd {tree.root}")
     session.screen.line(f"The run tree of {slug}: what you change here, a run that continues may undo. exit returns.")
-    shell = os.environ.get("SHELL") or "/bin/sh"
     with contextlib.suppress(FileNotFoundError):
-        subprocess.run([shell], cwd=tree.root, check=False)
+        subprocess.run([_find_shell()], cwd=tree.root, check=False)
+
+
+def _find_shell() -> str:
+    return os.environ.get("SHELL") or "/bin/sh"
+
+
+def run_in_shell(session: "SessionState", command: str) -> ExitCode:
+    """Run a command of the user in the user's own shell and files, outside of any sandbox."""
+    given = None if sys.stdin.isatty() else subprocess.DEVNULL  # the rest of a script is not for the command
+    try:
+        process = subprocess.Popen([_find_shell(), "-c", command], cwd=session.project.root, stdin=given)
+    except OSError as error:
+        raise UsageError(f"Cannot start the shell {_find_shell()}: {error.strerror}.", hint="set SHELL") from error
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C belongs to the command
+    try:
+        status = process.wait()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if status:
+        session.screen.line(f"exit status {status}", style="red")
+    return ExitCode.CLOSED if status else ExitCode.DONE
 
 
 def _find_run_tree(session: "SessionState", argument: str) -> tuple[str, Repository]:

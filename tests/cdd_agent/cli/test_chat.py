@@ -89,7 +89,7 @@ def test_ctrl_c_while_the_first_line_is_being_loaded_ends_nothing(window: Window
 
 
 @needs_tmux
-def test_keys_pressed_while_the_model_is_waited_for_are_not_shown(project: Path, tmp_path: Path) -> None:
+def test_keys_pressed_while_the_model_is_waited_for_begin_the_next_prompt(project: Path, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         variables = {"ANTHROPIC_API_KEY": "sk-ant-none", "ANTHROPIC_BASE_URL": url}
@@ -98,12 +98,13 @@ def test_keys_pressed_while_the_model_is_waited_for_are_not_shown(project: Path,
             window.screen_with("cdd>", "Ctrl-D leaves")
             window.type("/spec", "Enter")
             window.screen_with("waiting for the model")
-            window.type("C-r", "Escape", "xyz")
+            window.type("C-r", "xyz")
+            window.screen_with("> xyz")
             window.type("C-c")
-            shown = window.screen_with("Stopped.", "Ctrl-D leaves")
+            shown = window.screen_with("Stopped.", "Ctrl-D leaves", f"spec {SLUG}> xyz")
         finally:
             window.close()
-    assert not any(typed in shown for typed in ("^R", "^[", "xyz"))
+    assert "^R" not in shown
 
 
 @needs_tmux
@@ -176,3 +177,48 @@ def test_the_conventions_of_the_project_are_told_once(
     (project / "AGENTS.md").write_text("Tabs.\n", encoding="utf-8")
     chat(project, "/spec\n/spec\n", "--replay", str(RECORDING), types=types)
     assert capsys.readouterr().out.count("Project memory: AGENTS.md (6 bytes)") == 1
+
+
+@needs_tmux
+def test_an_exit_and_a_start_name_the_session_that_can_be_continued(project: Path, tmp_path: Path) -> None:
+    window = Window(tmp_path / "one", project, arguments=("--replay", str(RECORDING)))
+    try:
+        window.type_at("cdd>", "/spec", "Enter")
+        window.keep_open()
+        window.type_at(f"spec {SLUG}>", "/exit", "Enter")
+        shown = window.screen_with("Continue this session: cdd --resume ")
+    finally:
+        window.close()
+    name = shown.partition("cdd --resume ")[2].split()[0]
+    window = Window(tmp_path / "two", project)
+    try:
+        window.screen_with(f"/resume continues the session {name}.")
+    finally:
+        window.close()
+    window = Window(tmp_path / "three", project, arguments=("--replay", str(RECORDING), "--resume", name))
+    try:
+        window.screen_with("Continuing the session of ", f"spec {SLUG}>")
+    finally:
+        window.close()
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        (("--resume",), "There is no earlier session to resume."),
+        (("--resume", "20261125-100000-abc"), "There is no session 20261125-100000-abc."),
+        (("--resume=", "status"), "--resume and status exclude each other."),
+        (("--resume=", "-p", "Why?"), "-p and --resume exclude each other."),
+    ],
+)
+def test_a_session_that_cannot_be_continued_is_told(
+    project: Path,
+    types: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    case: tuple[tuple[str, ...], str],
+) -> None:
+    arguments, told = case
+    assert chat(project, "", *arguments, types=types) == 2
+    output = capsys.readouterr()
+    assert told in output.out + output.err

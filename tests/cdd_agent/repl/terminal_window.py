@@ -102,5 +102,9 @@ class Window:
             assert time.monotonic() < end, self.screen()
             time.sleep(0.05)
 
+    def keep_open(self) -> None:
+        """Let the window show the last words of the program after its end."""
+        self._run("set-option", "-t", "w", "remain-on-exit", "on")
+
     def close(self) -> None:
         subprocess.run([*self._tmux, "kill-server"], capture_output=True, check=False)

@@ -311,3 +311,16 @@ def test_a_step_is_undone_and_brought_back_once_the_user_agrees(
     assert "pending" in sitting.says(f"/status {SLUG}")
     assert "Step 1 of minutes-lost is back. /undo takes it back again." in sitting.says("/redo")
     assert "hint: /undo takes the last step back" in sitting.says("/redo")
+
+
+def test_a_command_runs_in_the_users_shell_and_project(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    sitting = Sitting(project)
+    monkeypatch.setenv("SHELL", "/bin/sh")
+    assert sitting.says("!echo $(basename $PWD) ${ANTHROPIC_API_KEY-no key}; cat") == ""
+    assert capfd.readouterr().out == "fresh no key\n"
+    assert sitting.says("! exit 3") == "exit status 3\n"
+    assert sitting.code == ExitCode.CLOSED
+    monkeypatch.setenv("SHELL", "/nowhere")
+    assert "hint: set SHELL" in sitting.says("!ls")
