@@ -517,6 +517,8 @@ def copy_index(repository: Repository, target: Path) -> None:
         shutil.copy2(repository.location.git_dir / "index", target)
     except FileNotFoundError:
         return
+    if repository.source != repository.root:  # nobody sets marks in a run tree
+        return
     index = {"GIT_INDEX_FILE": str(target)}
     tagged = repository.git("ls-files", "-v", "-z", variables=index).split("\0")
     marked = [(entry[0], entry[2:]) for entry in tagged if entry and (entry[0] == "S" or entry[0].islower())]
