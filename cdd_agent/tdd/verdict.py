@@ -201,7 +201,7 @@ class PhaseLocks:
             if why is None and change.kind == "created" and self.layout.shadows_tool(change.path):
                 why = "Python would load it instead of a test tool, or before it."
             protection = explain_protection(change.path)
-            if protection is None and change.kind != "deleted":
+            if protection is None and change.kind != "deleted" and self.layout.conventions.is_python:
                 protection = explain_build(change.path)
             if why is None and protection is not None:
                 why = f"It {protection}."
