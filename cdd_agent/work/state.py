@@ -475,19 +475,31 @@ def load_state(path: Path, *, without: str = START_OVER) -> RunState | None:
         raise DocumentError(error.path, error.problems, hint=_suggest_repair(path, copy, without=without)) from error
 
 
+_saved: dict[Path, bytes] = {}
+"""The last state that this process saved to each path."""
+
+
 def save_state(path: Path, state: RunState) -> None:
     """Save ``state`` atomically, and the previous one as ``.bak``.
 
-    Raises ``DocumentError`` if the present file cannot be read as a state, and ``OSError`` if writing fails. The state
-    on disk then stays unchanged.
+    Raises ``DocumentError`` if the present file cannot be read as a state, ``UsageError`` if the new one would be too
+    large to be read, and ``OSError`` if writing fails. The state on disk then stays unchanged.
     """
     data, previous = encode_state(state), _read(path)
     if previous == data:
         return
+    if len(data) > LIMIT_BYTES:
+        raise UsageError(
+            f"{path} would have {len(data):,} bytes with this change, and at most {LIMIT_BYTES:,} can be read again. "
+            "The file is unchanged.",
+            hint="continue in a new ticket with the steps that are left",
+        )
     if previous is not None:
-        decode_state(previous, path=str(path))
+        if previous != _saved.get(path):  # decoding takes longer than all else, and grows with the finished steps
+            decode_state(previous, path=str(path))
         write_atomic(backup_path(path), previous)
     write_atomic(path, data)
+    _saved[path] = data
 
 
 def backup_path(path: Path) -> Path:

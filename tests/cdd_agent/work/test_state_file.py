@@ -311,6 +311,14 @@ def test_the_previous_state_stays_as_a_backup(tmp_path: Path) -> None:
     assert load_state(backup_path(path)) == FIRST
 
 
+def test_a_state_that_could_not_be_read_again_is_not_written(tmp_path: Path) -> None:
+    path = tmp_path / "execution-state.json"
+    save_state(path, FIRST)
+    with pytest.raises(UsageError, match="at most 10,000,000 can be read again"):
+        save_state(path, replace(SECOND, model="x" * 10_000_000))
+    assert load_state(path) == FIRST
+
+
 def test_a_damaged_file_is_kept_and_refused_each_time(tmp_path: Path) -> None:
     path = tmp_path / "execution-state.json"
     save_state(path, SECOND)
