@@ -375,7 +375,8 @@ def show_steps(state: RunState, *, screen: Screen) -> None:
     for number, step in state.step_executions.items():
         if step.error and step.status in {Status.FAILED, Status.SKIPPED}:
             screen.line(f"Step {number} {step.status}: {step.error}", style=_STATUS_LOOK[step.status][1])
-        for finding in (each for attempt in step.attempts[-1:] for each in attempt.evidence if is_unverified(each)):
+        found = (each for attempt in step.attempts if attempt.verdict == "open" for each in attempt.evidence)
+        for finding in filter(is_unverified, dict.fromkeys(found)):
             screen.line(f"Step {number}: {finding}", style="yellow")
     if state.model is not None:
         used = state.usage

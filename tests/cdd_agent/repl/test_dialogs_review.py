@@ -58,11 +58,13 @@ def test_the_key_e_adds_further_examples_that_pass(finished: Path) -> None:
     assert "examples (e)" not in talk.greets()
     (step,) = talk.review.steps
     commit = step.commits[-1]
-    evidence = tuple(replace(each, examples=("AC-1 test_more: passes",)) for each in commit.evidence)
+    examples, findings = ("AC-1 test_more: passes",), ("Not verified: shop was loaded from elsewhere",)
+    evidence = tuple(replace(each, examples=examples, findings=findings) for each in commit.evidence)
     talk.review.steps = (replace(step, commits=(replace(commit, evidence=evidence),)),)
     shown = " ".join(talk.says("e").split())
     assert shown.endswith("diff (d) [FILE], examples (e): add them to the tests or exit; 1 left to review")
     assert added == [1]
+    assert "AC-1 test_more: passes\n      Not verified: shop was loaded from elsewhere\n" in talk.says("1")
 
 
 def test_approving_the_last_open_step_ends_the_review(finished: Path) -> None:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from cdd_agent.errors import DocumentError
@@ -95,3 +96,22 @@ def test_a_failed_step_shows_why_and_which_gate_stayed_closed() -> None:
     assert lines[2].split() == ["2", "Two", "○", "pending"]
     assert lines[3] == "Step 1 failed: RED was refused"
     assert state.execution(1).status == Status.FAILED
+
+
+def test_a_step_that_was_not_verified_says_so() -> None:
+    state, line = (
+        start_step(NEW, KEYS[0], now="2026-01-31T12:00:00Z"),
+        "Not verified: shop was loaded from /other/shop.py",
+    )
+    for phase, verdict, evidence in (
+        ("green", "closed", ("Not verified: an earlier attempt",)),
+        ("green", "open", ("Checked in a clean copy", line)),
+        ("refactor", "open", ()),
+    ):
+        attempt = msgspec.convert(
+            {"phase": phase, "number": 1, "verdict": verdict, "evidence": evidence}, AttemptRecord
+        )
+        state = record_attempt(state, 1, attempt=attempt)
+    with captured() as (screen, shown):
+        show_steps(state, screen=screen)
+    assert shown.getvalue().splitlines()[3:] == [f"Step 1: {line}"]
