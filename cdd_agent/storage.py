@@ -225,6 +225,15 @@ def sweep(folders: Iterable[Path]) -> tuple[Path, ...]:
     return tuple(swept)
 
 
+def find_deleted(path: Path) -> Path | None:
+    """Return the folder around ``path`` that cdd made and that is gone: for temporary files, or in ``.cdd``."""
+    for folder in (*reversed(path.parents), path):
+        is_own = folder.name.startswith(_SCRATCH) or ".cdd" in (folder.parent.name, folder.parent.parent.name)
+        if is_own and not os.path.lexists(folder):
+            return folder
+    return None
+
+
 @contextlib.contextmanager
 def scratch() -> Iterator[Path]:
     """Provide a folder for all temporary files of this process, and remove it after the block.

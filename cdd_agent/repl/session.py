@@ -26,6 +26,7 @@ from cdd_agent.repl.screen import Screen
 from cdd_agent.repl.state import RunCommand, SessionState
 from cdd_agent.repl.terminal import PromptStatus, ReadLine
 from cdd_agent.repl.workflow_actions import open_shell, run_in_shell
+from cdd_agent.storage import find_deleted
 from cdd_agent.untrusted.keys import redact_keys
 from cdd_agent.untrusted.text import clean
 
@@ -84,6 +85,10 @@ def as_environment_error(error: BaseException) -> EnvironmentMissing | None:
     """Return the error as one of the environment, such as a full disk, or None if it is a defect of cdd."""
     if isinstance(error, shutil.Error):
         error = _first_copy_error(error)
+    if isinstance(error, FileNotFoundError) and (deleted := find_deleted(Path(os.fsdecode(error.filename or "")))):
+        return EnvironmentMissing(
+            f"{deleted} was deleted while cdd used it.", hint="run the same command again; your work is saved"
+        )
     if not isinstance(error, OSError) or error.errno not in _FIXES:
         return None
     where = clean(f": {_failing_path(error)}") if error.filename else ""

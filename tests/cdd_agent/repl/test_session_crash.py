@@ -43,7 +43,19 @@ def test_a_file_where_a_folder_has_to_be_is_named_itself(tmp_path: Path) -> None
     assert error.happened == f"Not a directory: {tmp_path / 'green'}."
 
 
+@pytest.mark.parametrize("gone", [".cdd/worktrees/sale", ".cdd/reports", "cdd-scratch-1"])
+def test_a_folder_of_cdd_that_somebody_deletes_is_named(tmp_path: Path, *, gone: str) -> None:
+    (tmp_path / gone).parent.mkdir(exist_ok=True, parents=True)
+    with pytest.raises(FileNotFoundError) as caught:
+        (tmp_path / gone / "cdd-index-1" / "index").read_bytes()
+    error = session.as_environment_error(caught.value)
+    assert error is not None
+    assert error.happened == f"{tmp_path / gone} was deleted while cdd used it."
+    assert error.hint.startswith("run the same command again")
+
+
 def test_other_errors_are() -> None:
+    assert session.as_environment_error(FileNotFoundError(errno.ENOENT, "No such file", "/nowhere/a")) is None
     assert session.as_environment_error(OSError(errno.EBADF, "Bad file descriptor")) is None
     assert session.as_environment_error(ValueError("a defect")) is None
 
