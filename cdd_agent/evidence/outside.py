@@ -168,17 +168,19 @@ class _Comparison:
                 (run / package).mkdir(exist_ok=True)
                 shutil.copyfile(own.with_name(file), run / package / file)
             shutil.copyfile(own.with_name("plain.py"), run / "main.py")
+            # What depends on the path alone is left out by the second process, which finds the project at its path.
+            shown = self.suite.original.root if self.suite.original is not None and targets else root
             rest = {
                 "package": package,
-                "root": str(root),
+                "root": str(shown),
                 "modules": [*recording.modules],
-                "path": self._list_path(recording, root),
+                "path": self._list_path(recording, root, shown=shown),
                 "tests": str(run / "kept") if targets else "",
                 "targets": targets,
             }
             (run / "task.json").write_bytes(encode_json({**msgspec.json.decode(task, type=dict[str, object]), **rest}))
             limit_s = max(SHORTEST_S, min(left_s, self.suite.timeout_s))
-            ended = self.suite.with_timeout(limit_s).run_program(run / "main.py", root)
+            ended = self.suite.with_timeout(limit_s).run_program(run / "main.py", root, is_shown=shown != root)
             self.runs.used_s += ended.duration_s
             try:
                 lines = ConfinedFolder(run).read("answers.jsonl", _MOST_BYTES).splitlines()
@@ -207,14 +209,14 @@ class _Comparison:
                     (top / inside).parent.mkdir(parents=True, exist_ok=True)
                     shutil.copy2(file, top / inside, follow_symlinks=False)
 
-    def _list_path(self, recording: _TargetCalls, root: Path) -> list[str]:
+    def _list_path(self, recording: _TargetCalls, root: Path, *, shown: Path) -> list[str]:
         """Return the folders of the project from which the tests import, in the copy."""
         found = []
         for entry in recording.path:
             inside = os.path.relpath(entry, recording.root)
             own = root / inside
             if not inside.startswith("..") and own.is_dir():
-                found.append(str(own))
+                found.append(str(shown / inside))
         return found
 
     def _find_import(self, plain: _StableAnswers, *, recording: _TargetCalls) -> Findings | None:

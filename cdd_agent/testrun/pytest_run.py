@@ -205,11 +205,11 @@ class PytestSuite:
         """Return the tests of the run tree ``root``, with the same bytecode."""
         return replace(self, root=root, original=original)
 
-    def run_program(self, program: Path, root: Path) -> Result:
+    def run_program(self, program: Path, root: Path, *, is_shown: bool) -> Result:
         """Run a Python program in its folder's subfolder ``empty``, with the project's packages from its copy ``root``.
 
-        Nothing shows that it has to do with tests: the copy lies at its own path, and no variable names a test tool.
-        The program may write to its folder.
+        ``is_shown``: the program finds the copy at the project's path, where the sandbox can show it there. No variable
+        names a test tool. The program may write to its folder.
         """
         folder = program.parent
         _write_redirection(folder / _IMPORTS, ((self._redirects or (self.root,))[0], root))
@@ -224,8 +224,8 @@ class PytestSuite:
         command = Command(
             argv=(str(self.interpreter.path), "-B", str(program)),
             cwd=folder / "empty",
-            # All but the copy is where its git folder names it.
-            access=replace(access, shown_at={path: at for path, at in access.shown_at.items() if path != root}),
+            # The rest is where the copy's git folder names it.
+            access=replace(access, shown_at={p: at for p, at in access.shown_at.items() if is_shown or p != root}),
             variables=variables,
             timeout_s=self.timeout_s,
             output_cap=OUTPUT_CAP_BYTES,
