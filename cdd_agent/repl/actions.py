@@ -117,7 +117,12 @@ def send(session: SessionState, words: str) -> None:
             if not executor_view.handle_input(agent, words, screen=screen):
                 session.leave_agent()
         case Review():
-            if not dialogs.handle_review_input(agent, words, screen=screen):
+            wish = dialogs.parse_wish(words)
+            if wish is not None:
+                number = agent.step.number
+                session.switch_to(session.project.executor(agent.ticket))
+                send(session, f"retry {number} {wish}")
+            elif not dialogs.handle_review_input(agent, words, screen=screen):
                 session.leave_agent()
         case _ if words:
             _ask_scout(session, words)

@@ -159,7 +159,8 @@ def parse_executor_line(line: str) -> ExecutorLine:
     if word in TAKE_A_STEP:
         named = _STEP.match(rest)
         text = rest[named.end() :] if named else rest
-        if text and word != "retry":
+        is_guidance = word == "retry" and (named is not None or " " in text)
+        if text and not is_guidance:
             raise UsageError(f"{rest!r} is not the number of a step.", hint=f"for example: {word} 2")
         return ExecutorLine(word, number=int(named[1]) if named else None, text=text)
     if len(line.split()) > (_MOST_WORDS if word is not None else 1):
@@ -194,8 +195,10 @@ def list_help() -> tuple[tuple[str, str], ...]:
         ("!", "open a shell in the run tree; exit returns"),
         ("in /plan", "say what the plan should do differently"),
         ("in /exec", "Enter or continue runs a step; retry N, skip N, done N, status, exit"),
+        ("", "a sentence tells the model what to do, while it works or at its next attempt"),
         ("", "commit, keep or leave changes that you made by hand"),
         ("in /review", "approve, next, previous, diff [FILE], the number of a step, exit"),
+        ("", "change this: WORDS runs the step again with your words"),
         ("", ""),
         ("Ctrl-C", "stops the current command; the session continues"),
         ("Ctrl-D", "leaves, like /exit"),

@@ -1,5 +1,7 @@
 """The dialogs with Socrates and the Planner, and the review of completed steps."""
 
+import re
+
 from rich.text import Text
 
 from cdd_agent.errors import DocumentError, UsageError, format_count, suggest
@@ -161,6 +163,19 @@ def handle_review_input(review: Review, words: str, *, screen: Screen) -> bool:
     return True
 
 
+_CHANGE = re.compile(r"(?:change|iterate)(?:\s+this)?\s*:?\s+(?P<wish>.+)", re.IGNORECASE | re.DOTALL)
+
+
+def parse_wish(words: str) -> str | None:
+    """Return what the user wants to be different in the current step of a review, or None for another line.
+
+    >>> parse_wish("change this: name it minutes")
+    'name it minutes'
+    """
+    found = _CHANGE.fullmatch(words.strip())
+    return found["wish"].strip() if found else None
+
+
 def _show_current_step(review: Review, *, screen: Screen) -> None:
     show_step(review.step, count=len(review.steps), screen=screen)
     _show_choices(review, screen=screen)
@@ -276,5 +291,7 @@ def _parse(words: str, review: Review) -> tuple[str, str]:
     if first.isdecimal() and not argument:
         raise UsageError(f"Step {first} is not completed.", hint=f"completed steps: {', '.join(numbers)}")
     question = suggest(first.lower(), WORDS, text="did you mean {}? ")
-    hint = f"{question}Type one of: approve, next, previous, diff [FILE], the number of a step, exit"
+    hint = (
+        f"{question}Type one of: approve, next, previous, diff [FILE], change this: WORDS, the number of a step, exit"
+    )
     raise UsageError(f"Unknown input {words!r} for a review.", hint=hint)

@@ -1,10 +1,9 @@
 """The dialog with the Executor: it shows the plan's progress, carries out the user's words, and sums up a run."""
 
-import re
 from collections.abc import Iterable
 
-from cdd_agent.errors import UsageError, join_first, suggest
-from cdd_agent.repl.commands import EXECUTOR_WORDS, TAKE_A_STEP, as_prompt_command, match_executor_word
+from cdd_agent.errors import UsageError, join_first
+from cdd_agent.repl.commands import TAKE_A_STEP, ExecutorLine, as_prompt_command, parse_executor_line
 from cdd_agent.repl.render import show_steps
 from cdd_agent.repl.screen import Screen
 from cdd_agent.work.order import find_dependents
@@ -14,7 +13,6 @@ from cdd_agent.workflows.execution.intervention import DEFAULT_MESSAGE, Interven
 
 MOST_FILES_SHOWN = 8
 MOST_CHANGES_SHOWN = 10
-_NUMBER = re.compile(r"(?:step\s+)?#?(\d{1,9})", re.IGNORECASE)
 
 
 def show_summary(state: RunState, *, screen: Screen, is_at_prompt: bool = False) -> None:
@@ -92,8 +90,11 @@ def greet(executor: Executor, *, screen: Screen) -> bool:
 
 def handle_input(executor: Executor, words: str, *, screen: Screen) -> bool:
     """Carry out a line. Return whether the Executor stays active."""
-    word, rest = _parse(words)
+    line = parse_executor_line(words)
     failed = executor.state.numbers(Status.FAILED)
+    if line.text and line.word != "commit":
+        line = _guide(executor, line)
+    word = line.word
     match word:
         case "exit":
             screen.line("Left the Executor. Return with /exec.")
@@ -101,7 +102,7 @@ def handle_input(executor: Executor, words: str, *, screen: Screen) -> bool:
         case "status":
             show_steps(executor.state, screen=screen)
         case "commit":
-            Intervention(executor).commit_changes(rest)
+            Intervention(executor).commit_changes(line.text)
         case "keep":
             Intervention(executor).keep_changes()
             screen.line("The next steps take your changes along and do not commit them.")
@@ -109,7 +110,7 @@ def handle_input(executor: Executor, words: str, *, screen: Screen) -> bool:
             Intervention(executor).leave_changes()
             screen.line("The next steps run without your changes, which stay as they are.")
         case "continue" if failed:
-            raise UsageError(f"Step {failed[0]} failed.", hint="type retry, skip or exit")
+            raise UsageError(f"Step {failed[0]} failed.", hint="type retry, skip, exit, or a sentence for the model")
         case "continue" | "retry" | "skip" | "done" if _has_new_documents(executor, screen=screen):
             pass
         case "continue" | "retry" if _is_blocked_by_changes(executor, word, screen=screen):
@@ -119,12 +120,24 @@ def handle_input(executor: Executor, words: str, *, screen: Screen) -> bool:
             )
             return True
         case _:
-            _carry_out(word, int(rest) if rest else None, executor=executor)
+            _carry_out(word, line.number, executor=executor)
             if not executor.state.numbers(Status.PENDING, Status.IN_PROGRESS):
                 screen.gap()
                 show_summary(executor.state, screen=screen, is_at_prompt=True)
     screen.gap()
     return show_choices(executor, screen=screen)
+
+
+def _guide(executor: Executor, line: ExecutorLine) -> ExecutorLine:
+    """Save the guidance of a line, and return the line by which the step that it is for runs."""
+    failed, step = executor.state.numbers(Status.FAILED), executor.find_next_step()
+    number = line.number or next(iter(failed), None) or (step.number if step is not None else None)
+    if number is None:
+        raise UsageError("All steps are done.", hint="to change one of them: /review, then: change this: WORDS")
+    executor.guide(number, line.text)
+    if line.word == "retry" or number in failed:
+        return ExecutorLine("retry", number=number)
+    return ExecutorLine("continue")
 
 
 def format_current_step(executor: Executor) -> str:
@@ -180,7 +193,7 @@ def _describe_failure(executor: Executor, number: int) -> str:
     waits = f"; steps {_join(waiting)} wait for it" if waiting else ""
     if len(waiting) == 1:
         waits = f"; step {waiting[0]} waits for it"
-    return f"{step} failed and was rolled back{waits}. Type: retry, skip, status, exit"
+    return f"{step} failed and was rolled back{waits}. Type: retry, skip, status, exit, or say what to do differently"
 
 
 def _show_remarks(executor: Executor, *, screen: Screen) -> None:
@@ -249,19 +262,3 @@ def _choose_step(executor: Executor) -> int:
     if not candidates:
         raise UsageError("All steps are done.", hint="type status to list them")
     return int(candidates[0])
-
-
-def _parse(words: str) -> tuple[str, str]:
-    """Return the word that a line means, and what follows it: the number of a step, or a message for a commit."""
-    first, _, rest = words.strip().partition(" ")
-    word, rest = match_executor_word(first), rest.strip()
-    number = _NUMBER.fullmatch(rest)
-    if word == "commit":
-        return word, rest
-    if word is not None and (not rest or (word in TAKE_A_STEP and number)):
-        return word, number[1] if number else ""
-    if word in TAKE_A_STEP:
-        raise UsageError(f"{rest!r} is not the number of a step.", hint=f"for example: {word} 2")
-    question = suggest(first.lower(), EXECUTOR_WORDS, text="did you mean {}? ")
-    words_known = "continue (or Enter), retry, skip, done, commit, keep, leave, status, exit"
-    raise UsageError(f"Unknown input {words!r} for the Executor.", hint=f"{question}Type one of: {words_known}")

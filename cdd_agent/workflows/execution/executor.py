@@ -423,14 +423,23 @@ class Executor:
         self.save(skipped)
         self._emit(StepFinished(number=number, status=Status.SKIPPED, error=reason))
 
+    def guide(self, number: int, words: str) -> None:
+        """Add the user's words to the guidance that the next attempts at a step begin with. Nothing is restarted."""
+        with alone_on(self.ticket.folder, context=self.context):
+            self.read()  # another process may have worked on the ticket
+            execution = self.state.execution(number)
+            guidance = "\n".join(filter(None, (execution.guidance, words)))
+            self.save(states.replace_step(self.state, replace(execution, guidance=guidance)))
+
     def retry(self, number: int, *, guidance: str = "") -> None:
         """Make a step pending again, and the steps that were skipped because of it; undo it if it is in progress.
 
         Its next attempts begin with why the last one was refused, and with the user's ``guidance``. A completed step
-        can only be retried if its text has changed since; its commits stay.
+        can only be retried if its text has changed since, or with guidance; its commits stay.
         """
-        status = self.state.execution(number).status
-        if status == Status.PENDING or (status == Status.COMPLETED and number not in self.list_stale_steps()):
+        step = self.state.execution(number)
+        status, is_asked = step.status, bool(guidance or step.guidance) or number in self.list_stale_steps()
+        if status == Status.PENDING or (status == Status.COMPLETED and not is_asked):
             raise UsageError(
                 f"Step {number} is {status}; only a step that is failed, skipped, in progress or stale can be retried.",
                 hint=f"list the steps: cdd status {self.ticket.slug}",

@@ -306,3 +306,15 @@ def test_spec_with_words_makes_the_ticket(project: Path) -> None:
     assert "Created tickets/read-days-too/spec.yaml" in prompt.says("/spec Read days, too")
     assert prompt.where == ("spec", "read-days-too")
     assert "Read days, too" in texts(model)[0]
+
+
+def test_a_wish_in_a_review_runs_the_step_again_with_it(finished: Path) -> None:
+    model = scripted(*(says("I give up.") for _ in range(3)))
+    prompt = Prompt(finished, model=model)
+    prompt.says(f"/review {SLUG}")
+    told = prompt.says("change this: accept minutes above 59")
+    assert "RED attempt 1 of 3" in told
+    assert "accept minutes above 59" in str(model.requests[0].messages[0])
+    assert prompt.where == ("exec", SLUG)
+    prompt.says("/back")
+    assert prompt.where == ("review", SLUG) or "no completed step" in prompt.says("/review")

@@ -170,3 +170,38 @@ def test_the_end_is_a_summary_with_files_time_and_the_next_command(talk: MakeTal
     told = talk(ONE, ScriptedModel([writes("a.md", "# a\n")])).says("")
     assert "created 1: a.md" in told
     assert "review sale, or: git log --oneline" in told
+
+
+def get_first_message(model: ScriptedModel) -> str:
+    return str(model.requests[-1].messages[0].content)
+
+
+def test_a_sentence_after_a_refusal_is_guidance_for_the_next_attempts(talk: MakeTalk, project: Project) -> None:
+    model = ScriptedModel([says("No."), says("No."), writes("a.md", "# a\n")])
+    made = talk(ONE, model)
+    assert "or say what to do differently" in made.says("")
+    assert "failed and was rolled back" in made.says("use one heading only")
+    assert "use one heading only" in get_first_message(model)
+    project.write({"prices.py": "def total(prices):\n    return sum(prices) + 0\n"})
+    assert "You have uncommitted changes" in made.says("retry 1 and name it a")
+    made.says("keep")
+    assert "nothing is left to do" in made.says("retry")
+    assert "use one heading only\\nand name it a" in get_first_message(model)
+
+
+def test_a_sentence_before_the_first_attempt_is_guidance_too(talk: MakeTalk) -> None:
+    model = ScriptedModel([writes("a.md", "# a\n")])
+    made = talk(ONE, model)
+    assert "nothing is left to do" in made.says("use one heading only")
+    assert "use one heading only" in get_first_message(model)
+    assert made.executor.state.execution(1).guidance == ""
+
+
+def test_a_completed_step_runs_again_with_guidance_only(talk: MakeTalk, project: Project) -> None:
+    model = ScriptedModel([writes("a.md", "# a\n"), writes("b.md", "# b\n")])
+    made = talk(ONE, model)
+    made.says("")
+    assert "can be retried" in made.refuses("retry 1").happened
+    assert "nothing is left to do" in made.says("retry 1 call it b")
+    assert "call it b" in get_first_message(model)
+    assert project.git("show", "--format=", "--name-only", "HEAD").split() == ["b.md"]

@@ -51,7 +51,9 @@ def test_a_finished_plan_is_shown_and_nobody_listens(finished: Path) -> None:
 def test_a_failed_step_is_told_with_the_words_that_help(failed: Talk) -> None:
     greeting = failed.greets()
     assert "Step 1 failed: GREEN was refused 3 times" in greeting
-    assert greeting.endswith("Step 1/1 failed and was rolled back. Type: retry, skip, status, exit\n")
+    assert greeting.endswith(
+        "Step 1/1 failed and was rolled back. Type: retry, skip, status, exit, or say what to do differently\n"
+    )
     assert failed.is_listening
     assert executor_view.format_current_step(failed.executor) == "1/1"
 
@@ -59,7 +61,7 @@ def test_a_failed_step_is_told_with_the_words_that_help(failed: Talk) -> None:
 def test_a_failed_step_is_not_passed_over(failed: Talk) -> None:
     with pytest.raises(UsageError) as refused:
         failed.says("")
-    assert refused.value.hint == "type retry, skip or exit"
+    assert refused.value.hint == "type retry, skip, exit, or a sentence for the model"
 
 
 def test_an_unknown_word_names_the_nearest(failed: Talk) -> None:
@@ -89,3 +91,10 @@ def test_after_the_last_step_was_skipped_it_can_still_be_tried(failed: Talk) -> 
     again = Talk(failed.executor.ticket.folder.parent.parent)
     again.greets()
     assert again.is_listening
+
+
+def test_without_a_step_that_could_use_it_guidance_is_refused(finished: Path) -> None:
+    talk = Talk(finished)
+    with pytest.raises(UsageError) as refused:
+        talk.says("make it faster, please")
+    assert "change this: WORDS" in refused.value.hint
