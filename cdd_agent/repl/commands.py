@@ -85,7 +85,7 @@ def parse_command(line: str) -> tuple[SlashCommand, str]:
     matches = [known for known in by_name if name and known.startswith(name)]
     if name in by_name or len(matches) == 1:
         return by_name[name if name in by_name else matches[0]], argument.strip()
-    near = " or /".join(matches) or suggest(name, by_name, cutoff=0.4)
+    near = " or /".join(matches) or suggest(name, by_name)
     question = f"did you mean /{near}? " if near else ""
     raise UsageError(f"Unknown command /{name}.", hint=f"{question}/help lists the commands")
 
