@@ -141,7 +141,8 @@ def is_in_raises(lines: set[int], source: Callable[[str], str | None], *, test_f
 def _find_raises_spans(text: str) -> tuple[tuple[int, int], ...]:
     try:
         return tuple(_iterate_spans(ast.parse(text)))
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError, SystemError):
+        # Python raises SystemError for "AST constructor recursion depth mismatch" near the limits of a sandbox.
         return ()
 
 

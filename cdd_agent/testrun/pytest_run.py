@@ -55,6 +55,7 @@ _REFUSAL = re.compile(
 NOT_INSTALLED = "not installed"
 """In the problem of a run whose product cannot be imported; the command that installs it follows."""
 _CONFTEST = re.compile(r"^(ImportError while loading conftest '.+?')\..*?^E +(.+?)$", re.M | re.S)
+_PLUGIN_FAILED = re.compile(r"^do not trust the report: (pytest_tdd_agent failed: .+)$", re.MULTILINE)
 _INTERNAL_ERROR = re.compile(r"^INTERNALERROR> ([\w.]+(?:Error|Exception|Exit|Warning)\b.*)$", re.MULTILINE)
 
 
@@ -103,7 +104,7 @@ def describe_exit(status: int) -> str:
 
 def explain_stop(output: str) -> str:
     """Return ``: `` and pytest's last message about why it stopped, with the options to remove."""
-    messages = _STOP_LINE.findall(output) or _INTERNAL_ERROR.findall(output)
+    messages = _PLUGIN_FAILED.findall(output) or _STOP_LINE.findall(output) or _INTERNAL_ERROR.findall(output)
     if not messages:
         return f": {refused}" if (refused := find_refusal(output)) else ""
     is_option = "stopping after" in messages[-1] or "continuing from this test" in messages[-1]

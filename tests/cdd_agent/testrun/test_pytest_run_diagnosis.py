@@ -86,3 +86,8 @@ def test_an_internal_error_is_told() -> None:
         pytest_run.explain_stop("INTERNALERROR> Traceback:\nINTERNALERROR> a.OwnError: x\nINTERNALERROR> see there\n")
         == ": a.OwnError: x"
     )
+
+
+def test_a_plugin_that_died_inside_is_the_cause() -> None:
+    died = "pytest_tdd_agent failed: SystemError: AST constructor recursion depth mismatch"
+    assert pytest_run.explain_stop(f"= tdd-agent =\ndo not trust the report: {died}\n1 passed\n") == f": {died}"
