@@ -260,7 +260,7 @@ def run_checks(parts: ProjectParts) -> Iterator[Check]:
 def check_project(parts: ProjectParts) -> Iterator[Check]:
     """Run the checks that describe the project: git, the interpreter, and how its tests are collected."""
     for check in run_checks(parts):
-        if check.name in ("git", "interpreter", "tests"):
+        if check.name in {"git", "interpreter", "tests"}:
             yield check
         if check.name == "tests":
             return

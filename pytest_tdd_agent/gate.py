@@ -184,10 +184,9 @@ def _explain_missing_in_red(run: Comparison, target: str) -> Reason:
 
 
 def _explain_missing(run: Comparison, target: str) -> Reason:
-    skipped = next((case for case in run.report.tests if case.reason and is_inside(target, case.nodeid)), None)
-    if skipped is not None:
-        message = f"{target} did not run, because {skipped.nodeid} skipped itself as a whole: {skipped.reason}."
-        return Reason("skipped_target", target, f"{message} Provide what it needs, or remove the skip.")
+    skip = _explain_skipped_file(run, target)
+    if skip is not None:
+        return skip
     neighbors = [case.nodeid for case in run.tests_in(target.split("::", 1)[0])]
     if neighbors:
         there = f"its file has {_format_names(neighbors)}. Check the name, and that it ran."
@@ -199,7 +198,18 @@ def _explain_missing(run: Comparison, target: str) -> Reason:
     return Reason("target_missing", target, f"{target} is not in the run: {there}")
 
 
-def _explain_lost(nodeid: str) -> Reason:
+def _explain_skipped_file(run: Comparison, target: str) -> Reason | None:
+    skipped = next((case for case in run.report.tests if case.reason and is_inside(target, case.nodeid)), None)
+    if skipped is None:
+        return None
+    message = f"{target} did not run, because {skipped.nodeid} skipped itself as a whole: {skipped.reason}."
+    return Reason("skipped_target", target, f"{message} Provide what it needs, or remove the skip.")
+
+
+def _explain_lost(run: Comparison, nodeid: str) -> Reason:
+    skip = _explain_skipped_file(run, nodeid)
+    if skip is not None:
+        return skip
     message = (
         f"{nodeid} is in the baseline and not in this run. A target must pass under its own node id: restore what its "
         "parameters are made of, or, if they change from run to run, give them fixed ids."
@@ -297,8 +307,8 @@ def _judge_green(run: Comparison) -> Iterator[Reason]:
         old = "Every test that ran already failed in the baseline. Make one pass, or name the tests to fix as targets."
         yield Reason("no_tests", None, old if ran else message)
     for target in selection.missing:
-        yield _explain_lost(target) if target in run.before else _explain_missing(run, target)
-    yield from map(_explain_lost, run.find_lost_targets())
+        yield _explain_lost(run, target) if target in run.before else _explain_missing(run, target)
+    yield from (_explain_lost(run, nodeid) for nodeid in run.find_lost_targets())
     for case in selection.cases.values():
         yield from _check_rescued(run, case) or _check_passing(case)
     for error in selection.blocked.values():

@@ -6,9 +6,9 @@ public, takes the same parameters, and answers all recorded calls alike: other f
 """
 
 import ast
+import contextlib
 import re
 import secrets
-import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +21,7 @@ from cdd_agent.errors import CddError, join_first
 from cdd_agent.evidence.clean_copy import Findings, ProductChange, explain_failure, list_test_functions, note, refuse
 from cdd_agent.evidence.mutation import TimedRuns, TimeUp, find_unnoticed_functions, run_mutant
 from cdd_agent.evidence.source import Function, name_definitions, parse, read_names
+from cdd_agent.git.run_tree import delete_folder
 from cdd_agent.git.runner import GitError
 from cdd_agent.sandbox.levels import ISOLATING_LEVELS
 from cdd_agent.testrun import inside
@@ -413,7 +414,8 @@ def run_calls(copy: Suite, purpose: str, *, task: bytes, tests: tuple[str, ...],
     except (OSError, ValueError, msgspec.DecodeError) as error:
         raise NotComparedError(f"{purpose}: {run.problem or error}", hint="") from error
     finally:  # a copy is used again only if it has the same files
-        shutil.rmtree(files.root / package, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            delete_folder(files.root / package)
     is_whole = bool(answers) and answers[-1][0] < 0
     has_ended = is_whole or run.duration_s >= copy.timeout_s
     return Answered(task=calls, lines=answers, has_ended=has_ended)

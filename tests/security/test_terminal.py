@@ -353,6 +353,7 @@ HANDLES = {
     ("cdd_agent/repl/rows.py", "Console"): "measures and lays out, prints nothing",
     ("cdd_agent/repl/screen.py", ".file"): "flushed",
     ("cdd_agent/repl/prompt.py", "PromptSession"): "escapes controls itself; what it is given is clean",
+    ("cdd_agent/repl/prompt.py", "print"): "a line that was typed earlier, clean",
     ("cdd_agent/repl/prompt.py", "input"): "with a prompt that is clean",
     ("pytest_tdd_agent/plugin.py", "sys.stdout"): "the report where --tdd-agent-report is -, in ASCII",
     ("pytest_tdd_agent/unstarted.py", "sys.stdout"): "the report where --tdd-agent-report is -, in ASCII",
