@@ -469,13 +469,13 @@ def _format_nearest(contents: Lines, old_lines: Lines, *, first: int) -> str:
     return "\n".join(rows)
 
 
-MAX_COMPARED_LINES = 10_000
+MAX_SHOWN_LINES = 10_000
 
 
 def report_change(written: Written, *, emit: Emit) -> None:
     """Emit the change of a file, with its diff unless the file is binary or very long."""
     old, new = (decode(data).splitlines() for data in (written.before or b"", written.after))
-    can_show = b"\0" not in written.after and max(len(old), len(new)) <= MAX_COMPARED_LINES
+    can_show = b"\0" not in written.after and max(len(old), len(new)) <= MAX_SHOWN_LINES
     # The first two lines name the file, which the event does.
     lines = islice(unified_diff(old, new, lineterm=""), 2, None) if can_show else ()
     emit(FileChanged(path=written.path, diff="\n".join(lines)))

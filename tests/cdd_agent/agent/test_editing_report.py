@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.agent.editing import MAX_COMPARED_LINES, report_change
+from cdd_agent.agent.editing import MAX_SHOWN_LINES, report_change
 from cdd_agent.events import Event, FileChanged
 from cdd_agent.workspace.files import Workspace, Written
 
@@ -16,7 +16,7 @@ from cdd_agent.workspace.files import Workspace, Written
         (b"a\nb\n", b"a\nc\n", "@@ -1,2 +1,2 @@\n a\n-b\n+c"),
         (b"a\r\n", b"b\r\n", "@@ -1 +1 @@\n-a\n+b"),
         (None, b"\0\1", ""),
-        (b"x\n", b"y\n" * (MAX_COMPARED_LINES + 1), ""),
+        (b"x\n", b"y\n" * (MAX_SHOWN_LINES + 1), ""),
         (b"\xff", b"y", "@@ -1 +1 @@\n-\udcff\n+y"),
     ],
 )
