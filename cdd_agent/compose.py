@@ -231,7 +231,8 @@ class Composition:
 
     def planner(self, ticket: Ticket) -> Planner:
         """Return the Planner for a ticket."""
-        return Planner(ticket, dialog=self.dialog(ticket, command="plan"), max_drafts=self.settings.max_drafts)
+        limits, dialog = self.settings, self.dialog(ticket, command="plan")
+        return Planner(ticket, dialog=dialog, max_drafts=limits.max_drafts, outline_tokens=limits.context_tokens)
 
     def dialog(self, ticket: Ticket, *, command: str) -> Dialog:
         """Return the context of a conversation that ``cdd COMMAND`` holds about a ticket."""
