@@ -45,7 +45,6 @@ from cdd_agent.workflows.conversation.dialog import Dialog
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.scout import Scout
 from cdd_agent.workflows.conversation.socrates import Socrates
-from cdd_agent.workflows.execution.examples import add_examples
 from cdd_agent.workflows.execution.executor import (
     Executor,
     TicketFiles,
@@ -53,7 +52,7 @@ from cdd_agent.workflows.execution.executor import (
     require_prerequisites,
     suggest_project,
 )
-from cdd_agent.workflows.execution.review import Review
+from cdd_agent.workflows.execution.review import Review, add_examples
 from cdd_agent.workflows.green import run as green
 from cdd_agent.workflows.green.request import Wanted
 from cdd_agent.workflows.green.run import Green

@@ -17,7 +17,7 @@ from cdd_agent.config import settings
 from cdd_agent.config.settings import Settings, read_offer
 from cdd_agent.config.trust import Approvals, NotApproved, Offer
 from cdd_agent.errors import CddError, EnvironmentMissing, format_count
-from cdd_agent.evidence.origins import warn_of_origins
+from cdd_agent.evidence.outside import warn_of_origins
 from cdd_agent.git import commits
 from cdd_agent.git.commits import require_identity
 from cdd_agent.git.repository import Repository

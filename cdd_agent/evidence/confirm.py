@@ -28,8 +28,7 @@ from cdd_agent.evidence.clean_copy import (
 )
 from cdd_agent.evidence.expectations import check_expectations
 from cdd_agent.evidence.mutation import ALL_RAISE, Mutant, Survival, TimedRuns, TimeUp
-from cdd_agent.evidence.origins import check_origins, is_unloaded
-from cdd_agent.evidence.outside import compare_outside
+from cdd_agent.evidence.outside import check_origins, compare_outside, is_unloaded
 from cdd_agent.evidence.signs import find_signs, judge_signs
 from cdd_agent.git.runner import GitError
 from cdd_agent.testrun.suite import Suite

@@ -27,8 +27,7 @@ from cdd_agent.evidence.clean_copy import (
 from cdd_agent.evidence.confirm import confirm
 from cdd_agent.evidence.differential import ComparedTrees, list_changed_behavior, refuse_changed_behavior
 from cdd_agent.evidence.mutation import TimedRuns, find_changing_ids
-from cdd_agent.evidence.stubs import NewTests, check_new_tests
-from cdd_agent.evidence.traces import find_tests_of_product
+from cdd_agent.evidence.stubs import NewTests, check_new_tests, find_tests_of_product
 from cdd_agent.git.snapshot import Snapshot
 from cdd_agent.model.conversation import CHARACTERS_PER_TOKEN, Conversation, Marks, ToolCall, find_last_words
 from cdd_agent.tdd import verdict

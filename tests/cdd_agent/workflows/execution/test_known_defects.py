@@ -18,7 +18,7 @@ Each is tried below by the test of its number; behind most stands a whole room o
 | 12 | a later dependency, or a cycle, is waited for for ever | ``tests/cdd_agent/work/test_order.py`` |
 | 13 | comments and unknown keys of the spec are dropped | ``tests/cdd_agent/tickets/test_spec.py`` |
 | 14 | its own templates are not valid | ``tests/cdd_agent/tickets/test_ticket.py`` |
-| 15 | a long conversation is not summed up | ``tests/cdd_agent/agent/test_compaction.py`` |
+| 15 | a long conversation is not summed up | ``tests/cdd_agent/workflows/conversation/test_dialog_compaction.py`` |
 | 16 | Ctrl-C ends everything | ``tests/cdd_agent/repl/test_session.py`` |
 """
 
@@ -30,7 +30,6 @@ from pathlib import Path
 import pytest
 
 import cdd_agent
-from cdd_agent.agent.compaction import compact, needs_compaction
 from cdd_agent.config.settings import Settings
 from cdd_agent.errors import DocumentError
 from cdd_agent.events import GateJudged, RunFinished, SuiteFinished
@@ -40,6 +39,7 @@ from cdd_agent.storage import write_atomic
 from cdd_agent.tickets import spec
 from cdd_agent.tickets.ticket import create
 from cdd_agent.work.state import Status, save_state
+from cdd_agent.workflows.conversation.dialog import compact, needs_compaction
 from tests.cdd_agent.workflows.execution.conftest import FEATURE, ONE, SPEC, Grounds, MakeWork, Work, plan
 from tests.fakes.demo import captured
 from tests.fakes.model import ScriptedModel, call, says

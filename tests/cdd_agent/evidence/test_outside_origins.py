@@ -6,7 +6,7 @@ import pytest
 
 from cdd_agent.evidence.clean_copy import clean_copy
 from cdd_agent.evidence.confirm import confirm
-from cdd_agent.evidence.origins import check_origins
+from cdd_agent.evidence.outside import check_origins
 from cdd_agent.testrun.access import Original
 from tests.cdd_agent.evidence.conftest import Make
 

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdd_agent.agent.compaction import PREAMBLE, compact, needs_compaction
 from cdd_agent.errors import CddError, ModelError
 from cdd_agent.events import Compacted, Event, TextDelta, TurnEnded
 from cdd_agent.model import conversation as wire
@@ -16,6 +15,7 @@ from cdd_agent.model.budget import find_context_window
 from cdd_agent.model.conversation import Conversation, Marks, Opaque, Text, ToolResult, Turn, UserMessage
 from cdd_agent.model.replay import ReplayModel, get_last_line, make_pattern
 from cdd_agent.work.state import Usage
+from cdd_agent.workflows.conversation.dialog import PREAMBLE, compact, needs_compaction
 from tests.fakes.message_rules import broken_rule
 from tests.fakes.model import ScriptedModel, call, says
 
