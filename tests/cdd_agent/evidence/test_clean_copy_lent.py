@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.evidence.copies import CleanCopies
+from cdd_agent.evidence.clean_copy import CleanCopies
 from tests.cdd_agent.evidence.conftest import Make
 from tests.cdd_agent.evidence.steps import Step
 
