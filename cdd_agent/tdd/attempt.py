@@ -229,7 +229,6 @@ class Attempt:
             context,
             after_writing=item.tests if reports_tests else (),
             shown=self._find_complete_files(shown, occasion.diff),
-            is_answered=brief.judge is not None,
         )
         conversation.say(step, task)
         return run_agent(conversation, tools, model=model, budget=budget, emit=emit, agent=brief.agent)

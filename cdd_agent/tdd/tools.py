@@ -37,13 +37,11 @@ def make_tools(
     *,
     after_writing: tuple[str, ...] = (),
     shown: tuple[str, ...] = (),
-    is_answered: bool = False,
 ) -> tuple[Tool, ...]:
     """Return Read, Write, Edit, Bash, Glob, Grep, RunTests, CompleteImplementation and ReportBlocked, in that order.
 
-    The policy may leave Bash out; CompleteImplementation is left out if the agent ends with an answer
-    (``is_answered``). After the last Write or Edit of a turn, the results of the tests ``after_writing`` are reported,
-    if there are any. The files ``shown`` count as read.
+    The policy may leave Bash out. After the last Write or Edit of a turn, the results of the tests ``after_writing``
+    are reported, if there are any. The files ``shown`` count as read.
     """
 
     def run_tests(targets: tuple[str, ...]) -> str:
@@ -70,7 +68,7 @@ def make_tools(
         *((_with_lock_hint(shell, locks),) if context.policy.has_commands else ()),
         *make_search_tools(context.workspace),
         make_run_tests_tool(run_tests),
-        *(() if is_answered else (make_completion_tool(),)),
+        make_completion_tool(),
         make_blocked_tool(),
     )
 
