@@ -322,8 +322,10 @@ class Auditor:
         if gate is None or placed.phase != "green":
             return
         if gate.examples and placed.base is not None:
-            name = f"{step_label(placed.cycle, placed.base)}-examples.json"
-            saved = load_examples(self._reports / placed.ticket / name)
+            # Those of a second round, after a return to RED, count before those of the first.
+            label, rounds = step_label(placed.cycle, placed.base), ("again-green", "green")
+            files = [self._reports / placed.ticket / f"{label}-{name}-examples.json" for name in rounds]
+            saved = next(filter(None, map(load_examples, files)), None)
             facts = saved.facts if saved is not None else None
             yield check_examples(gate.examples, facts, has_reports=has_report)
         change = reruns.green_change

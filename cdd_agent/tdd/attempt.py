@@ -122,8 +122,7 @@ class Attempt:
 
     @property
     def _examination(self) -> Examination:
-        path = self.recovery.report_path(self.recovery.name_attempt("green", "examples"))
-        return Examination(item=self.item, context=self.context, path=path)
+        return Examination(item=self.item, context=self.context, path=self.recovery.examples_path)
 
     def run(self, *, is_anew: bool) -> AttemptRecord:
         """Let the model work, judge its work, save it as a checkpoint, and return the record.

@@ -147,6 +147,11 @@ class StepRecovery:
         # After a return to RED, the names differ from those of the first round, whose evidence stays.
         return f"{'again-' if self.step.was_sent_back else ''}{phase}-{number}"
 
+    @property
+    def examples_path(self) -> Path:
+        """The file with the further examples for GREEN."""
+        return self.report_path(self.name_attempt("green", "examples"))
+
     def baseline_ref(self, phase: Phase) -> str:
         """Return the ref of the files before ``phase``."""
         return self.checkpoints.ref(self.name_attempt(phase, 0))
@@ -470,8 +475,7 @@ class Landing:
     def _list_examples(self) -> tuple[str, ...]:
         if self.attempt.phase != "green" or self.attempt.verdict != "open":
             return ()
-        recovery = StepRecovery(self.item.ticket, self.step, context=self.context)
-        examples = load_examples(recovery.report_path(recovery.name_attempt("green", "examples")))
+        examples = load_examples(StepRecovery(self.item.ticket, self.step, context=self.context).examples_path)
         return examples.facts if examples is not None else ()
 
     def _choose_next_phase(self, following: NextPhase) -> NextPhase:

@@ -260,7 +260,7 @@ def add_examples(ticket: Ticket, number: int, *, context: Context) -> CommitId:
         step = None if state is None else state.step_executions.get(number)
         if step is None or step.status != Status.COMPLETED:
             raise UsageError(f"Step {number} is not completed.", hint=f"see the steps: cdd status {ticket.slug}")
-        examples = load_examples(StepRecovery(ticket.slug, step, context=context).report_path("examples"))
+        examples = load_examples(StepRecovery(ticket.slug, step, context=context).examples_path)
         names = [] if examples is None else [example.name for example in examples.select("passes")]
         if examples is None or not names:
             happened = f"The Examiner has no further examples of step {number} that pass."

@@ -46,7 +46,7 @@ def test_a_ticket_of_the_executor_is_all_true_until_a_note_of_it_is_forged(
     assert f"RED of {SLUG}, cycle 1, {commit[:8]}: commit: The note says ticket not-{SLUG}, but" in " ".join(
         told.split()
     )
-    assert "1 false." in told
+    assert "2 false." in told, "the checkpoint is of another ticket, too"
 
 
 def test_json_is_one_event_a_line_and_the_same_exit_code(finished: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -54,12 +54,12 @@ def test_json_is_one_event_a_line_and_the_same_exit_code(finished: Path, capfd: 
     assert run(["--project", str(finished), "--json", "audit", f"{commit}^!"]) == 1
     events = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
     failed = [event for event in events if event["event"] == "ClaimChecked" and event["holds"] is False]
-    assert [(event["claim"], event["commit"]) for event in failed] == [("commit", commit)]
+    assert [(event["claim"], event["commit"]) for event in failed] == [("commit", commit), ("listed", commit)]
     assert events[-1] == {
         "event": "HandoffsAudited",
         "handoffs": 1,
         "held": events[-1]["held"],
-        "failed": 1,
+        "failed": 2,
         "unknown": 0,
     }
 
