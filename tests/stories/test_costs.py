@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from cdd_agent.sandbox.levels import ISOLATING_LEVELS
 from tests.bench.step import BAR_GIT, BAR_TARGETS, Size, execute
 
@@ -12,6 +14,7 @@ digest=$("$0" "$@" exec sale --yes 2>&1 | sed -n 's/.*--digest //p')
 """
 
 
+@pytest.mark.slow
 def test_a_cycle_with_all_checks_takes_few_processes_and_few_runs(tmp_path: Path) -> None:
     """RED with stubs, GREEN with an Examiner, a REFACTOR that changes the code, and a commit hook."""
     done = execute(Size(files=2, tests=2, steps=1), tmp_path / "step", prepare=_HOOK)

@@ -68,6 +68,7 @@ def execute(cdd: Cdd, folder: Path, recording: Path) -> Told:
     )
 
 
+@pytest.mark.slow
 def test_a_table_of_the_inputs_is_refused_in_words_and_the_rule_is_accepted(cdd: Cdd, tmp_path: Path) -> None:
     told = execute(cdd, tmp_path / "project", RECORDING)
     ((first, reasons), (second, _)) = told.gates

@@ -31,6 +31,7 @@ def forge(folder: Path) -> str:
     return commit
 
 
+@pytest.mark.slow
 def test_a_ticket_of_the_executor_is_all_true_until_a_note_of_it_is_forged(
     finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -55,6 +55,7 @@ def test_an_agent_that_gives_up_is_not_asked_again_and_its_reason_is_told(projec
     assert project.status == ""
 
 
+@pytest.mark.slow
 def test_a_refactoring_that_changes_a_result_is_refused_until_it_changes_none(real_project: Project) -> None:
     def tidies(body: str) -> Turn:
         turn = writes("prices.py", f"def total(prices):\n    return {body}\n")

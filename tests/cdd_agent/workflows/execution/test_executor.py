@@ -292,6 +292,7 @@ def test_a_stale_step_can_be_done_once_more_on_top_of_its_commits(completed: Wor
     assert made.executor().remarks == ()
 
 
+@pytest.mark.slow
 def test_a_project_inside_the_work_tree_has_its_own_files_tests_and_tickets(
     work: MakeWork, project: Project, *, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import yaml
 
 from cdd_agent.compose import Composition
@@ -22,6 +23,7 @@ def said_to(request: Request) -> str:
     return "".join(part.text for part in request.messages[-1].content if isinstance(part, Text))
 
 
+@pytest.mark.slow
 def test_the_setting_reaches_green_and_a_recording_in_blocks_becomes_a_commit(shop: Shop, tmp_path: Path) -> None:
     shop.project.write({".cdd/config.yaml": "edit_format: blocks\nevidence_timeout_s: 0\n"})
     shop.project.git("add", "-f", ".cdd/config.yaml")

@@ -89,6 +89,7 @@ def cdd(*arguments: str, cwd: Path, typed: str | None = None) -> "subprocess.Com
 GREEN = ("--replay", "../recording.yaml", "--yes", "green", "tests/test_cart.py")
 
 
+@pytest.mark.slow
 def test_a_person_reads_what_came_of_it_and_a_program_the_artifact(shop: Path) -> None:
     done = cdd(*GREEN, "--out", "../artifact.json", cwd=shop)
     assert done.returncode == 0, done.stderr
