@@ -132,10 +132,11 @@ class Basket:
     ("old", "new", "message"),
     [
         ("> 1000", "> 500", "price(490) returns 588.0 before the change and returns 538.0 after it"),
-        (
+        pytest.param(
             "sum(self._prices)",
             "max(self._prices)",
             "Basket([1]).add(10).total() returns 13.0 before the change and returns 12.0 after it",
+            marks=pytest.mark.slow,
         ),
     ],
 )

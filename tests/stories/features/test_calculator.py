@@ -66,6 +66,7 @@ def check(folder: Path, cases: Sequence[Case]) -> None:
     assert (folder / "tests" / "test_calculator.py").read_text(encoding="utf-8").count("def test_") == len(kept)
 
 
+@pytest.mark.slow
 def test_three_tests(make: Make, cdd: Cdd, tmp_path: Path) -> None:
     folder, turns = make("project"), str(recording(THREE, tmp_path / "turns.json"))
     done = cdd("--replay", turns, "tdd", "run", REQUEST, "--yes", "--json", cwd=folder)
