@@ -230,8 +230,8 @@ class Composition:
 
     def planner(self, ticket: Ticket) -> Planner:
         """Return the Planner for a ticket."""
-        limits, dialog = self.settings, self.dialog(ticket, command="plan")
-        return Planner(ticket, dialog=dialog, max_drafts=limits.max_drafts, outline_tokens=limits.context_tokens)
+        dialog = self.dialog(ticket, command="plan")
+        return Planner(ticket, dialog=dialog, max_drafts=self.settings.max_drafts)
 
     def dialog(self, ticket: Ticket, *, command: str) -> Dialog:
         """Return the context of a conversation that ``cdd COMMAND`` holds about a ticket."""
@@ -255,6 +255,7 @@ class Composition:
             objection=self.options.objection,
             memory=self.memory(),
             transcript=self.transcript,
+            outline_tokens=limits.context_tokens,
             compact_at_percent=limits.compact_at_percent,
         )
 

@@ -23,6 +23,7 @@ from cdd_agent.errors import BudgetSpent, ModelError, UsageError
 from cdd_agent.events import Compacted, Emit, Event, RetryScheduled, TextDelta
 from cdd_agent.model.budget import Budget, find_context_window
 from cdd_agent.model.conversation import (
+    CHARACTERS_PER_TOKEN,
     AssistantMessage,
     Conversation,
     Marks,
@@ -40,6 +41,7 @@ from cdd_agent.model.conversation import (
 from cdd_agent.model.replay import get_last_line
 from cdd_agent.workspace.files import Workspace
 from cdd_agent.workspace.memory import NO_MEMORY, Memory
+from cdd_agent.workspace.outline import outline_project
 
 PROMPTS = Path(__file__).parent / "prompts"
 
@@ -59,6 +61,8 @@ class Dialog:
     """The project's conventions, which start every conversation."""
     transcript: Transcript | None = None
     """Records conversations for later sessions."""
+    outline_tokens: int = 0
+    """The size of the outline of the project in a first message. 0: none."""
     compact_at_percent: int = 0
     """The share of the model's context at which a summary replaces the conversation. 0 never does."""
 
@@ -73,6 +77,13 @@ class Dialog:
     def resume_session(self, talk: SavedConversation) -> Conversation:
         """Continue a conversation of an earlier session."""
         return self._replace(talk.agent, ticket=talk.ticket, token=talk.token, messages=talk.messages)
+
+    def outline(self, conversation: Conversation) -> str:
+        """Return the outline of the project for a first message of ``conversation``; empty for a later one."""
+        if not self.outline_tokens or conversation.messages:
+            return ""
+        outline = outline_project(self.workspace, limit=self.outline_tokens * CHARACTERS_PER_TOKEN)
+        return f"The files of the project:\n\n{Marks(conversation.token).wrap(outline, source='outline')}"
 
     def summarize(self, conversation: Conversation, agent: str, *, ticket: str) -> Conversation:
         """Return a conversation that starts with the conventions and the model's summary of ``conversation``."""

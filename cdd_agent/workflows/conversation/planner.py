@@ -18,7 +18,7 @@ from cdd_agent.agent.tools import ToolOutput, define_tool
 from cdd_agent.errors import DocumentError, GateClosed, Problem, UsageError
 from cdd_agent.events import Notice, PlanDrafted
 from cdd_agent.evidence.source import list_definitions, parse
-from cdd_agent.model.conversation import CHARACTERS_PER_TOKEN, Marks
+from cdd_agent.model.conversation import Marks
 from cdd_agent.storage import write_atomic
 from cdd_agent.tickets import plan as plans
 from cdd_agent.tickets import plan_markdown, spec
@@ -29,7 +29,6 @@ from cdd_agent.untrusted.keys import redact_keys
 from cdd_agent.work.state import Status, load_state
 from cdd_agent.workflows.conversation.dialog import Dialog
 from cdd_agent.workspace.files import Workspace, decode
-from cdd_agent.workspace.outline import outline_project
 
 Objection: TypeAlias = tuple[str, str] | None
 """A step's mistake, worded to follow its number, and the fix. None if the step is correct."""
@@ -169,15 +168,11 @@ class Draft:
 class Planner:
     """One conversation about the plan of one ticket."""
 
-    def __init__(self, ticket: Ticket, *, dialog: Dialog, max_drafts: int, outline_tokens: int = 0) -> None:
-        """Start a conversation without calling the model. Raises ``UsageError`` if the spec is incomplete.
-
-        ``outline_tokens`` limits the outline of the project in the first message; 0: none.
-        """
+    def __init__(self, ticket: Ticket, *, dialog: Dialog, max_drafts: int) -> None:
+        """Start a conversation without calling the model. Raises ``UsageError`` if the spec is incomplete."""
         self.ticket = ticket
         self._dialog = dialog
         self._max_drafts = max_drafts
-        self._outline_tokens = outline_tokens
         self._spec = _load_complete_spec(ticket)
         self.conversation = dialog.start("planner", ticket=ticket.slug)
         """The conversation. The caller may replace it between two drafts."""
@@ -196,7 +191,8 @@ class Planner:
         self._spec = _load_complete_spec(self.ticket)
         self._drafts, self._accepted = [], None
         self.conversation = self._dialog.summarize_if_long(self.conversation, "planner", ticket=self.ticket.slug)
-        self.conversation.say(self._format_task(request))
+        outline = self._dialog.outline(self.conversation)
+        self.conversation.say(*filter(None, (outline, self._format_task(request))))
         tool = define_tool(
             "WritePlan", Draft, run=self._submit, subject=lambda draft: f"{len(draft.content.splitlines())} lines"
         )
@@ -244,9 +240,6 @@ class Planner:
         text = spec.load_text(self.ticket.spec_path).removeprefix("\ufeff")
         marks = Marks(self.conversation.token)
         parts = [f"The specification of `{self.ticket.slug}`:\n\n{marks.wrap(text, source='spec.yaml')}"]
-        if self._outline_tokens and not self.conversation.messages:
-            outline = outline_project(self._dialog.workspace, limit=self._outline_tokens * CHARACTERS_PER_TOKEN)
-            parts.append(f"The files of the project:\n\n{marks.wrap(outline, source='outline')}")
         self._shown = self._read_plan()
         if self._shown is not None:
             plan = self._shown.removeprefix("\ufeff")

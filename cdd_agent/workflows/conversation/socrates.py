@@ -203,6 +203,10 @@ def _report_gaps(current: Spec) -> str:
     return " ".join([text, *(f"{remark}: make it precise." for remark in spec.find_vague_criteria(current))])
 
 
+_BEGIN = (
+    "The developer has opened this ticket and waits for your first question. The ticket is all that they have said so "
+    "far. Read the code that it is about, then ask."
+)
 _NOBODY = (
     "Nobody is there to answer. Read the code, save everything you can infer with UpdateSpec, and put the decisions "
     "that only the developer can make into open_questions. Do not ask."
@@ -249,7 +253,7 @@ class Socrates:
     def open(self, *, somebody_answers: bool) -> str:
         """Let Socrates speak first; if nobody answers, its questions become the spec's open questions."""
         if somebody_answers:
-            return self._talk(self._editor.tool(), self._ask_tool())
+            return self._talk(self._editor.tool(), self._ask_tool(), words=_BEGIN)
         begin = len(self.conversation.messages)
         text = self._talk(self._editor.tool(), words=_NOBODY)
         self._editor.leave_open(*questions.find_questions(self.conversation.messages[begin:]))
@@ -294,8 +298,10 @@ class Socrates:
     def _talk(self, *tools: Tool, words: str = "") -> str:
         """Send ``words`` to the model, after the spec if it has changed, and return the answer."""
         self._asked = None
+        outline = self._dialog.outline(self.conversation)
         parts = (self._editor.describe_changes(self.conversation), words)
-        self.conversation.say("\n\n".join(part for part in parts if part) or "Continue.")
+        said = "\n\n".join(part for part in parts if part) or "Continue."
+        self.conversation.say(*filter(None, (outline, said)))
         run = self._dialog.ask(self.conversation, *tools, agent="socrates")
         question = self.question
         if question is not None:

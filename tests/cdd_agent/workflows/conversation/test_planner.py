@@ -249,7 +249,7 @@ def test_a_plan_that_is_changed_while_the_model_drafts_is_never_overwritten(tick
 def test_the_first_message_outlines_the_project_within_its_limit(ticket: Ticket, room: MakeRoom) -> None:
     made = room(draft(PLAN), draft(PLAN))
     (made.dialog.workspace.root / "till.py").write_text("class Till:\n    def add(self): ...\n", encoding="utf-8")
-    planner = Planner(ticket, dialog=made.dialog, max_drafts=1, outline_tokens=1000)
+    planner = Planner(ticket, dialog=replace(made.dialog, outline_tokens=1000), max_drafts=1)
     planner.draft()
     planner.draft("Again.")
     first, second = (str(request.messages[-1].content) for request in made.model.requests)

@@ -1,4 +1,5 @@
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -53,6 +54,19 @@ def test_the_first_question_follows_from_the_spec_and_what_it_lacks(ticket: Tick
     assert "- a description" in words
     assert "- an acceptance criterion" in words
     assert "Nobody is there" not in words
+
+
+def test_the_first_message_holds_the_outline_the_ticket_and_what_to_do(ticket: Ticket, room: MakeRoom) -> None:
+    made = room(says("For whom?"), says("Since when?"))
+    (made.dialog.workspace.root / "till.py").write_text("class Till:\n    def add(self): ...\n", encoding="utf-8")
+    socrates = Socrates(ticket, dialog=replace(made.dialog, outline_tokens=1000))
+    socrates.open(somebody_answers=True)
+    socrates.hear("for all")
+    outline, spec = made.model.requests[0].messages[0].content
+    assert "class Till" in str(outline)
+    assert "A sale" in str(spec)
+    assert "waits for your first question" in str(spec)
+    assert "till.py" not in str(made.model.requests[1].messages[-1].content)
 
 
 def test_with_nobody_there_it_is_told_not_to_ask(ticket: Ticket, room: MakeRoom) -> None:
