@@ -206,6 +206,21 @@ class Composition:
         for cached in ("settings", "model"):
             self.__dict__.pop(cached, None)
 
+    def change_setting(self, name: str, text: str) -> None:
+        """Write a setting to the project's file; it holds for new agents. Raises ``UsageError``."""
+        settings.change_file(self.root, name, text=text, approvals=self.trust.approvals)
+        if name == "model" and self.options.find_recording(self.environment) is None:
+            self.options = replace(self.options, model=None)
+            self.__dict__.pop("model", None)
+        for cached in ("settings", "suite", "permission"):
+            self.__dict__.pop(cached, None)
+
+    def find_setting_sources(self) -> dict[str, str]:
+        """Return the settings that do not have their defaults from cdd -> where they come from."""
+        return settings.find_sources(
+            self.root, allows=self.trust.allows, environment=self.environment, model=self.options.model
+        )
+
     def parts(self) -> ProjectParts:
         """Return the parts that ``cdd doctor`` checks; they never ask the user."""
         options = replace(self.options, ask=None, attended=True)

@@ -49,7 +49,7 @@ def _run(invocation: Invocation, *, first: str) -> ExitCode:
     somebody_types = invocation.is_interactive
     shows_welcome = somebody_types and not first
     with KEYBOARD.hide_keys() if somebody_types else nullcontext():
-        read, model = _read_terminal(invocation) if somebody_types else (_read_input(), "")
+        read, model, diffs = _read_terminal(invocation) if somebody_types else (_read_input(), "", False)
         if shows_welcome:
             _show_welcome(invocation)
     if shows_welcome:
@@ -64,6 +64,7 @@ def _run(invocation: Invocation, *, first: str) -> ExitCode:
 
             project, screen = invocation.project, invocation.screen
             project.has_told_memory = shows_welcome
+            screen.shows_changes &= diffs
             program = click.get_current_context().find_root().command
             assert isinstance(program, click.Group)
             run = partial(run_at_prompt, project=project, screen=screen, commands=program.commands)
@@ -151,8 +152,8 @@ def _name_last_session(root: Path) -> str:
     return ""
 
 
-def _read_terminal(invocation: Invocation) -> tuple[ReadLine, str]:
-    """Return the reader, and the name of the model, which it shows until an answer names another one."""
+def _read_terminal(invocation: Invocation) -> tuple[ReadLine, str, bool]:
+    """Return the reader, the name of the model until an answer names another one, and whether to show changes."""
     from cdd_agent.repl.completion import find_candidates
     from cdd_agent.repl.prompt import make_reader
 
@@ -171,7 +172,7 @@ def _read_terminal(invocation: Invocation) -> tuple[ReadLine, str]:
         color=invocation.color,
         editing_mode=own.editing_mode,
     )
-    return read, model
+    return read, model, own.diffs
 
 
 def _read_input() -> ReadLine:

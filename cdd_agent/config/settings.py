@@ -5,8 +5,10 @@ it takes effect only after the user has approved it. cdd never reads ``.env``.
 """
 
 import os
+import re
 import stat
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +16,7 @@ from typing import Any, Literal
 import msgspec
 
 from cdd_agent.config.trust import Approvals, Offer
-from cdd_agent.errors import DocumentError, Problem, UsageError
+from cdd_agent.errors import DocumentError, Problem, UsageError, suggest
 from cdd_agent.storage import private_folder, read_ordinary, write_atomic
 from cdd_agent.untrusted import documents
 from cdd_agent.untrusted.documents import UnfitError
@@ -132,6 +134,8 @@ class Settings:
     """When cdd asks the user: before unknown commands, or before writing files and running tests too."""
     editing_mode: Literal["emacs", "vi"] = "emacs"
     """The keys of the prompt."""
+    diffs: bool = True
+    """Whether the prompt shows each change of a file when the model makes it."""
     framework: str = ""
     """The test framework, if cdd cannot find it: ``pytest``, ``vitest``, ``cargo`` ..."""
     test_command: str = ""
@@ -188,6 +192,74 @@ def create_file(project: Path, approvals: Approvals) -> tuple[Path, bool]:
     return path, True
 
 
+def flatten(settings: Settings) -> dict[str, object]:
+    """Return the settings by name; those of a section as ``green.style``."""
+    values = asdict(settings)
+    return values | {f"green.{name}": value for name, value in values.pop("green").items()}
+
+
+def change_file(project: Path, name: str, *, text: str, approvals: Approvals) -> None:
+    """Write the value ``text`` of the setting ``name`` to the settings file, and leave its other lines as they are.
+
+    ``text`` is what would follow the name in the file, or ``default``. Raises ``UsageError`` for an unknown name, a
+    wrong value, a file that the user has not approved, and a file in which the line cannot be found.
+    """
+    known = flatten(Settings())
+    if name not in known:
+        hint = suggest(name, known, text="did you mean {}?", otherwise="/config lists all settings")
+        raise UsageError(f"{name!r} is not a setting.", hint=hint)
+    path, _ = create_file(project, approvals)
+    offer = read_offer(project)
+    if offer is None or not approvals.find_decision(offer):
+        # The user would approve the other lines without having seen them.
+        raise UsageError(f"You have not approved {CONFIG_FILE}, so cdd does not change it.", hint=approvals.decided_by)
+    line, value = _write_line(name, text)
+    content = _replace_line(offer.content.decode(), name, line=line).encode()
+    before = parse_settings(offer.content)
+    if flatten(parse_settings(content)) != flatten(before) | {name: value}:
+        raise UsageError(
+            f"cdd does not find the line of {name} in {CONFIG_FILE}.", hint=f"edit {path}, then: cdd trust"
+        )
+    write_atomic(path, content)
+    approvals.record(replace(offer, content=content), approved=True)
+
+
+def _write_line(name: str, text: str) -> tuple[str, object]:
+    """Return the line of a setting in the file, and its value."""
+    import yaml
+
+    section, _, key = name.rpartition(".")
+    values: list[object] = [flatten(Settings())[name]] if text == "default" else [text]
+    with suppress(yaml.YAMLError):
+        values.insert(0, values[0] if text == "default" else yaml.safe_load(text))
+    for value in values:
+        line = yaml.safe_dump({key: value}, width=MAX_SIZE_BYTES)
+        try:
+            alone = parse_settings((f"{section}:\n  {line}" if section else line).encode())
+        except DocumentError as error:
+            problem = error.problems[0].message
+        else:
+            return line, flatten(alone)[name]
+    raise UsageError(f"{text!r} is not a value of {name}: {problem}.", hint=f"/config {name} default")
+
+
+def _replace_line(content: str, name: str, *, line: str) -> str:
+    """Return the content of a settings file with another line for a setting, which may be missing so far."""
+    section, _, key = name.rpartition(".")
+    start, indent = 0, ""
+    if section:
+        head = re.search(rf"^(?:# )?{section}:[ \t]*$", content, re.MULTILINE)
+        above, below = (content[: head.start()], content[head.end() :]) if head else (f"{content.rstrip()}\n", "\n")
+        content, start, indent = f"{above}{section}:{below}", len(above), "[ \t]+"
+        line = f"  {line}"
+    for comment in ("", "# "):
+        if found := re.compile(rf"^{comment}{indent}{key}:.*\n?", re.MULTILINE).search(content, start):
+            return content[: found.start()] + line + content[found.end() :]
+    end = content.find("\n", start) + 1 if section else len(content)
+    joint = "" if section or content[-1:] in ("", "\n") else "\n"
+    return f"{content[:end]}{joint}{line}{content[end:]}"
+
+
 _HEADER = "# The settings of cdd in this project, with their defaults. Remove a # to change one, then: cdd trust"
 
 
@@ -205,10 +277,7 @@ def load(
     """
     offer = read_offer(project)
     settings = Settings() if offer is None or not allows(offer) else parse_settings(offer.content)
-    for name, variables in _VARIABLES.items():
-        variable = next((variable for variable in variables if environment.get(variable)), None)
-        if variable is None:
-            continue
+    for name, variable in _find_variables(environment).items():
         value = environment[variable]
         try:
             given = value if name == "model" else _count_attempts(value)
@@ -218,6 +287,29 @@ def load(
             hint = f"unset {variable} or correct it"
             raise UsageError(f"{variable}={value} is not valid: {why}.", hint=hint) from error
     return settings if model is None else replace(settings, model=model)
+
+
+def find_sources(
+    project: Path,
+    *,
+    allows: Callable[[Offer], bool],
+    environment: Mapping[str, str] = os.environ,
+    model: str | None = None,
+) -> dict[str, str]:
+    """Return the settings that do not have their defaults from cdd -> where ``load`` takes them from."""
+    offer = read_offer(project)
+    sources: dict[str, str] = {}
+    if offer is not None and allows(offer):
+        values = _read_values(offer.content)
+        names = (*values, *(f"green.{name}" for name in values.get("green") or ()))
+        sources = dict.fromkeys(names, str(CONFIG_FILE))
+    return sources | _find_variables(environment) | ({} if model is None else {"model": "chosen for this session"})
+
+
+def _find_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings that the environment sets -> the variable that counts."""
+    set_here = {name: [each for each in names if environment.get(each)] for name, names in _VARIABLES.items()}
+    return {name: names[0] for name, names in set_here.items() if names}
 
 
 def _count_attempts(retries: str) -> int:
@@ -233,11 +325,7 @@ def parse_settings(content: bytes) -> Settings:
 
     path = str(CONFIG_FILE)
     try:
-        text = content.decode("utf-8")
-        documents.check_yaml(text, limit_bytes=MAX_SIZE_BYTES)
-        values = yaml.safe_load(text) or {}
-        if not isinstance(values, dict):
-            raise ValueError("expected `name: value` lines")
+        values = _read_values(content)
         _reject_unknown_keys(values, asdict(Settings()))
         if values.get("examiner") is False:
             values["examiner"] = "off"  # YAML reads the word as a boolean
@@ -253,6 +341,17 @@ def parse_settings(content: bytes) -> Settings:
     except (ValueError, OverflowError) as error:
         problem = Problem(line=error.line if isinstance(error, UnfitError) else 0, message=str(error))
         raise DocumentError(path, (problem,), hint=f"known settings: {', '.join(asdict(Settings()))}") from error
+
+
+def _read_values(content: bytes) -> dict[Any, Any]:
+    import yaml
+
+    text = content.decode("utf-8")
+    documents.check_yaml(text, limit_bytes=MAX_SIZE_BYTES)
+    values = yaml.safe_load(text) or {}
+    if not isinstance(values, dict):
+        raise ValueError("expected `name: value` lines")
+    return values
 
 
 def _reject_unknown_keys(given: dict[Any, Any], known: dict[str, Any], *, inside: str = "") -> None:

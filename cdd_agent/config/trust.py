@@ -86,7 +86,7 @@ class Decision:
     sha256: str
     approved: bool
     shown: str = ""
-    """The text of a command with its keys masked; for display only."""
+    """The text of a command with its keys masked, or the source of another offer; for display only."""
 
     @property
     def scope(self) -> tuple[str, int, int, Subject]:
@@ -129,6 +129,10 @@ class Approvals:
         """Return whether the user has decided about other content of the same subject."""
         return any(known.sha256 != offer.digest for known in self._list(offer.subject))
 
+    def list_decisions(self) -> tuple[Decision, ...]:
+        """Return the last decision about each thing of this project, those about commands last."""
+        return tuple({(each.subject, each.shown): each for name in _SUBJECTS for each in self._list(name)}.values())
+
     def list_commands(self) -> tuple[str, ...]:
         """Return the stored texts of the commands that the user allowed, oldest first."""
         return tuple(known.shown for known in self._list("command") if known.approved)
@@ -141,7 +145,7 @@ class Approvals:
         """
         self._require_outside()
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        shown = ""
+        shown = offer.source
         if offer.subject == "command":
             from cdd_agent.untrusted.keys import mask
 
@@ -167,14 +171,21 @@ class Approvals:
                 del kept[: len(kept) // 2]  # old commands, as long as there are many
             write_atomic(self.path, _encode(kept), mode=0o600)
 
-    def forget(self) -> int:
-        """Drop all decisions about this path, whatever folder was there, and return their number."""
+    def forget(self, only: Decision | None = None) -> int:
+        """Drop all decisions about this path, whatever folder was there, or ``only`` those about one thing.
+
+        Returns their number.
+        """
         self._require_outside()
         if not self.path.exists():
             return 0
         with exclusive_lock(self._folder / "approvals.lock", purpose="Another decision", wait_s=10):
             decisions = self._read()
-            others = tuple(known for known in decisions if known.project != str(self._project))
+            if only is None:
+                others = tuple(known for known in decisions if known.project != str(self._project))
+            else:
+                about = (only.scope, only.shown)
+                others = tuple(known for known in decisions if (known.scope, known.shown) != about)
             if others != decisions:
                 write_atomic(self.path, _encode(others), mode=0o600)
         return len(decisions) - len(others)

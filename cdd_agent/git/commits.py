@@ -232,9 +232,9 @@ def _require_convertible(repository: Repository, paths: Iterable[str]) -> None:
 
 
 def list_own_uncommitted(repository: Repository) -> tuple[str, ...]:
-    """Return staged, changed and untracked paths in git's order, without nested repositories."""
+    """Return staged, changed and untracked paths in git's order, without nested repositories and cdd's own settings."""
     nested = repository.list_nested()
-    return tuple(path for path in repository.list_uncommitted() if path not in nested)
+    return tuple(path for path in repository.list_uncommitted() if path not in nested and ".cdd" not in path.split("/"))
 
 
 def require_undisturbed(repository: Repository, changed: Sequence[str]) -> None:

@@ -12,17 +12,16 @@ from rich.text import Text
 
 from cdd_agent.agent.loop import INTERRUPTED
 from cdd_agent.agent.sessions import EarlierSession, SavedConversation, list_sessions, load_last_session, load_session
-from cdd_agent.errors import ExitCode, UsageError, format_count, suggest
-from cdd_agent.model.budget import cost_usd, find_context_window, list_priced_models, load_prices
+from cdd_agent.errors import ExitCode, UsageError, format_count
 from cdd_agent.model.conversation import AssistantMessage, Conversation, Marks, UserMessage
 from cdd_agent.model.conversation import Text as Words
-from cdd_agent.repl import dialogs, executor_view, workflow_actions
+from cdd_agent.repl import config_actions, dialogs, executor_view, workflow_actions
 from cdd_agent.repl.commands import RUN_AS_IN_SHELL, list_help, split_words
 from cdd_agent.repl.render import format_cost
 from cdd_agent.repl.state import AGENT_COMMANDS, SessionState, agent_name, create_agent, report_dropped
 from cdd_agent.tickets.ticket import Ticket, create, find
 from cdd_agent.untrusted.text import clean
-from cdd_agent.work.state import Usage, load_state, lock_ticket
+from cdd_agent.work.state import load_state, lock_ticket
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.scout import AGENT as SCOUT
 from cdd_agent.workflows.conversation.scout import Scout, TicketProposal, name_ticket
@@ -41,8 +40,6 @@ _AFTER_STOP = {
     ("/audit ",): "nothing was changed.",
 }
 """How a line starts -> what Ctrl-C leaves behind."""
-_SAMPLE_TOKENS = 1_000
-"""Few enough to get the price of a short prompt."""
 _NO_CONVERSATION = "start a conversation: /spec or /plan with a ticket"
 
 
@@ -250,60 +247,9 @@ def show_cost(session: SessionState, _argument: str) -> None:
         session.screen.line(f"{name}: {text}")
 
 
-def choose_model(session: SessionState, argument: str) -> None:
-    """Use another model from now on, or show the current one with its context and prices."""
-    if not argument:
-        _show_model(session)
-        return
-    if len(argument.split()) > 1:
-        raise UsageError(f"{argument!r} is not the id of a model.", hint=f"/model {argument.split(maxsplit=1)[0]}")
-    session.project.use_model(argument)
-    session.progress.model = argument
-    session.progress.tokens = 0
-    session.screen.line(f"{argument} answers from now on. The conversations continue.")
-    session.rebuild_agents()
-    if find_context_window(argument) is None:
-        question = suggest(argument, list_priced_models(), text=" Did you mean {}?")
-        session.screen.note(f"Its price is unknown. cdd cannot show its cost or enforce limits in dollars.{question}")
-
-
-def _show_model(session: SessionState) -> None:
-    name, percent = session.project.model.name, session.prompt_status.context_percent
-    size = find_context_window(name)
-    if size is None:
-        known = f"unknown; cdd knows those of {', '.join(list_priced_models())}"
-        rows = [("model", name), ("context", "of unknown size"), ("prices", known)]
-    else:
-        kinds = ("input", "output", "cache_read", "cache_write")
-        usages = {kind.replace("_", " "): Usage(**{f"{kind}_tokens": _SAMPLE_TOKENS}) for kind in kinds}
-        costs = {word: (cost_usd(name, usage) or 0.0) / _SAMPLE_TOKENS for word, usage in usages.items()}
-        listed = ", ".join(f"{word} {cost * 1_000_000:.2f}" for word, cost in costs.items())
-        filled = "" if percent is None else f", {percent} % full"
-        rows = [
-            ("model", name),
-            ("context", f"{size:,} tokens{filled}"),
-            ("prices", f"USD per million tokens: {listed} (as of {load_prices().date})"),
-        ]
-    session.screen.fields(rows)
-
-
 def run_command(session: SessionState, argument: str, *, name: str) -> ExitCode:
     """Carry out a command as the command line does. /tdd alone shows the status of the run."""
     return session.run(split_words(f"{name} {argument or ('status' if name == 'tdd' else '')}"))
-
-
-def change_setting(session: SessionState, argument: str) -> None:
-    """Change a setting of this session, or show all of them."""
-    name, _, value = argument.partition(" ")
-    words = {"on": True, "off": False}
-    if name and (name != "diffs" or value.strip() not in words):
-        raise UsageError(
-            f"{argument!r} is not a setting of this session.", hint="type: /set diffs on, or /set diffs off"
-        )
-    if name:
-        session.screen.shows_changes = words[value.strip()]
-    state = "on: each change" if session.screen.shows_changes else "off: no change"
-    session.screen.line(f"diffs {state} of a file is shown as the model makes it")
 
 
 def create_ticket(session: SessionState, argument: str) -> None:
@@ -448,11 +394,12 @@ ACTIONS: Mapping[str, Callable[[SessionState, str], ExitCode | None]] = {
     "diff": workflow_actions.show_diff,
     "undo": workflow_actions.undo,
     "redo": workflow_actions.redo,
-    "set": change_setting,
+    "config": config_actions.configure,
+    "permissions": config_actions.manage_permissions,
     "back": go_back,
     "new": create_ticket,
     "cost": show_cost,
-    "model": choose_model,
+    "model": config_actions.choose_model,
     "compact": compact,
     "clear": clear,
     "resume": resume_session,

@@ -31,7 +31,8 @@ COMMANDS = (
     SlashCommand("diff", "[STEP]", "show what the run has changed and not landed yet, or what a step has changed"),
     SlashCommand("undo", "", "take the last step back: its commits and exactly their files, after a preview"),
     SlashCommand("redo", "", "bring back the step that was undone last"),
-    SlashCommand("set", "[NAME VALUE]", "show the settings of this session, or change one: diffs on, diffs off"),
+    SlashCommand("config", "[NAME [VALUE]]", "show the settings and their sources, or change one: /config diffs off"),
+    SlashCommand("permissions", "[remove N]", "list what you have allowed or declined here, or take one back"),
     SlashCommand("back", "", "return to the previous agent and its conversation"),
     SlashCommand("new", "SLUG [TITLE]", "create a ticket"),
     SlashCommand("status", "[SLUG]", "show all tickets, or the progress of one"),
@@ -44,6 +45,8 @@ COMMANDS = (
     SlashCommand("help", "", "show this list"),
     SlashCommand("exit", "", "leave; everything is already saved"),
 )
+
+_SHORT_FORMS = {"set": "config"}
 
 RUN_AS_IN_SHELL = ("green", "tdd", "audit", "status", "doctor")
 """The commands that are the same as those of the command line, with all options."""
@@ -81,6 +84,7 @@ def parse_command(line: str) -> tuple[SlashCommand, str]:
     An unambiguous beginning of a name is enough. Raises ``UsageError`` with the nearest names.
     """
     name, _, argument = line[1:].strip().partition(" ")
+    name = _SHORT_FORMS.get(name, name)
     by_name = {command.name: command for command in COMMANDS}
     matches = [known for known in by_name if name and known.startswith(name)]
     if name in by_name or len(matches) == 1:

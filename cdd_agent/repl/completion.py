@@ -75,6 +75,8 @@ class Candidates:
     """Numbers and titles of a ticket's steps."""
     sessions: Callable[[], Iterable[Described]] = lambda: ()
     models: Callable[[], Iterable[Described]] = lambda: ()
+    settings: Callable[[], Iterable[Described]] = lambda: ()
+    """Names and defaults."""
     handoffs: Callable[[], Iterable[Described]] = lambda: ()
     """Commits of a run that can be rolled back to, and the phase of each."""
     files: Callable[[], Iterable[str]] = lambda: ()
@@ -114,11 +116,18 @@ def find_candidates(root: Path) -> Candidates:
         for name in list_priced_models():
             yield name, f"reads {find_context_window(name) or 0:,} tokens"
 
+    def list_settings() -> Iterator[Described]:
+        from cdd_agent.config.settings import Settings, flatten
+
+        for name, default in flatten(Settings()).items():
+            yield name, f"default: {default}"
+
     return Candidates(
         slugs=list_slugs,
         steps=list_steps,
         sessions=list_sessions,
         models=list_models,
+        settings=list_settings,
         handoffs=lambda: _list_handoffs(root),
         files=lambda: list_project_files(root),
     )
@@ -218,6 +227,8 @@ class PromptCompleter(Completer):
                 return self._candidates.sessions()
             case "[MODEL]", []:
                 return self._candidates.models()
+            case "[NAME [VALUE]]", []:
+                return self._candidates.settings()
             case "[WORD ...]", []:
                 return TDD_WORDS.items()
             case "[WORD ...]", ["rollback"]:

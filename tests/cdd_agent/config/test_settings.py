@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.config.settings import CONFIG_FILE, GreenSettings, Settings, read_offer
+from cdd_agent.config.settings import CONFIG_FILE, GreenSettings, Settings, change_file, find_sources, read_offer
 from cdd_agent.config.settings import load as load_if
+from cdd_agent.config.trust import Approvals
 from cdd_agent.errors import DocumentError, UsageError
 from tests.fakes.approval import Answers
 
@@ -126,7 +127,7 @@ def test_every_setting_is_a_limit_or_the_model_s_id() -> None:
         *(f"max_{what}_per_{scope}" for what in ("tokens", "usd", "calls", "minutes") for scope in ("step", "ticket")),
         *("compact_at_percent", "edit_format", "approvals", "editing_mode", "green"),
         *("framework", "test_command", "accept_unstructured", "run_tree", "run_tree_copy_mb", "run_tree_copy_files"),
-        *("worktree_setup", "context_tokens"),
+        *("worktree_setup", "context_tokens", "diffs"),
     }
 
 
@@ -185,3 +186,61 @@ def test_the_section_of_green_has_settings_of_its_own(tmp_path: Path) -> None:
     settings = load(tmp_path, environment={"CDD_MAX_RETRIES": "7"})
     assert settings.max_attempts == 8
     assert settings.green == GreenSettings(max_iterations=5, style="standard", include_docstrings=False)
+
+
+@pytest.mark.parametrize(
+    ("before", "name", "text", "after"),
+    [
+        ("refactor: never # mine\n", "model", "other", "refactor: never # mine\nmodel: other\n"),
+        ("# max_turns: 20\n", "max_turns", "7", "max_turns: 7\n"),
+        ("max_turns: 3\n# max_turns: 20\n", "max_turns", "default", "max_turns: 20\n# max_turns: 20\n"),
+        ("# green:\n#   style: minimal\n", "green.style", "standard", "green:\n  style: standard\n"),
+        (
+            "green:\n  max_iterations: 3\n",
+            "green.style",
+            "standard",
+            "green:\n  style: standard\n  max_iterations: 3\n",
+        ),
+        ("model: m", "green.style", "standard", "model: m\ngreen:\n  style: standard\n"),
+        ("model: m", "test_command", "make test: all", "model: m\ntest_command: 'make test: all'\n"),
+        ("", "examiner", "off", "examiner: false\n"),
+        ("", "diffs", "off", "diffs: false\n"),
+    ],
+)
+def test_one_line_of_the_file_is_changed(tmp_path: Path, *, before: str, name: str, text: str, after: str) -> None:
+    write(tmp_path, before)
+    change(tmp_path, name, text=text)
+    assert (tmp_path / CONFIG_FILE).read_text(encoding="utf-8") == after
+
+
+@pytest.mark.parametrize(
+    ("before", "name", "text", "told"),
+    [
+        ("", "modle", "x", "'modle' is not a setting"),
+        ("", "max_turns", "many", "'many' is not a value of max_turns: Expected `int`"),
+        ("green: {style: minimal}\n", "green.style", "standard", "not valid|does not find the line"),
+        ("test_command: >\n  make\n  test\n", "test_command", "pytest", "not valid|does not find the line"),
+    ],
+)
+def test_a_change_that_cannot_be_made_leaves_the_file(
+    tmp_path: Path, *, before: str, name: str, text: str, told: str
+) -> None:
+    write(tmp_path, before)
+    with pytest.raises(UsageError, match=told):
+        change(tmp_path, name, text=text)
+    assert (tmp_path / CONFIG_FILE).read_text(encoding="utf-8") == before
+
+
+def test_a_file_that_the_user_has_not_approved_is_not_changed(tmp_path: Path) -> None:
+    write(tmp_path, "model: theirs\n")
+    with pytest.raises(UsageError, match="You have not approved"):
+        change_file(tmp_path, "diffs", text="off", approvals=Approvals(tmp_path))
+
+
+def change(project: Path, name: str, *, text: str) -> None:
+    """Change a setting in the project's file, which the user has approved."""
+    approvals, offer = Approvals(project), read_offer(project)
+    assert offer is not None
+    approvals.record(offer, approved=True)
+    change_file(project, name, text=text, approvals=approvals)
+    assert find_sources(project, allows=lambda new: approvals.find_decision(new) is True, environment={})[name]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.errors import ExitCode
+from cdd_agent.git.commits import list_own_uncommitted
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.run_tree import RunTrees
 from cdd_agent.repl.screen import Screen
@@ -284,12 +285,29 @@ def test_diff_shows_the_last_step_or_the_one_that_is_named(finished: Path) -> No
     assert "hint: " in sitting.says("/diff 7")
 
 
-def test_changes_can_be_hidden(finished: Path) -> None:
+def test_a_setting_is_shown_with_its_source_and_changed_in_the_file(finished: Path) -> None:
     sitting = Sitting(finished)
-    assert "diffs off: no change of a file is shown" in sitting.says("/set diffs off")
-    assert "diffs on: each change" in sitting.says("/set diffs on")
-    assert "diffs on" in sitting.says("/set")
-    assert "hint: type: /set diffs on, or /set diffs off" in sitting.says("/set colors off")
+    assert "refactor always\n" in sitting.says("/config")
+    assert sitting.says("/set diffs off") == "diffs false  .cdd/config.yaml\n"
+    assert not sitting.screen.shows_changes
+    assert sitting.says("/config green.style standard") == "green.style standard  .cdd/config.yaml\n"
+    shown = sitting.says("/config")
+    assert "diffs false  .cdd/config.yaml\n" in shown
+    assert "refactor always\n" in shown
+    assert "hint: did you mean refactor?" in sitting.says("/config refactr never")
+    assert "'sometimes' is not a value of refactor" in sitting.says("/config refactor sometimes")
+    assert not list_own_uncommitted(Repository.find(finished))
+
+
+def test_a_decision_is_listed_and_taken_back(finished: Path) -> None:
+    sitting = Sitting(finished)
+    assert "You have decided about nothing here" in sitting.says("/permissions")
+    sitting.says("/config diffs off")
+    listed = sitting.says("/permissions")
+    assert listed.startswith("  1  settings allowed: .cdd/config.yaml\n")
+    assert "7 is not the number of a permission." in sitting.says("/permissions remove 7")
+    assert sitting.says("/permissions remove 1").startswith("Removed: settings allowed")
+    assert "You have decided about nothing here" in sitting.says("/permissions")
 
 
 def test_a_step_is_undone_and_brought_back_once_the_user_agrees(
