@@ -23,7 +23,7 @@ def main() -> int:
     sys.path[0] = str(plugins)
     cache = sys.argv.pop(1)
     if cache:
-        os.environ["PYTHONPYCACHEPREFIX"] = cache
+        os.environ["CDD_BYTECODE"] = cache
     import_module(sys.argv.pop(1))  # run_plugin changes how pytest itself is loaded
     plugin = sys.argv.pop(1)
     # Imported before pytest starts to rewrite assertions, which would double the time.
@@ -32,8 +32,6 @@ def main() -> int:
 
     import pytest
 
-    if cache:  # only now: everything so far is compiled already
-        sys.pycache_prefix, sys.dont_write_bytecode = cache, False
     sys.path[0] = os.getcwd()
     sys.path.append(str(plugins))
     sys.argv[0] = str(Path(pytest.__file__).with_name("__main__.py"))

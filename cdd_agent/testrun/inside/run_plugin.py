@@ -1,9 +1,9 @@
 """The pytest plugin of every run: it validates bytecode by content and lets runs continue to their end.
 
 Python matches bytecode to its source by size and whole seconds, so after a quick edit it can use the old version. This
-plugin stores a hash of the source instead, in cdd's own cache; programs that tests start read that cache and do not
-write it. Without a cache, the project's sources are compiled again, because anyone could have written the bytecode
-beside them.
+plugin stores a hash of the source instead, in cdd's own cache. Programs that tests start read the bytecode of installed
+code where Python keeps it, and write none. Without a cache, the project's sources are compiled again, because anyone
+could have written the bytecode beside them.
 
 ``PytestSuite`` runs a copy of this file, which is Python 3.8; xdist's workers load it too. PYTEST_DONT_REWRITE: the
 launcher imports it before pytest.
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 _CHECKED_HASH = b"\x03\0\0\0"
 """The second field of bytecode that is checked by hash; the hash has 8 bytes, like time and size together."""
-_HAS_CACHE = bool(os.environ.get("PYTHONPYCACHEPREFIX"))
+# Not PYTHONPYCACHEPREFIX, with which a program that a test starts would compile all that it imports.
+_CACHE = os.environ.get("CDD_BYTECODE")
 _PROJECT = os.getcwd() + os.sep
 _INSTALLED = tuple(os.path.join(prefix, "lib", "python3") for prefix in (sys.prefix, sys.base_prefix))
 """Installed packages are checked by time and size as usual: hashing all their sources would be slow."""
@@ -82,7 +83,7 @@ class _WithoutCache(SourceFileLoader):
         return _read(self, path)
 
 
-if not _HAS_CACHE:
+if not _CACHE:
     SourceFileLoader.get_data = _WithoutCache.get_data  # type: ignore[method-assign, assignment]
 else:
     SourceFileLoader.get_data = _ByContent.get_data  # type: ignore[method-assign, assignment]
@@ -91,8 +92,13 @@ else:
 
 
 def pytest_addoption() -> None:
-    """Without a cache, let pytest compile test modules again; those of installed plugins are as they were installed."""
-    if not _HAS_CACHE:
+    """Use the cache: only now, because everything so far is compiled already.
+
+    Without one, let pytest compile test modules again; those of installed plugins are as they were installed.
+    """
+    if _CACHE:
+        sys.pycache_prefix, sys.dont_write_bytecode = _CACHE, False
+    else:
         from _pytest.assertion import rewrite
 
         read = rewrite._read_pyc
@@ -114,7 +120,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_sessionfinish() -> None:
     """In a run without a cache, which is one of a copy, write down from where modules were imported."""
-    if not _HAS_CACHE:
+    if not _CACHE:
         origins = {name: getattr(module, "__file__", None) for name, module in [*sys.modules.items()]}
         found = {name: os.path.abspath(file) for name, file in origins.items() if isinstance(file, str)}
         # Each worker of xdist writes a file.

@@ -103,6 +103,18 @@ def test_what_is_imported_is_compiled_once_and_told_from_its_source_by_content(
     assert not list(tmp_path.rglob("__pycache__"))
 
 
+def test_a_program_that_a_test_starts_reads_installed_bytecode_and_writes_none(
+    tmp_path: Path, suite: PytestSuite
+) -> None:
+    (tmp_path / "test_a.py").write_text(
+        "import subprocess, sys\n"
+        "def test_one():\n"
+        "    asks = 'import sys; print(sys.pycache_prefix, sys.dont_write_bytecode)'\n"
+        "    assert subprocess.check_output([sys.executable, '-c', asks]) == b'None True\\n'\n"
+    )
+    assert outcomes(suite.run()) == {"test_a.py::test_one": "passed"}
+
+
 @pytest.mark.parametrize("workers", ["", pytest.param("-n1", marks=pytest.mark.slow)])
 def test_without_a_cache_no_compiled_code_of_the_project_is_believed(
     tmp_path: Path, suite: PytestSuite, *, workers: str, request: pytest.FixtureRequest
@@ -144,7 +156,8 @@ def test_installed_plugins_are_not_compiled_again_for_each_run(tmp_path: Path, s
 def test_compiled_code_that_a_full_disk_cuts_off_is_not_kept_where_python_keeps_it(tmp_path: Path, plugin: str) -> None:
     (tmp_path / "code_here.py").write_text("".join(f"def f{n}(): return {n}\n" for n in range(50)))
     full = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (500, -1)); import code_here"
-    variables = {"PYTHONPATH": str(Path(__file__).parents[4]), "PYTHONPYCACHEPREFIX": str(tmp_path / "cache")}
+    variables = {"PYTHONPATH": str(Path(__file__).parents[4]), "CDD_BYTECODE": str(tmp_path / "cache")}
+    variables["PYTHONPYCACHEPREFIX"] = variables["CDD_BYTECODE"]
     codes = [
         subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=variables, check=False, capture_output=True)
         for code in (f"{plugin}\n{full}", "import code_here")
