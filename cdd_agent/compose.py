@@ -15,7 +15,7 @@ from cdd_agent.config import settings
 from cdd_agent.config.options import Options
 from cdd_agent.config.trust import Approvals, Trust
 from cdd_agent.doctor import ProjectParts
-from cdd_agent.errors import CddError, UsageError
+from cdd_agent.errors import CddError, EnvironmentMissing, UsageError
 from cdd_agent.events import Emit, Notice
 from cdd_agent.git import commits
 from cdd_agent.git.landing import Landings
@@ -263,7 +263,7 @@ class Composition:
     def _make_dialog(self, meter: Meter) -> Dialog:
         limits = self.settings
         return Dialog(
-            workspace=Workspace(self.root),
+            workspace=Workspace(self.root, list_ignored=self._list_ignored),
             model=meter,
             budget=Budget.from_settings(limits),
             emit=self.emit,
@@ -273,6 +273,12 @@ class Composition:
             outline_tokens=limits.context_tokens,
             compact_at_percent=limits.compact_at_percent,
         )
+
+    def _list_ignored(self) -> tuple[str, ...]:
+        try:
+            return self.repository.list_ignored_in(self.root)
+        except EnvironmentMissing:  # a conversation needs no repository
+            return ()
 
     def memory(self) -> Memory:
         """Return the conventions of the project; report them the first time."""
@@ -361,7 +367,12 @@ class Composition:
         repository = self.repository
         repository.may_run_hooks()  # ask the user before the work begins, not at the first commit
         workplace, suite = self._choose_workplace(name, left_out=left_out)
-        workspace = Workspace(suite.root, shown_at=self.root, on_write=partial(report_change, emit=self.emit))
+        workspace = Workspace(
+            suite.root,
+            shown_at=self.root,
+            on_write=partial(report_change, emit=self.emit),
+            list_ignored=partial(workplace.tree.list_ignored_in, suite.root),
+        )
         is_shown = suite.sandbox.level in ISOLATING_LEVELS
         if self.options.find_recording(self.environment) is not None:
             policy = replace(policy, examiner_model="")  # a recording plays the turns of all models

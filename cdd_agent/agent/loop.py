@@ -221,6 +221,12 @@ def _answer_calls(
             subject = tool.subject(call.input) if tool else ""
             emit(events.ToolCalled(call_id=call.id, name=call.name, subject=subject))
             refusal = _refuse_call(turn, position, by_name=by_name, budget=budget)
+            if (
+                refusal is None
+                and by_name[call.name].use == "tests"
+                and _has_failed_change(turn, outputs, by_name=by_name)
+            ):
+                refusal = "Not run: an earlier call of this turn failed to change a file. Correct that call first."
             output = by_name[call.name].run(call.input) if refusal is None else ToolOutput(text=refusal, is_error=True)
             summary = next(iter(output.text.splitlines()), "")
             returned = events.ToolReturned(call_id=call.id, name=call.name, ok=not output.is_error, summary=summary)
@@ -241,8 +247,11 @@ def _answer_calls(
 
 
 def _follow_up(turn: Turn, outputs: list[ToolOutput], *, by_name: Mapping[str, Tool], marks: Marks) -> None:
-    """Add to the outputs what follows the calls of a turn, unless it ends the run: what is checked then is the same."""
-    if any(output.ends_run for output in outputs):
+    """Add to the outputs what follows the calls of a turn.
+
+    Nothing follows if the turn ends the run, when the same is checked, or if the files are not as the model wants them.
+    """
+    if any(output.ends_run for output in outputs) or _has_failed_change(turn, outputs, by_name=by_name):
         return
     last = {
         by_name[call.name].follow_up: position
@@ -253,6 +262,11 @@ def _follow_up(turn: Turn, outputs: list[ToolOutput], *, by_name: Mapping[str, T
         if follow_up is not None:
             text = f"{outputs[position].text}\n\n{marks.wrap(follow_up(), source='tests')}"
             outputs[position] = replace(outputs[position], text=text)
+
+
+def _has_failed_change(turn: Turn, outputs: list[ToolOutput], *, by_name: Mapping[str, Tool]) -> bool:
+    failed = (call.name for call, output in zip(turn.calls, outputs, strict=False) if output.is_error)
+    return any(by_name[name].use == "changes" for name in failed if name in by_name)
 
 
 def _refuse_call(turn: Turn, position: int, *, by_name: Mapping[str, Tool], budget: Budget) -> str | None:

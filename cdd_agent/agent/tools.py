@@ -12,6 +12,7 @@ report, and a gate judges the work.
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias, TypeVar, get_args
@@ -57,6 +58,8 @@ class Tool:
     """Returns the subject of a call in a few words, or an empty text if its input is not valid."""
     follow_up: Callable[[], str] | None = None
     """Returns what the answer to the last successful call of a turn adds. Tools with the same one share that call."""
+    use: Literal["changes", "tests", ""] = ""
+    """Files are not tested in a turn in which a call failed to change one."""
 
 
 def define_tool(name: str, inputs: type[T], *, run: Callable[[T], ToolOutput], subject: Callable[[T], str]) -> Tool:
@@ -142,6 +145,8 @@ def _build_schema(inputs: type) -> dict[str, JSON]:
 LINES_PER_READ = 2000
 SHOWN_LINE_LENGTH = 2000
 CONTEXT_LINES = 3
+SHOWN_EDIT = 6_000
+"""Characters of the changed lines in the answer of an edit."""
 EDIT_LIMIT_S = 10.0
 """Time limit for finding the text of one edit."""
 
@@ -200,10 +205,12 @@ def make_file_tools(
     ``known``: path -> content of the files that its first message shows.
     """
     files = _Files(workspace, may_write, known=known or {})
+    write = define_tool("Write", WriteInput, run=files.write, subject=lambda inputs: inputs.file_path)
+    edit = define_tool("Edit", EditInput, run=files.edit, subject=lambda inputs: inputs.file_path)
     return (
         define_tool("Read", ReadInput, run=files.read, subject=lambda inputs: inputs.file_path),
-        define_tool("Write", WriteInput, run=files.write, subject=lambda inputs: inputs.file_path),
-        define_tool("Edit", EditInput, run=files.edit, subject=lambda inputs: inputs.file_path),
+        replace(write, use="changes"),
+        replace(edit, use="changes"),
     )
 
 
@@ -280,7 +287,7 @@ class _Files:
         self._workspace.write(name, after)
         if is_known:
             self._known.note(name, after)
-        return ToolOutput(text=_format_edit(name, steps, new=changes[-1].new_string), exact=True)
+        return ToolOutput(text=_format_edit(name, steps, before=masked.text), exact=True)
 
     def _require_read(self, name: str) -> None:
         if name not in self._known:
@@ -346,17 +353,19 @@ def _apply_changes(text: str, changes: tuple[Replacement, ...]) -> tuple[editing
     return tuple(steps)
 
 
-def _format_edit(name: str, steps: tuple[editing.Edited, ...], *, new: str) -> str:
+def _format_edit(name: str, steps: tuple[editing.Edited, ...], *, before: str) -> str:
     changes = []
     for edited in steps:
         count = len(edited.lines)
         where = f"at line {edited.lines[0]}" if count == 1 else f"at {count} places, first at line {edited.lines[0]}"
         changes.append(where + (f", ignoring {edited.ignored}" if edited.ignored else ""))
-    last_edit = steps[-1]
-    lines = editing.split_lines(last_edit.text)
-    first = max(1, last_edit.lines[0] - CONTEXT_LINES)
-    last = min(len(lines), last_edit.lines[0] + min(new.count("\n"), 20) + CONTEXT_LINES)
-    shown = "\n".join(_number_lines(lines, first=first, last=last))
+    lines = editing.split_lines(steps[-1].text)
+    groups = SequenceMatcher(None, editing.split_lines(before), lines).get_grouped_opcodes(CONTEXT_LINES)
+    places = [(group[0][3] + 1, group[-1][4]) for group in groups]
+    rows = ["\n".join(_number_lines(lines, first=first, last=last)) for first, last in places]
+    shown = "\n   ...\n".join(rows)
+    if len(shown) > SHOWN_EDIT:
+        shown = f"{shown[:SHOWN_EDIT].rpartition(chr(10))[0]}\n(Read shows the rest)"
     return f"Edited {name} {'; then '.join(changes)}. The lines are now:\n{shown}"
 
 
@@ -435,7 +444,7 @@ class BashInput:
     """Run a shell command in the project folder. Returns its exit status and output."""
 
     command: Annotated[str, Meta(min_length=1, description="run with bash -c in the project folder")]
-    timeout_s: Annotated[int, Meta(ge=1, le=600, description="time limit in seconds")] = 120
+    timeout_s: Annotated[int, Meta(ge=0, le=600, description="time limit in seconds; 0: the project's")] = 0
 
 
 def make_bash_tool(
@@ -445,11 +454,12 @@ def make_bash_tool(
     access: Access,
     permission: Permission | None = None,
     variables: Mapping[str, str] | None = None,
+    timeout_s: float = 120,
 ) -> Tool:
     """Return the tool Bash, which runs commands in ``root`` without input and ends every process they start.
 
     ``access`` and the sandbox limit what a command can do; ``permission`` may refuse it or ask the user first.
-    ``variables`` are added to its environment.
+    ``variables`` are added to its environment. ``timeout_s`` is the time limit of a command that names none.
     """
 
     def run(inputs: BashInput) -> ToolOutput:
@@ -463,7 +473,7 @@ def make_bash_tool(
             cwd=root,
             access=access,
             variables={"PYTHONDONTWRITEBYTECODE": "1", **(variables or {})},
-            timeout_s=inputs.timeout_s,
+            timeout_s=inputs.timeout_s or timeout_s,
             output_cap=OUTPUT_CAP_BYTES + 2 * _EDGE_BYTES,
         )
         try:
@@ -560,9 +570,10 @@ class RunTestsInput:
 
 def make_run_tests_tool(run: Callable[[tuple[str, ...]], str]) -> Tool:
     """Return the tool RunTests; ``run`` takes the targets and returns the results as text."""
-    return define_tool(
+    tool = define_tool(
         "RunTests",
         RunTestsInput,
         run=lambda inputs: ToolOutput(text=run(inputs.targets)),
         subject=lambda inputs: " ".join(inputs.targets) or "all tests",
     )
+    return replace(tool, use="tests")

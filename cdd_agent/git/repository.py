@@ -414,6 +414,14 @@ class Repository:
         fields = self.git("status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", "--ignored=matching")
         return tuple(field[3:] for field in fields.split("\0") if field.startswith("!! "))
 
+    def list_ignored_in(self, folder: Path) -> tuple[str, ...]:
+        """Return those below ``folder``, relative to it; none if git fails."""
+        inside = folder.resolve().relative_to(self.root.resolve()).as_posix()
+        prefix = "" if inside == "." else f"{inside}/"
+        with contextlib.suppress(GitError):
+            return tuple(path.removeprefix(prefix) for path in self.list_ignored() if path.startswith(prefix))
+        return ()
+
     def list_submodules(self, *, variables: Mapping[str, str] | None = None) -> dict[str, str]:
         """Return path -> recorded commit of the submodules in the index."""
         staged = self.git("ls-files", "--stage", "-z", variables=variables)

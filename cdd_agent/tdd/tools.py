@@ -61,6 +61,7 @@ def make_tools(
         access=_make_access(locks, context),
         permission=context.permission,
         variables=context.suite.variables,
+        timeout_s=context.suite.timeout_s,
     )
     return (
         read,

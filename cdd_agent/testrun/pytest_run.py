@@ -192,8 +192,9 @@ class PytestSuite:
 
     @property
     def variables(self) -> Mapping[str, str]:
-        """No variables, since the interpreter is named by its path."""
-        return {}
+        """The path on which the model's commands find the interpreter first, and the tools beside it."""
+        python = self.interpreter.path
+        return {"PATH": os.pathsep.join((str(python.parent), os.environ.get("PATH", os.defpath)))}
 
     def with_root(self, root: Path, *, reads: tuple[Path, ...] = ()) -> "PytestSuite":
         """Return the tests of a copy of the project, compiled from scratch."""

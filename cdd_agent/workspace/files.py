@@ -13,7 +13,7 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
@@ -199,13 +199,22 @@ OnWrite: TypeAlias = Callable[[Written], None]
 class Workspace:
     """The files of one project."""
 
-    def __init__(self, root: Path, *, shown_at: Path | None = None, on_write: OnWrite | None = None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        *,
+        shown_at: Path | None = None,
+        on_write: OnWrite | None = None,
+        list_ignored: Callable[[], Collection[str]] = tuple,
+    ) -> None:
         """Use ``root`` as the project's folder; links in its path are resolved once, here.
 
         An absolute path may also begin with ``shown_at``, where programs in a sandbox find the folder. ``on_write`` is
-        called after each write.
+        called after each write. ``list_ignored`` returns files and folders, with a slash at the end, to leave out of
+        lists.
         """
         self._on_write = on_write
+        self._list_ignored = list_ignored
         self.root = Path(os.path.realpath(root))
         self._names = (self.root, Path(os.path.abspath(root)), *(() if shown_at is None else (shown_at,)))
         self._beneath = ConfinedFolder(self.root)
@@ -324,8 +333,12 @@ class Workspace:
             self._on_write(Written(path=name, before=before, after=data))
 
     def list_files(self, *, most: int | None = None) -> tuple[str, ...]:
-        """Return the sorted paths of ``most`` or all regular files and links to them, without ``SKIPPED_FOLDERS``."""
+        """Return the sorted paths of ``most`` or all regular files and links to them.
+
+        ``SKIPPED_FOLDERS`` and ignored files are left out.
+        """
         found: list[str] = []
+        ignored = frozenset(self._list_ignored())
         folders = [""]
         while folders and (most is None or len(found) < most):
             folder = folders.pop()
@@ -337,6 +350,8 @@ class Workspace:
                 continue
             for entry in entries:
                 path = f"{folder}/{entry.name}" if folder else entry.name
+                if path in ignored or f"{path}/" in ignored:
+                    continue
                 if entry.kind == "folder" and paths.fold_name(entry.name) not in SKIPPED_FOLDERS:
                     folders.append(path)
                 elif (entry.kind == "file" and paths.find_private_part(entry.name) is None) or (

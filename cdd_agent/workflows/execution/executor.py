@@ -19,7 +19,7 @@ import msgspec
 
 from cdd_agent.clock import Clock
 from cdd_agent.errors import CddError, UsageError, format_count
-from cdd_agent.events import Committed, Emit, StepFinished, StepStarted
+from cdd_agent.events import Committed, Emit, Notice, StepFinished, StepStarted
 from cdd_agent.git import commits
 from cdd_agent.git.repository import Repository
 from cdd_agent.model.budget import Meter
@@ -394,6 +394,7 @@ class Executor:
         ending = self._run.run_cycle(item)
         if ending.how == "done":
             self._run.end_step(self._record_files(ending.state, number), number)
+            self._report_untouched_files(step)
         else:
             self._run.end_step(ending.state, number, error=ending.why or ending.how)
         self._emit(StepFinished(number=number, status=self.state.execution(number).status, error=ending.why))
@@ -406,6 +407,14 @@ class Executor:
         own = f"{self.files.folder}/"
         changes = [each for each in self.context.repository.list_changes(base, head) if not each.path.startswith(own)]
         return states.record_files(state, number, changes=changes)
+
+    def _report_untouched_files(self, step: Step) -> None:
+        done = self.state.execution(step.number)
+        touched = {*done.files_created, *done.files_modified, *done.files_deleted}
+        untouched = [path for path in step.files if self.context.to_repository_path(path) not in touched]
+        if untouched:
+            names = ", ".join(untouched)
+            self._emit(Notice(text=f"Step {step.number} did not change {names}, which the plan lists among its files."))
 
     def run_all(self) -> None:
         """Run steps until none can run or one fails. Steps that depend on a skipped step are skipped."""

@@ -165,6 +165,18 @@ def test_what_follows_several_calls_of_a_turn_is_done_once_and_not_if_the_turn_e
     assert done == ["tests"]
 
 
+def test_tests_do_not_run_in_a_turn_that_failed_to_change_a_file() -> None:
+    tools = (replace(TOOLS[0], use="changes", follow_up=lambda: "1 passed"), replace(TOOLS[1], use="tests"), TOOLS[2])
+    conversation = Conversation("be brief")
+    conversation.say("begin")
+    turns = [says(call(1), call(2, "bad"), call(3, name="Grep")), says(call(4), call(5, name="Grep")), says("end")]
+    run_agent(conversation, tools, model=ScriptedModel(turns), budget=Budget(), emit=lambda _: None, agent="agent")
+    answers = [block for message in conversation.messages for block in message.content if isinstance(block, ToolResult)]
+    assert [block.is_error for block in answers] == [False, True, True, False, False]
+    assert answers[2].content.startswith("Not run: an earlier call of this turn failed to change a file.")
+    assert ["1 passed" in block.content for block in answers] == [False, False, False, True, False]
+
+
 def test_a_finishing_call_with_invalid_input_does_not_end_the_run() -> None:
     ended, _, _ = run(ScriptedModel([says(ToolCall(id="1", name="Finish", input={})), says("sorry")]))
     assert ended.end == "answered"

@@ -30,6 +30,11 @@ def test_a_command_that_takes_too_long_is_ended_and_its_output_kept(tmp_path: Pa
     assert "the time limit was reached\nbegun" in output.text
 
 
+def test_a_command_that_names_no_time_limit_has_that_of_the_project(tmp_path: Path) -> None:
+    tool = make_bash_tool(PlainSandbox(), tmp_path, access=Access(read_write=(tmp_path,)), timeout_s=0.2)
+    assert "the time limit was reached" in tool.run({"command": "sleep 60"}).text
+
+
 def test_long_output_is_cut_in_the_middle(tmp_path: Path) -> None:
     output = bash(tmp_path).run({"command": "echo first; seq 100000; echo last"})
     assert len(output.text) < 31_000

@@ -138,6 +138,15 @@ def test_an_edit_of_a_reformatted_file_is_done_where_its_text_still_stands_once(
     assert "changed since" in files.write("src/table.py", "").text
 
 
+def test_an_edit_of_several_places_shows_all_of_them(files: Files) -> None:
+    (files.root / "long.py").write_text("".join(f"x{n} = 0\n" for n in range(60)))
+    further: list[JSON] = [{"old_string": "x58 = 0", "new_string": "x58 = 2"}]
+    text = files.edit("long.py", "x5 = 0", "x5 = 1", edits=further).text
+    assert "     6\tx5 = 1\n" in text
+    assert "     9\tx8 = 0\n   ...\n    56\tx55 = 0\n" in text
+    assert "    59\tx58 = 2\n" in text
+
+
 def test_all_places_are_counted(files: Files) -> None:
     files.write("a.txt", "one\none\n")
     assert "at 2 places, first at line 1" in files.edit("a.txt", "one", "two", replace_all=True).text

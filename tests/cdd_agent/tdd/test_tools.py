@@ -147,8 +147,10 @@ def test_tests_that_cannot_run_show_what_pytest_said(real_project: Project) -> N
     assert "pytest-99" in run.run({}).text
 
 
-def test_what_a_run_did_differently_is_told(real_project: Project) -> None:
+def test_what_a_run_did_differently_is_told_and_commands_find_its_interpreter(real_project: Project) -> None:
     context = begin(real_project)
+    bash = named(tools_for("red", context, tests=()), "Bash")
+    assert bash.run({"command": "command -v python"}).text.split("\n")[-1] in context.suite.command
     write(context, "pytest.ini", "[pytest]\naddopts = --no-such-option\n")
     run = named(tools_for("red", context, tests=()), "RunTests")
     assert "1 passed, 1 collected\nthe tests ran without the project's addopts" in run.run({}).text

@@ -61,6 +61,12 @@ def test_a_pattern_finds_the_files_it_names_sorted(workspace: Workspace, pattern
     assert glob(workspace, pattern) == paths
 
 
+def test_ignored_files_and_folders_are_not_found(workspace: Workspace) -> None:
+    ignoring = Workspace(workspace.root, list_ignored=lambda: ("src/deep/", "setup.py"))
+    assert glob(ignoring, "*.py") == ("src/odd[1].py", "src/table.py")
+    assert grep(ignoring, "import|cell").total == 0
+
+
 @pytest.mark.parametrize("pattern", ["/etc/*", "../*", "src/../../*", "", " ", "{a"])
 def test_a_pattern_that_leaves_the_project_or_cannot_be_read_is_refused(workspace: Workspace, pattern: str) -> None:
     with pytest.raises(UsageError):
