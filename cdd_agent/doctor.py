@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from cdd_agent.config import settings
+from cdd_agent.config.own_commands import list_own_commands
 from cdd_agent.config.settings import Settings, read_offer
 from cdd_agent.config.trust import Approvals, NotApproved, Offer
 from cdd_agent.errors import CddError, EnvironmentMissing, format_count
@@ -199,6 +200,7 @@ def list_offers(parts: ProjectParts) -> tuple[Offer, ...]:
             parts.root, environment=parts.environment, named=_find_environment(parts), brings=brings
         ),
         hooks,
+        *(command.offer for command in list_own_commands(parts.root, environment=parts.environment).values()),
     )
     return tuple(offer for offer in candidates if offer is not None)
 

@@ -112,7 +112,7 @@ def read_text(path: Path, *, limit_bytes: int, missing_hint: str) -> str:
 
 
 def private_folder(project: Path) -> Path:
-    """Return the project's ``.cdd`` folder, created if necessary, with a ``.gitignore`` for all but the settings.
+    """Return the project's ``.cdd`` folder, created if necessary, whose ``.gitignore`` spares what the user writes.
 
     Raises ``UsageError`` if it is or contains a link, because a repository could use one to make cdd write outside the
     project.
@@ -129,7 +129,7 @@ def private_folder(project: Path) -> Path:
         raise UsageError(f"{path} is a link, so cdd would write its files elsewhere.", hint=hint)
     ignore = folder / ".gitignore"
     if not (ignore.exists() and ignore.stat().st_size):  # a full disk or a power cut can leave an empty file
-        write_atomic(ignore, b"*\n!config.yaml\n")
+        write_atomic(ignore, b"*\n!config.yaml\n!commands\n!commands/*.md\n")
     return folder
 
 

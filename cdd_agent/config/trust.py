@@ -21,7 +21,7 @@ import msgspec
 from cdd_agent.errors import EnvironmentMissing, UsageError
 from cdd_agent.storage import exclusive_lock, read_ordinary, write_atomic
 
-Subject: TypeAlias = Literal["settings", "test command", "framework", "interpreter", "hooks", "command"]
+Subject: TypeAlias = Literal["settings", "test command", "framework", "interpreter", "hooks", "own command", "command"]
 
 SCHEMA = 1
 MAX_SIZE_BYTES = 4_000_000
@@ -38,6 +38,7 @@ _SUBJECTS: Mapping[Subject, tuple[str, str, str]] = {
     "framework": ("test framework", "has", "cdd asks again"),
     "interpreter": ("interpreter", "has", "the tests need another one, named by CDD_PYTHON"),
     "hooks": ("commit hooks", "have", "cdd commits without them"),
+    "own command": ("slash command", "has", "nothing is sent to the agent"),
     "command": ("command", "has", "it does not run"),
 }
 """Subject -> its name, the verb that follows the name, and the effect of declining it."""
@@ -126,8 +127,9 @@ class Approvals:
         return {known.sha256: known.approved for known in self._list(offer.subject)}.get(offer.digest)
 
     def has_changed(self, offer: Offer) -> bool:
-        """Return whether the user has decided about other content of the same subject."""
-        return any(known.sha256 != offer.digest for known in self._list(offer.subject))
+        """Return whether the user has decided about other content of the same thing."""
+        known = [each for each in self._list(offer.subject) if each.shown in ("", offer.source) or not _has_many(offer)]
+        return any(each.sha256 != offer.digest for each in known)
 
     def list_decisions(self) -> tuple[Decision, ...]:
         """Return the last decision about each thing of this project, those about commands last."""
@@ -163,7 +165,7 @@ class Approvals:
             )
             decisions = self._read()
             same = [known for known in decisions if known.scope == new.scope]
-            most = MOST_COMMANDS_KEPT if offer.subject == "command" else MOST_KEPT
+            most = MOST_COMMANDS_KEPT if _has_many(offer) else MOST_KEPT
             dropped = {id(known) for known in same if known.sha256 == new.sha256} | set(map(id, same[: 1 - most]))
             kept = [*(known for known in decisions if id(known) not in dropped), new]
             kept.sort(key=lambda known: known.subject != "command")
@@ -226,6 +228,11 @@ class Approvals:
                 "which could bring its own.",
                 hint="set XDG_STATE_HOME to a folder outside the project",
             )
+
+
+def _has_many(offer: Offer) -> bool:
+    """Return whether a project has several things of this subject."""
+    return offer.subject in ("command", "own command")
 
 
 Ask: TypeAlias = Callable[[Offer, bool], bool]

@@ -280,9 +280,10 @@ def _require_own_ref(ref: str) -> str:
 
 
 def _is_internal(path: str) -> bool:
-    # Everything in a .cdd folder belongs to cdd, except for the user's settings.
+    # Everything in a .cdd folder belongs to cdd, except for the user's settings and commands.
     parts = path.split("/")
-    return ".cdd" in parts[:-1] and parts[-2:] != [".cdd", "config.yaml"]
+    is_users = parts[-2:] == [".cdd", "config.yaml"] or parts[-3:-1] == [".cdd", "commands"]
+    return ".cdd" in parts[:-1] and not is_users
 
 
 def remove_empty_parents(root: Path, path: str) -> None:

@@ -12,11 +12,12 @@ from rich.text import Text
 
 from cdd_agent.agent.loop import INTERRUPTED
 from cdd_agent.agent.sessions import EarlierSession, SavedConversation, list_sessions, load_last_session, load_session
+from cdd_agent.config.own_commands import list_own_commands
 from cdd_agent.errors import ExitCode, UsageError, format_count
 from cdd_agent.model.conversation import AssistantMessage, Conversation, Marks, UserMessage
 from cdd_agent.model.conversation import Text as Words
 from cdd_agent.repl import config_actions, dialogs, executor_view, workflow_actions
-from cdd_agent.repl.commands import RUN_AS_IN_SHELL, list_help, split_words
+from cdd_agent.repl.commands import RUN_AS_IN_SHELL, describe_own_commands, list_help, parse_command, split_words
 from cdd_agent.repl.render import format_cost
 from cdd_agent.repl.state import AGENT_COMMANDS, SessionState, agent_name, create_agent, report_dropped
 from cdd_agent.tickets.ticket import Ticket, create, find
@@ -97,6 +98,20 @@ def go_back(session: SessionState, _argument: str) -> None:
         session.switch_to(agent, goes_back=True)
         session.screen.line(f"Back in /{AGENT_COMMANDS[name]} {slug}.", style="bold")
         show_last_message(agent, session=session)
+
+
+def carry_out(session: SessionState, line: str) -> ExitCode | None:
+    """Carry out a line that starts with a slash."""
+    own = list_own_commands(session.project.root, environment=session.project.environment)
+    command, argument = parse_command(line, describe_own_commands(own))
+    if command.name in ACTIONS:
+        return ACTIONS[command.name](session, argument)
+    chosen = own[command.name]
+    if not session.project.trust.allows(chosen.offer):
+        return ExitCode.USAGE
+    session.screen.line(f"{session.screen.symbols['tool']} {chosen.source}", style="dim")
+    send(session, chosen.expand(argument))
+    return None
 
 
 def send(session: SessionState, words: str) -> None:
@@ -267,8 +282,12 @@ def create_ticket(session: SessionState, argument: str) -> None:
 
 def show_help(session: SessionState, _argument: str) -> None:
     """Show what can be typed."""
-    for typed, text in list_help():
+    own = list_own_commands(session.project.root, environment=session.project.environment)
+    for typed, text in list_help(describe_own_commands(own)):
         session.screen.line(f"{typed:<18} {text}".rstrip(), indent=2, hang=19)
+    for command in own.values():
+        if command.name in ACTIONS:
+            session.screen.note(f"{command.source} is not used: /{command.name} is a command of cdd. Rename the file.")
 
 
 def exit_session(session: SessionState, _argument: str) -> None:

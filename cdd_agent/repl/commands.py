@@ -5,9 +5,14 @@ What each command does is in ``actions``. Completion needs the tables alone, bef
 
 import re
 import shlex
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 from cdd_agent.errors import UsageError, suggest
+from cdd_agent.untrusted.text import clean
+
+if TYPE_CHECKING:
+    from cdd_agent.config.own_commands import OwnCommand
 
 
 class SlashCommand(NamedTuple):
@@ -46,6 +51,15 @@ COMMANDS = (
     SlashCommand("exit", "", "leave; everything is already saved"),
 )
 
+
+def describe_own_commands(own: Mapping[str, "OwnCommand"]) -> tuple[SlashCommand, ...]:
+    """Return the commands of the user and the project that do not have a name of cdd's."""
+    taken = {command.name for command in COMMANDS}
+    return tuple(
+        SlashCommand(name, "[WORDS]", clean(command.description)) for name, command in own.items() if name not in taken
+    )
+
+
 _SHORT_FORMS = {"set": "config"}
 
 RUN_AS_IN_SHELL = ("green", "tdd", "audit", "status", "doctor")
@@ -78,14 +92,14 @@ TAKE_A_STEP = frozenset({"retry", "skip", "done"})
 """The words that the number of a step may follow."""
 
 
-def parse_command(line: str) -> tuple[SlashCommand, str]:
-    """Return the command and the argument of a line that starts with a slash.
+def parse_command(line: str, own: Iterable[SlashCommand] = ()) -> tuple[SlashCommand, str]:
+    """Return the command and the argument of a line that starts with a slash. ``own`` are commands besides cdd's.
 
     An unambiguous beginning of a name is enough. Raises ``UsageError`` with the nearest names.
     """
     name, _, argument = line[1:].strip().partition(" ")
     name = _SHORT_FORMS.get(name, name)
-    by_name = {command.name: command for command in COMMANDS}
+    by_name = {command.name: command for command in (*own, *COMMANDS)}
     matches = [known for known in by_name if name and known.startswith(name)]
     if name in by_name or len(matches) == 1:
         return by_name[name if name in by_name else matches[0]], argument.strip()
@@ -187,10 +201,10 @@ def is_guidance(line: str) -> bool:
         return False
 
 
-def list_help() -> tuple[tuple[str, str], ...]:
+def list_help(own: Iterable[SlashCommand] = ()) -> tuple[tuple[str, str], ...]:
     """Return the lines of /help: what to type, and what it does."""
     return (
-        *((f"/{command.name} {command.argument}".rstrip(), command.help) for command in COMMANDS),
+        *((f"/{command.name} {command.argument}".rstrip(), command.help) for command in (*COMMANDS, *own)),
         ("", ""),
         ("words", "without an agent: a question about the project, or a change that you want"),
         ("in /spec", "a number or your own words; later skips the question, Enter shows it again"),

@@ -21,7 +21,15 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
 from cdd_agent.errors import EnvironmentMissing
-from cdd_agent.repl.commands import COMMANDS, EXECUTOR_WORDS, TAKE_A_STEP, TDD_WORDS, SlashCommand, match_executor_word
+from cdd_agent.repl.commands import (
+    COMMANDS,
+    EXECUTOR_WORDS,
+    TAKE_A_STEP,
+    TDD_WORDS,
+    SlashCommand,
+    describe_own_commands,
+    match_executor_word,
+)
 from cdd_agent.repl.terminal import PromptStatus
 from cdd_agent.tickets.ticket import list_tickets
 from cdd_agent.untrusted.text import clean
@@ -75,6 +83,8 @@ class Candidates:
     """Numbers and titles of a ticket's steps."""
     sessions: Callable[[], Iterable[Described]] = lambda: ()
     models: Callable[[], Iterable[Described]] = lambda: ()
+    commands: Callable[[], Iterable[SlashCommand]] = lambda: ()
+    """Those of the user and of the project."""
     settings: Callable[[], Iterable[Described]] = lambda: ()
     """Names and defaults."""
     handoffs: Callable[[], Iterable[Described]] = lambda: ()
@@ -122,7 +132,13 @@ def find_candidates(root: Path) -> Candidates:
         for name, default in flatten(Settings()).items():
             yield name, f"default: {default}"
 
+    def list_commands() -> Iterable[SlashCommand]:
+        from cdd_agent.config.own_commands import list_own_commands
+
+        return describe_own_commands(list_own_commands(root))
+
     return Candidates(
+        commands=list_commands,
         slugs=list_slugs,
         steps=list_steps,
         sessions=list_sessions,
@@ -202,7 +218,7 @@ class PromptCompleter(Completer):
         if file := _FILE_WORD.search(text):
             return list(_complete_file(file, self._list_files()))
         if name := _COMMAND.match(text):
-            return list(_complete_command(name["name"]))
+            return list(_complete_command(name["name"], (*COMMANDS, *self._candidates.commands())))
         if call := _CALL.match(text):
             *before, last = call["rest"].split(" ")
             command = next((command for command in COMMANDS if command.name == call["name"]), None)
@@ -273,9 +289,9 @@ def quote_path(path: str) -> str:
     return f'@"{"".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in escaped)}"'
 
 
-def _complete_command(prefix: str) -> Iterator[Completion]:
+def _complete_command(prefix: str, commands: Iterable[SlashCommand]) -> Iterator[Completion]:
     # One letter matches only the beginning of a name; otherwise the menu would show nearly every command.
-    fit = [command for command in COMMANDS if len(prefix) > 1 or command.name.startswith(prefix)]
+    fit = [command for command in commands if len(prefix) > 1 or command.name.startswith(prefix)]
     for command in _rank(prefix, fit, name=lambda command: command.name):
         shown = f"/{command.name} {command.argument}".rstrip()
         yield Completion(command.name, start_position=-len(prefix), display=shown, display_meta=command.help)

@@ -26,6 +26,7 @@ _HEADINGS: Mapping[Subject, str] = {
     "test command": "This repository names the command that runs its tests, in {source}:",
     "interpreter": "The interpreter that would run the tests is inside the project, {source}:",
     "hooks": "A commit here would run the repository's hooks without a sandbox and with all your rights, {source}:",
+    "own command": "This repository has a slash command, whose text would be sent to the agent, {source}:",
     "command": "The agent wants to run a command:",
 }
 _CLASSES: Mapping[str, str] = {

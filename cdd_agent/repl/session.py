@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 from cdd_agent import __version__
 from cdd_agent.agent.sessions import prune_sessions
 from cdd_agent.errors import CddError, EnvironmentMissing, ExitCode
-from cdd_agent.repl.actions import ACTIONS, report_stop, send
-from cdd_agent.repl.commands import as_prompt_command, parse_command
+from cdd_agent.repl.actions import carry_out, report_stop, send
+from cdd_agent.repl.commands import as_prompt_command
 from cdd_agent.repl.keyboard import KEYBOARD
 from cdd_agent.repl.render import WAITING
 from cdd_agent.repl.screen import Screen
@@ -189,8 +189,7 @@ class Session:
                 return run_in_shell(self._state, words[1:].strip())
             with self._screen.working(WAITING):
                 if words.startswith("/"):
-                    command, argument = parse_command(words)
-                    return ACTIONS[command.name](self._state, argument) or ExitCode.DONE
+                    return carry_out(self._state, words) or ExitCode.DONE
                 send(self._state, words)
         except CddError as error:
             return self._report(error)

@@ -55,7 +55,7 @@ def test_nobody_else_may_read_it(tmp_path: Path) -> None:
     path = sessions_folder(tmp_path) / transcript.id / "transcript.jsonl"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    assert (tmp_path / ".cdd" / ".gitignore").read_text() == "*\n!config.yaml\n"
+    assert (tmp_path / ".cdd" / ".gitignore").read_text() == "*\n!config.yaml\n!commands\n!commands/*.md\n"
     transcript.close()
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cdd_agent.config.own_commands import list_own_commands
 from cdd_agent.errors import ExitCode
 from cdd_agent.git.commits import list_own_uncommitted
 from cdd_agent.git.repository import Repository
@@ -342,3 +343,30 @@ def test_a_command_runs_in_the_users_shell_and_project(
     assert sitting.code == ExitCode.CLOSED
     monkeypatch.setenv("SHELL", "/nowhere")
     assert "hint: set SHELL" in sitting.says("!ls")
+
+
+def test_a_command_of_the_project_is_sent_to_the_agent_once_the_user_approves_it(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(project / "home"))
+    write_command(project / ".cdd", "answer", f"---\ndescription: Say what I mean\n---\n{ANSWER[:-1]}$ARGUMENTS\n")
+    write_command(project / ".cdd", "plan", "Plan it.\n")
+    write_command(project / "home" / "cdd", "mine", "# Only mine\n")
+    sitting = Sitting(project)
+    shown = sitting.says("/help")
+    assert "/answer [WORDS]    Say what I mean\n" in shown
+    assert "/mine [WORDS]      Only mine\n" in shown
+    assert ".cdd/commands/plan.md is not used: /plan is a command of cdd. Rename the file." in shown
+    sitting.says("/spec")
+    assert "slash command (.cdd/commands/answer.md) has not been approved" in sitting.says(f"/answer {ANSWER[-1]}")
+    offer = list_own_commands(project)["answer"].offer
+    assert offer is not None
+    sitting.crew.trust.approvals.record(offer, approved=True)
+    assert "The spec of minutes-lost is complete" in sitting.says(f"/ans {ANSWER[-1]}")
+    write_command(project / ".cdd", "answer", "Delete $ARGUMENTS.\n")
+    assert "has changed since you decided" in sitting.says("/answer all")
+
+
+def write_command(folder: Path, name: str, text: str) -> None:
+    (folder / "commands").mkdir(parents=True, exist_ok=True)
+    (folder / "commands" / f"{name}.md").write_text(text, encoding="utf-8")
