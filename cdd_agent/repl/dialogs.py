@@ -7,6 +7,7 @@ from rich.text import Text
 from cdd_agent.errors import DocumentError, UsageError, format_count, suggest
 from cdd_agent.repl.render import show_plan
 from cdd_agent.repl.screen import Screen
+from cdd_agent.review.diff import FileDiff
 from cdd_agent.tickets import spec
 from cdd_agent.tickets.plan import Plan
 from cdd_agent.tickets.spec import Spec
@@ -15,7 +16,7 @@ from cdd_agent.work.state import is_unverified, load_state
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.scout import TicketProposal
 from cdd_agent.workflows.conversation.socrates import Socrates
-from cdd_agent.workflows.execution.review import Evidence, FileDiff, LandedCommit, Review, StepToReview
+from cdd_agent.workflows.execution.review import Evidence, LandedCommit, Review, StepToReview
 
 WORDS = {"approve": ("a",), "next": ("n", ""), "previous": ("p",), "diff": ("d",), "examples": ("e",), "exit": ()}
 """The words of a review -> their short forms. A number goes to that step; ``diff`` may name a file."""

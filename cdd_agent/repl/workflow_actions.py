@@ -35,12 +35,13 @@ from cdd_agent.history.undo import Undo
 from cdd_agent.repl.question import confirm
 from cdd_agent.repl.render import create_table
 from cdd_agent.repl.screen import Screen
+from cdd_agent.review.diff import FileDiff, diff_commits
 from cdd_agent.tdd.step import alone
 from cdd_agent.tickets.ticket import find
 from cdd_agent.untrusted.text import clean
 from cdd_agent.work.state import load_state
 from cdd_agent.workflows.execution.executor import Executor
-from cdd_agent.workflows.execution.review import FileDiff, Review, diff_commits
+from cdd_agent.workflows.execution.review import Review
 from cdd_agent.workflows.green.artifact import GreenArtifact
 
 if TYPE_CHECKING:

@@ -4,20 +4,19 @@
 """
 
 import hashlib
-import re
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import groupby
 from pathlib import Path, PurePosixPath
 
 from cdd_agent.errors import GateClosed, UsageError, join_first
-from cdd_agent.events import ChangeKind, Committed, StepReviewed
+from cdd_agent.events import Committed, StepReviewed
 from cdd_agent.evidence.examiner import Examples
 from cdd_agent.git.commits import commit_paths, require_identity
 from cdd_agent.git.landing import BranchMoved
 from cdd_agent.git.notes import read_note
-from cdd_agent.git.repository import CommitId, Repository, resolve_revision
+from cdd_agent.git.repository import CommitId, Repository
+from cdd_agent.review.diff import FileDiff, diff_commits, resolve_recorded
 from cdd_agent.storage import private_folder, read_ordinary
 from cdd_agent.tdd.context import Context
 from cdd_agent.tdd.examination import load_examples
@@ -26,54 +25,6 @@ from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work.state import RunState, Status, StepExecution, load_state, lock_ticket, review_step, save_state
 from pytest_tdd_agent.codec import LIMIT_BYTES
 from pytest_tdd_agent.report import list_failing
-
-# No line of content can match these: it begins with a blank, a sign or a backslash.
-_FILE = re.compile(r"^diff --git ", re.MULTILINE)
-_HUNK = re.compile(r"^@@ ", re.MULTILINE)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileDiff:
-    """One file before and after."""
-
-    path: str
-    kind: ChangeKind
-    added: int | None
-    """The number of lines. None for a binary file."""
-    removed: int | None
-    hunks: str
-    """The unified diff from the first ``@@`` on. Empty without lines to compare."""
-
-
-def diff_commits(repository: Repository, before: str, *, after: str) -> tuple[FileDiff, ...]:
-    """Compare the trees of two commits, without running the repository's diff programs.
-
-    Raises ``UsageError`` if one of the commits no longer exists.
-    """
-    compare = ("diff-tree", "-r", "--no-renames", "--no-color", "--ignore-submodules=none")
-    commits = (resolve_recorded(repository, before), resolve_recorded(repository, after))
-    counts = repository.git(*compare, "-z", "--numstat", *commits, "--").split("\0")
-    patches = _FILE.split(repository.git(*compare, "-p", *commits, "--"))[1:]
-    # For a file that became a link, or the reverse, there are two patches: a deletion and an addition.
-    by_file = [list(parts) for _, parts in groupby(patches, key=lambda patch: patch.partition("\n")[0])]
-    diffs = []
-    for change, row, parts in zip(repository.list_changes(*commits), counts, by_file, strict=False):
-        added, removed = (int(count) if count.isdigit() else None for count in row.split("\t")[:2])
-        starts = [(part, _HUNK.search(part)) for part in parts]
-        hunks = "\n".join(part[match.start() :].rstrip("\n") for part, match in starts if match)
-        diffs.append(FileDiff(path=change.path, kind=change.kind, added=added, removed=removed, hunks=hunks))
-    return tuple(diffs)
-
-
-def resolve_recorded(repository: Repository, commit: str) -> CommitId:
-    """Return the full id of a recorded commit. Raises ``UsageError`` if it no longer exists."""
-    name = resolve_revision(repository, commit)
-    if " commit " not in repository.git("cat-file", "--batch-check", stdin=f"{name}\n".encode()):
-        raise UsageError(
-            f"This repository no longer has the commit {name[:10]} of this ticket, so it cannot be reviewed.",
-            hint="a rebase replaced it, or a copy left it out; see the commits: git log",
-        )
-    return CommitId(name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
