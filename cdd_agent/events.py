@@ -174,6 +174,7 @@ class RetryScheduled(msgspec.Struct, frozen=True, kw_only=True):
     wait_s: float
     number: int
     limit: int
+    """The last try; 0 while a busy service is given time instead."""
     withdrawn: bool = False
     """Whether text of this attempt was shown; it is void, and the next attempt starts over."""
 

@@ -130,7 +130,7 @@ class AnthropicModel:
         limits: AnswerLimits | None = None,
         may_wait: MayWait | None = None,
     ) -> None:
-        """Open nothing yet. Without ``may_wait`` a pause above a minute ends the request."""
+        """Open nothing yet. Without ``may_wait`` a longer pause than the limits allow ends the request."""
         self.name = name
         self._key = key or Secret("")
         self._clock = clock
@@ -156,14 +156,14 @@ class AnthropicModel:
         self.check()
         name = request.model or self.name
         body = conversation.encode_request(request, model=name)
-        number = 1
+        number, waited_s = 1, 0.0
         while True:
             shown: list[Event] = []
             try:
                 turn = self._try_once(body, model=name, emit=emit, shown=shown)
                 return repair_calls(turn, request.messages)
             except RequestFailed as failed:
-                retry = self._plan_retry(failed, number, withdrawn=bool(shown))
+                retry = self._plan_retry(failed, number, waited_s=waited_s, withdrawn=bool(shown))
                 if retry is None:
                     cleaned = replace(failed, message=self._clean(failed.message).rstrip("."))
                     error = failures.explain(cleaned, model=name, url=self._endpoint.url, tries=number)
@@ -174,7 +174,7 @@ class AnthropicModel:
                 )
             emit(retry)
             self._clock.sleep(retry.wait_s)
-            number = retry.number
+            number, waited_s = retry.number, waited_s + retry.wait_s
 
     def close(self) -> None:
         """Close the network connections. The next request opens new ones."""
@@ -198,13 +198,20 @@ class AnthropicModel:
         with closing(self._connection.stream(body)) as chunks:
             return read_answer(chunks, limits=self._limits, clock=self._clock, emit=relay, lose=lose)
 
-    def _plan_retry(self, failed: RequestFailed, number: int, *, withdrawn: bool) -> RetryScheduled | None:
+    def _plan_retry(
+        self, failed: RequestFailed, number: int, *, waited_s: float, withdrawn: bool
+    ) -> RetryScheduled | None:
         limit = self._limits.tries
         wait_s = failures.choose_pause_s(failed, number, chance=random.random())
-        if number >= limit or wait_s is None or wait_s > failures.LONGEST_ASKED_S:
+        if wait_s is None or wait_s > failures.LONGEST_ASKED_S:
             return None
-        if wait_s > failures.LONGEST_WAIT_S and not (self._may_wait and self._may_wait(failed.summary, wait_s)):
+        if failed.is_busy and waited_s + wait_s <= self._limits.busy_s:
+            limit = 0
+        elif number >= limit:
             return None
+        elif wait_s > failures.LONGEST_WAIT_S:
+            if self._may_wait is None or not self._may_wait(failed.summary, wait_s):
+                return None
         return RetryScheduled(why=failed.summary, wait_s=wait_s, number=number + 1, limit=limit, withdrawn=withdrawn)
 
     def _clean(self, text: str) -> str:

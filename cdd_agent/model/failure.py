@@ -16,7 +16,7 @@ from cdd_agent.config.settings import DEFAULT_MODEL
 from cdd_agent.errors import ModelError, UsageError
 
 LONGEST_WAIT_S = 60.0
-"""cdd asks the user before a longer pause, which only a server can request."""
+"""The longest pause that cdd chooses; it asks the user before a longer one that a server requests."""
 LONGEST_ASKED_S = 86_400.0
 """cdd does not even ask about a longer pause."""
 
@@ -130,6 +130,11 @@ class RequestFailed(Exception):
         return self.may_retry and self.cause in ("connection", "timeout", "cut")
 
     @property
+    def is_busy(self) -> bool:
+        """Return whether the service is overloaded, or the rate limit is reached; both pass within minutes."""
+        return self.cause == "status" and self.status in (429, 529)
+
+    @property
     def summary(self) -> str:
         """The failure in a few words."""
         if self.cause != "status":
@@ -153,6 +158,8 @@ class AnswerLimits:
     """Size of the stream as it is sent."""
     tries: int = 4
     """The first try and three more, after 1, 2 and 4 seconds."""
+    busy_s: float = 300.0
+    """All pauses of one request together while the service is busy, however many tries that takes."""
 
     @property
     def pings_s(self) -> float:
@@ -161,25 +168,26 @@ class AnswerLimits:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> "AnswerLimits":
-        """Read ``CDD_MODEL_IDLE_S``, ``CDD_MODEL_TOTAL_S`` and ``CDD_MODEL_ANSWER_BYTES``, or raise ``UsageError``."""
+        """Read ``CDD_MODEL_IDLE_S``, ``_TOTAL_S``, ``_ANSWER_BYTES`` and ``_BUSY_S``, or raise ``UsageError``."""
         usual = cls()
         return cls(
             idle_s=_read_limit("CDD_MODEL_IDLE_S", environment, default=usual.idle_s),
             total_s=_read_limit("CDD_MODEL_TOTAL_S", environment, default=usual.total_s),
             answer_bytes=int(_read_limit("CDD_MODEL_ANSWER_BYTES", environment, default=usual.answer_bytes)),
+            busy_s=_read_limit("CDD_MODEL_BUSY_S", environment, default=usual.busy_s, least=0.0),
         )
 
 
 def choose_pause_s(failed: RequestFailed, number: int, *, chance: float) -> float | None:
     """Return the seconds to wait after the ``number``-th try failed, or None if another try would fail as well.
 
-    1, 2, 4 ... seconds, but never less than the server requested. ``chance`` (0 to 1) moves the pause by up to a
+    1, 2, 4 ... 60 seconds, but never less than the server requested. ``chance`` (0 to 1) moves the pause by up to a
     quarter, so that programs that failed together do not retry together.
     """
     if not failed.is_transient:
         return None
-    own_s: float = 2.0 ** (number - 1) * (0.75 + chance / 2)
-    return max(own_s, failed.retry_after_s or 0.0)
+    own_s: float = 2.0 ** min(number - 1, 10) * (0.75 + chance / 2)
+    return max(min(own_s, LONGEST_WAIT_S), failed.retry_after_s or 0.0)
 
 
 def parse_retry_after(value: str, *, now: str) -> float | None:
@@ -243,15 +251,15 @@ def _describe_status(status: int) -> str:
     return _STATUS_WORDS.get(status) or ("server error" if status >= 500 else "refused")
 
 
-def _read_limit(variable: str, environment: Mapping[str, str], *, default: float) -> float:
+def _read_limit(variable: str, environment: Mapping[str, str], *, default: float, least: float = 1e-3) -> float:
     value = environment.get(variable)
     if not value:
         return default
     try:
         number = float(value)
     except ValueError:
-        number = 0.0
-    if not 1e-3 <= number <= _LARGEST_LIMIT:
+        number = -1.0
+    if not least <= number <= _LARGEST_LIMIT:
         hint = f"unset {variable} or correct it"
-        raise UsageError(f"{variable}={value} is not a number from 0.001 to {_LARGEST_LIMIT:.0f}.", hint=hint)
+        raise UsageError(f"{variable}={value} is not a number from {least:g} to {_LARGEST_LIMIT:.0f}.", hint=hint)
     return number

@@ -199,8 +199,9 @@ class Renderer:
                 screen.note(text, indent=screen.indent)
             case events.RetryScheduled(why=why, wait_s=wait, number=number, limit=limit, withdrawn=withdrawn):
                 void = "; the partial answer above is discarded" if withdrawn else ""
-                screen.note(f"{why}{void}; try {number} of {limit} in {wait:.0f} s", indent=screen.indent)
-                screen.say(f"try {number} of {limit} in", for_s=wait)
+                next_try = f"try {number} of {limit}" if limit else f"try {number}"
+                screen.note(f"{why}{void}; {next_try} in {wait:.0f} s", indent=screen.indent)
+                screen.say(f"{why}; {next_try} in", for_s=wait)
 
     def _show_tool(self, event: Event) -> None:
         screen = self._screen

@@ -35,7 +35,7 @@ from tests.fuzz import sse
 ROOT = Path(__file__).parents[2]
 WORDS = "- content: ['Hello, how are you?']\n"
 CALL = "- content: ['Reading.', {type: tool_use, name: Read, input: {file_path: a.py}}]\n"
-QUICK = AnswerLimits(idle_s=0.8, total_s=4.0, tries=2)
+QUICK = AnswerLimits(idle_s=0.8, total_s=4.0, tries=2, busy_s=0.0)
 IMPATIENT = replace(QUICK, idle_s=0.4)
 SHORT = replace(QUICK, total_s=1.5)
 

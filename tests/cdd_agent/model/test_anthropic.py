@@ -187,7 +187,7 @@ def test_a_forgotten_tool_result_is_a_refused_request() -> None:
             model.reply(Request(system="s", messages=conversation.messages), emit=lambda event: None)
 
 
-@pytest.mark.parametrize("status", [408, 409, 429, 500, 503, 529])
+@pytest.mark.parametrize("status", [408, 409, 500, 503])
 def test_a_passing_failure_is_tried_again_after_one_two_and_four_seconds(status: int) -> None:
     clock = FakeClock()
     turn, seen = outcome(HI, *[Fault(status=status)] * 3, clock=clock)
@@ -202,10 +202,32 @@ def test_a_passing_failure_is_tried_again_after_one_two_and_four_seconds(status:
 
 def test_the_failure_after_three_more_tries_is_the_last() -> None:
     clock = FakeClock()
-    error = error_of(HI, *[Fault(status=529, message="Overloaded")] * 4, clock=clock)
-    assert "overloaded (529) after 4 tries" in str(error)
+    error = error_of(HI, *[Fault(status=500, message="Broken")] * 4, clock=clock)
+    assert "server error (500) after 4 tries" in str(error)
     assert about(clock.slept, 1, 2, 4)
     assert error.exit_code == ExitCode.ENVIRONMENT
+
+
+@pytest.mark.parametrize("status", [429, 529])
+def test_a_busy_service_is_given_minutes(status: int) -> None:
+    clock = FakeClock()
+    turn, seen = outcome(HI, *[Fault(status=status)] * 7, clock=clock)
+    assert turn.text == "Hello, how are you?"
+    assert [event.limit for event in seen if isinstance(event, RetryScheduled)] == [0] * 7
+    assert 80 < sum(clock.slept) < 160
+    assert max(clock.slept) <= 60
+
+
+def test_the_time_for_a_busy_service_ends_and_can_be_set() -> None:
+    clock = FakeClock()
+    assert "overloaded (529) after" in str(error_of(HI, *[Fault(status=529)] * 20, clock=clock))
+    assert 240 <= sum(clock.slept) <= 300
+    clock, limits = FakeClock(), AnswerLimits(busy_s=0)
+    with (
+        answering(HI, faults=[Fault(status=529)] * 4, clock=clock, limits=limits) as (_, model),
+        pytest.raises(ModelError, match="after 4 tries"),
+    ):
+        model.reply(asking(), emit=lambda event: None)
 
 
 def test_the_servers_own_pause_is_kept() -> None:
