@@ -201,7 +201,7 @@ class AnthropicModel:
     def _plan_retry(
         self, failed: RequestFailed, number: int, *, waited_s: float, withdrawn: bool
     ) -> RetryScheduled | None:
-        limit = self._limits.tries
+        limit, may_wait = self._limits.tries, self._may_wait or (lambda *_: False)
         wait_s = failures.choose_pause_s(failed, number, chance=random.random())
         if wait_s is None or wait_s > failures.LONGEST_ASKED_S:
             return None
@@ -209,9 +209,8 @@ class AnthropicModel:
             limit = 0
         elif number >= limit:
             return None
-        elif wait_s > failures.LONGEST_WAIT_S:
-            if self._may_wait is None or not self._may_wait(failed.summary, wait_s):
-                return None
+        elif wait_s > failures.LONGEST_WAIT_S and not may_wait(failed.summary, wait_s):
+            return None
         return RetryScheduled(why=failed.summary, wait_s=wait_s, number=number + 1, limit=limit, withdrawn=withdrawn)
 
     def _clean(self, text: str) -> str:
