@@ -29,6 +29,7 @@ from cdd_agent.model.budget import Budget, Ceilings, Meter, Tally, format_unknow
 from cdd_agent.model.conversation import Model
 from cdd_agent.model.failure import AnswerLimits, redact_url
 from cdd_agent.model.replay import PrivateData, RecordingModel, ReplayModel
+from cdd_agent.review.comments import Comments
 from cdd_agent.sandbox.choice import choose, resolve_level
 from cdd_agent.sandbox.levels import ISOLATING_LEVELS
 from cdd_agent.shell.permission import Permission
@@ -448,6 +449,10 @@ class Composition:
             reports=private_folder(self.root) / "reports",
             emit=self.emit,
         )
+
+    def comments(self) -> Comments:
+        """Return the comments on commits of the project."""
+        return Comments(self.repository, self.root, clock=self.clock)
 
     def review(self, ticket: Ticket) -> Review:
         """Return the review of a ticket's completed steps."""

@@ -1,6 +1,6 @@
 """The commands that prepare, show and decide.
 
-These are ``cdd init``, ``doctor``, ``trust``, ``new``, ``status``, ``review`` and ``audit``.
+These are ``cdd init``, ``doctor``, ``trust``, ``new``, ``status``, ``review``, ``comment`` and ``audit``.
 """
 
 import dataclasses
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cdd_agent.config.trust import Approvals, Offer
     from cdd_agent.doctor import Check
     from cdd_agent.repl.screen import Screen
+    from cdd_agent.review.comments import Comment
 
 
 @click.command(short_help="Check the claims of handoff notes by running the tests again.")
@@ -161,6 +162,68 @@ def review(
         show_step(step, count=len(steps), screen=invocation.screen, most_lines=sys.maxsize if full else MOST_LINES)
         invocation.screen.gap()
     show_overview(steps, screen=invocation.screen)
+
+
+@click.group(short_help="Comment on lines of a commit, or answer comments.")
+def comment() -> None:
+    """Comment on lines of a commit. The comments follow the lines when the code moves."""
+
+
+@comment.command("add", short_help="Comment on lines of a commit.")
+@click.argument("place")
+@click.argument("text", nargs=-1, required=True)
+@click.option("--commit", default="HEAD", metavar="REV", help="The commit; the default is HEAD.")
+@click.option("--ai", is_flag=True, help="A program wrote the comment, not a person.")
+@headless
+def add_comment(invocation: Invocation, *, place: str, text: tuple[str, ...], commit: str, ai: bool) -> None:
+    """Comment on PLACE: FILE:LINE or FILE:FIRST-LAST in the commit, or the word commit for all of it."""
+    from cdd_agent.repl.review_actions import parse_target
+
+    comments = invocation.project.comments()
+    added = comments.add(parse_target(place), " ".join(text), commit=commit, author="ai" if ai else "user")
+    _report_comments(invocation, [added])
+
+
+@comment.command("list", short_help="List the comments.")
+@click.option("--open", "only_open", is_flag=True, help="Leave resolved comments out.")
+@headless
+def list_comments(invocation: Invocation, *, only_open: bool) -> None:
+    """List all comments, oldest first, with the lines where they are in HEAD now."""
+    found = invocation.project.comments().list_all()
+    _report_comments(invocation, [each for each in found if not (only_open and each.resolved)])
+
+
+@comment.command("reply", short_help="Reply to a comment.")
+@click.argument("identifier", metavar="ID")
+@click.argument("text", nargs=-1, required=True)
+@headless
+def reply_to_comment(invocation: Invocation, *, identifier: str, text: tuple[str, ...]) -> None:
+    """Reply to the comment whose id begins with ID."""
+    _report_comments(invocation, [invocation.project.comments().reply(identifier, " ".join(text))])
+
+
+@comment.command("resolve", short_help="Mark a comment as resolved.")
+@click.argument("identifier", metavar="ID")
+@click.option("--reopen", is_flag=True, help="Mark it as open again.")
+@headless
+def resolve_comment(invocation: Invocation, identifier: str, *, reopen: bool) -> None:
+    """Mark the comment whose id begins with ID as resolved."""
+    _report_comments(invocation, [invocation.project.comments().resolve(identifier, resolved=not reopen)])
+
+
+def _report_comments(invocation: Invocation, found: "list[Comment]") -> None:
+    from cdd_agent.repl.review_actions import show_comments
+    from cdd_agent.review.anchors import Anchors
+
+    comments = invocation.project.comments()
+    if not invocation.as_json:
+        show_comments(found, comments, screen=invocation.screen)
+        return
+    anchors = Anchors(comments.repository, "HEAD")
+    for each in found:
+        place = anchors.find(each)
+        now = None if place is None else {"file": place.path, "start": place.start, "end": place.end}
+        sys.stdout.write(json.dumps({"event": "CommentListed", **each.as_fields(), "now": now}) + "\n")
 
 
 @click.command(short_help="Approve the settings, interpreter and hooks of this repository.")

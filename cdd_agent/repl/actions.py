@@ -16,7 +16,7 @@ from cdd_agent.config.own_commands import list_own_commands
 from cdd_agent.errors import ExitCode, UsageError, format_count
 from cdd_agent.model.conversation import AssistantMessage, Conversation, Marks, UserMessage
 from cdd_agent.model.conversation import Text as Words
-from cdd_agent.repl import config_actions, dialogs, executor_view, workflow_actions
+from cdd_agent.repl import config_actions, dialogs, executor_view, review_actions, workflow_actions
 from cdd_agent.repl.commands import RUN_AS_IN_SHELL, describe_own_commands, list_help, parse_command, split_words
 from cdd_agent.repl.render import format_cost
 from cdd_agent.repl.state import AGENT_COMMANDS, SessionState, agent_name, create_agent, report_dropped
@@ -410,6 +410,7 @@ ACTIONS: Mapping[str, Callable[[SessionState, str], ExitCode | None]] = {
     **{command: partial(open_agent, name=name) for name, command in AGENT_COMMANDS.items()},
     **{name: partial(run_command, name=name) for name in RUN_AS_IN_SHELL},
     "tree": workflow_actions.show_tree,
+    "comment": review_actions.comment,
     "diff": workflow_actions.show_diff,
     "undo": workflow_actions.undo,
     "redo": workflow_actions.redo,

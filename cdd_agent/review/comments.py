@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias, cast
 
 import msgspec
 
@@ -72,6 +72,10 @@ class Comment(msgspec.Struct, frozen=True, kw_only=True):
     def origin(self) -> str:
         """The commit with the lines that the comment is about."""
         return self.base if self.side == "old" and self.base else self.commit
+
+    def as_fields(self) -> dict[str, object]:
+        """Return the comment as values of JSON."""
+        return cast("dict[str, object]", msgspec.to_builtins(self))
 
     @property
     def place(self) -> str:
@@ -254,14 +258,14 @@ def _load(path: Path) -> list[Comment]:
         try:
             comment = msgspec.json.decode(line, type=Comment)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise _refuse(path, number, str(error)) from error
+            raise _refuse(path, number, why=str(error)) from error
         if comment.schema > _SCHEMA:
-            raise _refuse(path, number, f"schema {comment.schema} is of a newer cdd")
+            raise _refuse(path, number, why=f"schema {comment.schema} is of a newer cdd")
         comments.append(comment)
     return comments
 
 
-def _refuse(path: Path, line: int, why: str) -> DocumentError:
+def _refuse(path: Path, line: int, *, why: str) -> DocumentError:
     return DocumentError(
         str(path), (Problem(line=line, message=why),), hint=f"mend that line, or move the file: mv {path} /tmp"
     )

@@ -1,0 +1,42 @@
+"""Comments in a review and from the command line, on a step that really landed."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.cli.app import run
+from tests.cdd_agent.repl.typed_prompt import Prompt
+from tests.fakes.demo import SLUG
+from tests.fakes.model import ScriptedModel
+
+FILE = "durations/reading.py"
+
+
+def test_a_comment_in_a_review_is_shown_replied_to_and_resolved(finished: Path) -> None:
+    prompt = Prompt(finished, model=ScriptedModel([]))
+    prompt.says("/review")
+    assert "No comments yet." in prompt.says("/comment")
+    shown = prompt.says(f"/comment {FILE}:3-4 What's this?")
+    identifier = shown.split()[0]
+    assert shown.startswith(f"{identifier}  {FILE}:3-4\n    | ")
+    assert "\n  user  What's this?\n" in shown
+    assert prompt.says(f"/comment reply {identifier} Never mind.").endswith("\n  user  Never mind.\n")
+    assert f"{identifier}  {FILE}:3-4  resolved\n" in prompt.says(f"/comment resolve {identifier[:4]}")
+    assert f"{identifier}  {FILE}:3-4  resolved\n" in prompt.says("/comment list")
+    assert "the whole commit" in prompt.says("/comment commit Well done.")
+    for words, told in ((f"{FILE}:9999 ?", "so line 9999 does not exist"), (f"{FILE} ?", "does not name lines")):
+        assert told in prompt.says(f"/comment {words}")
+
+
+def test_scripts_add_and_list_comments_as_json(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    comment = ["--project", str(finished), "--json", "comment"]
+    assert run([*comment, "add", f"{FILE}:1", "Say", "more.", "--ai"]) == 0
+    (added,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (added["event"], added["file"], added["author"], added["ticket"]) == ("CommentListed", FILE, "ai", SLUG)
+    assert added["now"] == {"file": FILE, "start": 1, "end": 1}
+    assert run([*comment, "resolve", added["id"]]) == 0
+    assert run([*comment, "list", "--open"]) == 0
+    assert json.loads(capsys.readouterr().out)["resolved"]
+    assert run([*comment, "reply", "nothing", "?"]) == 2
+    assert "No comment has the id 'nothing'" in capsys.readouterr().err
