@@ -207,9 +207,7 @@ class AnthropicModel:
             return None
         if failed.is_busy and waited_s + wait_s <= self._limits.busy_s:
             limit = 0
-        elif number >= limit:
-            return None
-        elif wait_s > failures.LONGEST_WAIT_S and not may_wait(failed.summary, wait_s):
+        elif number >= limit or (wait_s > failures.LONGEST_WAIT_S and not may_wait(failed.summary, wait_s)):
             return None
         return RetryScheduled(why=failed.summary, wait_s=wait_s, number=number + 1, limit=limit, withdrawn=withdrawn)
 
