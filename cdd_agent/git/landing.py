@@ -345,7 +345,7 @@ class Landings:
         present, found = [], {}
         for path in paths:
             place = self._repository.root / path
-            if why := _find_obstacle(self._repository.root, path, deleted=deleted):
+            if why := find_obstacle(self._repository.root, path, deleted=deleted):
                 conflicts[path] = why
             elif path in known:
                 found[path] = known[path]
@@ -496,11 +496,11 @@ def _list_files(pairs: Mapping[str, Pair]) -> Iterator[tuple[str, Pair]]:
             yield path, pair
 
 
-def _find_obstacle(root: Path, path: str, *, deleted: set[str]) -> str | None:
-    """Return what keeps cdd from writing ``path``, other than an ordinary file or a link there."""
+def find_obstacle(root: Path, path: str, *, deleted: set[str]) -> str | None:
+    """Return what keeps cdd from writing ``path``, other than a file or link there, once those ``deleted`` are gone."""
     for parent in reversed(Path(path).parents[:-1] if len(Path(path).parents) > 1 else ()):
         place = root / parent
-        if place.is_symlink():
+        if place.is_symlink() and parent.as_posix() not in deleted:
             return f"{parent} is a link"
         if os.path.lexists(place) and not place.is_dir() and parent.as_posix() not in deleted:
             return f"{parent} is a file"

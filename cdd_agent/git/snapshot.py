@@ -137,7 +137,7 @@ class Snapshots:
         return (
             path in self._ignored_files
             or path.startswith((*self._left_out, *self._ignored_folders))
-            or _is_internal(path)
+            or is_internal(path)
         )
 
     def forget(self, pattern: str) -> None:
@@ -211,23 +211,14 @@ class Snapshots:
 
     def _write_tree(self) -> str:
         repository, index = self._repository, self._open_index()
-        # Not `add --update`: it runs git inside each submodule, with the configuration of that repository.
-        which = ("--stage", "--modified", "--deleted", "--others", "--exclude-standard")
-        listed = repository.git("ls-files", "-t", "-z", *which, variables=index).split("\0")
-        changed, dropped, nested = set(), set(), set()
-        for tag, _, about in (line.partition(" ") for line in listed if line):
-            mode, path = ("", about) if tag == "?" else (about.partition(" ")[0], about.partition("\t")[2])
-            if mode == SUBMODULE or (tag == "?" and path.endswith("/")):
-                nested |= {path} if tag in "?C" else set()
-            elif self.is_excluded(path):
-                dropped |= {path} if mode else set()
-            elif tag in "?CRM":
-                changed.add(path)
-        self.nested = frozenset(nested)
+        found = compare_files(repository, index=index)
+        dropped = {path for path in found.staged if self.is_excluded(path)}
+        changed = {path for path in found.changed if not self.is_excluded(path)}
+        self.nested = found.nested
         if changed or dropped or self._tree is None:
             self._tree = None
-            _update_index(repository, changed, "--add", "--remove", "--replace", index=index)
-            _update_index(repository, dropped, "--force-remove", index=index)
+            update_index(repository, changed, *STAGE, index=index)
+            update_index(repository, dropped, "--force-remove", index=index)
             self._tree = repository.git("write-tree", variables=index).strip()
         return self._tree
 
@@ -267,9 +258,47 @@ def _ignores_itself(folder: os.DirEntry[str]) -> bool:
     return rules.split()[-1:] == [b"*"]
 
 
-def _update_index(repository: Repository, paths: set[str], *options: str, index: Mapping[str, str]) -> None:
-    if paths:
-        repository.git("update-index", *options, "-z", "--stdin", stdin=format_paths(sorted(paths)), variables=index)
+STAGE = ("--add", "--remove", "--replace")
+"""Options of ``update_index`` for files that were created, changed or deleted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedFiles:
+    """How the files of a work tree differ from an index."""
+
+    staged: dict[str, str]
+    """Path -> mode of the index, without submodules."""
+    new: frozenset[str]
+    """Paths that are not in the index."""
+    changed: frozenset[str]
+    """Those, and the changed and deleted paths of the index."""
+    nested: frozenset[str]
+    """Repositories inside the work tree that the index lacks, and submodules that are at another commit."""
+
+
+def compare_files(repository: Repository, *paths: str, index: Mapping[str, str]) -> ComparedFiles:
+    """Compare the files, or those in the folders ``paths``, with an index."""
+    # Not `add --update`: it runs git inside each submodule, with the configuration of that repository.
+    which = ("--stage", "--modified", "--deleted", "--others", "--exclude-standard")
+    listed = repository.git("ls-files", "-t", "-z", *which, "--", *paths, variables=index).split("\0")
+    staged: dict[str, str] = {}
+    new, changed, nested = set(), set(), set()
+    for tag, _, about in (line.partition(" ") for line in listed if line):
+        mode, path = ("", about) if tag == "?" else (about.partition(" ")[0], about.partition("\t")[2])
+        if mode == SUBMODULE or (tag == "?" and path.endswith("/")):
+            nested |= {path} if tag in "?C" else set()
+        elif tag == "?":
+            new.add(path)
+        else:
+            staged[path] = mode
+            changed |= {path} if tag in "CRM" else set()
+    return ComparedFiles(staged=staged, new=frozenset(new), changed=frozenset(changed | new), nested=frozenset(nested))
+
+
+def update_index(repository: Repository, paths: Iterable[str], *options: str, index: Mapping[str, str]) -> None:
+    """Update a private index with the files at ``paths``; see ``STAGE``."""
+    if stdin := format_paths(sorted(paths)):
+        repository.git("update-index", *options, "-z", "--stdin", stdin=stdin, variables=index)
 
 
 def _require_own_ref(ref: str) -> str:
@@ -279,7 +308,8 @@ def _require_own_ref(ref: str) -> str:
     return ref
 
 
-def _is_internal(path: str) -> bool:
+def is_internal(path: str) -> bool:
+    """Return whether a path belongs to cdd, so that no snapshot contains it."""
     # Everything in a .cdd folder belongs to cdd, except for the user's settings and commands.
     parts = path.split("/")
     is_users = parts[-2:] == [".cdd", "config.yaml"] or parts[-3:-1] == [".cdd", "commands"]

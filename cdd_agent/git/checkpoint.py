@@ -1,0 +1,578 @@
+"""Checkpoints: the exact files of a work tree, saved under ``refs/cdd/checkpoints/`` and restored from there.
+
+A checkpoint holds bytes as they are on disk: no filter, line end or attribute of git changes them. It is a tree with
+the files (``work``), the user's index (``index``) and a description (``meta.json``). Its ref names no commit, so
+``git log --all`` does not show it. The index, HEAD, stash and reflog of the user never change. Left out are ignored
+files, repositories inside the work tree, cdd's own files, and what ``Description.skipped`` lists; a restore neither
+deletes nor changes them.
+
+git works with a second git folder, the *shadow*, whose attributes turn every conversion off. Without a repository, the
+shadow is the repository: it is in the user's own folder then, outside of the project.
+"""
+
+import contextlib
+import json
+import os
+import re
+import stat
+import tempfile
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Self, TypeAlias
+
+import msgspec
+
+from cdd_agent.clock import SystemClock
+from cdd_agent.errors import UsageError, format_count, join_first
+from cdd_agent.events import Change
+from cdd_agent.git.landing import find_obstacle
+from cdd_agent.git.repository import SUBMODULE, Repository, copy_index, encode_text, format_paths, private_index
+from cdd_agent.git.runner import GitError, GitRefused, RepositoryLocation
+from cdd_agent.git.snapshot import (
+    STAGE,
+    compare_files,
+    is_internal,
+    list_entries,
+    remove_empty_parents,
+    update_index,
+)
+from cdd_agent.storage import exclusive_lock
+from cdd_agent.untrusted.paths import ENVIRONMENT_FOLDERS, STATE_FILE, is_secret
+
+SCHEMA = 1
+BY_HAND = "manual"
+"""In place of a ticket in the ref of a checkpoint that belongs to none."""
+MOST_FILE_BYTES = 10 * 1024 * 1024
+MOST_NEW_FILES = 5_000
+MOST_NEW_BYTES = 200_000_000
+_PATIENCE_S = 30.0
+_SHOWN = 5
+_PREFIX = "refs/cdd/checkpoints/"
+_REF = re.compile(rf"{_PREFIX}(?P<ticket>.+)/(?P<number>[0-9]{{1,9}})")
+_RAW = "* -text -filter -ident -working-tree-encoding !eol\n"
+_CONVERSIONS = ("text", "crlf", "filter", "ident", "working-tree-encoding")
+_HEADER = "ref: refs/heads/main\n"
+_CONFIG = "[core]\n\trepositoryformatversion = 0\n\tbare = false\n"
+_SHA256_CONFIG = "[core]\n\trepositoryformatversion = 1\n\tbare = false\n[extensions]\n\tobjectFormat = sha256\n"
+_PASSED_ON = ("core.excludesfile", "core.filemode", "core.symlinks", "core.ignorecase", "core.precomposeunicode")
+"""Settings of the repository that say which files there are and how to write them."""
+_NOT_OURS = {*ENVIRONMENT_FOLDERS, "node_modules"}
+
+Kind: TypeAlias = Literal["run", "manual", "restore", "undo", "redo"]
+"""Before a phase; by hand; before a restore, its undo, or the redo of that."""
+
+
+class Description(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of ``meta.json``."""
+
+    schema: int = SCHEMA
+    kind: Kind
+    time: str = ""
+    """In UTC."""
+    root: str = ""
+    """The work tree."""
+    ticket: str = ""
+    step: int = 0
+    phase: str = ""
+    name: str = ""
+    head: str | None = None
+    branch: str | None = None
+    of: int = 0
+    """The number of the checkpoint that a restore led to."""
+    talks: dict[str, int] = {}
+    """Token of a conversation at the prompt -> number of its messages."""
+    skipped: dict[str, str] = {}
+    """Path -> why the checkpoint lacks it."""
+    folders: tuple[str, ...] = ()
+    """Empty folders, which git does not keep."""
+    modes: dict[str, tuple[str, ...]] = {}
+    """Permissions, in octal -> paths; an entry without paths is for all other programs, or all other files."""
+
+    @property
+    def label(self) -> str:
+        """Its name or its occasion, in a few words."""
+        restored = f"before {self.kind} of {self.of}" if self.of else ""
+        where = f"step {self.step} {self.phase.upper()}".rstrip() if self.step else ""
+        return self.name or restored or where or "by hand"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """A saved state of the files."""
+
+    number: int
+    ref: str
+    id: str
+    """The tree that the ref names."""
+    about: Description
+
+    @property
+    def files(self) -> str:
+        """The tree of the files, as git understands it."""
+        return f"{self.id}:work"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Capture:
+    tree: str
+    modes: Mapping[str, int]
+    """Path -> permissions; 0 for a link."""
+    skipped: dict[str, str]
+    folders: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestorePlan:
+    """The effects of a restore, before it is applied."""
+
+    target: Checkpoint
+    kind: Kind
+    changes: tuple[Change, ...]
+    """From the files now to those of the checkpoint."""
+    skipped: tuple[str, ...]
+    """Files that the checkpoint lacks, and that stay as they are."""
+
+
+class Checkpoints:
+    """The checkpoints of one work tree. Of a project in a folder of it, other folders do not count."""
+
+    def __init__(self, repository: Repository, project: Path, *, shadow: Path) -> None:
+        """Create nothing."""
+        self.repository = repository
+        self._shadow = shadow
+        self._has_git = shadow != repository.location.git_dir
+        inside = project.resolve().relative_to(repository.root.resolve()).as_posix()
+        self._folders = () if inside == "." else (f"{inside}/",)
+        self._files = Repository(repository.root, repository.location)
+        self._files.runner = repository.runner  # which has read the configuration
+        self._files.settings = self._list_settings
+        self._index = {
+            "GIT_DIR": str(shadow),
+            "GIT_COMMON_DIR": str(shadow),
+            "GIT_OBJECT_DIRECTORY": str(repository.location.common_dir / "objects"),
+            "GIT_INDEX_FILE": str(shadow / "index"),
+        }
+
+    @classmethod
+    def of_project(cls, project: Path, *, private: Path) -> Self:
+        """Return the checkpoints of a project; without git, they are in the folder ``private``."""
+        root = project.resolve()
+        if any(os.path.lexists(folder / ".git") for folder in (root, *root.parents)):
+            repository = Repository.find(root)
+            return cls(repository, root, shadow=repository.location.git_dir / "cdd" / "shadow")
+        folder = private.resolve()
+        _write_git_folder(folder, _CONFIG)
+        location = RepositoryLocation(root=root, git_dir=folder, common_dir=folder)
+        return cls(Repository(root, location), root, shadow=folder)
+
+    def list_all(self) -> tuple[Checkpoint, ...]:
+        """Return the checkpoints of this work tree, oldest first."""
+        refs = self.repository.list_refs(_PREFIX.rstrip("/"))
+        numbers = ((int(match["number"]), ref) for ref in refs if (match := _REF.fullmatch(ref)))
+        found = (self._read(ref, refs[ref], number=number) for number, ref in sorted(numbers))
+        return tuple(each for each in found if each.about.root == str(self.repository.root))
+
+    def find(self, name: str) -> Checkpoint:
+        """Return the checkpoint with this number, or the newest of this name; raises ``UsageError``."""
+        known = self.list_all()
+        for each in reversed(known):
+            if name in (str(each.number), each.about.name):
+                return each
+        listed = "list them: cdd checkpoint list" if known else "make one: cdd checkpoint create"
+        raise UsageError(f"This work tree has no checkpoint {name!r:.60}.", hint=listed)
+
+    def create(self, about: Description | None = None, *, name: str = "", ticket: str = "") -> Checkpoint:
+        """Save the files as they are now. Raises ``CddError``, and saves nothing, if that cannot be complete."""
+        about = about or Description(kind="manual", name=name, ticket=ticket)
+        with self._locked():
+            return self._save(about, self._capture())
+
+    def find_changes(self, one: Checkpoint, other: Checkpoint | None = None) -> tuple[str, str, tuple[Change, ...]]:
+        """Return the trees of a checkpoint and of another, or of the files now, and the changes between them."""
+        with self._locked():
+            trees = one.files, self._capture().tree if other is None else other.files
+        before, after = (self.repository.objects.require(tree).id for tree in trees)
+        return before, after, self._list_changes(before, after)
+
+    def plan(self, target: Checkpoint, *, kind: Kind = "restore") -> RestorePlan:
+        """Return what a restore of ``target`` would do. Changes nothing."""
+        with self._locked():
+            now = self._capture(rules=target.files)
+        changes = tuple(self._list_due(target, now))
+        return RestorePlan(target=target, kind=kind, changes=changes, skipped=tuple(target.about.skipped))
+
+    def plan_undo(self, *, is_redo: bool = False) -> RestorePlan:
+        """Plan the undo of the last restore, or the redo of the last undo. Raises ``UsageError`` if there is none."""
+        undone: list[Checkpoint] = []
+        done: list[Checkpoint] = []
+        for each in self.list_all():
+            match each.about.kind:
+                case "restore":
+                    done, undone = [*done, each], []
+                case "undo" if done:
+                    done, undone = done[:-1], [*undone, each]
+                case "redo" if undone:
+                    done, undone = [*done, each], undone[:-1]
+        stack = undone if is_redo else done
+        if not stack:
+            what = "No restore was undone" if is_redo else "Nothing was restored"
+            raise UsageError(f"{what}, so there is nothing to bring back.", hint="list: cdd checkpoint list")
+        return self.plan(stack[-1], kind="redo" if is_redo else "undo")
+
+    def restore(self, plan: RestorePlan, *, talks: Mapping[str, int] | None = None) -> Checkpoint:
+        """Make the files those of a checkpoint, and return a new checkpoint of the files before.
+
+        Ignored files, those that one of the two checkpoints lacks, and the states of tickets stay as they are. Raises
+        ``UsageError`` if something is in the way, when nothing was changed, or if the files are not those of the
+        checkpoint afterwards.
+        """
+        target = plan.target
+        with self._locked():
+            now = self._capture(rules=target.files)
+            entries = list_entries(self.repository, target.files, *self._folders)
+            changes = tuple(self._list_due(target, now))
+            self._require_clear(changes, target)
+            about = Description(kind=plan.kind, ticket=target.about.ticket, of=target.number, talks=dict(talks or {}))
+            before = self._save(about, now)
+            for folder in set(now.folders) - set(target.about.folders):
+                remove_empty_parents(self.repository.root, f"{folder}/x")
+            self._write(target, changes, entries=entries)
+            left = tuple(self._list_due(target, self._capture(rules=target.files)))
+        if left:
+            shown = join_first([change.path for change in left], most=_SHOWN)
+            raise UsageError(
+                f"The restore of checkpoint {target.number} is not complete; these files differ from it: {shown}.",
+                hint=f"close programs that write there and try again; the files before: cdd checkpoint restore "
+                f"{before.number}",
+            )
+        return before
+
+    def prune(self, *, keep: int) -> int:
+        """Delete the oldest checkpoints of each ticket without a name beyond ``keep``, and return how many."""
+        old: list[Checkpoint] = []
+        listed = self.list_all()
+        for ticket in {each.about.ticket for each in listed}:
+            own = [each for each in listed if each.about.ticket == ticket and not each.about.name]
+            old += own[: max(0, len(own) - keep)]
+        if old:
+            commands = "".join(f"delete {each.ref} {each.id}\n" for each in old)
+            self.repository.git("update-ref", "--stdin", stdin=commands.encode())
+        return len(old)
+
+    # What there is.
+
+    def _read(self, ref: str, top: str, *, number: int) -> Checkpoint:
+        text = self.repository.objects.require(f"{top}:meta.json").text
+        try:
+            about = msgspec.convert(json.loads(text), type=Description)
+            if about.schema > SCHEMA:
+                raise ValueError(f"it has schema {about.schema}")
+        except (ValueError, RecursionError) as error:
+            raise UsageError(
+                f"The checkpoint {ref} cannot be read: {error}.",
+                hint=f"see it: git show {ref}:meta.json; a newer cdd may have written it; delete it: "
+                f"git update-ref -d {ref}",
+            ) from error
+        return Checkpoint(number=number, ref=ref, id=top, about=about)
+
+    def _place(self, path: str) -> Path:
+        return self.repository.root / path
+
+    def _list_settings(self) -> tuple[tuple[str, str], ...]:
+        values = {each.key: each.value for each in self.repository.runner.configuration()}
+        own = tuple((key, values[key]) for key in _PASSED_ON if key in values)
+        return (("core.autocrlf", "false"), ("core.safecrlf", "false"), ("core.logAllRefUpdates", "false"), *own)
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        location, shadow = self.repository.location, self._shadow
+        values = {each.key: each.value for each in self.repository.runner.configuration()}
+        is_long = values.get("extensions.objectformat") == "sha256"
+        with exclusive_lock(shadow / "cdd.lock", purpose="A checkpoint", wait_s=_PATIENCE_S):
+            _write_git_folder(shadow, _SHA256_CONFIG if is_long else _CONFIG)
+            rules = "".join(f"{folder}/\n" for folder in sorted(_NOT_OURS)).encode()
+            if self._has_git:
+                exclude = location.common_dir / "info" / "exclude"
+                rules = exclude.read_bytes() if exclude.exists() else b""
+            _write(shadow / "info" / "exclude", rules)
+            _write(shadow / "info" / "attributes", _RAW.encode())
+            (shadow / "index.lock").unlink(missing_ok=True)  # left by a git that was killed
+            yield
+
+    # How to save it.
+
+    def _capture(self, *, rules: str = "") -> _Capture:
+        """Bring the index up to date with the files, and return them.
+
+        With ``rules``, a tree to restore, the ignore files of that tree count too. Its files are never left out,
+        because the restore replaces them.
+        """
+        index = self._shadow / "index"
+        if not index.exists():
+            self._start_index()
+        try:
+            return self._update(rules)
+        except GitError:
+            if not index.exists():
+                raise
+            index.unlink()  # it may be damaged, and nothing but time is lost
+            return self._update(rules)
+
+    def _start_index(self) -> None:
+        """Begin with the user's index, which saves reading all files, if git converts none of them."""
+        user, target = self.repository, self._shadow / "index"
+        values = {each.key: each.value.lower() for each in user.runner.configuration()}
+        if not self._has_git or values.get("core.autocrlf", "false") not in ("false", "no", "off", "0"):
+            return
+        try:
+            tracked = user.git("ls-files", "-z", "--stage").split("\0")[:-1]
+            paths = format_paths(line.partition("\t")[2] for line in tracked)
+            attributes = user.git("check-attr", "-z", "--stdin", *_CONVERSIONS, stdin=paths).split("\0")
+            is_plain = all(value in ("unspecified", "unset") for value in attributes[2::3])
+            if not tracked or not is_plain or any(line.split("\t")[0][-1] != "0" for line in tracked):
+                return
+            copy_index(user, target)
+            absent = [
+                path
+                for about, _, path in (line.partition("\t") for line in tracked)
+                if about.startswith(SUBMODULE) or not os.path.lexists(self._place(path))
+            ]
+            update_index(self._files, absent, "--force-remove", index=self._index)
+        except GitError:  # an index that depends on others, for example
+            target.unlink(missing_ok=True)
+
+    def _update(self, rules: str) -> _Capture:
+        files, index = self._files, self._index
+        found = compare_files(files, *self._folders, index=index)
+        held = list_entries(self.repository, rules, *self._folders) if rules else {}
+        known = found.staged.keys() | found.changed
+        hidden = dict(self._list_modes(path for path in held if path not in known))
+        known |= hidden.keys()
+        dropped = {path for path in known if is_internal(path)}
+        tracked: Collection[str] | None = None
+
+        def is_tracked(path: str) -> bool:
+            nonlocal tracked
+            if tracked is None:
+                listed = self.repository.git("ls-files", "-z") if self._has_git else ""
+                tracked = set(listed.split("\0"))
+            return path in tracked
+
+        if any(path.rpartition("/")[2] == ".gitignore" for path in found.changed):
+            listed = files.git("ls-files", "-z", "--cached", "--ignored", "--exclude-standard", variables=index)
+            dropped |= {path for path in listed.split("\0") if path and not is_tracked(path)}
+        if rules:
+            dropped |= self._list_ignored(held, [path for path in known if path not in held])
+        skipped = {path: "it is another repository" for path in found.nested}
+        for path in found.changed - dropped - held.keys():
+            why = self._explain_skip(path)
+            if why and not is_tracked(path):
+                skipped[path] = why
+        dropped = (dropped | skipped.keys()) - held.keys()
+        changed = (found.changed | hidden.keys()) - dropped
+        self._require_few(path for path in found.new & changed if not is_tracked(path))
+        update_index(files, changed, *STAGE, index=index)
+        update_index(files, dropped & found.staged.keys(), "--force-remove", index=index)
+        modes = dict(self._list_modes(path for path in known if path not in dropped))
+        return _Capture(
+            tree=files.git("write-tree", variables=index).strip(),
+            modes=modes,
+            skipped=skipped,
+            folders=tuple(self._list_empty_folders()),
+        )
+
+    def _explain_skip(self, path: str) -> str:
+        """Return why a file is left out if git does not track it; empty if it is not."""
+        try:
+            about = os.lstat(self._place(path))
+        except OSError:
+            return ""
+        if not (stat.S_ISREG(about.st_mode) or stat.S_ISLNK(about.st_mode) or stat.S_ISDIR(about.st_mode)):
+            return "it is a pipe or a device"
+        if is_secret(path):
+            return "it holds secrets"
+        if stat.S_ISREG(about.st_mode) and not os.access(self._place(path), os.R_OK):
+            return "it is not readable"
+        if stat.S_ISREG(about.st_mode) and about.st_size > MOST_FILE_BYTES:
+            return f"it is larger than {MOST_FILE_BYTES // 1024 // 1024} MiB"
+        return ""
+
+    def _require_few(self, new: Iterable[str]) -> None:
+        """Raise ``UsageError`` if there are more new files, or bytes in them, than a checkpoint may hold."""
+        sizes = {}
+        for path in new:
+            with contextlib.suppress(OSError):
+                sizes[path] = os.lstat(self._place(path)).st_size
+        count, size_bytes = len(sizes), sum(sizes.values())
+        if count <= MOST_NEW_FILES and size_bytes <= MOST_NEW_BYTES:
+            return
+        tops = Counter[str]()
+        for path, size in sizes.items():
+            tops[path.partition("/")[0]] += size if size_bytes > MOST_NEW_BYTES else 1
+        top = tops.most_common(1)[0][0]
+        raise UsageError(
+            f"There are {format_count(count, 'new file')} ({size_bytes / 1_000_000:.0f} MB) that git does not track. A "
+            f"checkpoint takes at most {MOST_NEW_FILES} and {MOST_NEW_BYTES // 1_000_000} MB. No checkpoint was made.",
+            hint=f"most are in {top}: add it to .gitignore, or commit it",
+        )
+
+    def _list_ignored(self, held: Mapping[str, tuple[str, str]], paths: Iterable[str]) -> set[str]:
+        """Return the ``paths`` that the ignore files among the files ``held`` by a tree exclude."""
+        asked = format_paths(f"./{path}" for path in paths)  # a colon at the start would be taken for a pattern
+        if not asked:
+            return set()
+        rules = [path for path in held if path.rpartition("/")[2] == ".gitignore"]
+        with tempfile.TemporaryDirectory(prefix="cdd-rules-") as folder, private_index() as index:
+            # Not in the user's files: after a kill, they would have the ignore files of another time.
+            listing = "".join(f"{held[path][0]} {held[path][1]}\t{path}\0" for path in rules)
+            variables, add = (
+                {**self._index, **index, "GIT_WORK_TREE": folder, "GIT_LITERAL_PATHSPECS": "0"},
+                ("--add", "-z", "--index-info"),
+            )
+            self._files.git("update-index", *add, stdin=encode_text(listing), variables=variables)
+            self._files.git("checkout-index", "--all", "--force", variables=variables)
+            try:
+                found = self._files.git("check-ignore", "--no-index", "-z", "--stdin", stdin=asked, variables=variables)
+            except GitRefused as error:
+                if error.status != 1:  # 1: none of them
+                    raise
+                return set()
+        return {path.removeprefix("./") for path in found.split("\0") if path}
+
+    def _list_modes(self, paths: Iterable[str]) -> Iterator[tuple[str, int]]:
+        for path in paths:
+            with contextlib.suppress(OSError):
+                mode = os.lstat(f"{self.repository.root}/{path}").st_mode
+                if not stat.S_ISDIR(mode):
+                    yield path, 0 if stat.S_ISLNK(mode) else stat.S_IMODE(mode)
+
+    def _list_empty_folders(self) -> Iterator[str]:
+        which = ("--others", "--directory", "--exclude-standard")
+        for path in self._files.git("ls-files", "-z", *which, "--", *self._folders, variables=self._index).split("\0"):
+            if path.endswith("/") and not os.path.lexists(self._place(path) / ".git"):
+                for folder, inside, names in os.walk(self._place(path)):
+                    inside[:] = [name for name in inside if name not in _NOT_OURS]
+                    if not inside and not names:
+                        yield Path(folder).relative_to(self.repository.root).as_posix()
+
+    def _save(self, about: Description, captured: _Capture) -> Checkpoint:
+        """Set the ref of a new checkpoint."""
+        repository = self.repository
+        about = msgspec.structs.replace(
+            about,
+            time=SystemClock().now(),
+            root=str(repository.root),
+            head=repository.read_head() if self._has_git else None,
+            branch=repository.read_branch() if self._has_git else None,
+            skipped=captured.skipped,
+            folders=captured.folders,
+            modes=_group_modes(captured.modes),
+        )
+        text = json.dumps(msgspec.to_builtins(about)).encode()
+        meta = repository.git("hash-object", "-w", "--stdin", stdin=text).strip()
+        lines = f"100644 blob {meta}\tmeta.json\n040000 tree {captured.tree}\twork\n{self._save_index()}"
+        top = repository.git("mktree", stdin=lines.encode()).strip()
+        refs = repository.list_refs(_PREFIX.rstrip("/"))
+        number = 1 + max((int(match["number"]) for ref in refs if (match := _REF.fullmatch(ref))), default=0)
+        ref = f"{_PREFIX}{about.ticket or BY_HAND}/{number}"
+        repository.git("update-ref", ref, top, "0" * len(top))
+        return Checkpoint(number=number, ref=ref, id=top, about=about)
+
+    def _save_index(self) -> str:
+        """Save the user's index as a tree, or as a file if it has conflicts, and return its line for ``mktree``."""
+        source = self.repository.location.git_dir / "index"
+        if not self._has_git or not source.exists():
+            return ""
+        with private_index() as index:
+            copy = Path(index["GIT_INDEX_FILE"])
+            copy.write_bytes(source.read_bytes())
+            try:
+                return f"040000 tree {self.repository.git('write-tree', variables=index).strip()}\tindex\n"
+            except GitError:
+                blob = self.repository.git("hash-object", "-w", "--no-filters", str(copy)).strip()
+                return f"100644 blob {blob}\tindex\n"
+
+    # How to bring it back.
+
+    def _list_changes(self, before: str, after: str) -> tuple[Change, ...]:
+        changes = self.repository.list_changes(before, after, submodules=False)
+        return tuple(change for change in changes if not self._folders or change.path.startswith(self._folders))
+
+    def _list_due(self, target: Checkpoint, now: _Capture) -> Iterator[Change]:
+        """Yield the changes that lead from the files now to those of ``target``."""
+        kept = {*target.about.skipped}
+        tree = self.repository.objects.require(target.files).id
+        for change in self._list_changes(now.tree, tree):
+            # The state of a ticket belongs to the commits of its steps, and these stay.
+            if change.path not in kept and not change.path.rpartition("/")[2].startswith(STATE_FILE):
+                yield change
+
+    def _require_clear(self, changes: Iterable[Change], target: Checkpoint) -> None:
+        changes = tuple(changes)
+        deleted = {change.path for change in changes if change.kind == "deleted"}
+        found = {
+            change.path: why
+            for change in changes
+            if change.kind != "deleted" and (why := find_obstacle(self.repository.root, change.path, deleted=deleted))
+        }
+        if found:
+            shown = "\n".join(f"  {path}: {why}" for path, why in list(found.items())[:_SHOWN])
+            raise UsageError(
+                f"Checkpoint {target.number} cannot be restored; in the way is what no checkpoint holds:\n{shown}\n"
+                "Nothing was changed.",
+                hint="move it away, then the same again",
+            )
+
+    def _write(self, target: Checkpoint, changes: Iterable[Change], *, entries: Collection[str]) -> None:
+        changes = tuple(changes)
+        for change in changes:
+            if change.kind == "deleted":
+                self._place(change.path).unlink(missing_ok=True)
+                remove_empty_parents(self.repository.root, change.path)
+        paths = [change.path for change in changes if change.kind != "deleted"]
+        if paths:
+            with private_index() as index:
+                variables = {**self._index, **index}
+                self._files.git("read-tree", self.repository.objects.require(target.files).id, variables=variables)
+                stdin = format_paths(paths)
+                self._files.git("checkout-index", "--force", "-z", "--stdin", stdin=stdin, variables=variables)
+        about = target.about
+        for folder in about.folders:
+            with contextlib.suppress(OSError):
+                self._place(folder).mkdir(parents=True, exist_ok=True)
+        odd = {path: int(mode, 8) for mode, group in about.modes.items() for path in group}
+        usual = {bool(int(mode, 8) & 0o100): int(mode, 8) for mode, group in about.modes.items() if not group}
+        for path, mode in self._list_modes(entries):
+            wanted = odd.get(path, usual.get(bool(mode & 0o100), mode))
+            if mode and mode != wanted and path not in about.skipped:
+                os.chmod(self._place(path), wanted)
+
+
+def _group_modes(modes: Mapping[str, int]) -> dict[str, tuple[str, ...]]:
+    """Return the permissions as ``Description.modes``."""
+    programs, others = Counter[int](), Counter[int]()
+    for mode in filter(None, modes.values()):
+        (programs if mode & 0o100 else others)[mode] += 1
+    usual = {each.most_common(1)[0][0] for each in (programs, others) if each}
+    grouped: dict[str, tuple[str, ...]] = {f"{mode:o}": () for mode in sorted(usual)}
+    odd = sorted(path for path, mode in modes.items() if mode and mode not in usual)
+    groups = {f"{mode:o}": tuple(path for path in odd if modes[path] == mode) for mode in {modes[path] for path in odd}}
+    return grouped | groups
+
+
+def _write_git_folder(folder: Path, config: str) -> None:
+    """Create a git folder without history."""
+    for name in ("objects", "refs", "info"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    _write(folder / "config", config.encode())
+    if not (folder / "HEAD").exists():
+        _write(folder / "HEAD", _HEADER.encode())
+
+
+def _write(path: Path, content: bytes) -> None:
+    with contextlib.suppress(OSError):
+        if path.read_bytes() == content:
+            return
+    path.write_bytes(content)

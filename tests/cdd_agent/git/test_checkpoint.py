@@ -1,0 +1,377 @@
+"""Checkpoints save and restore files byte for byte, and leave git's own data alone."""
+
+import os
+import stat
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.errors import UsageError
+from cdd_agent.git import checkpoint as module
+from cdd_agent.git.checkpoint import Checkpoints
+from cdd_agent.git.repository import Repository
+from tests.cdd_agent.git.notes_written import copied
+
+Act = Callable[[Path], None]
+
+
+def git(root: Path, *arguments: str) -> str:
+    return subprocess.run(["git", "-C", str(root), *arguments], check=True, capture_output=True, text=True).stdout
+
+
+def observe(root: Path) -> dict[str, tuple[object, ...]]:
+    """Return path -> type, permissions and content of everything but git's folder."""
+    seen: dict[str, tuple[object, ...]] = {}
+    for folder, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if name != ".git"]
+        for name in (*folders, *names):
+            path = Path(folder, name)
+            mode = path.lstat().st_mode
+            key = path.relative_to(root).as_posix()
+            if stat.S_ISLNK(mode):
+                seen[key] = ("link", os.readlink(path))
+            elif stat.S_ISDIR(mode):
+                seen[key] = ("folder",)
+            else:
+                seen[key] = ("file", stat.S_IMODE(mode), path.read_bytes())
+    return seen
+
+
+def observe_git(root: Path) -> tuple[object, ...]:
+    """Return what a checkpoint must never change."""
+    logs = root / ".git" / "logs" / "HEAD"
+    refs = git(root, "for-each-ref", "refs/heads", "refs/tags", "refs/stash")
+    index = root / ".git" / "index"
+    return index.read_bytes() if index.exists() else b"", (root / ".git" / "HEAD").read_text(), logs.read_bytes(), refs
+
+
+def change(root: Path) -> None:
+    """Change, delete and create files in the ways that matter."""
+    (root / "a.txt").write_bytes(b"changed\r\nmixed\n")
+    (root / "sub" / "b.txt").unlink()
+    (root / "-new\nname .txt").write_bytes(b"\x00\xff\r\n")
+    (root / "later").mkdir()
+    (root / "later" / "c.txt").write_text("c\n")
+
+
+def prepare_crlf(root: Path) -> None:
+    (root / "a.txt").write_bytes(b"one\r\ntwo\n")
+    (root / "sub" / "b.txt").write_bytes(b"two\r\n")
+    (root / "untracked.txt").write_bytes(b"three\r\n")
+
+
+def use_text_auto(root: Path) -> None:
+    (root / ".gitattributes").write_text("* text=auto\n")
+
+
+def use_autocrlf(root: Path) -> None:
+    git(root, "config", "core.autocrlf", "true")
+
+
+def use_lfs(root: Path) -> None:
+    (root / ".gitattributes").write_text("*.txt filter=lfs diff=lfs merge=lfs -text\n")
+    for key, value in (("clean", "no-such-lfs"), ("smudge", "no-such-lfs"), ("required", "true")):
+        git(root, "config", f"filter.lfs.{key}", value)
+
+
+def swap_folders(root: Path) -> None:
+    (root / "sub" / "b.txt").unlink()
+    (root / "sub").rmdir()
+    (root / "sub").write_text("a file now\n")
+    (root / "a.txt").unlink()
+    (root / "a.txt").mkdir()
+    (root / "a.txt" / "inside").write_text("x\n")
+
+
+def turn_links(root: Path) -> None:
+    (root / "link").unlink()
+    (root / "link").symlink_to("sub/b.txt")
+    (root / "dangling").unlink()
+    (root / "dangling").write_text("a file now\n")
+    (root / "sub" / "b.txt").unlink()
+    (root / "sub").rmdir()
+    (root / "sub").symlink_to("..")
+
+
+def make_links(root: Path) -> None:
+    (root / "link").symlink_to("a.txt")
+    (root / "dangling").symlink_to("nowhere")
+
+
+def protect(root: Path) -> None:
+    (root / "private").write_text("p\n")
+    (root / "private").chmod(0o600)
+    (root / "a.txt").chmod(0o755)
+    (root / "empty" / "deep").mkdir(parents=True)
+
+
+def unprotect(root: Path) -> None:
+    (root / "private").chmod(0o644)
+    (root / "a.txt").chmod(0o644)
+    (root / "empty" / "deep").rmdir()
+    (root / "empty").rmdir()
+    (root / "other").mkdir()
+
+
+def hide(root: Path) -> None:
+    git(root, "update-index", "--assume-unchanged", "a.txt")
+    git(root, "update-index", "--skip-worktree", "sub/b.txt")
+    prepare_crlf(root)
+
+
+def nest(root: Path) -> None:
+    for name in ("empty", "full"):
+        git(root, "init", "-q", name)
+        (root / name / "x").write_text("x\n")
+    git(root / "full", "-c", "user.name=a", "-c", "user.email=b", "commit", "-q", "--allow-empty", "-m", "x")
+
+
+def add_intent(root: Path) -> None:
+    (root / "intended").write_text("i\n")
+    git(root, "add", "-N", "intended")
+    (root / "staged").write_text("s\n")
+    git(root, "add", "staged")
+    (root / "staged").write_text("t\n")
+
+
+def conflict(root: Path) -> None:
+    git(root, "checkout", "-qb", "other")
+    (root / "a.txt").write_text("other\n")
+    git(root, "commit", "-qam", "other")
+    git(root, "checkout", "-q", "main")
+    (root / "a.txt").write_text("main\n")
+    git(root, "commit", "-qam", "main")
+    subprocess.run(["git", "-C", str(root), "merge", "-q", "other"], check=False, capture_output=True)
+
+
+def make_sparse(root: Path) -> None:
+    git(root, "sparse-checkout", "set", "--no-cone", "/a.txt")
+
+
+def change_first(root: Path) -> None:
+    (root / "a.txt").write_text("changed\n")
+    (root / "new.txt").write_text("new\n")
+
+
+@pytest.mark.parametrize(
+    ("prepare", "act"),
+    [
+        (prepare_crlf, change),
+        (use_text_auto, change),
+        (use_autocrlf, change),
+        (use_lfs, change),
+        (lambda root: None, swap_folders),
+        (swap_folders, lambda root: git(root, "checkout", "-q", "--", ".") and None),
+        (make_links, turn_links),
+        (protect, unprotect),
+        (hide, change),
+        (nest, change),
+        (add_intent, change),
+        (conflict, change),
+        (make_sparse, change_first),
+    ],
+    ids=[
+        *("plain", "text-auto", "autocrlf", "lfs", "folders-for-files", "files-for-folders", "links", "permissions"),
+        *("hidden", "nested", "intent", "conflict", "sparse"),
+    ],
+)
+def test_a_restore_is_exact_and_so_is_its_undo(repository: Repository, prepare: Act, act: Act) -> None:
+    root = repository.root
+    if prepare in (use_text_auto, use_autocrlf, use_lfs):
+        prepare_crlf(root)
+    prepare(root)
+    checkpoints, before, untouched = Checkpoints.of_project(root, private=root), observe(root), observe_git(root)
+    made = checkpoints.create()
+    if prepare is swap_folders:
+        (root / "a.txt" / "inside").unlink()
+        (root / "a.txt").rmdir()
+        (root / "sub").unlink()
+    act(root)
+    after, acted = observe(root), observe_git(root)
+
+    checkpoints.restore(checkpoints.plan(made))
+    assert observe(root) == before
+    checkpoints.restore(checkpoints.plan_undo())
+    assert observe(root) == after
+    if prepare is prepare_crlf:
+        checkpoints.restore(checkpoints.plan_undo(is_redo=True))
+        assert observe(root) == before
+    assert observe_git(root) == acted
+    assert prepare is swap_folders or acted == untouched
+
+
+def test_the_first_commit_is_not_needed_and_neither_is_git(tmp_path: Path) -> None:
+    for name in ("unborn", "plain"):
+        root = tmp_path / name
+        root.mkdir()
+        if name == "unborn":
+            git(root, "init", "-q")
+        (root / "a.txt").write_text("one\r\n")
+        (root / ".venv").mkdir()
+        (root / ".venv" / "x").write_text("x\n")
+        (root / ".gitignore").write_text(".venv/\n" if name == "unborn" else "")
+        checkpoints, before = Checkpoints.of_project(root, private=tmp_path / "private"), observe(root)
+        made = checkpoints.create()
+        (root / "a.txt").unlink()
+        (root / "b.txt").write_text("b\n")
+        (root / ".venv" / "x").write_text("y\n")
+        checkpoints.restore(checkpoints.plan(made))
+        before[".venv/x"] = ("file", 0o644, b"y\n")
+        assert observe(root) == before
+        assert not (root / ".git" / "cdd" / "shadow" / "refs" / "heads").exists()
+        assert [each.number for each in Checkpoints.of_project(root, private=tmp_path / "private").list_all()] == [1, 2]
+
+
+def test_a_changed_gitignore_hands_over_no_ignored_file(repository: Repository) -> None:
+    root = repository.root
+    (root / ".gitignore").write_text("build/\n*.log\n")
+    (root / "build").mkdir()
+    (root / "build" / "out").write_text("made\n")
+    checkpoints = Checkpoints.of_project(root, private=root)
+    made = checkpoints.create()
+    (root / ".gitignore").unlink()
+    (root / "later.log").write_text("later\n")
+    (root / "new.txt").write_text("new\n")
+    checkpoints.create()  # which holds the files that nothing ignores now
+    plan = checkpoints.plan(made)
+    assert [(each.path, each.kind) for each in plan.changes] == [(".gitignore", "created"), ("new.txt", "deleted")]
+    checkpoints.restore(plan)
+    assert {"build/out", "later.log", ".gitignore"} <= observe(root).keys()
+    assert "new.txt" not in observe(root)
+
+
+def test_an_ignored_file_in_the_place_of_a_saved_one_comes_back_with_the_undo(repository: Repository) -> None:
+    root = repository.root
+    (root / "data.csv").write_text("1\n")
+    checkpoints = Checkpoints.of_project(root, private=root)
+    made = checkpoints.create()
+    (root / ".gitignore").write_text("data.csv\n")
+    checkpoints.create()
+    (root / "data.csv").write_text("2\n")
+    assert [each.path for each in checkpoints.plan(made).changes] == [".gitignore", "data.csv"]
+    checkpoints.restore(checkpoints.plan(made))
+    assert (root / "data.csv").read_text() == "1\n"
+    checkpoints.restore(checkpoints.plan_undo())
+    assert (root / "data.csv").read_text() == "2\n"
+
+
+def test_an_ignored_folder_in_the_way_stops_the_restore_before_it_begins(repository: Repository) -> None:
+    root = repository.root
+    checkpoints = Checkpoints.of_project(root, private=root)
+    made = checkpoints.create()
+    (root / "a.txt").unlink()
+    (root / "a.txt").mkdir()
+    (root / "a.txt" / "x.log").write_text("mine\n")
+    (root / ".gitignore").write_text("*.log\n")
+    with pytest.raises(UsageError, match=r"a\.txt: it is a folder with x\.log"):
+        checkpoints.restore(checkpoints.plan(made))
+    assert (root / "a.txt" / "x.log").read_text() == "mine\n"
+
+
+def test_secrets_and_large_files_are_left_out_and_left_alone(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_FILE_BYTES", 100)
+    root = repository.root
+    (root / ".env").write_text("KEY=1\n")
+    (root / "large.bin").write_bytes(b"x" * 101)
+    checkpoints = Checkpoints.of_project(root, private=root)
+    made = checkpoints.create()
+    assert made.about.skipped == {".env": "it holds secrets", "large.bin": "it is larger than 0 MiB"}
+    (root / ".env").write_text("KEY=2\n")
+    (root / "large.bin").write_bytes(b"small")
+    checkpoints.restore(checkpoints.plan(made))
+    assert (root / ".env").read_text() == "KEY=2\n"
+    assert (root / "large.bin").read_bytes() == b"small"
+    (root / "a.txt").write_bytes(b"y" * 101)  # git tracks it
+    assert "a.txt" not in checkpoints.create().about.skipped
+
+
+@pytest.mark.parametrize("limit", ["MOST_NEW_FILES", "MOST_NEW_BYTES"])
+def test_too_many_new_files_make_no_checkpoint(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(module, limit, 2)
+    root = repository.root
+    (root / "data").mkdir()
+    for name in "abc":
+        (root / "data" / name).write_text(name)
+    checkpoints = Checkpoints.of_project(root, private=root)
+    with pytest.raises(UsageError, match="3 new files") as refused:
+        checkpoints.create()
+    assert "data: add it to .gitignore" in refused.value.hint
+    assert checkpoints.list_all() == ()
+
+
+def test_a_project_in_a_folder_leaves_the_others_alone(repository: Repository) -> None:
+    root = repository.root
+    checkpoints = Checkpoints.of_project(root / "sub", private=root)
+    made = checkpoints.create()
+    (root / "a.txt").write_text("mine\n")
+    (root / "sub" / "b.txt").write_text("changed\n")
+    checkpoints.restore(checkpoints.plan(made))
+    assert ((root / "a.txt").read_text(), (root / "sub" / "b.txt").read_text()) == ("mine\n", "two\n")
+
+
+def test_a_linked_work_tree_has_checkpoints_of_its_own(repository: Repository, tmp_path: Path) -> None:
+    git(repository.root, "worktree", "add", "-q", str(tmp_path / "linked"))
+    linked = Checkpoints.of_project(tmp_path / "linked", private=tmp_path)
+    made = linked.create()
+    (tmp_path / "linked" / "a.txt").write_text("changed\n")
+    linked.restore(linked.plan(made))
+    assert (tmp_path / "linked" / "a.txt").read_text() == "one\n"
+    assert Checkpoints.of_project(repository.root, private=tmp_path).list_all() == ()
+    assert [each.number for each in linked.list_all()] == [1, 2]
+
+
+def test_git_shows_no_checkpoint_and_keeps_each(repository: Repository) -> None:
+    checkpoints = Checkpoints.of_project(repository.root, private=repository.root)
+    (repository.root / "new.txt").write_text("new\n")
+    made = checkpoints.create()
+    before = git(repository.root, "log", "--all", "--oneline")
+    git(repository.root, "gc", "-q", "--prune=now")
+    (repository.root / "new.txt").unlink()
+    checkpoints.restore(checkpoints.plan(made))
+    assert (repository.root / "new.txt").read_text() == "new\n"
+    assert before.count("\n") == 1
+
+
+def test_old_checkpoints_without_a_name_are_pruned(repository: Repository) -> None:
+    checkpoints = Checkpoints.of_project(repository.root, private=repository.root)
+    for name in ("", "mine", "", ""):
+        checkpoints.create(name=name)
+    assert checkpoints.prune(keep=1) == 2
+    assert [(each.number, each.about.label) for each in checkpoints.list_all()] == [(2, "mine"), (4, "by hand")]
+    assert checkpoints.create().number == 5
+    assert checkpoints.find("mine").number == 2
+    with pytest.raises(UsageError, match="has no checkpoint 'x'"):
+        checkpoints.find("x")
+
+
+def test_the_state_of_a_ticket_stays(repository: Repository) -> None:
+    state = repository.root / "tickets" / "t" / "execution-state.json"
+    state.parent.mkdir(parents=True)
+    state.write_text("1")
+    checkpoints = Checkpoints.of_project(repository.root, private=repository.root)
+    made = checkpoints.create()
+    state.write_text("2")
+    checkpoints.restore(checkpoints.plan(made))
+    assert state.read_text() == "2"
+
+
+def test_a_submodule_is_listed_as_left_out(repository: Repository, committed: Path) -> None:
+    copied(committed, repository.root / "module")
+    git(repository.root, "add", "module")
+    made = Checkpoints.of_project(repository.root, private=repository.root).create()
+    assert made.about.skipped == {"module/": "it is another repository"}
+
+
+def test_a_damaged_private_index_is_made_again(repository: Repository) -> None:
+    checkpoints = Checkpoints.of_project(repository.root, private=repository.root)
+    one = checkpoints.create()
+    (repository.root / ".git" / "cdd" / "shadow" / "index").write_bytes(b"junk")
+    (repository.root / ".git" / "cdd" / "shadow" / "index.lock").write_bytes(b"")
+    other = checkpoints.create()
+    assert checkpoints.find_changes(one, other)[2] == ()
