@@ -1,20 +1,20 @@
-"""``make bench``: what start-up, the plugin and a step cost, beside their peers, as ratios in one run.
+"""``make bench``: what start-up, the plugin, a step and its checks cost, beside their peers, as ratios in one run.
 
 Calls are counted under cProfile and repeat exactly. A CPU figure is the median over interleaved rounds of a child's
 user and system time, divided by that of the baseline in the same round: absolute times of a shared machine say little.
-``startup``, ``reporters`` and ``step`` run one part alone; ``--quick`` leaves out the other agents and the large
-suites. Exit status 1 if a bar is missed.
+``startup``, ``reporters``, ``step`` and ``evidence`` run one part alone; ``--quick`` leaves out the other agents and
+the large suites. Exit status 1 if a bar is missed.
 """
 
 import sys
 import tempfile
 from pathlib import Path
 
-from tests.bench import reporters, startup, step
+from tests.bench import evidence, reporters, startup, step
 from tests.bench.agents import installed_agents
 from tests.bench.peers import installed_peers
 
-PARTS = ("startup", "reporters", "step")
+PARTS = ("startup", "reporters", "step", "evidence")
 
 
 def main(arguments: list[str]) -> int:
@@ -32,6 +32,8 @@ def main(arguments: list[str]) -> int:
             kept.append(reporters.show(Path(name), installed_peers(), quick=quick))
         if "step" in parts:
             kept.append(step.show(Path(name, "step"), quick=quick))
+        if "evidence" in parts:
+            kept.append(evidence.show(Path(name, "evidence"), quick=quick))
     return int(not all(kept))
 
 

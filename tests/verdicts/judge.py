@@ -2,12 +2,13 @@
 
 import os
 import subprocess
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cdd_agent.config.settings import GreenSettings, Settings
-from cdd_agent.events import Emit, GateJudged, Notice
+from cdd_agent.events import Emit, Event, GateJudged, Notice, SuiteFinished, SuiteStarted
 from cdd_agent.git.run_tree import GitExport
 from cdd_agent.model.conversation import Request, Turn
 from cdd_agent.sandbox.levels import ISOLATING_LEVELS
@@ -52,6 +53,12 @@ class Outcome:
     reasons: tuple[str, ...]
     """Why the gate stayed closed: code, test and message."""
     notices: tuple[str, ...]
+    full_run_s: float = 0.0
+    """Time of the gate's run."""
+    evidence_s: float = 0.0
+    """Time of all checks after it."""
+    checks: tuple[str, ...] = ()
+    """The purposes of the test runs of these checks."""
 
     def is_right(self, change: Change) -> bool:
         """Return whether an honest change was accepted, or a cheat refused."""
@@ -172,10 +179,21 @@ def judge(change: Change, folder: Path, *, place: Place) -> Outcome:
     step = replace(begun, checkpoint=StepRecovery(item.ticket, begun, context=context).begin())
     tip = context.workplace.begin()
     baseline = take_baseline(item, change.phase, step=step, tip=tip, context=context)
+    heard: list[tuple[float, Event]] = []
+    context = replace(context, emit=lambda event: heard.append((time.monotonic(), event)))
     Attempt(item, change.phase, step=step, baseline=baseline, context=context).run(is_anew=False)
-    (judged,) = (event for event in project.seen if isinstance(event, GateJudged))
-    notices = tuple(event.text for event in project.seen if isinstance(event, Notice))
-    return Outcome(is_open=judged.open, reasons=judged.reasons, notices=notices)
+    ((end, judged),) = ((at, event) for at, event in heard if isinstance(event, GateJudged))
+    outcome = Outcome(
+        is_open=judged.open,
+        reasons=judged.reasons,
+        notices=tuple(event.text for _, event in heard if isinstance(event, Notice)),
+    )
+    runs = [(at, event) for at, event in heard if isinstance(event, SuiteFinished)]
+    if not runs:
+        return outcome
+    began, run = runs[-1]
+    checks = tuple(event.purpose for at, event in heard if isinstance(event, SuiteStarted) and at > began)
+    return replace(outcome, full_run_s=run.duration_s, evidence_s=end - began, checks=checks)
 
 
 def find_mislabels(change: Change, folder: Path, *, place: Place) -> list[str]:
