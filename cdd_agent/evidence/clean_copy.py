@@ -16,6 +16,7 @@ import os
 import shutil
 import stat
 import tempfile
+import threading
 import weakref
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -357,6 +358,7 @@ class CleanCopies:
         """Make nothing before the first use."""
         self._repository, self._suite = repository, suite
         self._free: defaultdict[tuple[str, str], list[_Copy]] = defaultdict(list)
+        self._alone = threading.Lock()
         self._stack = ExitStack()
         weakref.finalize(self, self._stack.close)
 
@@ -364,9 +366,10 @@ class CleanCopies:
     def lend(self, *, green: str, red: str) -> Iterator[Suite]:
         """Lend the suite in a copy of ``green`` with the protected files of ``red``; see ``clean_copy``."""
         free = self._free[green, red]
-        copy = free.pop() if free else None
-        if copy is None or not copy.clean():
-            copy = self._make(green=green, red=red)
+        with self._alone:  # a repository answers one thread at a time
+            copy = free.pop() if free else None
+            if copy is None or not copy.clean():
+                copy = self._make(green=green, red=red)
         try:
             yield copy.suite
         finally:

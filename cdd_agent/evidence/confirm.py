@@ -1,11 +1,12 @@
 """Decide whether to believe an open GREEN gate: check the changed code first, then run tests in a clean copy.
 
-In the copy, the targets run between two files of canaries, in the same process. If the targets pass there too, they
-must fail on altered code.
+In the copy, the targets run between two files of canaries, in the same process. If the targets pass there too, the
+other experiments run side by side: altered expectations, altered code, and calls outside of a test run.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,15 +21,14 @@ from cdd_agent.evidence.clean_copy import (
     Findings,
     ProductChange,
     copy_ignored_files,
-    explain_failure,
     find_not_passing,
     list_test_functions,
     note,
     refuse,
 )
 from cdd_agent.evidence.expectations import check_expectations
-from cdd_agent.evidence.mutation import ALL_RAISE, Mutant, Survival, TimedRuns, TimeUp
-from cdd_agent.evidence.outside import check_origins, compare_outside, is_unloaded
+from cdd_agent.evidence.mutation import ALL_RAISE, Mutant, Survival, TimedRuns, TimeUp, explain_unverified
+from cdd_agent.evidence.outside import Outside, check_origins, compare_outside, is_unloaded
 from cdd_agent.evidence.signs import find_signs, judge_signs
 from cdd_agent.git.runner import GitError
 from cdd_agent.testrun.suite import Suite
@@ -48,32 +48,68 @@ def confirm(request: CheckRequest, *, runs: TimedRuns) -> Findings:
         findings = told = note("Some of the changed code could not be read: it is nested too deeply.")
     if findings.reasons or not request.targets or not runs.limit_s:
         return findings
-    is_python, compared = runs.suite.conventions.is_python, ""
-    try:
-        with runs.copy(green=request.green, red=request.red) as copy:
-            check = _CopyCheck(request=request, runs=runs, copy=copy)
-            reproduced, passes = check.reproduce()
-            findings += reproduced
-            if passes and not findings.reasons and is_python:
-                findings += check_expectations(request, copy=copy, runs=runs)
-            # Altering a copy that is not loaded shows nothing.
-            passes &= not any(map(is_unloaded, reproduced.notices))
-            if passes and not findings.reasons and is_python:
-                findings += check.alter_code()
-            if passes and not findings.reasons and is_python:
-                outside = compare_outside(request, copy=copy, runs=runs)
-                findings, compared = findings + outside.findings, outside.compared
-    except TimeUp as error:
-        findings += note(error.happened)
-    except (GitError, OSError) as error:
-        findings += note(f"Not checked in a clean copy, because cdd could not create one: {explain_failure(error)}.")
-    if findings == told and (runs.noticed if is_python else runs.count):
+    experiments = _Experiments(request=request, runs=runs)
+    reproduced, passes = experiments.reproduce()
+    findings += reproduced
+    compared, is_python = "", runs.suite.conventions.is_python
+    if passes and not findings.reasons and is_python:
+        chosen = [experiments.alter_expectations]
+        # Altering a copy that is not loaded shows nothing.
+        chosen += (
+            [] if any(map(is_unloaded, reproduced.notices)) else [experiments.alter_code, experiments.call_outside]
+        )
+        for found in runs.run_side_by_side(*chosen):
+            findings, compared = findings + found.findings, found.compared
+            if findings.reasons:
+                break
+    if findings == told and (runs.noticed if is_python else runs.spent.count):
         altered = f", and fail with {runs.noticed} altered" if is_python else ""
         alike = f"; outside of a test run, {compared} had the same result" if compared else ""
-        count = f"{runs.count} runs, " if is_python else ""
-        text = f"Checked in a clean copy: the tests pass there too{altered}{alike} ({count}{runs.used_s:.1f} s)."
+        count = f"{runs.spent.count} runs, " if is_python else ""
+        text = f"Checked in a clean copy: the tests pass there too{altered}{alike} ({count}{runs.spent.used_s:.1f} s)."
         runs.emit(Notice(text=text))
     return findings
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Experiments:
+    """The experiments, each in a clean copy that it has alone. One that cannot be made says so."""
+
+    request: CheckRequest
+    runs: TimedRuns
+
+    def reproduce(self) -> tuple[Findings, bool]:
+        """Run the targets. Return the findings, and whether the targets pass."""
+        try:
+            with self._copy() as copy:
+                return self._check(copy).reproduce()
+        except (TimeUp, GitError, OSError) as error:
+            return note(explain_unverified(error)), False
+
+    def alter_expectations(self) -> Outside:
+        """Run the targets with other expected values."""
+        return self._try(lambda copy: Outside(findings=check_expectations(self.request, copy=copy, runs=self.runs)))
+
+    def alter_code(self) -> Outside:
+        """Run the targets on altered code."""
+        return self._try(lambda copy: Outside(findings=self._check(copy).alter_code()))
+
+    def call_outside(self) -> Outside:
+        """Make the calls of the targets in a plain process."""
+        return self._try(lambda copy: compare_outside(self.request, copy=copy, runs=self.runs))
+
+    def _try(self, experiment: Callable[[Suite], Outside]) -> Outside:
+        try:
+            with self._copy() as copy:
+                return experiment(copy)
+        except (TimeUp, GitError, OSError) as error:
+            return Outside(findings=note(explain_unverified(error)))
+
+    def _copy(self) -> AbstractContextManager[Suite]:
+        return self.runs.copy(green=self.request.green, red=self.request.red)
+
+    def _check(self, copy: Suite) -> "_CopyCheck":
+        return _CopyCheck(request=self.request, runs=self.runs, copy=copy)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -42,6 +42,10 @@ _SECONDS = 10.0
 """For the tests that are recorded; each run answers for half of it."""
 
 
+_MOST_TIME = 0.5
+"""The part of the remaining time that the runs may use; the rest is for the other checks."""
+
+
 class NotComparedError(CddError):
     """A run gave no answers."""
 
@@ -319,6 +323,7 @@ class _Answers:
 def compare(trees: ComparedTrees, code: ChangedCode, *, runs: TimedRuns) -> Comparison:
     """Record calls of one tree, and compare the answers of both. Raises ``TimeUp``, ``GitError`` and ``OSError``."""
     recorded, other = (trees.after, trees.before) if trees.records_after else (trees.before, trees.after)
+    part = runs.take_part(_MOST_TIME)
     with runs.copy(green=recorded, red=trees.before) as copy:
         sources = dict(read_product(copy))
         watched = list_watched(code, sources)
@@ -326,17 +331,17 @@ def compare(trees: ComparedTrees, code: ChangedCode, *, runs: TimedRuns) -> Comp
         functions = [(e.path, e.line, e.name, e.is_changed, e.counts_inside) for e in watched]
         task = {"functions": functions, "constants": code.constants, "product": [*sources], "seconds": _SECONDS}
         task["as_test"] = False
-        first = _answer(copy, "calls of the changed code", task=encode_json(task), tests=tests, runs=runs)
+        first = _answer(copy, "calls of the changed code", task=encode_json(task), tests=tests, runs=part)
     with runs.copy(green=other, red=trees.before) as copy:
-        second = _answer(copy, "the same calls of the other code", task=first.task, tests=tests, runs=runs)
+        second = _answer(copy, "the same calls of the other code", task=first.task, tests=tests, runs=part)
         unnoticed = (
             Findings() if trees.records_after else _find_unnoticed(copy, trees, recording=first.recording, runs=runs)
         )
     again = first
     if any(second.texts.get(index, text) != text for index, text in first.texts.items()):
-        again = _answer_once_more(recorded, trees.before, task=first.task, tests=tests, runs=runs)
+        again = _answer_once_more(recorded, trees.before, task=first.task, tests=tests, runs=part)
         if again.texts != first.texts:  # the first run left files and other traces of the tests
-            first, again = again, _answer_once_more(recorded, trees.before, task=first.task, tests=tests, runs=runs)
+            first, again = again, _answer_once_more(recorded, trees.before, task=first.task, tests=tests, runs=part)
     found = _compare_answers((first, second, again), watched, records_after=trees.records_after)
     ran = first.recording.tests if found.calls else []
     has_run = {(each.path, each.name) for each, by in zip(watched, ran, strict=False) if by}
@@ -405,9 +410,7 @@ def run_calls(copy: Suite, purpose: str, *, task: bytes, tests: tuple[str, ...],
     for name in ("__init__.py", "answers.py", "calls.py", "values.py"):
         files.write(f"{package}/{name}", Path(inside.__file__).with_name(name).read_bytes())
     files.write(f"{package}/calls.json", task)
-    quickest_s = runs.quickest_s
-    run = runs.run(copy, purpose, tests=(f"-p{package}.calls", *tests))
-    runs.quickest_s = quickest_s  # the time of this run says nothing about the time of the tests
+    run = runs.run(copy, purpose, tests=(f"-p{package}.calls", *tests), is_usual=False)
     try:
         calls, *lines = files.read(f"{package}/calls.jsonl", _MOST_BYTES).splitlines()
         answers = [msgspec.json.decode(line, type=tuple[int, str, str]) for line in lines]

@@ -6,16 +6,20 @@ the functions after it run tests within a time limit.
 """
 
 import ast
+import os
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
+from copy import copy as duplicate
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice, zip_longest
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from cdd_agent.errors import CddError, join_first
-from cdd_agent.events import Emit, SuiteStarted
+from cdd_agent.events import Emit, Notice, SuiteStarted
 from cdd_agent.evidence.clean_copy import (
     PYTHON,
     CleanCopies,
@@ -42,6 +46,7 @@ from cdd_agent.evidence.source import (
 )
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.runner import GitError
+from cdd_agent.sandbox.supervised import end_runs
 from cdd_agent.testrun.suite import Suite, SuiteRun
 from cdd_agent.workspace.files import ConfinedFolder
 from pytest_tdd_agent.comparison import find_unstable
@@ -304,6 +309,7 @@ def try_mutants(mutants: Iterable[Mutant], *, run: Callable[[Mutant], SuiteRun],
     return Survival(all_ended=bool(ended) and all(ended))
 
 
+_POLL_S = 0.05
 SHORTEST_S = 1.0
 """A run needs at least this much time to begin."""
 
@@ -312,11 +318,31 @@ class TimeUp(CddError):
     """The time limit was reached."""
 
 
+def explain_unverified(error: TimeUp | GitError | OSError) -> str:
+    """Return why an experiment could not be made."""
+    if isinstance(error, TimeUp):
+        return error.happened
+    return f"Not verified: cdd could not create a clean copy: {explain_failure(error)}."
+
+
+@dataclass(kw_only=True)
+class _Spent:
+    """What all runs of one attempt have used."""
+
+    used_s: float = 0.0
+    quickest_s: float | None = None
+    count: int = 0
+    is_stopped: bool = False
+
+
+_Result = TypeVar("_Result")
+
+
 @dataclass(kw_only=True)
 class TimedRuns:
     """Runs the tests of copies of a project until the time is up, with an event before each run.
 
-    All checks of one attempt share it.
+    All checks of one attempt share it. Several threads may use it.
     """
 
     repository: Repository
@@ -325,44 +351,100 @@ class TimedRuns:
     limit_s: float
     """For all copies and runs together. 0: no runs."""
     emit: Emit
-    used_s: float = 0.0
-    quickest_s: float | None = None
-    count: int = 0
     noticed: str = ""
     """The location of the alteration that made a target fail."""
+    part_s: float | None = None
+    """The time at which these runs end, if they may use only a part."""
+    spent: _Spent = field(default_factory=_Spent)
 
     def __post_init__(self) -> None:
         """Make no copy yet."""
         self._copies = CleanCopies(self.repository, self.suite)
+        self._alone = threading.Lock()
+
+    def take_part(self, part: float) -> "TimedRuns":
+        """Return runs of the same copies that end when this part of the remaining time is used up."""
+        own = duplicate(self)
+        own.part_s = self.spent.used_s + part * (self.limit_s - self.spent.used_s)
+        return own
 
     @contextmanager
     def copy(self, *, green: str, red: str) -> Iterator[Suite]:
         """Lend a clean copy of the project, as ``clean_copy`` makes it. Checks of the same trees share it."""
         began = time.monotonic()
         with self._copies.lend(green=green, red=red) as suite:
-            self.used_s += time.monotonic() - began
+            self.use(time.monotonic() - began)
             yield suite
 
     def close(self) -> None:
         """Delete the copies."""
         self._copies.close()
 
-    def run(self, suite: Suite, purpose: str, *, tests: tuple[str, ...] = (), is_altered: bool = False) -> SuiteRun:
-        """Run tests. Raises ``TimeUp`` if the run cannot begin or end in time."""
-        left_s = self.limit_s - self.used_s
-        if left_s < SHORTEST_S:
+    def use(self, seconds: float) -> None:
+        """Count time that was used."""
+        with self._alone:
+            self.spent.used_s += seconds
+
+    @property
+    def left_s(self) -> float:
+        """The time that is left."""
+        return (self.limit_s if self.part_s is None else self.part_s) - self.spent.used_s
+
+    def run_side_by_side(self, *experiments: Callable[[], _Result]) -> Iterator[_Result]:
+        """Yield the results of experiments in their order; as many run at the same time as there are processors.
+
+        Experiments whose results are not wanted any more are stopped.
+        """
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+        if cores < 2:
+            yield from (experiment() for experiment in experiments)
+            return
+        executor = ThreadPoolExecutor(min(cores, len(experiments)))
+        futures = [executor.submit(experiment) for experiment in experiments]
+        try:
+            for future in futures:
+                yield future.result()
+        finally:
+            # Ctrl-C raises in the main thread only, and a run of another thread would go on.
+            self.spent.is_stopped = True
+            executor.shutdown(wait=False, cancel_futures=True)
+            while wait(futures, timeout=_POLL_S).not_done:
+                end_runs()
+            self.spent.is_stopped = False
+
+    def run(
+        self,
+        suite: Suite,
+        purpose: str,
+        *,
+        tests: tuple[str, ...] = (),
+        is_altered: bool = False,
+        is_usual: bool = True,
+    ) -> SuiteRun:
+        """Run tests. Raises ``TimeUp`` if the run cannot begin or end in time.
+
+        ``is_usual``: the run takes the time of the tests.
+        """
+        left_s, quickest_s = self.left_s, self.spent.quickest_s
+        if left_s < SHORTEST_S or self.spent.is_stopped:
             raise self._time_up(purpose)
-        self.emit(SuiteStarted(purpose=purpose, targets=tests, framework=suite.conventions.framework))
-        self.count += 1
+        with self._alone:
+            self.emit(SuiteStarted(purpose=purpose, targets=tests, framework=suite.conventions.framework))
+            self.spent.count += 1
         # Altered code may never end, so it gets only a few times the time of the quickest run.
-        patience_s = float("inf") if self.quickest_s is None or not is_altered else 5 + 5 * self.quickest_s
+        patience_s = float("inf") if quickest_s is None or not is_altered else 5 + 5 * quickest_s
         began = time.monotonic()
         run = suite.with_timeout(min(suite.timeout_s, left_s, patience_s)).run(tests)
-        self.used_s += time.monotonic() - began
-        if run.report is None and self.used_s >= self.limit_s:
+        self.use(time.monotonic() - began)
+        if run.report is None and self.left_s <= 0:
             raise self._time_up(purpose)
-        self.quickest_s = min(run.duration_s, self.quickest_s or run.duration_s)
+        if is_usual:
+            self.spent.quickest_s = min(run.duration_s, quickest_s or run.duration_s)
         return run
+
+    def report_unverified(self, error: TimeUp | GitError | OSError) -> None:
+        """Tell why an experiment could not be made."""
+        self.emit(Notice(text=explain_unverified(error)))
 
     def _time_up(self, purpose: str) -> TimeUp:
         setting = "evidence_timeout_s in .cdd/config.yaml"
@@ -390,7 +472,8 @@ def find_changing_ids(lost: Sequence[str], *, before: SuiteReport, tree: str, ru
     try:
         with runs.copy(green=tree, red=tree) as copy:
             again = runs.run(copy, "targets again without the change", tests=functions).report
-    except (TimeUp, GitError, OSError):
+    except (TimeUp, GitError, OSError) as error:
+        runs.report_unverified(error)
         return ()
     return () if again is None else tuple(each for each in find_unstable(again, before) if each in functions)
 
@@ -429,10 +512,8 @@ def judge_covered_tests(targets: tuple[str, ...], sources: Sequence[str], *, tre
     try:
         with runs.copy(green=tree, red=tree) as copy:
             outcome = try_mutants(chosen, run=partial(run_mutant, copy, tests=functions, runs=runs), targets=targets)
-    except TimeUp as error:
-        return note(f"{kept} {error.happened}")
-    except (GitError, OSError) as error:
-        return note(f"{kept} Not verified: cdd could not create a clean copy: {explain_failure(error)}.")
+    except (TimeUp, GitError, OSError) as error:
+        return note(f"{kept} {explain_unverified(error)}")
     if outcome.noticed is None and outcome.all_ended:
         tried = "; ".join(mutant.what for mutant in chosen)
         why = f"The new test passes already, even when the code is altered ({tried}), and is removed."

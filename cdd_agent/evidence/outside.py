@@ -164,7 +164,7 @@ class _Comparison:
 
     def _answer_plainly(self, task: bytes, *, recording: _TargetCalls, targets: tuple[str, ...] = ()) -> _StableAnswers:
         """Answer the calls in a plain process; with ``targets``, in one that has collected and removed their tests."""
-        left_s = self.runs.limit_s - self.runs.used_s
+        left_s = self.runs.left_s
         own = Path(inside.__file__)
         with tempfile.TemporaryDirectory(prefix="app-", ignore_cleanup_errors=True) as name:
             top = Path(name).resolve()
@@ -190,7 +190,7 @@ class _Comparison:
             (run / "task.json").write_bytes(encode_json({**msgspec.json.decode(task, type=dict[str, object]), **rest}))
             limit_s = max(SHORTEST_S, min(left_s, self.suite.timeout_s))
             ended = self.suite.with_timeout(limit_s).run_program(run / "main.py", root, is_shown=shown != root)
-            self.runs.used_s += ended.duration_s
+            self.runs.use(ended.duration_s)
             try:
                 lines = ConfinedFolder(run).read("answers.jsonl", _MOST_BYTES).splitlines()
                 answers = [msgspec.json.decode(line, type=tuple[int, str, str]) for line in lines]

@@ -272,7 +272,7 @@ def check_new_tests(new: NewTests, *, runs: TimedRuns) -> Findings:
     """
     if not runs.suite.conventions.is_python or not runs.limit_s or not _are_structural(new.failures):
         return Findings()
-    runs.quickest_s = new.report.duration_s
+    runs.spent.quickest_s = new.report.duration_s
     try:
         with runs.copy(green=new.tree, red=new.tree) as copy:
             return _StubCheck(new=new, copy=copy, runs=runs).run()
@@ -419,7 +419,8 @@ def find_tests_of_product(nodeids: Sequence[str], *, tree: str, runs: TimedRuns)
             _add_traces(copy, log=log.name)
             runs.run(copy, "new tests, to see if they run the product", tests=list_test_functions(nodeids))
             lines = read_ordinary(log, limit_bytes=_MOST_BYTES).decode("utf-8", "surrogateescape").splitlines()
-    except (TimeUp, GitError, OSError):
+    except (TimeUp, GitError, OSError) as error:
+        runs.report_unverified(error)
         return frozenset()
     found = {test for test, _, phase in (line.rpartition(" ") for line in lines) if phase != "(teardown)"}
     return frozenset(nodeids) & found

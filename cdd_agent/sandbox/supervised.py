@@ -149,6 +149,18 @@ def resolve_limits(command: Command) -> Limits:
     return command.limits if command.limits != Limits() else make_default_limits(command.timeout_s)
 
 
+_RUNNING: set[subprocess.Popen[bytes]] = set()
+"""The wardens of all threads."""
+
+
+def end_runs() -> None:
+    """End the runs of other threads, which raise ``EnvironmentMissing`` then."""
+    for warden in tuple(_RUNNING):
+        # A warden stops when its input closes, as when cdd is killed.
+        with contextlib.suppress(OSError):
+            _pipes(warden)[0].close()
+
+
 def run_launch(command: Command, launch: Launch) -> Result:
     """Run ``launch`` until it ends; see ``Sandbox.run``."""
     limits = resolve_limits(command)
@@ -193,11 +205,14 @@ def _run_warden(order: "Order", *, program: str) -> tuple[list[int], list[str], 
             stderr=errors,
             start_new_session=True,
         )
+        _RUNNING.add(warden)
         try:
             answer = _read_answer(warden, order)
         except BaseException:
             _end(warden)
             raise
+        finally:
+            _RUNNING.discard(warden)
         if answer is None:
             survivors = supervision.end_all(warden.pid, time.monotonic() + 0.1)
             warden.kill()

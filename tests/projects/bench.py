@@ -201,7 +201,7 @@ def carry_out(place: Place, step: Step, *, level: str) -> tuple[list[str], float
         wrong.append(f"{len(differing)} other files changed: {', '.join(differing[:5])}")
     if (now := place.git("status", "--porcelain")) != status:
         wrong.append(f"git status: {status!r} became {now!r}")
-    if "Not checked in a clean copy" in ended.stdout + ended.stderr:
+    if "cdd could not create a clean copy" in ended.stdout + ended.stderr:
         wrong.append("not checked in a clean copy")
     if "Traceback" in ended.stderr:
         wrong.append(f"a traceback: {ended.stderr[-300:]}")

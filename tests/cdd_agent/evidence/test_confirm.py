@@ -217,9 +217,7 @@ def test_a_copy_that_git_cannot_make_is_told(make: Make, tmp_path: Path, monkeyp
     step = make({**RED, ".gitattributes": "*.bin filter=x\n", "a.bin": "x"}, {"product.py": ADD})
     found = asked(step, step.request(TARGET))
     assert found.reasons == ()
-    assert found.notices[0].startswith(
-        "Not checked in a clean copy, because cdd could not create one: A filter of your"
-    )
+    assert found.notices[0].startswith("Not verified: cdd could not create a clean copy: A filter of your")
 
 
 def test_sources_that_are_nested_too_deeply_are_told(make: Make) -> None:

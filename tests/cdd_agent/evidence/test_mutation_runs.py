@@ -1,10 +1,14 @@
 """"""
 
+import os
+import time
 from pathlib import Path
+from threading import Event
 
 import pytest
 
-from cdd_agent.events import Emit, Event, SuiteStarted
+from cdd_agent.events import Emit, SuiteStarted
+from cdd_agent.events import Event as CddEvent
 from cdd_agent.evidence.mutation import TimedRuns, TimeUp
 from cdd_agent.git.repository import Repository
 from cdd_agent.sandbox.supervised import PlainSandbox
@@ -27,12 +31,12 @@ def timed(suite: PytestSuite, *, limit_s: float, emit: Emit) -> TimedRuns:
 
 def test_a_run_is_told_and_counted(suite: PytestSuite) -> None:
     (suite.root / "test_it.py").write_text("def test_it(): pass\ndef test_other(): pass\n")
-    seen: list[Event] = []
+    seen: list[CddEvent] = []
     runs = timed(suite, limit_s=60, emit=seen.append)
     run = runs.run(suite, "some tests", tests=("test_it.py::test_it",))
     assert run.report is not None
     assert seen == [SuiteStarted(purpose="some tests", targets=("test_it.py::test_it",), framework="pytest")]
-    assert runs.count == 1
+    assert runs.spent.count == 1
 
 
 def test_a_run_ends_with_the_time_box(suite: PytestSuite) -> None:
@@ -45,3 +49,41 @@ def test_a_run_ends_with_the_time_box(suite: PytestSuite) -> None:
         runs.run(suite, "endless tests")
     with pytest.raises(TimeUp, match="ended before more tests"):
         runs.run(suite, "more tests")
+
+
+def test_a_part_of_the_time_leaves_the_rest_to_others(suite: PytestSuite) -> None:
+    (suite.root / "test_it.py").write_text(ENDLESS)
+    runs = timed(suite, limit_s=2.4, emit=lambda _: None)
+    with pytest.raises(TimeUp, match="ended before endless tests"):
+        runs.take_part(0.5).run(suite, "endless tests")
+    assert runs.left_s > 1
+
+
+def test_results_come_in_the_order_of_the_experiments(suite: PytestSuite) -> None:
+    runs, has_ended = timed(suite, limit_s=60, emit=lambda _: None), Event()
+
+    def wait() -> str:
+        return "waited" if cores < 2 or has_ended.wait(60) else "too late"
+
+    def end() -> str:
+        has_ended.set()
+        return "quick"
+
+    cores = len(os.sched_getaffinity(0))
+    assert [*runs.run_side_by_side(wait, end)] == ["waited", "quick"]
+
+
+def test_an_experiment_ends_when_its_result_is_not_wanted(suite: PytestSuite) -> None:
+    (suite.root / "test_it.py").write_text(ENDLESS)
+    started = Event()
+    runs = timed(suite, limit_s=60, emit=lambda _: started.set())
+
+    def refuse() -> str:
+        started.wait(0 if len(os.sched_getaffinity(0)) < 2 else 60)
+        return "refused"
+
+    began = time.monotonic()
+    for result in runs.run_side_by_side(refuse, lambda: str(runs.run(suite, "endless tests").problem)):
+        assert result == "refused"
+        break
+    assert time.monotonic() - began < 30
