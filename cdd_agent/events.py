@@ -167,6 +167,12 @@ class AnswerLost(msgspec.Struct, frozen=True, kw_only=True):
     cost_usd: float | None
 
 
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """Something begins that may take long, and that no other event names. The journal leaves it out."""
+
+    what: str
+
+
 class RetryScheduled(msgspec.Struct, frozen=True, kw_only=True):
     """The model could not answer, and the request will be repeated."""
 
@@ -418,7 +424,7 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _RunEvent: TypeAlias = RunStarted | RunFinished | Notice | QuestionAsked | GuidanceGiven | TicketListed | StepListed
-_ModelEvent: TypeAlias = TextDelta | ThinkingDelta | TurnEnded | AnswerLost | RetryScheduled | Compacted
+_ModelEvent: TypeAlias = TextDelta | ThinkingDelta | TurnEnded | AnswerLost | Waiting | RetryScheduled | Compacted
 _ToolEvent: TypeAlias = ToolCalled | ToolReturned | FileChanged
 _DraftEvent: TypeAlias = SpecProposed | SpecSaved | PlanDrafted
 _StepEvent: TypeAlias = StepStarted | StepFinished | StepReviewed | AttemptStarted | Committed

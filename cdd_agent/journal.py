@@ -11,8 +11,11 @@ from pathlib import Path
 import msgspec
 
 from cdd_agent.clock import Clock
-from cdd_agent.events import Emit, Event, Notice, TextDelta, ThinkingDelta, decode, encode
+from cdd_agent.events import Emit, Event, FileChanged, Notice, TextDelta, ThinkingDelta, Waiting, decode, encode
 from cdd_agent.storage import Log, private_folder
+
+MAX_DIFF_CHARACTERS = 2_000
+"""How much of the diff of one change is written."""
 
 
 def journal_path(project: Path, slug: str) -> Path:
@@ -36,9 +39,16 @@ class Journal:
         self._log.close()
 
     def write(self, event: Event) -> None:
-        """Append ``event`` with the time, except streamed pieces of text, which ``TurnEnded`` repeats."""
-        if isinstance(event, TextDelta | ThinkingDelta):
+        """Append ``event`` with the time, except waits, and pieces of text, which ``TurnEnded`` repeats.
+
+        Of a long diff only the beginning is written, and how many lines there are besides.
+        """
+        if isinstance(event, TextDelta | ThinkingDelta | Waiting):
             return
+        if isinstance(event, FileChanged) and len(event.diff) > MAX_DIFF_CHARACTERS:
+            head, lines = event.diff[:MAX_DIFF_CHARACTERS], event.diff.splitlines()
+            counts = [sum(line.startswith(sign) for line in lines) for sign in "+-"]
+            event = FileChanged(path=event.path, diff=f"{head}\n... (+{counts[0]} -{counts[1]} in all)")
         time = msgspec.json.encode(self._clock.now())
         why = self._log.append(b'{"time":' + time + b"," + encode(event)[1:] + b"\n")
         if why is not None and not self._has_gap:

@@ -139,9 +139,9 @@ class Invocation:
     @contextmanager
     def work_on(self, slug: str) -> Iterator[None]:
         """Write the project's events to the journal of ``slug``, and show the activity, while the block runs."""
-        from cdd_agent.repl.render import WAITING
+        from cdd_agent.repl.render import READY
 
-        with nullcontext() if self.at_prompt else closing(self.project), self.screen.working(WAITING):
+        with nullcontext() if self.at_prompt else closing(self.project), self.screen.working(READY):
             self.project.follow(slug)
             yield
 

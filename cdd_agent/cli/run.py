@@ -117,12 +117,12 @@ def answer(invocation: Invocation, words: str) -> None:
     """Answer a question about the project; turn a request into a ticket, or carry it out if it is small."""
     from cdd_agent.events import Notice
     from cdd_agent.repl.dialogs import show_proposal
-    from cdd_agent.repl.render import WAITING
+    from cdd_agent.repl.render import READY
     from cdd_agent.workflows.conversation.scout import create_ticket
 
     if not words:
         raise UsageError("The text after -p is empty.", hint='cdd -p "How are rows sorted?"')
-    with closing(invocation.project) as project, invocation.screen.working(WAITING):
+    with closing(invocation.project) as project, invocation.screen.working(READY):
         proposal = project.scout().hear(words)
         if proposal is None:
             return

@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 from cdd_agent.clock import Clock
 from cdd_agent.config.settings import DEFAULT_MODEL
 from cdd_agent.errors import ModelError, UsageError
-from cdd_agent.events import Emit, Event, RetryScheduled, TextDelta
+from cdd_agent.events import Emit, Event, RetryScheduled, TextDelta, Waiting
 from cdd_agent.model import conversation
 from cdd_agent.model import failure as failures
 from cdd_agent.model.budget import make_answer_lost
@@ -184,7 +184,10 @@ class AnthropicModel:
 
     def _try_once(self, body: dict[str, JSON], *, model: str, emit: Emit, shown: list[Event]) -> Turn:
         if self._connection is None:
+            emit(Waiting(what="loading the SDK of the model's service"))
             self._connection = Connection(self._endpoint, key=self._key, limits=self._limits, clock=self._clock)
+
+        emit(Waiting(what="waiting for the model"))
 
         def relay(event: Event) -> None:
             if isinstance(event, TextDelta):

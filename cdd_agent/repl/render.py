@@ -22,7 +22,9 @@ from cdd_agent.untrusted.text import clean
 from cdd_agent.work.order import sort_by_dependencies
 from cdd_agent.work.state import Phase, RunState, Status, StepExecution, Usage, is_unverified, load_state
 
+READY = "getting ready"
 WAITING = "waiting for the model"
+CHECKING = "checking the result"
 SAVING = "saving"
 MOST_CHANGED_LINES = 20
 """Of the diff of one change."""
@@ -188,6 +190,8 @@ class Renderer:
         match event:
             case events.TextDelta(text=text):
                 screen.stream(text)
+            case events.Waiting(what=what):
+                screen.say(what)
             case events.ThinkingDelta():
                 screen.say("the model is thinking")
             case events.TurnEnded():
@@ -242,7 +246,7 @@ class Renderer:
                 head = "" if self._is_in_tool else f"{screen.symbols['tool']} {framework}, {purpose}: "
                 style = "dim" if event.problem is None else "red"
                 self._line(head + text, style=style, deeper=2 if self._is_in_tool else 0)
-                screen.say(WAITING)
+                screen.say(WAITING if self._is_in_tool else CHECKING)
             case events.GateJudged(phase=phase, open=is_open):
                 screen.say(SAVING)
                 word, color = ("open", "green") if is_open else ("closed", "red")
@@ -287,7 +291,7 @@ class Renderer:
                 if header != self._header:
                     self._header = header
                     screen.line(header, style="dim")
-                screen.say("getting ready")
+                screen.say("preparing the tree in which the run works")
             case events.RunFinished(workflow=workflow, ticket=ticket, status=status, duration_s=duration):
                 screen.indent = 0
                 if status != "in_progress":

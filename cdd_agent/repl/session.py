@@ -21,7 +21,7 @@ from cdd_agent.errors import CddError, EnvironmentMissing, ExitCode
 from cdd_agent.repl.actions import carry_out, report_stop, send
 from cdd_agent.repl.commands import as_prompt_command
 from cdd_agent.repl.keyboard import KEYBOARD
-from cdd_agent.repl.render import WAITING
+from cdd_agent.repl.render import READY
 from cdd_agent.repl.screen import Screen
 from cdd_agent.repl.state import RunCommand, SessionState
 from cdd_agent.repl.terminal import PromptStatus, ReadLine
@@ -187,7 +187,7 @@ class Session:
                 return ExitCode.DONE
             if words.startswith("!"):
                 return run_in_shell(self._state, words[1:].strip())
-            with self._screen.working(WAITING):
+            with self._screen.working(READY):
                 if words.startswith("/"):
                     return carry_out(self._state, words) or ExitCode.DONE
                 send(self._state, words)

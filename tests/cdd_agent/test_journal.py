@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.events import Notice, TextDelta
-from cdd_agent.journal import Journal, read
+from cdd_agent.events import FileChanged, Notice, TextDelta, Waiting
+from cdd_agent.journal import MAX_DIFF_CHARACTERS, Journal, read
 from tests.fakes.clock import FakeClock
 
 
@@ -17,6 +17,18 @@ def test_events_are_appended_in_order_with_their_time(tmp_path: Path) -> None:
             journal.write(TextDelta(text="a piece, left out"))
     assert list(read(path)) == [Notice(text="one"), Notice(text="two")]
     assert path.read_bytes().startswith(b'{"time":"')
+
+
+def test_a_long_diff_is_cut_and_counted_and_a_wait_left_out(tmp_path: Path) -> None:
+    diff = "\n".join(["@@ -1,2 +1,9000 @@", "-old", *["+new line"] * 9_000])
+    journal = Journal(tmp_path / "events.jsonl", clock=FakeClock())
+    journal.write(Waiting(what="waiting for the model"))
+    journal.write(FileChanged(path="a.py", diff=diff))
+    journal.close()
+    [event] = read(tmp_path / "events.jsonl")
+    assert isinstance(event, FileChanged)
+    assert event.diff.endswith("... (+9000 -1 in all)")
+    assert len(event.diff) < MAX_DIFF_CHARACTERS + 50
 
 
 def test_only_the_user_may_read_it(tmp_path: Path) -> None:

@@ -85,6 +85,7 @@ CASES: list[tuple[Event, str]] = [
         ),
         "",
     ),
+    (events.Waiting(what="waiting for the model"), ""),
     (events.RetryScheduled(why="busy", wait_s=2.0, number=2, limit=3), "• busy; try 2 of 3 in 2 s\n"),
     (
         events.RetryScheduled(why="overloaded (529)", wait_s=1.8, number=3, limit=4, withdrawn=True),
