@@ -222,13 +222,14 @@ def run(invocation: Invocation, text: tuple[str, ...]) -> None:
 
 
 @tdd.command(short_help="Continue a feature.")
+@click.argument("guidance", nargs=-1)
 @in_run_tree
 @headless
-def resume(invocation: Invocation) -> None:
-    """Continue with the next phase, however the run ended."""
+def resume(invocation: Invocation, guidance: tuple[str, ...]) -> None:
+    """Continue with the next phase, however the run ended. The model gets GUIDANCE, if any."""
     from cdd_agent.workflows.orchestration.feature import find_resumable
 
-    _orchestrate(invocation, lambda parts: find_resumable(parts.root, parts.repository))
+    _orchestrate(invocation, lambda parts: find_resumable(parts.root, parts.repository), guidance=" ".join(guidance))
 
 
 @tdd.command(short_help="Show the progress of the run.")
@@ -288,12 +289,12 @@ def _confirm_rollback(invocation: Invocation) -> bool:
     return ask_to_roll_back(screen=invocation.screen)
 
 
-def _orchestrate(invocation: Invocation, find: Callable[["Composition"], "Feature"]) -> None:
+def _orchestrate(invocation: Invocation, find: Callable[["Composition"], "Feature"], *, guidance: str = "") -> None:
     _history(invocation).rollbacks.finish_interrupted()
     project = invocation.project
     feature = find(project)
     with invocation.work_on(feature.slug):
-        project.orchestrator(feature).run()
+        project.orchestrator(feature).run(guidance)
 
 
 def _list_examples(start: str) -> list[str]:

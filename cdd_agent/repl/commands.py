@@ -68,7 +68,7 @@ RUN_AS_IN_SHELL = ("green", "tdd", "audit", "status", "doctor")
 
 TDD_WORDS = {
     "run": "TEXT: build the feature that TEXT describes",
-    "resume": "continue with the next phase",
+    "resume": "continue with the next phase; WORDS: guidance for the model",
     "status": "show the progress of the run",
     "history": "list the phases of the run, newest first",
     "rollback": "COMMIT: go back to COMMIT; --undo reverts the last rollback",

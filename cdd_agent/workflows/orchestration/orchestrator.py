@@ -142,14 +142,16 @@ class Orchestrator:
     def _state(self) -> RunState:
         return self._run.state
 
-    def run(self) -> RunState:
+    def run(self, guidance: str = "") -> RunState:
         """Begin, or continue after the landed phases, until the feature is complete.
 
+        The attempts of the cycle that comes first begin with ``guidance``, the user's words.
         Raises ``GateClosed`` if a phase fails, or if all tests were dropped.
         """
         with self._running():
             while self._state.status != Status.COMPLETED:
-                self._run_cycle()
+                self._run_cycle(guidance)
+                guidance = ""
         cycles = list_completed(self._state)
         if cycles and all(map(is_dropped, cycles)):
             raise GateClosed(
@@ -172,10 +174,13 @@ class Orchestrator:
             with self._run.report(commits.list_warnings(repository), is_open_ended=True):
                 yield
 
-    def _run_cycle(self) -> None:
+    def _run_cycle(self, guidance: str) -> None:
         """Run the cycle in progress, or a new one; if PLAN finds no open test, the run is complete."""
         step = self._find_or_begin_cycle()
         number = step.step_number
+        if guidance:
+            words = "\n".join(filter(None, (step.guidance, guidance)))
+            self._run.save(states.replace_step(self._state, replace(step, guidance=words)))
         self._run.begin_step(number)
         self.context.workplace.carries = self.allows_dirty
         recovery = StepRecovery(self.feature.slug, step, context=self.context)

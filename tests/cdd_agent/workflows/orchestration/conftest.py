@@ -108,17 +108,17 @@ class Runs:
     ) -> RunState:
         """Run a new feature."""
         feature = recollection.begin_feature(self.project.folder, self.project.repository, text=text)
-        return self._run(feature, model, calls=calls, evidence_timeout_s=evidence_timeout_s, **options)
+        made = self._orchestrator(feature, model, calls=calls, evidence_timeout_s=evidence_timeout_s, **options)
+        return made.run()
 
-    def resume(self, model: Model, *, calls: int = 0, **options: bool) -> RunState:
+    def resume(self, model: Model, *, calls: int = 0, guidance: str = "", **options: bool) -> RunState:
         """Go on with the one there is."""
-        return self._run(
-            recollection.find_resumable(self.project.folder, self.project.repository), model, calls=calls, **options
-        )
+        feature = recollection.find_resumable(self.project.folder, self.project.repository)
+        return self._orchestrator(feature, model, calls=calls, **options).run(guidance)
 
-    def _run(
+    def _orchestrator(
         self, feature: Feature, model: Model, *, calls: int, evidence_timeout_s: float = 0, **options: bool
-    ) -> RunState:
+    ) -> Orchestrator:
         context = self.project.context(model)
         context = replace(
             context,
@@ -128,7 +128,7 @@ class Runs:
         )
         clock, ceilings = FakeClock(), Ceilings(ticket=Ceiling(calls=calls))
         meter = Meter(model, clock=clock, ticket=SLUG, go_on=RESUME, ceilings=ceilings)
-        return Orchestrator(feature, context=context, clock=clock, meter=meter, **options).run()
+        return Orchestrator(feature, context=context, clock=clock, meter=meter, **options)
 
     def notes(self, commit: str = "HEAD") -> list[dict[str, object]]:
         """The lines of the note on a commit."""

@@ -10,6 +10,7 @@ import pytest
 from cdd_agent.errors import BudgetSpent, CddError, EnvironmentMissing, GateClosed, ModelError, UsageError
 from cdd_agent.events import GateJudged, Notice, RunFinished, StepFinished, StepStarted, TurnEnded
 from cdd_agent.model.conversation import Turn
+from cdd_agent.model.replay import extract_work
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.work.state import Status
 from tests.cdd_agent.workflows.orchestration.conftest import (
@@ -74,7 +75,7 @@ def test_four_commits_a_cycle_and_one_at_the_end(runs: Runs, project: Project) -
 @pytest.mark.slow
 def test_each_agent_has_a_conversation_of_its_own_that_names_its_work(finished: Finished) -> None:
     scripted = finished.model
-    works = [request.system.splitlines()[-1] for request in scripted.requests]
+    works = [extract_work(request) for request in scripted.requests]
     assert works[:5] == [
         *(f"Work: tdd {SLUG} cycle 1 {phase} attempt 1" for phase in ("plan", "red", "green", "refactor")),
         f"Work: tdd {SLUG} cycle 2 plan attempt 1",
@@ -185,7 +186,7 @@ def test_what_failed_is_tried_anew_when_the_run_is_gone_on_with(runs: Runs, proj
         runs.begin(model(*turns[:2], nothing(), nothing()))
     scripted = model(*turns[2:])
     assert runs.resume(scripted).status == Status.COMPLETED
-    assert "green attempt 1" in scripted.requests[0].system
+    assert "green attempt 1" in extract_work(scripted.requests[0])
     assert project.log[:4] == list(ONE)
 
 
@@ -193,7 +194,7 @@ def test_what_failed_is_tried_anew_when_the_run_is_gone_on_with(runs: Runs, proj
 def test_a_person_who_is_there_mends_what_is_in_the_way_commits_it_and_goes_on(runs: Runs, project: Project) -> None:
     wrong = FIRST.replace("90", "91")
     with pytest.raises(GateClosed, match=r"is paused in cycle 1 .*test_is_wrong: ten percent of what\?"):
-        runs.begin(model(plan(1), writes(TESTS, wrong), gives_up()), is_attended=True)
+        runs.begin(model(plan(1), *(writes(TESTS, wrong), gives_up()) * 2), is_attended=True)
     assert (runs.state.status, project.status) == (Status.IN_PROGRESS, "")
     project.write({TESTS: FIRST})
     with pytest.raises(UsageError, match="Files were changed") as caught:
@@ -224,7 +225,8 @@ def test_the_notes_alone_are_enough_to_go_on_after_any_phase(stopped_after: Stop
     project = runs.project
     shutil.rmtree(project.folder / ".cdd")
     scripted = model(*covered()[landed:])
-    assert runs.resume(scripted).status == Status.COMPLETED
+    assert runs.resume(scripted, guidance="Mind the cents.").status == Status.COMPLETED
+    assert "Mind the cents." in str(scripted.requests[0].messages)
     assert scripted.queue == []
     assert project.log == [*ONE, f"plan: {TITLES[1]}", f"test: {TITLES[1]}", "plan: complete, 2 of 2 tests"]
     assert any("notes" in event.text for event in project.seen if isinstance(event, Notice))
