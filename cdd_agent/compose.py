@@ -343,7 +343,7 @@ class Composition:
         policy = green.adapt_policy(Policy.from_settings(limits), own, wanted=wanted)
         context = self.context(
             wanted.slug,
-            make_brief=lambda _, workspace: green.make_brief_for(workspace, own, edit_format=limits.edit_format),
+            make_brief=lambda *_: green.make_brief_for(own, edit_format=limits.edit_format),
             policy=policy,
         )
         run = wanted.find_run(self.root)

@@ -4,6 +4,7 @@ The verdict compares them with the baseline: files, history and test results fro
 works with tools that lock the files of the phase, or answers with whole files.
 """
 
+from collections.abc import Collection
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,7 +30,7 @@ from cdd_agent.evidence.differential import ComparedTrees, list_changed_behavior
 from cdd_agent.evidence.mutation import TimedRuns, find_changing_ids
 from cdd_agent.evidence.stubs import NewTests, check_new_tests, find_tests_of_product
 from cdd_agent.git.snapshot import Snapshot
-from cdd_agent.model.conversation import CHARACTERS_PER_TOKEN, Conversation, Marks, ToolCall, find_last_words
+from cdd_agent.model.conversation import CHARACTERS_PER_TOKEN, JSON, Conversation, Marks, ToolCall, find_last_words
 from cdd_agent.tdd import verdict
 from cdd_agent.tdd.baseline import Baseline, name_scope
 from cdd_agent.tdd.briefing import ShownFiles, show_step_files
@@ -57,11 +58,20 @@ from cdd_agent.untrusted.paths import is_cached
 from cdd_agent.untrusted.text import format_line
 from cdd_agent.work.state import AttemptRecord, StepExecution
 from pytest_tdd_agent.comparison import find_unstable, strip_parameters
-from pytest_tdd_agent.report import FAILING, Reason, SuiteReport, Verdict
+from pytest_tdd_agent.report import FAILING, Reason, SuiteReport, Verdict, list_failing
 
 MAX_ANSWER_CHARACTERS = 20_000
 MAX_WORDS = 2_000
 """Characters of the last words that the next attempt gets."""
+
+
+def leave_out(report: SuiteReport, nodeids: Collection[str]) -> SuiteReport:
+    """Return the report without some tests, or files that could not be collected."""
+    return replace(
+        report,
+        tests=tuple(case for case in report.tests if case.nodeid not in nodeids),
+        collect_errors=tuple(error for error in report.collect_errors if error.nodeid not in nodeids),
+    )
 
 
 def list_attempts(phase: Phase, step: StepExecution) -> tuple[AttemptRecord, ...]:
@@ -112,6 +122,7 @@ class Attempt:
         self.earlier = list_attempts(phase, step)
         self.number = len(self.earlier) + 1
         self.recovery = StepRecovery(item.ticket, step, context=context)
+        self._only_words = False
         self._evidence: list[str] = []
         self._runs = TimedRuns(
             repository=context.workplace.tree,
@@ -221,7 +232,9 @@ class Attempt:
             files = WholeFiles(context.workspace, make_lock_check(locks, context), max_characters=max_characters)
             given = files.render(self._list_files_to_send(), marks=marks)
             conversation.say(step, f"The current, complete files of the step:\n\n{given or 'none'}\n\n{task}")
-            return run_without_tools(conversation, files, model=model, budget=budget, emit=emit, agent=brief.agent)
+            return self._take_at_word(
+                run_without_tools(conversation, files, model=model, budget=budget, emit=emit, agent=brief.agent)
+            )
         reports_tests = self.phase == "green" and context.policy.tests_after_write
         tools = make_tools(
             locks,
@@ -230,7 +243,21 @@ class Attempt:
             shown=self._find_complete_files(shown, occasion.diff),
         )
         conversation.say(step, task)
-        return run_agent(conversation, tools, model=model, budget=budget, emit=emit, agent=brief.agent)
+        return self._take_at_word(
+            run_agent(conversation, tools, model=model, budget=budget, emit=emit, agent=brief.agent)
+        )
+
+    def _take_at_word(self, run: AgentRun) -> AgentRun:
+        """Return a second GREEN in words alone as a report that a test is wrong."""
+        # The first time, the agent may have forgotten to write the code; a block without a path is code, too.
+        self._only_words = self.phase == "green" and run.end == "answered" and "```" not in run.text
+        before = self.earlier[-1].reasons if self.earlier else ()
+        if not (self._only_words and before and before[0].endswith(verdict.SAY_AGAIN)):
+            return run
+        if self.context.snapshots.list_changes_since(self.baseline.snapshot):
+            return run
+        fields: dict[str, JSON] = {"why": "test_is_wrong", "reason": run.text.strip()[:MAX_ANSWER_CHARACTERS]}
+        return replace(run, ended_by=ToolCall(id="words", name=tools.BLOCKED_TOOL, input=fields))
 
     def _describe_occasion(self, start: Snapshot | None, *, is_anew: bool, marks: Marks) -> Occasion:
         context, objects = self.context, self.context.workplace.tree.objects
@@ -280,6 +307,9 @@ class Attempt:
         def rank(nodeid: str) -> int:
             return 0 if nodeid in passed else 1 if verdict.has_test(self.item, nodeid) else 2
 
+        before = frozenset(list_failing(self.baseline.report))
+        if any(rank(nodeid) < 2 for nodeid in list_failing(report)):  # else they may be the cause
+            report = leave_out(report, {nodeid for nodeid in before if rank(nodeid) == 2})
         failed = [(error.nodeid, error.failure) for error in report.collect_errors]
         failed += [(case.nodeid, case.failure) for case in report.tests if case.failure and case.outcome != "passed"]
         to_fix = (
@@ -352,7 +382,7 @@ class Attempt:
     def _run_gate(self, work: _Work, *, report_path: Path) -> tuple[Verdict, SuiteReport | None]:
         context, item, before = self.context, self.item, self.baseline.report
         if not work.changes:
-            return verdict.judge_no_change(item, self.phase), None
+            return verdict.judge_no_change(item, self.phase, only_words=self._only_words), None
         nodeids = (*(case.nodeid for case in before.tests), *(error.nodeid for error in before.collect_errors))
         has_others = not all(verdict.has_test(item, nodeid) for nodeid in nodeids)
         if self.phase == "green" and item.tests and context.policy.targets_first and has_others:

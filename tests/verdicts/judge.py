@@ -151,7 +151,7 @@ def make_context(change: Change, project: Project, *, place: Place) -> Context:
         return context
     green = GreenSettings()
     policy = adapt_policy(policy, green, wanted=Wanted(targets=change.asked))
-    return replace(context, policy=policy, brief=make_green_brief_for(context.workspace, green))
+    return replace(context, policy=policy, brief=make_green_brief_for(green))
 
 
 def _confine(context: Context, project: Project, *, sandbox: Sandbox) -> Context:

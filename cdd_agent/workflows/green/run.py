@@ -13,22 +13,21 @@ from cdd_agent.events import Notice
 from cdd_agent.evidence.clean_copy import find_layout
 from cdd_agent.git import commits
 from cdd_agent.model.budget import Meter
-from cdd_agent.tdd.baseline import TargetsLeftOut
+from cdd_agent.tdd.baseline import TargetsLeftOut, name_scope
 from cdd_agent.tdd.context import Brief, BriefFor, Context, Phase, Policy, WorkItem, describe_item, read_phase_rules
 from cdd_agent.tdd.cycle import is_partial
+from cdd_agent.tdd.refusal import describe_refusal
 from cdd_agent.tdd.step import StepRecovery, alone_on
-from cdd_agent.tdd.verdict import list_test_files
+from cdd_agent.tdd.verdict import is_or_contains
 from cdd_agent.tdd.workflow_run import WorkflowRun
-from cdd_agent.untrusted.keys import mask
 from cdd_agent.work import state as states
-from cdd_agent.work.state import Status, StepKey, load_state
+from cdd_agent.work.state import RefusedTry, Status, StepKey, load_state
 from cdd_agent.workflows.green import request as requests
 from cdd_agent.workflows.green.artifact import GreenArtifact, make_artifact
 from cdd_agent.workflows.green.request import GreenRequest, Wanted
 from cdd_agent.workspace.files import Workspace, decode
+from pytest_tdd_agent.report import SuiteReport, list_failing
 
-MAX_TEST_CHARACTERS = 24_000
-"""Of all test files in the brief; the model can read the others."""
 MAX_RELATED_CHARACTERS = 48_000
 """Of all files that a model without tools gets besides the tests."""
 MAX_RELATED_FILES = 20
@@ -76,36 +75,23 @@ def format_manner(settings: GreenSettings) -> str:
     return f"## Manner\n\n- {STYLES[settings.style]}\n- {docstrings}{matching}\n- {hints}{matching}"
 
 
-def make_brief_for(workspace: Workspace, settings: GreenSettings, *, edit_format: str = "tools") -> BriefFor:
-    """Return the function that makes the brief; a model without tools gets the test files in another message."""
+def make_brief_for(settings: GreenSettings, *, edit_format: str = "tools") -> BriefFor:
+    """Return the function that makes the brief."""
     role = (_PROMPTS / _ROLES[edit_format]).read_text(encoding="utf-8")
 
     def make_brief(item: WorkItem, phase: Phase) -> Brief:
-        files = list_test_files(item) if edit_format == "tools" else ()
         return Brief(
             phase=phase,
             agent="green",
             role=role,
-            rules=f"{read_phase_rules(phase)}\n\n{format_manner(settings)}",
+            rules=f"{read_phase_rules(phase, has_tools=edit_format == 'tools')}\n\n{format_manner(settings)}",
             work=f"green {item.ticket}",
             task="Make these tests pass. They define what is required.",
-            requirements="\n\n".join((describe_item(item, heading="Tests to pass"), *_quote_files(files, workspace))),
+            requirements=describe_item(item, heading="Tests to pass"),
             source="tests to pass",
         )
 
     return make_brief
-
-
-def _quote_files(names: tuple[str, ...], workspace: Workspace) -> list[str]:
-    shown, room = [], MAX_TEST_CHARACTERS
-    for name in names:
-        text = _read_text(name, workspace)
-        # A request must be valid UTF-8, and a file may contain other bytes.
-        text = None if text is None else mask(text).text.encode("utf-8", "backslashreplace").decode()
-        if text is not None and len(text) <= room:
-            room -= len(text)
-            shown.append(f"`{name}`:\n\n{text.rstrip()}")
-    return shown
 
 
 def _read_text(name: str, workspace: Workspace) -> str | None:
@@ -150,6 +136,8 @@ class Green:
         self.clock = clock
         self.allows_dirty = allow_dirty
         """The user's uncommitted changes may stay, out of the commit."""
+        self._refusal: RefusedTry | None = None
+        """Of an earlier run on the same tests."""
         context = replace(context, commands=wanted.commands)
         self._run = WorkflowRun("green", self.ticket, context=context, clock=clock, meter=meter)
         self.context = self._run.context
@@ -200,12 +188,16 @@ class Green:
         known = load_state(self.ticket.state_path)
         if known is not None:
             self._run.meter.resume(known.usage)
-        if known is None or not known.numbers(Status.IN_PROGRESS):
+        if known is None:
             return None
         step = known.execution(_STEP)
+        self._refusal = step.refusal
+        if step.status != Status.IN_PROGRESS:
+            return None
         recovery = StepRecovery(self.ticket.slug, step, context=context)
         commits.require_finished(context.repository)
         if anew:
+            self._refusal = describe_refusal(recovery) or step.refusal
             recovery.undo_if_underway(why="the run is restarted")
             return None
         recovery.require_checkpoints()
@@ -228,17 +220,33 @@ class Green:
         head = commits.require_base(repository)
         self._run.meter.check()
         tip = context.workplace.begin()
-        kept = context.reports / "targets.json"
-        seen = context.run_targets("the tests to pass, as they are", targets=self.wanted.targets, keep=kept)
-        if seen.was_refused:
-            raise UsageError(f"The tests cannot be found: {seen.problem}.", hint="name test files, or tests in them")
-        request = self.wanted.make_request(context.require_report(seen), now=self.clock.now(), head=head)
+        request = self.wanted.make_request(self._run_before(), now=self.clock.now(), head=head)
         requests.save(self.ticket, request)
         key = StepKey(number=_STEP, title=request.title, text_sha256="")
         fresh = replace(self._run.state, step_executions=states.pending_steps((key,)))
+        if self._refusal is not None:
+            fresh = states.record_refusal(fresh, _STEP, refusal=self._refusal)
         self._run.start_step(fresh, key)
         context.workplace.prepared = tip
         return request
+
+    def _run_before(self) -> SuiteReport:
+        """Return the report of the tests as they are. It is the cycle's baseline, if it contains the targets."""
+        context, targets = self.context, self.wanted.targets
+        files, kept = context.snapshots.take_unsaved(), context.reports / "targets.json"
+        scope = name_scope(context.policy.gate_runs)
+        run = context.run_for_gate(f"{scope} before the work", files=files, keep=kept, before=files)
+        known = () if run.report is None else (*(each.nodeid for each in run.report.tests), *list_failing(run.report))
+        if run.report is not None and all(
+            any(requests.contains(target, each) or is_or_contains(each, target) for each in known) for target in targets
+        ):
+            return run.report
+        if run.timed_out:
+            return context.require_report(run)
+        seen = context.run_targets("the tests to pass, before the work", targets=targets, keep=kept)
+        if seen.was_refused:
+            raise UsageError(f"The tests cannot be found: {seen.problem}.", hint="name test files, or tests in them")
+        return context.require_report(seen)
 
     def _list_blocking_changes(self) -> Iterator[str]:
         # Uncommitted tests do not block: GREEN takes them along, locked, and leaves them uncommitted.

@@ -158,6 +158,8 @@ def _attempt(injection: Injection, stage: Stage, *, context: Context) -> tuple[A
     work, step, project = WORK, stage.step, stage.project
     if injection.channel == "plan":
         work = replace(work, goal=f"{work.goal}\n\n{injection.says}")
+    if injection.channel == "tests":  # failures of other tests, which failed before, are not shown
+        work = replace(work, tests=(*work.tests, HOSTILE_TEST))
     if injection.channel == "gate":
         refused = AttemptRecord(phase="green", number=1, verdict="closed", reasons=(injection.says,))
         step = replace(step, attempts=(refused,))

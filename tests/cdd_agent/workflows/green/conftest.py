@@ -79,7 +79,7 @@ class Shop:
         context = replace(
             context,
             policy=adapt_policy(policy, settings, wanted=wanted),
-            brief=make_brief_for(context.workspace, settings),
+            brief=make_brief_for(settings),
             reports=project.folder / ".cdd" / "reports" / wanted.slug,
         )
         return Green(wanted, context=adapt(context), clock=FakeClock(), allow_dirty=allow_dirty)

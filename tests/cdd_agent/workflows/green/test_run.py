@@ -42,6 +42,20 @@ def test_a_test_that_is_not_committed_is_no_obstacle_and_stays_as_it_is(shop: Sh
     assert shop.project.status == "?? tests/test_count.py"
 
 
+def test_the_next_attempt_sees_its_targets_only_and_the_next_run_what_was_refused(make_shop: MakeShop) -> None:
+    shop = make_shop({**CARTS, "tests/test_old.py": "def test_old():\n    assert 'old' == 'failure'\n"})
+    first = plays(FALLS_SHORT, FALLS_SHORT, FALLS_SHORT)
+    assert shop.green(model=first).run().outcome == "failed"
+    attempt = str(first.requests[1].messages[0])
+    assert f"{TOTAL}: assertion" in attempt
+    assert "test_old" not in attempt
+    assert attempt.count(TESTS.splitlines()[-1].strip()) == 1, "the test file is quoted once"
+    then = plays(MENDS)
+    assert shop.green(model=then).run().error is None
+    assert "An earlier try at this step was refused in GREEN" in str(then.requests[0].messages[0])
+    assert "+        return 1" in str(then.requests[0].messages[0])
+
+
 @pytest.mark.slow
 def test_other_changes_are_refused_unless_they_are_allowed(shop: Shop) -> None:
     shop.project.write({"notes.txt": "mine\n"})
