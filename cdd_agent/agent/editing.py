@@ -137,7 +137,9 @@ def require_writable(workspace: Workspace, path: str, *, may_write: MayWrite) ->
     canonical = f"{folder}/{folded}".lstrip("/") if folded in PYTEST_FILES else name
     reason = may_write(name) or may_write(canonical)
     if reason is not None:
-        raise UsageError(f"{name} may not be written: {reason}", hint="change another file")
+        raise UsageError(
+            f"{name} may not be written: {reason}", hint="leave it as it is; if the work needs that change, report it"
+        )
     return name
 
 

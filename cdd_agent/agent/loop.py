@@ -216,17 +216,11 @@ def _answer_calls(
     marks = Marks(conversation.token)
     outputs: list[ToolOutput] = []
     try:
-        for position, call in enumerate(turn.calls):
+        for call in turn.calls:
             tool = by_name.get(call.name)
             subject = tool.subject(call.input) if tool else ""
             emit(events.ToolCalled(call_id=call.id, name=call.name, subject=subject))
-            refusal = _refuse_call(turn, position, by_name=by_name, budget=budget)
-            if (
-                refusal is None
-                and by_name[call.name].use == "tests"
-                and _has_failed_change(turn, outputs, by_name=by_name)
-            ):
-                refusal = "Not run: an earlier call of this turn failed to change a file. Correct that call first."
+            refusal = _refuse_call(turn, outputs, by_name=by_name, budget=budget)
             output = by_name[call.name].run(call.input) if refusal is None else ToolOutput(text=refusal, is_error=True)
             summary = next(iter(output.text.splitlines()), "")
             returned = events.ToolReturned(call_id=call.id, name=call.name, ok=not output.is_error, summary=summary)
@@ -269,7 +263,9 @@ def _has_failed_change(turn: Turn, outputs: list[ToolOutput], *, by_name: Mappin
     return any(by_name[name].use == "changes" for name in failed if name in by_name)
 
 
-def _refuse_call(turn: Turn, position: int, *, by_name: Mapping[str, Tool], budget: Budget) -> str | None:
+def _refuse_call(turn: Turn, outputs: list[ToolOutput], *, by_name: Mapping[str, Tool], budget: Budget) -> str | None:
+    """Return why the call after those with ``outputs`` is not run, or None."""
+    position = len(outputs)
     if turn.stop_reason != "tool_use":
         return f"Not run: your answer ended with {turn.stop_reason}, so the call may be incomplete."
     if budget.max_calls_total is not None and position >= budget.max_calls_total:
@@ -281,7 +277,8 @@ def _refuse_call(turn: Turn, position: int, *, by_name: Mapping[str, Tool], budg
     if why is not None:
         return f"Not run: {why}. Send the whole call again."
     if call.name in by_name:
-        return None
+        is_early = by_name[call.name].use == "tests" and _has_failed_change(turn, outputs, by_name=by_name)
+        return "Not run: an earlier call of this turn failed to change a file. Correct it first." if is_early else None
     folded = {name.casefold(): name for name in by_name}
     near = get_close_matches(call.name.casefold(), folded, n=1, cutoff=0.5)
     suggestion = f" Did you mean {folded[near[0]]}?" if near else ""

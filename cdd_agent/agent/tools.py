@@ -518,9 +518,9 @@ BLOCKED_CODES: tuple[BlockedCode, ...] = get_args(BlockedCode)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockedReport:
-    """Report that a test is wrong or that the task cannot be done as described.
+    """Report that a test is wrong or that the task cannot be done as described. It ends your run.
 
-    Your changes are undone, and a person reads your reason. Never change, skip or special-case a test instead.
+    Your changes are undone. Never change, skip or special-case a test instead.
     """
 
     why: Annotated[
@@ -535,7 +535,7 @@ def make_blocked_tool() -> Tool:
     return define_tool(
         BLOCKED_TOOL,
         BlockedReport,
-        run=lambda _: ToolOutput(text="Reported. A person decides how to continue.", ends_run=True),
+        run=lambda _: ToolOutput(text="Reported.", ends_run=True),
         subject=lambda blocked: f"{blocked.why}: {blocked.reason}",
     )
 

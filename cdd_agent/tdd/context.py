@@ -320,6 +320,8 @@ MAX_ATTEMPTS_SHOWN = 3
 _BREAKAGE_CODES = ("broke_others:", "test_removed:", "collect_error:")
 _COUNTED = ("passed", "failed", "error", "skipped", "xfailed", "xpassed")
 _PROMPTS = Path(__file__).parent / "prompts"
+_WITH_TOOLS = "## With your tools"
+"""The section that a model without tools does not get."""
 
 
 @cache
@@ -329,9 +331,10 @@ def load_remedies() -> Mapping[str, str]:
     return dict(row.removeprefix("- ").split(": ", 1) for row in rows)
 
 
-def read_phase_rules(phase: Phase) -> str:
-    """Return the rules that a phase has in every workflow."""
-    return (_PROMPTS / f"{phase}.md").read_text(encoding="utf-8").strip()
+def read_phase_rules(phase: Phase, *, has_tools: bool = True) -> str:
+    """Return the rules that a phase has in every workflow; those about tools only if the model ``has_tools``."""
+    rules, heading, about_tools = (_PROMPTS / f"{phase}.md").read_text(encoding="utf-8").partition(_WITH_TOOLS)
+    return f"{rules}{heading if has_tools else ''}{about_tools if has_tools else ''}".strip()
 
 
 def format_system_prompt(brief: Brief, *, marks: Marks) -> str:

@@ -160,7 +160,7 @@ def _is_defined(test: str, workspace: Workspace) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """Submit the whole plan.md. It is saved if it has no problems; otherwise the problems are listed."""
+    """Submit the whole plan.md. Without problems it is saved, which ends your turn; else they are listed."""
 
     content: Annotated[str, Meta(description="The whole file plan.md")]
 

@@ -243,7 +243,7 @@ def make_brief_for(edit_format: str = "tools") -> BriefFor:
             phase=phase,
             agent="executor",
             role=role,
-            rules=read_phase_rules(phase),
+            rules=read_phase_rules(phase, has_tools=edit_format == "tools"),
             work=f"executor {item.ticket} step {item.number} {phase}",
             task=f"Carry out step {item.number} of the plan.",
             requirements=describe_item(item, heading=f"Step {item.number}"),
