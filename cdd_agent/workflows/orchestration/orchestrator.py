@@ -78,7 +78,9 @@ def _has_moved_away(state: RunState, *, feature: Feature, context: Context) -> b
     if head == landed:
         return False
     has_begun = StepRecovery(feature.slug, step, context=context).has_begun()
-    return not (has_begun and head and landed and context.repository.is_ancestor(landed, of=head))
+    # After a failed phase, the commits of the user may correct its cause, so the run continues from HEAD.
+    can_adapt = has_begun and step.error is None
+    return not (can_adapt and head and landed and context.repository.is_ancestor(landed, of=head))
 
 
 def _find_state_in_notes(known: RunState | None, *, feature: Feature, context: Context, now: str) -> RunState | None:

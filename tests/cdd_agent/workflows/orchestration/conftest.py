@@ -123,7 +123,7 @@ class Runs:
         context = replace(
             context,
             policy=replace(adapt_policy(context.policy), evidence_timeout_s=evidence_timeout_s),
-            brief=make_brief_for(context.repository, context.workspace),
+            brief=make_brief_for(context.workplace.tree, context.workspace),
             reports=self.project.folder / ".cdd" / "reports" / SLUG,
         )
         clock, ceilings = FakeClock(), Ceilings(ticket=Ceiling(calls=calls))

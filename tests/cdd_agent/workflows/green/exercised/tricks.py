@@ -38,7 +38,7 @@ TRICKS = (
     Trick(
         name="pytest.skip at module level",
         files={"task.py": f'import pytest\n\npytest.skip("later", allow_module_level=True)\n\n\n{HONEST_BEFORE}'},
-        code="target_missing",
+        code="skipped_target",
     ),
     Trick(
         name="addopts in pytest.ini",
