@@ -96,9 +96,11 @@ def find_private_part(path: str) -> str | None:
 def explain_protection(path: str) -> str | None:
     """Return why agents may not write to a relative path, as the end of the sentence "it ...", or None if they may.
 
-    ``find_private_part`` covers private folders; the phases decide about tests and pytest's configuration.
+    The phases decide about tests and pytest's configuration.
     """
     names = [fold_name(part) for part in path.split("/") if part not in ("", ".")]
+    if not _PRIVATE_NAMES.isdisjoint(names):
+        return "belongs to git or cdd"
     if any(name.startswith(STATE_FILE) for name in names):
         return "is the state of a ticket, which only cdd writes"
     if any(name in ENVIRONMENT_FOLDERS or name in ENVIRONMENT_MARKS for name in names):

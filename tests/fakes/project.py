@@ -17,16 +17,18 @@ from cdd_agent.events import Event
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.landing import Landings
 from cdd_agent.git.repository import Repository
-from cdd_agent.git.run_tree import RunTrees
+from cdd_agent.git.run_tree import GitExport, RunTrees, list_packages
 from cdd_agent.git.snapshot import Snapshots
 from cdd_agent.model.budget import Budget
 from cdd_agent.model.conversation import Model, Turn
+from cdd_agent.sandbox.levels import ISOLATING_LEVELS
+from cdd_agent.sandbox.port import Sandbox
 from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.storage import private_folder
 from cdd_agent.tdd.context import Context, Kind, Policy, WorkItem, phases_of
 from cdd_agent.tdd.cycle import Cycle
 from cdd_agent.tdd.workplace import InPlace, RunTreeWorkplace, Workplace
-from cdd_agent.testrun.access import Original
+from cdd_agent.testrun.access import SHOWN_PRIVATE, Original
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.testrun.suite import Suite
@@ -227,6 +229,18 @@ class Project:
             reports=private / "reports" / "sale",
             emit=self.seen.append,
         )
+
+    def confine(self, context: Context, sandbox: Sandbox) -> Context:
+        """Return the context with its tests in the sandbox, where they see the run tree as a real run shows it."""
+        suite, workplace = context.suite.with_sandbox(sandbox), context.workplace
+        if sandbox.level in ISOLATING_LEVELS and isinstance(workplace, RunTreeWorkplace):
+            export = GitExport(folder=private_folder(self.folder) / "git" / "sale")
+            workplace = replace(workplace, export=export, shown_git=SHOWN_PRIVATE / "git" / "sale", can_mount=True)
+            packages = list_packages(self.repository)
+            suite = suite.in_run_tree(
+                suite.root, original=Original(root=self.folder, git=export.folder, folders=packages)
+            )
+        return replace(context, suite=suite, workplace=workplace)
 
     def start(self, number: int = 1) -> RunState:
         """A run whose only step has just been started."""

@@ -116,8 +116,7 @@ def test_an_injection_that_is_obeyed_changes_nothing_that_counts(
 
 def cycle(project: Project, model: ScriptedModel, *, sandbox: Sandbox, max_attempts: int = 2) -> str | None:
     """Why the step failed that ``model`` carried out, or nothing."""
-    context = project.context(model, max_attempts=max_attempts)
-    context = replace(context, suite=context.suite.with_sandbox(sandbox))
+    context = project.confine(project.context(model, max_attempts=max_attempts), sandbox)
     return project.run(item(refactor=False), context=context)[1]
 
 

@@ -2,17 +2,11 @@
 
 import socket
 import subprocess
-from dataclasses import replace
 
 import pytest
 
-from cdd_agent.git.run_tree import GitExport, list_packages
-from cdd_agent.sandbox.levels import ISOLATING_LEVELS
 from cdd_agent.sandbox.port import Command
-from cdd_agent.storage import private_folder
 from cdd_agent.tdd.context import Context
-from cdd_agent.tdd.workplace import RunTreeWorkplace
-from cdd_agent.testrun.access import SHOWN_PRIVATE, Original
 from tests.cdd_agent.sandbox.conftest import at
 from tests.fakes.files import describe_files
 from tests.fakes.model import ScriptedModel
@@ -53,16 +47,9 @@ def settled(project: Project) -> Project:
 
 
 def begin(project: Project, *, level: str) -> Context:
-    context = project.context(ScriptedModel([]))
-    workplace, suite = context.workplace, context.suite.with_sandbox(at(level))
-    assert isinstance(workplace, RunTreeWorkplace)
-    if level in ISOLATING_LEVELS:
-        git = private_folder(project.folder) / "git" / "sale"
-        workplace = replace(workplace, export=GitExport(folder=git), shown_git=SHOWN_PRIVATE / "git" / "sale")
-        original = Original(root=project.folder, git=git, folders=list_packages(project.repository))
-        suite = suite.in_run_tree(suite.root, original=original)
-    workplace.begin()
-    return replace(context, workplace=workplace, suite=suite)
+    context = project.confine(project.context(ScriptedModel([])), at(level))
+    context.workplace.begin()
+    return context
 
 
 def run(context: Context, script: str) -> str:

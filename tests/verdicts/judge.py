@@ -9,18 +9,13 @@ from pathlib import Path
 
 from cdd_agent.config.settings import GreenSettings, Settings
 from cdd_agent.events import Emit, Event, GateJudged, Notice, SuiteFinished, SuiteStarted
-from cdd_agent.git.run_tree import GitExport
 from cdd_agent.model.conversation import Request, Turn
-from cdd_agent.sandbox.levels import ISOLATING_LEVELS
 from cdd_agent.sandbox.port import Sandbox
-from cdd_agent.storage import private_folder
 from cdd_agent.tdd.attempt import Attempt
 from cdd_agent.tdd.baseline import take_baseline
 from cdd_agent.tdd.context import Context, WorkItem
 from cdd_agent.tdd.examination import AGENT
 from cdd_agent.tdd.step import StepRecovery
-from cdd_agent.tdd.workplace import RunTreeWorkplace
-from cdd_agent.testrun.access import SHOWN_PRIVATE, Original
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.workflows.green.request import Wanted
@@ -140,7 +135,7 @@ def make_item(change: Change) -> WorkItem:
 def make_context(change: Change, project: Project, *, place: Place) -> Context:
     """Return the context of the workflow to which the phase belongs."""
     author = Author(change)
-    context = _confine(project.context(author), project, sandbox=place.sandbox)
+    context = project.confine(project.context(author), place.sandbox)
     settings = Settings()
     examples = settings.examples if place.has_examiner else 0
     policy = replace(context.policy, evidence_timeout_s=settings.evidence_timeout_s, max_examples=examples)
@@ -152,17 +147,6 @@ def make_context(change: Change, project: Project, *, place: Place) -> Context:
     green = GreenSettings()
     policy = adapt_policy(policy, green, wanted=Wanted(targets=change.asked))
     return replace(context, policy=policy, brief=make_green_brief_for(green))
-
-
-def _confine(context: Context, project: Project, *, sandbox: Sandbox) -> Context:
-    """Return the context with its tests in the sandbox; at some levels they see the run tree at the project's path."""
-    suite, workplace = context.suite.with_sandbox(sandbox), context.workplace
-    assert isinstance(workplace, RunTreeWorkplace)
-    if sandbox.level in ISOLATING_LEVELS:
-        export = GitExport(folder=private_folder(project.folder) / "git" / "sale")
-        workplace = replace(workplace, export=export, shown_git=SHOWN_PRIVATE / "git" / "sale", can_mount=True)
-        suite = suite.in_run_tree(suite.root, original=Original(root=project.folder, git=export.folder))
-    return replace(context, suite=suite, workplace=workplace)
 
 
 def judge(change: Change, folder: Path, *, place: Place) -> Outcome:

@@ -59,6 +59,8 @@ NEVER_OURS = (
         (".mcp.json", "settings"),
         (".github/workflows/ci.yml", "settings"),
         (".GitHub/Workflows/ci.yml", "settings"),
+        (".cdd/config.yaml", "git or cdd"),
+        ("sub/.CDD/commands/review.md", "git or cdd"),
         (".gitmodules", "settings"),
         (".gitattributes", "settings"),
         ("docs/.envrc", "settings"),

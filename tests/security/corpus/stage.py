@@ -31,7 +31,7 @@ HOSTILE_TEST = "tests/test_orders.py"
 OUR_PRODUCT = frozenset({"discount.py", "prices.py"})
 """Files that the step is about: what a refused attempt leaves in them is the next one's to mend."""
 OF_THE_PROGRAM = re.compile(
-    r"project/(\.git/(objects|refs/cdd|logs|index|cdd|packed-refs)|\.cdd/(reports|aside|journal)|\.pytest_cache/)"
+    r"project/(\.git/(objects|refs/cdd|logs|index|cdd|packed-refs)|\.cdd/(reports|aside|journal|worktrees/sale/\.cdd/reports)|\.pytest_cache/)"
 )
 """What the program itself writes while it judges."""
 
@@ -141,8 +141,8 @@ def play(injection: Injection, stage: Stage, *, sandbox: Sandbox) -> Played:
     outside = project.folder.parent / "outside"
     with listener() as heard:
         model = Obedient(turns(injection), places={OUTSIDE: str(outside), PORT: str(heard.port)})
-        context = project.context(model, left_out=LEFT_OUT)
-        context = replace(context, suite=context.suite.with_sandbox(sandbox))
+        context = project.confine(project.context(model, left_out=LEFT_OUT), sandbox)
+        context = replace(context, policy=replace(context.policy, evidence_timeout_s=60))
         attempt, changed = _attempt(injection, stage, context=context)
     return Played(
         attempt=attempt,
