@@ -162,7 +162,7 @@ def drop_output(*, hung_up: bool = False) -> None:
 
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-_OF_THE_OPTIONS = ("allow_dirty", "in_place", "anyway")
+_OF_THE_OPTIONS = ("allow_dirty", "in_place", "anyway", "no_review")
 _OF_THE_INVOCATION = ("yes", "as_json", *_OF_THE_OPTIONS)
 
 

@@ -70,6 +70,7 @@ def plan(invocation: Invocation, slug: str) -> None:
 @click.option("--retry", type=int, metavar="N", help="Run the failed or skipped step N again, then continue.")
 @click.option("--guidance", default="", metavar="TEXT", help="With --retry: what the model is told about the step.")
 @click.option("--skip", type=int, metavar="N", help="Skip step N, then continue.")
+@click.option("--no-review", is_flag=True, help="At the prompt, do not show each completed step for review.")
 @click.option("--anyway", is_flag=True, help="Run it although a ticket that it depends on is not done.")
 @in_run_tree
 @headless

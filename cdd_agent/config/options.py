@@ -32,6 +32,8 @@ class Options:
     """Whether runs work in the user's own files, whatever the settings say."""
     anyway: bool = False
     """Whether a ticket may run before those on which it depends are done."""
+    no_review: bool = False
+    """Whether the prompt goes on after a step without showing it."""
     ask: "Ask | None" = None
     """Asks whether something that a repository brings may take effect."""
     key: "Secret | None" = None

@@ -76,9 +76,48 @@ def _start(name: str, ticket: Ticket, *, session: SessionState, goes_back: bool 
     else:
         review = session.project.review(ticket)
         session.switch_to(review, goes_back=goes_back)
+        if review.remaining and session.screen.has_full_screen:
+            _view(review, session=session)
+            return
         has_work = dialogs.start_review(review, screen=session.screen)
     if not has_work:
         session.leave_agent(for_good=True)
+
+
+def _view(review: Review, *, session: SessionState) -> None:
+    """Let the user decide about step after step on the whole screen, until none is left or the user leaves."""
+    while (decision := review_actions.view_step(session, review)) is not None and decision.action != "leave":
+        if decision.action == "iterate":
+            _iterate(review, decision.text, session=session)
+            return
+        if not dialogs.approve(review, screen=session.screen):
+            session.leave_agent()
+            return
+    dialogs.show_choices(review, screen=session.screen)
+
+
+def _iterate(review: Review, words: str, *, session: SessionState) -> None:
+    """Run the current step again with the user's words and the open comments."""
+    number, slug = review.step.number, review.ticket.slug
+    feedback = review_actions.format_feedback(session.project.comments().list_of_step(slug, number), words)
+    session.switch_to(session.project.executor(review.ticket))
+    send(session, f"retry {number} {feedback}")
+
+
+def _review_completed(executor: Executor, number: int, *, session: SessionState) -> None:
+    """Show the step that was completed; run the next one if it is approved, or this one again."""
+    if session.project.options.no_review or not session.screen.has_full_screen:
+        return
+    review = session.project.review(executor.ticket)
+    review.go_to(number)
+    decision = review_actions.view_step(session, review)
+    if decision is not None and decision.action == "iterate":
+        _iterate(review, decision.text, session=session)
+    elif decision is not None and decision.action == "approve":
+        dialogs.approve(review, screen=session.screen)
+        executor.read()
+        if session.agent is executor and executor.find_next_step() is not None:
+            send(session, "continue")
 
 
 def go_back(session: SessionState, _argument: str) -> None:
@@ -126,14 +165,17 @@ def send(session: SessionState, words: str) -> None:
         case Socrates() if agent.conversation.messages:
             dialogs.continue_spec(agent, "", screen=screen)
         case Executor():
+            before = agent.state
             if not executor_view.handle_input(agent, words, screen=screen):
                 session.leave_agent()
+            if number := executor_view.find_completed(before, agent.state):
+                _review_completed(agent, number, session=session)
         case Review():
             wish = dialogs.parse_wish(words)
             if wish is not None:
-                number = agent.step.number
-                session.switch_to(session.project.executor(agent.ticket))
-                send(session, f"retry {number} {wish}")
+                _iterate(agent, wish, session=session)
+            elif words.strip().lower() in ("v", "view") and screen.has_full_screen:
+                _view(agent, session=session)
             elif not dialogs.handle_review_input(agent, words, screen=screen):
                 session.leave_agent()
         case _ if words:

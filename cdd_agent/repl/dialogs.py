@@ -1,6 +1,7 @@
 """The dialogs with Socrates and the Planner, and the review of completed steps."""
 
 import re
+from collections.abc import Iterator
 
 from rich.text import Text
 
@@ -18,7 +19,15 @@ from cdd_agent.workflows.conversation.scout import TicketProposal
 from cdd_agent.workflows.conversation.socrates import Socrates
 from cdd_agent.workflows.execution.review import Evidence, LandedCommit, Review, StepToReview
 
-WORDS = {"approve": ("a",), "next": ("n", ""), "previous": ("p",), "diff": ("d",), "examples": ("e",), "exit": ()}
+WORDS = {
+    "approve": ("a",),
+    "next": ("n", ""),
+    "previous": ("p",),
+    "diff": ("d",),
+    "view": ("v",),
+    "examples": ("e",),
+    "exit": (),
+}
 """The words of a review -> their short forms. A number goes to that step; ``diff`` may name a file."""
 MOST_LINES = 80
 """How many lines of diff of a step are shown by default."""
@@ -138,30 +147,38 @@ def handle_review_input(review: Review, words: str, *, screen: Screen) -> bool:
             screen.line("Left the review. Return with /review.")
             return False
         case "approve":
-            number = review.step.number
-            _require_unchanged(review)
-            review.approve()
-            screen.line(f"{screen.symbols['open']} Step {number} approved.", style="bold green")
-            if not review.remaining:
-                show_overview(review.steps, screen=screen)
-                screen.line("Every completed step is approved.", style="bold")
+            if not approve(review, screen=screen):
                 return False
         case "examples":
             review.add_examples()
-            _show_choices(review, screen=screen)
+            show_choices(review, screen=screen)
             return True
         case "diff":
             for file in _find_files(review.step, argument):
                 show_file(file, screen=screen)
-            _show_choices(review, screen=screen)
+            show_choices(review, screen=screen)
             return True
+        case "view":
+            raise UsageError("The viewer needs a terminal.", hint="type diff, or start cdd in a terminal")
         case "step":
-            review.at = next(at for at, step in enumerate(review.steps) if step.number == int(argument))
+            review.go_to(int(argument))
         case _:
             review.at = (review.at + (1 if word == "next" else -1)) % len(review.steps)
     screen.gap()
     _show_current_step(review, screen=screen)
     return True
+
+
+def approve(review: Review, *, screen: Screen) -> bool:
+    """Approve the current step, and return whether another one is left. ``UsageError`` if it changed meanwhile."""
+    number = review.step.number
+    _require_unchanged(review)
+    review.approve()
+    screen.line(f"{screen.symbols['open']} Step {number} approved.", style="bold green")
+    if not review.remaining:
+        show_overview(review.steps, screen=screen)
+        screen.line("Every completed step is approved.", style="bold")
+    return review.remaining > 0
 
 
 _CHANGE = re.compile(r"(?:change|iterate)(?:\s+this)?\s*:?\s+(?P<wish>.+)", re.IGNORECASE | re.DOTALL)
@@ -179,13 +196,15 @@ def parse_wish(words: str) -> str | None:
 
 def _show_current_step(review: Review, *, screen: Screen) -> None:
     show_step(review.step, count=len(review.steps), screen=screen)
-    _show_choices(review, screen=screen)
+    show_choices(review, screen=screen)
 
 
-def _show_choices(review: Review, *, screen: Screen) -> None:
+def show_choices(review: Review, *, screen: Screen) -> None:
+    """Show the words of a review."""
     facts = (fact for commit in review.step.commits for each in commit.evidence for fact in each.examples)
     has_examples = any(fact.endswith(": passes") for fact in facts)
-    more = ", examples (e): add them to the tests" if has_examples else ""
+    more = ", view (v)" if screen.has_full_screen else ""
+    more += ", examples (e): add them to the tests" if has_examples else ""
     text = f"approve (a), next (n), previous (p), diff (d) [FILE]{more} or exit; {review.remaining} left to review"
     screen.line(text, style="bold")
 
@@ -243,6 +262,18 @@ def _show_file_name(file: FileDiff, *, screen: Screen) -> None:
     screen.line(Text.assemble((name, "bold cyan"), counts), indent=2)
 
 
+def describe_commits(step: StepToReview) -> Iterator[str]:
+    """Yield the commits of a step with their evidence, as lines for the viewer."""
+    for commit in step.commits:
+        yield clean(f"{commit.commit[:8]}  {commit.subject}")
+        for evidence in commit.evidence:
+            yield clean(f"    {_format_evidence(evidence)}")
+            for fact in (*evidence.examples, *evidence.findings):
+                yield from (f"      {line}" for line in clean(fact).splitlines())
+        if not commit.evidence:
+            yield "    no handoff note, so no evidence for this commit"
+
+
 def _show_commit(commit: LandedCommit, *, screen: Screen) -> None:
     screen.line(f"{screen.symbols['commit']} {commit.commit[:8]}  {commit.subject}", style="bold", indent=2)
     if not commit.is_in_history:
@@ -292,7 +323,6 @@ def _parse(words: str, review: Review) -> tuple[str, str]:
     if first.isdecimal() and not argument:
         raise UsageError(f"Step {first} is not completed.", hint=f"completed steps: {', '.join(numbers)}")
     question = suggest(first.lower(), WORDS, text="did you mean {}? ")
-    hint = (
-        f"{question}Type one of: approve, next, previous, diff [FILE], change this: WORDS, the number of a step, exit"
-    )
+    known = "approve, next, previous, diff [FILE], view, change this: WORDS, the number of a step, exit"
+    hint = f"{question}Type one of: {known}"
     raise UsageError(f"Unknown input {words!r} for a review.", hint=hint)

@@ -128,6 +128,13 @@ def handle_input(executor: Executor, words: str, *, screen: Screen) -> bool:
     return show_choices(executor, screen=screen)
 
 
+def find_completed(before: RunState, after: RunState) -> int | None:
+    """Return the step that was completed between two states."""
+    earlier = {number: step.completed_at for number, step in before.step_executions.items()}
+    done = (after.execution(number) for number in after.numbers(Status.COMPLETED))
+    return next((step.step_number for step in done if step.completed_at != earlier.get(step.step_number)), None)
+
+
 def _guide(executor: Executor, line: ExecutorLine) -> ExecutorLine:
     """Save the guidance of a line, and return the line by which the step that it is for runs."""
     failed, step = executor.state.numbers(Status.FAILED), executor.find_next_step()

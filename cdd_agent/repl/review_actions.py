@@ -1,22 +1,86 @@
-"""Comments at the prompt and on the command line: ``/comment``, and how comments are shown."""
+"""The diff viewer of a review, and comments: ``/comment``, and how comments are shown."""
 
+import os
+import shlex
+import subprocess
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from cdd_agent.errors import UsageError
+from cdd_agent.repl import dialogs
 from cdd_agent.repl.screen import Screen
 from cdd_agent.review.anchors import Anchors
 from cdd_agent.review.comments import WHOLE, Comment, Comments, Place, parse_place
 from cdd_agent.untrusted.text import clean, format_line
-from cdd_agent.workflows.execution.review import Review
+from cdd_agent.workflows.execution.review import Review, StepToReview
 
 if TYPE_CHECKING:
+    from cdd_agent.repl.diff_view import ReviewDecision
     from cdd_agent.repl.state import SessionState
+
+PAGER = "CDD_DIFF"
+"""The variable that names a program to show diffs, such as ``delta``, in place of the viewer."""
 
 WHOLE_COMMIT = "commit"
 """What to type in place of ``FILE:LINE`` to comment on the whole commit."""
 _MOST_LINES_OF_CODE = 3
+
+
+def view_step(session: "SessionState", review: Review) -> "ReviewDecision | None":
+    """Show the current step on the whole screen, and return what the user decided.
+
+    None if nobody decided: without a terminal, for a step without commits, and with a program that ``CDD_DIFF`` names,
+    which only shows the diff.
+    """
+    step, screen = review.step, session.screen
+    if not (screen.has_full_screen and step.commits and step.base):
+        return None
+    if pager := os.environ.get(PAGER):
+        _show_in(pager, step, screen=screen)
+        return None
+    from cdd_agent.repl.diff_view import DiffView, Subject
+
+    subject = Subject(
+        title=f"Step {step.number}/{len(review.steps)}  {step.title}",
+        head=tuple(dialogs.describe_commits(step)),
+        files=step.files,
+        base=step.base,
+        commit=step.commits[-1].commit,
+        ticket=review.ticket.slug,
+        step=step.number,
+        actions=frozenset({"approve", "iterate"}),
+    )
+    with screen.lend():
+        return DiffView(subject, comments=session.project.comments()).run()
+
+
+def _show_in(pager: str, step: StepToReview, *, screen: Screen) -> None:
+    # The lines are from the repository; the program may pass escape sequences on to the terminal.
+    names = {"created": ("/dev/null", "b/{}"), "modified": ("a/{}", "b/{}"), "deleted": ("a/{}", "/dev/null")}
+    parts = []
+    for file in step.files:
+        old, new = (name.format(clean(file.path)) for name in names[file.kind])
+        parts.append(
+            f"diff --git a/{clean(file.path)} b/{clean(file.path)}\n--- {old}\n+++ {new}\n{clean(file.hunks)}\n"
+        )
+    with screen.lend():
+        try:
+            subprocess.run(shlex.split(pager), input="".join(parts).encode(), check=False)
+        except (OSError, ValueError) as error:
+            raise UsageError(f"Cannot run {pager!r}, which {PAGER} names: {error}.", hint=f"unset {PAGER}") from error
+
+
+def format_feedback(comments: Iterable[Comment], words: str) -> str:
+    """Return the user's words and the open comments, as guidance for the model."""
+    lines = []
+    for each in comments:
+        if not each.resolved:
+            code = f", `{each.lines[0].strip()}`" if each.lines else ""
+            said = "; ".join((each.text, *(f"{reply.author}: {reply.text}" for reply in each.replies)))
+            lines.append(f"- [{each.id}] {each.place}{code}: {said}")
+    return "\n".join((words, *(("The reviewer's comments on your change:", *lines) if lines else ()))).strip()
 
 
 def comment(session: "SessionState", argument: str) -> None:

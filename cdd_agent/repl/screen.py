@@ -339,6 +339,18 @@ class Screen:
                 self.console.print()  # what follows starts in a new row
                 raise KeyboardInterrupt from stop
 
+    @contextmanager
+    def lend(self) -> Iterator[None]:
+        """Leave the terminal and its keys to the block, such as a full-screen view or another program."""
+        self.end_prose()
+        with self._live.pause(), KEYBOARD.show_keys():
+            yield
+
+    @property
+    def has_full_screen(self) -> bool:
+        """Whether a full-screen view can be shown and operated."""
+        return self._is_terminal and sys.stdin.isatty() and not self.console.is_dumb_terminal
+
     def _print_rows(self, rows: list[Text], depth: int) -> None:
         with self._live.hide():
             for row in rows:

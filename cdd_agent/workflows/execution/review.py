@@ -94,6 +94,8 @@ class StepToReview:
     """The changes from before the step to its last commit."""
     decision: str | None
     """The person's decision, or None."""
+    base: str = ""
+    """The commit before the step; empty if it is not known."""
 
     def as_event(self, ticket: str) -> StepReviewed:
         """Return the step as plain values."""
@@ -134,7 +136,14 @@ def _load_step(step: StepExecution, repository: Repository, *, reports: Collecti
     )
     base = step.base_commit
     files = diff_commits(repository, base, after=commits[-1].commit) if base and commits else ()
-    return StepToReview(number=step.step_number, title=step.title, commits=commits, files=files, decision=step.review)
+    return StepToReview(
+        number=step.step_number,
+        title=step.title,
+        commits=commits,
+        files=files,
+        decision=step.review,
+        base=base or "",
+    )
 
 
 def approve_step(ticket: Ticket, number: int, *, project: Path) -> RunState:
@@ -181,6 +190,10 @@ class Review:
     def position(self) -> str:
         """The current step and the number of steps, such as ``2/3``."""
         return f"{self.at + 1}/{len(self.steps)}"
+
+    def go_to(self, number: int) -> None:
+        """Make the completed step ``number`` the current one."""
+        self.at = next(at for at, step in enumerate(self.steps) if step.number == number)
 
     def add_examples(self) -> CommitId:
         """Add the further examples of the current step to the tests; see ``examples.add_examples``."""

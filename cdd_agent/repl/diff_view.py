@@ -1,0 +1,436 @@
+"""The diff viewer: one step or commit on the whole screen, with its comments and the reviewer's decision.
+
+Only the visible rows are drawn, so a key takes as long in a diff of ten lines as in one of ten thousand.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias
+
+from prompt_toolkit.application import Application
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.formatted_text import StyleAndTextTuples
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.layout import Layout
+from prompt_toolkit.layout.containers import ConditionalContainer, HSplit, VSplit, Window
+from prompt_toolkit.layout.controls import BufferControl, FormattedTextControl, UIContent, UIControl
+from prompt_toolkit.styles import Style
+
+from cdd_agent.errors import UsageError, format_count
+from cdd_agent.repl.diff_rows import DiffRows, PlacedComment, Row, clean_line
+from cdd_agent.review.anchors import Anchors
+from cdd_agent.review.comments import WHOLE, Comments, Place, Side
+from cdd_agent.review.diff import FileDiff
+
+Action: TypeAlias = Literal["approve", "iterate", "fork", "leave"]
+
+_MARGIN = 3
+"""Rows that stay visible above and below the cursor."""
+_SIDEWAYS = 8
+_ESCAPE_S = 0.05
+"""After this time, a lone Escape is the key, and not the beginning of another one."""
+_STYLE = Style.from_dict(
+    {
+        "bar": "reverse",
+        "strong": "bold",
+        "number": "ansibrightblack",
+        "added": "ansigreen",
+        "removed": "ansired",
+        "added.word": "bg:ansigreen ansiblack",
+        "removed.word": "bg:ansired ansiblack",
+        "hunk": "ansicyan",
+        "file": "bold ansicyan",
+        "comment": "ansiyellow",
+        "comment.head": "bold ansiyellow",
+        "good": "ansigreen",
+        "selected": "bold ansimagenta",
+        "code.comment": "ansibrightblack italic",
+        "code.keyword": "ansiblue",
+        "code.builtin": "ansicyan",
+        "code.name": "bold",
+        "code.number": "ansimagenta",
+        "code.string": "ansiyellow",
+    }
+)
+_HELP = (
+    ("j k, arrows", "down, up"),
+    ("PageDown PageUp", "a page down, up; Space too"),
+    ("g G", "to the list of files at the top, to the end"),
+    (":N", "to line N of the file"),
+    ("Tab, Shift-Tab", "next, previous file"),
+    ("n N", "next, previous hunk or comment"),
+    ("left right", "move long lines sideways"),
+    ("/", "search; / and Enter searches on"),
+    ("Enter", "open a file of the list; fold a file or a comment, or unfold it"),
+    ("v", "begin a range of lines, or end it"),
+    ("c", "comment on the line or range; above the files, on all of it"),
+    ("r", "reply to the comment"),
+    ("x", "resolve the comment, or open it again"),
+    ("a", "approve the step"),
+    ("i", "iterate: the step runs again with your words and the open comments"),
+    ("f", "fork: try another way beside this one"),
+    ("q", "leave and decide nothing"),
+)
+_LABELS = {
+    "comment": "Comment: ",
+    "reply": "Reply: ",
+    "iterate": "What should change? ",
+    "search": "/",
+    "line": ":",
+}
+"""What is typed at the bottom -> what stands before it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """The changes that are shown."""
+
+    title: str
+    head: tuple[str, ...]
+    """The commits and their evidence, a line each."""
+    files: tuple[FileDiff, ...]
+    base: str
+    commit: str
+    """The commits between which the files differ."""
+    ticket: str = ""
+    step: int = 0
+    """The step whose comments are shown; without one, all comments."""
+    actions: frozenset[Action] = frozenset()
+    """The decisions that are possible, besides ``leave``."""
+
+
+class ReviewDecision(NamedTuple):
+    """How the user left the viewer."""
+
+    action: Action
+    text: str = ""
+    """What should change."""
+
+
+class _VisibleRows(UIControl):
+    """The visible rows."""
+
+    def __init__(self, draw: Callable[[int, int], list[StyleAndTextTuples]]) -> None:
+        self._draw = draw
+
+    def is_focusable(self) -> bool:
+        """Return that keys come here."""
+        return True
+
+    def create_content(self, width: int, height: int) -> UIContent:
+        """Return exactly as many rows as fit."""
+        rows = self._draw(width, height)
+        return UIContent(get_line=lambda at: rows[at], line_count=len(rows), show_cursor=False)
+
+
+class DiffView:
+    """The viewer. ``run`` returns when the user has decided or leaves."""
+
+    def __init__(self, subject: Subject, *, comments: Comments) -> None:
+        """Make the rows of ``subject``."""
+        self._subject = subject
+        self._comments = comments
+        self._shown = DiffRows(subject.files, head=subject.head)
+        self._anchors: Mapping[Side, Anchors] = {
+            "new": Anchors(comments.repository, subject.commit),
+            "old": Anchors(comments.repository, subject.base),
+        }
+        self._folded: set[str] = set()
+        self._width, self._height = 80, 24
+        self._cursor = self._top = self._left = 0
+        self._from: int | None = None
+        """Where the range begins."""
+        self._mode = ""
+        """A key of ``_LABELS`` while the user types; ``help`` while the keys are shown."""
+        self._message = ""
+        self._searched = ""
+        self._input = Buffer(multiline=False)
+        self._load_comments(first=True)
+        self.application = self._make_application()
+
+    def run(self) -> ReviewDecision:
+        """Show the changes until the user leaves, and return the decision."""
+        return self.application.run()
+
+    # Content.
+
+    def _load_comments(self, *, first: bool = False) -> None:
+        subject = self._subject
+        if subject.ticket:
+            found = self._comments.list_of_step(subject.ticket, subject.step)
+        else:
+            found = self._comments.list_all()
+        placed = [PlacedComment(comment, self._anchors[comment.side].find(comment)) for comment in found]
+        paths = {file.path for file in subject.files}
+        if not subject.ticket:  # comments on other changes are not for this one
+            placed = [each for each in placed if each.comment.commit == subject.commit or _is_in(each, paths)]
+        if first:
+            self._folded |= {comment.id for comment, _ in placed if comment.resolved}
+        self._placed = placed
+        self._build()
+
+    def _build(self) -> None:
+        self._shown.build(self._placed, folded=self._folded, width=self._width)
+        self._cursor = min(self._cursor, len(self._rows) - 1)
+
+    @property
+    def _rows(self) -> list[Row]:
+        return self._shown.rows
+
+    @property
+    def _row(self) -> Row:
+        return self._rows[self._cursor]
+
+    def _draw(self, width: int, height: int) -> list[StyleAndTextTuples]:
+        if self._mode == "help":
+            return [[("bold", f"  {keys:<17}"), ("", text)] for keys, text in _HELP[:height]]
+        if width != self._width:
+            self._width = width
+            self._build()
+        self._height = height
+        self._scroll()
+        drawn: list[StyleAndTextTuples] = []
+        selected = self._find_selection()
+        for at in range(self._top, min(self._top + height, len(self._rows))):
+            mark = ">" if at == self._cursor else "|" if at in selected else " "
+            drawn.append([("class:selected", mark), *self._shown.draw(self._rows[at], left=self._left)])
+        return drawn or [[("", "")]]
+
+    def _scroll(self) -> None:
+        margin = min(_MARGIN, max(0, (self._height - 1) // 2))
+        lowest, highest = self._cursor - self._height + 1 + margin, self._cursor - margin
+        self._top = max(0, min(max(self._top, lowest), highest, max(0, len(self._rows) - self._height)))
+
+    def _find_selection(self) -> range:
+        if self._from is None:
+            return range(self._cursor, self._cursor + 1)
+        first, last = sorted((self._from, self._cursor))
+        return range(first, last + 1)
+
+    def _format_title(self) -> StyleAndTextTuples:
+        row = self._row
+        where = clean_line(self._subject.files[row.file].path) if row.file >= 0 else ""
+        count = sum(not placed.comment.resolved for placed in self._placed)
+        parts = (where, format_count(count, "open comment") if count else "", clean_line(self._subject.title))
+        return [("", " " + "   ".join(filter(None, parts)))]
+
+    def _format_status(self) -> StyleAndTextTuples:
+        if self._message:
+            return [("bold", f" {self._message}")]
+        names = {"approve": "a approve", "iterate": "i iterate", "fork": "f fork"}
+        choices = [text for action, text in names.items() if action in self._subject.actions]
+        keys = "  ".join((*choices, "c comment", "? keys", "q leave"))
+        return [("", f" {self._cursor + 1}/{len(self._rows)}  {keys}")]
+
+    # Keys.
+
+    def _make_application(self) -> Application[ReviewDecision]:
+        is_typing = Condition(lambda: self._mode in _LABELS)
+        bindings = KeyBindings()
+        for names, act in self._list_keys():
+            for name in names:
+                bindings.add(name, filter=~is_typing)(self._make_handler(act))
+        bindings.add("enter", filter=is_typing)(lambda _: self._finish_input())
+        bindings.add("escape", filter=is_typing, eager=True)(lambda _: self._stop_input())
+        bindings.add("c-c", filter=is_typing)(lambda _: self._stop_input())
+        self._body = Window(_VisibleRows(self._draw), wrap_lines=False)
+        self._typed = Window(BufferControl(self._input), height=1)
+        label = Window(
+            FormattedTextControl(lambda: [("bold", _LABELS.get(self._mode, ""))]), dont_extend_width=True, height=1
+        )
+        layout = HSplit(
+            [
+                Window(FormattedTextControl(self._format_title), height=1, style="class:bar"),
+                self._body,
+                ConditionalContainer(
+                    Window(FormattedTextControl(self._format_status), height=1, style="class:bar"), filter=~is_typing
+                ),
+                ConditionalContainer(VSplit([label, self._typed]), filter=is_typing),
+            ]
+        )
+        application: Application[ReviewDecision] = Application(
+            layout=Layout(layout, focused_element=self._body), key_bindings=bindings, style=_STYLE, full_screen=True
+        )
+        application.ttimeoutlen = _ESCAPE_S
+        return application
+
+    def _list_keys(self) -> Sequence[tuple[tuple[str, ...], Callable[[], object]]]:
+        move = self._move
+        return (
+            (("j", "down"), lambda: move(1)),
+            (("k", "up"), lambda: move(-1)),
+            (("pagedown", " ", "c-f"), lambda: move(max(1, self._height - 2))),
+            (("pageup", "c-b"), lambda: move(-max(1, self._height - 2))),
+            (("g", "home"), lambda: self._go(0)),
+            (("G", "end"), lambda: self._go(len(self._rows) - 1)),
+            (("right",), lambda: self._shift(_SIDEWAYS)),
+            (("left",), lambda: self._shift(-_SIDEWAYS)),
+            (("tab",), lambda: self._find(1, self._is_file)),
+            (("s-tab",), lambda: self._find(-1, self._is_file)),
+            (("n",), lambda: self._find(1, self._is_stop)),
+            (("N",), lambda: self._find(-1, self._is_stop)),
+            (("enter",), self._open),
+            (("v",), self._select),
+            (("c",), lambda: self._begin_input("comment")),
+            (("r",), lambda: self._begin_input("reply")),
+            (("x",), self._resolve),
+            (("a",), lambda: self._decide("approve")),
+            (("i",), lambda: self._decide("iterate")),
+            (("f",), lambda: self._decide("fork")),
+            (("/",), lambda: self._begin_input("search")),
+            ((":",), lambda: self._begin_input("line")),
+            (("?",), self._show_help),
+            (("q", "c-c", "escape"), self._leave),
+        )
+
+    def _make_handler(self, act: Callable[[], object]) -> Callable[[KeyPressEvent], None]:
+        def handle(_: KeyPressEvent) -> None:
+            self._message = ""
+            if self._mode == "help":
+                self._mode = ""
+                return
+            try:
+                act()
+            except UsageError as error:
+                self._message = f"{error.happened} {error.hint}"
+
+        return handle
+
+    def _move(self, by: int) -> None:
+        self._go(self._cursor + by)
+
+    def _go(self, to: int) -> None:
+        self._cursor = max(0, min(to, len(self._rows) - 1))
+
+    def _shift(self, by: int) -> None:
+        self._left = max(0, self._left + by)
+
+    @staticmethod
+    def _is_file(row: Row) -> bool:
+        return row.kind == "file"
+
+    @staticmethod
+    def _is_stop(row: Row) -> bool:
+        return row.kind == "hunk" or (row.kind == "comment" and row.is_first)
+
+    def _find(self, step: int, is_wanted: Callable[[Row], bool]) -> None:
+        at = self._cursor + step
+        while 0 <= at < len(self._rows) and not is_wanted(self._rows[at]):
+            at += step
+        if 0 <= at < len(self._rows):
+            self._go(at)
+            self._top = max(0, at - _MARGIN)
+        else:
+            self._message = "No more below." if step > 0 else "No more above."
+
+    def _open(self) -> None:
+        row = self._row
+        if row.kind == "entry":
+            self._go(next(at for at, each in enumerate(self._rows) if each.kind == "file" and each.file == row.file))
+            self._top = self._cursor
+            return
+        if row.kind not in ("file", "comment"):
+            self._message = "Enter opens files and comments."
+            return
+        self._folded ^= {row.comment or self._subject.files[row.file].path}
+        while row.kind == "comment" and not self._row.is_first:
+            self._cursor -= 1
+        self._build()
+
+    def _select(self) -> None:
+        self._from = self._cursor if self._from is None else None
+
+    def _show_help(self) -> None:
+        self._mode = "help"
+
+    def _leave(self) -> None:
+        if self._from is not None:
+            self._from = None
+        else:
+            self.application.exit(result=ReviewDecision("leave"))
+
+    def _decide(self, action: Action) -> None:
+        if action not in self._subject.actions:
+            self._message = f"You cannot {action} here."
+        elif action == "iterate":
+            self._begin_input("iterate")
+        else:
+            self.application.exit(result=ReviewDecision(action))
+
+    # Comments.
+
+    def _find_comment(self) -> str:
+        """Return the comment at the cursor, or below the line."""
+        below = self._rows[self._cursor : self._cursor + 2]
+        if found := next((row.comment for row in below if row.comment), ""):
+            return found
+        raise UsageError("There is nothing to answer here.", hint="n goes to the next one, c writes one.")
+
+    def _find_place(self) -> tuple[Place, Side]:
+        """Return the lines of the range, or the one at the cursor. Added lines count more than removed ones."""
+        rows = [self._rows[at] for at in self._find_selection()]
+        if self._from is None and self._row.file < 0:
+            return WHOLE, "new"
+        lines = [line for row in rows if row.kind == "line" and (line := self._shown.find_line(row)) is not None]
+        if not lines or len({row.file for row in rows}) > 1:
+            raise UsageError("A comment is for lines of one file.", hint="Move to a line; g, then c: for all of it.")
+        path = self._subject.files[rows[0].file].path
+        new = [line.new for line in lines if line.new is not None]
+        old = [line.old for line in lines if line.old is not None]
+        return (Place(path, new[0], new[-1]), "new") if new else (Place(path, old[0], old[-1]), "old")
+
+    def _resolve(self) -> None:
+        comment = self._comments.find(self._find_comment())
+        self._comments.resolve(comment.id, resolved=not comment.resolved)
+        self._message = "Open again." if comment.resolved else "Resolved."
+        self._load_comments()
+
+    def _begin_input(self, mode: str) -> None:
+        if mode == "comment":
+            self._find_place()  # refuse before the user types
+        if mode == "reply":
+            self._find_comment()
+        self._mode = mode
+        self._input.reset()
+        self.application.layout.focus(self._typed)
+
+    def _stop_input(self) -> None:
+        self._mode = ""
+        self.application.layout.focus(self._body)
+
+    def _finish_input(self) -> None:
+        mode, text = self._mode, self._input.text.strip()
+        self._stop_input()
+        self._message = ""
+        try:
+            self._carry_out(mode, text)
+        except UsageError as error:
+            self._message = f"{error.happened} {error.hint}"
+
+    def _carry_out(self, mode: str, text: str) -> None:
+        match mode:
+            case "search":
+                self._searched = text or self._searched
+                word = self._searched.lower()
+                self._find(1, lambda row: word in row.text.lower())
+            case "line" if text.isdecimal() and (file := max(0, self._row.file)) < len(self._subject.files):
+                found = self._shown.find_number(file, int(text))
+                self._go(self._cursor if found is None else found)
+            case "comment" if text:
+                place, side = self._find_place()
+                base = self._subject.base if side == "old" else None
+                self._comments.add(place, text, commit=self._subject.commit, side=side, base=base)
+                self._from = None
+                self._load_comments()
+            case "reply" if text:
+                self._comments.reply(self._find_comment(), text)
+                self._load_comments()
+            case "iterate":
+                if not text and not any(not placed.comment.resolved for placed in self._placed):
+                    raise UsageError("Nothing should change.", hint="Say what, or comment on lines with c.")
+                self.application.exit(result=ReviewDecision("iterate", text))
+
+
+def _is_in(placed: PlacedComment, paths: set[str]) -> bool:
+    return placed.place is not None and placed.place.path in paths
