@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -15,6 +16,9 @@ for _number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
     if signal.getsignal(_number) is signal.SIG_IGN:  # as in the background of a shell; programs would inherit it
         signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
 
+LONG = {"guides", "stories", "verdicts"}
+"""Folders of tests that take seconds."""
+
 settings.register_profile(
     "repeatable", derandomize=True, deadline=None
 )  # a change is judged by the same examples everywhere
@@ -23,6 +27,11 @@ settings.load_profile("repeatable")
 
 
 gc.disable()  # nothing that collection makes is garbage, and going through it takes a quarter of its time
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run whole stories first, so that short tests are left to share at the end."""
+    items.sort(key=lambda item: item.path.relative_to(Path(__file__).parent).parts[0] not in LONG)
 
 
 @pytest.hookimpl(trylast=True)

@@ -77,6 +77,7 @@ def test_a_step_that_is_told_to_end_leaves_nothing_half_done(
     check(demo, folder, home, moments=[])
 
 
+@pytest.mark.slow
 @SHORT
 def test_a_kill_in_the_middle_changes_nothing_in_the_end(demo: Demo, home: Path, tmp_path: Path) -> None:
     check(demo, planned(demo, tmp_path / "project"), home, moments=[2.5])

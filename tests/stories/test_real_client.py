@@ -30,7 +30,8 @@ def judged(folder: Path, name: str) -> list[tuple[str, str, str, list[str]]]:
     ]
 
 
-@pytest.mark.parametrize("demo", [pytest.param("csv-export", marks=pytest.mark.slow), "minutes-lost"], indirect=True)
+@pytest.mark.slow
+@pytest.mark.parametrize("demo", ["csv-export", "minutes-lost"], indirect=True)
 def test_the_real_client_comes_to_the_same_commits(demo: Demo, cdd: Cdd, tmp_path: Path) -> None:
     folder = tmp_path / demo.name
     turns = recorded.load_recording(EXAMPLES / demo.name / "recording.yaml")

@@ -45,6 +45,7 @@ def test_an_honest_change_is_confirmed(name: str, make: Make) -> None:
     assert asked(step, step.request(TARGET, stated=stated)).reasons == ()
 
 
+@pytest.mark.slow
 def test_all_honest_changes_are_confirmed_in_one_step(make: Make) -> None:
     red, green = {}, {}
     for number, (code, test, _) in enumerate(HONEST.values()):

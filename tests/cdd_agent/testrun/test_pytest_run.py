@@ -319,7 +319,8 @@ def test_a_test_that_never_ends_has_failed_in_a_saved_report_and_the_others_run(
     tmp_path: Path, suite: PytestSuite
 ) -> None:
     (tmp_path / "test_a.py").write_text(
-        "import pytest\n\n\n@pytest.mark.parametrize('x', [1, 2])\ndef test_loop(x):\n    while x == 2: pass\n\n\n"
+        "import pytest, time\n\n\n@pytest.mark.parametrize('x', [1, 2])\n"
+        "def test_loop(x):\n    while x == 2: time.sleep(0.01)\n\n\n"
         "def test_loop_ends(): pass\n\n\ndef test_fails(): assert 0\n"
     )
     run = replace(suite, timeout_s=5, flaky=1).run(keep=tmp_path / ".cdd" / "a.json")
