@@ -244,7 +244,7 @@ def show_step(step: StepToReview, *, count: int, screen: Screen, most_lines: int
             room -= lines
         else:
             _show_file_name(file, screen=screen)
-            screen.line(f"{lines} lines; show them: diff {file.path}", style="dim", indent=4)
+            screen.line(f"{format_count(lines, 'line')}; to show: diff {file.path}", style="dim", indent=4)
 
 
 def show_file(file: FileDiff, *, screen: Screen) -> None:

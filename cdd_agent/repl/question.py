@@ -10,6 +10,7 @@ from rich.cells import chop_cells
 from rich.text import Text
 
 from cdd_agent.config.trust import Offer, Subject
+from cdd_agent.errors import format_count
 from cdd_agent.repl.keyboard import KEYBOARD
 from cdd_agent.repl.screen import Screen
 from cdd_agent.shell.permission import CommandAnswer, CommandQuestion
@@ -57,7 +58,8 @@ def show_offer(offer: Offer, *, screen: Screen) -> None:
         row.truncate(width, overflow="ellipsis")
         screen.line(Text.assemble((f"{screen.symbols['bar']} ", "dim"), row), indent=2)
     if len(offer.shown) > MOST_LINES:
-        screen.line(f"and {len(offer.shown) - MOST_LINES} more lines; read all of {offer.source}", indent=2)
+        more = format_count(len(offer.shown) - MOST_LINES, "more line")
+        screen.line(f"and {more}; read all of {offer.source}", indent=2)
 
 
 def ask_to_wait(why: str, wait_s: float, *, screen: Screen) -> bool:

@@ -12,7 +12,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from cdd_agent import events
-from cdd_agent.errors import UsageError
+from cdd_agent.errors import UsageError, format_count
 from cdd_agent.events import Event, StepListed, TicketListed
 from cdd_agent.repl.screen import Screen
 from cdd_agent.tickets import plan_markdown, spec
@@ -356,10 +356,11 @@ def show_ticket(ticket: Ticket, *, screen: Screen) -> None:
     if state is not None:
         show_steps(state, screen=screen)
         return
-    screen.line(f"spec   complete, {len(wanted.acceptance_criteria)} criteria", indent=2)
+    count = len(wanted.acceptance_criteria)
+    screen.line(f"spec   complete, {count} {'criterion' if count == 1 else 'criteria'}", indent=2)
     if ticket.plan_path.exists():
         plan = plan_markdown.load_valid(ticket.plan_path, wanted)
-        screen.line(f"plan   {len(plan.steps)} steps, not started", indent=2)
+        screen.line(f"plan   {format_count(len(plan.steps), 'step')}, not started", indent=2)
         show_plan(plan, screen=screen, criteria=wanted.criterion_ids)
         screen.line(screen.as_typed(f"next   cdd exec {ticket.slug}"), indent=2)
     else:

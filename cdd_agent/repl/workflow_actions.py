@@ -80,7 +80,7 @@ def show_tree(session: "SessionState", argument: str) -> None:
         [
             ("run tree", str(tree.root)),
             ("on", subject),
-            ("changed", f"{len(changed)} files; see them: /diff {slug}" if changed else "nothing"),
+            ("changed", f"{format_count(len(changed), 'file')}; see them: /diff {slug}" if changed else "nothing"),
         ]
     )
 

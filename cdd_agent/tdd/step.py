@@ -415,10 +415,11 @@ class Landing:
         item, phase = self.item, self.attempt.phase
         title = "no changes needed" if is_empty and phase == "refactor" else item.title
         subject, room = f"{commit_prefix(phase, item.kind)}: {title}", MAX_SUBJECT - len(item.title_end)
+        body = f"{item.plan_body.strip()}\n\n" if phase == "plan" and item.plan_body.strip() else ""
         if len(subject) > room:
+            body = f"{title}\n\n{body}"
             subject = subject[: room - 1].rstrip() + "…"
         subject += item.title_end
-        body = f"{item.plan_body.strip()}\n\n" if phase == "plan" and item.plan_body.strip() else ""
         return (
             f"{subject}\n\n{body}Ticket: {item.ticket}\nPhase: {phase_name(phase)}\nCycle: {item.number}\n"
             f"Handoff-Id: {self._id}\n"

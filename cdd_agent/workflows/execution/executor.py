@@ -125,7 +125,9 @@ class TicketFiles:
             return
         spec.advance_file(self.ticket.spec_path, "executing")
         changed = [path for path in self.repository.list_uncommitted() if path in own]
-        subject, before = f"plan: {format_line(documents.plan.title)}", self.repository.read_head()
+        before = self.repository.read_head()
+        is_new = not self.repository.git("ls-tree", "HEAD", "--", f"{self.folder}/{self.ticket.plan_path.name}")
+        subject = f"plan: {format_line(documents.plan.title)}{'' if is_new else ', changed'}"
         message = f"{subject}\n\nTicket: {self.ticket.slug}\nPhase: PLAN\n"
         commit = commits.commit_paths(self.repository, message, paths=changed)
         if commit != before:
@@ -448,10 +450,10 @@ class Executor:
         """
         step = self.state.execution(number)
         status, is_asked = step.status, bool(guidance or step.guidance) or number in self.list_stale_steps()
-        if status == Status.PENDING or (status == Status.COMPLETED and not is_asked):
+        if status == Status.COMPLETED and not is_asked:
             raise UsageError(
-                f"Step {number} is {status}; only a step that is failed, skipped, in progress or stale can be retried.",
-                hint=f"list the steps: cdd status {self.ticket.slug}",
+                f"Step {number} is completed, and its text has not changed.",
+                hint=f"say what to do differently: cdd exec {self.ticket.slug} --retry {number} --guidance TEXT",
             )
         recovery = self.make_recovery(number)
         refusal = describe_refusal(recovery)

@@ -201,7 +201,7 @@ def test_a_completed_step_runs_again_with_guidance_only(talk: MakeTalk, project:
     model = ScriptedModel([writes("a.md", "# a\n"), writes("b.md", "# b\n")])
     made = talk(ONE, model)
     made.says("")
-    assert "can be retried" in made.refuses("retry 1").happened
+    assert "its text has not changed" in made.refuses("retry 1").happened
     assert "nothing is left to do" in made.says("retry 1 call it b")
     assert "call it b" in get_first_message(model)
     assert project.git("show", "--format=", "--name-only", "HEAD").split() == ["b.md"]

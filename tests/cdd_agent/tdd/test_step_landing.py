@@ -116,6 +116,7 @@ def test_a_long_title_is_cut_in_the_subject(project: Project, context: Context, 
     (subject,) = project.log
     assert len(subject) <= 72
     assert subject.endswith("…")
+    assert project.git("log", "-1", "--format=%b").startswith(work.title.strip())
 
 
 def test_the_identity_is_that_of_the_phase_and_where_it_started() -> None:

@@ -63,12 +63,12 @@ def test_a_failed_step_stops_the_run_says_why_and_can_be_tried_again(work: MakeW
     assert project.log == ["plan: A sale"]
     executor = made.executor(does("a"))
     with executor.running():
-        with pytest.raises(UsageError, match="Step 2 is pending"):
-            executor.retry(2)
+        executor.retry(2, guidance="Be brief.")
         executor.retry(1)
         assert executor.run_step(executor.step(1))
     assert (made.statuses, made.saved.status) == ({1: "completed", 2: "pending"}, Status.IN_PROGRESS)
     assert made.saved.execution(1).error is None
+    assert made.saved.execution(2).guidance == "Be brief."
 
 
 def test_what_depends_on_a_skipped_step_is_skipped_with_the_reason_and_comes_back_with_it(
@@ -138,7 +138,7 @@ def test_a_plan_that_is_edited_in_the_middle_of_a_step_is_committed_after_it(int
     run_all(made, ScriptedModel([green(), writes("a.md", "a")]))
     assert project.log == [
         *("plan: A sale", "test: Ten percent off", "feat: Ten percent off"),
-        *("plan: A sale", "docs: Say so"),
+        *("plan: A sale, changed", "docs: Say so"),
     ]
 
 
@@ -282,14 +282,14 @@ def test_what_a_changed_plan_means_for_finished_steps_is_told_once(completed: Wo
 
 def test_a_stale_step_can_be_done_once_more_on_top_of_its_commits(completed: Work) -> None:
     made, project = completed, completed.project
-    with pytest.raises(UsageError, match="only a step that is failed, skipped, in progress or stale"):
+    with pytest.raises(UsageError, match="is completed, and its text has not changed"):
         made.executor().retry(1)
     made.ticket.plan_path.write_text(ONE + "\nNow in other words.\n")
     executor = made.executor(does("b"))
     with executor.running():
         executor.retry(1)
         executor.run_all()
-    assert project.log == ["plan: A sale", "docs: Ten percent off", "plan: A sale", "docs: Ten percent off"]
+    assert project.log == ["plan: A sale", "docs: Ten percent off", "plan: A sale, changed", "docs: Ten percent off"]
     assert made.statuses == {1: "completed"}
     assert made.executor().remarks == ()
 
