@@ -1,10 +1,13 @@
 """The composition root: the only module that chooses real adapters and puts the parts together."""
 
+import hashlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
+
+from msgspec import structs
 
 from cdd_agent.agent.editing import report_change
 from cdd_agent.agent.loop import hide_keys
@@ -13,11 +16,12 @@ from cdd_agent.audit.auditor import Auditor
 from cdd_agent.clock import Clock, SystemClock
 from cdd_agent.config import settings
 from cdd_agent.config.options import Options
-from cdd_agent.config.trust import Approvals, Trust
+from cdd_agent.config.trust import Approvals, Trust, find_user_folder
 from cdd_agent.doctor import ProjectParts
 from cdd_agent.errors import CddError, EnvironmentMissing, UsageError
 from cdd_agent.events import Emit, Notice
 from cdd_agent.git import commits
+from cdd_agent.git.checkpoint import Checkpoint, Checkpoints, Description
 from cdd_agent.git.landing import Landings
 from cdd_agent.git.repository import CommitId, CopyLimits, Repository
 from cdd_agent.git.run_tree import GitExport, RunTrees, list_packages
@@ -86,6 +90,8 @@ class Composition:
         """Slug -> usage of the ticket by all agents."""
         self.transcript: Transcript | None = None
         """Saves conversations for a later session."""
+        self.measure_talks: Callable[[], tuple[str, dict[str, int]]] = lambda: ("", {})
+        """Returns the session at the prompt, and the number of messages of each conversation, for checkpoints."""
         self.has_told_memory = False
         """The user has been told which conventions of the project every agent gets."""
 
@@ -136,6 +142,17 @@ class Composition:
         repository = Repository.find(self.root)
         repository.may_run_hooks = partial(commits.may_run_hooks, repository, allows=self.trust.allows)
         return repository
+
+    @cached_property
+    def checkpoints(self) -> Checkpoints:
+        """The checkpoints of the user's files."""
+        own = hashlib.sha256(os.fsencode(self.root.resolve())).hexdigest()
+        return Checkpoints.of_project(self.root, private=find_user_folder(self.environment) / "checkpoints" / own)
+
+    def save_files(self, about: Description) -> Checkpoint:
+        """Make a checkpoint of the user's files and of the positions in the conversations."""
+        session, talks = self.measure_talks()
+        return self.checkpoints.create(structs.replace(about, session=session, talks=talks))
 
     @cached_property
     def suite(self) -> Suite:
@@ -398,6 +415,7 @@ class Composition:
             hear=self.options.hear,
             emit=self.emit,
             memory=self.memory(),
+            checkpoint=self.save_files,
         )
 
     def _choose_workplace(self, name: str, *, left_out: tuple[str, ...]) -> tuple[Workplace, Suite]:

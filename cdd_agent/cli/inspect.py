@@ -1,6 +1,7 @@
 """The commands that prepare, show and decide.
 
-These are ``cdd init``, ``doctor``, ``trust``, ``new``, ``status``, ``review``, ``comment`` and ``audit``.
+These are ``cdd init``, ``doctor``, ``trust``, ``new``, ``status``, ``review``, ``comment``, ``checkpoint`` and
+``audit``.
 """
 
 import dataclasses
@@ -17,6 +18,8 @@ from cdd_agent.errors import ExitCode, UsageError, format_count
 if TYPE_CHECKING:
     from cdd_agent.config.trust import Approvals, Offer
     from cdd_agent.doctor import Check
+    from cdd_agent.git.checkpoint import RestorePlan
+    from cdd_agent.repl.checkpoint_actions import CheckpointView
     from cdd_agent.repl.screen import Screen
     from cdd_agent.review.comments import Comment
 
@@ -224,6 +227,99 @@ def _report_comments(invocation: Invocation, found: "list[Comment]") -> None:
         place = anchors.find(each)
         now = None if place is None else {"file": place.path, "start": place.start, "end": place.end}
         sys.stdout.write(json.dumps({"event": "CommentListed", **each.as_fields(), "now": now}) + "\n")
+
+
+@click.group(short_help="Save your files as they are, and go back.")
+def checkpoint() -> None:
+    """Save the files as they are on disk, and restore them. Your index, HEAD, stash and ignored files never change."""
+
+
+@checkpoint.command("create", short_help="Save the files as they are now.")
+@click.argument("name", nargs=-1)
+@headless
+def create_checkpoint(invocation: Invocation, name: tuple[str, ...]) -> None:
+    """Save the files as they are now, with the name NAME if given."""
+    from cdd_agent.git.checkpoint import Description
+    from cdd_agent.repl.checkpoint_actions import require_name
+
+    about = Description(kind="manual", name=require_name(" ".join(name)))
+    _checkpoints(invocation).report(invocation.project.save_files(about))
+
+
+@checkpoint.command("list", short_help="List the checkpoints.")
+@click.option("-n", "most", type=click.IntRange(0), default=20, metavar="N", help="How many; 0 lists all.")
+@headless
+def list_checkpoints(invocation: Invocation, *, most: int) -> None:
+    """List the newest checkpoints, with the files that have changed since."""
+    _checkpoints(invocation).show_all(most)
+
+
+@checkpoint.command("diff", short_help="Show what has changed since a checkpoint.")
+@click.argument("one", metavar="ID")
+@click.argument("other", metavar="[ID]", required=False)
+@headless
+def diff_checkpoints(invocation: Invocation, *, one: str, other: str | None) -> None:
+    """Show the changes from a checkpoint, by its number or name, to the files now or to another checkpoint."""
+    _checkpoints(invocation).show_diff(one, other)
+
+
+@checkpoint.command("restore", short_help="Restore the files of a checkpoint.")
+@click.argument("name", metavar="ID")
+@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+@headless
+def restore_checkpoint(invocation: Invocation, name: str, *, dry_run: bool) -> None:
+    """Make your files those of a checkpoint. The files before become a checkpoint too."""
+    view = _checkpoints(invocation)
+    _restore(view, view.checkpoints.plan(view.checkpoints.find(name)), invocation=invocation, dry_run=dry_run)
+
+
+@checkpoint.command("undo", short_help="Undo the last restore.")
+@headless
+def undo_restore(invocation: Invocation) -> None:
+    """Make your files those before the last restore."""
+    view = _checkpoints(invocation)
+    _restore(view, view.checkpoints.plan_undo(), invocation=invocation)
+
+
+@checkpoint.command("redo", short_help="Redo the restore that was undone last.")
+@headless
+def redo_restore(invocation: Invocation) -> None:
+    """Make your files those before the last undo."""
+    view = _checkpoints(invocation)
+    _restore(view, view.checkpoints.plan_undo(is_redo=True), invocation=invocation)
+
+
+@checkpoint.command("prune", short_help="Delete old checkpoints.")
+@click.option(
+    "--keep", type=click.IntRange(0), default=100, metavar="N", help="How many of each ticket stay. The default is 100."
+)
+@headless
+def prune_checkpoints(invocation: Invocation, *, keep: int) -> None:
+    """Delete the oldest checkpoints of each ticket. Those with a name stay."""
+    deleted = _checkpoints(invocation).checkpoints.prune(keep=keep)
+    invocation.screen.line(f"Deleted {format_count(deleted, 'checkpoint')}.")
+
+
+def _checkpoints(invocation: Invocation) -> "CheckpointView":
+    from cdd_agent.repl.checkpoint_actions import CheckpointView
+
+    return CheckpointView(invocation.project.checkpoints, screen=invocation.screen, as_json=invocation.as_json)
+
+
+def _restore(view: "CheckpointView", plan: "RestorePlan", *, invocation: Invocation, dry_run: bool = False) -> None:
+    from cdd_agent.repl.question import confirm
+
+    if not invocation.as_json or dry_run:
+        view.show_plan(plan)
+    if dry_run:
+        return
+    if not invocation.assume_yes:
+        if not invocation.is_interactive:
+            raise UsageError("cdd cannot ask you here. Nothing was changed.", hint="the same command with --yes")
+        if not confirm("Restore these files? [y/N]", screen=invocation.screen):
+            invocation.screen.line("Nothing was changed.")
+            return
+    view.report_restore(view.checkpoints.restore(plan))
 
 
 @click.command(short_help="Approve the settings, interpreter and hooks of this repository.")

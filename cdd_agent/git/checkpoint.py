@@ -29,6 +29,7 @@ from cdd_agent.errors import UsageError, format_count, join_first
 from cdd_agent.events import Change
 from cdd_agent.git.landing import find_obstacle
 from cdd_agent.git.repository import SUBMODULE, Repository, copy_index, encode_text, format_paths, private_index
+from cdd_agent.git.run_tree import CONFIG, SHA256_CONFIG
 from cdd_agent.git.runner import GitError, GitRefused, RepositoryLocation
 from cdd_agent.git.snapshot import (
     STAGE,
@@ -50,18 +51,16 @@ MOST_NEW_BYTES = 200_000_000
 _PATIENCE_S = 30.0
 _SHOWN = 5
 _PREFIX = "refs/cdd/checkpoints/"
-_REF = re.compile(rf"{_PREFIX}(?P<ticket>.+)/(?P<number>[0-9]{{1,9}})")
+REF = re.compile(rf"{_PREFIX}.+/(?P<number>[0-9]{{1,9}})")
+"""The ref of a checkpoint; those of snapshots in the same folders have other names."""
 _RAW = "* -text -filter -ident -working-tree-encoding !eol\n"
 _CONVERSIONS = ("text", "crlf", "filter", "ident", "working-tree-encoding")
-_HEADER = "ref: refs/heads/main\n"
-_CONFIG = "[core]\n\trepositoryformatversion = 0\n\tbare = false\n"
-_SHA256_CONFIG = "[core]\n\trepositoryformatversion = 1\n\tbare = false\n[extensions]\n\tobjectFormat = sha256\n"
 _PASSED_ON = ("core.excludesfile", "core.filemode", "core.symlinks", "core.ignorecase", "core.precomposeunicode")
 """Settings of the repository that say which files there are and how to write them."""
 _NOT_OURS = {*ENVIRONMENT_FOLDERS, "node_modules"}
 
-Kind: TypeAlias = Literal["run", "manual", "restore", "undo", "redo"]
-"""Before a phase; by hand; before a restore, its undo, or the redo of that."""
+Kind: TypeAlias = Literal["run", "talk", "manual", "rollback", "restore", "undo", "redo"]
+"""Before a phase or a message of the user; by hand; before a rollback, a restore, its undo, or the redo of that."""
 
 
 class Description(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,10 +76,15 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     step: int = 0
     phase: str = ""
     name: str = ""
+    """Given by the user; a checkpoint with a name is not pruned."""
+    words: str = ""
+    """The beginning of the user's message."""
     head: str | None = None
     branch: str | None = None
     of: int = 0
     """The number of the checkpoint that a restore led to."""
+    session: str = ""
+    """The session at the prompt that made it."""
     talks: dict[str, int] = {}
     """Token of a conversation at the prompt -> number of its messages."""
     skipped: dict[str, str] = {}
@@ -93,9 +97,10 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def label(self) -> str:
         """Its name or its occasion, in a few words."""
-        restored = f"before {self.kind} of {self.of}" if self.of else ""
-        where = f"step {self.step} {self.phase.upper()}".rstrip() if self.step else ""
-        return self.name or restored or where or "by hand"
+        if self.kind == "run":
+            return f"step {self.step} {self.phase.upper()}"
+        moved = f"before the {self.kind}" + (f" of {self.of}" if self.of else "")
+        return self.name or (f'"{self.words}"' if self.words else "by hand" if self.kind == "manual" else moved)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +147,8 @@ class Checkpoints:
         """Create nothing."""
         self.repository = repository
         self._shadow = shadow
+        self.is_limited = True
+        """Whether a checkpoint with too many new files is refused."""
         self._has_git = shadow != repository.location.git_dir
         inside = project.resolve().relative_to(repository.root.resolve()).as_posix()
         self._folders = () if inside == "." else (f"{inside}/",)
@@ -163,14 +170,14 @@ class Checkpoints:
             repository = Repository.find(root)
             return cls(repository, root, shadow=repository.location.git_dir / "cdd" / "shadow")
         folder = private.resolve()
-        _write_git_folder(folder, _CONFIG)
+        _write_git_folder(folder, CONFIG)
         location = RepositoryLocation(root=root, git_dir=folder, common_dir=folder)
         return cls(Repository(root, location), root, shadow=folder)
 
     def list_all(self) -> tuple[Checkpoint, ...]:
         """Return the checkpoints of this work tree, oldest first."""
         refs = self.repository.list_refs(_PREFIX.rstrip("/"))
-        numbers = ((int(match["number"]), ref) for ref in refs if (match := _REF.fullmatch(ref)))
+        numbers = ((int(match["number"]), ref) for ref in refs if (match := REF.fullmatch(ref)))
         found = (self._read(ref, refs[ref], number=number) for number, ref in sorted(numbers))
         return tuple(each for each in found if each.about.root == str(self.repository.root))
 
@@ -183,13 +190,19 @@ class Checkpoints:
         listed = "list them: cdd checkpoint list" if known else "make one: cdd checkpoint create"
         raise UsageError(f"This work tree has no checkpoint {name!r:.60}.", hint=listed)
 
-    def create(self, about: Description | None = None, *, name: str = "", ticket: str = "") -> Checkpoint:
+    def create(self, about: Description | None = None) -> Checkpoint:
         """Save the files as they are now. Raises ``CddError``, and saves nothing, if that cannot be complete."""
-        about = about or Description(kind="manual", name=name, ticket=ticket)
         with self._locked():
-            return self._save(about, self._capture())
+            return self._save(about or Description(kind="manual"), self._capture())
 
-    def find_changes(self, one: Checkpoint, other: Checkpoint | None = None) -> tuple[str, str, tuple[Change, ...]]:
+    def list_changes_since(self, checkpoints: Iterable[Checkpoint]) -> dict[int, tuple[Change, ...]]:
+        """Return the number of each checkpoint -> the changes from it to the files now."""
+        with self._locked():
+            now = self._capture().tree
+        read = self.repository.objects.require
+        return {each.number: self._list_changes(read(each.files).id, now) for each in checkpoints}
+
+    def compare(self, one: Checkpoint, other: Checkpoint | None = None) -> tuple[str, str, tuple[Change, ...]]:
         """Return the trees of a checkpoint and of another, or of the files now, and the changes between them."""
         with self._locked():
             trees = one.files, self._capture().tree if other is None else other.files
@@ -221,7 +234,7 @@ class Checkpoints:
             raise UsageError(f"{what}, so there is nothing to bring back.", hint="list: cdd checkpoint list")
         return self.plan(stack[-1], kind="redo" if is_redo else "undo")
 
-    def restore(self, plan: RestorePlan, *, talks: Mapping[str, int] | None = None) -> Checkpoint:
+    def restore(self, plan: RestorePlan, *, session: str = "", talks: Mapping[str, int] | None = None) -> Checkpoint:
         """Make the files those of a checkpoint, and return a new checkpoint of the files before.
 
         Ignored files, those that one of the two checkpoints lacks, and the states of tickets stay as they are. Raises
@@ -234,8 +247,16 @@ class Checkpoints:
             entries = list_entries(self.repository, target.files, *self._folders)
             changes = tuple(self._list_due(target, now))
             self._require_clear(changes, target)
-            about = Description(kind=plan.kind, ticket=target.about.ticket, of=target.number, talks=dict(talks or {}))
-            before = self._save(about, now)
+            before = self._save(
+                Description(
+                    kind=plan.kind,
+                    ticket=target.about.ticket,
+                    of=target.number,
+                    session=session,
+                    talks=dict(talks or {}),
+                ),
+                now,
+            )
             for folder in set(now.folders) - set(target.about.folders):
                 remove_empty_parents(self.repository.root, f"{folder}/x")
             self._write(target, changes, entries=entries)
@@ -288,14 +309,15 @@ class Checkpoints:
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         location, shadow = self.repository.location, self._shadow
-        values = {each.key: each.value for each in self.repository.runner.configuration()}
-        is_long = values.get("extensions.objectformat") == "sha256"
+        settings = self.repository.runner.configuration()
+        is_long = ("extensions.objectformat", "sha256") in ((each.key, each.value) for each in settings)
         with exclusive_lock(shadow / "cdd.lock", purpose="A checkpoint", wait_s=_PATIENCE_S):
-            _write_git_folder(shadow, _SHA256_CONFIG if is_long else _CONFIG)
+            _write_git_folder(shadow, SHA256_CONFIG if is_long else CONFIG)
             rules = "".join(f"{folder}/\n" for folder in sorted(_NOT_OURS)).encode()
             if self._has_git:
-                exclude = location.common_dir / "info" / "exclude"
-                rules = exclude.read_bytes() if exclude.exists() else b""
+                rules = b""
+                with contextlib.suppress(FileNotFoundError):
+                    rules = (location.common_dir / "info" / "exclude").read_bytes()
             _write(shadow / "info" / "exclude", rules)
             _write(shadow / "info" / "attributes", _RAW.encode())
             (shadow / "index.lock").unlink(missing_ok=True)  # left by a git that was killed
@@ -330,8 +352,8 @@ class Checkpoints:
             tracked = user.git("ls-files", "-z", "--stage").split("\0")[:-1]
             paths = format_paths(line.partition("\t")[2] for line in tracked)
             attributes = user.git("check-attr", "-z", "--stdin", *_CONVERSIONS, stdin=paths).split("\0")
-            is_plain = all(value in ("unspecified", "unset") for value in attributes[2::3])
-            if not tracked or not is_plain or any(line.split("\t")[0][-1] != "0" for line in tracked):
+            is_raw = all(value in ("unspecified", "unset") for value in attributes[2::3])
+            if not tracked or not is_raw or any(line.split("\t")[0][-1] != "0" for line in tracked):
                 return
             copy_index(user, target)
             absent = [
@@ -406,7 +428,7 @@ class Checkpoints:
             with contextlib.suppress(OSError):
                 sizes[path] = os.lstat(self._place(path)).st_size
         count, size_bytes = len(sizes), sum(sizes.values())
-        if count <= MOST_NEW_FILES and size_bytes <= MOST_NEW_BYTES:
+        if not self.is_limited or (count <= MOST_NEW_FILES and size_bytes <= MOST_NEW_BYTES):
             return
         tops = Counter[str]()
         for path, size in sizes.items():
@@ -475,7 +497,7 @@ class Checkpoints:
         lines = f"100644 blob {meta}\tmeta.json\n040000 tree {captured.tree}\twork\n{self._save_index()}"
         top = repository.git("mktree", stdin=lines.encode()).strip()
         refs = repository.list_refs(_PREFIX.rstrip("/"))
-        number = 1 + max((int(match["number"]) for ref in refs if (match := _REF.fullmatch(ref))), default=0)
+        number = 1 + max((int(match["number"]) for ref in refs if (match := REF.fullmatch(ref))), default=0)
         ref = f"{_PREFIX}{about.ticket or BY_HAND}/{number}"
         repository.git("update-ref", ref, top, "0" * len(top))
         return Checkpoint(number=number, ref=ref, id=top, about=about)
@@ -568,11 +590,9 @@ def _write_git_folder(folder: Path, config: str) -> None:
         (folder / name).mkdir(parents=True, exist_ok=True)
     _write(folder / "config", config.encode())
     if not (folder / "HEAD").exists():
-        _write(folder / "HEAD", _HEADER.encode())
+        _write(folder / "HEAD", b"ref: refs/heads/main\n")
 
 
 def _write(path: Path, content: bytes) -> None:
-    with contextlib.suppress(OSError):
-        if path.read_bytes() == content:
-            return
-    path.write_bytes(content)
+    if not path.exists() or path.read_bytes() != content:
+        path.write_bytes(content)

@@ -45,8 +45,8 @@ _MOST_HISTORY_BYTES = 300_000_000
 _PACKED = ("--revs", "--quiet", "--missing=allow-promisor")
 """In a partial clone, the history lacks what was not fetched."""
 _SHA1_CHARACTERS = 40
-_CONFIG = "[core]\n\trepositoryformatversion = 0\n\tbare = false\n"
-_SHA256_CONFIG = "[core]\n\trepositoryformatversion = 1\n\tbare = false\n[extensions]\n\tobjectFormat = sha256\n"
+CONFIG = "[core]\n\trepositoryformatversion = 0\n\tbare = false\n"
+SHA256_CONFIG = "[core]\n\trepositoryformatversion = 1\n\tbare = false\n[extensions]\n\tobjectFormat = sha256\n"
 
 
 class RunTree:
@@ -287,7 +287,7 @@ def write_git_folder(folder: Path, head: str, *, branch: str | None, tags: str =
     name = f"refs/heads/{branch}"
     (folder / "packed-refs").write_text(f"{head} {name}\n{tags}" if branch else tags, encoding="utf-8")
     (folder / "HEAD").write_text(f"ref: {name}\n" if branch else f"{head}\n", encoding="utf-8")
-    (folder / "config").write_text(_SHA256_CONFIG if len(head) > _SHA1_CHARACTERS else _CONFIG, encoding="utf-8")
+    (folder / "config").write_text(SHA256_CONFIG if len(head) > _SHA1_CHARACTERS else CONFIG, encoding="utf-8")
     (folder / "refs").mkdir(exist_ok=True)
 
 

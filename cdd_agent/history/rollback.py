@@ -18,6 +18,7 @@ import msgspec
 
 from cdd_agent.errors import UsageError, join_first
 from cdd_agent.events import CommitMoved, Emit, Notice, RollbackPlanned, RolledBack
+from cdd_agent.git.checkpoint import REF, Checkpoint, Checkpoints, Description
 from cdd_agent.git.commits import refresh_index, require_finished
 from cdd_agent.git.notes import Note, read_handoffs, survey_notes
 from cdd_agent.git.repository import ROLLBACK, CommitId, Repository, resolve_revision
@@ -151,6 +152,7 @@ class Rollbacks:
 
     def apply(self, plan: RollbackPlan) -> RollbackRecord:
         """Apply ``plan`` and return its record, which keeps everything the rollback removes."""
+        self._save_files(plan.record)
         snapshot = self.snapshots.take(_BEFORE, message="before a rollback")
         record = msgspec.structs.replace(plan.record, snapshot=snapshot.commit)
         reports = records.read_runs(self.reports)
@@ -291,10 +293,15 @@ class Rollbacks:
             if change.path in changed and change.path in paths
         ]
         if odd:
-            ref = f"refs/cdd/attempts/{record.ticket}/rollback-{record.number}"
-            self.snapshots.take(ref, message="before finishing an interrupted rollback")
-            text = f"These files changed during the rollback and are saved under {ref}: {', '.join(sorted(odd))}"
+            saved = self._save_files(record)
+            text = f"These files changed during the rollback and are saved as {saved.ref}: {', '.join(sorted(odd))}"
             self.emit(Notice(text=text))
+
+    def _save_files(self, record: RollbackRecord) -> Checkpoint:
+        root = self.repository.root
+        checkpoints = Checkpoints.of_project(root, private=root)
+        checkpoints.is_limited = False  # a rollback must be able to finish
+        return checkpoints.create(Description(kind="rollback", ticket=record.ticket))
 
     def _restore_checkpoints(self, stored: StoredRecord, *, after: Files) -> None:
         """Make the checkpoints fit the rewound states: an open cycle begins anew."""
@@ -407,9 +414,9 @@ def _find_obstacles(root: Path, path: str) -> Iterator[str]:
 
 
 def _list_checkpoints(repository: Repository) -> dict[str, str]:
-    """Return ref -> object of all checkpoints of runs."""
+    """Return ref -> object of all snapshots of runs."""
     refs = repository.list_refs("refs/cdd/checkpoints/")
-    return {ref: value for ref, value in refs.items() if ref.startswith(_CHECKPOINTS)}
+    return {ref: value for ref, value in refs.items() if ref.startswith(_CHECKPOINTS) and not REF.fullmatch(ref)}
 
 
 def _list_commits(repository: Repository, span: str) -> tuple[CommitMoved, ...]:

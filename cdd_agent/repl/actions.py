@@ -16,7 +16,7 @@ from cdd_agent.config.own_commands import list_own_commands
 from cdd_agent.errors import ExitCode, UsageError, format_count
 from cdd_agent.model.conversation import AssistantMessage, Conversation, Marks, UserMessage
 from cdd_agent.model.conversation import Text as Words
-from cdd_agent.repl import config_actions, dialogs, executor_view, review_actions, workflow_actions
+from cdd_agent.repl import checkpoint_actions, config_actions, dialogs, executor_view, review_actions, workflow_actions
 from cdd_agent.repl.commands import RUN_AS_IN_SHELL, describe_own_commands, list_help, parse_command, split_words
 from cdd_agent.repl.render import format_cost
 from cdd_agent.repl.state import AGENT_COMMANDS, SessionState, agent_name, create_agent, report_dropped
@@ -158,6 +158,7 @@ def send(session: SessionState, words: str) -> None:
     agent, screen = session.agent, session.screen
     match agent:
         case Socrates() | Planner() if words:
+            checkpoint_actions.save_before(session, words)
             session.transcript.record_input(words)
             workspace, marks = Workspace(session.project.root), Marks(agent.conversation.token)
             message = attach_files(words, workspace, marks=marks, tell=screen.note)
@@ -185,6 +186,7 @@ def send(session: SessionState, words: str) -> None:
 def _ask_scout(session: SessionState, words: str) -> None:
     """Let Scout answer a question, or offer a ticket for a request."""
     scout = session.scout = session.scout or session.project.scout()
+    checkpoint_actions.save_before(session, words)
     session.transcript.switch_agent(SCOUT, ticket="")
     session.transcript.record_input(words)
     workspace, marks = Workspace(session.project.root), Marks(scout.conversation.token)
@@ -456,6 +458,8 @@ ACTIONS: Mapping[str, Callable[[SessionState, str], ExitCode | None]] = {
     "diff": workflow_actions.show_diff,
     "undo": workflow_actions.undo,
     "redo": workflow_actions.redo,
+    "checkpoint": checkpoint_actions.checkpoint,
+    "rewind": checkpoint_actions.rewind,
     "config": config_actions.configure,
     "permissions": config_actions.manage_permissions,
     "back": go_back,

@@ -5,10 +5,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from cdd_agent import events
-from cdd_agent.agent.sessions import Transcript
+from cdd_agent.agent.sessions import SavedConversation, Transcript, repair_messages
 from cdd_agent.errors import ExitCode, UsageError
 from cdd_agent.events import Event
+from cdd_agent.git.checkpoint import Checkpoint
 from cdd_agent.model.budget import find_context_window, totals_from_answer
+from cdd_agent.model.conversation import Message
 from cdd_agent.repl import executor_view
 from cdd_agent.repl.render import format_cost
 from cdd_agent.repl.screen import Screen
@@ -92,6 +94,7 @@ class SessionState:
         project.publisher.listeners.append(self.progress.write)
         self.transcript = Transcript(project.root, clock=project.clock, tell=project.emit)
         project.transcript = self.transcript
+        project.measure_talks = self.measure_talks
         self.slug = ""
         self.is_over = False
         self.agent: Agent | None = None
@@ -102,6 +105,49 @@ class SessionState:
         """Agents with a conversation, by name and ticket."""
         self.previous: list[tuple[str, str]] = []
         """Name and ticket of the agents that were active before, latest last."""
+        self.unsaved = ""
+        """Why the files before the user's last message could not be saved."""
+        self._cut: dict[int, dict[str, tuple[Message, ...]]] = {}
+        """Number of a checkpoint before a rewind -> token of a conversation -> its messages then."""
+
+    def measure_talks(self) -> tuple[str, dict[str, int]]:
+        """Return the session, and the number of messages of each conversation by its token."""
+        talks = (agent.conversation for agent in self._talkers)
+        return self.transcript.id, {talk.token: len(talk.messages) for talk in talks}
+
+    @property
+    def _talkers(self) -> tuple[Socrates | Planner | Scout, ...]:
+        return (*self._alive.values(), *([self.scout] if self.scout is not None else ()))
+
+    def cut_talks(self, target: Checkpoint, *, before: Checkpoint) -> tuple[int, tuple[str, ...]]:
+        """Give each conversation the messages that it had at ``target``, and remember those ``before``.
+
+        Return the number of messages that were cut, and the agents whose conversations began elsewhere and stay.
+        """
+        self._cut[before.number] = {each.conversation.token: each.conversation.messages for each in self._talkers}
+        known, about = self._cut.get(target.number, {}), target.about
+        is_ours = bool(about.session) and about.session == self.transcript.id
+        cut, stay = 0, []
+        for agent in self._talkers:
+            conversation, is_scout = agent.conversation, isinstance(agent, Scout)
+            name, slug = (SCOUT, "") if isinstance(agent, Scout) else (agent_name(agent), agent.ticket.slug)
+            token, count = conversation.token, about.talks.get(conversation.token, 0 if is_ours else None)
+            if count is None:
+                stay.append(SCOUT if is_scout else f"/{AGENT_COMMANDS[name]} {slug}")
+                continue
+            messages = known.get(token, repair_messages(conversation.messages[:count]))
+            cut += len(conversation.messages) - len(messages)
+            if messages != conversation.messages:
+                talk = SavedConversation(
+                    agent=name, ticket=slug, model=self.project.model.name, token=token, messages=messages
+                )
+                dialog = (
+                    self.project.scout_dialog()
+                    if isinstance(agent, Scout)
+                    else self.project.dialog(agent.ticket, command=AGENT_COMMANDS[name])
+                )
+                agent.conversation = dialog.resume_session(talk)
+        return cut, tuple(stay)
 
     @property
     def prompt_status(self) -> PromptStatus:

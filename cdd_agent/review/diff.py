@@ -67,14 +67,19 @@ def diff_commits(repository: Repository, before: str, *, after: str) -> tuple[Fi
 
     Raises ``UsageError`` if one of the commits no longer exists.
     """
-    compare = ("diff-tree", "-r", "--no-renames", "--no-color", "--ignore-submodules=none")
     commits = (resolve_recorded(repository, before), resolve_recorded(repository, after))
-    counts = repository.git(*compare, "-z", "--numstat", *commits, "--").split("\0")
-    patches = _FILE.split(repository.git(*compare, "-p", *commits, "--"))[1:]
+    return diff_trees(repository, commits[0], after=commits[1])
+
+
+def diff_trees(repository: Repository, before: str, *, after: str) -> tuple[FileDiff, ...]:
+    """Compare two trees, given by their ids."""
+    compare = ("diff-tree", "-r", "--no-renames", "--no-color", "--ignore-submodules=none")
+    counts = repository.git(*compare, "-z", "--numstat", before, after, "--").split("\0")
+    patches = _FILE.split(repository.git(*compare, "-p", before, after, "--"))[1:]
     # For a file that became a link, or the reverse, there are two patches: a deletion and an addition.
     by_file = [list(parts) for _, parts in groupby(patches, key=lambda patch: patch.partition("\n")[0])]
     diffs = []
-    for change, row, parts in zip(repository.list_changes(*commits), counts, by_file, strict=False):
+    for change, row, parts in zip(repository.list_changes(before, after), counts, by_file, strict=False):
         added, removed = (int(count) if count.isdigit() else None for count in row.split("\t")[:2])
         starts = [(part, _HUNK.search(part)) for part in parts]
         hunks = "\n".join(part[match.start() :].rstrip("\n") for part, match in starts if match)

@@ -15,6 +15,7 @@ from cdd_agent.config.options import Choose
 from cdd_agent.config.settings import Settings
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.events import Emit, Notice, SuiteStarted
+from cdd_agent.git.checkpoint import Description
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.snapshot import Snapshot, Snapshots
 from cdd_agent.model.budget import Budget
@@ -224,6 +225,8 @@ class Context:
     """Asks a person to decide; None: nobody is there."""
     hear: HearUser | None = None
     """Returns what a person says to the model while it works."""
+    checkpoint: Callable[[Description], object] = bool
+    """Saves the user's files before a phase, or raises ``CddError``, which stops the phase."""
     commands: ResumeCommands | None = None
     """None: those of ``cdd exec``."""
     last_report: dict[str, SuiteReport] = field(default_factory=dict)

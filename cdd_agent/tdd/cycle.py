@@ -13,6 +13,7 @@ from cdd_agent.errors import CddError, GateClosed
 from cdd_agent.events import GateJudged, Notice
 from cdd_agent.evidence.clean_copy import Findings, find_newly_passing, refuse
 from cdd_agent.evidence.mutation import TimedRuns, judge_covered_tests
+from cdd_agent.git.checkpoint import Description
 from cdd_agent.git.landing import BranchMoved
 from cdd_agent.git.repository import CommitId
 from cdd_agent.git.snapshot import Snapshot
@@ -170,6 +171,7 @@ class Cycle:
         """Run one phase; return the ending of the cycle, or None if the next phase may begin."""
         item, context = self._item, self._context
         assert self._tip is not None
+        context.checkpoint(Description(kind="run", ticket=item.ticket, step=item.number, phase=phase))
         baseline = take_baseline(item, phase, step=self._step, tip=self._tip, context=context)
         self._save_state(enter_phase(self._state, item.number, phase=phase, baseline=baseline.report_path))
         while True:

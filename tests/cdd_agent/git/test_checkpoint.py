@@ -10,7 +10,7 @@ import pytest
 
 from cdd_agent.errors import UsageError
 from cdd_agent.git import checkpoint as module
-from cdd_agent.git.checkpoint import Checkpoints
+from cdd_agent.git.checkpoint import Checkpoints, Description
 from cdd_agent.git.repository import Repository
 from tests.cdd_agent.git.notes_written import copied
 
@@ -341,7 +341,7 @@ def test_git_shows_no_checkpoint_and_keeps_each(repository: Repository) -> None:
 def test_old_checkpoints_without_a_name_are_pruned(repository: Repository) -> None:
     checkpoints = Checkpoints.of_project(repository.root, private=repository.root)
     for name in ("", "mine", "", ""):
-        checkpoints.create(name=name)
+        checkpoints.create(Description(kind="manual", name=name))
     assert checkpoints.prune(keep=1) == 2
     assert [(each.number, each.about.label) for each in checkpoints.list_all()] == [(2, "mine"), (4, "by hand")]
     assert checkpoints.create().number == 5
@@ -374,4 +374,4 @@ def test_a_damaged_private_index_is_made_again(repository: Repository) -> None:
     (repository.root / ".git" / "cdd" / "shadow" / "index").write_bytes(b"junk")
     (repository.root / ".git" / "cdd" / "shadow" / "index.lock").write_bytes(b"")
     other = checkpoints.create()
-    assert checkpoints.find_changes(one, other)[2] == ()
+    assert checkpoints.compare(one, other)[2] == ()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.events import Notice
+from cdd_agent.git.checkpoint import Checkpoints
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.snapshot import Snapshots
 from cdd_agent.history.rollback import Rollbacks
@@ -123,8 +124,10 @@ def test_what_changed_before_it_is_gone_on_with_is_kept(run: Run) -> None:
     (run.root / "calc.py").write_text("mine, since\n")
     with alone(rollbacks.repository):
         rollbacks.finish()
-    ref = "refs/cdd/attempts/tdd-calculator/rollback-1"
-    assert rollbacks.repository.git("show", f"{ref}:calc.py") == "mine, since\n"
+    checkpoints = Checkpoints.of_project(run.root, private=run.root).list_all()
+    ref = checkpoints[-1].ref
+    assert [each.about.label for each in checkpoints] == ["before the rollback", "before the rollback"]
+    assert rollbacks.repository.git("show", f"{ref}:work/calc.py") == "mine, since\n"
     assert any(isinstance(event, Notice) and ref in event.text and "calc.py" in event.text for event in events)
     assert (run.root / "calc.py").read_text() == "# code up to 1\n"
     assert rollbacks.repository.read_head() == run.commits["green 1"]

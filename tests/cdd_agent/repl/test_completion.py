@@ -53,7 +53,7 @@ def test_letters_of_a_command_find_it(typed: str, first: str) -> None:
 def test_what_begins_so_comes_before_what_only_holds_the_letters() -> None:
     assert texts("/ex") == ["exec", "exit"]
     assert texts("/e") == ["exec", "exit"]
-    assert texts("/ec") == ["spec", "exec"]
+    assert texts("/ec") == ["spec", "exec", "checkpoint"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,237 @@
+"""Checkpoints at the prompt and on the command line: ``/checkpoint``, ``/rewind`` and ``cdd checkpoint``."""
+
+import json
+import sys
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+from rich.text import Text
+
+from cdd_agent.errors import CddError, UsageError, format_count, join_first
+from cdd_agent.events import Change, Notice
+from cdd_agent.git.checkpoint import Checkpoint, Checkpoints, Description, RestorePlan
+from cdd_agent.repl.question import confirm
+from cdd_agent.repl.screen import Screen
+from cdd_agent.review.diff import diff_trees
+from cdd_agent.untrusted.text import clean
+
+if TYPE_CHECKING:
+    from cdd_agent.repl.state import SessionState
+
+WORDS = {
+    "list": "list the checkpoints, newest first",
+    "diff": "ID [ID]: show the changes since a checkpoint, or between two",
+    "restore": "ID: make the files those of a checkpoint; the conversation stays",
+    "undo": "undo the last restore or rewind",
+    "redo": "redo what was undone last",
+    "prune": "delete the oldest checkpoints without a name",
+}
+"""The words after ``/checkpoint`` -> their help texts; another word is the name of a new checkpoint."""
+KEPT = 100
+_MOST_SHOWN = 20
+_MOST_CHOICES = 15
+_MOST_FILES = 30
+_NAMED_FILES = 3
+_MOST_WORDS = 40
+_SIGNS = {"created": "+", "deleted": "-", "modified": "~"}
+
+
+class CheckpointView:
+    """Shows and changes the checkpoints of a project."""
+
+    def __init__(self, checkpoints: Checkpoints, *, screen: Screen, as_json: bool = False) -> None:
+        """With ``as_json``, results are lines of JSON on standard output."""
+        self.checkpoints = checkpoints
+        self._screen = screen
+        self._as_json = as_json
+
+    def report(self, made: Checkpoint) -> None:
+        """Show a new checkpoint."""
+        if self._as_json:
+            self._print(made, ())
+            return
+        name = f" {clean(made.about.name)}" if made.about.name else ""
+        self._screen.line(f"{self._screen.symbols['open']} Checkpoint {made.number}{name}", style="green")
+        self._show_skipped(made.about.skipped.items())
+
+    def show_all(self, most: int = _MOST_SHOWN) -> None:
+        """List the newest checkpoints; ``most`` 0 lists all."""
+        known = self.checkpoints.list_all()
+        shown = known[-most:][::-1]
+        changes = self.checkpoints.list_changes_since(shown)
+        for each in shown:
+            if self._as_json:
+                self._print(each, changes[each.number])
+            else:
+                self._screen.line(Text(describe(each, changes[each.number])), hang=6)
+        if not known and not self._as_json:
+            self._screen.line("No checkpoints yet. cdd makes one before each phase; by hand: cdd checkpoint create")
+        elif len(shown) < len(known) and not self._as_json:
+            self._screen.line(f"{len(known) - len(shown)} older ones are not shown; -n 0 shows all.", style="dim")
+
+    def show_diff(self, name: str, other: str | None = None) -> None:
+        """Show what has changed since a checkpoint, or between two."""
+        one, two = self.checkpoints.find(name), None if other is None else self.checkpoints.find(other)
+        before, after, changes = self.checkpoints.compare(one, two)
+        paths = {change.path for change in changes}
+        files = [file for file in diff_trees(self.checkpoints.repository, before, after=after) if file.path in paths]
+        for file in files:
+            if self._as_json:
+                sys.stdout.write(json.dumps({"event": "FileDiffed", **msgspec.to_builtins(file)}) + "\n")
+                continue
+            counts = "" if file.added is None else f"  +{file.added} -{file.removed}"
+            self._screen.line(f"{_SIGNS[file.kind]} {clean(file.path)}{counts}", style="bold")
+            self._screen.show_diff(file.hunks)
+        if not files and not self._as_json:
+            self._screen.line("Nothing differs.")
+
+    def show_plan(self, plan: RestorePlan) -> None:
+        """Show what a restore would do."""
+        target = plan.target
+        screen = self._screen
+        screen.line(
+            f"To checkpoint {target.number}, {clean(target.about.label)}, {_format_time(target)}:", style="bold"
+        )
+        rows = [f"{_SIGNS[change.kind]} {clean(change.path)}" for change in plan.changes]
+        screen.line(f"Files that change, {len(rows)}:" if rows else "No file changes.")
+        screen.items(rows, most=_MOST_FILES)
+        self._show_skipped((path, "the checkpoint lacks it") for path in plan.skipped)
+        head = self.checkpoints.repository.read_head() if target.about.head else None
+        if head != target.about.head:
+            screen.line(
+                f"HEAD and the index stay: the branch was at {str(target.about.head)[:10]} then and is at "
+                f"{str(head)[:10]}. To take commits of steps back too, type /undo first.",
+                style="yellow",
+            )
+
+    def report_restore(self, before: Checkpoint, *, again: str = "") -> None:
+        """Show that a restore is done, and how to undo it."""
+        if self._as_json:
+            self._print(before, ())
+            return
+        undo = self._screen.as_typed("cdd checkpoint undo")
+        done = f"{self._screen.symbols['back']} Restored{again}. The files before are checkpoint {before.number}."
+        self._screen.line(f"{done} Undo: {undo}", style="bold")
+
+    def _show_skipped(self, skipped: Iterable[tuple[str, str]]) -> None:
+        rows = [f"{clean(path)}: {why}" for path, why in skipped]
+        if rows:
+            self._screen.line("Left out, and never changed by a restore:", style="dim")
+            self._screen.items(rows, most=_MOST_FILES)
+
+    def _print(self, each: Checkpoint, changes: Iterable[Change]) -> None:
+        fields = msgspec.to_builtins(each.about)
+        changed = msgspec.to_builtins(tuple(changes))
+        line = {"event": "CheckpointListed", "number": each.number, "ref": each.ref, **fields, "changes": changed}
+        sys.stdout.write(json.dumps(line) + "\n")
+
+
+def describe(each: Checkpoint, changes: tuple[Change, ...]) -> str:
+    """Return a checkpoint in one line: number, time, ticket, occasion, and the files that changed since."""
+    names = join_first([clean(change.path) for change in changes], most=_NAMED_FILES)
+    since = f"{format_count(len(changes), 'file')} changed since: {names}" if changes else "nothing changed since"
+    about = each.about
+    where = " ".join(filter(None, (clean(about.ticket), clean(about.label))))
+    return f"{each.number:>4}  {_format_time(each)}  {where}  {since}"
+
+
+def _format_time(each: Checkpoint) -> str:
+    return datetime.fromisoformat(each.about.time).astimezone().strftime("%d %b %H:%M:%S").lstrip("0")
+
+
+def save_before(session: "SessionState", words: str) -> None:
+    """Make a checkpoint before the user's message; if that fails, say so once and go on."""
+    line = " ".join(words.split())
+    short = line if len(line) <= _MOST_WORDS else f"{line[: _MOST_WORDS - 3]}..."
+    try:
+        session.project.save_files(Description(kind="talk", ticket=session.slug, words=short))
+    except CddError as error:
+        if error.happened != session.unsaved:
+            session.unsaved = error.happened
+            session.project.emit(Notice(text=f"/rewind cannot return to here: {error.happened} {error.hint}"))
+
+
+def checkpoint(session: "SessionState", argument: str) -> None:
+    """Make a checkpoint, or carry out one of ``WORDS``."""
+    first, *rest = argument.split() or [""]
+    view = _open_view(session)
+    match first, rest:
+        case "list", []:
+            view.show_all()
+        case "diff", [name, *others] if len(others) <= 1:
+            view.show_diff(name, *others)
+        case "restore", [name]:
+            _move(session, lambda: view.checkpoints.plan(view.checkpoints.find(name)), cuts=False)
+        case (("undo" | "redo"), []):
+            _move(session, lambda: view.checkpoints.plan_undo(is_redo=first == "redo"), cuts=True)
+        case "prune", []:
+            session.screen.line(f"Deleted {format_count(view.checkpoints.prune(keep=KEPT), 'checkpoint')}.")
+        case word, _ if word in WORDS:
+            happened = f"/checkpoint {argument} lacks words, or has too many."
+            raise UsageError(happened, hint=f"/checkpoint {word} {WORDS[word]}")
+        case _:
+            name = require_name(" ".join(rest) if first == "create" else argument)
+            view.report(session.project.save_files(Description(kind="manual", ticket=session.slug, name=name)))
+
+
+def require_name(name: str) -> str:
+    """Return the name of a new checkpoint, which may be empty. Raises ``UsageError`` if it can be mistaken."""
+    if name.isdecimal() or name in WORDS or not name.isprintable():
+        raise UsageError(
+            f"{name!r:.60} cannot be the name of a checkpoint.",
+            hint="use other words: cdd checkpoint create before cleanup",
+        )
+    return name
+
+
+def rewind(session: "SessionState", argument: str) -> None:
+    """Restore the files of a checkpoint, and cut the conversations to the messages that they had then."""
+    view = _open_view(session)
+    if argument:
+        target = view.checkpoints.find(argument)
+    else:
+        choose = session.project.options.choose
+        known = view.checkpoints.list_all()[-_MOST_CHOICES:][::-1]
+        if not known:
+            raise UsageError("There is nothing to rewind to yet.", hint="make a checkpoint: /checkpoint NAME")
+        if choose is None:
+            raise UsageError(
+                "cdd cannot ask you here.", hint="name a checkpoint: /rewind ID; /checkpoint list shows them"
+            )
+        changes = view.checkpoints.list_changes_since(known)
+        rows = tuple(describe(each, changes[each.number]) for each in known)
+        number = choose("Rewind files and conversation to which point?", ("nothing: stay here", *rows))
+        if number == 0:
+            session.screen.line("Nothing was changed.")
+            return
+        target = known[number - 1]
+    _move(session, lambda: view.checkpoints.plan(target), cuts=True)
+
+
+def _open_view(session: "SessionState") -> CheckpointView:
+    return CheckpointView(session.project.checkpoints, screen=session.screen)
+
+
+def _move(session: "SessionState", make_plan: Callable[[], RestorePlan], *, cuts: bool) -> None:
+    view, screen = _open_view(session), session.screen
+    plan = make_plan()
+    view.show_plan(plan)
+    if not session.project.options.attended:
+        raise UsageError("cdd cannot ask you here. Nothing was changed.", hint="cdd checkpoint restore ID --yes")
+    question = "Restore these files and cut the conversation" if cuts else "Restore these files"
+    if not confirm(f"{question}? [y/N]", screen=screen):
+        screen.line("Nothing was changed.")
+        return
+    name, talks = session.measure_talks()
+    before = view.checkpoints.restore(plan, session=name, talks=talks)
+    view.report_restore(before)
+    if not cuts:
+        return
+    cut, stay = session.cut_talks(plan.target, before=before)
+    if cut:
+        done = "Cut" if cut > 0 else "Brought back"
+        screen.line(f"{done} {format_count(abs(cut), 'message')} of the conversation.")
+    if stay:
+        screen.line(f"Not cut, because the checkpoint was made elsewhere: {', '.join(stay)}.", style="dim")
