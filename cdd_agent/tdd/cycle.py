@@ -21,7 +21,6 @@ from cdd_agent.storage import private_folder
 from cdd_agent.tdd.attempt import Attempt, has_code, has_given_up, list_attempts
 from cdd_agent.tdd.baseline import Baseline, take_baseline
 from cdd_agent.tdd.context import Context, Phase, Progress, WorkItem, format_reasons
-from cdd_agent.tdd.course import Course, choose_course, summarize_attempt
 from cdd_agent.tdd.refusal import describe_interruption, describe_refusal
 from cdd_agent.tdd.step import (
     Landing,
@@ -32,7 +31,7 @@ from cdd_agent.tdd.step import (
     require_branch,
     require_tests,
 )
-from cdd_agent.tdd.verdict import AT_ONCE, RedVerdict, has_test, judge_run
+from cdd_agent.tdd.verdict import AT_ONCE, Course, RedVerdict, choose_course, has_test, judge_run, summarize_attempt
 from cdd_agent.work.handoff import phase_name
 from cdd_agent.work.state import (
     AttemptRecord,

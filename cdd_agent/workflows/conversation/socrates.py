@@ -19,8 +19,7 @@ from cdd_agent.events import Notice, QuestionAsked, SpecProposed, SpecSaved
 from cdd_agent.model.conversation import AssistantMessage, Conversation, Marks, Text
 from cdd_agent.storage import write_atomic
 from cdd_agent.tickets import spec
-from cdd_agent.tickets.criteria import explain_breach
-from cdd_agent.tickets.spec import Change, Criterion, Spec
+from cdd_agent.tickets.spec import Change, Criterion, Spec, explain_breach
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.workflows.conversation import dialog as questions
 from cdd_agent.workflows.conversation.dialog import ASK_TOOL, Dialog, Question

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.tickets.criteria import (
+from cdd_agent.tickets.spec import (
     EXAMPLES,
     VAGUE_PHRASES,
     VAGUE_WORDS,

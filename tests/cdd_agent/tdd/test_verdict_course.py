@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from cdd_agent.tdd.context import Phase
-from cdd_agent.tdd.course import Course, Trial, choose_course, summarize_attempt
+from cdd_agent.tdd.verdict import Course, Trial, choose_course, summarize_attempt
 from pytest_tdd_agent.report import Case, Failure, SuiteReport
 
 
