@@ -1,7 +1,9 @@
 """The composition root: the only module that chooses real adapters and puts the parts together."""
 
+import contextlib
 import hashlib
 import os
+import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
@@ -30,14 +32,14 @@ from cdd_agent.journal import Publisher, journal_path
 from cdd_agent.model import budget
 from cdd_agent.model.anthropic import AnthropicModel, Endpoint
 from cdd_agent.model.budget import Budget, Ceilings, Meter, Tally, format_unknown_price
-from cdd_agent.model.conversation import Model
+from cdd_agent.model.conversation import Model, derive_token
 from cdd_agent.model.failure import AnswerLimits, redact_url
 from cdd_agent.model.replay import PrivateData, RecordingModel, ReplayModel
 from cdd_agent.review.comments import Comments
 from cdd_agent.sandbox.choice import choose, resolve_level
 from cdd_agent.sandbox.levels import ISOLATING_LEVELS
 from cdd_agent.shell.permission import Permission
-from cdd_agent.storage import private_folder
+from cdd_agent.storage import private_folder, read_ordinary, write_atomic
 from cdd_agent.tdd.context import BriefFor, Context, Policy
 from cdd_agent.tdd.workplace import InPlace, RunTreeWorkplace, Workplace
 from cdd_agent.testrun.access import SHOWN_PRIVATE, Original
@@ -102,6 +104,26 @@ class Composition:
     def close(self) -> None:
         """Close the journals."""
         self.publisher.close()
+
+    def _make_token(self, *names: str) -> str:
+        return derive_token(self._secret, str(self.root), *names)
+
+    @cached_property
+    def _secret(self) -> bytes:
+        """The user's secret from which tokens of marks are derived; another one each time if it cannot be kept."""
+        path, made = find_user_folder(self.environment) / "marks", secrets.token_bytes(32)
+        try:
+            kept = read_ordinary(path, limit_bytes=len(made))
+        except FileNotFoundError:
+            kept = b""
+        except OSError:
+            return made
+        if len(kept) == len(made):
+            return kept
+        with contextlib.suppress(OSError, CddError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(path, made, mode=0o600)
+        return made
 
     def _notify(self, text: str) -> None:
         self.emit(Notice(text=text))
@@ -287,6 +309,7 @@ class Composition:
             emit=self.emit,
             objection=self.options.objection,
             memory=self.memory(),
+            make_token=self._make_token,
             transcript=self.transcript,
             outline_tokens=limits.context_tokens,
             compact_at_percent=limits.compact_at_percent,
@@ -416,6 +439,7 @@ class Composition:
             emit=self.emit,
             memory=self.memory(),
             checkpoint=self.save_files,
+            token=self._make_token(),
         )
 
     def _choose_workplace(self, name: str, *, left_out: tuple[str, ...]) -> tuple[Workplace, Suite]:

@@ -5,6 +5,7 @@ only after exactly the messages that preceded it, so messages that were sent are
 wrote stands between ``Marks``.
 """
 
+import hmac
 import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -111,9 +112,21 @@ class Turn:
         return tuple(block for block in self.content if isinstance(block, ToolCall))
 
 
+_CONSONANTS = "bcdfghjkmnpqrstvwxz"
+
+
 def draw_token() -> str:
     """Return six random consonants, which nobody can predict and no word contains."""
-    return "".join(secrets.choice("bcdfghjkmnpqrstvwxz") for _ in range(6))
+    return derive_token(secrets.token_bytes())
+
+
+def derive_token(secret: bytes, *names: str) -> str:
+    """Return six consonants that only who has ``secret`` can predict.
+
+    They are the same for the same names, so that the server can read the beginning of a conversation from its cache.
+    """
+    digest = hmac.digest(secret, "\0".join(names).encode("utf-8", "surrogateescape"), "sha256")
+    return "".join(_CONSONANTS[byte % len(_CONSONANTS)] for byte in digest[:6])
 
 
 MAX_SOURCE_CHARACTERS = 60
@@ -125,8 +138,8 @@ class Marks:
     """The marks around text that others wrote, before a model reads it.
 
     A file, a test, a command, a ticket or another agent may contain words that look like instructions, like the output
-    of a tool, or like the end of a quotation. Such text is enclosed in two marks with a random token of the
-    conversation::
+    of a tool, or like the end of a quotation. Such text is enclosed in two marks with a token that its authors cannot
+    know::
 
         <data-kvqtzh Read notes.txt; cannot be seen: 2 x U+202E>
         ...

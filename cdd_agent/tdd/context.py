@@ -232,7 +232,7 @@ class Context:
     last_report: dict[str, SuiteReport] = field(default_factory=dict)
     """Tree -> report of the last run of the policy's ``gate_runs`` in this process; at most one."""
     token: str = field(default_factory=draw_token)
-    """The token of the marks around text that others wrote; the same in all conversations, for the server's cache."""
+    """The token of the marks around text that others wrote; the same in all runs, for the server's cache."""
 
     @property
     def project(self) -> Path:

@@ -1,20 +1,20 @@
-"""``make bench``: what start-up, the plugin, a step and its checks cost, beside their peers, as ratios in one run.
+"""``make bench``: the cost of start-up, the plugin, a step, its checks and its requests, as ratios in one run.
 
 Calls are counted under cProfile and repeat exactly. A CPU figure is the median over interleaved rounds of a child's
 user and system time, divided by that of the baseline in the same round: absolute times of a shared machine say little.
-``startup``, ``reporters``, ``step`` and ``evidence`` run one part alone; ``--quick`` leaves out the other agents and
-the large suites. Exit status 1 if a bar is missed.
+The name of a part, such as ``requests``, runs it alone; ``--quick`` leaves out the other agents and the large suites.
+Exit status 1 if a bar is missed.
 """
 
 import sys
 import tempfile
 from pathlib import Path
 
-from tests.bench import evidence, reporters, startup, step
+from tests.bench import evidence, reporters, requests, startup, step
 from tests.bench.agents import installed_agents
 from tests.bench.peers import installed_peers
 
-PARTS = ("startup", "reporters", "step", "evidence")
+PARTS = ("startup", "reporters", "step", "evidence", "requests")
 
 
 def main(arguments: list[str]) -> int:
@@ -34,6 +34,8 @@ def main(arguments: list[str]) -> int:
             kept.append(step.show(Path(name, "step"), quick=quick))
         if "evidence" in parts:
             kept.append(evidence.show(Path(name, "evidence"), quick=quick))
+        if "requests" in parts:
+            kept.append(requests.show(Path(name)))
     return int(not all(kept))
 
 

@@ -12,6 +12,10 @@ class Bars:
         """``value`` must not be above ``limit``."""
         self._judge(text, value, told=f"at most {limit:g}", is_kept=value <= limit)
 
+    def at_least(self, text: str, value: float, *, limit: float) -> None:
+        """``value`` must not be below ``limit``."""
+        self._judge(text, value, told=f"at least {limit:g}", is_kept=value >= limit)
+
     def below(self, text: str, value: float, *, limit: float) -> None:
         """``value`` must be less than ``limit``."""
         self._judge(text, value, told=f"below {limit:.2f}", is_kept=value < limit)

@@ -122,3 +122,10 @@ def test_that_the_agents_of_tdd_work_with_tools_is_told_where_blocks_are_asked_f
     told = [event.text for event in seen if isinstance(event, Notice)]
     text = "edit_format: blocks applies to cdd exec and cdd green; the agents of cdd tdd work with tools."
     assert (text in told) == is_told
+
+
+def test_a_conversation_about_a_ticket_begins_as_the_last_one_did(tmp_path: Path) -> None:
+    ticket = create(composed(tmp_path).root, "sale", title="A sale", type="feature")
+    first, second = (composed(tmp_path).dialog(ticket, command="spec").start("socrates", ticket="sale") for _ in "ab")
+    assert first.system == second.system
+    assert first.system != composed(tmp_path).dialog(ticket, command="spec").start("socrates", ticket="other").system

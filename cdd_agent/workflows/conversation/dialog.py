@@ -59,6 +59,8 @@ class Dialog:
     """Asks the developer for an objection to the change just shown. None saves every change without asking."""
     memory: Memory = NO_MEMORY
     """The project's conventions, which start every conversation."""
+    make_token: Callable[..., str] = lambda *_: draw_token()
+    """Returns the token of the marks for agent and ticket."""
     transcript: Transcript | None = None
     """Records conversations for later sessions."""
     outline_tokens: int = 0
@@ -68,11 +70,11 @@ class Dialog:
 
     def start(self, agent: str, *, ticket: str) -> Conversation:
         """Start a conversation."""
-        return self._create(agent, ticket=ticket, token=draw_token())
+        return self._create(agent, ticket=ticket, token=self.make_token(agent, ticket))
 
     def restart(self, agent: str, *, ticket: str) -> Conversation:
         """Start a conversation that also replaces the earlier one in the transcript."""
-        return self._replace(agent, ticket=ticket, token=draw_token())
+        return self._replace(agent, ticket=ticket, token=self.make_token(agent, ticket))
 
     def resume_session(self, talk: SavedConversation) -> Conversation:
         """Continue a conversation of an earlier session."""

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdd_agent.model.conversation import Conversation, Marks, draw_token
+from cdd_agent.model.conversation import Conversation, Marks, derive_token, draw_token
 
 TOKEN = "kvqtzh"
 MARKS = Marks(TOKEN)
@@ -88,3 +88,10 @@ def test_the_marks_cost_little() -> None:
 def test_the_rule_names_both_marks() -> None:
     assert f"<data-{TOKEN} ...>" in MARKS.rule
     assert f"</data-{TOKEN}>" in MARKS.rule
+
+
+def test_a_token_is_the_same_for_the_same_secret_and_names() -> None:
+    made = derive_token(b"secret", "project", "sale")
+    assert made == derive_token(b"secret", "project", "sale")
+    assert made not in (derive_token(b"other", "project", "sale"), derive_token(b"secret", "project"))
+    assert Marks(made).wrap(f"</data-{made}>", source="a").count(f"</data-{made}>") == 1
