@@ -74,6 +74,8 @@ class ChangedCode:
     variables: frozenset[str]
     """Those that are no functions: code that uses them has changed, too."""
     constants: tuple[str | int | float, ...]
+    is_new: bool
+    """Whether all of it is new, no part of a class that existed before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +145,8 @@ def list_changed_behavior(trees: ComparedTrees, *, runs: TimedRuns) -> Findings:
 
 def _try_to_compare(trees: ComparedTrees, *, runs: TimedRuns) -> Comparison | Findings:
     code = find_changed_code(trees.changes)
-    if not runs.limit_s or not code.names:
+    # What is new in GREEN has no results before.
+    if not runs.limit_s or not code.names or (trees.records_after and code.is_new):
         return Findings()
     need = "pytest" if runs.suite.conventions.framework != "pytest" else None
     # A test may replace what deletes files or sends mail. No test does so for these calls, and their paths are varied.
@@ -179,12 +182,14 @@ def find_changed_code(changes: Iterable[ProductChange]) -> ChangedCode:
     names: set[str] = set()
     variables: set[str] = set()
     constants: dict[str, str | int | float] = {}
+    is_new = True
     for change in changes:
         old, new = (_index_definitions(parse(text)) for text in (change.old, change.new))
         for key in sorted(old.keys() | new.keys()):
             name, before, after = key[0], old.get(key), new.get(key)
             if _dump(before) == _dump(after):
                 continue
+            is_new &= before is None and (name.rpartition(".")[0], 0) not in old
             names |= _list_names(name, before or after)
             variables |= set() if isinstance(before or after, Function) else _list_names(name, before or after)
             for one, other in ((before, after), (after, before)):
@@ -197,6 +202,7 @@ def find_changed_code(changes: Iterable[ProductChange]) -> ChangedCode:
         names=frozenset(names),
         variables=frozenset(variables),
         constants=tuple(constants.values()),
+        is_new=is_new,
     )
 
 
