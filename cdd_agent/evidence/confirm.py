@@ -26,6 +26,7 @@ from cdd_agent.evidence.clean_copy import (
     note,
     refuse,
 )
+from cdd_agent.evidence.differential import ComparedTrees
 from cdd_agent.evidence.expectations import check_expectations
 from cdd_agent.evidence.mutation import ALL_RAISE, Mutant, Survival, TimedRuns, TimeUp, explain_unverified
 from cdd_agent.evidence.outside import Outside, check_origins, compare_outside, is_unloaded
@@ -36,11 +37,12 @@ from pytest_tdd_agent.gate import strip_parameters
 from pytest_tdd_agent.report import SuiteReport
 
 
-def confirm(request: CheckRequest, *, runs: TimedRuns) -> Findings:
+def confirm(request: CheckRequest, *, runs: TimedRuns, trees: ComparedTrees | None = None) -> Findings:
     """Return the reasons to refuse the change, and the checks that could not be done.
 
     Tests run only if the code looks honest. Work tree, index and history stay unchanged. The runs end with an event
-    that sums them up. Canaries and altered code need Python; every language gets the clean copy.
+    that sums them up. Canaries and altered code need Python; every language gets the clean copy. With ``trees``, a
+    notice tells what else the change changes.
     """
     try:
         findings = told = judge_signs(find_signs(request))
@@ -48,10 +50,10 @@ def confirm(request: CheckRequest, *, runs: TimedRuns) -> Findings:
         findings = told = note("Some of the changed code could not be read: it is nested too deeply.")
     if findings.reasons or not request.targets or not runs.limit_s:
         return findings
-    experiments = _Experiments(request=request, runs=runs)
+    experiments = _Experiments(request=request, runs=runs, trees=trees)
     reproduced, passes = experiments.reproduce()
     findings += reproduced
-    compared, is_python = "", runs.suite.conventions.is_python
+    compared, changes, is_python = "", Findings(), runs.suite.conventions.is_python
     if passes and not findings.reasons and is_python:
         chosen = [experiments.alter_expectations]
         # Altering a copy that is not loaded shows nothing.
@@ -59,7 +61,7 @@ def confirm(request: CheckRequest, *, runs: TimedRuns) -> Findings:
             [] if any(map(is_unloaded, reproduced.notices)) else [experiments.alter_code, experiments.call_outside]
         )
         for found in runs.run_side_by_side(*chosen):
-            findings, compared = findings + found.findings, found.compared
+            findings, compared, changes = findings + found.findings, found.compared, found.changes
             if findings.reasons:
                 break
     if findings == told and (runs.noticed if is_python else runs.spent.count):
@@ -68,7 +70,7 @@ def confirm(request: CheckRequest, *, runs: TimedRuns) -> Findings:
         count = f"{runs.spent.count} runs, " if is_python else ""
         text = f"Checked in a clean copy: the tests pass there too{altered}{alike} ({count}{runs.spent.used_s:.1f} s)."
         runs.emit(Notice(text=text))
-    return findings
+    return findings if findings.reasons else findings + changes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +79,7 @@ class _Experiments:
 
     request: CheckRequest
     runs: TimedRuns
+    trees: ComparedTrees | None
 
     def reproduce(self) -> tuple[Findings, bool]:
         """Run the targets. Return the findings, and whether the targets pass."""
@@ -95,8 +98,8 @@ class _Experiments:
         return self._try(lambda copy: Outside(findings=self._check(copy).alter_code()))
 
     def call_outside(self) -> Outside:
-        """Make the calls of the targets in a plain process."""
-        return self._try(lambda copy: compare_outside(self.request, copy=copy, runs=self.runs))
+        """Make the calls of the targets in a plain process, and in the code before."""
+        return self._try(lambda copy: compare_outside(self.request, copy=copy, runs=self.runs, trees=self.trees))
 
     def _try(self, experiment: Callable[[Suite], Outside]) -> Outside:
         try:

@@ -110,6 +110,39 @@ class Comparison:
     """Changed functions that no test runs, or only with arguments that cannot be rebuilt."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """A function whose calls are recorded: the changed ones, and those that use them."""
+
+    path: str
+    name: str
+    line: int
+    is_changed: bool
+    counts_inside: bool
+    """Whether calls by the product count."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """The answers of a run to calls."""
+
+    task: bytes
+    """The calls, as the task of a run that answers the same ones."""
+    lines: list[tuple[int, str, str]]
+    """Index of a call, its answer and its text."""
+    has_ended: bool
+    """Whether it ended by itself or for its time, not by a call that ended the process."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """The calls of tests in one tree, and its answers to them."""
+
+    watched: tuple[Watched, ...]
+    tests: tuple[str, ...]
+    answered: Answered
+
+
 def refuse_changed_behavior(trees: ComparedTrees, *, runs: TimedRuns) -> Findings:
     """Refuse a change of structure that changes an answer. Notices say what was compared, and what was not."""
     found = _try_to_compare(trees, runs=runs)
@@ -135,17 +168,19 @@ def refuse_changed_behavior(trees: ComparedTrees, *, runs: TimedRuns) -> Finding
     return findings if findings.reasons else findings + Findings(notices=found.unnoticed)
 
 
-def list_changed_behavior(trees: ComparedTrees, *, runs: TimedRuns) -> Findings:
+def list_changed_behavior(trees: ComparedTrees, *, runs: TimedRuns, recorded: Recorded | None = None) -> Findings:
     """Return a notice of what the change changes besides the tests' own examples."""
-    found = _try_to_compare(trees, runs=runs)
+    found = _try_to_compare(trees, runs=runs, recorded=recorded)
     if not isinstance(found, Comparison):
         return found
     return note(f"Also changed: {_list_differences(found)}.") if found.differences else Findings()
 
 
-def _try_to_compare(trees: ComparedTrees, *, runs: TimedRuns) -> Comparison | Findings:
+def _try_to_compare(
+    trees: ComparedTrees, *, runs: TimedRuns, recorded: Recorded | None = None
+) -> Comparison | Findings:
     code = find_changed_code(trees.changes)
-    # What is new in GREEN has no results before.
+    # New code has no earlier results to compare with.
     if not runs.limit_s or not code.names or (trees.records_after and code.is_new):
         return Findings()
     need = "pytest" if runs.suite.conventions.framework != "pytest" else None
@@ -155,7 +190,7 @@ def _try_to_compare(trees: ComparedTrees, *, runs: TimedRuns) -> Comparison | Fi
     if need is not None:
         return Findings() if trees.records_after else note(f"Not compared with the code before: that needs {need}.")
     try:
-        return compare(trees, code, runs=runs)
+        return compare(trees, code, runs=runs, recorded=recorded)
     except TimeUp as error:
         return note(error.happened)
     except NotComparedError as error:
@@ -260,18 +295,6 @@ def _list_parameters(node: ast.AST | None) -> list[str] | None:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
-    """A function whose calls are recorded: the changed ones, and those that use them."""
-
-    path: str
-    name: str
-    line: int
-    is_changed: bool
-    counts_inside: bool
-    """Whether calls by the product count."""
-
-
 def list_watched(code: ChangedCode, sources: Mapping[str, str]) -> tuple[Watched, ...]:
     """List the changed functions in ``sources`` and those that use them, directly or through others, nearest first."""
     definitions: dict[str, list[tuple[str, Function, set[str]]]] = {}
@@ -317,7 +340,7 @@ class _Recording(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Answers:
-    task: bytes
+    task: Mapping[str, object]
     """The recording, as the task of a run that answers the same calls."""
     recording: _Recording
     texts: Mapping[int, str]
@@ -326,18 +349,32 @@ class _Answers:
     """Index of a call -> its text."""
 
 
-def compare(trees: ComparedTrees, code: ChangedCode, *, runs: TimedRuns) -> Comparison:
-    """Record calls of one tree, and compare the answers of both. Raises ``TimeUp``, ``GitError`` and ``OSError``."""
-    recorded, other = (trees.after, trees.before) if trees.records_after else (trees.before, trees.after)
+def make_task(code: ChangedCode, watched: Iterable[Watched], *, product: Iterable[str]) -> dict[str, object]:
+    """Return the task of a run that records calls and answers them."""
+    functions = [(e.path, e.line, e.name, e.is_changed, e.counts_inside) for e in watched]
+    task = {"functions": functions, "constants": code.constants, "product": [*product], "seconds": _SECONDS}
+    return {**task, "as_test": False, "alone": True, "targets": ()}
+
+
+def compare(
+    trees: ComparedTrees, code: ChangedCode, *, runs: TimedRuns, recorded: Recorded | None = None
+) -> Comparison:
+    """Record calls of one tree, if that is not done, and compare the answers of both.
+
+    Raises ``TimeUp``, ``GitError`` and ``OSError``.
+    """
+    first_tree, other = (trees.after, trees.before) if trees.records_after else (trees.before, trees.after)
     part = runs.take_part(_MOST_TIME)
-    with runs.copy(green=recorded, red=trees.before) as copy:
-        sources = dict(read_product(copy))
-        watched = list_watched(code, sources)
-        tests = _select_tests(copy, trees.tests, names={each.name.rpartition(".")[2] for each in watched} | code.names)
-        functions = [(e.path, e.line, e.name, e.is_changed, e.counts_inside) for e in watched]
-        task = {"functions": functions, "constants": code.constants, "product": [*sources], "seconds": _SECONDS}
-        task["as_test"] = False
-        first = _answer(copy, "calls of the changed code", task=encode_json(task), tests=tests, runs=part)
+    if recorded is None:
+        with runs.copy(green=first_tree, red=trees.before) as copy:
+            sources = dict(read_product(copy))
+            watched = list_watched(code, sources)
+            tests = select_tests(copy, trees.tests, code=code, watched=watched)
+            task = make_task(code, watched, product=sources)
+            first = _answer(copy, "calls of the changed code", task=task, tests=tests, runs=part)
+    else:
+        watched, tests = recorded.watched, recorded.tests
+        first = _read_answers(recorded.answered, "calls of the changed code")
     with runs.copy(green=other, red=trees.before) as copy:
         second = _answer(copy, "the same calls of the other code", task=first.task, tests=tests, runs=part)
         unnoticed = (
@@ -345,9 +382,9 @@ def compare(trees: ComparedTrees, code: ChangedCode, *, runs: TimedRuns) -> Comp
         )
     again = first
     if any(second.texts.get(index, text) != text for index, text in first.texts.items()):
-        again = _answer_once_more(recorded, trees.before, task=first.task, tests=tests, runs=part)
+        again = _answer_once_more(first_tree, trees.before, task=first.task, tests=tests, runs=part)
         if again.texts != first.texts:  # the first run left files and other traces of the tests
-            first, again = again, _answer_once_more(recorded, trees.before, task=first.task, tests=tests, runs=part)
+            first, again = again, _answer_once_more(first_tree, trees.before, task=first.task, tests=tests, runs=part)
     found = _compare_answers((first, second, again), watched, records_after=trees.records_after)
     ran = first.recording.tests if found.calls else []
     has_run = {(each.path, each.name) for each, by in zip(watched, ran, strict=False) if by}
@@ -355,7 +392,9 @@ def compare(trees: ComparedTrees, code: ChangedCode, *, runs: TimedRuns) -> Comp
     return replace(found, idle=idle, left_out=first.recording.left_out, unnoticed=unnoticed.notices)
 
 
-def _answer_once_more(tree: str, red: str, *, task: bytes, tests: tuple[str, ...], runs: TimedRuns) -> _Answers:
+def _answer_once_more(
+    tree: str, red: str, *, task: Mapping[str, object], tests: tuple[str, ...], runs: TimedRuns
+) -> _Answers:
     with runs.copy(green=tree, red=red) as copy:
         return _answer(copy, "the same calls once more", task=task, tests=tests, runs=runs)
 
@@ -377,57 +416,67 @@ def read_product(copy: Suite) -> Iterator[tuple[str, str]]:
             yield path, file.read_text(encoding="utf-8", errors="replace")
 
 
-def _select_tests(copy: Suite, tests: Sequence[str], *, names: Iterable[str]) -> tuple[str, ...]:
+def select_tests(
+    copy: Suite, tests: Sequence[str], *, code: ChangedCode, watched: Iterable[Watched]
+) -> tuple[str, ...]:
     """Return the test files that name one of the functions, or all of them if there is none."""
+    names = {each.name.rpartition(".")[2] for each in watched} | code.names
     files = {path: copy.root / path for path in tests if (copy.root / path).is_file()}
     texts = {path: file.read_text(encoding="utf-8", errors="replace") for path, file in files.items()}
     return tuple(path for path, text in texts.items() if any(name in text for name in names)) or tuple(texts)
 
 
-def _answer(copy: Suite, purpose: str, *, task: bytes, tests: tuple[str, ...], runs: TimedRuns) -> _Answers:
+def _answer(
+    copy: Suite, purpose: str, *, task: Mapping[str, object], tests: tuple[str, ...], runs: TimedRuns
+) -> _Answers:
     """Answer the calls of the task; if it has none, record them first."""
-    answered = run_calls(copy, purpose, task=task, tests=tests, runs=runs)
+    _, answered = run_calls(copy, purpose, task=task, tests=tests, runs=runs)
+    assert answered is not None
+    return _read_answers(answered, purpose)
+
+
+def _read_answers(answered: Answered, purpose: str) -> _Answers:
     try:
         recording = msgspec.json.decode(answered.task, type=_Recording)
+        task = msgspec.json.decode(answered.task, type=dict[str, object])
     except msgspec.DecodeError as error:
         raise NotComparedError(f"{purpose}: {error}", hint="") from error
     texts = {index: text for index, text, _ in answered.lines if index >= 0}
     if not answered.has_ended:
         texts[len(texts)] = "ends the process"
     shown = {index: call for index, _, call in answered.lines}
-    return _Answers(task=answered.task, recording=recording, texts=texts, shown=shown)
+    return _Answers(task=task, recording=recording, texts=texts, shown=shown)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
-    """The result of a run that answered calls."""
+def run_calls(
+    copy: Suite, purpose: str, *, task: Mapping[str, object], tests: tuple[str, ...], runs: TimedRuns
+) -> tuple[Answered | None, Answered | None]:
+    """Run tests with the plugin that records and answers calls. Raises ``NotComparedError`` and ``TimeUp``.
 
-    task: bytes
-    """The calls, as the task of a run that answers the same ones."""
-    lines: list[tuple[int, str, str]]
-    """Index of a call, its answer and its text."""
-    has_ended: bool
-    """Whether it ended by itself or for its time, not by a call that ended the process."""
-
-
-def run_calls(copy: Suite, purpose: str, *, task: bytes, tests: tuple[str, ...], runs: TimedRuns) -> Answered:
-    """Run tests with the plugin that records and answers calls. Raises ``NotComparedError`` and ``TimeUp``."""
+    Return the answers as tests get them, and those of the calls alone; None: the task does not ask for them.
+    """
     files, package = ConfinedFolder(copy.root.resolve()), f"cdd_calls_{secrets.token_hex(4)}"
     for name in ("__init__.py", "answers.py", "calls.py", "values.py"):
         files.write(f"{package}/{name}", Path(inside.__file__).with_name(name).read_bytes())
-    files.write(f"{package}/calls.json", task)
+    files.write(f"{package}/calls.json", encode_json(task))
     run = runs.run(copy, purpose, tests=(f"-p{package}.calls", *tests), is_usual=False)
+    found: list[Answered | None] = []
     try:
-        calls, *lines = files.read(f"{package}/calls.jsonl", _MOST_BYTES).splitlines()
-        answers = [msgspec.json.decode(line, type=tuple[int, str, str]) for line in lines]
+        for key, name in (("as_test", "calls.jsonl.tests"), ("alone", "calls.jsonl")):
+            if not task[key]:
+                found.append(None)
+                continue
+            calls, *lines = files.read(f"{package}/{name}", _MOST_BYTES).splitlines()
+            answers = [msgspec.json.decode(line, type=tuple[int, str, str]) for line in lines]
+            is_whole = bool(answers) and answers[-1][0] < 0
+            has_ended = is_whole or run.duration_s >= copy.timeout_s
+            found.append(Answered(task=calls, lines=answers, has_ended=has_ended))
     except (OSError, ValueError, msgspec.DecodeError) as error:
         raise NotComparedError(f"{purpose}: {run.problem or error}", hint="") from error
     finally:  # a copy is used again only if it has the same files
         with contextlib.suppress(OSError):
             delete_folder(files.root / package)
-    is_whole = bool(answers) and answers[-1][0] < 0
-    has_ended = is_whole or run.duration_s >= copy.timeout_s
-    return Answered(task=calls, lines=answers, has_ended=has_ended)
+    return found[0], found[1]
 
 
 def _compare_answers(

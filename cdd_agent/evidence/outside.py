@@ -28,11 +28,17 @@ from cdd_agent.evidence.differential import (
     MOST_TEXT,
     UNFIT,
     UNREADABLE,
+    Answered,
+    ComparedTrees,
     NotComparedError,
+    Recorded,
     find_changed_code,
+    list_changed_behavior,
     list_watched,
+    make_task,
     read_product,
     run_calls,
+    select_tests,
 )
 from cdd_agent.evidence.mutation import SHORTEST_S, TimedRuns
 from cdd_agent.evidence.source import Function, name_definitions, parse
@@ -61,6 +67,8 @@ class Outside:
     findings: Findings = field(default_factory=Findings)
     compared: str = ""
     """The number of calls that have the same results, and their functions. Empty if there are none."""
+    changes: Findings = field(default_factory=Findings)
+    """What else the change changes."""
 
 
 class _TargetCall(msgspec.Struct):
@@ -85,32 +93,43 @@ class _StableAnswers:
     """Module that cannot be imported -> the module that it lacks."""
 
 
-def compare_outside(request: CheckRequest, *, copy: object, runs: TimedRuns) -> Outside:
+def compare_outside(
+    request: CheckRequest, *, copy: Suite, runs: TimedRuns, trees: ComparedTrees | None = None
+) -> Outside:
     """Compare the calls of the targets with the same calls in a plain process. Raises ``TimeUp`` and ``OSError``.
 
-    Like a differential run, it makes calls without what tests replace for them, so the sandbox has to isolate it.
+    With ``trees``, the code before answers the recorded calls too. Like a differential run, it makes calls without what
+    tests replace for them, so the sandbox has to isolate it.
     """
     if not isinstance(copy, PytestSuite) or copy.sandbox.level not in ISOLATING_LEVELS:
         return Outside()
     suite = replace(copy, hash_seed="1")
+    comparison = _Comparison(request=request, suite=suite, runs=runs, trees=trees)
     try:
-        return _Comparison(request=request, suite=suite, runs=runs).compare()
+        found = comparison.compare()
     except NotComparedError as error:
-        return Outside(findings=note(f"Not compared with a plain Python process: {error.happened}."))
+        found = Outside(findings=note(f"Not compared with a plain Python process: {error.happened}."))
+    if trees is None or found.findings.reasons:
+        return found
+    return replace(found, changes=list_changed_behavior(trees, runs=runs, recorded=comparison.recorded))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class _Comparison:
     request: CheckRequest
     suite: PytestSuite
     runs: TimedRuns
+    trees: ComparedTrees | None
+    recorded: Recorded | None = None
+    """The answers for the comparison with the code before, which need no second recording."""
 
     def compare(self) -> Outside:
         """Compare the calls, in two processes more if results differ."""
         tests = list_test_functions(self.request.targets)
-        task, in_tests = self._answer_in_tests("calls of the targets", task=self._make_task(), tests=tests)
+        answered = self._record(tests)
+        task, in_tests = msgspec.json.decode(answered.task, type=dict[str, object]), _read(answered.lines)
         try:
-            recording = msgspec.json.decode(task, type=_TargetCalls)
+            recording = msgspec.json.decode(answered.task, type=_TargetCalls)
         except msgspec.DecodeError as error:
             raise NotComparedError(f"the calls cannot be read: {error}", hint="") from error
         paths = {change.path for change in self.request.changes}
@@ -125,7 +144,9 @@ class _Comparison:
         if differing:
             # Some results depend on what test files do when they are imported, or on what tests did.
             files = tuple(dict.fromkeys(test.partition("::")[0] for test in tests))
-            _, fresh = self._answer_in_tests("the same calls without the tests", task=task, tests=files)
+            again, _ = run_calls(self.suite, "the same calls without the tests", task=task, tests=files, runs=self.runs)
+            assert again is not None
+            fresh = _read(again.lines)
             prepared = self._answer_plainly(task, recording=recording, targets=files)
             counting = [
                 index
@@ -144,25 +165,32 @@ class _Comparison:
             compared=f"{format_count(count, 'call')} of {join_first(tuple(names), most=_MOST_SHOWN)}" if count else ""
         )
 
-    def _make_task(self) -> bytes:
-        sources = dict(read_product(self.suite))
-        code = find_changed_code(self.request.changes)
+    def _record(self, tests: tuple[str, ...]) -> Answered:
+        """Record the calls of the targets, and with them those for the comparison with the code before."""
+        sources, code = dict(read_product(self.suite)), find_changed_code(self.request.changes)
         own = {
-            (change.path, name): False
+            (change.path, name): code.functions.get((change.path, name), False)
             for change in self.request.changes
             for name, node in name_definitions(parse(sources.get(change.path, "")))
             if isinstance(node, Function)
         }
         watched = list_watched(replace(code, functions=own), sources)
-        functions = [(each.path, each.line, each.name, each.is_changed, False) for each in watched]
-        task = {"functions": functions, "constants": (), "product": [*sources], "seconds": _SECONDS, "as_test": True}
-        return encode_json(task)
+        task = {**make_task(code, watched, product=sources), "as_test": True, "targets": tests}
+        if self.trees is not None and not code.is_new:
+            files = [test.partition("::")[0] for test in tests]
+            others = select_tests(self.suite, self.trees.tests, code=code, watched=watched)
+            tests = tuple(dict.fromkeys((*files, *others)))
+        else:
+            task |= {"alone": False, "seconds": _SECONDS}
+        answered, alone = run_calls(self.suite, "calls of the targets", task=task, tests=tests, runs=self.runs)
+        assert answered is not None
+        if alone is not None:
+            self.recorded = Recorded(watched=watched, tests=tests, answered=alone)
+        return answered
 
-    def _answer_in_tests(self, purpose: str, *, task: bytes, tests: tuple[str, ...]) -> tuple[bytes, _StableAnswers]:
-        answered = run_calls(self.suite, purpose, task=task, tests=tests, runs=self.runs)
-        return answered.task, _read(answered.lines)
-
-    def _answer_plainly(self, task: bytes, *, recording: _TargetCalls, targets: tuple[str, ...] = ()) -> _StableAnswers:
+    def _answer_plainly(
+        self, task: Mapping[str, object], *, recording: _TargetCalls, targets: tuple[str, ...] = ()
+    ) -> _StableAnswers:
         """Answer the calls in a plain process; with ``targets``, in one that has collected and removed their tests."""
         left_s = self.runs.left_s
         own = Path(inside.__file__)
@@ -187,7 +215,7 @@ class _Comparison:
                 "tests": str(run / "kept") if targets else "",
                 "targets": targets,
             }
-            (run / "task.json").write_bytes(encode_json({**msgspec.json.decode(task, type=dict[str, object]), **rest}))
+            (run / "task.json").write_bytes(encode_json({**task, **rest}))
             limit_s = max(SHORTEST_S, min(left_s, self.suite.timeout_s))
             ended = self.suite.with_timeout(limit_s).run_program(run / "main.py", root, is_shown=shown != root)
             self.runs.use(ended.duration_s)

@@ -26,7 +26,7 @@ from cdd_agent.evidence.clean_copy import (
     read_sources,
 )
 from cdd_agent.evidence.confirm import confirm
-from cdd_agent.evidence.differential import ComparedTrees, list_changed_behavior, refuse_changed_behavior
+from cdd_agent.evidence.differential import ComparedTrees, refuse_changed_behavior
 from cdd_agent.evidence.mutation import TimedRuns, find_changing_ids
 from cdd_agent.evidence.stubs import NewTests, check_new_tests, find_tests_of_product
 from cdd_agent.git.snapshot import Snapshot
@@ -482,7 +482,7 @@ class Attempt:
             elsewhere=lambda: read_product_sources(repository, project=layout.project, tree=red),
         )
         runs = self._runs
-        findings = confirm(request, runs=runs)
+        findings = confirm(request, runs=runs, trees=self._make_trees(report, checkpoint))
         reasons = self._report_notices(findings)
         if not reasons:
             is_first = not any(has_code(attempt, "example_failed") for attempt in self.earlier)
@@ -490,8 +490,6 @@ class Attempt:
             for notice in examined.notices:  # the note has the examples themselves
                 context.emit(Notice(text=notice))
             reasons = examined.reasons
-        if not reasons:
-            reasons = self._report_notices(list_changed_behavior(self._make_trees(report, checkpoint), runs=runs))
         return reasons
 
     def _compare_behavior(self, report: SuiteReport, checkpoint: Snapshot) -> tuple[Reason, ...]:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import signal
 import sys
 import tempfile
 import threading
 import time
+import warnings
 from types import FunctionType
 from typing import TYPE_CHECKING
 
@@ -165,7 +167,8 @@ class CallSession:
 
     def __init__(self, task: dict[str, Any], answers: str) -> None:
         """``task``: as for ``Recorder``, with the ``seconds`` to record and to answer, or the ``calls`` to answer.
-        ``as_test``: only calls by tests count, and each is answered twice as if the test made it.
+        ``as_test``: calls by the tests in ``targets`` are answered twice as if the test made them, and the answers go
+        to a file of their own. ``alone``: all calls are answered.
 
         The file ``answers`` gets a line with the calls, for each a line with its index, its answer and its text, and
         a last line with -1.
@@ -180,8 +183,8 @@ class CallSession:
         return True if self.recorder is None else None
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Run the tests first that name a function, then those whose class does."""
-        items.sort(key=self._rank)
+        """Run the targets first, then the tests that name a function, then those whose class does."""
+        items.sort(key=lambda item: (not self._is_target(item.nodeid), self._rank(item)))
 
     def _rank(self, item: pytest.Item) -> int:
         names = {_last(function) for function in self.task.get("functions", ())}
@@ -236,16 +239,39 @@ class CallSession:
         self.recorder.test = item.nodeid
         yield
         has_run = all(self.recorder.tests[index] for index, each in enumerate(self.recorder.functions) if each[3])
-        if time.monotonic() > self.end or (has_run and self._rank(item) == 2):
+        is_far = self._rank(item) == 2 and not self._is_target(item.nodeid)
+        if time.monotonic() > self.end or (has_run and is_far):
             item.session.shouldstop = "enough calls are recorded"
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
         """Answer the calls, and write down each answer at once, because a call may end the process."""
         os.chdir(ROOT)
-        found, end = self._find_calls(), time.monotonic() + self.task["seconds"] / 2
-        answers = _answer_in_tests(found["calls"]) if self.task["as_test"] else _answer_alone(found["calls"])
-        with open(self.answers, "w", encoding="ascii", buffering=1) as stream:
+        if self.task["as_test"]:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # about threads
+                child = os.fork() if self.task["alone"] else 0
+            if child:
+                self._wait(child)  # its answers and what they left behind must not change the others
+            else:
+                found = self._find_calls(as_test=True)
+                self._write(f"{self.answers}.tests", found, answers=_answer_in_tests(found["calls"]))
+                if self.task["alone"]:
+                    os._exit(0)
+        if self.task["alone"]:
+            found = self._find_calls(as_test=False)
+            self._write(self.answers, found, answers=_answer_alone(found["calls"]))
+
+    def _wait(self, child: int) -> None:
+        end = time.monotonic() + self.task["seconds"]
+        while os.waitpid(child, os.WNOHANG) == (0, 0):
+            if time.monotonic() > end:
+                os.kill(child, signal.SIGKILL)
+            time.sleep(0.001)
+
+    def _write(self, path: str, found: dict[str, Any], *, answers: Iterator[tuple[int, Call, str]]) -> None:
+        end = time.monotonic() + self.task["seconds"] / 2
+        with open(path, "w", encoding="ascii", buffering=1) as stream:
             stream.write(json.dumps(found) + "\n")
             for index, call, text in answers:
                 stream.write(json.dumps([index, text, shorten(show(call))]) + "\n")
@@ -253,17 +279,23 @@ class CallSession:
                     break
             stream.write(json.dumps([-1, "", ""]) + "\n")
 
-    def _find_calls(self) -> dict[str, Any]:
+    def _find_calls(self, *, as_test: bool) -> dict[str, Any]:
+        """Return the task of a run that answers the same calls in the same way."""
         if self.recorder is None:
             return self.task
         recorded = self.recorder.select_calls()
-        found = {**self.task, "tests": self.recorder.tests, "left_out": self.recorder.left_out}
-        if self.task["as_test"]:
-            by_test = [[call for call in calls if call["by_test"]][:_MOST_IN_TESTS] for calls in recorded]
+        found = {**self.task, "as_test": as_test, "alone": not as_test}
+        found.update(tests=self.recorder.tests, left_out=self.recorder.left_out)
+        if as_test:
+            own = [[call for call in calls if call["by_test"] and self._is_target(call["test"])] for calls in recorded]
             modules = {name: os.path.relpath(file, ROOT) for name, file in _list_origins() if is_inside(file)}
-            return {**found, "calls": [*mix(by_test)], "root": ROOT, "path": [*map(str, sys.path)], "modules": modules}
+            calls = [*mix([calls[:_MOST_IN_TESTS] for calls in own])]
+            return {**found, "calls": calls, "root": ROOT, "path": [*map(str, sys.path)], "modules": modules}
         varied = [vary_calls(calls, constants=self.recorder.constants) for calls in recorded]
         return {**found, "calls": [*mix(recorded), *mix(varied)]}
+
+    def _is_target(self, test: str) -> bool:
+        return test.partition("[")[0] in self.task["targets"]
 
 
 def _list_origins() -> list[tuple[str, str]]:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from cdd_agent.evidence.differential import ComparedTrees
 from cdd_agent.evidence.outside import Outside, compare_outside
 from cdd_agent.sandbox.port import Sandbox
 from cdd_agent.sandbox.supervised import PlainSandbox
@@ -33,6 +34,25 @@ def compare(
 
 def test_an_honest_function_gives_the_same_results(make: Make) -> None:
     assert compare(make, HONEST) == Outside(compared="1 call of price")
+
+
+def test_one_recording_serves_the_comparison_with_the_code_before(make: Make) -> None:
+    before = "def price(amount):\n    return abs(amount)\n"
+    step = make({"shop.py": before, "tests/test_shop.py": TEST}, {"shop.py": HONEST}, runs_pytest=True)
+    step = replace(step, suite=step.suite.with_sandbox(TrustedSandbox()))
+    request, runs = step.request("tests/test_shop.py::test_price"), step.runs()
+    trees = ComparedTrees(
+        before=step.red,
+        after=step.green,
+        changes=request.changes,
+        tests=("tests/test_shop.py",),
+        records_after=True,
+    )
+    with runs.copy(green=step.green, red=step.red) as copy:
+        found = compare_outside(request, copy=copy, runs=runs, trees=trees)
+    assert found.compared == "1 call of price"
+    assert found.changes.notices[0].startswith("Also changed: price(")
+    assert runs.spent.count <= 3
 
 
 @pytest.mark.parametrize(
