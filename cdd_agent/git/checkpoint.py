@@ -492,29 +492,30 @@ class Checkpoints:
             folders=captured.folders,
             modes=_group_modes(captured.modes),
         )
-        text = json.dumps(msgspec.to_builtins(about)).encode()
-        meta = repository.git("hash-object", "-w", "--stdin", stdin=text).strip()
-        lines = f"100644 blob {meta}\tmeta.json\n040000 tree {captured.tree}\twork\n{self._save_index()}"
-        top = repository.git("mktree", stdin=lines.encode()).strip()
+        meta = repository.blobs.write(json.dumps(msgspec.to_builtins(about)).encode())
+        entries = [*self._save_index(), ("100644", "meta.json", meta), ("40000", "work", captured.tree)]
+        top = repository.trees.write(
+            b"".join(f"{mode} {name}\0".encode() + bytes.fromhex(i) for mode, name, i in entries)
+        )
         refs = repository.list_refs(_PREFIX.rstrip("/"))
         number = 1 + max((int(match["number"]) for ref in refs if (match := REF.fullmatch(ref))), default=0)
         ref = f"{_PREFIX}{about.ticket or BY_HAND}/{number}"
-        repository.git("update-ref", ref, top, "0" * len(top))
+        repository.refs.set(ref, top)
         return Checkpoint(number=number, ref=ref, id=top, about=about)
 
-    def _save_index(self) -> str:
-        """Save the user's index as a tree, or as a file if it has conflicts, and return its line for ``mktree``."""
-        source = self.repository.location.git_dir / "index"
-        if not self._has_git or not source.exists():
-            return ""
-        with private_index() as index:
-            copy = Path(index["GIT_INDEX_FILE"])
-            copy.write_bytes(source.read_bytes())
-            try:
-                return f"040000 tree {self.repository.git('write-tree', variables=index).strip()}\tindex\n"
-            except GitError:
-                blob = self.repository.git("hash-object", "-w", "--no-filters", str(copy)).strip()
-                return f"100644 blob {blob}\tindex\n"
+    def _save_index(self) -> Iterator[tuple[str, str, str]]:
+        """Save the user's index as a tree, or as a file if it has conflicts, and yield its entry in a tree."""
+        try:
+            data = (self.repository.location.git_dir / "index").read_bytes() if self._has_git else b""
+        except FileNotFoundError:
+            return
+        if data:
+            with private_index() as index:
+                Path(index["GIT_INDEX_FILE"]).write_bytes(data)
+                try:
+                    yield "40000", "index", self.repository.git("write-tree", variables=index).strip()
+                except GitError:
+                    yield "100644", "index", self.repository.blobs.write(data)
 
     # How to bring it back.
 

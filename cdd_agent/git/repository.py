@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from string import ascii_lowercase
-from typing import NewType, TypeAlias
+from typing import Literal, NewType, TypeAlias
 
 import msgspec
 
@@ -249,22 +249,35 @@ class RefWriter:
                 answer.read_line()
 
 
+class ObjectWriter:
+    """Writes objects of one kind."""
+
+    def __init__(self, runner: Runner, kind: Literal["blob", "tree", "commit"]) -> None:
+        """Start nothing before the first object."""
+        self._git = Coprocess(runner, "hash-object", "-w", "-t", kind, "--stdin-paths", "--no-filters")
+
+    def write(self, data: bytes) -> str:
+        """Return the id of a new object; raises ``GitError``."""
+        with tempfile.TemporaryDirectory(prefix="cdd-object-", ignore_cleanup_errors=True) as folder:
+            file = Path(folder, "object")
+            file.write_bytes(data)
+            with self._git.ask(encode_text(f"{file}\n")) as answer:
+                return answer.read_line().decode()
+
+
 class CommitWriter:
     """Writes commits of cdd, which are on no branch."""
 
     def __init__(self, runner: Runner) -> None:
         """Start nothing before the first commit."""
-        self._git = Coprocess(runner, "hash-object", "-w", "-t", "commit", "--stdin-paths", "--no-filters")
+        self._objects = ObjectWriter(runner, "commit")
 
     def write(self, tree: str, *, message: str, parent: str | None = None) -> CommitId:
         """Return a new commit of the tree with the id ``tree``; raises ``GitError``."""
         who = f"cdd <cdd@localhost> {int(time.time())} {time.strftime('%z')}"
         parents = "" if parent is None else f"parent {parent}\n"
-        with tempfile.TemporaryDirectory(prefix="cdd-commit-", ignore_cleanup_errors=True) as folder:
-            file = Path(folder, "commit")
-            file.write_bytes(encode_text(f"tree {tree}\n{parents}author {who}\ncommitter {who}\n\n{message}\n"))
-            with self._git.ask(encode_text(f"{file}\n")) as answer:
-                return CommitId(answer.read_line().decode())
+        text = f"tree {tree}\n{parents}author {who}\ncommitter {who}\n\n{message}\n"
+        return CommitId(self._objects.write(encode_text(text)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,6 +308,7 @@ class Repository:
         self.objects = ObjectReader(self.runner)
         self.refs = RefWriter(self.runner)
         self.commits = CommitWriter(self.runner)
+        self.blobs, self.trees = ObjectWriter(self.runner, "blob"), ObjectWriter(self.runner, "tree")
 
     @classmethod
     def find(cls, folder: Path) -> "Repository":

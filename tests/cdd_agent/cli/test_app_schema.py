@@ -48,7 +48,7 @@ def test_it_loads_neither_pytest_nor_a_terminal() -> None:
 
 @pytest.mark.parametrize(
     ("words", "completed"),
-    [("co", "completion"), ("exec minutes", "minutes-lost"), ("demo csv", "csv-export"), ("exec --retr", "--retry")],
+    [("comp", "completion"), ("exec minutes", "minutes-lost"), ("demo csv", "csv-export"), ("exec --retr", "--retry")],
 )
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 def test_the_script_of_bash_completes(words: str, completed: str, *, project: Path, tmp_path: Path) -> None:
