@@ -494,9 +494,8 @@ class Checkpoints:
         )
         meta = repository.blobs.write(json.dumps(msgspec.to_builtins(about)).encode())
         entries = [*self._save_index(), ("100644", "meta.json", meta), ("40000", "work", captured.tree)]
-        top = repository.trees.write(
-            b"".join(f"{mode} {name}\0".encode() + bytes.fromhex(i) for mode, name, i in entries)
-        )
+        rows = (f"{mode} {name}\0".encode() + bytes.fromhex(entry) for mode, name, entry in entries)
+        top = repository.trees.write(b"".join(rows))
         refs = repository.list_refs(_PREFIX.rstrip("/"))
         number = 1 + max((int(match["number"]) for ref in refs if (match := REF.fullmatch(ref))), default=0)
         ref = f"{_PREFIX}{about.ticket or BY_HAND}/{number}"
