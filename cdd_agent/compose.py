@@ -12,6 +12,7 @@ from pathlib import Path
 from msgspec import structs
 
 from cdd_agent.agent.editing import report_change
+from cdd_agent.agent.hooks import SandboxedHooks, offer_hooks
 from cdd_agent.agent.loop import hide_keys
 from cdd_agent.agent.sessions import Transcript
 from cdd_agent.audit.auditor import Auditor
@@ -28,6 +29,7 @@ from cdd_agent.git.landing import Landings
 from cdd_agent.git.repository import CommitId, CopyLimits, Repository
 from cdd_agent.git.run_tree import GitExport, RunTrees, list_packages
 from cdd_agent.git.snapshot import Snapshots
+from cdd_agent.hooks import NO_HOOKS, Hooks
 from cdd_agent.journal import Publisher, journal_path
 from cdd_agent.model import budget
 from cdd_agent.model.anthropic import AnthropicModel, Endpoint
@@ -38,6 +40,7 @@ from cdd_agent.model.replay import PrivateData, RecordingModel, ReplayModel
 from cdd_agent.review.comments import Comments
 from cdd_agent.sandbox.choice import choose, resolve_level
 from cdd_agent.sandbox.levels import ISOLATING_LEVELS
+from cdd_agent.sandbox.port import Access, Sandbox
 from cdd_agent.shell.permission import Permission
 from cdd_agent.storage import private_folder, read_ordinary, write_atomic
 from cdd_agent.tdd.context import BriefFor, Context, Policy
@@ -177,20 +180,45 @@ class Composition:
         return self.checkpoints.create(structs.replace(about, session=session, talks=talks))
 
     @cached_property
-    def suite(self) -> Suite:
-        """The project's tests in a sandbox; an interpreter of the repository runs only after the user's approval."""
-        sandbox = choose(
+    def sandbox(self) -> Sandbox:
+        """Where programs run that the user has not started."""
+        return choose(
             resolve_level(self.options.sandbox, environment=self.environment),
             unattended=not self.options.attended,
             report=self._notify,
         )
+
+    def hooks(self, session: str, *, suite: Suite | None = None) -> Hooks:
+        """Return the hooks for a run of ``suite``, or for a conversation, in which the project is read-only.
+
+        Hooks that the user declines do not run.
+        """
+        offer = offer_hooks(self.settings.hooks, self.root)
+        if offer is None or not self.trust.allows(offer):
+            return NO_HOOKS
+        return SandboxedHooks(
+            settings=self.settings.hooks,
+            project=self.root,
+            root=self.root if suite is None else suite.root,
+            sandbox=self.sandbox if suite is None else suite.sandbox,
+            make_access=suite.build_access if suite is not None else lambda: Access(read_only=(self.root,)),
+            variables=suite.variables if suite is not None else {},
+            session=session,
+            transcript=journal_path(self.root, session),
+            emit=self.emit,
+            approved=offer.digest,
+        )
+
+    @cached_property
+    def suite(self) -> Suite:
+        """The project's tests in a sandbox; an interpreter of the repository runs only after the user's approval."""
         return make_suite(
             SuiteContext(
                 root=self.root,
                 environment=self.environment,
                 settings=self.settings,
                 trust=self.trust,
-                sandbox=sandbox,
+                sandbox=self.sandbox,
                 choose=self.options.choose,
                 tell=self._notify,
             )
@@ -290,7 +318,7 @@ class Composition:
 
     def dialog(self, ticket: Ticket, *, command: str) -> Dialog:
         """Return the context of a conversation that ``cdd COMMAND`` holds about a ticket."""
-        return self._make_dialog(self._make_ticket_meter(ticket, command=command))
+        return self._make_dialog(self._make_ticket_meter(ticket, command=command), ticket.slug)
 
     def scout(self) -> Scout:
         """Return Scout, who talks about the project without a ticket."""
@@ -298,9 +326,9 @@ class Composition:
 
     def scout_dialog(self) -> Dialog:
         """Return the context of a conversation about the project."""
-        return self._make_dialog(self._make_meter("the project", go_on="cdd"))
+        return self._make_dialog(self._make_meter("the project", go_on="cdd"), "project")
 
-    def _make_dialog(self, meter: Meter) -> Dialog:
+    def _make_dialog(self, meter: Meter, session: str) -> Dialog:
         limits = self.settings
         return Dialog(
             workspace=Workspace(self.root, list_ignored=self._list_ignored),
@@ -310,6 +338,7 @@ class Composition:
             objection=self.options.objection,
             memory=self.memory(),
             make_token=self._make_token,
+            hooks=self.hooks(session),
             transcript=self.transcript,
             outline_tokens=limits.context_tokens,
             compact_at_percent=limits.compact_at_percent,
@@ -440,6 +469,7 @@ class Composition:
             memory=self.memory(),
             checkpoint=self.save_files,
             token=self._make_token(),
+            hooks=self.hooks(name, suite=suite),
         )
 
     def _choose_workplace(self, name: str, *, left_out: tuple[str, ...]) -> tuple[Workplace, Suite]:

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from cdd_agent.agent.hooks import offer_hooks
 from cdd_agent.config import settings
 from cdd_agent.config.own_commands import list_own_commands
 from cdd_agent.config.settings import Settings, read_offer
@@ -23,6 +24,7 @@ from cdd_agent.git import commits
 from cdd_agent.git.commits import require_identity
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.run_tree import list_packages
+from cdd_agent.hooks import describe_hooks
 from cdd_agent.model import recording
 from cdd_agent.model.anthropic import Endpoint
 from cdd_agent.model.conversation import Model
@@ -192,6 +194,10 @@ def list_offers(parts: ProjectParts) -> tuple[Offer, ...]:
         hooks = commits.offer_hooks(parts.repository())
     except EnvironmentMissing:  # hooks run only when cdd commits, which needs a work tree
         hooks = None
+    try:
+        own_hooks = offer_hooks(parts.settings().hooks, parts.root)
+    except CddError:  # the settings are not approved or not valid, which another check reports
+        own_hooks = None
     brings = parts.brings if parts.sandbox != "none" else lambda _: True
     candidates = (
         settings.read_offer(parts.root),
@@ -199,6 +205,7 @@ def list_offers(parts: ProjectParts) -> tuple[Offer, ...]:
         interpreter.find_offer(
             parts.root, environment=parts.environment, named=_find_environment(parts), brings=brings
         ),
+        own_hooks,
         hooks,
         *(command.offer for command in list_own_commands(parts.root, environment=parts.environment).values()),
     )
@@ -327,7 +334,9 @@ def _check_trust(parts: ProjectParts) -> Check:
 
 def _check_settings(parts: ProjectParts) -> Check:
     defaults = asdict(Settings())
-    changed = [f"{name} {value}" for name, value in asdict(parts.settings()).items() if value != defaults[name]]
+    values = asdict(parts.settings())
+    changed = [f"{name} {value}" for name, value in values.items() if value != defaults[name] and name != "hooks"]
+    changed += [f"hook {line}" for line in describe_hooks(values["hooks"])]
     source = "" if read_offer(parts.root) is None else ".cdd/config.yaml is read; "
     return Check(told=source + (", ".join(changed) or "the defaults"))
 

@@ -12,7 +12,7 @@ only if the model was shown its current content.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import PurePosixPath
@@ -204,8 +204,19 @@ class Refusal:
 class WholeFiles:
     """The files that one agent was shown and may replace."""
 
-    def __init__(self, workspace: Workspace, may_write: editing.MayWrite, *, max_characters: int) -> None:
-        """``max_characters`` limits a file that has to come back whole in one answer."""
+    def __init__(
+        self,
+        workspace: Workspace,
+        may_write: editing.MayWrite,
+        *,
+        max_characters: int,
+        object_to: Callable[[FileBlock], str] = lambda _: "",
+    ) -> None:
+        """``max_characters`` limits a file that has to come back whole in one answer.
+
+        ``object_to`` returns why a block that could be written must not be; empty if it may.
+        """
+        self._object_to = object_to
         self._workspace = workspace
         self._may_write = may_write
         self._max_characters = max_characters
@@ -238,6 +249,8 @@ class WholeFiles:
                     raise UsageError(f"{name} is named twice.", hint="give each file once")
                 ready[name] = None
                 ready[name] = self._make_content(name, block.content)
+                if objection := self._object_to(block):
+                    raise UsageError(objection, hint="change your answer")
             except UsageError as error:
                 why = f"{error.happened} ({error.hint})"
                 refused.append(Refusal(path=block.path, why=why, must_be_shown=isinstance(error, _NotShownError)))

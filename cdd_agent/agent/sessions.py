@@ -7,9 +7,10 @@ call without an answer is answered as interrupted.
 
 import contextlib
 import fcntl
+import itertools
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from difflib import get_close_matches
@@ -20,7 +21,7 @@ import msgspec
 
 from cdd_agent.agent.loop import INTERRUPTED
 from cdd_agent.clock import Clock
-from cdd_agent.errors import UsageError
+from cdd_agent.errors import EnvironmentMissing, UsageError
 from cdd_agent.events import Emit, Notice
 from cdd_agent.model.conversation import (
     AssistantMessage,
@@ -38,7 +39,7 @@ from cdd_agent.model.conversation import (
     replace_surrogates,
 )
 from cdd_agent.model.recording import as_json
-from cdd_agent.storage import Log, private_folder, read_ordinary
+from cdd_agent.storage import Log, private_folder, read_ordinary, write_atomic
 from cdd_agent.untrusted.documents import map_texts
 from cdd_agent.untrusted.keys import redact_keys
 
@@ -152,10 +153,8 @@ class Transcript:
             self._log = None
 
     def _append_message(self, token: str, message: Message) -> None:
-        # Thoughts go back only to the model that wrote them.
-        for encoded in encode_messages(remove_thoughts([message])):
-            content = map_texts(encoded["content"], lambda text: redact_keys(replace_surrogates(text)))
-            self._write(MessageAdded(token=token, message={"role": encoded["role"], "content": content}))
+        for line in _encode([message], token=token):
+            self._write(line)
 
     def _write(self, line: Line) -> None:
         try:
@@ -184,6 +183,31 @@ class Transcript:
         with contextlib.suppress(OSError):
             fcntl.flock(self._log.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._log.append(msgspec.json.encode(SessionStarted(schema=SCHEMA, time=time)) + b"\n")
+
+
+def _encode(messages: Iterable[Message], *, token: str) -> Iterator[MessageAdded]:
+    # Thoughts go back only to the model that wrote them.
+    for encoded in encode_messages(remove_thoughts(messages)):
+        content = map_texts(encoded["content"], lambda text: redact_keys(replace_surrogates(text)))
+        yield MessageAdded(token=token, message={"role": encoded["role"], "content": content})
+
+
+def archive_conversation(conversation: Conversation, project: Path, *, name: str) -> Path:
+    """Save the messages in a new file ``.cdd/archive/NAME-1.jsonl`` and return its path.
+
+    Raises ``EnvironmentMissing`` if it cannot be written.
+    """
+    folder = private_folder(project) / "archive"
+    number = next(number for number in itertools.count(1) if not (folder / f"{name}-{number}.jsonl").exists())
+    path = folder / f"{name}-{number}.jsonl"
+    lines = _encode(conversation.messages, token=conversation.token)
+    try:
+        folder.mkdir(exist_ok=True, mode=0o700)
+        write_atomic(path, b"".join(msgspec.json.encode(line) + b"\n" for line in lines), mode=0o600)
+    except OSError as error:
+        happened = f"The conversation cannot be archived in {path}: {error.strerror or error}. It is unchanged."
+        raise EnvironmentMissing(happened, hint="make room or grant access, then try again") from error
+    return path
 
 
 MAX_SESSIONS = 50

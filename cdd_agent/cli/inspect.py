@@ -333,7 +333,7 @@ def _restore(view: "CheckpointView", plan: "RestorePlan", *, invocation: Invocat
 @click.option("--forget", is_flag=True, help="Forget all decisions about this project.")
 @click.pass_obj
 def trust(invocation: Invocation, *, digests: tuple[str, ...], forget: bool) -> None:
-    """Show the settings, the interpreter and the commit hooks of this repository, and ask about each.
+    """Show the settings, the interpreter and the hooks of this repository, and ask about each.
 
     Without a terminal, cdd shows them with their digests and decides nothing. It never runs them here. The commands
     that the agent may run without asking are listed too.

@@ -9,14 +9,15 @@ import re
 import stat
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
 from cdd_agent.config.trust import Approvals, Offer
 from cdd_agent.errors import DocumentError, Problem, UsageError, suggest
+from cdd_agent.hooks import HookEvent, HookSettings
 from cdd_agent.storage import private_folder, read_ordinary, write_atomic
 from cdd_agent.untrusted import documents
 from cdd_agent.untrusted.documents import UnfitError
@@ -142,6 +143,8 @@ class Settings:
     """The command that runs all tests, instead of the one that cdd finds."""
     accept_unstructured: bool = False
     """Whether to accept the exit status of that command if it reports no results of single tests."""
+    hooks: HookSettings = field(default_factory=dict)
+    """Event -> the commands that run."""
     green: GreenSettings = GreenSettings()
 
     def __post_init__(self) -> None:
@@ -329,6 +332,8 @@ def parse_settings(content: bytes) -> Settings:
         _reject_unknown_keys(values, asdict(Settings()))
         if values.get("examiner") is False:
             values["examiner"] = "off"  # YAML reads the word as a boolean
+        if isinstance(hooks := values.get("hooks"), dict):
+            _reject_unknown_keys(hooks, dict.fromkeys(get_args(HookEvent)), inside="hooks.")
         section = values.get("green")
         if isinstance(section, dict):
             _reject_unknown_keys(section, asdict(GreenSettings()), inside="green.")
@@ -340,7 +345,10 @@ def parse_settings(content: bytes) -> Settings:
         raise DocumentError(path, (problem,), hint="write it as `name: value` lines") from error
     except (ValueError, OverflowError) as error:
         problem = Problem(line=error.line if isinstance(error, UnfitError) else 0, message=str(error))
-        raise DocumentError(path, (problem,), hint=f"known settings: {', '.join(asdict(Settings()))}") from error
+        hint = f"known settings: {', '.join(asdict(Settings()))}"
+        if "hooks" in str(error) or "matcher" in str(error):
+            hint = f"events are {', '.join(get_args(HookEvent))}; docs/reference/hooks.md has examples"
+        raise DocumentError(path, (problem,), hint=hint) from error
 
 
 def _read_values(content: bytes) -> dict[Any, Any]:
@@ -358,4 +366,5 @@ def _reject_unknown_keys(given: dict[Any, Any], known: dict[str, Any], *, inside
     unknown = sorted(set(given) - set(known), key=str)
     if unknown:
         names = f"; known there: {', '.join(known)}" if inside else ""
-        raise ValueError(f"unknown setting {inside + str(unknown[0])!r}{names}")
+        near = suggest(str(unknown[0]), known, text=", did you mean {}?")
+        raise ValueError(f"unknown setting {inside + str(unknown[0])!r}{near}{names}")

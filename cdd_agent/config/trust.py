@@ -21,7 +21,9 @@ import msgspec
 from cdd_agent.errors import EnvironmentMissing, UsageError
 from cdd_agent.storage import exclusive_lock, read_ordinary, write_atomic
 
-Subject: TypeAlias = Literal["settings", "test command", "framework", "interpreter", "hooks", "own command", "command"]
+Subject: TypeAlias = Literal[
+    "settings", "test command", "framework", "interpreter", "hooks", "agent hooks", "own command", "command"
+]
 
 SCHEMA = 1
 MAX_SIZE_BYTES = 4_000_000
@@ -38,6 +40,7 @@ _SUBJECTS: Mapping[Subject, tuple[str, str, str]] = {
     "framework": ("test framework", "has", "cdd asks again"),
     "interpreter": ("interpreter", "has", "the tests need another one, named by CDD_PYTHON"),
     "hooks": ("commit hooks", "have", "cdd commits without them"),
+    "agent hooks": ("hooks", "have", "they do not run"),
     "own command": ("slash command", "has", "nothing is sent to the agent"),
     "command": ("command", "has", "it does not run"),
 }

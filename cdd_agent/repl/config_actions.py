@@ -5,6 +5,7 @@ from rich.text import Text
 from cdd_agent.config.settings import CONFIG_FILE, flatten
 from cdd_agent.config.trust import Decision
 from cdd_agent.errors import UsageError, suggest
+from cdd_agent.hooks import describe_hooks
 from cdd_agent.model.budget import cost_usd, find_context_window, list_priced_models, load_prices
 from cdd_agent.repl.state import SessionState
 from cdd_agent.untrusted.text import clean
@@ -37,6 +38,8 @@ def configure(session: SessionState, argument: str) -> None:
 
 
 def _format_value(value: object) -> str:
+    if isinstance(value, dict):
+        value = "; ".join(describe_hooks(value))
     return str(value).lower() if isinstance(value, bool) else str(value) or "(nothing)"
 
 

@@ -7,10 +7,12 @@ works with tools that lock the files of the phase, or answers with whole files.
 from collections.abc import Collection
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from cdd_agent.agent import tools
 from cdd_agent.agent.blocks import WholeFiles
+from cdd_agent.agent.hooks import check_block, hear_prompts, run_until_stop, watch_tools
 from cdd_agent.agent.loop import AgentRun, format_conventions, run_agent, run_without_tools
 from cdd_agent.agent.tools import (
     read_input,
@@ -173,9 +175,16 @@ class Attempt:
                 finding=finding or "",
             )
         )
+        added = "" if judged.open else self._report_closed_gate(record)
         context.workplace.restore_head(self.baseline.tip)  # in case the agent made commits
         answer = None if brief.judge is None else run.text[:MAX_ANSWER_CHARACTERS]
-        return replace(record, finding=finding, answer=answer, words=self.words)
+        return replace(record, finding=finding, answer=answer, words="\n\n".join(filter(None, (self.words, added))))
+
+    def _report_closed_gate(self, record: AttemptRecord) -> str:
+        """Run the hooks for a closed gate, and return what they add for the next attempt."""
+        fields = {"phase": self.phase, "attempt": self.number, "reasons": list(record.reasons)}
+        reply = self.context.hooks.run("GateClosed", fields, subject=self.phase)
+        return "\n\n".join(f"A hook of the user adds: {text}" for text in (reply.block, reply.context) if text)
 
     def judge_part(self, attempt: AttemptRecord) -> AttemptRecord:
         """Return ``attempt`` at GREEN with the verdict on the current files by the item's tests.
@@ -219,7 +228,7 @@ class Attempt:
             format_system_prompt(brief, marks=marks),
             token=marks.token,
             preface=format_conventions(context.memory, marks=marks),
-            hear_user=context.hear,
+            hear_user=partial(hear_prompts, context.hear, hooks=context.hooks) if context.hear else None,
         )
         facts = f"The project's tests run with {context.suite.conventions.framework}: `{context.suite.command}`."
         step = format_step(brief, facts=facts, files=shown.text, marks=marks)
@@ -229,11 +238,22 @@ class Attempt:
         locks = self._make_locks()
         if not has_tools:
             max_characters = budget.max_answer_tokens * CHARACTERS_PER_TOKEN
-            files = WholeFiles(context.workspace, make_lock_check(locks, context), max_characters=max_characters)
+            files = WholeFiles(
+                context.workspace,
+                make_lock_check(locks, context),
+                max_characters=max_characters,
+                object_to=partial(check_block, hooks=context.hooks),
+            )
             given = files.render(self._list_files_to_send(), marks=marks)
             conversation.say(step, f"The current, complete files of the step:\n\n{given or 'none'}\n\n{task}")
             return self._take_at_word(
-                run_without_tools(conversation, files, model=model, budget=budget, emit=emit, agent=brief.agent)
+                run_until_stop(
+                    lambda: run_without_tools(
+                        conversation, files, model=model, budget=budget, emit=emit, agent=brief.agent
+                    ),
+                    conversation,
+                    hooks=context.hooks,
+                )
             )
         reports_tests = self.phase == "green" and context.policy.tests_after_write
         tools = make_tools(
@@ -243,8 +263,13 @@ class Attempt:
             shown=self._find_complete_files(shown, occasion.diff),
         )
         conversation.say(step, task)
+        tools = watch_tools(tools, hooks=context.hooks, workspace=context.workspace)
         return self._take_at_word(
-            run_agent(conversation, tools, model=model, budget=budget, emit=emit, agent=brief.agent)
+            run_until_stop(
+                lambda: run_agent(conversation, tools, model=model, budget=budget, emit=emit, agent=brief.agent),
+                conversation,
+                hooks=context.hooks,
+            )
         )
 
     def _take_at_word(self, run: AgentRun) -> AgentRun:

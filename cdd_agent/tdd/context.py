@@ -18,6 +18,7 @@ from cdd_agent.events import Emit, Notice, SuiteStarted
 from cdd_agent.git.checkpoint import Description
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.snapshot import Snapshot, Snapshots
+from cdd_agent.hooks import NO_HOOKS, Hooks
 from cdd_agent.model.budget import Budget
 from cdd_agent.model.conversation import HearUser, Marks, Model, draw_token
 from cdd_agent.shell.permission import Permission
@@ -227,6 +228,8 @@ class Context:
     """Returns what a person says to the model while it works."""
     checkpoint: Callable[[Description], object] = bool
     """Saves the user's files before a phase, or raises ``CddError``, which stops the phase."""
+    hooks: Hooks = NO_HOOKS
+    """Commands of the user that get events of the run."""
     commands: ResumeCommands | None = None
     """None: those of ``cdd exec``."""
     last_report: dict[str, SuiteReport] = field(default_factory=dict)

@@ -6,12 +6,23 @@ from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from cdd_agent.clock import Clock
+from cdd_agent.errors import GateClosed
 from cdd_agent.events import Notice, RunFinished, RunStarted
 from cdd_agent.model.budget import Meter
 from cdd_agent.tdd.context import Context, WorkItem
 from cdd_agent.tdd.cycle import Cycle, Ending
 from cdd_agent.tickets.ticket import Ticket
-from cdd_agent.work.state import RunState, Status, StepKey, end_step, finish, record_usage, save_state, start_step
+from cdd_agent.work.state import (
+    RunState,
+    Status,
+    StepKey,
+    end_step,
+    finish,
+    record_usage,
+    replace_step,
+    save_state,
+    start_step,
+)
 
 Workflow: TypeAlias = Literal["exec", "tdd", "green"]
 
@@ -67,6 +78,25 @@ class WorkflowRun:
         self.meter.begin(f"{self.context.step_name(step)} of {self.state.ticket_slug}", used=step.usage)
         self._step = number
         self.meter.check()
+        reply = self.context.hooks.run("TaskStart", self._describe_task(number))
+        if reply.block:
+            happened = f"A hook blocked {self.context.step_name(step)}: {reply.block}"
+            raise GateClosed(happened, hint="do what it asks for first")
+        if reply.context not in step.guidance:  # a resumed step has it already
+            guidance = "\n".join(filter(None, (step.guidance, reply.context)))
+            self.save(replace_step(self.state, replace(step, guidance=guidance)))
+
+    def complete_task(self, number: int) -> None:
+        """Run the hooks for the end of a step; raise ``GateClosed`` if one wants no further step."""
+        step = self.state.execution(number)
+        fields = {**self._describe_task(number), "status": str(step.status), "error": step.error or ""}
+        if reason := self.context.hooks.run("TaskCompletion", fields).block:
+            happened = f"A hook ended the run after {self.context.step_name(step)}: {reason}"
+            raise GateClosed(happened, hint="the step itself is saved; do what the hook asks for, then continue")
+
+    def _describe_task(self, number: int) -> dict[str, object]:
+        step = self.state.execution(number)
+        return {"task_id": f"{self.state.ticket_slug}/{number}", "task_subject": step.title}
 
     def run_cycle(self, item: WorkItem) -> Ending:
         """Run the cycle of a step in progress, saving each state."""

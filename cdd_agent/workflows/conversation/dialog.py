@@ -12,15 +12,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, assert_never
+from typing import Annotated, Literal, assert_never
 
 from msgspec import Meta, structs
 
+from cdd_agent.agent.hooks import run_until_stop, submit_prompt, watch_tools
 from cdd_agent.agent.loop import AgentRun, format_conventions, make_turn_ended, run_agent
-from cdd_agent.agent.sessions import SavedConversation, Transcript, remove_thoughts
+from cdd_agent.agent.sessions import SavedConversation, Transcript, archive_conversation, remove_thoughts
 from cdd_agent.agent.tools import Tool, make_file_tools, make_search_tools, read_input
 from cdd_agent.errors import BudgetSpent, ModelError, UsageError
-from cdd_agent.events import Compacted, Emit, Event, RetryScheduled, TextDelta
+from cdd_agent.events import Compacted, Emit, Event, Notice, RetryScheduled, TextDelta
+from cdd_agent.hooks import NO_HOOKS, Hooks
 from cdd_agent.model.budget import Budget, find_context_window
 from cdd_agent.model.conversation import (
     CHARACTERS_PER_TOKEN,
@@ -61,6 +63,8 @@ class Dialog:
     """The project's conventions, which start every conversation."""
     make_token: Callable[..., str] = lambda *_: draw_token()
     """Returns the token of the marks for agent and ticket."""
+    hooks: Hooks = NO_HOOKS
+    """Commands of the user that get events of the conversation."""
     transcript: Transcript | None = None
     """Records conversations for later sessions."""
     outline_tokens: int = 0
@@ -87,15 +91,30 @@ class Dialog:
         outline = outline_project(self.workspace, limit=self.outline_tokens * CHARACTERS_PER_TOKEN)
         return f"The files of the project:\n\n{Marks(conversation.token).wrap(outline, source='outline')}"
 
-    def summarize(self, conversation: Conversation, agent: str, *, ticket: str) -> Conversation:
-        """Return a conversation that starts with the conventions and the model's summary of ``conversation``."""
+    def submit(self, conversation: Conversation, words: str) -> str:
+        """Return the user's words with what hooks add; raise ``UsageError`` if one blocks them."""
+        return submit_prompt(words, self.hooks, marks=Marks(conversation.token))
+
+    def summarize(
+        self, conversation: Conversation, agent: str, *, ticket: str, trigger: Literal["manual", "auto"] = "manual"
+    ) -> Conversation:
+        """Return a conversation that starts with the conventions and the model's summary of ``conversation``.
+
+        All messages of ``conversation`` are saved in ``.cdd/archive`` first. If a hook for PreCompact blocks, the
+        result is ``conversation`` itself.
+        """
+        archive = archive_conversation(conversation, self.workspace.root, name=f"{ticket or 'project'}-{agent}")
+        fields = {"trigger": trigger, "custom_instructions": "", "transcript_path": str(archive)}
+        if self.hooks.run("PreCompact", fields, subject=trigger).block:
+            return conversation
+        self.emit(Notice(text=f"The conversation is archived in {archive.relative_to(self.workspace.root)}."))
         summary = compact(conversation, model=self.model, emit=self.emit, agent=agent)
         return self._replace(agent, ticket=ticket, token=summary.token, messages=summary.messages)
 
     def summarize_if_long(self, conversation: Conversation, agent: str, *, ticket: str) -> Conversation:
         """Return ``conversation``, or its summary if it fills too much of the model's context."""
         is_long = needs_compaction(conversation.tokens, self.model.name, percent=self.compact_at_percent)
-        return self.summarize(conversation, agent, ticket=ticket) if is_long else conversation
+        return self.summarize(conversation, agent, ticket=ticket, trigger="auto") if is_long else conversation
 
     def drop_thoughts(self, conversation: Conversation, agent: str, *, ticket: str) -> Conversation:
         """Return ``conversation`` without thinking blocks, which only the model that wrote them accepts."""
@@ -106,7 +125,12 @@ class Dialog:
         """Let the model answer with the reading tools and ``tools``. Raises ``BudgetSpent`` without an answer."""
         read, _write, _edit = make_file_tools(self.workspace, lambda _path: "This conversation cannot change files.")
         available = (read, *make_search_tools(self.workspace), *tools)
-        run = run_agent(conversation, available, model=self.model, budget=self.budget, emit=self.emit, agent=agent)
+        watched = watch_tools(available, hooks=self.hooks, workspace=self.workspace)
+        run = run_until_stop(
+            lambda: run_agent(conversation, watched, model=self.model, budget=self.budget, emit=self.emit, agent=agent),
+            conversation,
+            hooks=self.hooks,
+        )
         if run.end in {"out_of_turns", "out_of_tokens", "stuck"}:
             more = ", or raise max_turns in .cdd/config.yaml" if run.end == "out_of_turns" else ""
             reason = "; its last tool calls all failed" if run.end == "stuck" else ""

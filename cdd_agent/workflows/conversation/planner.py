@@ -247,7 +247,7 @@ class Planner:
             rows = "\n".join(f"- {problem}" for problem in self._parse(plan)[1])
             if rows:
                 parts.append(f"Its problems:\n\n{marks.wrap(rows, source='problems of plan.md')}")
-        parts.append(request or "Write the plan.")
+        parts.append(self._dialog.submit(self.conversation, request) if request else "Write the plan.")
         return "\n\n".join(parts)
 
     def _submit(self, draft: Draft) -> ToolOutput:

@@ -78,7 +78,7 @@ class Scout:
         self._dialog.model.check()
         self._proposal = None
         self.conversation = self._dialog.summarize_if_long(self.conversation, AGENT, ticket="")
-        self.conversation.say(words)
+        self.conversation.say(self._dialog.submit(self.conversation, words))
         tool = define_tool("ProposeTicket", TicketProposal, run=self._propose, subject=lambda proposal: proposal.slug)
         self._dialog.ask(self.conversation, tool, agent=AGENT)
         return self._proposal

@@ -267,8 +267,8 @@ class Socrates:
         """
         question = self.question
         self.conversation = self._dialog.summarize_if_long(self.conversation, "socrates", ticket=self.ticket.slug)
-        if question is not None:
-            words = self._interpret(question, words)
+        added = self._dialog.submit(self.conversation, words).removeprefix(words)
+        words = (words if question is None else self._interpret(question, words)) + added
         try:
             return self._talk(self._editor.tool(), self._ask_tool(), words=words)
         except (CddError, KeyboardInterrupt):

@@ -17,6 +17,7 @@ from typing import Self
 
 import msgspec
 
+from cdd_agent.agent.hooks import submit_prompt
 from cdd_agent.clock import Clock
 from cdd_agent.errors import CddError, UsageError, format_count
 from cdd_agent.events import Committed, Emit, Notice, StepFinished, StepStarted
@@ -400,6 +401,7 @@ class Executor:
         else:
             self._run.end_step(ending.state, number, error=ending.why or ending.how)
         self._emit(StepFinished(number=number, status=self.state.execution(number).status, error=ending.why))
+        self._run.complete_task(number)
         return ending.why is None
 
     def _record_files(self, state: RunState, number: int) -> RunState:
@@ -439,7 +441,8 @@ class Executor:
         with alone_on(self.ticket.folder, context=self.context):
             self.read()  # another process may have worked on the ticket
             execution = self.state.execution(number)
-            guidance = "\n".join(filter(None, (execution.guidance, words)))
+            said = submit_prompt(words, self.context.hooks)
+            guidance = "\n".join(filter(None, (execution.guidance, said)))
             self.save(states.replace_step(self.state, replace(execution, guidance=guidance)))
 
     def retry(self, number: int, *, guidance: str = "") -> None:
@@ -455,6 +458,7 @@ class Executor:
                 f"Step {number} is completed, and its text has not changed.",
                 hint=f"say what to do differently: cdd exec {self.ticket.slug} --retry {number} --guidance TEXT",
             )
+        guidance = submit_prompt(guidance, self.context.hooks) if guidance else ""
         recovery = self.make_recovery(number)
         refusal = describe_refusal(recovery)
         recovery.undo_if_underway(why="the step is restarted")

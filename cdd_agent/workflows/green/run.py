@@ -3,12 +3,13 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from cdd_agent.clock import Clock
 from cdd_agent.config.settings import GreenSettings
-from cdd_agent.errors import CddError, UsageError
+from cdd_agent.errors import CddError, GateClosed, UsageError
 from cdd_agent.events import Notice
 from cdd_agent.evidence.clean_copy import find_layout
 from cdd_agent.git import commits
@@ -173,6 +174,8 @@ class Green:
         if why is None and is_partial(last):  # the run was killed after the commit, before the state knew of the part
             why = f"GREEN is committed in part; still failing: {'; '.join(last.reasons)}"
         self._run.end_step(ending.state, _STEP, error=why)
+        with suppress(GateClosed):  # no further step would follow, and the hook's notice has told the user
+            self._run.complete_task(_STEP)
         return why
 
     def _list_extra_files(self, request: GreenRequest) -> tuple[str, ...]:

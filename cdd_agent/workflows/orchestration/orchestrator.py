@@ -215,6 +215,7 @@ class Orchestrator:
         self._run.end_step(self._state, number)
         status = "dropped" if is_dropped(self._state.execution(number)) else Status.COMPLETED
         self.context.emit(StepFinished(number=number, status=status, error=None))
+        self._run.complete_task(number)
 
     def _find_or_begin_cycle(self) -> StepExecution:
         in_progress = self._state.numbers(Status.IN_PROGRESS)

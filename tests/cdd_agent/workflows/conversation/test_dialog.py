@@ -93,6 +93,9 @@ def test_a_long_conversation_is_replaced_by_its_summary_and_a_short_one_stays(ro
     assert "They talked." in str(shorter.messages)
     assert shorter.system == conversation.system
     assert len(conversation.messages) == 1
+    (archive,) = (dialog.workspace.root / ".cdd/archive").iterdir()
+    assert archive.name == "sale-socrates-1.jsonl"
+    assert "Hello." in archive.read_text()
 
 
 def test_a_resumed_conversation_goes_on_in_the_transcript(room: MakeRoom, tmp_path: Path) -> None:

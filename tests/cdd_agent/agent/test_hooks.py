@@ -1,0 +1,150 @@
+"""Hooks run as programs, without a sandbox; ``docs/reference/hooks.md`` has two of them."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.agent.hooks import SandboxedHooks, hear_prompts, offer_hooks, run_until_stop, submit_prompt, watch_tools
+from cdd_agent.agent.loop import AgentRun
+from cdd_agent.agent.tools import Tool, make_file_tools
+from cdd_agent.errors import GateClosed, UsageError
+from cdd_agent.events import Event, Notice
+from cdd_agent.hooks import HookCommand, HookEvent, HookGroup, HookSettings
+from cdd_agent.model.conversation import Conversation
+from cdd_agent.sandbox.port import Access
+from cdd_agent.sandbox.supervised import PlainSandbox
+from cdd_agent.work.state import Usage
+from cdd_agent.workspace.files import Workspace
+
+DOC = (Path(__file__).parents[3] / "docs/reference/hooks.md").read_text(encoding="utf-8")
+GUARD, REMIND = re.findall(r"```python\n(.*?)```", DOC, re.DOTALL)
+
+
+def on(event: HookEvent, command: str, *, matcher: str = "", timeout: float = 10) -> HookSettings:
+    return {event: (HookGroup(hooks=(HookCommand(command=command, timeout=timeout),), matcher=matcher),)}
+
+
+def make_hooks(root: Path, settings: HookSettings, *, seen: list[Event] | None = None) -> SandboxedHooks:
+    offer = offer_hooks(settings, root)
+    assert offer is not None
+    return SandboxedHooks(
+        settings=settings,
+        project=root,
+        root=root,
+        sandbox=PlainSandbox(),
+        make_access=lambda: Access(read_write=(root,)),
+        variables={},
+        session="sale",
+        transcript=root / ".cdd/journal/sale/events.jsonl",
+        emit=(seen if seen is not None else []).append,
+        approved=offer.digest,
+    )
+
+
+def tools(root: Path, settings: HookSettings) -> dict[str, Tool]:
+    workspace = Workspace(root)
+    watched = watch_tools(
+        make_file_tools(workspace, lambda _: None), hooks=make_hooks(root, settings), workspace=workspace
+    )
+    return {tool.spec.name: tool for tool in watched}
+
+
+def write_script(root: Path, name: str, text: str) -> None:
+    (root / name).parent.mkdir(exist_ok=True)
+    (root / name).write_text(text)
+
+
+def test_the_first_example_of_the_page_blocks_a_call(tmp_path: Path) -> None:
+    write_script(tmp_path, "hooks/guard.py", GUARD)
+    write = tools(tmp_path, on("PreToolUse", "python3 hooks/guard.py", matcher="Write|Edit"))["Write"]
+    output = write.run({"file_path": "shop_pb2.py", "content": "x = 1\n"})
+    assert output.is_error
+    assert output.text.endswith("shop_pb2.py is generated: change the .proto file instead.")
+    assert not (tmp_path / "shop_pb2.py").exists()
+    assert not write.run({"file_path": "shop.py", "content": "x = 1\n"}).is_error
+
+
+def test_the_second_example_of_the_page_adds_context(tmp_path: Path) -> None:
+    write_script(tmp_path, "hooks/remind.py", REMIND)
+    write = tools(tmp_path, on("PostToolUse", 'python3 "$CLAUDE_PROJECT_DIR"/hooks/remind.py'))["Write"]
+    output = write.run({"file_path": "shop.py", "content": "x = 1\n"})
+    assert output.text.endswith("A hook adds: After Write: add the change to CHANGELOG.md.")
+
+
+def test_a_hook_gets_the_event_as_json(tmp_path: Path) -> None:
+    write = tools(tmp_path, on("FileChanged", "cat > given.json", matcher=r".*\.py"))["Write"]
+    write.run({"file_path": "shop.txt", "content": ""})
+    assert not (tmp_path / "given.json").exists()
+    write.run({"file_path": "shop.py", "content": "x = 1\n"})
+    assert json.loads((tmp_path / "given.json").read_text()) == {
+        "session_id": "sale",
+        "transcript_path": str(tmp_path / ".cdd/journal/sale/events.jsonl"),
+        "cwd": str(tmp_path),
+        "hook_event_name": "FileChanged",
+        "file_path": "shop.py",
+        "event": "add",
+    }
+
+
+def test_a_hook_that_hangs_or_fails_does_no_harm(tmp_path: Path) -> None:
+    seen: list[Event] = []
+    assert make_hooks(tmp_path, on("Stop", "sleep 60", timeout=0.2), seen=seen).run("Stop", {}).block == ""
+    make_hooks(tmp_path, on("Stop", "echo $'\\e[2J' broken >&2; exit 1"), seen=seen).run("Stop", {})
+    hung, failed = (event.text for event in seen if isinstance(event, Notice))
+    assert hung == "The hook sleep 60: was ended after 0.2 s and is ignored"
+    assert failed.endswith("failed with exit status 1: broken") or "broken" in failed
+    assert "\x1b" not in failed
+
+
+def test_a_hook_stops_the_run(tmp_path: Path) -> None:
+    with pytest.raises(GateClosed, match="stopped the run: lunch"):
+        make_hooks(tmp_path, on("Stop", """echo '{"continue": false, "stopReason": "lunch"}'""")).run("Stop", {})
+
+
+def test_the_first_hook_that_blocks_is_the_last_that_runs(tmp_path: Path) -> None:
+    commands = ("echo one", "echo two >&2; exit 2", "touch third")
+    group = HookGroup(hooks=tuple(HookCommand(command=command) for command in commands))
+    reply = make_hooks(tmp_path, {"UserPromptSubmit": (group,)}).run("UserPromptSubmit", {"prompt": "hi"})
+    assert (reply.block, reply.context) == ("two", "one")
+    assert not (tmp_path / "third").exists()
+
+
+def test_a_script_that_is_not_the_approved_one_does_not_run(tmp_path: Path) -> None:
+    write_script(tmp_path, "hooks/guard.py", GUARD)
+    hooks = make_hooks(tmp_path, on("Stop", "python3 hooks/guard.py"))
+    write_script(tmp_path, "hooks/guard.py", "open('ran', 'w')\n")
+    with pytest.raises(UsageError, match="not the one that you approved"):
+        hooks.run("Stop", {})
+    assert not (tmp_path / "ran").exists()
+
+
+def test_an_offer_shows_commands_and_scripts(tmp_path: Path) -> None:
+    write_script(tmp_path, "hooks/guard.py", "import sys\n")
+    offer = offer_hooks(on("Stop", "python3 hooks/guard.py --fast /etc/hostname"), tmp_path)
+    assert offer is not None
+    assert offer.shown == ("Stop: python3 hooks/guard.py --fast /etc/hostname", "hooks/guard.py:", "  import sys")
+    assert offer_hooks({}, tmp_path) is None
+
+
+def test_an_agent_that_a_hook_blocks_continues_at_most_three_times(tmp_path: Path) -> None:
+    hooks = make_hooks(tmp_path, on("Stop", "echo run the linter >&2; exit 2"))
+    conversation, runs = Conversation("role"), []
+
+    def run() -> AgentRun:
+        runs.append(1)
+        return AgentRun(end="answered", text="done", turns=1, calls=0, usage=Usage())
+
+    run_until_stop(run, conversation, hooks=hooks)
+    assert len(runs) == 4
+    assert "run the linter" in str(conversation.messages[0])
+
+
+def test_a_prompt_is_blocked_or_gets_context(tmp_path: Path) -> None:
+    adds = make_hooks(tmp_path, on("UserPromptSubmit", "echo in cents"))
+    assert submit_prompt("prices", adds) == "prices\n\nA hook of the user adds:\nin cents"
+    blocks = make_hooks(tmp_path, on("UserPromptSubmit", "grep -q secret && { echo no >&2; exit 2; }; exit 0"))
+    with pytest.raises(UsageError, match="A hook blocked your message: no"):
+        submit_prompt("a secret", blocks)
+    assert hear_prompts(lambda: ("a secret", "hello"), hooks=blocks) == ("hello",)
