@@ -329,6 +329,8 @@ class StepListed(msgspec.Struct, frozen=True, kw_only=True):
     """Input and output, including cached tokens."""
     cost_usd: float | None
     """None: unknown, or nothing was used."""
+    unverified: tuple[str, ...] = ()
+    """Lines of the checks that could not verify something after an open gate."""
 
 
 class AttemptStarted(msgspec.Struct, frozen=True, kw_only=True):

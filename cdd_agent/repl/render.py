@@ -83,7 +83,13 @@ def list_steps(ticket: Ticket) -> Iterator[StepListed]:
             error=step.error or "",
             tokens=step.usage.tokens,
             cost_usd=step.usage.cost_usd,
+            unverified=_list_unverified(step),
         )
+
+
+def _list_unverified(step: StepExecution) -> tuple[str, ...]:
+    found = (each for attempt in step.attempts if attempt.verdict == "open" for each in attempt.evidence)
+    return tuple(filter(is_unverified, dict.fromkeys(found)))
 
 
 def show_plan(
@@ -381,8 +387,7 @@ def show_steps(state: RunState, *, screen: Screen) -> None:
     for number, step in state.step_executions.items():
         if step.error and step.status in {Status.FAILED, Status.SKIPPED}:
             screen.line(f"Step {number} {step.status}: {step.error}", style=_STATUS_LOOK[step.status][1])
-        found = (each for attempt in step.attempts if attempt.verdict == "open" for each in attempt.evidence)
-        for finding in filter(is_unverified, dict.fromkeys(found)):
+        for finding in _list_unverified(step):
             screen.line(f"Step {number}: {finding}", style="yellow")
     if state.model is not None:
         used = state.usage

@@ -65,6 +65,7 @@ def test_status_of_a_ticket_as_json_has_a_line_for_each_step(
     assert ticket["ticket"] == SLUG
     assert (step["event"], step["number"], step["status"]) == ("StepListed", 1, "completed")
     assert step["attempts"] == ["red 1 open", "green 1 closed", "green 2 open", "refactor 1 open"]
+    assert step["unverified"] == []
     assert [str(commit).split()[0] for commit in step["commits"]] == ["red", "green", "refactor"]  # type: ignore[attr-defined]
 
 
