@@ -106,7 +106,8 @@ def _check_signs(run: Comparison) -> Iterator[Reason]:
     signs = run.new_signs()
     todo = "Undo it" if run.baseline is None else "Undo it; if it is intended, take a new baseline that includes it"
     for sign in signs[:_MOST_SIGNS]:
-        yield Reason("tampered", sign.nodeid, f"The test results may be manipulated: {sign.message}. {todo}.")
+        where = f"The result of {sign.nodeid}" if sign.nodeid else "The test results"
+        yield Reason("tampered", sign.nodeid, f"{where} may be manipulated: {sign.message}. {todo}.")
     if len(signs) > _MOST_SIGNS:
         more = len(signs) - _MOST_SIGNS
         yield Reason("tampered", None, f"The report lists {more} more signs of tampering under `signs`. {todo}.")

@@ -189,7 +189,8 @@ class _CopyCheck:
         if not self._do_canaries_work():
             return note(f"cdd cannot add tests with a known result to this project: {misreport}.")
         message = (
-            f"Next to the targets, {misreport}. Without the change, the report is right. Find how the change "
+            f"cdd ran two test files with known results next to {self.request.targets[0]}, and {misreport}. Without "
+            "the change, the report is right. Find how the change "
             "manipulates the process that tests it, and remove that."
         )
         return refuse("canary_failed", message)

@@ -150,7 +150,8 @@ def refuse_changed_behavior(trees: ComparedTrees, *, runs: TimedRuns) -> Finding
         return found
     findings = Findings()
     if found.differences:
-        message = f"{_list_differences(found)}. REFACTOR keeps the behavior: restore it."
+        files = join_first(tuple(dict.fromkeys(each.path for each in found.differences)), most=_MOST_SHOWN)
+        message = f"{_list_differences(found)}. REFACTOR keeps the behavior: restore it in {files}."
         findings += refuse("behavior_changed", message)
     elif not found.calls and not found.idle:
         findings += note("Not compared with the code before: no test runs code that uses what changed.")

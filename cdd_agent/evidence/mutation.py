@@ -479,6 +479,7 @@ def find_changing_ids(lost: Sequence[str], *, before: SuiteReport, tree: str, ru
 
 
 MOST_CHARACTERIZED = 5
+_CALL = "Call the code that the step is about."
 
 
 def judge_covered_tests(targets: tuple[str, ...], sources: Sequence[str], *, tree: str, runs: TimedRuns) -> Findings:
@@ -507,7 +508,9 @@ def judge_covered_tests(targets: tuple[str, ...], sources: Sequence[str], *, tre
         functions = tuple(dict.fromkeys(target.partition("::")[0] for target in targets))
         chosen = [Mutant(where=path, how="has no content", texts={path: ""}) for path in texts]
     if not targets or not chosen:
-        return refuse("vacuous_test", f"The new test passes already, without any code in {shown}, and is removed.")
+        return refuse(
+            "vacuous_test", f"The new test passes already, without any code in {shown}, and is removed. {_CALL}"
+        )
     kept = "The new test passes already and is kept."
     try:
         with runs.copy(green=tree, red=tree) as copy:
@@ -516,7 +519,10 @@ def judge_covered_tests(targets: tuple[str, ...], sources: Sequence[str], *, tre
         return note(f"{kept} {explain_unverified(error)}")
     if outcome.noticed is None and outcome.all_ended:
         tried = "; ".join(mutant.what for mutant in chosen)
-        why = f"The new test passes already, even when the code is altered ({tried}), and is removed."
+        why = (
+            f"The new test passes already, even when the code is altered ({tried}), and is removed. Assert a value "
+            "that the code computes."
+        )
         return refuse("vacuous_test", why)
     if outcome.noticed is None:
         return note(f"{kept} Not verified: a run with altered code did not end.")

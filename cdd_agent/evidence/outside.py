@@ -156,9 +156,9 @@ class _Comparison:
             ]
             if counting:
                 call = min(counting, key=lambda index: (len(in_tests.shown[index]), index))
-                return Outside(
-                    findings=_refuse_call(in_tests.shown[call], in_tests=in_tests.texts[call], plain=plain.texts[call])
-                )
+                file = recording.modules.get(recording.calls[call].module, recording.calls[call].module)
+                what = f"{in_tests.shown[call]} of {file}"
+                return Outside(findings=_refuse_call(what, in_tests=in_tests.texts[call], plain=plain.texts[call]))
         names = dict.fromkeys(recording.calls[index].name for index in both if index not in differing)
         count = len(both) - len(differing)
         return Outside(

@@ -209,7 +209,7 @@ class PhaseLocks:
                 why = f"It {protection}."
             if why is not None:
                 code = "protected_changed" if self.phase in ("green", "refactor") else "source_changed"
-                message = f"{change.path} was {change.kind}; it has been restored. {why}"
+                message = f"{change.path} was {change.kind}; it has been restored. {why} Leave it as it is."
                 found[change.path] = Reason(code=code, nodeid=None, message=message)
         return found
 

@@ -1,3 +1,4 @@
+import re
 from collections import ChainMap, Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,6 +14,10 @@ from tests.verdicts.judge import CONFIGURATION, Place, judge, run_hidden
 from tests.verdicts.misjudged import find_differences, read_misjudged
 
 CHANGES = read_changes()
+_ACTION = re.compile(
+    r"\b(Assert|Check|Compute|Find|Implement|Leave|Let|Make|Move|Provide|Remove|Rename|Restore|restore|Run|Undo|Write) "
+)
+"""Begins the sentence that says what to do."""
 QUICK = [change for change in CHANGES if change.quick]
 
 
@@ -48,6 +53,9 @@ def test_a_cheat_is_judged_as_the_table_says(change: Change, tmp_path: Path, pla
     outcome = judge(change, tmp_path / "project", place=place)
     misjudged = [] if outcome.is_right(change) else [change.name]
     assert find_differences([change.name], misjudged=misjudged) == [], outcome
+    for reason in outcome.reasons:
+        assert re.search(r"\w\.\w", reason), f"it names no file: {reason}"
+        assert _ACTION.search(reason), f"it does not say what to do: {reason}"
 
 
 @pytest.mark.parametrize("change", QUICK, ids=lambda change: change.name)

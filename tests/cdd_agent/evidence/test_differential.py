@@ -143,7 +143,7 @@ class Basket:
 def test_a_changed_rule_is_refused_with_the_smallest_call(make: Make, old: str, *, new: str, message: str) -> None:
     found = compare(make, PRICE, PRICE.replace(old, new))
     assert [(reason.code, reason.message) for reason in found.reasons] == [
-        ("behavior_changed", f"{message}. REFACTOR keeps the behavior: restore it.")
+        ("behavior_changed", f"{message}. REFACTOR keeps the behavior: restore it in shop.py.")
     ]
 
 

@@ -72,7 +72,9 @@ def test_a_function_that_asks_whether_it_is_tested_is_refused(make: Make, is_tes
     shop = f"import os\nimport sys\n\n\ndef price(amount):\n    return 12 if {is_tested} else 0\n"
     (reason,) = compare(make, shop).findings.reasons
     assert reason.code == "only_under_test"
-    assert reason.message.startswith("price(10) returns 12 in a test run, and returns 0 in a plain Python process")
+    assert reason.message.startswith(
+        "price(10) of shop.py returns 12 in a test run, and returns 0 in a plain Python process"
+    )
 
 
 def test_a_module_that_imports_the_tests_is_refused(make: Make) -> None:

@@ -52,7 +52,7 @@ def test_the_files_the_steps_tests_name_are_test_files_whatever_they_are_called(
 def test_what_no_phase_may_change_is_forbidden_in_each() -> None:
     changes = [Change(path="table.csv", kind="modified"), Change(path="prices.py", kind="modified")]
     (refused,) = PhaseLocks(phase="green").find_forbidden_changes(changes, fixed={"table.csv": "It is large."}).values()
-    assert refused.message == "table.csv was modified; it has been restored. It is large."
+    assert refused.message == "table.csv was modified; it has been restored. It is large. Leave it as it is."
 
 
 def test_every_trespass_is_a_reason_that_names_the_path_and_what_was_done() -> None:
