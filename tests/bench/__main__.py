@@ -10,11 +10,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.bench import evidence, reporters, requests, startup, step
+from tests.bench import evidence, exercised, reporters, requests, startup, step
 from tests.bench.agents import installed_agents
 from tests.bench.peers import installed_peers
 
-PARTS = ("startup", "reporters", "step", "evidence", "requests")
+PARTS = ("startup", "reporters", "step", "evidence", "requests", "exercised")
 
 
 def main(arguments: list[str]) -> int:
@@ -36,6 +36,8 @@ def main(arguments: list[str]) -> int:
             kept.append(evidence.show(Path(name, "evidence"), quick=quick))
         if "requests" in parts:
             kept.append(requests.show(Path(name)))
+        if "exercised" in parts and not quick:
+            kept.append(exercised.show(Path(name, "exercised"), installed_agents()))
     return int(not all(kept))
 
 

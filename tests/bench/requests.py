@@ -20,6 +20,7 @@ from tests.fakes.project import CODE, FILES, TEST, TEST_FILE, Project, content_a
 BAR_LOOP, BAR_NEW = 90.0, 60.0
 """Percent of the bytes."""
 _TURNS = 10
+PYTHON = Interpreter(path=Path(sys.executable), origin="bench", python="", pytest="")
 
 
 def encode(request: Request) -> str:
@@ -50,9 +51,8 @@ def record_step(folder: Path) -> list[list[str]]:
         f"prices{number}.py": "".join(f"def price_{each}(x):\n    return x * {each}\n\n\n" for each in range(12))
         for number in range(_TURNS)
     }
-    python = Interpreter(path=Path(sys.executable), origin="bench", python="", pytest="")
     project = Project.make(
-        folder / "shop", interpreter=python, bytecode=folder / "bytecode", files={**FILES, **modules}
+        folder / "shop", interpreter=PYTHON, bytecode=folder / "bytecode", files={**FILES, **modules}
     )
     red, green = call("Write", file_path=TEST_FILE, content=TEST), call("Write", file_path="discount.py", content=CODE)
     model = ScriptedModel([*_turns(red), *_turns(green), content_as_it_is()])
