@@ -65,7 +65,7 @@ class CheckpointView:
             if self._as_json:
                 self._print(each, changes[each.number])
             else:
-                self._screen.line(Text(describe(each, changes[each.number])), hang=6)
+                self._screen.line(Text(f"{each.number:>4}  {describe(each, changes[each.number])}"), hang=6)
         if not known and not self._as_json:
             self._screen.line("No checkpoints yet. cdd makes one before each phase; by hand: cdd checkpoint create")
         elif len(shown) < len(known) and not self._as_json:
@@ -129,12 +129,12 @@ class CheckpointView:
 
 
 def describe(each: Checkpoint, changes: tuple[Change, ...]) -> str:
-    """Return a checkpoint in one line: number, time, ticket, occasion, and the files that changed since."""
+    """Return a checkpoint in one line: time, ticket, occasion, and the files that changed since."""
     names = join_first([clean(change.path) for change in changes], most=_NAMED_FILES)
     since = f"{format_count(len(changes), 'file')} changed since: {names}" if changes else "nothing changed since"
     about = each.about
     where = " ".join(filter(None, (clean(about.ticket), clean(about.label))))
-    return f"{each.number:>4}  {_format_time(each)}  {where}  {since}"
+    return f"{_format_time(each)}  {where}  {since}"
 
 
 def _format_time(each: Checkpoint) -> str:
@@ -142,15 +142,16 @@ def _format_time(each: Checkpoint) -> str:
 
 
 def save_before(session: "SessionState", words: str) -> None:
-    """Make a checkpoint before the user's message; if that fails, say so once and go on."""
+    """Make a checkpoint before the user's message; if that fails, say so and make no more in this session."""
+    if session.unsaved:  # it may take long to fail, as in a home folder
+        return
     line = " ".join(words.split())
     short = line if len(line) <= _MOST_WORDS else f"{line[: _MOST_WORDS - 3]}..."
     try:
         session.project.save_files(Description(kind="talk", ticket=session.slug, words=short))
     except CddError as error:
-        if error.happened != session.unsaved:
-            session.unsaved = error.happened
-            session.project.emit(Notice(text=f"/rewind cannot return to here: {error.happened} {error.hint}"))
+        session.unsaved = error.happened
+        session.project.emit(Notice(text=f"/rewind cannot return to here: {error.happened} {error.hint}"))
 
 
 def checkpoint(session: "SessionState", argument: str) -> None:

@@ -106,7 +106,7 @@ class SessionState:
         self.previous: list[tuple[str, str]] = []
         """Name and ticket of the agents that were active before, latest last."""
         self.unsaved = ""
-        """Why the files before the user's last message could not be saved."""
+        """Why files cannot be saved before messages of the user."""
         self._cut: dict[int, dict[str, tuple[Message, ...]]] = {}
         """Number of a checkpoint before a rewind -> token of a conversation -> its messages then."""
 

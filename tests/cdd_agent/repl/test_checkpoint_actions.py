@@ -124,3 +124,14 @@ def test_the_command_line_restores_only_with_a_yes(project: Path, capsys: pytest
     ]
     assert run([*at, "prune", "--keep", "0"]) == 0
     assert "Deleted 3 checkpoints." in capsys.readouterr().out
+
+
+def test_a_message_that_cannot_be_preceded_by_a_checkpoint_is_answered(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cdd_agent.git.checkpoint.MOST_NEW_FILES", 0)
+    (project / "new.txt").write_text("new\n")
+    prompt = Prompt(project, model=scripted(says("One."), says("Two.")))
+    assert "/rewind cannot return to here: The work tree has 1 new file" in (shown := prompt.says("First?"))
+    assert "One." in shown
+    assert prompt.says("Second?") == "Two.\n"

@@ -1,8 +1,11 @@
 import json
+from dataclasses import replace
 
 import pytest
 
+from cdd_agent.errors import UsageError
 from cdd_agent.events import Committed, GateJudged, Notice
+from cdd_agent.git.checkpoint import Description
 from cdd_agent.git.landing import LandingConflict
 from cdd_agent.git.runner import GitUnable
 from cdd_agent.model.conversation import Text
@@ -62,6 +65,21 @@ def test_the_phases_land_in_their_order_each_with_what_it_changed(real_project: 
     assert project.status == ""
     committed = [event.commit for event in project.seen if isinstance(event, Committed)]
     assert committed == list(step.commits.values())
+
+
+def test_a_phase_whose_checkpoint_fails_does_not_begin(project: Project) -> None:
+    saved: list[tuple[str, int, str]] = []
+
+    def save(about: Description) -> None:
+        saved.append((about.ticket, about.step, about.phase))
+        if about.phase == "green":
+            raise UsageError("There are 9000 new files.", hint="ignore them")
+
+    model = ScriptedModel([red(), green()])
+    with pytest.raises(UsageError, match="9000 new files"):
+        project.run(item(), context=replace(project.context(model), checkpoint=save))
+    assert saved == [("sale", 1, "red"), ("sale", 1, "green")]
+    assert project.log == ["test: Ten percent off"]
 
 
 def test_every_commit_carries_trailers_and_a_note_with_its_evidence(project: Project) -> None:
