@@ -435,8 +435,8 @@ class Checkpoints:
             tops[path.partition("/")[0]] += size if size_bytes > MOST_NEW_BYTES else 1
         top = tops.most_common(1)[0][0]
         raise UsageError(
-            f"The work tree has {format_count(count, 'new file')} ({size_bytes / 1_000_000:.0f} MB) that git does not track. A "
-            f"checkpoint takes at most {MOST_NEW_FILES} and {MOST_NEW_BYTES // 1_000_000} MB. No checkpoint was made.",
+            f"The work tree has {format_count(count, 'new file')} ({size_bytes / 1_000_000:.0f} MB) that git does not "
+            f"track. A checkpoint takes at most {MOST_NEW_FILES} and {MOST_NEW_BYTES // 1_000_000} MB. No checkpoint was made.",
             hint=f"most are in {top}: add it to .gitignore, or commit it",
         )
 
