@@ -130,7 +130,7 @@ def _check_reports(phase: str, run: Comparison) -> Iterator[Reason]:
             "--continue-on-collection-errors.",
         )
     if phase == "refactor" and baseline is None:
-        yield Reason("baseline_missing", None, "REFACTOR needs the report of the previous run as its baseline.")
+        yield Reason("baseline_missing", None, "REFACTOR has no baseline. Give it the report of the previous run.")
 
 
 def _judge_red(run: Comparison) -> Iterator[Reason]:
@@ -273,7 +273,7 @@ def _check_reason(name: str, failure: Failure, *, expects: Sequence[str]) -> Ite
         yield Reason(
             "wrong_reason",
             name,
-            f"{name} fails for a wrong reason: {_format_failure(failure)}. It should fail by an assertion about the "
+            f"{name} fails for a wrong reason: {_format_failure(failure)}. Make it fail by an assertion about the "
             "missing behavior, or because an expected name is missing."
             + (defect if kind == "exception" and failure.origin == "project" else ""),
         )
@@ -383,7 +383,7 @@ def _check_losses(run: Comparison, selection: Selection, *, alone: bool) -> Iter
     for error in run.new_collect_errors():
         if error.nodeid not in selection.blocked and (alone or run.baseline is not None):
             message = (
-                f"{error.nodeid} cannot be collected: {_format_failure(error.failure)}. Its tests must run as before."
+                f"{error.nodeid} cannot be collected: {_format_failure(error.failure)}. Make its tests run as before."
             )
             yield Reason("collect_error", error.nodeid, message)
 

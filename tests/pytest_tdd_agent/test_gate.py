@@ -1,3 +1,4 @@
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -49,9 +50,14 @@ def uncollected(nodeid: str = "tests/test_a.py", **fields: str | None) -> Collec
 def codes(verdict: Verdict) -> list[str]:
     assert verdict.open is (verdict.reasons == ())
     assert {reason.code for reason in verdict.reasons} <= set(CODES)
+    assert [reason.message for reason in verdict.reasons if not ACTION.search(reason.message)] == []
     return [reason.code for reason in verdict.reasons]
 
 
+ACTION = re.compile(
+    r"(?:^|[.;:] |, or |, and |, )(?:check|fix|give|let|make|name|provide|remove|restore|run|take|undo|write) ", re.I
+)
+"""Begins what to do."""
 BASELINE = run(case(OLD))
 OPENED = Verdict("red", open=True)
 
@@ -259,7 +265,7 @@ def test_a_message_names_the_test_the_kind_and_what_would_be_right() -> None:
     why = failure("fixture_missing", message="fixture 'x' not found\navailable: y")
     reason = judge("red", run(case(NEW, "failed", why)), targets=[NEW]).reasons[0]
     assert reason.nodeid == NEW
-    for part in (NEW, "fixture_missing", "fixture 'x' not found", "tests/test_a.py:3", "It should fail by"):
+    for part in (NEW, "fixture_missing", "fixture 'x' not found", "tests/test_a.py:3", "Make it fail by"):
         assert part in reason.message
 
 
