@@ -436,7 +436,7 @@ class Checkpoints:
         top = tops.most_common(1)[0][0]
         raise UsageError(
             f"The work tree has {format_count(count, 'new file')} ({size_bytes / 1_000_000:.0f} MB) that git does not "
-            f"track. A checkpoint takes at most {MOST_NEW_FILES} and {MOST_NEW_BYTES // 1_000_000} MB. No checkpoint was made.",
+            f"track. A checkpoint takes at most {MOST_NEW_FILES} and {MOST_NEW_BYTES // 1_000_000} MB. None was made.",
             hint=f"most are in {top}: add it to .gitignore, or commit it",
         )
 
