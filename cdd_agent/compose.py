@@ -470,6 +470,7 @@ class Composition:
             checkpoint=self.save_files,
             token=self._make_token(),
             hooks=self.hooks(name, suite=suite),
+            comments=self.comments(),
         )
 
     def _choose_workplace(self, name: str, *, left_out: tuple[str, ...]) -> tuple[Workplace, Suite]:

@@ -320,6 +320,31 @@ def prune_sessions(project: Path, *, present: str = "") -> None:
                 path.parent.rmdir()
 
 
+def save_conversation(conversation: Conversation, path: Path) -> None:
+    """Save a conversation without thoughts and keys, so that a later one can continue it."""
+    lines: tuple[Line, ...] = (
+        SessionStarted(schema=SCHEMA, time=""),
+        *_encode(conversation.messages, token=conversation.token),
+    )
+    write_atomic(path, b"".join(msgspec.json.encode(line) + b"\n" for line in lines), mode=0o600)
+
+
+def load_conversation(path: Path) -> tuple[str, tuple[Message, ...]] | None:
+    """Return the token and the messages of a saved conversation, or None without one. Raises ``UsageError``."""
+    try:
+        data = read_ordinary(path, limit_bytes=MAX_TRANSCRIPT_BYTES)
+        lines: list[Line] = [msgspec.json.decode(line, type=Line) for line in data.splitlines()]
+        if not (lines and isinstance(lines[0], SessionStarted) and lines[0].schema <= SCHEMA):
+            raise ValueError("its schema is not one of this version")
+        added = [line for line in lines if isinstance(line, MessageAdded)]
+        messages = [decode_message(as_json(line.message, "message")) for line in added]
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
+        raise UsageError(f"{path} cannot be read: {error}.", hint=f"move it away: mv {path} /tmp") from error
+    return (added[0].token, repair_messages(messages)) if added else None
+
+
 def repair_messages(messages: Iterable[Message]) -> tuple[Message, ...]:
     """Return ``messages`` as a valid conversation: every tool call is answered, and nothing else is."""
     repaired: list[Message] = []

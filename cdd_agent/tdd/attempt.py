@@ -14,9 +14,9 @@ from cdd_agent.agent import tools
 from cdd_agent.agent.blocks import WholeFiles
 from cdd_agent.agent.hooks import check_block, hear_prompts, run_until_stop, watch_tools
 from cdd_agent.agent.loop import AgentRun, format_conventions, run_agent, run_without_tools
-from cdd_agent.agent.tools import (
-    read_input,
-)
+from cdd_agent.agent.sessions import load_conversation, save_conversation
+from cdd_agent.agent.tools import read_input
+from cdd_agent.errors import UsageError
 from cdd_agent.events import AttemptStarted, Change, Event, GateJudged, Notice
 from cdd_agent.evidence.clean_copy import (
     CheckRequest,
@@ -32,7 +32,16 @@ from cdd_agent.evidence.differential import ComparedTrees, refuse_changed_behavi
 from cdd_agent.evidence.mutation import TimedRuns, find_changing_ids
 from cdd_agent.evidence.stubs import NewTests, check_new_tests, find_tests_of_product
 from cdd_agent.git.snapshot import Snapshot
-from cdd_agent.model.conversation import CHARACTERS_PER_TOKEN, JSON, Conversation, Marks, ToolCall, find_last_words
+from cdd_agent.model.budget import find_context_window
+from cdd_agent.model.conversation import (
+    CHARACTERS_PER_TOKEN,
+    JSON,
+    Conversation,
+    Marks,
+    Message,
+    ToolCall,
+    find_last_words,
+)
 from cdd_agent.tdd import verdict
 from cdd_agent.tdd.baseline import Baseline, name_scope
 from cdd_agent.tdd.briefing import ShownFiles, show_step_files
@@ -53,7 +62,7 @@ from cdd_agent.tdd.context import (
 from cdd_agent.tdd.examination import Examination
 from cdd_agent.tdd.refusal import format_diff, format_guidance, format_refusal, is_cut
 from cdd_agent.tdd.step import StepRecovery, load_report
-from cdd_agent.tdd.tools import make_lock_check, make_tools
+from cdd_agent.tdd.tools import CommentAnswers, make_lock_check, make_tools
 from cdd_agent.tdd.verdict import PhaseLocks, RedVerdict
 from cdd_agent.untrusted.keys import mask
 from cdd_agent.untrusted.paths import is_cached
@@ -126,6 +135,8 @@ class Attempt:
         self.recovery = StepRecovery(item.ticket, step, context=context)
         self._only_words = False
         self._evidence: list[str] = []
+        self._answers = CommentAnswers(item, step=step, context=context)
+        self._conversation: Conversation | None = None
         self._runs = TimedRuns(
             repository=context.workplace.tree,
             suite=context.suite,
@@ -146,6 +157,8 @@ class Attempt:
         context.emit(AttemptStarted(phase=self.phase, number=self.number, limit=context.policy.max_attempts))
         brief = context.brief(self.item, self.phase)
         run = self._run_agent(brief, is_anew=is_anew)
+        if self._conversation is not None:
+            save_conversation(self._conversation, self._conversation_path)
         context.workplace.restore_access()
         work = self._save_work(name)
         is_blocked = run.ended_by is not None and run.ended_by.name == tools.BLOCKED_TOOL
@@ -176,6 +189,8 @@ class Attempt:
             )
         )
         added = "" if judged.open else self._report_closed_gate(record)
+        if judged.open:
+            self._answers.save()
         context.workplace.restore_head(self.baseline.tip)  # in case the agent made commits
         answer = None if brief.judge is None else run.text[:MAX_ANSWER_CHARACTERS]
         return replace(record, finding=finding, answer=answer, words="\n\n".join(filter(None, (self.words, added))))
@@ -219,7 +234,9 @@ class Attempt:
     def _run_agent(self, brief: Brief, *, is_anew: bool) -> AgentRun:
         """Hold a fresh conversation with the model until it finishes or its budget is used up."""
         context, item = self.context, self.item
-        marks, has_tools = Marks(context.token), context.policy.edit_format == "tools"
+        has_tools = context.policy.edit_format == "tools"
+        token, messages = self._load_conversation() if has_tools else (context.token, ())
+        marks = Marks(token)
         start = context.snapshots.find(self.step.checkpoint) if self.step.checkpoint else None
         shown = ShownFiles(text="")
         if has_tools:
@@ -229,6 +246,7 @@ class Attempt:
             token=marks.token,
             preface=format_conventions(context.memory, marks=marks),
             hear_user=partial(hear_prompts, context.hear, hooks=context.hooks) if context.hear else None,
+            messages=messages,
         )
         facts = f"The project's tests run with {context.suite.conventions.framework}: `{context.suite.command}`."
         step = format_step(brief, facts=facts, files=shown.text, marks=marks)
@@ -261,6 +279,7 @@ class Attempt:
             context,
             after_writing=item.tests if reports_tests else (),
             shown=self._find_complete_files(shown, occasion.diff),
+            answer=self._answers.note if self._answers.list_open() else None,
         )
         conversation.say(step, task)
         tools = watch_tools(tools, hooks=context.hooks, workspace=context.workspace)
@@ -284,6 +303,25 @@ class Attempt:
         fields: dict[str, JSON] = {"why": "test_is_wrong", "reason": run.text.strip()[:MAX_ANSWER_CHARACTERS]}
         return replace(run, ended_by=ToolCall(id="words", name=tools.BLOCKED_TOOL, input=fields))
 
+    @property
+    def _conversation_path(self) -> Path:
+        return self.context.reports / f"step-{self.step.step_number}-{self.phase}.conversation"
+
+    def _load_conversation(self) -> tuple[str, tuple[Message, ...]]:
+        """Return the token and the messages to continue: in an iteration those of the phase's last attempt."""
+        context, fresh = self.context, (self.context.token, ())
+        if not self.step.iterates or self.earlier:
+            return fresh
+        try:
+            saved = load_conversation(self._conversation_path)
+        except UsageError as error:
+            context.emit(Notice(text=f"{error.happened} A new conversation begins."))
+            return fresh
+        window = find_context_window(context.model.name)
+        if saved is None or (window and Conversation("", messages=saved[1]).tokens * 2 > window):
+            return fresh
+        return saved
+
     def _describe_occasion(self, start: Snapshot | None, *, is_anew: bool, marks: Marks) -> Occasion:
         context, objects = self.context, self.context.workplace.tree.objects
         failing, advice = self._describe_failures()
@@ -300,7 +338,7 @@ class Attempt:
             refusal=format_refusal(self.step, self.phase, marks=marks),
             diff=diff,
             undone=undone,
-            guidance=format_guidance(self.step.guidance, marks=marks),
+            guidance=format_guidance(self.step, self.phase, marks=marks),
             further=self._examination.format_reminder(marks) if self.phase == "green" else "",
         )
 

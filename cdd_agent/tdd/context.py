@@ -21,6 +21,7 @@ from cdd_agent.git.snapshot import Snapshot, Snapshots
 from cdd_agent.hooks import NO_HOOKS, Hooks
 from cdd_agent.model.budget import Budget
 from cdd_agent.model.conversation import HearUser, Marks, Model, draw_token
+from cdd_agent.review.comments import Comments
 from cdd_agent.shell.permission import Permission
 from cdd_agent.tdd.workplace import Workplace
 from cdd_agent.testrun.suite import Suite, SuiteRun
@@ -234,6 +235,8 @@ class Context:
     """None: those of ``cdd exec``."""
     last_report: dict[str, SuiteReport] = field(default_factory=dict)
     """Tree -> report of the last run of the policy's ``gate_runs`` in this process; at most one."""
+    comments: Comments | None = None
+    """The reviewer's comments; None: nobody reviews."""
     token: str = field(default_factory=draw_token)
     """The token of the marks around text that others wrote; the same in all runs, for the server's cache."""
 

@@ -192,7 +192,8 @@ class Cycle:
                 continue
             course = self._choose_course(attempts, baseline)
             if course is Course.STOP:
-                if self._skip_refactor(attempts[-1], baseline) or self._return_to_red(attempts):
+                is_wish = self._continue_with_refactor(attempts[-1], baseline)
+                if is_wish or self._skip_refactor(attempts[-1], baseline) or self._return_to_red(attempts):
                     return None
                 if self._accept_part(attempts, baseline):
                     continue
@@ -207,11 +208,27 @@ class Cycle:
             self._report_nested()
             self._save_state(record_attempt(self._state, item.number, attempt=record))
 
+    def _needs_no_test(self, attempt: AttemptRecord) -> bool:
+        """Return whether this is an iteration that asks for no new behavior: RED ended without a failing test."""
+        is_without = attempt.finding in AT_ONCE or has_code(attempt, "no_change")
+        return self._step.iterates and attempt.phase == "red" and is_without
+
+    def _continue_with_refactor(self, attempt: AttemptRecord, baseline: Baseline) -> bool:
+        """Let an iteration that needs no new test change the code in REFACTOR alone; return whether it is one."""
+        if not self._needs_no_test(attempt):
+            return False
+        if not list_attempts("refactor", self._step):
+            self._context.snapshots.restore(baseline.snapshot)
+        text = "All tests pass already, so the reviewer's wish is carried out in REFACTOR, which keeps the behavior."
+        self._context.emit(Notice(text=text))
+        self._item = replace(self._item, phases=("refactor",), kind="refactor")
+        return True
+
     def _choose_course(self, attempts: tuple[AttemptRecord, ...], baseline: Baseline) -> Course:
         policy, root = self._context.policy, self._context.repository.root
         if not attempts:
             return Course.REPAIR
-        if len(attempts) >= policy.max_attempts or has_given_up(attempts[-1]):
+        if len(attempts) >= policy.max_attempts or has_given_up(attempts[-1]) or self._needs_no_test(attempts[-1]):
             return Course.STOP
         return choose_course(
             [summarize_attempt(each.reasons, load_report(each, root=root)) for each in attempts],

@@ -132,11 +132,17 @@ def _name_diff(refusal: RefusedTry, phase: Phase) -> str:
     return "What it had changed. Do not repeat what was refused"
 
 
-def format_guidance(guidance: str, *, marks: Marks) -> str:
-    """Return the user's guidance for an attempt."""
-    if not guidance:
+def format_guidance(step: StepExecution, phase: Phase, *, marks: Marks) -> str:
+    """Return the user's guidance for an attempt, or what the reviewer wants to be different in a step that landed."""
+    if not step.guidance:
         return ""
-    return (
-        "The user's guidance for this step. Follow it, unless it contradicts the rules of the phase:\n"
-        f"{marks.wrap(guidance, source='the user')}"
-    )
+    text = marks.wrap(step.guidance, source="the user")
+    if not step.iterates:
+        return f"The user's guidance for this step. Follow it, unless it contradicts the rules of the phase:\n{text}"
+    parts = [f"Your earlier change has landed. The reviewer wants this to be different:\n{text}"]
+    if phase == "red":
+        parts.append(
+            "If it asks for new behavior, write the test that fails for lack of it. If not, change nothing and call "
+            "CompleteImplementation: the step continues with REFACTOR, in which you can change the code."
+        )
+    return "\n\n".join(parts)

@@ -3,13 +3,17 @@
 import errno
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+from msgspec import Meta
 
 from cdd_agent.agent.editing import MayWrite
 from cdd_agent.agent.tools import (
     Tool,
     ToolOutput,
+    define_tool,
     make_bash_tool,
     make_blocked_tool,
     make_completion_tool,
@@ -20,9 +24,11 @@ from cdd_agent.agent.tools import (
 from cdd_agent.errors import UsageError
 from cdd_agent.model.conversation import JSON
 from cdd_agent.sandbox.port import Access
-from cdd_agent.tdd.context import Context, format_failures
+from cdd_agent.tdd.context import Context, WorkItem, format_failures
 from cdd_agent.tdd.verdict import PhaseLocks
 from cdd_agent.testrun.suite import SuiteRun
+from cdd_agent.untrusted.keys import mask
+from cdd_agent.work.state import StepExecution
 from pytest_tdd_agent.report import count_outcomes
 
 MAX_LOCKED_FILES = 40
@@ -37,11 +43,12 @@ def make_tools(
     *,
     after_writing: tuple[str, ...] = (),
     shown: tuple[str, ...] = (),
+    answer: Callable[["CommentAnswer"], None] | None = None,
 ) -> tuple[Tool, ...]:
     """Return Read, Write, Edit, Bash, Glob, Grep, RunTests, CompleteImplementation and ReportBlocked, in that order.
 
     The policy may leave Bash out. After the last Write or Edit of a turn, the results of the tests ``after_writing``
-    are reported, if there are any. The files ``shown`` count as read.
+    are reported, if there are any. The files ``shown`` count as read. ``answer`` adds AnswerComment.
     """
 
     def run_tests(targets: tuple[str, ...]) -> str:
@@ -71,7 +78,61 @@ def make_tools(
         make_run_tests_tool(run_tests),
         make_completion_tool(),
         make_blocked_tool(),
+        *((make_answer_tool(answer),) if answer is not None else ()),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommentAnswer:
+    """Answer a comment of the reviewer. The reviewer sees it once the gate has accepted your change."""
+
+    comment_id: Annotated[str, Meta(min_length=1, description="the id in brackets before the comment")]
+    text: Annotated[
+        str, Meta(min_length=1, description="what you changed, or why you did not, in one or two sentences")
+    ]
+    resolves: Annotated[bool, Meta(description="true if your change does what the comment asks for")] = False
+
+
+class CommentAnswers:
+    """The model's answers to the reviewer's comments in one attempt."""
+
+    def __init__(self, item: WorkItem, *, step: StepExecution, context: Context) -> None:
+        """Start without answers. Only an iteration has comments to answer."""
+        self._item = item
+        self._comments = context.comments if step.iterates else None
+        self._answers: list[CommentAnswer] = []
+
+    def list_open(self) -> tuple[str, ...]:
+        """Return the ids of the open comments."""
+        if self._comments is None:
+            return ()
+        found = self._comments.list_of_step(self._item.ticket, self._item.number)
+        return tuple(comment.id for comment in found if not comment.resolved)
+
+    def note(self, answer: CommentAnswer) -> None:
+        """Remember an answer. Raises ``UsageError`` for a comment that is not open."""
+        known = self.list_open()
+        if answer.comment_id not in known:
+            raise UsageError(f"No open comment has the id {answer.comment_id}.", hint=f"open: {', '.join(known)}")
+        self._answers.append(answer)
+
+    def save(self) -> None:
+        """Save the answers, when the gate has accepted the change to which they belong."""
+        for answer in self._answers if self._comments is not None else ():
+            assert self._comments is not None
+            self._comments.reply(answer.comment_id, mask(answer.text).text, author="ai")
+            if answer.resolves:
+                self._comments.resolve(answer.comment_id)
+
+
+def make_answer_tool(answer: Callable[[CommentAnswer], None]) -> Tool:
+    """Return the tool AnswerComment; ``answer`` raises ``UsageError`` for an unknown comment."""
+
+    def run(given: CommentAnswer) -> ToolOutput:
+        answer(given)
+        return ToolOutput(text="Noted.")
+
+    return define_tool("AnswerComment", CommentAnswer, run=run, subject=lambda given: given.comment_id)
 
 
 def make_lock_check(locks: PhaseLocks, context: Context) -> MayWrite:

@@ -173,6 +173,8 @@ class StepExecution:
     """Why the last try at the step was refused. Stays until the step completes."""
     guidance: str = ""
     """The user's words to the next attempts. Stays until the step completes."""
+    iterates: bool = False
+    """Whether it landed before, and runs again with the reviewer's words. Stays until the step completes."""
     was_sent_back: bool = False
     """Whether GREEN has sent the step back to RED."""
 
@@ -282,7 +284,7 @@ def end_step(state: RunState, number: int, *, status: Status, now: str, error: s
     also = (Status.PENDING, Status.FAILED) if status == Status.SKIPPED else ()
     step = _require(state, number, *also, Status.IN_PROGRESS, verb=status)
     if status == Status.COMPLETED:
-        step = replace(step, refusal=None, guidance="")
+        step = replace(step, refusal=None, guidance="", iterates=False)
     return _end(state, replace(step, status=status, completed_at=now, error=error))
 
 
@@ -297,6 +299,7 @@ def retry_step(state: RunState, number: int, *, guidance: str = "") -> RunState:
         usage=step.usage,
         refusal=step.refusal,
         guidance=guidance or step.guidance,
+        iterates=step.iterates or (step.status == Status.COMPLETED and bool(guidance or step.guidance)),
     )
     return replace(_end(state, fresh), status=Status.IN_PROGRESS, completed_at=None)
 

@@ -30,6 +30,7 @@ from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.tdd.briefing import show_files
 from cdd_agent.tdd.context import Occasion, format_step, format_system_prompt, format_task
 from cdd_agent.tdd.refusal import format_guidance, format_refusal
+from cdd_agent.tdd.tools import make_answer_tool
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.tickets.ticket import create
 from cdd_agent.untrusted.text import show_controls, show_unseen
@@ -329,7 +330,7 @@ def test_no_field_of_a_document_is_told_outside_the_marks(tmp_path: Path) -> Non
         undone="CANARY",
         is_anew=True,
         refusal=format_refusal(step, "green", marks=marks),
-        guidance=format_guidance("CANARY", marks=marks),
+        guidance=format_guidance(replace(step, guidance="CANARY", iterates=True), "red", marks=marks),
     )
     conversation = Conversation(format_system_prompt(brief, marks=marks))
     conversation.say(format_step(brief, marks=marks), format_task(brief, occasion, marks=marks))
@@ -373,6 +374,7 @@ SPECS = {
     "RunTests": "bb3ae13ab39b95b8",
     "CompleteImplementation": "46fe15ec69097672",
     "ReportBlocked": "3d3357b41ccb24a9",
+    "AnswerComment": "ca6a7ada7e9a54be",
     "UpdateSpec": "44a4d28933c706aa",
     "AskDeveloper": "20ef85d3778a66c0",
     "WritePlan": "9f1debbf22c9c2c3",
@@ -396,6 +398,7 @@ def offered(folder: Path) -> Iterator[ToolSpec]:
         make_run_tests_tool(lambda _: ""),
         make_completion_tool(),
         make_blocked_tool(),
+        make_answer_tool(lambda _: None),
     ):
         yield tool.spec
     model = ScriptedModel([says("Nothing.")] * 2)

@@ -16,6 +16,7 @@ from cdd_agent.model.budget import Budget
 from cdd_agent.model.conversation import ToolSpec
 from cdd_agent.sandbox.port import Access
 from cdd_agent.sandbox.supervised import PlainSandbox
+from cdd_agent.tdd.tools import make_answer_tool
 from cdd_agent.tickets import ticket as tickets
 from cdd_agent.workflows.conversation.dialog import Dialog
 from cdd_agent.workflows.conversation.planner import Planner
@@ -47,6 +48,7 @@ def test_the_reference_names_every_tool_and_every_input_in_order(tmp_path: Path)
         make_run_tests_tool(lambda _: ""),
         make_completion_tool(),
         make_blocked_tool(),
+        make_answer_tool(lambda _: None),
     ]
     offered = []
     for tool in (*(tool.spec for tool in tools), *of_conversations(workspace)):

@@ -312,9 +312,12 @@ def test_a_wish_in_a_review_runs_the_step_again_with_it(finished: Path) -> None:
     model = scripted(*(says("I give up.") for _ in range(3)))
     prompt = Prompt(finished, model=model)
     prompt.says(f"/review {SLUG}")
+    prompt.says("/comment durations/reading.py:1 Name the unit.")
     told = prompt.says("change this: accept minutes above 59")
     assert "RED attempt 1 of 3" in told
-    assert "accept minutes above 59" in str(model.requests[0].messages[0])
+    assert "accept minutes above 59" in str(model.requests[0].messages[-1])
+    assert ": Name the unit." in str(model.requests[0].messages[-1])
+    assert "AnswerComment" in [tool.name for tool in model.requests[0].tools]
     assert prompt.where == ("exec", SLUG)
     prompt.says("/back")
     assert prompt.where == ("review", SLUG) or "no completed step" in prompt.says("/review")
