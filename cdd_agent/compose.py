@@ -27,7 +27,7 @@ from cdd_agent.git import commits
 from cdd_agent.git.checkpoint import Checkpoint, Checkpoints, Description
 from cdd_agent.git.landing import Landings
 from cdd_agent.git.repository import CommitId, CopyLimits, Repository
-from cdd_agent.git.run_tree import GitExport, RunTrees, list_packages
+from cdd_agent.git.run_tree import GitExport, Kept, RunTrees, list_packages
 from cdd_agent.git.snapshot import Snapshots
 from cdd_agent.hooks import NO_HOOKS, Hooks
 from cdd_agent.journal import Publisher, journal_path
@@ -497,6 +497,7 @@ class Composition:
             choose=self.options.choose,
             left_out=tuple(f"{folder}/" for folder in left_out),
             can_mount=is_shown,
+            kept=Kept(size_bytes=self.settings.run_trees_mb * 1_000_000),
         )
         root = workplace.tree.root / self.root.resolve().relative_to(repository.root.resolve())
         original = Original(

@@ -33,6 +33,7 @@ _POLL_S = 0.02
 _SCRATCH = "cdd-scratch-"
 _UNCHECKED_FOLDERS = frozenset({"build", "bytecode", "worktrees"})
 """Large folders in ``.cdd``. Only git and tests in the sandbox write there."""
+_BLOCK_BYTES = 512
 _DEEPEST = 20
 """How many levels of folders ``.cdd`` may have."""
 
@@ -219,7 +220,7 @@ def sweep(folders: Iterable[Path]) -> tuple[Path, ...]:
             leftovers = [each for each in entries if is_leftover(each.name) and each.is_file(follow_symlinks=False)]
             for path in (Path(each.path) for each in leftovers):
                 # The file of a write in progress is locked.
-                with contextlib.suppress(OSError), _locked(path):
+                with contextlib.suppress(OSError), hold(path):
                     path.unlink()
                     swept.append(path)
     return tuple(swept)
@@ -243,13 +244,13 @@ def scratch() -> Iterator[Path]:
     before = tempfile.tempdir
     home = Path(tempfile.gettempdir())
     for leftover in home.glob(f"{_SCRATCH}*"):
-        with contextlib.suppress(OSError), _locked(leftover, is_folder=True):
+        with contextlib.suppress(OSError), hold(leftover, is_folder=True):
             shutil.rmtree(leftover, ignore_errors=True)
     with contextlib.ExitStack() as lock:
         while True:
             folder = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=home))
             with contextlib.suppress(FileNotFoundError, BlockingIOError):
-                lock.enter_context(_locked(folder, is_folder=True))
+                lock.enter_context(hold(folder, is_folder=True))
                 if folder.exists():  # otherwise another process removed it before it was locked
                     break
         tempfile.tempdir = str(folder)
@@ -261,7 +262,8 @@ def scratch() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _locked(path: Path, *, is_folder: bool = False) -> Iterator[None]:
+def hold(path: Path, *, is_folder: bool = False) -> Iterator[None]:
+    """Hold the lock on an existing file, which stays as it is; raises ``BlockingIOError`` if it is held."""
     kind = os.O_DIRECTORY if is_folder else os.O_NONBLOCK
     handle = os.open(path, os.O_RDONLY | kind | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -272,6 +274,18 @@ def _locked(path: Path, *, is_folder: bool = False) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+def measure_folder(top: Path) -> int:
+    """Return how many bytes of the disk the files below ``top`` take."""
+    size_bytes, waiting = 0, [str(top)]
+    while waiting:
+        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                size_bytes += entry.stat(follow_symlinks=False).st_blocks * _BLOCK_BYTES
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+    return size_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -127,6 +127,8 @@ class Settings:
     run_tree_copy_mb: int = 200
     """The total size of ignored files that are copied there, and of the content of files in Git LFS."""
     run_tree_copy_files: int = 10_000
+    run_trees_mb: int = 5_000
+    """The total size of run trees above which the oldest are deleted."""
     worktree_setup: str = ""
     """A shell command that prepares a run tree, or a clean copy, for tests."""
     edit_format: Literal["tools", "blocks"] = "tools"

@@ -27,6 +27,8 @@ from cdd_agent.git.runner import GitError, GitRefused, GitUnable
 from cdd_agent.storage import read_ordinary
 from cdd_agent.untrusted import paths
 
+CARRIED = "uncommitted changes that a run took along"
+"""Message of a commit of them."""
 _POINTER = b"version https://git-lfs.github.com/spec/"
 _POINTER_BYTES = 1024
 

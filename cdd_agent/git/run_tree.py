@@ -26,12 +26,13 @@ from pathlib import Path
 
 from cdd_agent.errors import CddError, UsageError
 from cdd_agent.git import lfs_filter
-from cdd_agent.git.commits import list_pointers
+from cdd_agent.git.commits import CARRIED, list_pointers
 from cdd_agent.git.hardening import list_active_filters
 from cdd_agent.git.repository import CommitId, CopyLimits, Repository, encode_text, resolve_revision
 from cdd_agent.git.runner import GitError, GitUnable, RepositoryLocation, Runner, find_location
-from cdd_agent.storage import read_ordinary, write_atomic
+from cdd_agent.storage import hold, measure_folder, read_ordinary, write_atomic
 from cdd_agent.untrusted.paths import is_environment, is_marked_as_environment, is_secret
+from cdd_agent.work.state import locate_checkpoints_lock
 from pytest_tdd_agent.fingerprint import IGNORED_FOLDERS
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -86,9 +87,9 @@ class RunTree:
         """Give us access again to everything in the tree, and delete pipes, sockets and devices."""
         clear_way(self.root)
 
-    def prune_others(self, *, days: float, most: int) -> None:
-        """Delete the run trees that were not reset for ``days``, and the oldest beyond ``most``."""
-        self._trees.prune(days=days, most=most)
+    def prune_others(self, kept: "Kept") -> None:
+        """Delete the run trees beyond the limits: see ``RunTrees.prune``."""
+        self._trees.prune(kept)
 
     def _reset(self, base: CommitId) -> tuple[str, ...]:
         repository, target = self.repository, resolve_revision(self.repository, base)
@@ -291,6 +292,15 @@ def write_git_folder(folder: Path, head: str, *, branch: str | None, tags: str =
     (folder / "refs").mkdir(exist_ok=True)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """The limits for run trees that no run uses."""
+
+    days: float = 30
+    most: int = 10
+    size_bytes: int = 5_000_000_000
+
+
 class RunTrees:
     """The run trees of one repository, in one folder."""
 
@@ -330,19 +340,39 @@ class RunTrees:
         if admin is not None:
             shutil.rmtree(admin)
 
-    def prune(self, *, days: float, most: int) -> tuple[str, ...]:
-        """Delete run trees that were not prepared for ``days``, and the oldest beyond ``most``; return their names."""
-        with contextlib.suppress(FileNotFoundError):
-            trees = sorted(
-                ((entry.stat().st_mtime, entry.name) for entry in os.scandir(self._folder) if entry.is_dir()),
-                reverse=True,
-            )
-            oldest = time.time() - days * _DAY_S
-            names = tuple(name for place, (used, name) in enumerate(trees) if place >= most or used < oldest)
-            for name in names:
-                self.remove(name)
-            return names
-        return ()
+    def prune(self, kept: "Kept") -> tuple[str, ...]:
+        """Delete run trees that were not prepared lately, and the oldest beyond the limits; return their names.
+
+        One that a run uses stays. So does one with a commit that has not landed, for as long as its age allows.
+        """
+        pruned: list[str] = []
+        size_bytes, oldest = 0, time.time() - kept.days * _DAY_S
+        for place, (used, name) in enumerate(self._list_trees()):
+            if size_bytes <= kept.size_bytes:
+                size_bytes += measure_folder(self._folder / name)
+            is_beyond = place >= kept.most or size_bytes > kept.size_bytes
+            lock = locate_checkpoints_lock(self._main.location.common_dir, name)
+            if used < oldest or is_beyond:
+                lock.touch()
+                with contextlib.suppress(BlockingIOError), hold(lock):
+                    if used < oldest or self._has_landed(name):
+                        self.remove(name)
+                        pruned.append(name)
+        return tuple(pruned)
+
+    def _list_trees(self) -> list[tuple[float, str]]:
+        """Return when each run tree was prepared, and its name, the newest first."""
+        with contextlib.suppress(FileNotFoundError), os.scandir(self._folder) as entries:
+            return sorted(((entry.stat().st_mtime, entry.name) for entry in entries if entry.is_dir()), reverse=True)
+        return []
+
+    def _has_landed(self, name: str) -> bool:
+        """Return whether a branch contains all commits of a run tree, besides uncommitted changes of the user."""
+        with contextlib.suppress(GitError):
+            head = self.open(name).read_head()
+            subjects = self._main.git("log", "--format=%s", str(head), "--not", "--branches").splitlines()
+            return all(subject == CARRIED for subject in subjects)
+        return True  # git does not know the tree
 
     def _find_or_create(self, root: Path) -> RepositoryLocation:
         admin = self._find_admin(root)

@@ -17,6 +17,7 @@ from cdd_agent.config.options import Choose
 from cdd_agent.errors import EnvironmentMissing, UsageError, join_first
 from cdd_agent.events import Emit, Notice
 from cdd_agent.git.commits import (
+    CARRIED,
     commit_aside,
     commit_tree,
     list_own_uncommitted,
@@ -26,13 +27,18 @@ from cdd_agent.git.commits import (
 )
 from cdd_agent.git.landing import BranchMoved, Choice, Landed, LandingConflict, Landings
 from cdd_agent.git.repository import CommitId, Repository, resolve_revision
-from cdd_agent.git.run_tree import INCLUDE_FILE, MOST_SHARED, GitExport, IgnoredFiles, RunTree, copy_ignored
+from cdd_agent.git.run_tree import (
+    INCLUDE_FILE,
+    MOST_SHARED,
+    GitExport,
+    IgnoredFiles,
+    Kept,
+    RunTree,
+    copy_ignored,
+)
 from cdd_agent.git.runner import GitRefused
 from cdd_agent.sandbox.port import Result
 from cdd_agent.work.state import lock_repository
-
-CARRIED = "uncommitted changes that a run took along"
-"""Message of a tip that is not the user's HEAD."""
 
 _CHOICES: tuple[tuple[Choice | None, str], ...] = (
     ("merge", "merge: write both versions into these files, with conflict marks"),
@@ -42,8 +48,6 @@ _CHOICES: tuple[tuple[Choice | None, str], ...] = (
 )
 _SHOWN_PATHS = 5
 _SHOWN_CHARACTERS = 2000
-_KEPT_DAYS, _MOST_KEPT = 30, 10
-"""How long run trees are kept that no run uses, and how many."""
 _RAISE_LIMITS = "To have copies: raise run_tree_copy_mb and run_tree_copy_files in .cdd/config.yaml"
 _PATIENCE_S = 30.0
 """How long to wait for the landing of another run."""
@@ -74,6 +78,8 @@ class RunTreeWorkplace:
     """Runs the user's command that prepares the files for tests."""
     is_shared: bool = False
     """Whether the user works in the same files."""
+    kept: Kept | None = None
+    """The limits for other run trees, until the first ``begin`` has applied them."""
     carries: bool = False
     """Whether the next ``begin`` takes uncommitted changes along."""
     prepared: CommitId | None = None
@@ -87,7 +93,9 @@ class RunTreeWorkplace:
 
     def begin(self) -> CommitId:
         """Prepare the files of the user's HEAD, with uncommitted changes if ``carries``, and return the tip."""
-        self.run_tree.prune_others(days=_KEPT_DAYS, most=_MOST_KEPT)
+        if self.kept is not None:
+            self.run_tree.prune_others(self.kept)
+            self.kept = None
         tip, prepared = self._make_tip(carries=self.carries), self.prepared
         self.prepared = None
         if prepared is not None and self._read_content(tip) == self._read_content(prepared):

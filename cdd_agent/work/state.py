@@ -584,11 +584,14 @@ def lock_ticket(project: Path, folder: Path) -> Iterator[bool]:
         yield was_killed
 
 
-@contextlib.contextmanager
-def lock_checkpoints(common: Path, slug: str) -> Iterator[bool]:
+def lock_checkpoints(common: Path, slug: str) -> contextlib.AbstractContextManager[bool]:
     """Lock a ticket for all work trees of a repository; raise and yield as ``lock_ticket`` does."""
-    with exclusive_lock(common / f"cdd-exec-{slug}.lock", purpose=f"Work on the ticket {slug}") as was_killed:
-        yield was_killed
+    return exclusive_lock(locate_checkpoints_lock(common, slug), purpose=f"Work on the ticket {slug}")
+
+
+def locate_checkpoints_lock(common: Path, slug: str) -> Path:
+    """Return the file that ``lock_checkpoints`` locks."""
+    return common / f"cdd-exec-{slug}.lock"
 
 
 @contextlib.contextmanager

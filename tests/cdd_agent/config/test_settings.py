@@ -127,7 +127,7 @@ def test_every_setting_is_a_limit_or_the_model_s_id() -> None:
         *(f"max_{what}_per_{scope}" for what in ("tokens", "usd", "calls", "minutes") for scope in ("step", "ticket")),
         *("compact_at_percent", "edit_format", "approvals", "editing_mode", "green"),
         *("framework", "test_command", "accept_unstructured", "run_tree", "run_tree_copy_mb", "run_tree_copy_files"),
-        *("worktree_setup", "context_tokens", "diffs", "hooks"),
+        *("worktree_setup", "context_tokens", "diffs", "hooks", "run_trees_mb"),
     }
 
 

@@ -10,8 +10,9 @@ import pytest
 from cdd_agent.errors import UsageError
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import CommitId, Repository
-from cdd_agent.git.run_tree import GitExport, RunTree, RunTrees
+from cdd_agent.git.run_tree import GitExport, Kept, RunTree, RunTrees
 from cdd_agent.git.snapshot import CDD_IDENTITY as IDENTITY
+from cdd_agent.work.state import lock_checkpoints
 from tests.fakes.files import describe_files
 
 
@@ -134,11 +135,31 @@ def test_old_run_trees_go_and_their_commits_stay(trees: RunTrees, repository: Re
     (old.root / "a.txt").write_text("changed\n")
     commit = commit_paths(old.repository, "change", paths=["a.txt"])
     os.utime(old.root, (0, 0))
-    assert set(trees.prune(days=7, most=2)) == {"old", "one"}
+    assert set(trees.prune(Kept(days=7, most=2))) == {"old", "one"}
     assert not trees.has("old")
     assert trees.has("three")
     assert "worktrees/old" not in repository.git("worktree", "list")
     assert repository.git("cat-file", "-t", commit).strip() == "commit"
+
+
+@pytest.mark.parametrize("kept", [Kept(most=0), Kept(size_bytes=10_000), Kept(days=0)], ids=["number", "size", "age"])
+def test_a_run_tree_that_a_run_uses_stays(trees: RunTrees, repository: Repository, *, kept: Kept) -> None:
+    for name in ("used", "other"):
+        tree = prepare(trees, repository, name)
+        (tree.root / "large.bin").write_bytes(bytes(10_000))
+    with lock_checkpoints(repository.location.common_dir, "used"):
+        assert trees.prune(kept) == ("other",)
+        assert trees.prune(kept) == ()
+    assert trees.prune(kept) == ("used",)
+
+
+def test_a_run_tree_whose_commit_has_not_landed_stays_until_it_is_old(trees: RunTrees, repository: Repository) -> None:
+    tree = prepare(trees, repository)
+    (tree.root / "a.txt").write_text("changed\n")
+    commit = commit_paths(tree.repository, "change", paths=["a.txt"])
+    assert trees.prune(Kept(most=0)) == trees.prune(Kept(size_bytes=0)) == ()
+    repository.git("update-ref", "refs/heads/landed", commit)
+    assert trees.prune(Kept(most=0)) == ("csv",)
 
 
 def test_the_user_s_own_tree_may_be_a_linked_one(repository: Repository, tmp_path: Path) -> None:
