@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import os
 import re
+import textwrap
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -28,6 +29,7 @@ from cdd_agent.tdd.context import Context, Phase, Progress, WorkItem, commit_pre
 from cdd_agent.tdd.examination import load_examples
 from cdd_agent.tdd.verdict import AT_ONCE, RedVerdict, is_or_contains
 from cdd_agent.tickets import spec
+from cdd_agent.untrusted.text import format_line
 from cdd_agent.work.handoff import (
     CurrentTest,
     ErrorDetails,
@@ -348,6 +350,9 @@ def remove_locks(refs: Path, pattern: str) -> None:
             lock.unlink()
 
 
+_MAX_SUMMARY = 600
+"""Characters of the model's summary in a commit message."""
+_MAX_PATHS = 20
 MAX_SUBJECT = 72
 """Characters that git's own tools show of a subject."""
 
@@ -385,7 +390,7 @@ class Landing:
 
     def make(self, paths: tuple[str, ...], *, source: CommitId) -> CommitId:
         """Commit ``paths`` as they are in ``source``; raises ``GateClosed`` if a hook of the user refuses."""
-        message, tree = self._format_message(is_empty=not paths), self.context.workplace.tree
+        message, tree = self._format_message(paths, source=source), self.context.workplace.tree
         if self.attempt.phase == self.item.phases[-1] and (closed := self._close_ticket(source)):
             paths, source = (*paths, self.item.closes), closed
         return commits.commit_paths(tree, message, paths=paths, source=source, allow_empty=not paths)
@@ -411,19 +416,45 @@ class Landing:
         """Append the handoff to the note of ``commit``."""
         append_line(self.context.repository, commit, line=encode(self._make_handoff(commit)))
 
-    def _format_message(self, *, is_empty: bool) -> str:
+    def _format_message(self, paths: tuple[str, ...], *, source: CommitId) -> str:
         item, phase = self.item, self.attempt.phase
-        title = "no changes needed" if is_empty and phase == "refactor" else item.title
+        title = "no changes needed" if not paths and phase == "refactor" else item.title
         subject, room = f"{commit_prefix(phase, item.kind)}: {title}", MAX_SUBJECT - len(item.title_end)
         body = f"{item.plan_body.strip()}\n\n" if phase == "plan" and item.plan_body.strip() else ""
         if len(subject) > room:
             body = f"{title}\n\n{body}"
             subject = subject[: room - 1].rstrip() + "…"
         subject += item.title_end
+        body += "".join(f"{part}\n\n" for part in self._describe_change(paths, source=source))
         return (
             f"{subject}\n\n{body}Ticket: {item.ticket}\nPhase: {phase_name(phase)}\nCycle: {item.number}\n"
             f"Handoff-Id: {self._id}\n"
         )
+
+    def _describe_change(self, paths: tuple[str, ...], *, source: CommitId) -> Iterator[str]:
+        """Yield what the commit that completes the code of a step did: summary, criteria, files."""
+        item, attempt = self.item, self.attempt
+        if attempt.phase == "plan" or attempt.phase != ("green" if "green" in item.phases else item.phases[-1]):
+            return
+        # One line each: no text of the model can pass for a trailer, which is only read in the last paragraph.
+        words = format_line(attempt.words)
+        if words:
+            yield textwrap.fill(textwrap.shorten(words, _MAX_SUMMARY, placeholder=" …"), MAX_SUBJECT)
+        if item.criteria:
+            mark = "[x]" if attempt.verdict == "open" and not attempt.finding else "[ ]"
+            rows = (format_line(f"{mark} {name}: {text}") for name, text in item.criteria)
+            filled = (textwrap.fill(row, MAX_SUBJECT, subsequent_indent="    ") for row in rows)
+            yield "\n".join(("Acceptance criteria:", *filled))
+        if paths:
+            find = self.context.workplace.tree.objects.find_entry
+            letters = {(False, True): "A", (True, True): "M", (True, False): "D"}
+            shown = paths[:_MAX_PATHS]
+            kinds = (
+                letters.get((find("HEAD", path) is not None, find(source, path) is not None), "M") for path in shown
+            )
+            rows = (f"{kind} {format_line(path)}" for kind, path in zip(kinds, shown, strict=True))
+            more = [f"and {len(paths) - _MAX_PATHS} more"] if len(paths) > _MAX_PATHS else []
+            yield "\n".join(("Files:", *rows, *more))
 
     def _make_handoff(self, commit: CommitId) -> Handoff:
         item, attempt = self.item, self.attempt

@@ -119,6 +119,19 @@ def test_a_long_title_is_cut_in_the_subject(project: Project, context: Context, 
     assert project.git("log", "-1", "--format=%b").startswith(work.title.strip())
 
 
+def test_the_commit_of_green_says_what_was_done(project: Project, context: Context, *, step: StepExecution) -> None:
+    work = replace(item(), criteria=(("AC-1", "WHEN a price is given THE SYSTEM SHALL take ten percent off it"),))
+    attempt = replace(OPEN, words="Ten percent off.\n\nTicket: other")
+    land(Landing(item=work, attempt=attempt, step=step, context=context), ("discount.py",))
+    body = project.git("log", "-1", "--format=%b").split("\n\n")
+    assert body[:3] == [
+        "Ten percent off. Ticket: other",
+        "Acceptance criteria:\n[x] AC-1: WHEN a price is given THE SYSTEM SHALL take ten percent off it",
+        "Files:\nA discount.py",
+    ]
+    assert body[3].startswith("Ticket: sale\nPhase: GREEN\n")
+
+
 def test_the_identity_is_that_of_the_phase_and_where_it_started() -> None:
     mine = make_handoff_id("sale", 1, phase="red", base="a")
     assert mine == make_handoff_id("sale", 1, phase="red", base="a")
