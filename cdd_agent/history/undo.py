@@ -126,6 +126,16 @@ class Undo:
             )
         return self._make_plan(step, is_redo=True)
 
+    def list_steps_since(self, base: str) -> tuple[str, ...]:
+        """Return the steps whose commits follow ``base``, newest first; none if there are other commits, or parts."""
+        if not self._repository.is_ancestor(base, of="HEAD"):
+            return ()
+        later = self._read_commits(f"{base}..HEAD")
+        earlier = self._read_commits("--max-count=1", base)
+        if not later or not all(map(self._is_of_ticket, later)) or later[-1][2:4] == earlier[0][2:4]:
+            return ()
+        return tuple(dict.fromkeys(f"step {commit.cycle} of {commit.ticket}" for commit in later))
+
     def apply(self, plan: UndoPlan) -> None:
         """Move the branch, the files and the state of the ticket as planned."""
         step = plan.step
@@ -156,10 +166,7 @@ class Undo:
 
     def _find_last_step(self) -> tuple[_OwnCommit, ...]:
         """Return the commits of the last step, newest first."""
-        log = self._repository.git("log", "-z", "--first-parent", f"--max-count={_MOST_COMMITS}", _FORMAT, "HEAD")
-        fields = [field.strip() for field in log.split("\0")]
-        width = len(_OwnCommit._fields)
-        commits = [_OwnCommit(*row) for row in zip(*(fields[start::width] for start in range(width)), strict=False)]
+        commits = self._read_commits(f"--max-count={_MOST_COMMITS}", "HEAD")
         last = commits[0]
         own = takewhile(lambda commit: (commit.ticket, commit.cycle) == (last.ticket, last.cycle), commits)
         if not (last.ticket and last.cycle.isdecimal() and last.handoff):
@@ -171,6 +178,16 @@ class Undo:
             hint = "take phases of it back: cdd tdd history, then cdd tdd rollback COMMIT"
             raise UsageError(f"The last commit belongs to the feature {last.ticket}.", hint=hint)
         return tuple(own)
+
+    def _read_commits(self, *which: str) -> list[_OwnCommit]:
+        log = self._repository.git("log", "-z", "--first-parent", _FORMAT, *which)
+        fields = [field.strip() for field in log.split("\0")]
+        width = len(_OwnCommit._fields)
+        return [_OwnCommit(*row) for row in zip(*(fields[start::width] for start in range(width)), strict=False)]
+
+    def _is_of_ticket(self, commit: _OwnCommit) -> bool:
+        is_step = commit.cycle.isdecimal() and bool(commit.handoff)
+        return is_step and self._find_ticket(commit.ticket) is not None
 
     def _make_plan(self, step: UndoneStep, *, is_redo: bool) -> UndoPlan:
         repository = self._repository

@@ -12,10 +12,13 @@ from rich.text import Text
 from cdd_agent.errors import CddError, UsageError, format_count, join_first
 from cdd_agent.events import Change, Notice
 from cdd_agent.git.checkpoint import Checkpoint, Checkpoints, Description, RestorePlan
+from cdd_agent.history.undo import Undo
 from cdd_agent.repl.question import confirm
 from cdd_agent.repl.screen import Screen
 from cdd_agent.review.diff import diff_trees
 from cdd_agent.untrusted.text import clean
+from cdd_agent.workflows.execution.executor import Executor
+from cdd_agent.workflows.execution.review import Review
 
 if TYPE_CHECKING:
     from cdd_agent.repl.state import SessionState
@@ -34,6 +37,7 @@ _MOST_SHOWN = 20
 _MOST_CHOICES = 15
 _MOST_FILES = 30
 _NAMED_FILES = 3
+_MOST_STEPS = 5
 _MOST_WORDS = 40
 _SIGNS = {"created": "+", "deleted": "-", "modified": "~"}
 
@@ -87,8 +91,8 @@ class CheckpointView:
         if not files and not self._as_json:
             self._screen.line("Nothing differs.")
 
-    def show_plan(self, plan: RestorePlan) -> None:
-        """Show what a restore would do."""
+    def show_plan(self, plan: RestorePlan, *, steps: tuple[str, ...] = ()) -> None:
+        """Show what a restore would do. ``steps`` are taken back before."""
         target = plan.target
         screen = self._screen
         screen.line(
@@ -98,6 +102,9 @@ class CheckpointView:
         screen.line(f"Files that change, {len(rows)}:" if rows else "No file changes.")
         screen.items(rows, most=_MOST_FILES)
         self._show_skipped((path, "the checkpoint lacks it") for path in plan.skipped)
+        if steps:
+            screen.line(f"Taken back first, with their commits: {join_first(steps, most=_MOST_STEPS)}.", style="yellow")
+            return
         head = self.checkpoints.repository.read_head() if target.about.head else None
         if head != target.about.head:
             screen.line(
@@ -188,7 +195,10 @@ def require_name(name: str) -> str:
 
 
 def rewind(session: "SessionState", argument: str) -> None:
-    """Restore the files of a checkpoint, and cut the conversations to the messages that they had then."""
+    """Restore the files of a checkpoint, and cut the conversations to the messages that they had then.
+
+    If only whole steps were committed since, their commits are taken back first, as /undo does.
+    """
     view = _open_view(session)
     if argument:
         target = view.checkpoints.find(argument)
@@ -218,13 +228,27 @@ def _open_view(session: "SessionState") -> CheckpointView:
 def _move(session: "SessionState", make_plan: Callable[[], RestorePlan], *, cuts: bool) -> None:
     view, screen = _open_view(session), session.screen
     plan = make_plan()
-    view.show_plan(plan)
+    moves_branch = cuts and plan.kind == "restore" and plan.target.about.head is not None
+    undo = Undo(session.project.repository, session.project.root) if moves_branch else None
+    steps = undo.list_steps_since(plan.target.about.head or "") if undo is not None else ()
+    if undo is not None and steps:
+        undo.plan_undo()  # raises if changes of the user are in the way
+    view.show_plan(plan, steps=steps)
     if not session.project.options.attended:
         raise UsageError("cdd cannot ask you here. Nothing was changed.", hint="cdd checkpoint restore ID --yes")
     question = "Restore these files and cut the conversation" if cuts else "Restore these files"
     if not confirm(f"{question}? [y/N]", screen=screen):
         screen.line("Nothing was changed.")
         return
+    if undo is not None and steps:
+        for _ in steps:
+            undo.apply(undo.plan_undo())
+        if isinstance(session.agent, Executor):
+            session.agent.read()
+        elif isinstance(session.agent, Review):
+            session.leave_agent(for_good=True)
+        screen.line(f"Took back {format_count(len(steps), 'step')}. To have them again: /redo", style="bold")
+        plan = make_plan()
     name, talks = session.measure_talks()
     before = view.checkpoints.restore(plan, session=name, talks=talks)
     view.report_restore(before)

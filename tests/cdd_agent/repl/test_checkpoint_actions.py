@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.cli.app import run
+from cdd_agent.git.repository import Repository
 from tests.cdd_agent.repl.test_actions_talks import choosing, scripted, texts
 from tests.cdd_agent.repl.typed_prompt import Prompt
+from tests.fakes.demo import SLUG
 from tests.fakes.model import says
 
 
@@ -124,6 +126,24 @@ def test_the_command_line_restores_only_with_a_yes(project: Path, capsys: pytest
     ]
     assert run([*at, "prune", "--keep", "0"]) == 0
     assert "Deleted 3 checkpoints." in capsys.readouterr().out
+
+
+def test_a_rewind_takes_whole_steps_back(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    repository = Repository.find(finished)
+    landed = repository.read_head()
+    prompt = Prompt(finished, model=scripted())
+    attend(prompt, monkeypatch, "y")
+    assert "was taken back" in prompt.says("/undo")
+    base = repository.read_head()
+    prompt.says("/checkpoint before the step")
+    assert "is back" in prompt.says("/redo")
+    shown = prompt.says("/rewind before the step")
+    assert f"Taken back first, with their commits: step 1 of {SLUG}." in shown
+    assert "Took back 1 step. To have them again: /redo" in shown
+    assert repository.read_head() == base
+    assert "pending" in prompt.says(f"/status {SLUG}")
+    assert "is back" in prompt.says("/redo")
+    assert repository.read_head() == landed
 
 
 def test_a_message_that_cannot_be_preceded_by_a_checkpoint_is_answered(
