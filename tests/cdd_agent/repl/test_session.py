@@ -269,7 +269,7 @@ def test_the_run_tree_is_shown_with_what_has_not_landed(project: Path) -> None:
     (made.root / "new.py").write_text("x = 1\n")
     shown = sitting.says("/tree")
     assert str(made.root) in shown
-    assert f"1 files; see them: /diff {SLUG}" in shown
+    assert f"1 file; see them: /diff {SLUG}" in shown
     assert "+ new.py  +1 -0" in sitting.says("/diff")
     assert f"cd {made.root}" in sitting.says("!"), "without a terminal there is no shell"
 
