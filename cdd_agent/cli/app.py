@@ -146,7 +146,7 @@ def _require_one(words: str | None, session: str | None, *, command: str | None)
 for command in (
     *(run_commands.demo, inspect.init, inspect.doctor, inspect.trust, inspect.new),
     *(run_commands.spec, run_commands.plan, run_commands.exec_, inspect.review, inspect.comment),
-    *(inspect.checkpoint, inspect.status),
+    *(inspect.checkpoint, inspect.status, inspect.report),
     *(run_commands.tdd, run_commands.green, inspect.audit, schema, completion),
 ):
     cdd.add_command(command)

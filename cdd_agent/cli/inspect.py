@@ -8,9 +8,11 @@ import dataclasses
 import json
 import sys
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from cdd_agent.cli.invocation import Invocation, headless, name_ticket
 from cdd_agent.errors import ExitCode, UsageError, format_count
@@ -320,6 +322,37 @@ def _restore(view: "CheckpointView", plan: "RestorePlan", *, invocation: Invocat
             invocation.screen.line("Nothing was changed.")
             return
     view.report_restore(view.checkpoints.restore(plan))
+
+
+@click.command(short_help="Tell what happened in a ticket, as text or as a page of HTML.")
+@name_ticket()
+@click.option("--html", "page", type=click.Path(path_type=Path, dir_okay=False), help="Write a page of HTML to FILE.")
+@headless
+def report(invocation: Invocation, slug: str, *, page: Path | None) -> None:
+    """Tell what happened in the ticket SLUG: attempts and gates, evidence, changes, comments, cost and tests.
+
+    The page of HTML is one file with pictures and diffs. It needs no network and no script.
+    """
+    from cdd_agent.cli.report import format_page, show_story
+    from cdd_agent.history.story import load_story
+    from cdd_agent.storage import write_atomic
+    from cdd_agent.tickets.ticket import find
+
+    project = invocation.project
+    story = load_story(find(project.root, slug), project=project.root, comments=project.comments())
+    if page is not None:
+        try:
+            write_atomic(page, format_page(story).encode("utf-8", "replace"))
+        except OSError as error:
+            happened = f"{page} cannot be written: {error.strerror or error}."
+            raise UsageError(happened, hint="name another file: --html report.html") from error
+        invocation.screen.line(f"The report is in {page}.")
+    elif invocation.as_json:
+        steps = tuple(dataclasses.replace(step, landed=None) for step in story.steps)
+        fields = dataclasses.asdict(dataclasses.replace(story, steps=steps))
+        sys.stdout.write(json.dumps({"event": "TicketReported", **fields}, default=msgspec.to_builtins) + "\n")
+    else:
+        show_story(story, screen=invocation.screen)
 
 
 @click.command(short_help="Approve the settings, interpreter and hooks of this repository.")

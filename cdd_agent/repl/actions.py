@@ -307,8 +307,15 @@ def show_cost(session: SessionState, _argument: str) -> None:
 
 
 def run_command(session: SessionState, argument: str, *, name: str) -> ExitCode:
-    """Carry out a command as the command line does. /tdd alone shows the status of the run."""
-    return session.run(split_words(f"{name} {argument or ('status' if name == 'tdd' else '')}"))
+    """Carry out a command as the command line does.
+
+    /tdd alone shows the status of the run. /report without a ticket is about the current one.
+    """
+    if name == "tdd":
+        argument = argument or "status"
+    if name == "report" and (not argument or argument.startswith("-")):
+        argument = f"{session.find_ticket('').slug} {argument}"
+    return session.run(split_words(f"{name} {argument}"))
 
 
 def create_ticket(session: SessionState, argument: str) -> None:

@@ -44,6 +44,7 @@ COMMANDS = (
     SlashCommand("back", "", "return to the previous agent and its conversation"),
     SlashCommand("new", "SLUG [TITLE]", "create a ticket"),
     SlashCommand("status", "[SLUG]", "show all tickets, or the progress of one"),
+    SlashCommand("report", "[SLUG]", "tell what happened in a ticket; --html FILE writes a page"),
     SlashCommand("cost", "", "show the tokens and dollars of this session and of the ticket"),
     SlashCommand("model", "[MODEL]", "show the model and its prices, or use another model"),
     SlashCommand("compact", "", "replace the conversation by a summary"),
@@ -65,7 +66,7 @@ def describe_own_commands(own: Mapping[str, "OwnCommand"]) -> tuple[SlashCommand
 
 _SHORT_FORMS = {"set": "config"}
 
-RUN_AS_IN_SHELL = ("green", "tdd", "audit", "status", "doctor")
+RUN_AS_IN_SHELL = ("green", "tdd", "audit", "status", "report", "doctor")
 """The commands that are the same as those of the command line, with all options."""
 
 TDD_WORDS = {

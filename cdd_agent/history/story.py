@@ -1,0 +1,262 @@
+"""The story of a ticket: what its runs did and when, with evidence, changes, comments and cost. Read from its files."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+
+from cdd_agent import events
+from cdd_agent.errors import UsageError
+from cdd_agent.journal import journal_path, read_timed
+from cdd_agent.review.comments import Comment, Comments
+from cdd_agent.tdd.step import load_report
+from cdd_agent.tickets import plan_markdown, spec
+from cdd_agent.tickets.ticket import Ticket
+from cdd_agent.work.state import RunState, StepExecution, Usage, load_state
+from cdd_agent.workflows.execution.review import StepToReview, load_completed_steps
+
+_MOST_TESTS = 15
+_CONVERSATIONS: Mapping[str, str] = {"socrates": "spec", "planner": "plan"}
+"""Agent -> the phase before the first step to which its turns belong."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """The cost of one or more attempts."""
+
+    usage: Usage = field(default_factory=Usage)
+    tests_s: float = 0.0
+    """Duration of all test runs."""
+    duration_s: float = 0.0
+
+    def __add__(self, other: "Spent") -> "Spent":
+        """Add two costs."""
+        return Spent(
+            usage=self.usage + other.usage,
+            tests_s=self.tests_s + other.tests_s,
+            duration_s=self.duration_s + other.duration_s,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedAttempt:
+    """One attempt at a phase, as the journal tells of it."""
+
+    step: int
+    phase: str
+    number: int
+    started: str
+    ended: str = ""
+    """Empty if it was interrupted, like the next one."""
+    is_open: bool | None = None
+    reasons: tuple[str, ...] = ()
+    evidence: str = ""
+    findings: tuple[str, ...] = ()
+    """The findings of the checks after the gate, one per line."""
+    spent: Spent = field(default_factory=Spent)
+    commit: str = ""
+
+    @property
+    def name(self) -> str:
+        """Step, phase and number in words."""
+        return f"step {self.step}, {self.phase.upper()}, attempt {self.number}"
+
+    @property
+    def verdict(self) -> str:
+        """The verdict in a word."""
+        return "interrupted" if self.is_open is None else "open" if self.is_open else "closed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepStory:
+    """What happened to one step."""
+
+    execution: StepExecution
+    depends_on: tuple[int, ...] = ()
+    criteria: tuple[str, ...] = ()
+    attempts: tuple[JudgedAttempt, ...] = ()
+    landed: StepToReview | None = None
+    """Its commits, evidence and changes; None if it is not completed, or if its commits no longer exist."""
+    comments: tuple[Comment, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """Everything that a report shows."""
+
+    ticket: str
+    title: str
+    description: str
+    criteria: Mapping[str, str]
+    """Id -> text."""
+    state: RunState
+    steps: tuple[StepStory, ...]
+    phases: Mapping[str, Spent]
+    """Phase -> the sum of its attempts; ``spec`` and ``plan`` come first."""
+    slowest_tests: tuple[tuple[str, float], ...]
+    """Node id and seconds of the slowest tests in the last report."""
+    problems: tuple[str, ...] = ()
+    """The missing parts of the report, with reasons."""
+
+    @property
+    def attempts(self) -> tuple[JudgedAttempt, ...]:
+        """The attempts at all steps in order of time."""
+        return tuple(sorted((each for step in self.steps for each in step.attempts), key=lambda each: each.started))
+
+    @property
+    def spent(self) -> Spent:
+        """The sum over all phases."""
+        return sum(self.phases.values(), Spent())
+
+
+def load_story(ticket: Ticket, *, project: Path, comments: Comments) -> Story:
+    """Read the story of a ticket. Raises ``UsageError`` if it has not been carried out, or a file is damaged."""
+    state = load_state(ticket.state_path)
+    if state is None:
+        hint = f"cdd exec {ticket.slug}"
+        raise UsageError(f"{ticket.slug} has not been carried out yet, so there is nothing to report.", hint=hint)
+    about = spec.load(ticket.spec_path)
+    problems: list[str] = []
+    landed: dict[int, StepToReview] = {}
+    try:
+        completed = load_completed_steps(ticket, comments.repository, project=project)
+        landed = {step.number: step for step in completed}
+    except UsageError as error:
+        problems.append(f"No changes are shown. {error.happened}")
+    planned = {}
+    with suppress(UsageError):  # the state has the steps, too
+        planned = {step.number: step for step in plan_markdown.load(ticket.plan_path).steps}
+    journal = _JournalReader()
+    try:
+        journal.read(read_timed(journal_path(project, ticket.slug)))
+    except ValueError as error:
+        problems.append(f"The journal is damaged, so times and costs are incomplete: {error}.")
+    if not journal.attempts:
+        problems.append("The journal of this ticket is not on this machine: times and costs are missing.")
+    steps = []
+    for number, execution in state.step_executions.items():
+        made = [each for each in journal.attempts if each.step == number]
+        step = planned.get(number)
+        steps.append(
+            StepStory(
+                execution=execution,
+                depends_on=step.depends_on if step else (),
+                criteria=step.criteria if step else (),
+                attempts=tuple(_complete(made, execution)),
+                landed=landed.get(number),
+                comments=comments.list_of_step(ticket.slug, number),
+            )
+        )
+    return Story(
+        ticket=ticket.slug,
+        title=about.title,
+        description=about.description,
+        criteria={each.id: each.text for each in about.acceptance_criteria},
+        state=state,
+        steps=tuple(steps),
+        phases=_sum_phases(journal),
+        slowest_tests=_list_slowest(state, root=comments.repository.root),
+        problems=tuple(problems),
+    )
+
+
+def _complete(made: list[JudgedAttempt], execution: StepExecution) -> Iterator[JudgedAttempt]:
+    """Yield the attempts with what only the state knows; without a journal, those of the state."""
+    findings: dict[tuple[str, int], tuple[str, ...]] = {
+        (each.phase, each.number): each.evidence for each in execution.attempts
+    }
+    if made:
+        last = {(each.phase, each.number): each for each in made}
+        for each in made:
+            key = (each.phase, each.number)
+            yield replace(each, findings=findings.get(key, ())) if last[key] is each else each
+        return
+    for record in execution.attempts:
+        yield JudgedAttempt(
+            step=execution.step_number,
+            phase=record.phase,
+            number=record.number,
+            started="",
+            is_open=record.verdict == "open",
+            reasons=record.reasons,
+            findings=record.evidence,
+        )
+
+
+@dataclass(slots=True)
+class _JournalReader:
+    """Collects the attempts of a journal."""
+
+    attempts: list[JudgedAttempt] = field(default_factory=list)
+    others: dict[str, Spent] = field(default_factory=dict[str, Spent])
+    """Phase -> what was spent outside of attempts."""
+    step: int = 0
+    _is_at_work: bool = False
+
+    def read(self, lines: Iterable[tuple[str, events.Event]]) -> None:
+        for time, event in lines:
+            self._add(time, event)
+
+    def _add(self, time: str, event: events.Event) -> None:
+        match event:
+            case events.StepStarted(number=number):
+                self.step, self._is_at_work = number, False
+            case events.AttemptStarted(phase=phase, number=number):
+                self.attempts.append(JudgedAttempt(step=self.step, phase=phase, number=number, started=time))
+                self._is_at_work = True
+            case events.TurnEnded() | events.AnswerLost():
+                agent = event.agent if isinstance(event, events.TurnEnded) else ""
+                self._spend(Spent(usage=_count(event)), agent=agent)
+            case events.SuiteFinished(duration_s=duration):
+                self._spend(Spent(tests_s=duration))
+            case events.GateJudged(open=is_open, reasons=reasons, evidence=evidence) if self._is_at_work:
+                last = self.attempts[-1]
+                took = Spent(duration_s=_measure(last.started, time))
+                self.attempts[-1] = replace(
+                    last, ended=time, is_open=is_open, reasons=reasons, evidence=evidence, spent=last.spent + took
+                )
+                self._is_at_work = False
+            case events.Committed(phase=phase, commit=commit) if self.attempts and self.attempts[-1].phase == phase:
+                self.attempts[-1] = replace(self.attempts[-1], commit=commit)
+
+    def _spend(self, spent: Spent, *, agent: str = "") -> None:
+        if self._is_at_work and agent not in _CONVERSATIONS:
+            self.attempts[-1] = replace(self.attempts[-1], spent=self.attempts[-1].spent + spent)
+            return
+        phase: str = _CONVERSATIONS.get(agent, "between attempts")
+        self.others[phase] = self.others.get(phase, Spent()) + spent
+
+
+def _count(event: events.TurnEnded | events.AnswerLost) -> Usage:
+    return Usage(
+        input_tokens=event.input_tokens,
+        output_tokens=event.output_tokens,
+        cache_read_tokens=event.cache_read_tokens,
+        cache_write_tokens=event.cache_write_tokens,
+        calls=1,
+        cost_usd=event.cost_usd,
+        known_usd=event.cost_usd or 0.0,
+    )
+
+
+def _measure(started: str, ended: str) -> float:
+    try:
+        return (datetime.fromisoformat(ended) - datetime.fromisoformat(started)).total_seconds()
+    except (ValueError, TypeError):
+        return 0.0
+
+
+def _sum_phases(journal: _JournalReader) -> dict[str, Spent]:
+    phases: dict[str, Spent] = {name: journal.others[name] for name in ("spec", "plan") if name in journal.others}
+    for each in journal.attempts:
+        phases[each.phase] = phases.get(each.phase, Spent()) + each.spent
+    rest = {name: spent for name, spent in journal.others.items() if name not in phases}
+    return phases | rest
+
+
+def _list_slowest(state: RunState, *, root: Path) -> tuple[tuple[str, float], ...]:
+    attempts = [each for step in state.step_executions.values() for each in step.attempts if each.report]
+    report = load_report(attempts[-1], root=root) if attempts else None
+    durations = [(case.nodeid, case.duration_s) for case in report.tests] if report else []
+    return tuple(sorted(durations, key=lambda each: -each[1])[:_MOST_TESTS])

@@ -1,0 +1,143 @@
+"""The report of a finished ticket: a page of text, JSON, and a page of HTML for every screen."""
+
+import json
+import shutil
+import subprocess
+import zlib
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.cli.app import run
+from tests.fakes.demo import SLUG
+
+_VOID = {"meta", "br"}
+_CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or "chromium"
+_COMMAND = (_CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars")
+
+
+class Page(HTMLParser):
+    """The tags and texts of a page; an element that is not closed is an error."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in _VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def make_page(project: Path, path: Path) -> str:
+    assert run(["--project", str(project), "report", SLUG, "--html", str(path)]) == 0
+    return path.read_text(encoding="utf-8")
+
+
+def test_the_story_is_told_as_text_and_as_json(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--project", str(finished), "report", SLUG]) == 0
+    text = capsys.readouterr().out
+    for word in ("completed: 1 of 1 step", "RED attempt 1 open", "GREEN attempt 1", "tokens", "Slowest tests"):
+        assert word in text
+    assert run(["--project", str(finished), "--json", "report", SLUG]) == 0
+    story = json.loads(capsys.readouterr().out)
+    assert story["event"] == "TicketReported"
+    assert {"spec", "plan", "red", "green"} <= story["phases"].keys()
+    assert story["steps"][0]["attempts"][0]["phase"] == "red"
+
+
+def test_the_page_needs_neither_network_nor_script_and_every_link_leads_somewhere(
+    finished: Path, tmp_path: Path
+) -> None:
+    text = make_page(finished, tmp_path / "report.html")
+    page = Page(text)
+    assert not {"script", "img", "link", "iframe"} & {tag for tag, _ in page.tags}
+    assert "http:" not in text
+    assert "https:" not in text
+    targets = {attributes["id"] for _, attributes in page.tags if "id" in attributes}
+    links = [attributes["href"] or "" for tag, attributes in page.tags if tag == "a"]
+    assert links[0] == "#main", "the first stop of the keyboard skips the header"
+    assert {link.removeprefix("#") for link in links} <= targets
+    assert any(tag == "svg" for tag, _ in page.tags)
+    assert "added" in {attributes.get("class") for tag, attributes in page.tags if tag == "tr"}
+
+
+def test_texts_of_others_are_escaped_and_keys_masked(finished: Path, tmp_path: Path) -> None:
+    key = "sk-ant-api03-" + "a" * 95
+    evil = f"<script>alert(1)</script> {key} \x1b[2J"
+    journal = finished / ".cdd/journal" / SLUG / "events.jsonl"
+    lines = [json.loads(line) for line in journal.read_text().splitlines()]
+    for line in lines:
+        if line["event"] == "GateJudged":
+            line["evidence"] = evil
+    journal.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert run(["--project", str(finished), "comment", "add", "commit", evil]) == 0
+    text = make_page(finished, tmp_path / "report.html")
+    assert "&lt;script&gt;alert(1)" in text
+    assert "<script" not in text
+    assert key not in text
+    assert "\x1b" not in text
+
+
+def test_without_a_journal_the_page_says_what_is_missing(finished: Path, tmp_path: Path) -> None:
+    (finished / ".cdd/journal" / SLUG / "events.jsonl").unlink()
+    text = make_page(finished, tmp_path / "report.html")
+    assert "times and costs are missing" in text
+    assert "GREEN attempt 1" in text
+
+
+def test_what_cannot_be_reported_is_an_error(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["--project", str(finished), "report", SLUG, "--html", str(finished / "README.md" / "report.html")]) == 2
+    assert "hint: name another file" in capsys.readouterr().err
+    run(["--project", str(finished), "new", "another"])
+    assert run(["--project", str(finished), "report", "another"]) == 2
+    assert "hint: cdd exec another" in capsys.readouterr().err
+
+
+def first_pixel(png: Path) -> tuple[int, ...]:
+    data, at, packed = png.read_bytes(), 8, b""
+    while at < len(data):
+        size = int.from_bytes(data[at : at + 4])
+        packed += data[at + 8 : at + 8 + size] if data[at + 4 : at + 8] == b"IDAT" else b""
+        at += size + 12
+    return tuple(zlib.decompress(packed)[1:4])
+
+
+@pytest.mark.slow
+@pytest.mark.needs(_CHROMIUM, "--version")
+@pytest.mark.parametrize("width", [400, 1400])
+def test_a_browser_shows_the_page_in_its_width_and_in_both_colors(finished: Path, tmp_path: Path, width: int) -> None:
+    make_page(finished, tmp_path / "report.html")
+    pixels = []
+    for dark in ((), ("--force-dark-mode", "--blink-settings=preferredColorScheme=0")):
+        shot = tmp_path / "shot.png"
+        options = (f"--user-data-dir={tmp_path}/profile", f"--window-size={width},900", f"--screenshot={shot}", *dark)
+        subprocess.run([*_COMMAND, *options, (tmp_path / "report.html").as_uri()], check=True, timeout=120)
+        pixels.append(first_pixel(shot))
+    assert pixels == [(255, 255, 255), (13, 17, 23)]
+    frame = tmp_path / "frame.html"
+    frame.write_text(
+        f'<iframe src="report.html" style="width:{width}px;height:900px;border:0" '
+        'onload="document.title = contentDocument.documentElement.scrollWidth"></iframe>'
+    )
+    options = (f"--user-data-dir={tmp_path}/profile", "--allow-file-access-from-files", "--virtual-time-budget=3000")
+    dumped = subprocess.run(
+        [*_COMMAND, *options, "--dump-dom", frame.as_uri()], check=True, timeout=120, capture_output=True, text=True
+    )
+    assert f"<title>{width}</title>" in dumped.stdout, "the page must not be wider than the window"
