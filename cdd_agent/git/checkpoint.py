@@ -311,7 +311,7 @@ class Checkpoints:
         location, shadow = self.repository.location, self._shadow
         settings = self.repository.runner.configuration()
         is_long = ("extensions.objectformat", "sha256") in ((each.key, each.value) for each in settings)
-        with exclusive_lock(shadow / "cdd.lock", purpose="A checkpoint", wait_s=_PATIENCE_S):
+        with exclusive_lock(shadow / "cdd-checkpoint.lock", purpose="A checkpoint", wait_s=_PATIENCE_S):
             _write_git_folder(shadow, SHA256_CONFIG if is_long else CONFIG)
             rules = "".join(f"{folder}/\n" for folder in sorted(_NOT_OURS)).encode()
             if self._has_git:
@@ -454,7 +454,7 @@ class Checkpoints:
                 ("--add", "-z", "--index-info"),
             )
             self._files.git("update-index", *add, stdin=encode_text(listing), variables=variables)
-            self._files.git("checkout-index", "--all", "--force", variables=variables)
+            self._files.git("checkout-index", "--all", f"--prefix={folder}/", variables=variables)
             try:
                 found = self._files.git("check-ignore", "--no-index", "-z", "--stdin", stdin=asked, variables=variables)
             except GitRefused as error:

@@ -63,6 +63,10 @@ def head_of(repository: Repository) -> CommitId:
 # A program that only reads git's state runs what the repository's configuration names.
 
 
+PATTERNS = {"GIT_LITERAL_PATHSPECS": "0"}
+"""It knows no other paths."""
+
+
 def test_no_command_runs_what_a_repository_brings_along(
     hostile: Hostile, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
@@ -77,7 +81,7 @@ def test_no_command_runs_what_a_repository_brings_along(
         hostile.ready()
         refused = pytest.raises(GitError, match=r"not allowed|merge") if command[0] in REFUSED else nullcontext()
         with refused:
-            repository.git(*command)
+            repository.git(*command, variables=PATTERNS if command[0] == "check-ignore" else {})
         by_us[command] = hostile.marks
     assert {command: marks for command, marks in by_us.items() if marks} == {}
     ran = {command for command, marks in by_plain_git.items() if marks}
@@ -418,7 +422,8 @@ def test_a_new_repository_is_only_made_where_there_is_none(tmp_path: Path) -> No
 
 ALLOWED = frozenset(
     {
-        *("cat-file", "check-attr", "check-ref-format", "config", "diff-files", "diff-tree", "for-each-ref", "log"),
+        *("cat-file", "check-attr", "check-ignore", "check-ref-format", "config", "diff-files", "diff-tree"),
+        *("for-each-ref", "log"),
         *("ls-files", "ls-tree", "merge-base", "patch-id", "rev-list", "rev-parse", "show", "status"),
         *("var", "version"),
         *("checkout-index", "commit", "commit-tree", "hash-object", "init", "notes", "read-tree", "reset"),

@@ -346,6 +346,7 @@ HANDLES = {
         "sys.stdout",
     ): "given to a Screen; events.codec escapes; let go of",
     ("cdd_agent/cli/invocation.py", "sys.stderr"): "given to a Screen; let go of",
+    ("cdd_agent/repl/checkpoint_actions.py", "sys.stdout"): "JSON in ASCII",
     ("cdd_agent/repl/screen.py", "_Console"): "cleans what it renders",
     ("cdd_agent/repl/screen.py", "input"): "without a prompt",
     ("cdd_agent/repl/screen.py", "sys.stdout"): "given to the console",

@@ -184,7 +184,7 @@ def test_the_doctor_runs_nothing_of_it_either(hostile: Hostile) -> None:
     "name",
     [
         *("base_url", "ANTHROPIC_BASE_URL", "api_key", "key_helper", "headers", "proxy", "http_proxy", "certificates"),
-        *("env", "environment", "PATH", "python", "interpreter", "command", "hooks", "plugins"),
+        *("env", "environment", "PATH", "python", "interpreter", "command", "plugins"),
         *("sandbox", "network", "read_only", "trust", "approved", "assume_yes", "ask", "replay", "record", "project"),
     ],
 )

@@ -84,6 +84,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("branch", "new-branch"),
     ("cat-file", "blob", "HEAD:a.single"),
     ("check-attr", "filter", "--", "a.single"),
+    ("check-ignore", "--no-index", "--", "a.ignored"),
     ("check-ref-format", "--branch", "main"),
     ("checkout-index", "--force", "--all"),
     ("clean", "-ffdxq", "--", "nothing"),
@@ -166,7 +167,7 @@ def plant(folder: Path) -> Hostile:
         plain(place, "config", "user.email", "mallory@example.org")
         plain(place, "add", *names)
         plain(place, "commit", "--quiet", "-m", "first")
-    (root / ".git/info/exclude").write_text("marks\nprograms\nhooks-of-the-repository\n")
+    (root / ".git/info/exclude").write_text("marks\nprograms\nhooks-of-the-repository\n*.ignored\n")
     plain(root, "-c", "advice.addEmbeddedRepo=false", "add", "inner")
     (root / ".gitmodules").write_text('[submodule "inner"]\n\tpath = inner\n\turl = ./inner\n\tignore = none\n')
     plain(root, "add", ".gitmodules")
