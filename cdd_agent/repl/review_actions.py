@@ -38,7 +38,7 @@ def view_step(session: "SessionState", review: Review) -> "ReviewDecision | None
     if not (screen.has_full_screen and step.commits and step.base):
         return None
     if pager := os.environ.get(PAGER):
-        _show_in(pager, step, screen=screen)
+        show_in_program(pager, step, screen=screen)
         return None
     from cdd_agent.repl.diff_view import DiffView, Subject
 
@@ -56,7 +56,8 @@ def view_step(session: "SessionState", review: Review) -> "ReviewDecision | None
         return DiffView(subject, comments=session.project.comments()).run()
 
 
-def _show_in(pager: str, step: StepToReview, *, screen: Screen) -> None:
+def show_in_program(pager: str, step: StepToReview, *, screen: Screen) -> None:
+    """Give the diff of a step to a program of the user. Raises ``UsageError`` if it cannot be started."""
     # The lines are from the repository; the program may pass escape sequences on to the terminal.
     names = {"created": ("/dev/null", "b/{}"), "modified": ("a/{}", "b/{}"), "deleted": ("a/{}", "/dev/null")}
     parts = []

@@ -467,8 +467,7 @@ def load_state(path: Path, *, without: str = START_OVER) -> RunState | None:
     try:
         state = decode_state(data, path=str(path))
         # cdd reads, writes and moves the files, refs and commits that a state names, so they must be its own.
-        foreign = _find_foreign_value(state)
-        if foreign is not None:
+        if (foreign := _find_foreign_value(state)) is not None:
             raise DocumentError(str(path), (Problem(line=0, message=foreign),), hint="delete it to start over")
         return state
     except _NewerSchemaError:
@@ -575,11 +574,10 @@ REPOSITORY_LOCK = "cdd-exec.lock"
 @contextlib.contextmanager
 def lock_ticket(project: Path, folder: Path) -> Iterator[bool]:
     """Lock the ticket in ``folder``, or raise ``UsageError``; yield whether the last holder was killed."""
-    private = private_folder(project)
-    lock = private / "locks" / f"{folder.name}.lock"
-    with exclusive_lock(lock, purpose=f"Work on the ticket {folder.name}") as was_killed:
+    private, name = private_folder(project), folder.name
+    with exclusive_lock(private / "locks" / f"{name}.lock", purpose=f"Work on the ticket {name}") as was_killed:
         sweep((folder, folder.parent, private))
-        for leftover in (private / "reports" / folder.name).glob("*.json.*.tmp"):
+        for leftover in (private / "reports" / name).glob("*.json.*.tmp"):
             leftover.unlink()
         yield was_killed
 

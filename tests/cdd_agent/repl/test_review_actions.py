@@ -6,8 +6,12 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.cli.app import run
+from cdd_agent.errors import UsageError
+from cdd_agent.repl.review_actions import show_in_program
+from cdd_agent.review.diff import FileDiff
+from cdd_agent.workflows.execution.review import StepToReview
 from tests.cdd_agent.repl.typed_prompt import Prompt
-from tests.fakes.demo import SLUG
+from tests.fakes.demo import SLUG, captured
 from tests.fakes.model import ScriptedModel
 
 FILE = "durations/reading.py"
@@ -27,6 +31,24 @@ def test_a_comment_in_a_review_is_shown_replied_to_and_resolved(finished: Path) 
     assert "the whole commit" in prompt.says("/comment commit Well done.")
     for words, told in ((f"{FILE}:9999 ?", "so line 9999 does not exist"), (f"{FILE} ?", "does not name lines")):
         assert told in prompt.says(f"/comment {words}")
+
+
+def test_a_program_of_the_user_gets_the_diff_without_escape_sequences(tmp_path: Path) -> None:
+    file = FileDiff(path="a\x1b[2J.py", kind="modified", added=1, removed=0, hunks="@@ -1 +1,2 @@\n one\n+\x1b[31mtwo")
+    step = StepToReview(number=1, title="?", commits=(), files=(file,), decision=None)
+    with captured() as (screen, _):
+        show_in_program(f"tee {tmp_path / 'shown'}", step, screen=screen)
+        with pytest.raises(UsageError, match="which CDD_DIFF names") as refused:
+            show_in_program("no-such-program", step, screen=screen)
+    assert refused.value.hint == "unset CDD_DIFF"
+    assert (tmp_path / "shown").read_text().splitlines() == [
+        "diff --git a/a.py b/a.py",
+        "--- a/a.py",
+        "+++ b/a.py",
+        "@@ -1 +1,2 @@",
+        " one",
+        "+two",
+    ]
 
 
 def test_scripts_add_and_list_comments_as_json(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
