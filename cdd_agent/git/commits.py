@@ -157,11 +157,16 @@ def reapply(repository: Repository, commit: CommitId, *, tree: str, parent: Comm
     shown = repository.git("log", "-1", "--format=%an%x00%ae%x00%aI%x00%B", resolve_revision(repository, commit))
     name, email, date, message = shown.split("\0", 3)
     author = {"GIT_AUTHOR_NAME": name, "GIT_AUTHOR_EMAIL": email, "GIT_AUTHOR_DATE": date}
-    settings = {setting.key: setting.value for setting in repository.runner.configuration()}
-    sign = ("-S",) if settings.get("commit.gpgsign", "").lower() in ("true", "yes", "on", "1") else ()
+    sign = list_sign_options(repository)
     arguments = ("commit-tree", tree, "-p", resolve_revision(repository, parent), *sign, "-F", "-")
     stdin = message.rstrip("\n").encode("utf-8", "surrogateescape") + b"\n"
     return CommitId(repository.git(*arguments, stdin=stdin, variables=author, hooks=bool(sign)).strip())
+
+
+def list_sign_options(repository: Repository) -> tuple[str, ...]:
+    """Return the options of ``git commit-tree`` that sign a commit, if the user signs commits."""
+    settings = {setting.key: setting.value for setting in repository.runner.configuration()}
+    return ("-S",) if settings.get("commit.gpgsign", "").lower() in ("true", "yes", "on", "1") else ()
 
 
 def list_warnings(repository: Repository) -> Iterator[str]:

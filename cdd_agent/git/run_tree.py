@@ -340,6 +340,10 @@ class RunTrees:
         if admin is not None:
             shutil.rmtree(admin)
 
+    def lock(self, name: str, *, why: str) -> None:
+        """Keep the run tree ``name`` until it is removed here; neither ``prune`` nor git's own commands delete it."""
+        self._main.git("worktree", "lock", f"--reason={why}", str(self._locate(name)))
+
     def prune(self, kept: "Kept") -> tuple[str, ...]:
         """Delete run trees that were not prepared lately, and the oldest beyond the limits; return their names.
 
@@ -361,10 +365,12 @@ class RunTrees:
         return tuple(pruned)
 
     def _list_trees(self) -> list[tuple[float, str]]:
-        """Return when each run tree was prepared, and its name, the newest first."""
-        with contextlib.suppress(FileNotFoundError), os.scandir(self._folder) as entries:
-            return sorted(((entry.stat().st_mtime, entry.name) for entry in entries if entry.is_dir()), reverse=True)
-        return []
+        """Return when each run tree without a lock was prepared, and its name, the newest first."""
+        free = (path for path in _list_folders(self._folder) if not self._is_locked(path))
+        return sorted(((path.stat().st_mtime, path.name) for path in free), reverse=True)
+
+    def _is_locked(self, root: Path) -> bool:
+        return (admin := self._find_admin(root)) is not None and (admin / "locked").exists()
 
     def _has_landed(self, name: str) -> bool:
         """Return whether a branch contains all commits of a run tree, besides uncommitted changes of the user."""

@@ -1,0 +1,473 @@
+"""Forks: second attempts at a step, each on a branch and in a work tree of its own.
+
+A fork's work tree is a run tree below ``.cdd/worktrees``, which has a branch and is never pruned. In it, the project
+has its own ``.cdd``, tickets and state, so that a run works there as it does in the user's own files.
+
+The forks of a project are listed in ``.cdd/forks.json``. A fork counts as merged if merging it would change nothing:
+so does one that was squashed into another commit.
+"""
+
+import contextlib
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from cdd_agent.errors import UsageError, format_count, join_first
+from cdd_agent.events import Change
+from cdd_agent.git.commits import (
+    commit_aside,
+    list_own_uncommitted,
+    list_pointers,
+    list_sign_options,
+    require_finished,
+    require_identity,
+)
+from cdd_agent.git.landing import Landed, Landings
+from cdd_agent.git.repository import CommitId, Repository, has_ref
+from cdd_agent.git.run_tree import RunTrees, copy_ignored
+from cdd_agent.git.runner import GitRefused, GitUnable
+from cdd_agent.storage import exclusive_lock, private_folder, read_ordinary, write_atomic
+from cdd_agent.work.state import lock_repository
+
+Status: TypeAlias = Literal["active", "merged", "abandoned"]
+Favor: TypeAlias = Literal["ours", "theirs"]
+"""Whose lines count where both have changed them: those of the user's branch, or those of the fork."""
+
+ABANDONED = "refs/cdd/abandoned"
+_FILE = "forks.json"
+_MOST_BYTES = 10_000_000
+_PATIENCE_S = 30.0
+_MOST_WORDS = 30
+"""Characters of the direction that the name holds."""
+_SHOWN = 10
+_MARK = b"<<<<<<< "
+
+
+class Fork(msgspec.Struct, frozen=True, kw_only=True):
+    """One fork."""
+
+    name: str
+    ticket: str
+    step: int
+    direction: str
+    """What to do differently."""
+    base: str
+    """The commit before the step."""
+    parent: str
+    """The branch that it was made from."""
+    session: str = ""
+    """The session in it that continues the conversations about the ticket."""
+    tokens: int = 0
+    cost_usd: float | None = None
+    """What the ticket had used when it was made."""
+    is_abandoned: bool = False
+
+    @property
+    def branch(self) -> str:
+        """Its branch."""
+        return f"fork/{self.name}"
+
+    @property
+    def kept(self) -> str:
+        """The ref that keeps its work after it was dropped."""
+        return f"{ABANDONED}/{self.name}"
+
+
+class ForkFile(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of ``.cdd/forks.json``."""
+
+    schema: int = 1
+    forks: tuple[Fork, ...] = ()
+    current: dict[str, str] = {}
+    """Ticket -> name of the fork in which its plan is carried out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergePlan:
+    """What a merge would do."""
+
+    fork: Fork
+    branch: str
+    """The user's."""
+    head: CommitId
+    tip: CommitId
+    """The last commit of the fork."""
+    tree: str
+    """The merged files, with conflict marks if there are conflicts."""
+    conflicts: tuple[str, ...]
+    subjects: tuple[str, ...]
+    """The commits that the user's branch lacks."""
+    changes: tuple[Change, ...]
+    """Of the user's files."""
+
+
+def make_name(direction: str, time: str) -> str:
+    """Return the name of a fork that is made at ``time``.
+
+    >>> make_name("Use a dict!", "2026-11-25T22:45:01Z")
+    '20261125-224501-use-a-dict'
+    """
+    words = re.sub(r"[^a-z0-9]+", "-", direction.lower())[:_MOST_WORDS].strip("-")
+    digits = "".join(filter(str.isdigit, time))
+    return "-".join(filter(None, (digits[:8], digits[8:14], words)))
+
+
+def find_home(root: Path) -> Path:
+    """Return the project in whose fork ``root`` is, or ``root`` itself outside of forks."""
+    for folder in root.parents:
+        if folder.name == "worktrees" and folder.parent.name == ".cdd" and (folder.parent / _FILE).is_file():
+            name = root.relative_to(folder).parts[0].removeprefix("fork-")
+            if any(fork.name == name for fork in _read(folder.parent / _FILE).forks):
+                return folder.parent.parent
+    return root
+
+
+def _read(path: Path) -> ForkFile:
+    try:
+        file = msgspec.json.decode(read_ordinary(path, limit_bytes=_MOST_BYTES), type=ForkFile)
+    except FileNotFoundError:
+        return ForkFile()
+    except msgspec.DecodeError as error:
+        raise UsageError(f"{path} is damaged: {error}.", hint=f"move it away: mv {path} /tmp") from error
+    if file.schema > ForkFile().schema:
+        raise UsageError(f"{path} was written by a newer cdd.", hint="use that version of cdd")
+    return file
+
+
+class Forks:
+    """The forks of one project."""
+
+    def __init__(self, repository: Repository, project: Path) -> None:
+        """``project`` is the user's folder, and ``repository`` the work tree that contains it."""
+        self.repository = repository
+        self._project = project.resolve()
+        self._folder = self._project / ".cdd" / "worktrees"
+        self._path = self._project / ".cdd" / _FILE
+        self._trees = RunTrees(repository, self._folder)
+
+    def list_all(self) -> tuple[Fork, ...]:
+        """Return all forks, oldest first."""
+        return _read(self._path).forks
+
+    def find(self, word: str) -> Fork:
+        """Return the fork whose name, or a part of it, is ``word``. Raises ``UsageError``."""
+        word = word.removeprefix("fork/")
+        known = self.list_all()
+        found = [fork for fork in known if fork.name == word] or [fork for fork in known if word in fork.name]
+        if len(found) > 1:  # an abandoned one is rarely meant
+            found = [fork for fork in found if not fork.is_abandoned] or found
+        if len(found) != 1:
+            names = join_first([fork.name for fork in found or known], most=_SHOWN)
+            happened = f"{word!r} is part of several names of forks." if found else f"There is no fork {word!r}."
+            hint = f"name one of: {names}" if names else "make one: cdd fork SLUG DIRECTION"
+            raise UsageError(happened, hint=hint)
+        return found[0]
+
+    def find_current(self, ticket: str) -> Fork | None:
+        """Return the fork in which the plan of ``ticket`` is carried out; None: in the user's own branch."""
+        file = _read(self._path)
+        name = file.current.get(ticket)
+        return next((fork for fork in file.forks if fork.name == name and not fork.is_abandoned), None)
+
+    def find_around(self, folder: Path) -> Fork | None:
+        """Return the fork that contains ``folder``."""
+        return next((fork for fork in self.list_all() if folder.is_relative_to(self.locate(fork))), None)
+
+    def switch(self, ticket: str, fork: Fork | None) -> None:
+        """Carry out the plan of ``ticket`` in ``fork`` from now on, or in the user's own branch."""
+        if fork is not None:
+            self.open(fork)
+        with self._changing() as file:
+            current = {slug: name for slug, name in file.current.items() if slug != ticket}
+            self._write(file, current={**current, ticket: fork.name} if fork else current)
+
+    def locate(self, fork: Fork) -> Path:
+        """Return the top level of a fork's work tree."""
+        return self._folder / f"fork-{fork.name}"
+
+    def find_project(self, fork: Fork) -> Path:
+        """Return the project's folder in a fork's work tree."""
+        return self.locate(fork) / self._project.relative_to(self.repository.root.resolve())
+
+    def create(self, fork: Fork) -> tuple[str, ...]:
+        """Make the branch and the work tree of a new fork; return what the user should know about its files."""
+        if has_ref(self.repository.location, f"refs/heads/{fork.branch}"):
+            raise UsageError(f"The branch {fork.branch} exists already.", hint="wait a second, or use other words")
+        private_folder(self._project)
+        with self._changing() as file:
+            self._write(file, forks=(*file.forks, fork))  # first, so that what a kill leaves can be dropped
+        self.repository.git("branch", "--no-track", fork.branch, fork.base)
+        tree = self._trees.tree(self.locate(fork).name)
+        missing = tree.reset(CommitId(fork.base))
+        self._trees.lock(self.locate(fork).name, why=f"cdd: the fork {fork.name}")
+        tree.repository.git("symbolic-ref", "HEAD", f"refs/heads/{fork.branch}")
+        ignored = copy_ignored(self.repository, tree.root)
+        pointers = set(list_pointers(tree.repository)).difference(list_pointers(self.repository))
+        found: tuple[tuple[str, Iterable[str]], ...] = (
+            ("Empty in the fork, because their commits are missing (git submodule update)", missing),
+            ("Not in the fork, because they hold secrets", ignored.secret),
+            ("Not in the fork, because they are too large", ignored.shared),
+            ("Only pointers of Git LFS in the fork (git lfs pull)", sorted(pointers)),
+            ("Your uncommitted changes are not in the fork", list_own_uncommitted(self.repository)),
+        )
+        return tuple(f"{why}: {join_first(tuple(paths), most=_SHOWN)}." for why, paths in found if paths)
+
+    def record_session(self, fork: Fork, session: str) -> None:
+        """Record which session continues the conversations."""
+        with self._changing() as file:
+            changed = msgspec.structs.replace(fork, session=session)
+            self._write(file, forks=tuple(changed if each.name == fork.name else each for each in file.forks))
+
+    def open(self, fork: Fork) -> Repository:
+        """Return the repository of a fork's work tree; raises ``UsageError`` if a run cannot work in it."""
+        root = self.locate(fork)
+        self._require_branch(fork)
+        if not (root.is_dir() and self._trees.has(root.name)):
+            hint = f"bring its files back: git worktree add -ff {root} {fork.branch}; or: cdd fork drop {fork.name}"
+            raise UsageError(
+                f"The folder of the fork {fork.name} is gone; its commits are on {fork.branch}.", hint=hint
+            )
+        tree = self._trees.tree(root.name)
+        branch = tree.repository.read_branch()
+        if branch != fork.branch:
+            where = f"on {branch}" if branch else "on no branch"
+            hint = f"git -C {root} switch {fork.branch}"
+            raise UsageError(f"The work tree of the fork {fork.name} is {where}, not on {fork.branch}.", hint=hint)
+        return tree.repository
+
+    def list_changed(self, fork: Fork) -> tuple[str, ...]:
+        """Return the uncommitted files of a fork; none if its folder is gone."""
+        root = self.locate(fork)
+        if not (root.is_dir() and self._trees.has(root.name)):
+            return ()
+        return list_own_uncommitted(self._trees.open(root.name))
+
+    def read_tip(self, fork: Fork) -> CommitId:
+        """Return the last commit of a fork. Raises ``UsageError``."""
+        self._require_branch(fork)
+        return CommitId(self.repository.objects.require(f"refs/heads/{fork.branch}^{{commit}}").id)
+
+    def find_statuses(self, forks: Iterable[Fork]) -> dict[str, Status]:
+        """Return name -> status of forks, as seen from the user's HEAD."""
+        statuses: dict[str, Status] = {}
+        head = self.repository.read_head()
+        for fork in forks:
+            statuses[fork.name] = "abandoned" if fork.is_abandoned else "active"
+            if head and not fork.is_abandoned and has_ref(self.repository.location, f"refs/heads/{fork.branch}"):
+                tip = self.read_tip(fork)
+                statuses[fork.name] = "merged" if tip != fork.base and self.is_merged(tip, head) else "active"
+        return statuses
+
+    def is_merged(self, tip: CommitId, head: CommitId) -> bool:
+        """Return whether merging ``tip`` into ``head`` changes no file."""
+        tree, conflicts = self._merge(head, tip)
+        return not conflicts and tree == self.repository.objects.require(f"{head}^{{tree}}").id
+
+    def plan_merge(self, fork: Fork) -> MergePlan:
+        """Return what a merge into the user's branch would do. Changes nothing but an unfinished merge in the fork."""
+        repository, branch = self.repository, self.repository.read_branch()
+        head = repository.read_head()
+        if branch is None or head is None:
+            raise UsageError("HEAD is on no branch, and a merge moves a branch.", hint="git switch BRANCH, then again")
+        require_finished(repository)
+        self._finish_resolving(fork)
+        if changed := self.list_changed(fork):
+            root = self.locate(fork)
+            raise UsageError(
+                f"The fork {fork.name} has uncommitted changes: {join_first(changed, most=_SHOWN)}.",
+                hint=f"commit them: git -C {root} add -A && git -C {root} commit; or discard them: git -C {root} stash",
+            )
+        tip = self.read_tip(fork)
+        tree, conflicts = self._merge(head, tip)
+        log = repository.git("log", "--format=%h %s", f"{head}..{tip}").splitlines()
+        return MergePlan(
+            fork=fork,
+            branch=branch,
+            head=head,
+            tip=tip,
+            tree=tree,
+            conflicts=conflicts,
+            subjects=tuple(log),
+            changes=() if conflicts else repository.list_changes(head, tree),
+        )
+
+    def merge(self, plan: MergePlan) -> Landed:
+        """Land a merge without conflicts in the user's branch and files.
+
+        Raises ``LandingConflict`` if the user has changed a file that would change; then nothing happens.
+        """
+        repository, commit = self.repository, plan.tip
+        if not repository.is_ancestor(plan.head, of=plan.tip):
+            require_identity(repository)
+            sign = list_sign_options(repository)
+            message = f"merge: {plan.fork.direction}\n\nFork: {plan.fork.name}\nTicket: {plan.fork.ticket}\n"
+            arguments = ("commit-tree", plan.tree, "-p", plan.head, "-p", plan.tip, *sign, "-F", "-")
+            commit = CommitId(repository.git(*arguments, stdin=message.encode(), hooks=bool(sign)).strip())
+        landings = Landings(repository, private_folder(self._project) / "landing", merges=False)
+        with lock_repository(repository.location.common_dir, wait_s=_PATIENCE_S):
+            return landings.land(commit, expected=plan.head, base=plan.head, result=commit)
+
+    def resolve(self, plan: MergePlan, favor: Favor | None = None) -> tuple[str, ...]:
+        """Merge the user's branch into the fork, in its work tree; return the files to be resolved there by hand.
+
+        With ``favor``, one side counts where both changed the same lines. Raises ``UsageError``, and changes nothing,
+        if that is not enough, because one side has deleted a file.
+        """
+        tree = self.open(plan.fork)
+        # In the fork's tree, git means the fork by "ours".
+        side = () if favor is None else ("-X", "theirs" if favor == "ours" else "ours")
+        message = f"merge: {plan.branch} into {plan.fork.branch}"
+        try:
+            tree.git("merge", "--quiet", "--no-ff", *side, "-m", message, plan.head)
+        except GitRefused:
+            unmerged = _list_unmerged(tree)
+            if unmerged and favor is None:
+                return unmerged
+            if unmerged:
+                tree.git("merge", "--abort")
+                raise UsageError(
+                    f"One side has deleted or renamed {join_first(unmerged, most=_SHOWN)}, so no side can be taken.",
+                    hint=f"resolve it by hand: cdd fork merge {plan.fork.name} --resolve",
+                ) from None
+            raise
+        return ()
+
+    def is_resolving(self, fork: Fork) -> bool:
+        """Return whether a merge into the fork is unfinished."""
+        root = self.locate(fork)
+        if not (root.is_dir() and self._trees.has(root.name)):
+            return False
+        return (self._trees.open(root.name).location.git_dir / "MERGE_HEAD").exists()
+
+    def abort(self, fork: Fork) -> None:
+        """End an unfinished merge: the fork is as it was before."""
+        if not self.is_resolving(fork):
+            raise UsageError(f"No merge is in progress in the fork {fork.name}.", hint="cdd fork list")
+        self.open(fork).git("merge", "--abort")
+
+    def _finish_resolving(self, fork: Fork) -> None:
+        if not self.is_resolving(fork):
+            return
+        tree, root = self.open(fork), self.locate(fork)
+        unmerged = _list_unmerged(tree)
+        marked = [path for path in unmerged if _has_marks(root / path)]
+        if marked:
+            raise UsageError(
+                f"These files in {root} still have conflict marks: {join_first(marked, most=_SHOWN)}.",
+                hint=f"edit them, then the same command again; or: cdd fork merge {fork.name} --abort",
+            )
+        if unmerged:
+            tree.git("add", "--all", "--", *unmerged)
+        tree.git("commit", "--quiet", "--no-edit", hooks=True)
+
+    def require_droppable(self, fork: Fork) -> tuple[int, tuple[str, ...]]:
+        """Return how many commits of a fork are not merged, and its uncommitted files. Raises ``UsageError``."""
+        if fork.is_abandoned:
+            hint = f"bring its work back: git branch NAME {fork.kept}"
+            raise UsageError(f"The fork {fork.name} was dropped already.", hint=hint)
+        listed = self.repository.git("worktree", "list", "--porcelain").split("\n\n")
+        for lines in (each.splitlines() for each in listed):
+            place = Path(lines[0].removeprefix("worktree ")) if lines else self.locate(fork)
+            if f"branch refs/heads/{fork.branch}" in lines and place != self.locate(fork):
+                hint = f"git -C {place} switch --detach; then the same command again"
+                raise UsageError(f"{fork.branch} is checked out in {place}, so it cannot be removed.", hint=hint)
+        changed, head = self.list_changed(fork), self.repository.read_head()
+        if not has_ref(self.repository.location, f"refs/heads/{fork.branch}"):
+            return 0, changed
+        tip = self.read_tip(fork)
+        if head is not None and self.is_merged(tip, head):
+            return 0, changed
+        return len(self.repository.git("rev-list", f"{fork.base}..{tip}").splitlines()), changed
+
+    def drop(self, fork: Fork) -> None:
+        """Remove work tree and branch of a fork; its commits and uncommitted files stay under ``fork.kept``."""
+        self.require_droppable(fork)
+        repository, root = self.repository, self.locate(fork)
+        tip = self.read_tip(fork) if has_ref(repository.location, f"refs/heads/{fork.branch}") else None
+        kept = tip or CommitId(fork.base)
+        if root.is_dir() and self._trees.has(root.name):
+            tree = self._trees.open(root.name)
+            kept = tree.read_head() or kept
+            if changed := self.list_changed(fork):
+                message = f"uncommitted files of the fork {fork.name}"
+                kept = commit_aside(tree, changed, parent=kept, message=message)
+            if tip is not None and not repository.is_ancestor(tip, of=kept):  # another branch is checked out there
+                repository.refs.set(f"{fork.kept}-branch", tip)
+        repository.refs.set(fork.kept, kept)
+        inner = self.find_project(fork) / ".cdd" / "worktrees"
+        for path in sorted(inner.iterdir()) if inner.is_dir() else ():
+            RunTrees(repository, inner).remove(path.name)
+        self._trees.remove(root.name)
+        if tip is not None:
+            repository.git("update-ref", "-d", f"refs/heads/{fork.branch}", tip)
+        left = [str(root)] if root.exists() or self._trees.has(root.name) else []
+        left += [fork.branch] if has_ref(repository.location, f"refs/heads/{fork.branch}") else []
+        if left or repository.objects.read(fork.kept) is None:
+            raise GitUnable(
+                f"The fork {fork.name} is not removed: {' and '.join(left) or fork.kept} is not as it should be.",
+                hint=f"see why: git worktree list, git branch --list {fork.branch}; then the same command again",
+            )
+        with self._changing() as file:
+            ended = msgspec.structs.replace(fork, is_abandoned=True)
+            self._write(
+                file,
+                forks=tuple(ended if each.name == fork.name else each for each in file.forks),
+                current={slug: name for slug, name in file.current.items() if name != fork.name},
+            )
+
+    def _require_branch(self, fork: Fork) -> None:
+        if fork.is_abandoned:
+            hint = f"bring its work back: git branch NAME {fork.kept}"
+            raise UsageError(f"The fork {fork.name} was dropped.", hint=hint)
+        if not has_ref(self.repository.location, f"refs/heads/{fork.branch}"):
+            hint = f"end the fork: cdd fork drop {fork.name}; or make the branch again: git branch {fork.branch} COMMIT"
+            raise UsageError(f"The branch {fork.branch} is gone.", hint=hint)
+
+    def _merge(self, head: CommitId, tip: CommitId) -> tuple[str, tuple[str, ...]]:
+        """Return the merged tree, and the files with conflicts."""
+        # With --stdin, git exits with 0 although there are conflicts.
+        arguments = ("merge-tree", "--write-tree", "--stdin", "-z", "--name-only")
+        is_clean, tree, *rest = self.repository.git(*arguments, stdin=f"{head} {tip}\n".encode()).split("\0")
+        return tree, () if is_clean == "1" else tuple(rest[: rest.index("")])
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[ForkFile]:
+        lock = private_folder(self._project) / "locks" / "forks.lock"
+        with exclusive_lock(lock, purpose="A change of the forks", wait_s=_PATIENCE_S):
+            yield _read(self._path)
+
+    def _write(
+        self, file: ForkFile, *, forks: tuple[Fork, ...] | None = None, current: dict[str, str] | None = None
+    ) -> None:
+        changed = ForkFile(
+            forks=file.forks if forks is None else forks, current=file.current if current is None else current
+        )
+        write_atomic(self._path, msgspec.json.encode(changed))
+
+
+def _list_unmerged(tree: Repository) -> tuple[str, ...]:
+    listed = tree.git("diff", "--name-only", "--diff-filter=U", "-z").split("\0")
+    return tuple(filter(None, listed))
+
+
+def _has_marks(path: Path) -> bool:
+    try:
+        content = read_ordinary(path, limit_bytes=_MOST_BYTES)
+    except OSError:  # deleted, which resolves it too
+        return False
+    return any(line.startswith(_MARK) for line in content.splitlines())
+
+
+def format_loss(commits: int, changed: tuple[str, ...]) -> str:
+    """Return what a fork holds that is nowhere else; empty if that is nothing.
+
+    >>> format_loss(2, ("a.py",))
+    '2 commits that are not merged and 1 uncommitted file'
+    """
+    parts = [f"{format_count(commits, 'commit')} that {'is' if commits == 1 else 'are'} not merged"] if commits else []
+    parts += [format_count(len(changed), "uncommitted file")] if changed else []
+    return " and ".join(parts)

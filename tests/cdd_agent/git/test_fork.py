@@ -1,0 +1,236 @@
+"""Forks: made, merged with and without conflicts, and dropped without losing work."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.errors import UsageError
+from cdd_agent.git.commits import commit_paths
+from cdd_agent.git.fork import Favor, Fork, Forks, find_home, format_loss, make_name
+from cdd_agent.git.landing import LandingConflict
+from cdd_agent.git.repository import Repository
+from cdd_agent.git.run_tree import Kept, RunTrees
+from tests.fakes.files import describe_files
+
+
+@pytest.fixture
+def forks(repository: Repository) -> Forks:
+    (repository.root / ".gitignore").write_text("*.log\n")
+    (repository.root / "kept.log").write_text("ignored\n")
+    commit_paths(repository, "ignore", paths=[".gitignore"])
+    return Forks(repository, repository.root)
+
+
+def start(forks: Forks, direction: str = "Use a dict", *, second: int = 1) -> Fork:
+    """Make a fork of the user's HEAD."""
+    repository = forks.repository
+    head, branch = repository.read_head(), repository.read_branch()
+    assert head is not None
+    assert branch is not None
+    name = make_name(direction, f"2026-11-25T22:45:{second:02}Z")
+    fork = Fork(name=name, ticket="sale", step=1, direction=direction, base=head, parent=branch)
+    forks.create(fork)
+    return fork
+
+
+def commit(repository: Repository, path: str, text: str) -> None:
+    (repository.root / path).write_text(text)
+    commit_paths(repository, f"change {path}", paths=[path])
+
+
+def of_user(forks: Forks) -> object:
+    root = forks.repository.root
+    return describe_files(root, leave_out=(".cdd", ".git"), times=True), forks.repository.git("status", "--porcelain")
+
+
+def test_a_fork_has_a_branch_and_the_ignored_files_and_the_user_s_tree_stays(forks: Forks) -> None:
+    (forks.repository.root / "a.txt").write_text("being edited\n")
+    before = of_user(forks)
+    fork = start(forks)
+    tree = forks.open(fork)
+    assert (fork.name, tree.read_branch()) == ("20261125-224501-use-a-dict", "fork/20261125-224501-use-a-dict")
+    assert [(tree.root / name).read_text() for name in ("a.txt", "kept.log")] == ["one\n", "ignored\n"]
+    assert of_user(forks) == before
+    assert find_home(tree.root) == forks.repository.root
+    assert find_home(forks.repository.root) == forks.repository.root
+    assert forks.find_statuses([fork]) == {fork.name: "active"}
+
+
+def test_a_fork_is_never_pruned(forks: Forks) -> None:
+    fork = start(forks)
+    trees = RunTrees(forks.repository, forks.repository.root / ".cdd" / "worktrees")
+    os.utime(forks.locate(fork), (0, 0))
+    assert trees.prune(Kept(days=1, most=0)) == ()
+    assert forks.open(fork).read_branch() == fork.branch
+
+
+def test_a_merge_lands_beside_uncommitted_work(forks: Forks) -> None:
+    fork = start(forks)
+    commit(forks.open(fork), "a.txt", "forked\n")
+    commit(forks.repository, "new.txt", "mine\n")
+    mine = forks.repository.root / "sub" / "b.txt"
+    mine.write_text("not committed\n")
+    plan = forks.plan_merge(fork)
+    assert (plan.conflicts, [change.path for change in plan.changes]) == ((), ["a.txt"])
+    assert [line.partition(" ")[2] for line in plan.subjects] == ["change a.txt"]
+    forks.merge(plan)
+    assert (forks.repository.root / "a.txt").read_text() == "forked\n"
+    assert mine.read_text() == "not committed\n"
+    assert forks.repository.git("status", "--porcelain") == " M sub/b.txt\n"
+    assert forks.repository.git("log", "-1", "--format=%s|%P") == f"merge: Use a dict|{plan.head} {plan.tip}\n"
+    assert forks.find_statuses([fork]) == {fork.name: "merged"}
+
+
+def test_a_merge_needs_no_commit_of_its_own_where_the_branch_stayed(forks: Forks) -> None:
+    fork = start(forks)
+    commit(forks.open(fork), "a.txt", "forked\n")
+    forks.merge(plan := forks.plan_merge(fork))
+    assert forks.repository.read_head() == plan.tip
+
+
+def test_a_file_that_the_user_is_editing_prevents_the_merge(forks: Forks) -> None:
+    fork = start(forks)
+    commit(forks.open(fork), "a.txt", "forked\n")
+    (forks.repository.root / "a.txt").write_text("one\nmine\n")
+    before, plan = of_user(forks), forks.plan_merge(fork)
+    with pytest.raises(LandingConflict, match=r"a\.txt"):
+        forks.merge(plan)
+    assert of_user(forks) == before
+    assert forks.repository.read_head() == plan.head
+
+
+@pytest.fixture
+def conflicting(forks: Forks) -> Fork:
+    fork = start(forks)
+    commit(forks.open(fork), "a.txt", "forked\n")
+    commit(forks.repository, "a.txt", "mine\n")
+    return fork
+
+
+@pytest.mark.parametrize("favor", ["ours", "theirs"])
+def test_one_side_can_be_taken(forks: Forks, conflicting: Fork, favor: Favor) -> None:
+    plan = forks.plan_merge(conflicting)
+    assert plan.conflicts == ("a.txt",)
+    assert forks.resolve(plan, favor) == ()
+    again = forks.plan_merge(conflicting)
+    assert again.conflicts == ()
+    forks.merge(again)
+    assert (forks.repository.root / "a.txt").read_text() == {"ours": "mine\n", "theirs": "forked\n"}[favor]
+
+
+def test_a_conflict_is_resolved_in_the_fork_and_can_be_aborted(forks: Forks, conflicting: Fork) -> None:
+    file, tip = forks.locate(conflicting) / "a.txt", forks.read_tip(conflicting)
+    assert forks.resolve(forks.plan_merge(conflicting)) == ("a.txt",)
+    with pytest.raises(UsageError, match=r"still have conflict marks: a\.txt") as refused:
+        forks.plan_merge(conflicting)
+    assert f"cdd fork merge {conflicting.name} --abort" in refused.value.hint
+    forks.abort(conflicting)
+    assert (file.read_text(), forks.read_tip(conflicting)) == ("forked\n", tip)
+    with pytest.raises(UsageError, match="No merge is in progress"):
+        forks.abort(conflicting)
+    forks.resolve(forks.plan_merge(conflicting))
+    file.write_text("both\n")
+    forks.merge(forks.plan_merge(conflicting))
+    assert (forks.repository.root / "a.txt").read_text() == "both\n"
+
+
+def test_a_deleted_file_takes_no_side(forks: Forks) -> None:
+    fork = start(forks)
+    tree = forks.open(fork)
+    tree.git("rm", "-q", "a.txt")
+    tree.git("commit", "-qm", "delete")
+    commit(forks.repository, "a.txt", "mine\n")
+    with pytest.raises(UsageError, match="so no side can be taken") as refused:
+        forks.resolve(forks.plan_merge(fork), "ours")
+    assert "--resolve" in refused.value.hint
+    assert not forks.is_resolving(fork)
+    assert tree.git("status", "--porcelain") == ""
+
+
+def test_uncommitted_files_of_a_fork_are_not_left_behind_by_a_merge(forks: Forks) -> None:
+    fork = start(forks)
+    (forks.locate(fork) / "a.txt").write_text("changed\n")
+    with pytest.raises(UsageError, match=r"has uncommitted changes: a\.txt") as refused:
+        forks.plan_merge(fork)
+    assert f"git -C {forks.locate(fork)} add -A" in refused.value.hint
+
+
+def test_a_dropped_fork_leaves_its_commits_and_its_uncommitted_files(forks: Forks) -> None:
+    fork = start(forks)
+    commit(forks.open(fork), "a.txt", "forked\n")
+    (forks.locate(fork) / "new.txt").write_text("not committed\n")
+    loss = forks.require_droppable(fork)
+    assert format_loss(*loss) == "1 commit that is not merged and 1 uncommitted file"
+    forks.switch("sale", fork)
+    forks.drop(fork)
+    git = forks.repository.git
+    assert [git("show", f"{fork.kept}:{path}") for path in ("a.txt", "new.txt")] == ["forked\n", "not committed\n"]
+    assert not forks.locate(fork).exists()
+    assert git("branch", "--list", "fork/*") == ""
+    assert git("worktree", "list").count("\n") == 1
+    (dropped,) = forks.list_all()
+    assert forks.find_statuses([dropped]) == {fork.name: "abandoned"}
+    assert forks.find_current("sale") is None
+    with pytest.raises(UsageError, match="was dropped"):
+        forks.plan_merge(dropped)
+
+
+def test_squashed_work_counts_as_merged(forks: Forks) -> None:
+    fork = start(forks)
+    commit(forks.open(fork), "a.txt", "forked\n")
+    commit(forks.open(fork), "new.txt", "new\n")
+    for path, text in (("a.txt", "forked\n"), ("new.txt", "new\n")):
+        commit(forks.repository, path, text)
+    assert forks.find_statuses([fork]) == {fork.name: "merged"}
+    assert forks.require_droppable(fork) == (0, ())
+
+
+def test_a_deleted_folder_and_a_deleted_branch_are_told_apart(forks: Forks) -> None:
+    fork = start(forks)
+    commit(forks.open(fork), "a.txt", "forked\n")
+    shutil.rmtree(forks.locate(fork))
+    with pytest.raises(UsageError, match=r"The folder of the fork .* is gone") as refused:
+        forks.open(fork)
+    command = refused.value.hint.partition(": ")[2].partition(";")[0]
+    forks.repository.git(*command.split()[1:])
+    assert forks.open(fork).read_branch() == fork.branch
+    shutil.rmtree(forks.locate(fork))
+    forks.merge(forks.plan_merge(fork))
+    forks.repository.git("update-ref", "-d", f"refs/heads/{fork.branch}")
+    with pytest.raises(UsageError, match=r"The branch fork/.* is gone"):
+        forks.open(fork)
+    forks.drop(fork)
+
+
+def test_a_branch_that_is_checked_out_elsewhere_is_named(forks: Forks, tmp_path: Path) -> None:
+    fork = start(forks)
+    forks.open(fork).git("switch", "-q", "--detach")
+    with pytest.raises(UsageError, match=r"is on no branch, not on fork/"):
+        forks.open(fork)
+    forks.repository.git("worktree", "add", "-q", str(tmp_path / "other"), fork.branch)
+    with pytest.raises(UsageError, match=r"is checked out in .*other"):
+        forks.drop(fork)
+    assert forks.locate(fork).exists()
+
+
+def test_a_fork_is_found_by_a_part_of_its_name(forks: Forks) -> None:
+    with pytest.raises(UsageError, match="There is no fork 'dict'") as refused:
+        forks.find("dict")
+    assert "cdd fork SLUG DIRECTION" in refused.value.hint
+    first, _ = start(forks), start(forks, "Use a list", second=2)
+    assert forks.find("dict") == first
+    with pytest.raises(UsageError, match="'use' is part of several names"):
+        forks.find("use")
+
+
+def test_the_list_of_forks_may_be_damaged_or_newer(forks: Forks) -> None:
+    start(forks)
+    path = forks.repository.root / ".cdd" / "forks.json"
+    path.write_text("{")
+    with pytest.raises(UsageError, match="is damaged"):
+        forks.list_all()
+    path.write_text('{"schema": 2}')
+    with pytest.raises(UsageError, match="newer cdd"):
+        forks.list_all()
