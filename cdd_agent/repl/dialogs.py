@@ -134,6 +134,7 @@ def start_review(review: Review, *, screen: Screen) -> bool:
     if not review.remaining:
         show_overview(review.steps, screen=screen)
         screen.line(f"All {len(review.steps)} completed steps of {review.ticket.slug} are approved.", style="bold")
+        _show_end(review, screen=screen)
         return False
     _show_current_step(review, screen=screen)
     return True
@@ -178,7 +179,13 @@ def approve(review: Review, *, screen: Screen) -> bool:
     if not review.remaining:
         show_overview(review.steps, screen=screen)
         screen.line("Every completed step is approved.", style="bold")
+        _show_end(review, screen=screen)
     return review.remaining > 0
+
+
+def _show_end(review: Review, *, screen: Screen) -> None:
+    for text in review.describe_end():
+        screen.line(text)
 
 
 _CHANGE = re.compile(r"(?:change|iterate)(?:\s+this)?\s*:?\s+(?P<wish>.+)", re.IGNORECASE | re.DOTALL)

@@ -16,7 +16,7 @@ from cdd_agent.agent.hooks import check_block, hear_prompts, run_until_stop, wat
 from cdd_agent.agent.loop import AgentRun, format_conventions, run_agent, run_without_tools
 from cdd_agent.agent.sessions import load_conversation, save_conversation
 from cdd_agent.agent.tools import read_input
-from cdd_agent.errors import UsageError
+from cdd_agent.errors import UsageError, format_count
 from cdd_agent.events import AttemptStarted, Change, Event, GateJudged, Notice
 from cdd_agent.evidence.clean_copy import (
     CheckRequest,
@@ -72,6 +72,8 @@ from pytest_tdd_agent.comparison import find_unstable, strip_parameters
 from pytest_tdd_agent.report import FAILING, Reason, SuiteReport, Verdict, list_failing
 
 MAX_ANSWER_CHARACTERS = 20_000
+RAN_OUT = "The agent used up its limit"
+"""How a finding begins that says so."""
 MAX_WORDS = 2_000
 """Characters of the last words that the next attempt gets."""
 
@@ -160,6 +162,9 @@ class Attempt:
         if self._conversation is not None:
             save_conversation(self._conversation, self._conversation_path)
         context.workplace.restore_access()
+        if run.end in ("out_of_turns", "out_of_calls", "out_of_tokens"):
+            used = f"{format_count(run.turns, 'turn')}, {format_count(run.calls, 'tool call')}"
+            self._emit(Notice(text=f"{RAN_OUT} in this attempt ({used}), so its work may be incomplete."))
         work = self._save_work(name)
         is_blocked = run.ended_by is not None and run.ended_by.name == tools.BLOCKED_TOOL
         objections = self._explain_blocked(run.ended_by) if is_blocked and run.ended_by is not None else ()

@@ -24,6 +24,7 @@ from cdd_agent.events import Committed, Emit, Notice, StepFinished, StepStarted
 from cdd_agent.git import commits
 from cdd_agent.git.repository import Repository
 from cdd_agent.model.budget import Meter
+from cdd_agent.tdd.attempt import RAN_OUT
 from cdd_agent.tdd.context import Brief, BriefFor, Context, Phase, WorkItem, describe_item, phases_of, read_phase_rules
 from cdd_agent.tdd.refusal import describe_refusal
 from cdd_agent.tdd.step import StepRecovery, alone_on
@@ -400,6 +401,7 @@ class Executor:
             self._report_untouched_files(step)
         else:
             self._run.end_step(ending.state, number, error=ending.why or ending.how)
+            self._suggest_split(step)
         self._emit(StepFinished(number=number, status=self.state.execution(number).status, error=ending.why))
         self._run.complete_task(number)
         return ending.why is None
@@ -419,6 +421,20 @@ class Executor:
         if untouched:
             names = ", ".join(untouched)
             self._emit(Notice(text=f"Step {step.number} did not change {names}, which the plan lists among its files."))
+
+    def _suggest_split(self, step: Step) -> None:
+        """Propose smaller steps if the agent ran out of turns, calls or tokens in a failed step."""
+        attempts = self.state.execution(step.number).attempts
+        count = sum(any(text.startswith(RAN_OUT) for text in each.evidence) for each in attempts)
+        if count:
+            several = (names for names in (step.tests, step.criteria, step.files) if len(names) > 1)
+            parts = f", one for each of {', '.join(next(several, ()))}".removesuffix(", one for each of ")
+            happened = (
+                f"Step {step.number} may be too large: {RAN_OUT.lower()} in {format_count(count, 'attempt')} at it."
+            )
+            plan = f"To plan it anew: cdd plan {self.ticket.slug}, then say: split step {step.number}."
+            more = "To allow more: max_turns in .cdd/config.yaml."
+            self._emit(Notice(text=f"{happened} Split it into smaller steps{parts}. {plan} {more}"))
 
     def run_all(self) -> None:
         """Run steps until none can run or one fails. Steps that depend on a skipped step are skipped."""

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from cdd_agent.errors import GateClosed, UsageError, join_first
+from cdd_agent.errors import GateClosed, UsageError, format_count, join_first
 from cdd_agent.events import Committed, StepReviewed
 from cdd_agent.evidence.examiner import Examples
 from cdd_agent.git.commits import commit_paths, require_identity
@@ -171,6 +171,7 @@ class Review:
         Raises ``UsageError`` if no step is completed.
         """
         self.ticket = ticket
+        self._repository = repository
         self._project = project
         self._add = add
         self.steps = load_completed_steps(ticket, repository, project=project)
@@ -200,6 +201,23 @@ class Review:
         if self._add is None:
             raise UsageError("Nothing can be committed here.", hint=f"cdd review {self.ticket.slug}")
         return self._add(self.step.number)
+
+    def describe_end(self) -> tuple[str, ...]:
+        """Return the size of all changes and the commands that may follow, if every step of the ticket is approved."""
+        state = load_state(self.ticket.state_path)
+        landed = [each.commit for step in self.steps for each in step.commits if each.is_in_history]
+        if self.remaining or state is None or state.status != Status.COMPLETED or not (landed and state.base_commit):
+            return ()
+        repository = self._repository
+        files = diff_commits(repository, state.base_commit, after=landed[-1])
+        added, removed = sum(file.added or 0 for file in files), sum(file.removed or 0 for file in files)
+        size = f"{format_count(len(files), 'file')}, +{added} -{removed}"
+        told = [f"The whole ticket: {size} in {format_count(len(set(landed)), 'commit')}."]
+        told.append(f"What happened: cdd report {self.ticket.slug} --html report.html")
+        branch, remotes = repository.read_branch(), repository.git("remote").split()
+        if branch and remotes:  # only the user pushes
+            told.append(f"To push it: git push {'origin' if 'origin' in remotes else remotes[0]} {branch}")
+        return tuple(told)
 
     def approve(self) -> None:
         """Approve the current step, and go to the next undecided one."""

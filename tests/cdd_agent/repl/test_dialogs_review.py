@@ -68,9 +68,13 @@ def test_the_key_e_adds_further_examples_that_pass(finished: Path) -> None:
 
 
 def test_approving_the_last_open_step_ends_the_review(finished: Path) -> None:
+    Repository.find(finished).git("remote", "add", "origin", "https://example.org/shop.git")
     talk = Talk(finished)
     talk.greets()
-    assert "Step 1 approved." in talk.says("a")
+    end = talk.says("a")
+    assert "Step 1 approved." in end
+    assert "The whole ticket: 2 files, +" in end
+    assert "To push it: git push origin " in end
     assert not talk.is_listening
     again = Talk(finished)
     assert "are approved." in again.greets()

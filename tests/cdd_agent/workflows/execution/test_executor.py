@@ -15,7 +15,7 @@ from cdd_agent.tickets.ticket import find
 from cdd_agent.work.state import Status
 from tests.cdd_agent.workflows.execution.conftest import CHAIN, FEATURE, ONE, MakeWork, Work, plan
 from tests.fakes.approval import approves, users_folder
-from tests.fakes.model import ScriptedModel, says
+from tests.fakes.model import ScriptedModel, call, says
 from tests.fakes.program import ROOT
 from tests.fakes.project import CODE, QUICK, Project, green, red, writes
 
@@ -69,6 +69,17 @@ def test_a_failed_step_stops_the_run_says_why_and_can_be_tried_again(work: MakeW
     assert (made.statuses, made.saved.status) == ({1: "completed", 2: "pending"}, Status.IN_PROGRESS)
     assert made.saved.execution(1).error is None
     assert made.saved.execution(2).guidance == "Be brief."
+
+
+def test_a_step_that_uses_up_its_turns_comes_with_a_proposal_to_split_it(work: MakeWork, project: Project) -> None:
+    made = work(plan((1, "A", "none")))
+    looks = [says(call("Glob", pattern=f"*{number}")) for number in range(4 * 3)]
+    run_all(made, ScriptedModel(looks))
+    assert made.statuses == {1: "failed"}
+    told = [event.text for event in project.seen if isinstance(event, Notice)]
+    assert "The agent used up its limit in this attempt (4 turns, 4 tool calls), so its work may be incomplete." in told
+    (proposal,) = (text for text in told if text.startswith("Step 1 may be too large: the agent used up its limit in"))
+    assert "To plan it anew: cdd plan sale, then say: split step 1." in proposal
 
 
 def test_what_depends_on_a_skipped_step_is_skipped_with_the_reason_and_comes_back_with_it(
