@@ -144,7 +144,12 @@ def status(invocation: Invocation, slug: str | None) -> None:
 def review(
     invocation: Invocation, slug: str, *, approve: tuple[int, ...], examples: tuple[int, ...], full: bool
 ) -> None:
-    """Show the changes, the evidence and the decisions of the completed steps of the ticket SLUG."""
+    """Show the changes, the evidence and the decisions of the completed steps of the ticket SLUG.
+
+    In place of a ticket, SLUG may be a commit, such as HEAD: then it is shown with its evidence and comments.
+    """
+    if not (approve or examples) and _show_commit(invocation, slug, full=full):
+        return
     if invocation.is_interactive and not (approve or examples):
         from cdd_agent.cli.chat import chat
 
@@ -163,10 +168,42 @@ def review(
         for step in steps:
             invocation.sink(step.as_event(slug))
         return
+    from cdd_agent.repl.review_actions import show_comments
+
+    comments = project.comments()
     for step in steps:
         show_step(step, count=len(steps), screen=invocation.screen, most_lines=sys.maxsize if full else MOST_LINES)
+        if found := comments.list_of_step(slug, step.number):
+            show_comments(found, comments, screen=invocation.screen)
         invocation.screen.gap()
     show_overview(steps, screen=invocation.screen)
+
+
+def _show_commit(invocation: Invocation, name: str, *, full: bool) -> bool:
+    """Show the commit ``name`` unless a ticket has this name; return whether it is one."""
+    from cdd_agent.git.repository import resolve_revision
+    from cdd_agent.tickets.ticket import list_tickets
+
+    if name in (ticket.slug for ticket in list_tickets(invocation.root)):
+        return False
+    project, screen = invocation.project, invocation.screen
+    try:
+        resolve_revision(project.repository, name)
+    except UsageError:  # neither: the error about tickets lists them
+        return False
+    from cdd_agent.repl.dialogs import MOST_LINES, show_step
+    from cdd_agent.repl.review_actions import show_full_screen
+    from cdd_agent.workflows.execution.review import load_commit
+
+    commit = load_commit(project.repository, name, project=project.root)
+    if invocation.as_json:
+        invocation.sink(commit.as_event(""))
+    elif (
+        not invocation.is_interactive
+        or show_full_screen(commit, project.comments(), title=commit.title, screen=screen) is None
+    ):
+        show_step(commit, count=0, screen=screen, most_lines=sys.maxsize if full else MOST_LINES)
+    return True
 
 
 @click.group(short_help="Comment on lines of a commit, or answer comments.")

@@ -237,7 +237,8 @@ def show_overview(steps: tuple[StepToReview, ...], *, screen: Screen) -> None:
 def show_step(step: StepToReview, *, count: int, screen: Screen, most_lines: int = MOST_LINES) -> None:
     """Show a step with its commits, evidence and files, and up to ``most_lines`` lines of its diffs."""
     decision = f"  {step.decision}" if step.decision else ""
-    screen.line(f"Step {step.number}/{count}  {step.title}{decision}", style="bold")
+    position = f"Step {step.number}/{count}  " if count else ""
+    screen.line(f"{position}{step.title}{decision}", style="bold")
     for commit in step.commits:
         _show_commit(commit, screen=screen)
     if not step.commits:

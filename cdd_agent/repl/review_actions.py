@@ -34,7 +34,16 @@ def view_step(session: "SessionState", review: Review) -> "ReviewDecision | None
     None if nobody decided: without a terminal, for a step without commits, and with a program that ``CDD_DIFF`` names,
     which only shows the diff.
     """
-    step, screen = review.step, session.screen
+    title = f"Step {review.step.number}/{len(review.steps)}  {review.step.title}"
+    return show_full_screen(
+        review.step, session.project.comments(), title=title, ticket=review.ticket.slug, screen=session.screen
+    )
+
+
+def show_full_screen(
+    step: StepToReview, comments: Comments, *, title: str, ticket: str = "", screen: Screen
+) -> "ReviewDecision | None":
+    """Show a step, or without a ``ticket`` a commit, about which nothing can be decided; as ``view_step`` does."""
     if not (screen.has_full_screen and step.commits and step.base):
         return None
     if pager := os.environ.get(PAGER):
@@ -43,17 +52,17 @@ def view_step(session: "SessionState", review: Review) -> "ReviewDecision | None
     from cdd_agent.repl.diff_view import DiffView, Subject
 
     subject = Subject(
-        title=f"Step {step.number}/{len(review.steps)}  {step.title}",
+        title=title,
         head=tuple(dialogs.describe_commits(step)),
         files=step.files,
         base=step.base,
         commit=step.commits[-1].commit,
-        ticket=review.ticket.slug,
+        ticket=ticket,
         step=step.number,
-        actions=frozenset({"approve", "iterate"}),
+        actions=frozenset({"approve", "iterate"}) if ticket else frozenset(),
     )
     with screen.lend():
-        return DiffView(subject, comments=session.project.comments()).run()
+        return DiffView(subject, comments=comments).run()
 
 
 def show_in_program(pager: str, step: StepToReview, *, screen: Screen) -> None:

@@ -124,14 +124,35 @@ def load_completed_steps(ticket: Ticket, repository: Repository, *, project: Pat
     return tuple(_load_step(step, repository, reports=reports) for step in done)
 
 
+def load_commit(repository: Repository, name: str, *, project: Path) -> StepToReview:
+    """Load one commit as if it were a step: its number is 0. Raises ``UsageError`` if it does not exist."""
+    commit = resolve_recorded(repository, name)
+    parents = repository.git("log", "-1", "--format=%P", commit, "--").split()
+    if not parents:
+        raise UsageError(f"{commit[:10]} is the first commit; it has nothing to compare with.", hint="git show " + name)
+    landed = _load_landed(commit, repository, reports=hash_reports(private_folder(project) / "reports"))
+    return StepToReview(
+        number=0,
+        title=landed.subject,
+        commits=(landed,),
+        files=diff_commits(repository, parents[0], after=commit),
+        decision=None,
+        base=parents[0],
+    )
+
+
+def _load_landed(commit: CommitId, repository: Repository, *, reports: Collection[str]) -> LandedCommit:
+    return LandedCommit(
+        commit=commit,
+        subject=repository.git("log", "-1", "--format=%s", commit, "--").strip(),
+        evidence=read_evidence(repository, commit, reports=reports),
+        is_in_history=not repository.git("rev-list", "--max-count=1", commit, "--not", "HEAD", "--"),
+    )
+
+
 def _load_step(step: StepExecution, repository: Repository, *, reports: Collection[str]) -> StepToReview:
     commits = tuple(
-        LandedCommit(
-            commit=resolve_recorded(repository, commit),
-            subject=repository.git("log", "-1", "--format=%s", commit, "--").strip(),
-            evidence=read_evidence(repository, CommitId(commit), reports=reports),
-            is_in_history=not repository.git("rev-list", "--max-count=1", commit, "--not", "HEAD", "--"),
-        )
+        _load_landed(resolve_recorded(repository, commit), repository, reports=reports)
         for commit in dict.fromkeys(step.commits.values())
     )
     base = step.base_commit

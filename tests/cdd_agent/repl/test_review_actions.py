@@ -33,6 +33,19 @@ def test_a_comment_in_a_review_is_shown_replied_to_and_resolved(finished: Path) 
         assert told in prompt.says(f"/comment {words}")
 
 
+def test_a_commit_is_shown_with_its_evidence(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    review = ["--project", str(finished), "review"]
+    assert run([*review, "HEAD"]) == 0
+    shown = capsys.readouterr().out
+    assert "GREEN: gate open at try 2" in shown
+    assert f"M {FILE}" in shown
+    assert run(["--project", str(finished), "comment", "add", f"{FILE}:1", "Say more."]) == 0
+    capsys.readouterr()
+    assert run([*review, SLUG]) == 0
+    assert "user  Say more." in capsys.readouterr().out
+    assert run([*review, "no-such-thing"]) == 2
+
+
 def test_a_program_of_the_user_gets_the_diff_without_escape_sequences(tmp_path: Path) -> None:
     file = FileDiff(path="a\x1b[2J.py", kind="modified", added=1, removed=0, hunks="@@ -1 +1,2 @@\n one\n+\x1b[31mtwo")
     step = StepToReview(number=1, title="?", commits=(), files=(file,), decision=None)
