@@ -13,6 +13,7 @@ import resource
 import selectors
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from cdd_agent.errors import EnvironmentMissing, format_count
-from cdd_agent.sandbox.port import Command, Limits, Result
+from cdd_agent.sandbox.port import Access, Command, Limits, Result
 from cdd_agent.sandbox.warden import supervision
 from cdd_agent.sandbox.warden.supervision import FIELDS
 
@@ -175,7 +176,8 @@ def run_launch(command: Command, launch: Launch) -> Result:
         "kill_command": list(launch.kill_command),
     }
     started = time.monotonic()
-    answer, remarks, output = _run_warden(order, program=command.argv[0])
+    with _keep_open(command.access):
+        answer, remarks, output = _run_warden(order, program=command.argv[0])
     duration_s = time.monotonic() - started
     _, status, dropped, timed_out, survivors, head_size = answer
     if survivors:
@@ -192,6 +194,31 @@ def run_launch(command: Command, launch: Launch) -> Result:
         survivors=survivors,
         remarks=tuple(remarks),
     )
+
+
+@contextlib.contextmanager
+def _keep_open(access: Access) -> Iterator[None]:
+    """Give this user back the folders that the next run has to enter, if the program took the permission away.
+
+    These are the writable folders and those inside them that hold a read-only path. The user's own closed folders stay
+    closed.
+    """
+    above = {parent for path in access.read_only for parent in path.parents}
+    inside = (folder for folder in above if any(folder.is_relative_to(root) for root in access.read_write))
+    before = {}
+    for folder in sorted({*access.read_write, *inside}):  # a folder before those inside it, which need it
+        with contextlib.suppress(OSError):
+            before[folder] = os.lstat(folder)
+    try:
+        yield
+    finally:
+        for folder, old in before.items():
+            with contextlib.suppress(OSError):
+                new = os.lstat(folder)
+                # The program can have put a link to another folder in its place.
+                is_same = stat.S_ISDIR(new.st_mode) and os.path.samestat(old, new)
+                if is_same and old.st_mode & ~new.st_mode & stat.S_IRWXU:
+                    os.chmod(folder, stat.S_IMODE(new.st_mode | old.st_mode & stat.S_IRWXU))
 
 
 def _run_warden(order: "Order", *, program: str) -> tuple[list[int], list[str], bytes]:

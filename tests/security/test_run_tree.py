@@ -52,9 +52,10 @@ def begin(project: Project, *, level: str) -> Context:
     return context
 
 
-def run(context: Context, script: str) -> str:
+def run(context: Context, script: str, *, tests_too: bool = False) -> str:
     argv = ("bash", "-c", f"echo began; {script}")
-    command = Command(argv=argv, cwd=context.workspace.root, access=context.suite.build_access(), timeout_s=20)
+    access = context.suite.build_access(tests_too=tests_too)
+    command = Command(argv=argv, cwd=context.workspace.root, access=access, timeout_s=20)
     output = context.suite.sandbox.run(command).output
     assert output.startswith("began\n")
     return output
@@ -81,6 +82,15 @@ def test_the_files_of_the_user_stay_and_the_tree_is_clean_again(settled: Project
     left = ("sub", ".vscode", ".venv", "inner", "__pycache__", "pipe", "away", "copy.py", ".env")
     assert [name for name in left if (tree / name).exists() or (tree / name).is_symlink()] == []
     assert (tree / "data.sqlite").read_text() == "mine\n"
+
+
+def test_a_tree_that_a_command_closed_is_open_to_the_next_one(settled: Project) -> None:
+    context = begin(settled, level="bwrap")
+    tests = context.workspace.root / "tests"
+    assert tests in {path.parent for path in context.suite.build_access(tests_too=True).read_only}
+    for closed in ("chmod 000 .", "chmod -R 000 ."):
+        run(context, f"{closed}; true", tests_too=True)
+        assert "test_total" in run(context, "cat tests/test_prices.py", tests_too=True)
 
 
 def test_a_socket_in_the_project_cannot_be_reached(settled: Project, monkeypatch: pytest.MonkeyPatch) -> None:

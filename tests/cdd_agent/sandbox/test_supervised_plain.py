@@ -88,3 +88,20 @@ def test_long_output_keeps_its_head_and_tail(tmp_path: Path) -> None:
 def test_a_program_that_is_not_there_is_an_error_of_the_system(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="nowhere"):
         PlainSandbox().run(Command(argv=("/nowhere/at/all",), cwd=tmp_path, access=Access(), timeout_s=1))
+
+
+def test_only_folders_that_the_program_closed_are_opened_again(tmp_path: Path) -> None:
+    root, other = tmp_path / "root", tmp_path / "other"
+    for folder in (root / "a" / "b", root / "linked", root / "unlisted", other):
+        folder.mkdir(parents=True)
+    for folder in (root / "a", other):
+        folder.chmod(0o550)
+    code = "import os\nos.chmod('a/b', 0)\nos.chmod('a', 0)\nos.chmod('unlisted', 0)\nos.chmod('.', 0o060)\n"
+    code += "os.rmdir('linked')\nos.symlink('../other', 'linked')\n"
+    read_only = (root / "a" / "b" / "test.py", root / "linked" / "test.py")
+    access = Access(read_write=(root,), read_only=read_only)
+    PlainSandbox().run(Command(argv=(sys.executable, "-c", code), cwd=root, access=access, timeout_s=20))
+    folders = {name: tmp_path / name for name in ("root", "root/a", "root/a/b", "root/unlisted", "other")}
+    modes = {name: f"{folder.stat().st_mode & 0o777:o}" for name, folder in folders.items()}
+    (root / "unlisted").chmod(0o700)
+    assert modes == {"root": "760", "root/a": "500", "root/a/b": "700", "root/unlisted": "0", "other": "550"}
