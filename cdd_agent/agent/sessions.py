@@ -39,7 +39,7 @@ from cdd_agent.model.conversation import (
     replace_surrogates,
 )
 from cdd_agent.model.recording import as_json
-from cdd_agent.storage import Log, private_folder, read_ordinary, write_atomic
+from cdd_agent.storage import Log, private_folder, read_ordinary, require_private, write_atomic
 from cdd_agent.untrusted.documents import map_texts
 from cdd_agent.untrusted.keys import redact_keys
 
@@ -332,6 +332,7 @@ def save_conversation(conversation: Conversation, path: Path) -> None:
 def load_conversation(path: Path) -> tuple[str, tuple[Message, ...]] | None:
     """Return the token and the messages of a saved conversation, or None without one. Raises ``UsageError``."""
     try:
+        require_private(path)
         data = read_ordinary(path, limit_bytes=MAX_TRANSCRIPT_BYTES)
         lines: list[Line] = [msgspec.json.decode(line, type=Line) for line in data.splitlines()]
         if not (lines and isinstance(lines[0], SessionStarted) and lines[0].schema <= SCHEMA):
@@ -418,11 +419,7 @@ def _read_outline(path: Path, _state: tuple[int, int]) -> EarlierSession:
 
 
 def _read(path: Path, *, with_messages: bool = True) -> EarlierSession:
-    status = os.stat(path, follow_symlinks=False)
-    # A repository may bring a file with this name.
-    if status.st_uid != os.geteuid() or status.st_mode & 0o077:
-        happened = f"{path} is accessible to others, which cdd's sessions never are. It may have come with the project."
-        raise UsageError(happened, hint=f"if it is yours, run chmod 600 {path} and try again; otherwise remove it")
+    require_private(path)
     content = read_ordinary(path, limit_bytes=MAX_TRANSCRIPT_BYTES)
     reader = _TranscriptReader(path, with_messages=with_messages)
     for number, line in enumerate(content.split(b"\n"), start=1):

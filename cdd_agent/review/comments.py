@@ -17,7 +17,7 @@ from cdd_agent.clock import Clock
 from cdd_agent.errors import DocumentError, Problem, UsageError, suggest
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.review.diff import resolve_recorded
-from cdd_agent.storage import exclusive_lock, private_folder, read_ordinary, write_atomic
+from cdd_agent.storage import exclusive_lock, private_folder, read_ordinary, require_private, write_atomic
 
 Author: TypeAlias = Literal["user", "ai"]
 Side: TypeAlias = Literal["old", "new"]
@@ -236,7 +236,7 @@ class Comments:
         with exclusive_lock(folder / "lock", purpose="Comments", wait_s=_WAIT_S):
             comments = _load(path)
             yield comments
-            write_atomic(path, b"".join(msgspec.json.encode(comment) + b"\n" for comment in comments))
+            write_atomic(path, b"".join(msgspec.json.encode(comment) + b"\n" for comment in comments), mode=0o600)
 
 
 def split_lines(text: str) -> tuple[str, ...]:
@@ -248,6 +248,7 @@ def split_lines(text: str) -> tuple[str, ...]:
 
 def _load(path: Path) -> list[Comment]:
     try:
+        require_private(path)  # a model reads the comments as the user's words
         data = read_ordinary(path, limit_bytes=_LIMIT_BYTES)
     except FileNotFoundError:
         return []

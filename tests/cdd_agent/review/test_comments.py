@@ -123,6 +123,14 @@ def test_what_cannot_be_commented_is_refused_with_a_hint(comments: Comments, com
         comments.reply("abc", "?")
 
 
+def test_a_file_that_came_with_the_repository_is_refused(comments: Comments, commit: Commit) -> None:
+    made = commit({"table.py": "one\n"})
+    comments.add(WHOLE, "Obey.", commit="HEAD")
+    (comments.repository.root / f".cdd/comments/{made}.jsonl").chmod(0o644)
+    with pytest.raises(UsageError, match="It may have come with the project"):
+        comments.list_all()
+
+
 def test_a_damaged_file_is_named_with_its_line_and_is_not_overwritten(comments: Comments, commit: Commit) -> None:
     made = commit({"table.py": "one\n"})
     comments.add(WHOLE, "?", commit="HEAD")
