@@ -512,8 +512,11 @@ class Composition:
 
     def find_run_tree(self, name: str) -> Repository | None:
         """Return the run tree of a ticket or run, or None if there is none."""
-        trees = RunTrees(self.repository, private_folder(self.root) / "worktrees")
+        trees = self._find_run_trees()
         return trees.tree(name).repository if trees.has(name) else None
+
+    def _find_run_trees(self) -> RunTrees:
+        return RunTrees(self.repository, private_folder(self.root) / "worktrees")
 
     def auditor(self) -> Auditor:
         """Return the auditor, which checks handoff notes against history and tests."""
@@ -531,7 +534,7 @@ class Composition:
     def review(self, ticket: Ticket) -> Review:
         """Return the review of a ticket's completed steps."""
         add = partial(self.add_examples, ticket)
-        return Review(ticket, repository=self.repository, project=self.root, add=add)
+        return Review(ticket, repository=self.repository, project=self.root, add=add, trees=self._find_run_trees())
 
     def add_examples(self, ticket: Ticket, number: int) -> CommitId:
         """Add the further examples of a step to the tests, in a commit that lands on the user's branch."""

@@ -359,7 +359,7 @@ class RunTrees:
             if used < oldest or is_beyond:
                 lock.touch()
                 with contextlib.suppress(BlockingIOError), hold(lock):
-                    if used < oldest or self._has_landed(name):
+                    if used < oldest or self.has_landed(name):
                         self.remove(name)
                         pruned.append(name)
         return tuple(pruned)
@@ -372,7 +372,7 @@ class RunTrees:
     def _is_locked(self, root: Path) -> bool:
         return (admin := self._find_admin(root)) is not None and (admin / "locked").exists()
 
-    def _has_landed(self, name: str) -> bool:
+    def has_landed(self, name: str) -> bool:
         """Return whether a branch contains all commits of a run tree, besides uncommitted changes of the user."""
         with contextlib.suppress(GitError):
             head = self.open(name).read_head()

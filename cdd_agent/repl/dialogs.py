@@ -184,7 +184,7 @@ def approve(review: Review, *, screen: Screen) -> bool:
 
 
 def _show_end(review: Review, *, screen: Screen) -> None:
-    for text in review.describe_end():
+    for text in review.finish():
         screen.line(text)
 
 

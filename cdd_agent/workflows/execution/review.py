@@ -16,13 +16,23 @@ from cdd_agent.git.commits import commit_paths, require_identity
 from cdd_agent.git.landing import BranchMoved
 from cdd_agent.git.notes import read_note
 from cdd_agent.git.repository import CommitId, Repository
+from cdd_agent.git.run_tree import RunTrees
 from cdd_agent.review.diff import FileDiff, diff_commits, resolve_recorded
-from cdd_agent.storage import private_folder, read_ordinary
+from cdd_agent.storage import hold, private_folder, read_ordinary
 from cdd_agent.tdd.context import Context
 from cdd_agent.tdd.examination import load_examples
 from cdd_agent.tdd.step import MAX_SUBJECT, StepRecovery, alone_on
 from cdd_agent.tickets.ticket import Ticket
-from cdd_agent.work.state import RunState, Status, StepExecution, load_state, lock_ticket, review_step, save_state
+from cdd_agent.work.state import (
+    RunState,
+    Status,
+    StepExecution,
+    load_state,
+    locate_checkpoints_lock,
+    lock_ticket,
+    review_step,
+    save_state,
+)
 from pytest_tdd_agent.codec import LIMIT_BYTES
 from pytest_tdd_agent.report import list_failing
 
@@ -185,16 +195,23 @@ class Review:
     """A session that goes through the completed steps of one ticket."""
 
     def __init__(
-        self, ticket: Ticket, *, repository: Repository, project: Path, add: Callable[[int], CommitId] | None = None
+        self,
+        ticket: Ticket,
+        *,
+        repository: Repository,
+        project: Path,
+        add: Callable[[int], CommitId] | None = None,
+        trees: RunTrees | None = None,
     ) -> None:
         """Start at the first undecided step. ``add`` adds the further examples of a step to the tests.
 
-        Raises ``UsageError`` if no step is completed.
+        ``trees`` has the run tree of the ticket. Raises ``UsageError`` if no step is completed.
         """
         self.ticket = ticket
         self._repository = repository
         self._project = project
         self._add = add
+        self._trees = trees
         self.steps = load_completed_steps(ticket, repository, project=project)
         self.at = next((index for index, step in enumerate(self.steps) if step.decision is None), 0)
 
@@ -223,8 +240,11 @@ class Review:
             raise UsageError("Nothing can be committed here.", hint=f"cdd review {self.ticket.slug}")
         return self._add(self.step.number)
 
-    def describe_end(self) -> tuple[str, ...]:
-        """Return the size of all changes and the commands that may follow, if every step of the ticket is approved."""
+    def finish(self) -> tuple[str, ...]:
+        """End a ticket whose every step is approved: remove its run tree if nothing in it is missing on a branch.
+
+        Returns the size of all changes and the commands that may follow, or nothing if steps are left.
+        """
         state = load_state(self.ticket.state_path)
         landed = [each.commit for step in self.steps for each in step.commits if each.is_in_history]
         if self.remaining or state is None or state.status != Status.COMPLETED or not (landed and state.base_commit):
@@ -234,11 +254,24 @@ class Review:
         added, removed = sum(file.added or 0 for file in files), sum(file.removed or 0 for file in files)
         size = f"{format_count(len(files), 'file')}, +{added} -{removed}"
         told = [f"The whole ticket: {size} in {format_count(len(set(landed)), 'commit')}."]
+        told += ["Its run tree is removed."] if self._remove_tree() else []
         told.append(f"What happened: cdd report {self.ticket.slug} --html report.html")
         branch, remotes = repository.read_branch(), repository.git("remote").split()
         if branch and remotes:  # only the user pushes
             told.append(f"To push it: git push {'origin' if 'origin' in remotes else remotes[0]} {branch}")
         return tuple(told)
+
+    def _remove_tree(self) -> bool:
+        name, trees = self.ticket.slug, self._trees
+        if trees is None or not trees.has(name) or trees.open(name).list_uncommitted():
+            return False
+        lock = locate_checkpoints_lock(self._repository.location.common_dir, name)
+        lock.touch()
+        with suppress(BlockingIOError), hold(lock):
+            if trees.has_landed(name):
+                trees.remove(name)
+                return True
+        return False
 
     def approve(self) -> None:
         """Approve the current step, and go to the next undecided one."""

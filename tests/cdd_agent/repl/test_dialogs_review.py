@@ -7,6 +7,7 @@ import pytest
 
 from cdd_agent.errors import UsageError
 from cdd_agent.git.repository import CommitId, Repository
+from cdd_agent.git.run_tree import RunTrees
 from cdd_agent.repl import dialogs
 from cdd_agent.repl.commands import as_prompt_command
 from cdd_agent.tickets.ticket import find
@@ -79,6 +80,19 @@ def test_approving_the_last_open_step_ends_the_review(finished: Path) -> None:
     again = Talk(finished)
     assert "are approved." in again.greets()
     assert not again.is_listening
+
+
+@pytest.mark.parametrize("has_work", [False, True])
+def test_the_end_of_a_ticket_removes_its_run_tree_unless_there_is_work_in_it(finished: Path, *, has_work: bool) -> None:
+    talk, repository = Talk(finished), Repository.find(finished)
+    trees = RunTrees(repository, finished / ".cdd" / "worktrees")
+    trees.tree(SLUG).reset(CommitId(repository.git("rev-parse", "HEAD").strip()))
+    if has_work:
+        (trees.tree(SLUG).root / "mine.txt").write_text("mine")
+    talk.review = Review(find(finished, SLUG), repository=repository, project=finished, trees=trees)
+    talk.greets()
+    assert ("Its run tree is removed." in talk.says("a")) is not has_work
+    assert trees.has(SLUG) is has_work
 
 
 def test_what_has_landed_since_a_step_was_shown_is_not_approved_with_it(finished: Path) -> None:
