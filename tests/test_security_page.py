@@ -1,4 +1,4 @@
-"""docs/security.md against the tests: each known weakness and each fault has its row, and each row its test."""
+"""Pages of weaknesses and losses against the tests: each one known has its row, and each row its test."""
 
 import ast
 import re
@@ -8,18 +8,19 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-DOCUMENT = ROOT / "docs" / "security.md"
+DOCUMENTS = (ROOT / "docs" / "security.md", ROOT / "docs" / "reference" / "losses.md")
 WEAKNESSES = tuple(f"W{number}" for number in range(1, 51))
 FAULTS = tuple(f"F{number}" for number in range(1, 41))
+LOSSES = tuple(f"L{number}" for number in range(1, 24))
 TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 
 
 def rows() -> dict[str, str]:
     """Name of a row -> its last column, which names the tests."""
     found: dict[str, str] = {}
-    for line in DOCUMENT.read_text(encoding="utf-8").splitlines():
+    for line in (line for page in DOCUMENTS for line in page.read_text(encoding="utf-8").splitlines()):
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if line.startswith("|") and re.fullmatch(r"[WF]\d+", cells[0]):
+        if line.startswith("|") and re.fullmatch(r"[WFL]\d+", cells[0]):
             assert cells[0] not in found, f"{cells[0]} has two rows"
             found[cells[0]] = cells[-1]
     return found
@@ -31,11 +32,11 @@ def functions(file: str) -> frozenset[str]:
     return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
 
 
-def test_each_weakness_and_each_fault_has_one_row() -> None:
-    assert set(rows()) == {*WEAKNESSES, *FAULTS}
+def test_each_weakness_fault_and_loss_has_one_row() -> None:
+    assert set(rows()) == {*WEAKNESSES, *FAULTS, *LOSSES}
 
 
-@pytest.mark.parametrize("row", [*WEAKNESSES, *FAULTS])
+@pytest.mark.parametrize("row", [*WEAKNESSES, *FAULTS, *LOSSES])
 def test_a_row_names_tests_that_exist(row: str) -> None:
     named = TEST.findall(rows()[row])
     assert named
