@@ -19,7 +19,15 @@ from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
 from cdd_agent.repl.render import format_reason, show_plan, show_steps
 from cdd_agent.repl.screen import Screen
-from cdd_agent.work.state import RunState, Status
+from cdd_agent.work.state import AttemptRecord, RunState, Status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """A change that the developer asks for in the review of a step."""
+
+    step: int
+    words: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +38,7 @@ class Script:
     ticket: str
     answers: tuple[str, ...]
     """The developer's answers to Socrates, in order."""
+    wish: Wish | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +94,14 @@ def play(invocation: Invocation, example: DemoExample, *, folder: Path | None) -
         executor = composition.executor(ticket)
         with executor.running():
             executor.run_all()
+            refused = _list_refused(executor.state)
+            if script.wish is not None:
+                _show_heading(invocation, f"review: the developer wants a change in step {script.wish.step}")
+                composition.emit(Notice(text=f"developer: {script.wish.words}"))
+                executor.retry(script.wish.step, guidance=script.wish.words)
+                executor.run_all()
     if not invocation.as_json:
-        _show_summary(invocation.screen, executor.state, repository=composition.repository)
+        _show_summary(invocation.screen, executor.state, refused=refused, repository=composition.repository)
     if executor.state.status != Status.COMPLETED:
         hint = f"cd {composition.root} && cdd status {script.ticket}"
         raise GateClosed("The demo did not complete its ticket.", hint=hint)
@@ -110,7 +125,15 @@ def _show_heading(invocation: Invocation, text: str) -> None:
         invocation.screen.line(f" {text} ", style="bold reverse")
 
 
-def _show_summary(screen: Screen, state: RunState, *, repository: Repository) -> None:
+def _list_refused(state: RunState) -> tuple[tuple[int, AttemptRecord], ...]:
+    """Return each attempt that a gate refused, with the number of its step."""
+    attempts = ((number, each) for number, step in state.step_executions.items() for each in step.attempts)
+    return tuple((number, attempt) for number, attempt in attempts if attempt.verdict == "closed")
+
+
+def _show_summary(
+    screen: Screen, state: RunState, *, refused: tuple[tuple[int, AttemptRecord], ...], repository: Repository
+) -> None:
     screen.gap()
     screen.line(" result ", style="bold reverse")
     show_steps(state, screen=screen)
@@ -120,12 +143,10 @@ def _show_summary(screen: Screen, state: RunState, *, repository: Repository) ->
         screen.line(line, indent=2, hang=8)
     screen.gap()
     screen.line("Attempts that a gate refused:", style="bold")
-    for number, step in state.step_executions.items():
-        for attempt in step.attempts:
-            if attempt.verdict == "closed":
-                screen.line(f"step {number}, {attempt.phase.upper()}, attempt {attempt.number}", indent=2)
-                for reason in attempt.reasons:
-                    screen.line(format_reason(reason), indent=4)
+    for number, attempt in refused:
+        screen.line(f"step {number}, {attempt.phase.upper()}, attempt {attempt.number}", indent=2)
+        for reason in attempt.reasons:
+            screen.line(format_reason(reason), indent=4)
     screen.gap()
     screen.line(f"The project is in {repository.root}. Try:", style="bold")
     python = shlex.quote(sys.executable)

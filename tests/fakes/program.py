@@ -74,6 +74,14 @@ class Demo:
         """The commits that it came to, oldest first."""
         return self._git("log", "--reverse", "--format=%s").splitlines()
 
+    @property
+    def executed(self) -> tuple[str, list[str]]:
+        """The files and the commits before the developer wanted a change in a step."""
+        has_wish = "\nwish:" in (EXAMPLES / self.name / "demo.yaml").read_text(encoding="utf-8")
+        last = "HEAD~1" if has_wish else "HEAD"
+        subjects = self._git("log", "--reverse", "--format=%s", last).splitlines()
+        return self._git("rev-parse", f"{last}^{{tree}}"), subjects
+
     def _git(self, *arguments: str) -> str:
         done = subprocess.run(["git", *arguments], cwd=self.folder, capture_output=True, text=True, check=True)
         return done.stdout.strip()

@@ -96,8 +96,8 @@ def test_every_file_is_as_the_user_left_it_and_no_commit_holds_one(
     assert {path: (folder / path).read_text() for path in user.left} == user.left
     assert [path for path in user.gone if (folder / path).exists()] == []
     assert {path: git(folder, "show", f"HEAD:{path}") for path in committed} == committed
-    assert git(folder, "log", "--reverse", "--format=%s").splitlines() == demo.subjects
-    assert git(folder, "rev-parse", "HEAD^{tree}") == demo.tree
+    subjects = git(folder, "log", "--reverse", "--format=%s").splitlines()
+    assert (git(folder, "rev-parse", "HEAD^{tree}"), subjects) == demo.executed
     listed = (git(folder, "diff", "--name-only", "HEAD"), git(folder, "ls-files", "--others", "--exclude-standard"))
     assert {*"\n".join(listed).split()} == {*user.left, *(["draft.txt"] if is_dirty else [])}
     assert not is_dirty or (folder / "draft.txt").read_text() == "mine\n"
