@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
 from cdd_agent.cli.invocation import Invocation, headless, name_ticket
 from cdd_agent.errors import ExitCode, UsageError, format_count
@@ -385,6 +384,8 @@ def report(invocation: Invocation, slug: str, *, page: Path | None) -> None:
             raise UsageError(happened, hint="name another file: --html report.html") from error
         invocation.screen.line(f"The report is in {page}.")
     elif invocation.as_json:
+        import msgspec  # the help of a command works without it
+
         steps = tuple(dataclasses.replace(step, landed=None) for step in story.steps)
         fields = dataclasses.asdict(dataclasses.replace(story, steps=steps))
         sys.stdout.write(json.dumps({"event": "TicketReported", **fields}, default=msgspec.to_builtins) + "\n")

@@ -200,7 +200,7 @@ class Forks:
         private_folder(self._project)
         with self._changing() as file:
             self._write(file, forks=(*file.forks, fork))  # first, so that what a kill leaves can be dropped
-        self.repository.git("branch", "--no-track", fork.branch, fork.base)
+        self.repository.git("update-ref", f"refs/heads/{fork.branch}", fork.base, "")  # "": it must not be there yet
         tree = self._trees.tree(self.locate(fork).name)
         missing = tree.reset(CommitId(fork.base))
         self._trees.lock(self.locate(fork).name, why=f"cdd: the fork {fork.name}")
@@ -450,7 +450,7 @@ class Forks:
 
 
 def _list_unmerged(tree: Repository) -> tuple[str, ...]:
-    listed = tree.git("diff", "--name-only", "--diff-filter=U", "-z").split("\0")
+    listed = tree.git("diff-files", "--name-only", "--diff-filter=U", "-z").split("\0")
     return tuple(filter(None, listed))
 
 

@@ -446,11 +446,13 @@ class Landing:
             filled = (textwrap.fill(row, MAX_SUBJECT, subsequent_indent="    ") for row in rows)
             yield "\n".join(("Acceptance criteria:", *filled))
         if paths:
-            find = self.context.workplace.tree.objects.find_entry
+            tree = self.context.workplace.tree
+            head, find = tree.read_head(), tree.objects.find_entry
             letters = {(False, True): "A", (True, True): "M", (True, False): "D"}
             shown = paths[:_MAX_PATHS]
             kinds = (
-                letters.get((find("HEAD", path) is not None, find(source, path) is not None), "M") for path in shown
+                letters.get((head is not None and find(head, path) is not None, find(source, path) is not None), "M")
+                for path in shown
             )
             rows = (f"{kind} {format_line(path)}" for kind, path in zip(kinds, shown, strict=True))
             more = [f"and {len(paths) - _MAX_PATHS} more"] if len(paths) > _MAX_PATHS else []

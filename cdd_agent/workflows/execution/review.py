@@ -4,6 +4,7 @@
 """
 
 import hashlib
+import re
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -256,7 +257,9 @@ class Review:
         told = [f"The whole ticket: {size} in {format_count(len(set(landed)), 'commit')}."]
         told += ["Its run tree is removed."] if self._remove_tree() else []
         told.append(f"What happened: cdd report {self.ticket.slug} --html report.html")
-        branch, remotes = repository.read_branch(), repository.git("remote").split()
+        branch = repository.read_branch()
+        keys = (each.key for each in repository.runner.configuration())
+        remotes = [key[len("remote.") : -len(".url")] for key in keys if re.fullmatch(r"remote\..+\.url", key)]
         if branch and remotes:  # only the user pushes
             told.append(f"To push it: git push {'origin' if 'origin' in remotes else remotes[0]} {branch}")
         return tuple(told)

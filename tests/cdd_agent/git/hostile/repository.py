@@ -102,6 +102,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("log", "--patch", "-2"),
     ("ls-files", "--others", "--exclude-standard"),
     ("ls-tree", "-r", "HEAD"),
+    ("merge", "--quiet", "--no-ff", "-m", "merged", "other"),
     ("merge-base", "--is-ancestor", "HEAD~1", "HEAD"),
     ("merge-file", "--quiet", "-p", "a.single", "a.single", "a.single"),
     ("merge-tree", "--write-tree", "HEAD", "other"),
