@@ -6,6 +6,7 @@ workers of xdist. Bytecode goes to cdd's own cache (see ``inside/run_plugin.py``
 """
 
 import contextlib
+import errno
 import io
 import os
 import re
@@ -43,6 +44,9 @@ SHOWN_TESTS = 5
 _STREAM_LIMIT_BYTES = 64 * 1024 * 1024
 """Size of the largest stream that is read, enough for half a million tests."""
 REASON_CAP = 400
+_NO_SPACE = os.strerror(errno.ENOSPC)
+_LEAST_FREE_BYTES = 1 << 20
+"""What a disk has free that is not full: a run writes a report of some KB, and files with bytecode beside it."""
 _MOST_ENDLESS = 3
 """Most tests that are left out; each costs a whole time limit."""
 
@@ -361,11 +365,12 @@ class PytestSuite:
             return None, f"the tests did not end within {self.timeout_s:g} s{running and f': ended{running}'}"
         if not path.exists() or result.exit_status == _USAGE_ERROR:
             running = describe_running_tests(stream)
-            return None, _explain_missing_report(result, running, python=self.interpreter.path)
+            why = _explain_missing_report(result, running, python=self.interpreter.path)
+            return None, why + _find_full_disk(result.output, path.parent, self.root)
         try:
             report = load(path)
         except ReportError as error:
-            return None, f"the report cannot be read: {error}"
+            return None, f"the report cannot be read: {error}{_find_full_disk(result.output, path.parent, self.root)}"
         if report.nonce != nonce:
             return None, "the report is not of this run"
         if not report.complete:
@@ -443,6 +448,14 @@ def _explain_missing_report(result: Result, running: str, *, python: Path) -> st
         return f"{_REFUSED}: {reason}; {suggest_fix(reason, python)}"
     last = (result.output.strip().splitlines() or ["no output"])[-1]
     return f"{describe_exit(result.exit_status)}{running} and left no report: {last}"
+
+
+def _find_full_disk(output: str, *folders: Path) -> str:
+    """Return the end of a sentence that names the full disk because of which a file is missing; empty if none is."""
+    if _NO_SPACE in output:
+        return f"; the tests said: {_NO_SPACE}"
+    full = next((folder for folder in folders if shutil.disk_usage(folder).free < _LEAST_FREE_BYTES), None)
+    return f"; the disk is full: {_NO_SPACE}: {full}" if full else ""
 
 
 def _explain_absent_plugin(report: Path, result: Result, *, python: Path) -> str | None:

@@ -9,6 +9,7 @@ import pytest
 
 import pytest_tdd_agent
 from cdd_agent.sandbox.port import Command, Result
+from cdd_agent.testrun import pytest_run
 from cdd_agent.testrun.inside import launcher, redirect, run_plugin
 from cdd_agent.testrun.interpreter import find_interpreter
 from cdd_agent.testrun.pytest_run import PytestSuite
@@ -273,12 +274,21 @@ class Recorder:
 
     level = "none"
 
-    def __init__(self) -> None:
+    def __init__(self, output: str = "") -> None:
         self.commands: list[list[str]] = []
+        self.output = output
 
     def run(self, command: Command) -> Result:
         self.commands.append(list(command.argv))
-        return Result(exit_status=1, head="", dropped_bytes=0, timed_out=False, duration_s=0, level=self.level)
+        return Result(exit_status=1, head=self.output, dropped_bytes=0, timed_out=False, duration_s=0, level=self.level)
+
+
+def test_a_full_disk_is_named_where_there_is_no_report(suite: PytestSuite, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = problem(replace(suite, sandbox=Recorder("OSError: [Errno 28] No space left on device\n...\n")).run())
+    assert said == "pytest ended with status 1 and left no report: ...; the tests said: No space left on device"
+    monkeypatch.setattr(pytest_run, "_LEAST_FREE_BYTES", 1 << 62)
+    said = problem(replace(suite, sandbox=Recorder()).run())
+    assert "left no report: no output; the disk is full: No space left on device: /" in said
 
 
 def test_flaky_tests_are_tried_again_only_if_that_is_asked_for(suite: PytestSuite) -> None:
