@@ -5,9 +5,11 @@ import subprocess
 
 import pytest
 
-from cdd_agent.sandbox.port import Command
+from cdd_agent.sandbox.backends import ContainerSandbox
+from cdd_agent.sandbox.port import Command, Sandbox
 from cdd_agent.tdd.context import Context
 from tests.cdd_agent.sandbox.conftest import at
+from tests.fakes import containers
 from tests.fakes.files import describe_files
 from tests.fakes.model import ScriptedModel
 from tests.fakes.project import Project
@@ -47,7 +49,14 @@ def settled(project: Project) -> Project:
 
 
 def begin(project: Project, *, level: str) -> Context:
-    context = project.confine(project.context(ScriptedModel([])), at(level))
+    """A run that has begun; at docker bubblewrap takes the place of the engine."""
+    if level == "docker":
+        at("bwrap")
+        (project.folder.parent / "engine").mkdir()
+        sandbox: Sandbox = ContainerSandbox(containers.install(project.folder.parent / "engine"))
+    else:
+        sandbox = at(level)
+    context = project.confine(project.context(ScriptedModel([])), sandbox)
     context.workplace.begin()
     return context
 
@@ -68,7 +77,7 @@ def look(project: Project) -> object:
     return files, hooks, project.git("status", "--porcelain"), (project.folder / ".git" / "config").read_text()
 
 
-@pytest.mark.parametrize("level", ["bwrap", "landlock"])
+@pytest.mark.parametrize("level", ["docker", "bwrap", "landlock"])
 @pytest.mark.parametrize("act", ACTS)
 def test_the_files_of_the_user_stay_and_the_tree_is_clean_again(settled: Project, *, act: str, level: str) -> None:
     before = look(settled)
@@ -93,14 +102,17 @@ def test_a_tree_that_a_command_closed_is_open_to_the_next_one(settled: Project) 
         assert "test_total" in run(context, "cat tests/test_prices.py", tests_too=True)
 
 
-def test_a_socket_in_the_project_cannot_be_reached(settled: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("level", ["docker", "bwrap"])
+def test_a_socket_in_the_project_cannot_be_reached(
+    settled: Project, monkeypatch: pytest.MonkeyPatch, *, level: str
+) -> None:
     monkeypatch.chdir(settled.folder)
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind("o.sock")
         listening.listen()
         # Among the packages too, which programs see.
         (settled.folder / ".venv" / "o.sock").hardlink_to("o.sock")
-        context = begin(settled, level="bwrap")
+        context = begin(settled, level=level)
         assert "o.sock" in run(context, "ls .venv")
         code = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1]); print('connected')"
         places = f"o.sock {settled.folder}/o.sock {context.workspace.root}/o.sock .venv/o.sock"
