@@ -143,6 +143,10 @@ def carry_out(session: SessionState, line: str) -> ExitCode | None:
     """Carry out a line that starts with a slash."""
     own = list_own_commands(session.project.root, environment=session.project.environment)
     command, argument = parse_command(line, describe_own_commands(own))
+    if argument in ("--help", "-h") and command.name not in RUN_AS_IN_SHELL:
+        session.screen.line(f"/{command.name} {command.argument}".rstrip(), style="bold")
+        session.screen.line(command.help, indent=2)
+        return None
     if command.name in ACTIONS:
         return ACTIONS[command.name](session, argument)
     chosen = own[command.name]

@@ -39,7 +39,9 @@ COMMANDS = (
     SlashCommand("redo", "", "bring back the step that was undone last"),
     SlashCommand("checkpoint", "[NAME]", "save your files as they are; list, diff ID, restore ID, undo, redo, prune"),
     SlashCommand("rewind", "[ID]", "choose a checkpoint: its files come back, and the conversation is cut there"),
-    SlashCommand("config", "[NAME [VALUE]]", "show the settings and their sources, or change one: /config diffs off"),
+    SlashCommand(
+        "config", "[NAME [VALUE]]", "show the settings that begin with NAME, or change one: /config diffs off"
+    ),
     SlashCommand("permissions", "[remove N]", "list what you have allowed or declined here, or take one back"),
     SlashCommand("back", "", "return to the previous agent and its conversation"),
     SlashCommand("new", "SLUG [TITLE]", "create a ticket"),

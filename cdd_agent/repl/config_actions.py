@@ -11,12 +11,26 @@ from cdd_agent.repl.state import SessionState
 from cdd_agent.untrusted.text import clean
 from cdd_agent.work.state import Usage
 
+_GROUPS = {
+    "model": "model and attempts",
+    "refactor": "tests and checks",
+    "max_tokens_per_step": "limits of cost and time",
+    "run_tree": "run trees",
+    "edit_format": "changes, questions and keys",
+    "framework": "test framework",
+    "hooks": "hooks",
+    "green.max_iterations": "cdd green",
+}
+"""The first setting of each group -> the heading in the list of all settings."""
+_MOST_COLUMNS = 24
+"""Columns of names, and of values before a source."""
+
 _SAMPLE_TOKENS = 1_000
 """Few enough to get the price of a short prompt."""
 
 
 def configure(session: SessionState, argument: str) -> None:
-    """Show all settings, or one, with its source; with a value, change it in the settings file."""
+    """Show all settings, or those whose names begin alike, with sources; with a value, change one in the file."""
     project, screen = session.project, session.screen
     name, _, text = argument.partition(" ")
     if text.strip():
@@ -24,17 +38,26 @@ def configure(session: SessionState, argument: str) -> None:
         screen.shows_changes = project.settings.diffs
         session.rebuild_agents()
     values, sources = flatten(project.settings), project.find_setting_sources()
-    if name and name not in values:
+    shown = [name] if name in values else [each for each in values if each.startswith(name)]
+    if not shown:
         hint = suggest(name, values, text="did you mean: /config {}", otherwise="/config lists all settings")
         raise UsageError(f"{name!r} is not a setting.", hint=hint)
-    for each in [name] if name else values:
+    texts = {each: clean(_format_value(values[each])) for each in shown}
+    wide, wide_value = (min(_MOST_COLUMNS, max(map(len, each))) for each in (shown, texts.values()))
+    for each in shown:
+        if each in _GROUPS and not name:
+            screen.gap()
+            screen.line(_GROUPS[each], style="bold")
         source = sources.get(each, "")
-        row = Text.assemble((f"{each} ", "bold" if source else "dim"), clean(_format_value(values[each])))
-        screen.line(row + Text(f"  {source}" if source else "", style="cyan"), hang=4)
+        value = f"{texts[each]:<{wide_value}}" if source else texts[each]
+        row = Text.assemble((f"{each:<{wide}}  ", "bold" if source else "dim"), value)
+        screen.line(row + Text(f"  {source}" if source else "", style="cyan"), indent=0 if name else 2, hang=wide + 2)
     if text.strip() and sources.get(name) not in (None, str(CONFIG_FILE)):
         screen.note(f"The value in {CONFIG_FILE} was changed, but another one holds: {sources[name]}.")
     if not name:
-        screen.line(f"Without a source it is the default. /config NAME VALUE changes {CONFIG_FILE}.", style="dim")
+        screen.gap()
+        text = f"Without a source it is the default. /config NAME VALUE changes {CONFIG_FILE}."
+        screen.line(f"{text} /config max shows only the names that begin with max.", style="dim")
 
 
 def _format_value(value: object) -> str:

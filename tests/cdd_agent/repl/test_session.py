@@ -288,16 +288,24 @@ def test_diff_shows_the_last_step_or_the_one_that_is_named(finished: Path) -> No
 
 def test_a_setting_is_shown_with_its_source_and_changed_in_the_file(finished: Path) -> None:
     sitting = Sitting(finished)
-    assert "refactor always\n" in sitting.says("/config")
-    assert sitting.says("/set diffs off") == "diffs false  .cdd/config.yaml\n"
-    assert not sitting.screen.shows_changes
-    assert sitting.says("/config green.style standard") == "green.style standard  .cdd/config.yaml\n"
     shown = sitting.says("/config")
-    assert "diffs false  .cdd/config.yaml\n" in shown
-    assert "refactor always\n" in shown
+    assert "  refactor                  always\n" in shown
+    assert shown.index("tests and checks\n") < shown.index("refactor ") < shown.index("limits of cost and time\n")
+    assert sitting.says("/set diffs off") == "diffs  false  .cdd/config.yaml\n"
+    assert not sitting.screen.shows_changes
+    assert sitting.says("/config green.style standard") == "green.style  standard  .cdd/config.yaml\n"
+    shown = sitting.says("/config run_tree_")
+    assert [row.split() for row in shown.splitlines()] == [
+        ["run_tree_copy_mb", "200"],
+        ["run_tree_copy_files", "10000"],
+    ]
     assert "hint: did you mean refactor?" in sitting.says("/config refactr never")
     assert "'sometimes' is not a value of refactor" in sitting.says("/config refactor sometimes")
     assert not list_own_uncommitted(Repository.find(finished))
+
+
+def test_a_command_shows_its_help(finished: Path) -> None:
+    assert Sitting(finished).says("/rewind --help").startswith("/rewind [ID]\n  choose a checkpoint")
 
 
 def test_a_decision_is_listed_and_taken_back(finished: Path) -> None:
