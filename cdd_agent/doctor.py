@@ -5,9 +5,11 @@ the framework can only run them. The plugin is tried on two tests that ship with
 """
 
 import contextlib
+import errno
 import os
 import re
 import shlex
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -81,6 +83,11 @@ class ProjectParts:
     model: Callable[[], Model]
 
 
+_LEAST_FREE_BYTES = 5_000_000
+_DISK_FIXES = {
+    errno.ENOSPC: "free space on that disk: df -h shows how much is left",
+    errno.EROFS: "mount that disk for writing, or move the project",
+}
 _COLLECTED = re.compile(
     r"(?P<count>\d+) tests? collected(?:.*? / (?P<errors>\d+) errors?)?|(?P<none>no tests collected)"
 )
@@ -289,6 +296,14 @@ def _run_check(name: str, check: Callable[[], Check]) -> Check:
         return Check(name=name, state="note", told="not checked: something it needs is not approved yet")
     except CddError as error:
         return Check(name=name, state="missing", told=error.happened, fix=error.hint)
+    except OSError as error:
+        told = f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
+        return Check(
+            name=name,
+            state="missing",
+            told=told,
+            fix=_DISK_FIXES.get(error.errno or 0, "check its owner and its disk: ls -l, df -h"),
+        )
 
 
 def _check_git(parts: ProjectParts) -> Check:
@@ -300,7 +315,7 @@ def _check_git(parts: ProjectParts) -> Check:
     if begun := repository.find_unfinished():
         state, ends = begun
         return Check(state="missing", told=f"{told}, and {state} is in progress", fix=f"finish or abort it: {ends}")
-    if count := len(repository.list_uncommitted()):
+    if count := len(commits.list_own_uncommitted(repository)):
         told = f"{told}; {format_count(count, 'uncommitted path')}, so cdd exec needs --allow-dirty"
         return Check(state="note", told=told)
     return Check(told=told)
@@ -310,6 +325,10 @@ def _check_folders(parts: ProjectParts) -> Check:
     private = private_folder(parts.root)
     approvals = parts.approvals.path.parent
     for folder in (private, next(each for each in (approvals, *approvals.parents) if each.exists())):
+        if os.statvfs(folder).f_flag & os.ST_RDONLY:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(folder))
+        if shutil.disk_usage(folder).free < _LEAST_FREE_BYTES:
+            raise OSError(errno.ENOSPC, "Less than 5 MB are free", str(folder))
         if not os.access(folder, os.W_OK | os.X_OK):
             fix = f"grant yourself access: chmod u+rwx {folder}"
             return Check(state="missing", told=f"cdd cannot write to {folder}", fix=fix)

@@ -1,5 +1,6 @@
 """What is looked at, and what is said where it does not work."""
 
+import errno
 import os
 import stat
 from dataclasses import replace
@@ -55,6 +56,8 @@ def test_whoever_has_no_name_is_told_how_to_have_one(
 
 def test_uncommitted_changes_and_unfinished_work_are_said(parts: ProjectParts, look: Look) -> None:
     (parts.root / "new.py").touch()
+    (parts.root / ".cdd").mkdir()
+    (parts.root / CONFIG_FILE).write_text("diffs: false\n")
     assert look()["git"].state == "note"
     assert "1 uncommitted path" in look()["git"].told
     (parts.root / ".git" / "MERGE_HEAD").write_text(f"{parts.repository().read_head()}\n")
@@ -68,6 +71,16 @@ def test_a_folder_that_cannot_be_written_is_named(parts: ProjectParts, look: Loo
     (parts.root / ".cdd" / ".gitignore").touch()
     (parts.root / ".cdd").chmod(stat.S_IRUSR | stat.S_IXUSR)
     assert str(parts.root / ".cdd") in look()["folders"].fix
+
+
+def test_a_disk_that_cannot_be_written_does_not_end_the_checks(look: Look) -> None:
+    def read_only() -> object:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), "/p/.cdd")
+
+    checks = look(suite=read_only)
+    assert list(checks) == NAMES
+    assert checks["interpreter"].told == "Read-only file system: /p/.cdd"
+    assert checks["interpreter"].fix.startswith("mount that disk")
 
 
 def test_a_private_folder_behind_a_link_is_named(parts: ProjectParts, look: Look, *, tmp_path: Path) -> None:
