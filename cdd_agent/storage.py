@@ -33,6 +33,9 @@ _POLL_S = 0.02
 _SCRATCH = "cdd-scratch-"
 _UNCHECKED_FOLDERS = frozenset({"build", "bytecode", "worktrees"})
 """Large folders in ``.cdd``. Only git and tests in the sandbox write there."""
+_RULES = b"*\n!config.yaml\n!commands\n!commands/*.md\n"
+_EARLIER_RULES = b"*\n!config.yaml\n"
+"""What cdd wrote before there were commands of the user's own."""
 _BLOCK_BYTES = 512
 _DEEPEST = 20
 """How many levels of folders ``.cdd`` may have."""
@@ -140,8 +143,10 @@ def private_folder(project: Path) -> Path:
         hint = f"see where it leads, ls -l {path}, then remove it"
         raise UsageError(f"{path} is a link, so cdd would write its files elsewhere.", hint=hint)
     ignore = folder / ".gitignore"
-    if not (ignore.exists() and ignore.stat().st_size):  # a full disk or a power cut can leave an empty file
-        write_atomic(ignore, b"*\n!config.yaml\n!commands\n!commands/*.md\n")
+    # A full disk or a power cut can leave an empty file. A file that the user has changed stays as it is.
+    size = ignore.stat().st_size if ignore.exists() else 0
+    if not size or (size == len(_EARLIER_RULES) and ignore.read_bytes() == _EARLIER_RULES):
+        write_atomic(ignore, _RULES)
     return folder
 
 

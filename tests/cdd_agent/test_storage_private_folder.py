@@ -18,8 +18,9 @@ def test_the_private_folder_keeps_itself_out_of_git(tmp_path: Path) -> None:
 
 def test_an_empty_file_does_not_show_the_private_folder_to_git(tmp_path: Path) -> None:
     (tmp_path / ".cdd").mkdir()
-    (tmp_path / ".cdd" / ".gitignore").touch()
-    assert (private_folder(tmp_path) / ".gitignore").read_text() == "*\n!config.yaml\n!commands\n!commands/*.md\n"
+    for before in ("", "*\n!config.yaml\n"):
+        (tmp_path / ".cdd" / ".gitignore").write_text(before)
+        assert (private_folder(tmp_path) / ".gitignore").read_text() == "*\n!config.yaml\n!commands\n!commands/*.md\n"
 
 
 def test_a_disk_without_room_leaves_no_half_of_the_file_that_hides_the_folder(tmp_path: Path) -> None:
