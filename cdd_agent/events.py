@@ -339,6 +339,8 @@ class AttemptStarted(msgspec.Struct, frozen=True, kw_only=True):
     phase: str
     number: int
     limit: int
+    is_again: bool = False
+    """Whether the step went back to RED before."""
 
 
 class SuiteStarted(msgspec.Struct, frozen=True, kw_only=True):

@@ -263,7 +263,8 @@ class Renderer:
             case events.Committed(commit=commit, subject=subject):
                 self._line(f"{screen.symbols['commit']} {commit[:8]}  {subject}", style="bold")
             case events.RolledBack(kept=ref, why=why):
-                self._line(f"{screen.symbols['back']} Rolled back: {why}. The work is saved in {ref}", style="yellow")
+                text = f"{screen.symbols['back']} Rolled back: {why.rstrip('.')}. The work is saved in {ref}"
+                self._line(text, style="yellow")
 
     def _show_document(self, event: Event) -> None:
         screen = self._screen
@@ -305,7 +306,7 @@ class Renderer:
                     style = "bold green" if status == "completed" else "bold red"
                     screen.line(f"{workflow} {ticket}: {status} in {duration:.0f} s", style=style)
             case events.AttemptStarted(phase=phase, number=number, limit=limit):
-                text = f"{phase.upper()} attempt {number} of {limit}"
+                text = f"{phase.upper()}{' again,' if event.is_again else ''} attempt {number} of {limit}"
                 screen.line(text, style=_PHASE_STYLE.get(phase, "bold"), indent=2)
                 screen.indent = 4
                 screen.say(WAITING)

@@ -156,7 +156,8 @@ class Attempt:
         ``is_anew``: the files are as they were when the phase began.
         """
         context, name = self.context, self.recovery.name_attempt(self.phase, self.number)
-        context.emit(AttemptStarted(phase=self.phase, number=self.number, limit=context.policy.max_attempts))
+        limit, is_again = context.policy.max_attempts, self.step.was_sent_back
+        context.emit(AttemptStarted(phase=self.phase, number=self.number, limit=limit, is_again=is_again))
         brief = context.brief(self.item, self.phase)
         run = self._run_agent(brief, is_anew=is_anew)
         if self._conversation is not None:

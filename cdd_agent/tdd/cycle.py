@@ -433,9 +433,8 @@ class Cycle:
                 ),
             )
         )
-        text = (
-            f"{self._item.title}: the step goes back to RED, once. {why}. The next GREEN gets the code, kept as {kept}."
-        )
+        kept_code = f" The next GREEN gets the code, kept as {kept}." if kept else ""
+        text = f"{self._item.title}: the step goes back to RED, once. {why.rstrip('.')}.{kept_code}"
         self._context.emit(Notice(text=text))
         return True
 

@@ -260,20 +260,22 @@ class RunTreeWorkplace:
             yield
 
     def _report(self, landed: Landed) -> None:
-        parts = [_name(landed.updated, "changed")]
-        parts.append(_name(landed.merged, "merged with your changes, which stay uncommitted"))
-        parts.append(_name(landed.kept, "left as you saved them in that moment, without the run's changes"))
-        if said := "; ".join(part for part in parts if part):
-            self.emit(Notice(text=f"In your work tree: {said}."))
+        parts = (
+            _name(landed.updated, "changed {}"),
+            _name(landed.merged, "merged its changes of {} with yours, which stay uncommitted"),
+            _name(landed.kept, "left {} as you saved them in that moment, without the run's changes"),
+        )
+        if said := "; ".join(filter(None, parts)):
+            self.emit(Notice(text=f"In your work tree, cdd {said}."))
 
     def _tell(self, why: str, paths: tuple[str, ...], *, then: str) -> None:
         if paths and why not in self._told:
             self._told.add(why)
-            self.emit(Notice(text=f"{why}: {_name(paths, '').strip()}. {then}."))
+            self.emit(Notice(text=f"{why}: {join_first(paths, most=_SHOWN_PATHS)}. {then}."))
 
 
 def _name(paths: tuple[str, ...], what: str) -> str:
-    return f"{join_first(paths, most=_SHOWN_PATHS)} {what}" if paths else ""
+    return what.format(join_first(paths, most=_SHOWN_PATHS)) if paths else ""
 
 
 @dataclass(kw_only=True)

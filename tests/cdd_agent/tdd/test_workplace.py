@@ -159,7 +159,7 @@ def test_what_the_run_commits_on_the_head_of_the_user_lands_as_it_is(ground: Gro
     )
     assert "by the user" not in ground.show("HEAD")
     assert ground.place.follow(made, made=made, tip=tip) == made
-    assert ground.said == ["In your work tree: ten.txt merged with your changes, which stay uncommitted."]
+    assert ground.said == ["In your work tree, cdd merged its changes of ten.txt with yours, which stay uncommitted."]
 
 
 def test_changes_that_are_taken_along_are_in_the_tree_and_in_no_commit(ground: Ground) -> None:
