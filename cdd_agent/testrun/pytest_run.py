@@ -377,7 +377,8 @@ class PytestSuite:
             running, why = describe_running_tests(stream), explain_stop(result.output)
             return None, f"the run ended early (pytest status {report.exit_status}){running}{why}"
         if module := find_uninstalled_module(report, self.root):
-            install = f"{self.interpreter.path} -m pip install -e {self.root}"
+            project = redirects[0] if (redirects := self._redirects) else self.root
+            install = f"{self.interpreter.path} -m pip install -e {project}"
             return None, f"no test can import {module}, which is in src and {NOT_INSTALLED}: {install}"
         return replace(report, sandbox=result.level), None
 
