@@ -1,6 +1,7 @@
-""""""
+"""What a run of pytest says, and what it says of runs that did not work."""
 
 import ast
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
