@@ -66,7 +66,7 @@ def test_a_package_in_src_that_is_not_installed_is_named_with_what_installs_it(
     (tmp_path / "src" / "ledger").mkdir(parents=True)
     (tmp_path / "src" / "ledger" / "__init__.py").write_text("")
     (tmp_path / "test_a.py").write_text("import ledger\n\n\ndef test_one(): pass\n")
-    copy = shutil.copytree(tmp_path, tmp_path / "copy")
+    copy = shutil.copytree(tmp_path, tmp_path / ".cdd" / "copy")
     said = problem(suite.with_root(copy).run())
     assert said.startswith("no test can import ledger, which is in src and not installed: ")
     assert said.endswith(f"-m pip install -e {tmp_path}")
