@@ -1,5 +1,3 @@
-""""""
-
 from cdd_agent.agent.tools import Completion, make_completion_tool, read_input
 from cdd_agent.model.conversation import JSON
 

@@ -1,5 +1,3 @@
-""""""
-
 from cdd_agent.agent.tools import make_run_tests_tool
 from cdd_agent.errors import EnvironmentMissing
 

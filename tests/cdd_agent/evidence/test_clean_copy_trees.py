@@ -1,5 +1,3 @@
-""""""
-
 from dataclasses import replace
 
 from cdd_agent.evidence import clean_copy

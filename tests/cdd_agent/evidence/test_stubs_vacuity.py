@@ -1,5 +1,3 @@
-""""""
-
 import pytest
 
 from cdd_agent.events import Event, SuiteStarted

@@ -1,5 +1,3 @@
-""""""
-
 from cdd_agent.model.budget import Budget
 
 

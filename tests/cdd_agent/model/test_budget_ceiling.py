@@ -1,5 +1,3 @@
-""""""
-
 from dataclasses import fields
 
 import pytest

@@ -1,5 +1,3 @@
-""""""
-
 import os
 from contextlib import closing
 from pathlib import Path

@@ -1,5 +1,3 @@
-""""""
-
 from dataclasses import replace
 
 from cdd_agent.agent.loop import make_turn_ended

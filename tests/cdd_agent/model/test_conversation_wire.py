@@ -1,5 +1,3 @@
-""""""
-
 import re
 from collections.abc import Iterator
 from itertools import groupby

@@ -1,5 +1,3 @@
-""""""
-
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor

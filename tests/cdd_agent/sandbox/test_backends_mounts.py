@@ -1,5 +1,3 @@
-""""""
-
 import os
 import socket
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-""""""
-
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path

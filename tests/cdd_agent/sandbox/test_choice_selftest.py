@@ -1,5 +1,3 @@
-""""""
-
 import os
 import socket
 from pathlib import Path

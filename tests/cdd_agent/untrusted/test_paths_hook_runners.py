@@ -1,5 +1,3 @@
-""""""
-
 import pytest
 
 from cdd_agent.untrusted.paths import FILES, FOLDERS, explain_protection

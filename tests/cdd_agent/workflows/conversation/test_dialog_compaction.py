@@ -1,5 +1,3 @@
-""""""
-
 from collections.abc import Iterable
 from dataclasses import replace
 

@@ -1,5 +1,3 @@
-""""""
-
 import pytest
 
 from cdd_agent.errors import UsageError

@@ -1,5 +1,3 @@
-""""""
-
 from cdd_agent.tickets.spec import Criterion
 from cdd_agent.workflows.conversation.socrates import assign_ids, find_breaches
 
