@@ -470,4 +470,5 @@ def _ask_about(found: "Iterable[Offer]", approvals: "Approvals", *, invocation: 
     if undecided:
         screen.gap()
         hint = f"in a terminal: {approvals.decided_by}; or after reading it: {approvals.decided_by} --digest SHA"
-        raise UsageError(f"{undecided} of them need your decision, and cdd cannot ask you here.", hint=hint)
+        one = f"{undecided} of them needs" if undecided == 1 else f"{undecided} of them need"
+        raise UsageError(f"{one} your decision, and cdd cannot ask you here.", hint=hint)

@@ -51,12 +51,13 @@ class Options:
     """Whether a user sees the warning if no sandbox is available."""
 
     def as_command(self, words: str) -> str:
-        """Return ``cdd WORDS`` with the options that select the same project from the current folder."""
-        if self.project is None:
-            return f"cdd {words}"
-        project, here = self.project.resolve(), Path.cwd()
-        path = project.relative_to(here) if project.is_relative_to(here) else project
-        return f"cdd --project {shlex.quote(str(path))} {words}"
+        """Return ``cdd WORDS`` with the options for the same project, from the current folder, and the same sandbox."""
+        chosen = [] if self.sandbox is None else ["--sandbox", self.sandbox]
+        if self.project is not None:
+            project, here = self.project.resolve(), Path.cwd()
+            path = project.relative_to(here) if project.is_relative_to(here) else project
+            chosen += ["--project", str(path)]
+        return " ".join(("cdd", *map(shlex.quote, chosen), words))
 
     def find_recording(self, environment: Mapping[str, str] = os.environ) -> Path | None:
         """Return the recording to play instead of asking the model, if any."""

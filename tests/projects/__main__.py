@@ -26,7 +26,7 @@ def examine(case: Case, level: str, *, folder: Path) -> str:
     except Missing as missing:
         return f"not run: {missing}"
     place.inside = case.inside
-    approve(place)
+    approve(place, level=level)
     took = []
     for number in (1, 2):
         place.write({case.test: case.files[case.test]}, step=number, newline=case.newline)

@@ -145,11 +145,11 @@ def lay(folder: Path) -> Place:
     return place
 
 
-def approve(place: Place) -> None:
+def approve(place: Place, *, level: str) -> None:
     """Approve what the repository brings, as its user does once."""
-    shown = place.cdd("trust")
+    shown = place.cdd("--sandbox", level, "trust")
     for digest in re.findall(r"\b[0-9a-f]{64}\b", shown.stdout):
-        place.cdd("trust", "--digest", digest)
+        place.cdd("--sandbox", level, "trust", "--digest", digest)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,6 @@
 """Which project a command means."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -53,3 +54,5 @@ def test_a_command_is_typed_with_the_project_that_was_named(
     monkeypatch.chdir(repository)
     options = Options(project=None if project is None else Path(project))
     assert options.as_command("trust") == typed.format(above=repository.parent)
+    with_sandbox = replace(options, sandbox="none").as_command("trust")
+    assert with_sandbox == options.as_command("trust").replace("cdd", "cdd --sandbox none", 1)
