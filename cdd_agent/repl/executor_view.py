@@ -163,8 +163,10 @@ def show_choices(executor: Executor, *, screen: Screen) -> bool:
     if failed:
         text = _describe_failure(executor, failed[0])
     elif step is not None:
-        verb = "continues" if state.numbers(Status.IN_PROGRESS) else "runs"
-        text = f"Enter {verb} step {step.number}/{total}: {step.title}. Or type: skip, status, exit"
+        is_begun = state.execution(step.number).status == Status.IN_PROGRESS
+        verb, phase = ("continues", executor.find_phase(step)) if is_begun else ("runs", "")
+        at = f", with {phase}" if phase else ""
+        text = f"Enter {verb} step {step.number}/{total}: {step.title}{at}. Or type: skip, status, exit"
     elif pending:
         blocking = executor.list_blocking_steps(executor.step(pending[0]))
         ended = [n for n in blocking if state.execution(n).status != Status.PENDING] or list(blocking)

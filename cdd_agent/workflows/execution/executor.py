@@ -36,6 +36,7 @@ from cdd_agent.tickets.spec import Spec
 from cdd_agent.tickets.ticket import Ticket, find
 from cdd_agent.untrusted.text import format_line
 from cdd_agent.work import state as states
+from cdd_agent.work.handoff import phase_name
 from cdd_agent.work.order import find_dependents, find_ready, sort_by_dependencies
 from cdd_agent.work.state import RunState, Status, StepKey, backup_path, load_state, reconcile
 
@@ -371,6 +372,12 @@ class Executor:
     def make_recovery(self, number: int) -> StepRecovery:
         """Return the recovery of a step."""
         return StepRecovery(self.ticket.slug, self.state.execution(number), context=self.context)
+
+    def find_phase(self, step: Step) -> str:
+        """Return the name of the first phase of ``step`` without a commit; empty if there is none."""
+        landed = self.state.execution(step.number).commits
+        phases = phases_of(step.kind, refactor=self._refactor)
+        return next((phase_name(phase) for phase in phases if phase not in landed), "")
 
     def run_step(self, step: Step) -> bool:
         """Run ``step`` and return whether it was completed; roll it back if it fails.

@@ -108,6 +108,7 @@ def test_an_interrupted_run_goes_on_where_it_was(interrupted: Work) -> None:
     assert project.status == ""
     executor = made.executor(ScriptedModel([green()]))
     assert not executor.is_new
+    assert executor.find_phase(executor.step(1)) == "GREEN"
     with executor.running():
         executor.run_all()
     assert project.log == ["plan: A sale", "test: Ten percent off", "feat: Ten percent off"]
