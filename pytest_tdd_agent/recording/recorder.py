@@ -148,6 +148,7 @@ class Recorder:
             return
         is_subtest = type(report).__name__ in SUBTESTS
         if is_subtest and outcome not in ("failed", "error"):
+            self._tally.record_subtest(report.nodeid, outcome)
             return
         when = report.when if report.when in ("setup", "call", "teardown") else "call"
         found = None

@@ -35,6 +35,7 @@ class Lines(unittest.TestResult):
         self.buffer = True
         self._lines = stream
         self._found: dict[str, object] = {}
+        self._subtests: set[str] = set()
         self._began_s = 0.0
         self.is_good = True
 
@@ -43,6 +44,7 @@ class Lines(unittest.TestResult):
         super().startTest(test)
         self._began_s = time.monotonic()
         self._found = {"outcome": "passed"}
+        self._subtests = set()
         self.write(event="begun", nodeid=build_nodeid(test))
 
     def stopTest(self, test: unittest.TestCase) -> None:
@@ -52,6 +54,8 @@ class Lines(unittest.TestResult):
         if "failure" in self._found:
             failure = cast("dict[str, object]", self._found["failure"])
             self._found["failure"] = {**failure, "output": printed[-TEXT_CAP:]}
+        if self._found.get("outcome") == "passed" and self._subtests == {"skipped"}:
+            self._found = {"outcome": "skipped"}
         file, line = find_location(test)
         self.write(event="ended", nodeid=build_nodeid(test), file=file, line=line, duration_s=seconds, **self._found)
         self._found = {}
@@ -72,12 +76,17 @@ class Lines(unittest.TestResult):
     def addSubTest(self, *ended: object) -> None:
         """Record the first failed subtest as the test's failure; ``ended`` is test, subtest, exception."""
         test, err = cast("tuple[unittest.TestCase, OptExcInfo | None]", (ended[0], ended[2]))
-        if err is not None and "failure" not in self._found:
+        if err is None:
+            self._subtests.add("passed")
+        elif "failure" not in self._found:
             self._fail(test, err)
 
     def addSkip(self, test: unittest.TestCase, reason: str) -> None:
-        """Record that a test or a class is skipped."""
-        self._found = {"outcome": "skipped"}
+        """Record that a test, a class or a subtest is skipped."""
+        if hasattr(test, "test_case"):  # a subtest
+            self._subtests.add("skipped")
+        elif "failure" not in self._found:
+            self._found = {"outcome": "skipped"}
 
     def addExpectedFailure(self, test: unittest.TestCase, err: OptExcInfo) -> None:
         """Record that a test fails as expected."""

@@ -268,6 +268,9 @@ def test_xpass(): pass
 def test_subtests(subtests):
     for part in range(3):
         with subtests.test(part=part): assert part != 1
+def test_subtests_skipped(subtests):
+    for part in range(2):
+        with subtests.test(part=part): pytest.skip()
 def test_prints():
     warnings.warn("one"); warnings.warn("two")
     print("x" * 10000 + "the end")
@@ -294,6 +297,9 @@ class Box(unittest.TestCase):
     def test_parts(self):
         for part in range(3):
             with self.subTest(part=part): self.assertNotEqual(part, 1)
+    def test_some_skipped(self):
+        for part in range(3):
+            with self.subTest(part=part): self.skipTest("") if part == 1 else None
     @unittest.skip("so")
     def test_skip(self): pass
 class Unready(unittest.TestCase):
@@ -310,6 +316,7 @@ TOLD = {
     "test_strict": "failed",
     "test_xpass": "xpassed",
     "test_subtests": "failed",
+    "test_subtests_skipped": "skipped",
     "test_prints": "failed",
     "test_logs": "failed",
     "test_unprintable": "failed",
@@ -319,6 +326,7 @@ TOLD = {
     "Box::test_expected": "xfailed",
     "Box::test_unexpected": "failed",
     "Box::test_parts": "failed",
+    "Box::test_some_skipped": "passed",
     "Box::test_skip": "skipped",
     "Unready::test_it": "error",
     "test_ids[a::b]": "passed",

@@ -50,6 +50,21 @@ class SumsTest(unittest.TestCase):
             with self.subTest(n=n):
                 self.assertEqual(n, 1)
 
+    def test_some_skipped(self):
+        for n in (1, 2):
+            with self.subTest(n=n):
+                n == 2 and self.skipTest("two")
+
+    def test_all_skipped(self):
+        for n in (1, 2):
+            with self.subTest(n=n):
+                self.skipTest("never")
+
+    def test_failed_and_skipped(self):
+        for n in (1, 2):
+            with self.subTest(n=n):
+                self.skipTest("two") if n == 2 else self.fail()
+
 
 class Prepared(unittest.TestCase):
     def setUp(self):
@@ -91,12 +106,15 @@ def test_every_test_is_called_as_pytest_would(demo: Path) -> None:
         f"{FILE}::Prepared::test_x": "error",
         f"{FILE}::SumsTest::test_adds": "passed",
         f"{FILE}::SumsTest::test_adds_wrongly": "failed",
+        f"{FILE}::SumsTest::test_all_skipped": "skipped",
+        f"{FILE}::SumsTest::test_failed_and_skipped": "failed",
         f"{FILE}::SumsTest::test_is_to_do": "failed",
         f"{FILE}::SumsTest::test_known": "xfailed",
         f"{FILE}::SumsTest::test_mended": "xpassed",
         f"{FILE}::SumsTest::test_misses": "failed",
         f"{FILE}::SumsTest::test_parts": "failed",
         f"{FILE}::SumsTest::test_raises_nothing": "failed",
+        f"{FILE}::SumsTest::test_some_skipped": "passed",
         f"{FILE}::SumsTest::test_waits": "skipped",
     }
     assert case(results, f"{FILE}::SumsTest::test_adds").line == 7
@@ -135,8 +153,8 @@ def test_a_file_or_a_folder_is_run_alone(demo: Path, path: str) -> None:
 
 def test_tests_in_a_package_are_found_from_the_top(demo: Path) -> None:
     written(demo, {"tests/__init__.py": ""})
-    assert len(run(demo).tests) == 10
-    assert len(run(demo, FILE).tests) == 10
+    assert len(run(demo).tests) == 13
+    assert len(run(demo, FILE).tests) == 13
 
 
 def test_a_process_that_ends_in_a_test_is_a_problem(demo: Path) -> None:
