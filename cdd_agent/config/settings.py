@@ -92,7 +92,7 @@ class Settings:
     """Turns of the model in one attempt, or in one answer to the user."""
     max_calls_per_turn: int = 10
     context_tokens: int = 8_000
-    """The most tokens of files in the first request of an attempt, and of the Planner's outline of the project."""
+    """The most tokens of a step's files in the first request of an attempt, and of the outline of the project."""
     max_drafts: int = 3
     """Drafts of the Planner before the problems of the last one are shown."""
     refactor: Literal["always", "never"] = "always"

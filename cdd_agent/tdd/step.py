@@ -421,8 +421,9 @@ class Landing:
         title = "no changes needed" if not paths and phase == "refactor" else item.title
         subject, room = f"{commit_prefix(phase, item.kind)}: {title}", MAX_SUBJECT - len(item.title_end)
         body = f"{item.plan_body.strip()}\n\n" if phase == "plan" and item.plan_body.strip() else ""
+        if len(subject) > room or title != item.title:
+            body = f"{item.title}\n\n{body}"
         if len(subject) > room:
-            body = f"{title}\n\n{body}"
             subject = subject[: room - 1].rstrip() + "…"
         subject += item.title_end
         body += "".join(f"{part}\n\n" for part in self._describe_change(paths, source=source))

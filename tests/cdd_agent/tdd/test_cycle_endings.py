@@ -113,6 +113,7 @@ def test_each_phase_makes_a_commit_where_that_is_wanted(project: Project) -> Non
     )
     assert ending.how == "done"
     assert project.log == ["test: Ten percent off", "feat: Ten percent off", "refactor: no changes needed"]
+    assert project.git("log", "-1", "--format=%b").startswith("Ten percent off\n")
     assert notes(project, "HEAD")[0]["phase"] == "REFACTOR"
 
 
