@@ -71,7 +71,7 @@ def define_tool(name: str, inputs: type[T], *, run: Callable[[T], ToolOutput], s
         try:
             checked = read_input(fields, inputs)
         except UsageError as error:
-            return _make_error(f"{name} was not run: {error.happened} ({error.hint})")
+            return _make_error(f"{name} was not run: {error.happened}\n{error.hint}")
         try:
             output = run(checked)
         except CddError as error:
@@ -92,7 +92,7 @@ def define_tool(name: str, inputs: type[T], *, run: Callable[[T], ToolOutput], s
 def read_input(fields: Mapping[str, JSON], inputs: type[T]) -> T:
     """Convert ``fields`` to the dataclass ``inputs``; raise ``UsageError``, which names the field, if they differ."""
     schema = _build_schema(inputs)
-    expected = f"it takes {msgspec.json.encode(schema).decode()}"
+    expected = f"It takes {msgspec.json.encode(schema).decode()}"
     known = schema["properties"]
     assert isinstance(known, dict)
     for key in fields:
