@@ -132,8 +132,8 @@ def _show_welcome(invocation: Invocation) -> None:
     root, options = invocation.root, invocation.options
     count = len(list_tickets(root))
     tickets = format_count(count, "ticket") if count else "no tickets yet"
-    first = "/status shows the progress" if count else "write what you want, or ask about the code"
-    lines = [f"{root}: {tickets}; {first}, /help lists all commands.", _name_last_session(root)]
+    first = "/status shows the progress" if count else "Write what you want, or ask about the code"
+    lines = [f"{root}: {tickets}. {first}; /help lists all commands.", _name_last_session(root)]
     lines.append(read_memory(root).summary)
     if options.find_recording() is None and not options.key:
         lines.append(_NO_KEY)

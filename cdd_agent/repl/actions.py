@@ -339,7 +339,12 @@ def show_help(session: SessionState, _argument: str) -> None:
     """Show what can be typed."""
     own = list_own_commands(session.project.root, environment=session.project.environment)
     for typed, text in list_help(describe_own_commands(own)):
-        session.screen.line(f"{typed:<18} {text}".rstrip(), indent=2, hang=19)
+        if typed and len(typed) <= _HELP_COLUMNS:
+            session.screen.line(f"{typed:<{_HELP_COLUMNS}} {text}".rstrip(), indent=2, hang=_HELP_COLUMNS + 1)
+        else:
+            if typed:  # too long for its column
+                session.screen.line(typed, indent=2)
+            session.screen.line(text, indent=_HELP_COLUMNS + 3, hang=0)
     for command in own.values():
         if command.name in ACTIONS:
             session.screen.note(f"{command.source} is not used: /{command.name} is a command of cdd. Rename the file.")
@@ -493,6 +498,8 @@ MAX_MENTIONS = 100
 """Words with ``@`` that are checked in one message; pasted text may contain many more."""
 _MAX_SHOWN = 120
 """Characters of an unknown name in a notice."""
+_HELP_COLUMNS = 18
+"""Columns of what can be typed, before its help."""
 
 _MENTION = re.compile(r"(?<![^\s(\[])@(?:\"(?P<quoted>(?:[^\"\\\n]|\\.)+)\"|(?P<plain>[^\s\"]+))")
 """``@src/reading.py``, or ``@"my notes.md"``, at the start of a word."""

@@ -172,7 +172,7 @@ class SessionState:
         slug = argument or self.slug or (tickets[0].slug if len(tickets) == 1 else "")
         if not slug:
             known = ", ".join(ticket.slug for ticket in tickets)
-            hint = f"name one of: {known}" if known else "create one: /new SLUG"
+            hint = f"name one of: {known}" if known else "say what you want, in your words, or create one: /new SLUG"
             raise UsageError("No ticket is selected.", hint=hint)
         return find(self.project.root, slug)
 
