@@ -239,9 +239,24 @@ def _require_convertible(repository: Repository, paths: Iterable[str]) -> None:
 
 
 def list_own_uncommitted(repository: Repository) -> tuple[str, ...]:
-    """Return staged, changed and untracked paths in git's order, without nested repositories and cdd's own settings."""
-    nested = repository.list_nested()
-    return tuple(path for path in repository.list_uncommitted() if path not in nested and ".cdd" not in path.split("/"))
+    """Return staged, changed and untracked paths in git's order.
+
+    Left out are nested repositories, cdd's own settings, and environments that no rule of git ignores.
+    """
+    found, nested = repository.list_uncommitted(), repository.list_nested()
+    environments = tuple({folder for path in found if (folder := _find_environment(path))})
+    return tuple(
+        path
+        for path in found
+        if path not in nested and ".cdd" not in path.split("/") and not path.startswith(environments)
+    )
+
+
+def _find_environment(path: str) -> str:
+    """Return the folder, with a slash, that ``path`` marks as a virtual or conda environment, or an empty text."""
+    names = path.split("/")
+    marks = (index for index, name in enumerate(names) if index and name in paths.ENVIRONMENT_MARKS)
+    return "".join(f"{name}/" for name in names[: next(marks, 0)])
 
 
 def require_undisturbed(repository: Repository, changed: Sequence[str]) -> None:

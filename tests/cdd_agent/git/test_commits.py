@@ -4,7 +4,7 @@ import pytest
 
 from cdd_agent.errors import EnvironmentMissing, GateClosed
 from cdd_agent.events import Change
-from cdd_agent.git.commits import commit_paths, find_by_trailer, move_head, require_identity
+from cdd_agent.git.commits import commit_paths, find_by_trailer, list_own_uncommitted, move_head, require_identity
 from cdd_agent.git.repository import Repository
 
 
@@ -35,6 +35,13 @@ def test_a_deleted_path_is_committed_as_deleted(repository: Repository) -> None:
     assert before is not None
     assert repository.list_changes(before, made) == (Change(path="sub/b.txt", kind="deleted"),)
     assert repository.list_uncommitted() == ()
+
+
+def test_an_environment_that_git_does_not_ignore_is_no_work_of_the_user(repository: Repository) -> None:
+    for name in ("env/pyvenv.cfg", "env/bin/pip", "sub/c/conda-meta/x.json", "sub/c/bin/pip", "environment.py"):
+        (repository.root / name).parent.mkdir(parents=True, exist_ok=True)
+        (repository.root / name).touch()
+    assert list_own_uncommitted(repository) == ("environment.py",)
 
 
 def test_a_commit_without_a_change_is_head_itself(repository: Repository) -> None:
