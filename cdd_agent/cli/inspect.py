@@ -171,7 +171,7 @@ def review(
 
     comments = project.comments()
     for step in steps:
-        show_step(step, count=len(steps), screen=invocation.screen, most_lines=sys.maxsize if full else MOST_LINES)
+        show_step(step, screen=invocation.screen, most_lines=sys.maxsize if full else MOST_LINES)
         if found := comments.list_of_step(slug, step.number):
             show_comments(found, comments, screen=invocation.screen)
         invocation.screen.gap()
@@ -197,11 +197,8 @@ def _show_commit(invocation: Invocation, name: str, *, full: bool) -> bool:
     commit = load_commit(project.repository, name, project=project.root)
     if invocation.as_json:
         invocation.sink(commit.as_event(""))
-    elif (
-        not invocation.is_interactive
-        or show_full_screen(commit, project.comments(), title=commit.title, screen=screen) is None
-    ):
-        show_step(commit, count=0, screen=screen, most_lines=sys.maxsize if full else MOST_LINES)
+    elif not invocation.is_interactive or show_full_screen(commit, project.comments(), screen=screen) is None:
+        show_step(commit, screen=screen, most_lines=sys.maxsize if full else MOST_LINES)
     return True
 
 

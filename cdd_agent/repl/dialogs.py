@@ -202,7 +202,7 @@ def parse_wish(words: str) -> str | None:
 
 
 def _show_current_step(review: Review, *, screen: Screen) -> None:
-    show_step(review.step, count=len(review.steps), screen=screen)
+    show_step(review.step, screen=screen)
     show_choices(review, screen=screen)
 
 
@@ -234,11 +234,10 @@ def show_overview(steps: tuple[StepToReview, ...], *, screen: Screen) -> None:
         screen.line(text, style="green" if step.decision else "")
 
 
-def show_step(step: StepToReview, *, count: int, screen: Screen, most_lines: int = MOST_LINES) -> None:
+def show_step(step: StepToReview, *, screen: Screen, most_lines: int = MOST_LINES) -> None:
     """Show a step with its commits, evidence and files, and up to ``most_lines`` lines of its diffs."""
     decision = f"  {step.decision}" if step.decision else ""
-    position = f"Step {step.number}/{count}  " if count else ""
-    screen.line(f"{position}{step.title}{decision}", style="bold")
+    screen.line(f"{step.heading}{decision}", style="bold")
     for commit in step.commits:
         _show_commit(commit, screen=screen)
     if not step.commits:

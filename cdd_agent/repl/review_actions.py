@@ -34,14 +34,11 @@ def view_step(session: "SessionState", review: Review) -> "ReviewDecision | None
     None if nobody decided: without a terminal, for a step without commits, and with a program that ``CDD_DIFF`` names,
     which only shows the diff.
     """
-    title = f"Step {review.step.number}/{len(review.steps)}  {review.step.title}"
-    return show_full_screen(
-        review.step, session.project.comments(), title=title, ticket=review.ticket.slug, screen=session.screen
-    )
+    return show_full_screen(review.step, session.project.comments(), ticket=review.ticket.slug, screen=session.screen)
 
 
 def show_full_screen(
-    step: StepToReview, comments: Comments, *, title: str, ticket: str = "", screen: Screen
+    step: StepToReview, comments: Comments, *, ticket: str = "", screen: Screen
 ) -> "ReviewDecision | None":
     """Show a step, or without a ``ticket`` a commit, about which nothing can be decided; as ``view_step`` does."""
     if not (screen.has_full_screen and step.commits and step.base):
@@ -52,7 +49,7 @@ def show_full_screen(
     from cdd_agent.repl.diff_view import DiffView, Subject
 
     subject = Subject(
-        title=title,
+        title=step.heading,
         head=tuple(dialogs.describe_commits(step)),
         files=step.files,
         base=step.base,

@@ -107,6 +107,13 @@ class StepToReview:
     """The person's decision, or None."""
     base: str = ""
     """The commit before the step; empty if it is not known."""
+    total: int = 0
+    """The number of steps of its plan."""
+
+    @property
+    def heading(self) -> str:
+        """Number and title of a step, or the subject of another commit."""
+        return f"Step {self.number}/{self.total}  {self.title}" if self.number else self.title
 
     def as_event(self, ticket: str) -> StepReviewed:
         """Return the step as plain values."""
@@ -128,11 +135,11 @@ def load_completed_steps(ticket: Ticket, repository: Repository, *, project: Pat
     Raises ``UsageError`` if no step is completed, or if commits of a step no longer exist.
     """
     state = load_state(ticket.state_path)
-    done = () if state is None else tuple(state.execution(number) for number in state.numbers(Status.COMPLETED))
-    if not done:
+    if state is None or not (done := [state.execution(number) for number in state.numbers(Status.COMPLETED)]):
         raise UsageError(f"{ticket.slug} has no completed step to review.", hint=f"cdd exec {ticket.slug}")
     reports = hash_reports(private_folder(project) / "reports" / ticket.slug)
-    return tuple(_load_step(step, repository, reports=reports) for step in done)
+    total = len(state.step_executions)
+    return tuple(replace(_load_step(step, repository, reports=reports), total=total) for step in done)
 
 
 def load_commit(repository: Repository, name: str, *, project: Path) -> StepToReview:

@@ -11,7 +11,7 @@ from cdd_agent.git.run_tree import RunTrees
 from cdd_agent.repl import dialogs
 from cdd_agent.repl.commands import as_prompt_command
 from cdd_agent.tickets.ticket import find
-from cdd_agent.work.state import load_state, save_state
+from cdd_agent.work.state import StepKey, load_state, pending_steps, save_state
 from cdd_agent.workflows.execution.review import Review
 from tests.fakes.demo import SLUG, captured
 
@@ -32,6 +32,15 @@ class Talk:
         before = len(self._shown.getvalue())
         self.is_listening = dialogs.handle_review_input(self.review, words, screen=self.screen)
         return self._shown.getvalue()[before:]
+
+
+def test_the_position_of_a_step_is_that_in_the_plan(finished: Path) -> None:
+    path = find(finished, SLUG).state_path
+    state = load_state(path)
+    assert state is not None
+    more = pending_steps((StepKey(number=2, title="More", text_sha256=""),))
+    save_state(path, replace(state, step_executions={**state.step_executions, **more}))
+    assert Talk(finished).greets().startswith("Step 1/2  ")
 
 
 def test_a_step_is_shown_with_commits_evidence_and_diff(finished: Path) -> None:
