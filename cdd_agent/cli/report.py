@@ -64,7 +64,7 @@ def _list_facts(story: Story) -> list[tuple[str, str]]:
     done = sum(step.execution.status == "completed" for step in story.steps)
     files = {path for step in story.steps for path in _list_paths(step)}
     return [
-        ("status", f"{state.status}: {done} of {format_count(len(story.steps), 'step')}"),
+        ("status", f"{state.status.replace('_', ' ')}: {done} of {format_count(len(story.steps), 'step')}"),
         ("time", f"{state.started_at} to {state.completed_at or 'now'}"),
         ("model", f"{state.model or 'unknown'}; sandbox {state.sandbox or 'unknown'}"),
         ("attempts", f"{len(story.attempts)}, {sum(each.is_open is False for each in story.attempts)} of them refused"),

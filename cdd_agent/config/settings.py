@@ -237,12 +237,13 @@ def _write_line(name: str, text: str) -> tuple[str, object]:
     values: list[object] = [flatten(Settings())[name]] if text == "default" else [text]
     with suppress(yaml.YAMLError):
         values.insert(0, values[0] if text == "default" else yaml.safe_load(text))
+    problem = ""
     for value in values:
         line = yaml.safe_dump({key: value}, width=MAX_SIZE_BYTES)
         try:
             alone = parse_settings((f"{section}:\n  {line}" if section else line).encode())
         except DocumentError as error:
-            problem = error.problems[0].message
+            problem = problem or error.problems[0].message.partition(" - at `$")[0]
         else:
             return line, flatten(alone)[name]
     raise UsageError(f"{text!r} is not a value of {name}: {problem}.", hint=f"/config {name} default")

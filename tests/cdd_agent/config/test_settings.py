@@ -218,6 +218,7 @@ def test_one_line_of_the_file_is_changed(tmp_path: Path, *, before: str, name: s
     [
         ("", "modle", "x", "'modle' is not a setting"),
         ("", "max_turns", "many", "'many' is not a value of max_turns: Expected `int`"),
+        ("", "max_turns", "-1", "'-1' is not a value of max_turns: max_turns must be above 0"),
         ("green: {style: minimal}\n", "green.style", "standard", "not valid|does not find the line"),
         ("test_command: >\n  make\n  test\n", "test_command", "pytest", "not valid|does not find the line"),
     ],
