@@ -315,7 +315,7 @@ def _check_git(parts: ProjectParts) -> Check:
     if begun := repository.find_unfinished():
         state, ends = begun
         return Check(state="missing", told=f"{told}, and {state} is in progress", fix=f"finish or abort it: {ends}")
-    if count := len(commits.list_own_uncommitted(repository)):
+    if count := len(commits.list_own_uncommitted(repository, project=parts.root)):
         told = f"{told}; {format_count(count, 'uncommitted path')}, so cdd exec needs --allow-dirty"
         return Check(state="note", told=told)
     return Check(told=told)

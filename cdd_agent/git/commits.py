@@ -25,6 +25,7 @@ from cdd_agent.git.repository import (
 )
 from cdd_agent.git.runner import GitError, GitRefused, GitUnable
 from cdd_agent.storage import read_ordinary
+from cdd_agent.tickets.ticket import list_ticket_paths
 from cdd_agent.untrusted import paths
 
 CARRIED = "uncommitted changes that a run took along"
@@ -238,17 +239,17 @@ def _require_convertible(repository: Repository, paths: Iterable[str]) -> None:
             )
 
 
-def list_own_uncommitted(repository: Repository) -> tuple[str, ...]:
+def list_own_uncommitted(repository: Repository, *, project: Path | None = None) -> tuple[str, ...]:
     """Return staged, changed and untracked paths in git's order.
 
-    Left out are nested repositories, cdd's own settings, and environments that no rule of git ignores.
+    Left out are nested repositories, cdd's own settings, environments that no rule of git ignores, and the tickets of
+    ``project``.
     """
     found, nested = repository.list_uncommitted(), repository.list_nested()
-    environments = tuple({folder for path in found if (folder := _find_environment(path))})
+    left_out = tuple({folder for path in found if (folder := _find_environment(path))})
+    left_out += () if project is None else list_ticket_paths(project, root=repository.root)
     return tuple(
-        path
-        for path in found
-        if path not in nested and ".cdd" not in path.split("/") and not path.startswith(environments)
+        path for path in found if path not in nested and ".cdd" not in path.split("/") and not path.startswith(left_out)
     )
 
 

@@ -104,6 +104,13 @@ def list_tickets(project: Path) -> tuple[Ticket, ...]:
     return tuple(found[slug] for slug in sorted(found))
 
 
+def list_ticket_paths(project: Path, *, root: Path) -> tuple[str, ...]:
+    """Return how the paths of the files of all tickets begin, relative to ``root``."""
+    folders = [ticket.folder.resolve() for ticket in list_tickets(project)]
+    starts = {f"{folder}/" for folder in folders} | {f"{folder.parent}/.gitignore" for folder in folders}
+    return tuple(start.removeprefix(f"{root.resolve()}/") for start in starts)
+
+
 def create_folder(project: Path) -> tuple[Path, bool]:
     """Create the folder of tickets, unless the project has one; return its path and whether it is new."""
     found = next((project / name for name in _FOLDERS if (project / name).is_dir()), None)

@@ -256,6 +256,6 @@ class Green:
         context = self.context
         layout = find_layout(context.workplace.tree, context.suite)
         tests = {context.to_repository_path(file) for file in self.wanted.files}
-        for path in commits.list_own_uncommitted(context.repository):
+        for path in commits.list_own_uncommitted(context.repository, project=context.project):
             if path not in tests and not layout.is_test(path):
                 yield path

@@ -232,8 +232,8 @@ class Orchestrator:
         """Raise ``UsageError`` for uncommitted changes that are not allowed, or if the list cannot be saved."""
         agents.require_list(self.context.project)
         repository = self.context.repository
-        changes = () if self.allows_dirty else commits.list_own_uncommitted(repository)
-        commits.require_undisturbed(repository, changes)
+        changes = commits.list_own_uncommitted(repository, project=self.context.project)
+        commits.require_undisturbed(repository, () if self.allows_dirty else changes)
 
     def _carry_out(self, item: WorkItem) -> None:
         """Run the phases of ``item``; raises ``GateClosed`` if one fails."""

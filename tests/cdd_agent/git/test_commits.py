@@ -44,6 +44,14 @@ def test_an_environment_that_git_does_not_ignore_is_no_work_of_the_user(reposito
     assert list_own_uncommitted(repository) == ("environment.py",)
 
 
+def test_a_ticket_is_no_change_of_the_product(repository: Repository) -> None:
+    for name in ("tickets/one/spec.yaml", "tickets/.gitignore", "tickets/package.py"):
+        (repository.root / name).parent.mkdir(parents=True, exist_ok=True)
+        (repository.root / name).touch()
+    assert len(list_own_uncommitted(repository)) == 3
+    assert list_own_uncommitted(repository, project=repository.root) == ("tickets/package.py",)
+
+
 def test_a_commit_without_a_change_is_head_itself(repository: Repository) -> None:
     assert commit_paths(repository, "nothing", paths=["a.txt"]) == repository.read_head()
 
