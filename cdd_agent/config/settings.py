@@ -213,12 +213,12 @@ def change_file(project: Path, name: str, *, text: str, approvals: Approvals) ->
     if name not in known:
         hint = suggest(name, known, text="did you mean {}?", otherwise="/config lists all settings")
         raise UsageError(f"{name!r} is not a setting.", hint=hint)
+    line, value = _write_line(name, text)
     path, _ = create_file(project, approvals)
     offer = read_offer(project)
     if offer is None or not approvals.find_decision(offer):
         # The user would approve the other lines without having seen them.
         raise UsageError(f"You have not approved {CONFIG_FILE}, so cdd does not change it.", hint=approvals.decided_by)
-    line, value = _write_line(name, text)
     content = _replace_line(offer.content.decode(), name, line=line).encode()
     before = parse_settings(offer.content)
     if flatten(parse_settings(content)) != flatten(before) | {name: value}:
