@@ -362,6 +362,8 @@ def show_ticket(ticket: Ticket, *, screen: Screen) -> None:
         return
     if state is not None:
         show_steps(state, screen=screen)
+        if ticket.plan_path.exists():
+            plan_markdown.load_valid(ticket.plan_path, wanted)
         return
     count = len(wanted.acceptance_criteria)
     screen.line(f"spec   complete, {count} {'criterion' if count == 1 else 'criteria'}", indent=2)

@@ -116,3 +116,5 @@ def test_status_shows_a_plan_that_cannot_be_carried_out_as_invalid(
     assert "AC-77" in str(listed["problem"])
     assert run(["--project", str(finished), "status"]) == 0
     assert f"what is not valid: cdd status {SLUG}" in capsys.readouterr().out
+    assert run(["--project", str(finished), "status", SLUG]) == 2
+    assert "AC-77" in capsys.readouterr().err
