@@ -242,4 +242,6 @@ def _usage(error: click.ClickException) -> str:
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is None or context.parent is None:
         return "cdd --help lists the commands and options"
+    if isinstance(error, click.NoSuchOption) and any(error.option_name in known.opts for known in cdd.params):
+        return f"it goes before the command: cdd {error.option_name} ... {context.command_path.removeprefix('cdd ')}"
     return f"{context.get_usage().removeprefix('Usage: ')}; {context.command_path} --help shows more"

@@ -69,6 +69,11 @@ def test_an_unknown_ticket_names_the_nearest_and_leaves_no_trace(
     assert not (finished / ".cdd" / "journal" / "minutes-last").exists()
 
 
+def test_an_option_of_all_commands_is_told_where_it_belongs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["exec", "sale", "--sandbox", "none"]) == 2
+    assert "hint: it goes before the command: cdd --sandbox ... exec" in capsys.readouterr().err
+
+
 # What is wrong with the files.
 
 
