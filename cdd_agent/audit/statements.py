@@ -51,20 +51,24 @@ def check_listed(placed: PlacedHandoff, facts: ListedFacts) -> Claim:
     handoff = placed.handoff
     assert handoff is not None
     found = [*_check_subject(placed, handoff), *_check_place(placed, handoff, facts=facts)]
-    doubts: list[str] = []
+    doubts = [*_doubt_source(placed, handoff, facts=facts)]
     for field, names in (("completedTests", handoff.completed_tests), ("pendingTests", handoff.pending_tests)):
         for name in names:
             text = facts.read(name.partition("::")[0])
             if text is not None:
                 found += _check_test(field, name, report=facts.report, text=text)
             elif field == "completedTests" and name not in facts.completed:
-                (found if facts.is_whole else doubts).append(f"It lists {name!r} as completed, but no cycle did that.")
+                text = f"It lists {name!r} as completed, but no cycle did that."
+                if facts.is_whole:
+                    found.append(text)
+                else:
+                    doubts.append(f"{text} The notes of earlier phases are not all known.")
             elif field == "pendingTests" and name not in facts.test_list:
                 found.append(f"It lists {name!r} as pending, which is neither a test nor in test-list.md.")
     if found:
         return refute("listed", " ".join(found))
     if doubts:
-        return leave_open("listed", f"{' '.join(doubts)} The notes of earlier phases are not all known.")
+        return leave_open("listed", " ".join(doubts))
     return confirm("listed", "The listed tests and files exist, with these results.")
 
 
@@ -81,6 +85,14 @@ def _check_place(placed: PlacedHandoff, handoff: Handoff, *, facts: ListedFacts)
         yield f"Its test file {file} is not in the commit."
     if checkpoint is not None and not checkpoint.startswith(f"refs/cdd/checkpoints/{handoff.ticket}/step-"):
         yield f"Its checkpoint {checkpoint} is not of {handoff.ticket}."
+
+
+def _doubt_source(placed: PlacedHandoff, handoff: Handoff, *, facts: ListedFacts) -> Iterator[str]:
+    # Not a lie: the plan names this file, and an honest step may delete it or do without it, as one without tests does.
+    file, test_file = handoff.current_test.impl_file, handoff.current_test.test_file
+    is_written = placed.phase in ("green", "refactor") and placed.has_landed and not placed.is_covered
+    if file and test_file and is_written and facts.read(file) is None:
+        yield f"Its source file {file} is not in the commit: deleted, never needed, or wrongly named."
 
 
 def _check_test(field: str, name: str, *, report: SuiteReport | None, text: str) -> Iterator[str]:

@@ -129,6 +129,16 @@ def test_a_note_that_is_edited_by_hand_is_named(history: History, name: str) -> 
     assert innocent == ([("GREEN", "chain")] if name.startswith("RED that passed") else [])
 
 
+def test_a_source_file_that_is_not_there_is_a_doubt_and_no_lie(history: History) -> None:
+    history.forge("feat", lambda fields: fields["currentTest"].update(implFile="no.py"))
+    told = [
+        claim for each in history.audit() if each.phase == "GREEN" for claim in each.claims if claim.name == "listed"
+    ]
+    assert [(claim.holds, claim.text) for claim in told] == [
+        (None, "Its source file no.py is not in the commit: deleted, never needed, or wrongly named.")
+    ]
+
+
 def test_the_checks_of_green_run_again(project: Project) -> None:
     equal = "class Equal(int):\n    def __eq__(self, other):\n        return True\n\n\n"
     cheat = writes("discount.py", f"{equal}def discount(price):\n    return Equal()\n")
