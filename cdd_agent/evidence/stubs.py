@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from cdd_agent.errors import join_first
+from cdd_agent.events import Notice
 from cdd_agent.evidence.clean_copy import Findings, explain_failure, list_test_functions, note, refuse
 from cdd_agent.evidence.mutation import TimedRuns, TimeUp
 from cdd_agent.evidence.source import list_definitions, list_functions, list_lines, parse
@@ -267,19 +268,24 @@ class NewTests:
 def check_new_tests(new: NewTests, *, runs: TimedRuns) -> Findings:
     """Refuse new tests that all pass with stubs. Return a notice if this could not be checked.
 
-    Usually one run is enough, because some test fails with the stubs. Only Python projects are checked. Work tree,
-    index and history stay unchanged.
+    An event says so if they fail there. Usually one run is enough, because some test fails with the stubs. Only Python
+    projects are checked. Work tree, index and history stay unchanged.
     """
     if not runs.suite.conventions.is_python or not runs.limit_s or not _are_structural(new.failures):
         return Findings()
     runs.spent.quickest_s = new.report.duration_s
     try:
         with runs.copy(green=new.tree, red=new.tree) as copy:
-            return _StubCheck(new=new, copy=copy, runs=runs).run()
+            check = _StubCheck(new=new, copy=copy, runs=runs)
+            findings = check.run()
     except TimeUp as error:
         return note(error.happened)
     except (GitError, OSError) as error:
         return _undecided(f"cdd could not create a clean copy: {explain_failure(error)}")
+    if findings == Findings():
+        cost = f"{runs.spent.count} runs, {runs.spent.used_s:.1f} s"
+        runs.emit(Notice(text=f"Checked with a stub of {check.shown_gaps}: a new test fails there too ({cost})."))
+    return findings
 
 
 @dataclass(kw_only=True)
@@ -292,6 +298,11 @@ class _StubCheck:
     gaps: set[Gap] = field(default_factory=set)
     texts: dict[str, str | None] = field(default_factory=dict)
     """Module with stubs -> its text without them. None: it did not exist."""
+
+    @property
+    def shown_gaps(self) -> str:
+        """The names of the stubs."""
+        return join_first([gap.what for gap in sorted(self.gaps)], most=_MOST_SHOWN)
 
     def run(self) -> Findings:
         """Add stubs and run the tests until they pass, fail otherwise, or no stub is left to add."""
@@ -378,9 +389,8 @@ class _StubCheck:
                 f"{who} with code that does nothing, but not with code that prints, logs or writes. What should not "
                 "happen is proven in GREEN: there, the altered code must make a test fail."
             )
-        gaps = join_first([gap.what for gap in sorted(self.gaps)], most=_MOST_SHOWN)
         message = (
-            f"{who} with a stub of {gaps}{what}, so any code of that name would pass. "
+            f"{who} with a stub of {self.shown_gaps}{what}, so any code of that name would pass. "
             "Assert the value, exception or effect that the code must produce."
         )
         return refuse("vacuous_test", message, nodeid=names[0])

@@ -66,6 +66,13 @@ def test_status_of_a_ticket_as_json_has_a_line_for_each_step(
     assert (step["event"], step["number"], step["status"]) == ("StepListed", 1, "completed")
     assert step["attempts"] == ["red 1 open", "green 1 closed", "green 2 open", "refactor 1 open"]
     assert step["unverified"] == []
+    why = "Not verified: shop was loaded from /home/ada/shop.py, not from the clean copy."
+    path = finished / "tickets" / SLUG / "execution-state.json"
+    state = json.loads(path.read_text(encoding="utf-8"))
+    state["step_executions"]["1"]["attempts"][-1]["evidence"] = [why, "Looks like a profiler."]
+    path.write_text(json.dumps(state), encoding="utf-8")
+    _, again = lines(["--project", str(finished), "status", SLUG, "--json"], capsys)
+    assert again["unverified"] == [why]
     assert [str(commit).split()[0] for commit in step["commits"]] == ["red", "green", "refactor"]  # type: ignore[attr-defined]
 
 

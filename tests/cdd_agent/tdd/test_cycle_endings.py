@@ -55,6 +55,13 @@ def test_an_agent_that_gives_up_is_not_asked_again_and_its_reason_is_told(projec
     assert project.status == ""
 
 
+def read_stated(project: Project, commit: str) -> list[str]:
+    """Return the results of the checks in the note on a commit."""
+    (line,) = project.git("notes", "--ref=tdd-handoffs", "show", commit).splitlines()
+    stated: list[str] = json.loads(line)["gate"]["evidence"]
+    return stated
+
+
 @pytest.mark.slow
 def test_a_refactoring_that_changes_a_result_is_refused_until_it_changes_none(real_project: Project) -> None:
     def tidies(body: str) -> Turn:
@@ -74,6 +81,8 @@ def test_a_refactoring_that_changes_a_result_is_refused_until_it_changes_none(re
     assert accepted.open
     notices = [event.text for event in real_project.seen if isinstance(event, Notice)]
     assert any(text.endswith("calls of total have the same results.") for text in notices), notices
+    stated = read_stated(real_project, ending.state.execution(1).commits["refactor"])
+    assert any(text.endswith("calls of total have the same results.") for text in stated), stated
 
 
 def test_where_what_landed_stays_only_the_phase_that_failed_is_taken_back(project: Project) -> None:
@@ -242,6 +251,8 @@ def test_a_test_that_would_pass_with_whatever_has_the_missing_name_is_refused(pr
     assert reason.startswith(f"vacuous_test: {TEST_FILE}::test_discount passes with a stub of discount.py")
     assert "that the code must produce" in str(model.requests[1].messages)
     assert project.status == ""
+    (stated,) = read_stated(project, ending.state.execution(1).commits["red"])
+    assert stated.startswith("Checked with a stub of discount.py: a new test fails there too (")
 
 
 def test_a_missing_name_of_which_there_is_no_stub_in_time_is_told_and_red_stays_open(project: Project) -> None:
