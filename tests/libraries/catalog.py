@@ -11,6 +11,8 @@ class Library:
     version: str
     needs: tuple[str, ...] = ()
     """Requirements of its tests."""
+    before: str = ""
+    """The release before it."""
 
     @property
     def pin(self) -> str:
@@ -18,14 +20,16 @@ class Library:
 
 
 LIBRARIES = (
-    Library("asgiref", "3.13.0", ("pytest-asyncio==1.5.0",)),  # asyncio, threads, xfail
-    Library("attrs", "26.1.0", ("hypothesis", "cloudpickle")),  # property tests, classes, xfail
-    Library("boltons", "26.2.0"),  # doctests of every module
-    Library("cachetools", "8.0.1"),  # unittest with inherited tests and subtests
-    Library("click", "8.5.1"),  # parametrized, tests that are deselected by default
-    Library("idna", "3.20"),  # unittest, thousands of subtests
-    Library("jinja2", "3.1.6", ("trio",)),  # two event loops in parametrized tests
-    Library("parso", "0.8.7"),  # node ids with source code in them, doctests
-    Library("python-dateutil", "4.0.0", ("freezegun", "hypothesis", "pytest-cov", "attrs")),  # xfail, frozen time
-    Library("sqlparse", "0.6.1"),  # xfail, xpass
+    Library("asgiref", "3.13.0", ("pytest-asyncio==1.5.0",), before="3.12.1"),  # asyncio, threads, xfail
+    Library("attrs", "26.1.0", ("hypothesis", "cloudpickle"), before="25.4.0"),  # property tests, classes, xfail
+    Library("boltons", "26.2.0", before="26.1.0"),  # doctests of every module
+    Library("cachetools", "8.0.1", before="8.0.0"),  # unittest with inherited tests and subtests
+    Library("click", "8.5.1", before="8.5.0"),  # parametrized, tests that are deselected by default
+    Library("idna", "3.20", before="3.19"),  # unittest, thousands of subtests
+    Library("jinja2", "3.1.6", ("trio",), before="3.1.5"),  # two event loops in parametrized tests
+    Library("parso", "0.8.7", before="0.8.6"),  # node ids with source code in them, doctests
+    Library(
+        "python-dateutil", "4.0.0", ("freezegun", "hypothesis", "pytest-cov", "attrs"), before="3.0.0"
+    ),  # xfail, frozen time
+    Library("sqlparse", "0.6.1", before="0.6.0"),  # xfail, xpass
 )

@@ -38,6 +38,8 @@ class Place:
     sandbox: Sandbox
     has_examiner: bool = False
     """A second agent tries to refute the change, with the hidden script as its only example."""
+    timeout_s: float = 60
+    """Of a run of the tests."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +142,9 @@ def make_context(change: Change, project: Project, *, place: Place) -> Context:
     examples = settings.examples if place.has_examiner else 0
     policy = replace(context.policy, evidence_timeout_s=settings.evidence_timeout_s, max_examples=examples)
     assert isinstance(context.suite, PytestSuite)
-    context = replace(context, suite=replace(context.suite, flaky=settings.test_reruns), policy=policy)
+    context = replace(
+        context, suite=replace(context.suite, flaky=settings.test_reruns, timeout_s=place.timeout_s), policy=policy
+    )
     author.root = context.suite.root
     if change.phase == "refactor":
         return context
