@@ -72,6 +72,8 @@ from pytest_tdd_agent.comparison import find_unstable, strip_parameters
 from pytest_tdd_agent.report import FAILING, Reason, SuiteReport, Verdict, list_failing
 
 MAX_ANSWER_CHARACTERS = 20_000
+LANDED_ON_OTHERS = ".gate.json"
+"""The end of a judged report's name if the files are others since: the commit landed on other work in the branch."""
 RAN_OUT = "The agent used up its limit"
 """How a finding begins that says so."""
 MAX_WORDS = 2_000

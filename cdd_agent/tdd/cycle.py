@@ -18,7 +18,7 @@ from cdd_agent.git.landing import BranchMoved
 from cdd_agent.git.repository import CommitId
 from cdd_agent.git.snapshot import Snapshot
 from cdd_agent.storage import private_folder
-from cdd_agent.tdd.attempt import Attempt, has_code, has_given_up, list_attempts
+from cdd_agent.tdd.attempt import LANDED_ON_OTHERS, Attempt, has_code, has_given_up, list_attempts
 from cdd_agent.tdd.baseline import Baseline, take_baseline
 from cdd_agent.tdd.context import Context, Phase, Progress, WorkItem, format_reasons
 from cdd_agent.tdd.refusal import describe_interruption, describe_refusal
@@ -328,7 +328,7 @@ class Cycle:
         # The report is about other files now. Without it, the next phase runs the tests for its baseline.
         report = self._context.repository.root / (attempt.report or "")
         if report.is_file():
-            report.replace(report.with_suffix(".gate.json"))
+            report.replace(report.with_suffix(LANDED_ON_OTHERS))
 
     def _close_last_attempt(self, phase: Phase, baseline: Baseline, *, why: str) -> None:
         """Close the last attempt after all; the files that the hook changed stay for the next attempt."""

@@ -16,7 +16,7 @@ import msgspec
 from cdd_agent.errors import GateClosed
 from cdd_agent.evidence.source import list_definitions, parse
 from cdd_agent.git.repository import Repository
-from cdd_agent.tdd.attempt import has_given_up, list_attempts
+from cdd_agent.tdd.attempt import LANDED_ON_OTHERS, has_given_up, list_attempts
 from cdd_agent.tdd.context import Context
 from cdd_agent.tdd.cycle import is_partial
 from cdd_agent.untrusted.documents import encode_json
@@ -145,7 +145,9 @@ def make_artifact(request: GreenRequest, step: StepExecution, *, why: str | None
         outcome = "partial"
     elif why is not None and commit is None and attempts and has_given_up(attempts[-1]):
         outcome = "blocked"
-    changed = ChangedFiles() if commit is None else list_files(context.repository, step.base_commit, commit=commit)
+    # Not the commit that the run began with: other work may have landed on the branch meanwhile.
+    before = context.repository.objects.require(f"{commit}^").id if commit and step.base_commit else None
+    changed = ChangedFiles() if commit is None else list_files(context.repository, before, commit=commit)
     has_others = [
         any(not any(contains(target, case.nodeid) for target in request.targets) for case in each.tests)
         for each in (report, _load(step.baseline, root=context.repository.root))
@@ -161,7 +163,7 @@ def make_artifact(request: GreenRequest, step: StepExecution, *, why: str | None
         test_files=request.test_files,
         outcome=outcome,
         implementation_files=changed,
-        components=tuple(find_components(context.repository, changed, before=step.base_commit, after=commit or "")),
+        components=tuple(find_components(context.repository, changed, before=before, after=commit or "")),
         commit=commit,
         iterations=len(attempts),
         scope=scope,
@@ -196,7 +198,9 @@ def _make_detail(name: str, status: Status, *, failure: Failure | None) -> Detai
 
 
 def _load_last_report(step: StepExecution, *, root: Path) -> SuiteReport | None:
-    reports = (_load(path, root=root) for path in (*(each.report for each in reversed(step.attempts)), step.baseline))
+    judged = [Path(each.report) for each in reversed(step.attempts) if each.report]
+    paths = [str(path) for report in judged for path in (report, report.with_suffix(LANDED_ON_OTHERS))]
+    reports = (_load(path, root=root) for path in (*paths, step.baseline))
     return next((report for report in reports if report is not None), None)
 
 
