@@ -106,13 +106,13 @@ class LandingConflict(UsageError):
 
     exit_code = ExitCode.CLOSED
 
-    def __init__(self, conflicts: Mapping[str, str]) -> None:
-        """``conflicts`` is path -> what stands in the way."""
+    def __init__(self, conflicts: Mapping[str, str], *, commit: CommitId) -> None:
+        """``conflicts`` is path -> what stands in the way of ``commit``."""
         reasons = [f"{path}: {why}" for path, why in conflicts.items()]
         shown = join_first(reasons, most=_SHOWN_PATHS, separator="\n  ")
         super().__init__(
             f"The run's changes cannot land, because these files changed meanwhile:\n  {shown}\n"
-            "Your files are untouched, and the run's commit waits.",
+            f"Your files are untouched, and the run's commit waits: git show {commit[:10]}",
             hint="commit your changes or move them aside, then run the same command again",
         )
         self.conflicts = conflicts
@@ -182,7 +182,7 @@ class Landings:
         index, conflicts = self._plan_index(committed, staged)
         files, more = self._plan_files(pairs, staged, base=base, digests=digests, choices=choices or {})
         if conflicts or more:
-            raise LandingConflict({**conflicts, **more})
+            raise LandingConflict({**conflicts, **more}, commit=commit)
         shutil.rmtree(self._staged, ignore_errors=True)
         self._staged.mkdir(parents=True)
         self._stage(files)

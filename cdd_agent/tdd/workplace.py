@@ -179,7 +179,7 @@ class RunTreeWorkplace:
             mine = {change.path for change in user.list_changes(tip, head)}
             both = [change.path for change in user.list_changes(tip, made) if change.path in mine]
             why = "the run changed lines of it that differ in your branch"
-            conflict = LandingConflict(dict.fromkeys(both or ["a file"], why))
+            conflict = LandingConflict(dict.fromkeys(both or ["a file"], why), commit=made)
             if not self._is_carrying(tip):  # all changes are in commits already
                 conflict.hint = "restart on top of your commits: the same command with --retry or --anew"
             raise conflict from refused

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from cdd_agent.clock import Clock
 from cdd_agent.config.settings import GreenSettings
-from cdd_agent.errors import CddError, GateClosed, UsageError
+from cdd_agent.errors import CddError, GateClosed, UsageError, format_count
 from cdd_agent.events import Notice
 from cdd_agent.evidence.clean_copy import find_layout
 from cdd_agent.git import commits
@@ -213,7 +213,8 @@ class Green:
                 "Nothing was touched.",
                 hint=f"restart the run: {self.wanted.commands.restart}",
             )
-        context.emit(Notice(text=f"Continuing the interrupted run after {len(step.attempts)} iterations."))
+        done = format_count(len(step.attempts), "iteration")
+        context.emit(Notice(text=f"Continuing the interrupted run after {done}."))
         self._run.save(known)
         return request
 

@@ -198,6 +198,7 @@ def test_what_builds_on_lines_that_are_not_committed_does_not_land(ground: Groun
     with pytest.raises(LandingConflict, match=why) as told:
         ground.place.adapt(made, tip=tip)
     assert ground.head() == ground.base
+    assert f"waits: git show {made[:10]}" in told.value.happened
     assert told.value.hint.startswith("commit your changes")
 
 
