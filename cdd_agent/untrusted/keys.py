@@ -97,6 +97,8 @@ _SHAPES = (
     ),
 )
 
+_MARKS = tuple((mark, shape) for shape in _SHAPES for mark in shape.marks)
+
 
 def find_key_kind(text: str) -> str | None:
     """Return the kind of the first key in ``text``, or None."""
@@ -126,10 +128,10 @@ def mask(text: str) -> Masked:
 def _find_spans(text: str) -> list[tuple[int, int, str]]:
     """Return start, end and kind of every key, in order and without overlaps."""
     found = []
-    for shape in _SHAPES:
-        if any(mark in text for mark in shape.marks):
-            group = "key" if "key" in shape.pattern.groupindex else 0
-            found += [(*match.span(group), shape.kind) for match in shape.pattern.finditer(text)]
+    # One list of all marks: a generator for each shape would take most of the time of a search in many small files.
+    for shape in dict.fromkeys([shape for mark, shape in _MARKS if mark in text]):
+        group = "key" if "key" in shape.pattern.groupindex else 0
+        found += [(*match.span(group), shape.kind) for match in shape.pattern.finditer(text)]
     apart: list[tuple[int, int, str]] = []
     for start, end, kind in sorted(found):
         if apart and start < apart[-1][1]:

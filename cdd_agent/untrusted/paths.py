@@ -11,6 +11,7 @@ import os
 import re
 import unicodedata
 from fnmatch import translate
+from functools import lru_cache
 from itertools import product
 from pathlib import Path
 
@@ -28,6 +29,7 @@ FILES = (
 _VARIATION_SELECTORS = range(0xFE00, 0xFE10)
 
 
+@lru_cache(maxsize=4096)  # a search folds the names of the same folders for every file
 def fold_name(name: str) -> str:
     """Normalize case, width, invisible characters and trailing dots of a component; ``.`` and ``..`` stay."""
     if name.strip(".") == "":
