@@ -25,10 +25,12 @@ from cdd_agent.errors import CddError, EnvironmentMissing, UsageError
 from cdd_agent.events import Emit, Notice
 from cdd_agent.git import commits
 from cdd_agent.git.checkpoint import Checkpoint, Checkpoints, Description
+from cdd_agent.git.fork import Forks, find_home
 from cdd_agent.git.landing import Landings
 from cdd_agent.git.repository import CommitId, CopyLimits, Repository
 from cdd_agent.git.run_tree import GitExport, Kept, RunTrees, list_packages
 from cdd_agent.git.snapshot import Snapshots
+from cdd_agent.history.fork import TicketForks
 from cdd_agent.hooks import NO_HOOKS, Hooks
 from cdd_agent.journal import Publisher, journal_path
 from cdd_agent.model import budget
@@ -50,7 +52,7 @@ from cdd_agent.testrun.frameworks.detect import NoFramework
 from cdd_agent.testrun.frameworks.project import SuiteContext, make_suite
 from cdd_agent.testrun.root import find_root
 from cdd_agent.testrun.suite import Suite, run_setup
-from cdd_agent.tickets.ticket import Ticket
+from cdd_agent.tickets.ticket import Ticket, find
 from cdd_agent.workflows.conversation.dialog import Dialog
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.scout import Scout
@@ -101,8 +103,9 @@ class Composition:
         """The user has been told which conventions of the project every agent gets."""
 
     def follow(self, slug: str) -> None:
-        """Also write the following events to the journal of ``slug``."""
-        self.publisher.follow(journal_path(self.root, slug))
+        """Also write the following events to the journal of ``slug``, or of the fork in which it is carried out."""
+        fork = self.forks.find_current(slug) if self.root == self.home else None
+        self.publisher.follow(journal_path(self.forks.find_project(fork) if fork else self.root, slug))
 
     def close(self) -> None:
         """Close the journals."""
@@ -137,17 +140,31 @@ class Composition:
         return find_root(self.options, self.environment)
 
     @cached_property
+    def home(self) -> Path:
+        """The user's folder, whose settings, environment and approvals count in its forks too."""
+        return find_home(self.root)
+
+    @cached_property
+    def forks(self) -> Forks:
+        """The forks of the project."""
+        return Forks(self.home)
+
+    def ticket_forks(self) -> TicketForks:
+        """Return what makes, compares, merges and drops forks of tickets."""
+        return TicketForks(self.forks, self.home, clock=self.clock)
+
+    @cached_property
     def settings(self) -> settings.Settings:
         """The settings of the project."""
         return settings.load(
-            self.root, allows=self.trust.allows, environment=self.environment, model=self.options.model
+            self.home, allows=self.trust.allows, environment=self.environment, model=self.options.model
         )
 
     @cached_property
     def trust(self) -> Trust:
         """The user's approvals of files that the repository contains."""
         return Trust(
-            Approvals(self.root, environment=self.environment, decided_by=self.options.as_command("trust")),
+            Approvals(self.home, environment=self.environment, decided_by=self.options.as_command("trust")),
             ask=self.options.ask,
             report=self._notify,
             brings=self._brings,
@@ -157,7 +174,7 @@ class Composition:
         try:
             # A run in the user's own files could leave a program there.
             is_shared = self.options.in_place or not self.settings.run_tree
-            return is_shared or self.repository.brings(program)
+            return is_shared or self.forks.repository.brings(program)
         except CddError:  # no usable repository or settings: nobody knows where the program comes from
             return True
 
@@ -193,7 +210,7 @@ class Composition:
 
         Hooks that the user declines do not run.
         """
-        offer = offer_hooks(self.settings.hooks, self.root)
+        offer = offer_hooks(self.settings.hooks, self.home)
         if offer is None or not self.trust.allows(offer):
             return NO_HOOKS
         return SandboxedHooks(
@@ -212,9 +229,9 @@ class Composition:
     @cached_property
     def suite(self) -> Suite:
         """The project's tests in a sandbox; an interpreter of the repository runs only after the user's approval."""
-        return make_suite(
+        suite = make_suite(
             SuiteContext(
-                root=self.root,
+                root=self.home,
                 environment=self.environment,
                 settings=self.settings,
                 trust=self.trust,
@@ -223,6 +240,7 @@ class Composition:
                 tell=self._notify,
             )
         )
+        return suite if self.root == self.home else suite.in_run_tree(self.root, original=Original(root=self.home))
 
     @cached_property
     def permission(self) -> Permission:
@@ -276,7 +294,7 @@ class Composition:
 
     def change_setting(self, name: str, text: str) -> None:
         """Write a setting to the project's file; it holds for new agents. Raises ``UsageError``."""
-        settings.change_file(self.root, name, text=text, approvals=self.trust.approvals)
+        settings.change_file(self.home, name, text=text, approvals=self.trust.approvals)
         if name == "model" and self.options.find_recording(self.environment) is None:
             self.options = replace(self.options, model=None)
             self.__dict__.pop("model", None)
@@ -286,7 +304,7 @@ class Composition:
     def find_setting_sources(self) -> dict[str, str]:
         """Return the settings that do not have their defaults from cdd -> where they come from."""
         return settings.find_sources(
-            self.root, allows=self.trust.allows, environment=self.environment, model=self.options.model
+            self.home, allows=self.trust.allows, environment=self.environment, model=self.options.model
         )
 
     def parts(self) -> ProjectParts:
@@ -362,8 +380,14 @@ class Composition:
         """Return the Executor for a ticket.
 
         The project may be a folder inside the work tree. Its files and tests are those of the folder; checkpoints and
-        commits cover the whole tree.
+        commits cover the whole tree. If the user has switched to a fork, it works there.
         """
+        if (inside := self._enter(ticket)) is not None:
+            below, forked = inside
+            suite = self.suite.in_run_tree(below.root, original=Original(root=self.home))
+            vars(below).update(suite=suite, model=self.model)  # the same model, so that a recording continues
+            self._notify(f"Working in the fork {below.repository.root.name.removeprefix('fork-')}.")
+            return below.executor(forked)
         if not self.options.anyway:
             require_prerequisites(ticket, project=self.root)
         limits = self.settings
@@ -379,7 +403,7 @@ class Composition:
             raise suggest_project(missing, ticket, root=self.root) from missing
         return Executor(
             ticket,
-            context=context,
+            context=context if self.root == self.home else replace(context, fork=self.repository.root.name),
             clock=self.clock,
             refactor=limits.refactor == "always",
             allow_dirty=self.options.allow_dirty,
@@ -484,15 +508,16 @@ class Composition:
             return InPlace(tree=repository), self.suite
         size_bytes = self.settings.run_tree_copy_mb * 1_000_000
         repository.copy_limits = CopyLimits(size_bytes=size_bytes, files=self.settings.run_tree_copy_files)
-        own = private_folder(self.root)
+        own, home = private_folder(self.root), self.home
         is_shown = self.suite.sandbox.level in ISOLATING_LEVELS
-        export = GitExport(folder=own / "git" / name) if is_shown else None
+        shown = name if self.root == home else f"{repository.root.name}.{name}"
+        export = GitExport(folder=private_folder(home) / "git" / shown) if is_shown else None
         workplace = RunTreeWorkplace(
             user=repository,
             run_tree=RunTrees(repository, own / "worktrees").tree(name),
             landings=Landings(repository, own / "landing"),
             export=export,
-            shown_git=SHOWN_PRIVATE / "git" / name,
+            shown_git=SHOWN_PRIVATE / "git" / shown,
             emit=self.emit,
             choose=self.options.choose,
             left_out=tuple(f"{folder}/" for folder in left_out),
@@ -501,14 +526,28 @@ class Composition:
         )
         root = workplace.tree.root / self.root.resolve().relative_to(repository.root.resolve())
         original = Original(
-            root=self.root,
+            root=home,
             git=None if export is None else export.folder,
-            folders=list_packages(repository),
+            folders=list_packages(self.forks.repository),
             list_shared=lambda: workplace.mounted,
         )
         suite = self.suite.in_run_tree(root, original=original)
         workplace.setup = partial(run_setup, suite) if suite.setup else None
         return workplace, suite
+
+    def _enter(self, ticket: Ticket) -> "tuple[Composition, Ticket] | None":
+        """Return the project in a fork, and the ticket there, if ``ticket`` is in one or is carried out in one."""
+        fork = self.forks.find_around(ticket.folder) or (
+            self.forks.find_current(ticket.slug) if self.root == self.home else None
+        )
+        if fork is None or self.forks.find_project(fork) == self.root:
+            return None
+        self.forks.open(fork)
+        root = self.forks.find_project(fork)
+        options = replace(self.options, project=root)
+        below = Composition(options, emit=self.emit, environment=self.environment)
+        vars(below).update(trust=self.trust, settings=self.settings)
+        return below, find(root, ticket.slug)
 
     def find_run_tree(self, name: str) -> Repository | None:
         """Return the run tree of a ticket or run, or None if there is none."""
@@ -533,6 +572,8 @@ class Composition:
 
     def review(self, ticket: Ticket) -> Review:
         """Return the review of a ticket's completed steps."""
+        if (inside := self._enter(ticket)) is not None:
+            return inside[0].review(inside[1])
         add = partial(self.add_examples, ticket)
         return Review(ticket, repository=self.repository, project=self.root, add=add, trees=self._find_run_trees())
 

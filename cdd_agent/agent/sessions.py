@@ -10,7 +10,7 @@ import fcntl
 import itertools
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from difflib import get_close_matches
@@ -318,6 +318,27 @@ def prune_sessions(project: Path, *, present: str = "") -> None:
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
                 path.parent.rmdir()
+
+
+def fork_session(project: Path, target: Path, *, ticket: str, talks: Mapping[str, int], clock: Clock) -> str:
+    """Copy the latest conversations about ``ticket`` into a new session of the project ``target`` and return its id.
+
+    ``talks`` is token -> the number of messages to copy, for those that are cut. Returns nothing without conversations.
+    """
+    for name in sorted(_list_names(project), reverse=True):
+        with contextlib.suppress(UsageError, OSError):
+            found = [each for each in _read(_transcript_path(project, name)).conversations if each.ticket == ticket]
+            if not found:
+                continue
+            transcript = Transcript(target, clock=clock, tell=lambda _: None)
+            for each in found:
+                messages = repair_messages(each.messages[: talks.get(each.token, len(each.messages))])
+                transcript.switch_agent(each.agent, ticket=ticket)
+                cut = Conversation("", token=each.token, messages=messages)
+                transcript.copy_conversation(cut, each.agent, ticket=ticket, model=each.model)
+            transcript.close()
+            return transcript.id
+    return ""
 
 
 def save_conversation(conversation: Conversation, path: Path) -> None:

@@ -3,6 +3,7 @@
 ``check_listed`` and ``check_examples`` are pure. ``recheck`` runs the checks of an open GREEN again.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -83,7 +84,8 @@ def _check_place(placed: PlacedHandoff, handoff: Handoff, *, facts: ListedFacts)
     file, checkpoint = handoff.current_test.test_file, handoff.checkpoint
     if file and placed.has_landed and placed.phase != "plan" and not placed.is_covered and facts.read(file) is None:
         yield f"Its test file {file} is not in the commit."
-    if checkpoint is not None and not checkpoint.startswith(f"refs/cdd/checkpoints/{handoff.ticket}/step-"):
+    own = rf"refs/cdd/checkpoints/{re.escape(handoff.ticket)}/(fork-[^/]+/)?step-.*"
+    if checkpoint is not None and not re.fullmatch(own, checkpoint):
         yield f"Its checkpoint {checkpoint} is not of {handoff.ticket}."
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from cdd_agent import __version__
+from cdd_agent.cli import fork as fork_commands
 from cdd_agent.cli import inspect
 from cdd_agent.cli import run as run_commands
 from cdd_agent.cli.invocation import Invocation, drop_output
@@ -146,7 +147,7 @@ def _require_one(words: str | None, session: str | None, *, command: str | None)
 for command in (
     *(run_commands.demo, inspect.init, inspect.doctor, inspect.trust, inspect.new),
     *(run_commands.spec, run_commands.plan, run_commands.exec_, inspect.review, inspect.comment),
-    *(inspect.checkpoint, inspect.status, inspect.report),
+    *(fork_commands.fork, inspect.checkpoint, inspect.status, inspect.report),
     *(run_commands.tdd, run_commands.green, inspect.audit, schema, completion),
 ):
     cdd.add_command(command)

@@ -11,6 +11,7 @@ import contextlib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -141,13 +142,20 @@ def _read(path: Path) -> ForkFile:
 class Forks:
     """The forks of one project."""
 
-    def __init__(self, repository: Repository, project: Path) -> None:
-        """``project`` is the user's folder, and ``repository`` the work tree that contains it."""
-        self.repository = repository
+    def __init__(self, project: Path) -> None:
+        """``project`` is the user's folder, which may be below the top of the work tree."""
         self._project = project.resolve()
         self._folder = self._project / ".cdd" / "worktrees"
         self._path = self._project / ".cdd" / _FILE
-        self._trees = RunTrees(repository, self._folder)
+
+    @cached_property
+    def repository(self) -> Repository:
+        """The work tree of the user."""
+        return Repository.find(self._project)
+
+    @cached_property
+    def _trees(self) -> RunTrees:
+        return RunTrees(self.repository, self._folder)
 
     def list_all(self) -> tuple[Fork, ...]:
         """Return all forks, oldest first."""

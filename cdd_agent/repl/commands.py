@@ -30,6 +30,7 @@ COMMANDS = (
     SlashCommand("exec", "[SLUG]", "the Executor carries out the plan, test first"),
     SlashCommand("review", "[SLUG]", "see what completed steps changed, and approve them"),
     SlashCommand("comment", "FILE:LINE TEXT", "comment on a line; list, reply ID TEXT, resolve ID"),
+    SlashCommand("fork", "SLUG [STEP] DIRECTION", "try a step in another way; list, switch, compare, merge, drop"),
     SlashCommand("green", "TEST...", "write the code for tests that already fail"),
     SlashCommand("tdd", "[WORD ...]", "run TEXT, resume, status, history, rollback COMMIT, repair-notes"),
     SlashCommand("audit", "[RANGE]", "check the claims of handoff notes by running the tests again"),
@@ -68,7 +69,7 @@ def describe_own_commands(own: Mapping[str, "OwnCommand"]) -> tuple[SlashCommand
 
 _SHORT_FORMS = {"set": "config"}
 
-RUN_AS_IN_SHELL = ("green", "tdd", "audit", "status", "report", "doctor")
+RUN_AS_IN_SHELL = ("fork", "green", "tdd", "audit", "status", "report", "doctor")
 """The commands that are the same as those of the command line, with all options."""
 
 TDD_WORDS = {

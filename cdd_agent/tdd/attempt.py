@@ -78,6 +78,13 @@ RAN_OUT = "The agent used up its limit"
 """How a finding begins that says so."""
 MAX_WORDS = 2_000
 """Characters of the last words that the next attempt gets."""
+FORKED = "forked"
+"""Folder beside the reports of a fork, with the conversations that its step continues."""
+
+
+def name_conversation(number: int, phase: str) -> str:
+    """Return the name of the file with the last conversation of a phase of a step."""
+    return f"step-{number}-{phase}.conversation"
 
 
 def leave_out(report: SuiteReport, nodeids: Collection[str]) -> SuiteReport:
@@ -313,15 +320,18 @@ class Attempt:
 
     @property
     def _conversation_path(self) -> Path:
-        return self.context.reports / f"step-{self.step.step_number}-{self.phase}.conversation"
+        return self.context.reports / name_conversation(self.step.step_number, self.phase)
 
     def _load_conversation(self) -> tuple[str, tuple[Message, ...]]:
-        """Return the token and the messages to continue: in an iteration those of the phase's last attempt."""
-        context, fresh = self.context, (self.context.token, ())
-        if not self.step.iterates or self.earlier:
+        """Return the token and the messages to continue, in an iteration or a fork: those of the phase's last attempt.
+
+        Those of a fork are in the folder ``FORKED``, so that its later attempts begin with them too.
+        """
+        context, fresh, path = self.context, (self.context.token, ()), self._conversation_path
+        if self.earlier:
             return fresh
         try:
-            saved = load_conversation(self._conversation_path)
+            saved = load_conversation(path if self.step.iterates else path.parent / FORKED / path.name)
         except UsageError as error:
             context.emit(Notice(text=f"{error.happened} A new conversation begins."))
             return fresh

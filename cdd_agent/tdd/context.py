@@ -237,6 +237,8 @@ class Context:
     """Tree -> report of the last run of the policy's ``gate_runs`` in this process; at most one."""
     comments: Comments | None = None
     """The reviewer's comments; None: nobody reviews."""
+    fork: str = ""
+    """The folder of the fork in which the run works: all forks of a ticket have their refs in one repository."""
     token: str = field(default_factory=draw_token)
     """The token of the marks around text that others wrote; the same in all runs, for the server's cache."""
 

@@ -137,7 +137,10 @@ class StepRecovery:
         self.step = step
         self.context = context
         self.checkpoints = StepCheckpoints(
-            ticket=ticket, step=step, repository=context.repository, snapshots=context.snapshots
+            ticket=f"{ticket}/{context.fork}" if context.fork else ticket,
+            step=step,
+            repository=context.repository,
+            snapshots=context.snapshots,
         )
 
     def report_path(self, name: str) -> Path:

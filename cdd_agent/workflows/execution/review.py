@@ -137,7 +137,7 @@ def load_completed_steps(ticket: Ticket, repository: Repository, *, project: Pat
     state = load_state(ticket.state_path)
     if state is None or not (done := [state.execution(number) for number in state.numbers(Status.COMPLETED)]):
         raise UsageError(f"{ticket.slug} has no completed step to review.", hint=f"cdd exec {ticket.slug}")
-    reports = hash_reports(private_folder(project) / "reports" / ticket.slug)
+    reports = hash_reports(private_folder(project) / "reports")  # also those of a fork that was merged
     total = len(state.step_executions)
     return tuple(replace(_load_step(step, repository, reports=reports), total=total) for step in done)
 

@@ -20,7 +20,7 @@ def forks(repository: Repository) -> Forks:
     (repository.root / ".gitignore").write_text("*.log\n")
     (repository.root / "kept.log").write_text("ignored\n")
     commit_paths(repository, "ignore", paths=[".gitignore"])
-    return Forks(repository, repository.root)
+    return Forks(repository.root)
 
 
 def start(forks: Forks, direction: str = "Use a dict", *, second: int = 1) -> Fork:

@@ -1,0 +1,339 @@
+"""The command ``cdd fork``: make forks of a ticket, compare, merge and drop them."""
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from cdd_agent.cli.invocation import Invocation, headless
+from cdd_agent.errors import GateClosed, UsageError, format_count, join_first
+
+if TYPE_CHECKING:
+    from cdd_agent.git.fork import Favor, Fork, Forks, MergePlan
+    from cdd_agent.history.fork import ForkSummary
+
+_MOST_FILES = 20
+_OWN = "main"
+"""The word for the user's own branch, whatever its name is."""
+_CHOICES = (
+    "abort: change nothing",
+    "resolve: write both versions into the fork's files, and edit them there",
+    "ours: take the lines of your branch",
+    "theirs: take the lines of the fork",
+)
+
+
+class _ForkCommands(click.Group):
+    """A group that lists the forks by default, and takes other words than its commands for those of ``start``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, args or ["list"])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] == "diff":  # as in other commands
+            args = ["compare", *args[1:]]
+        elif args[0] not in self.commands and not args[0].startswith("-"):
+            args = ["start", *args]
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_ForkCommands, short_help="Try a step in another way, beside the first one.")
+def fork() -> None:
+    """Try a step of a ticket in another way, on a new branch and in another work tree.
+
+    `cdd fork SLUG [STEP] DIRECTION` is short for `cdd fork start SLUG [STEP] DIRECTION`, and `cdd fork` for
+    `cdd fork list`. A fork is named by any part of its name.
+    """
+
+
+@fork.command(short_help="Make a fork, and switch to it.")
+@click.argument("slug")
+@click.argument("words", nargs=-1, required=True, metavar="[STEP] DIRECTION")
+@headless
+def start(invocation: Invocation, *, slug: str, words: tuple[str, ...]) -> None:
+    """Make a fork of the ticket SLUG as it was before STEP, and switch to it.
+
+    DIRECTION tells the model what to do differently. The default of STEP is the step that was begun last.
+    """
+    from cdd_agent.events import Notice
+    from cdd_agent.tickets.ticket import find
+
+    number = int(words[0]) if words[0].isdecimal() else None
+    direction = " ".join(words if number is None else words[1:])
+    project = invocation.project
+    made, remarks = project.ticket_forks().start(
+        find(project.root, slug), direction, number=number, checkpoints=project.checkpoints
+    )
+    for remark in remarks:
+        project.emit(Notice(text=remark))
+    if invocation.as_json:
+        _print("ForkStarted", _describe(made, project.forks))
+        return
+    screen = invocation.screen
+    screen.line(f"{screen.symbols['open']} Fork {made.name}, before step {made.step} of {slug}", style="bold green")
+    screen.line(f"branch {made.branch}, work tree {project.forks.locate(made)}", style="dim")
+    resume = f"; its conversations: cdd --project {project.forks.find_project(made)} --resume" if made.session else ""
+    screen.line(f"Next: {screen.as_typed(f'cdd exec {slug}')} runs the step there{resume}")
+
+
+@fork.command(name="list", short_help="List the forks as a tree.")
+@headless
+def list_(invocation: Invocation) -> None:
+    """List the forks below the branches that they were made from. The status is active, merged or abandoned.
+
+    A fork is merged if merging it into your branch would change nothing.
+    """
+    forks = invocation.project.forks
+    known = forks.list_all()
+    statuses = forks.find_statuses(known)
+    if invocation.as_json:
+        for each in known:
+            _print("ForkListed", {**_describe(each, forks), "status": statuses[each.name]})
+        return
+    screen = invocation.screen
+    if not known:
+        screen.line("No forks yet. To make one: cdd fork SLUG DIRECTION")
+        return
+    for text, depth in _draw_tree(known, {each.branch for each in known}):
+        if isinstance(text, str):
+            screen.line(text, style="bold")
+            continue
+        status = statuses[text.name]
+        current = ", current" if forks.find_current(text.ticket) == text else ""
+        style = {"active": "green", "merged": "cyan", "abandoned": "dim"}[status]
+        screen.line(f"{text.name}  {status}{current}", style=style, indent=2 * depth)
+        count = (
+            len(forks.repository.git("rev-list", f"{text.base}..{forks.read_tip(text)}").splitlines())
+            if (status != "abandoned")
+            else None
+        )
+        kept = f"kept: {text.kept}" if count is None else format_count(count, "commit")
+        screen.line(f"{text.ticket} step {text.step}: {text.direction}  ({kept})", style="dim", indent=2 * depth + 2)
+
+
+def _draw_tree(known: "tuple[Fork, ...]", branches: set[str]) -> "Iterator[tuple[Fork | str, int]]":
+    """Yield each branch that is not a fork's, and below it its forks, with their depths."""
+    for root in dict.fromkeys(each.parent for each in known if each.parent not in branches):
+        yield root or "no branch", 0
+        waiting = [(each, 1) for each in reversed(known) if each.parent == root]
+        while waiting:
+            each, depth = waiting.pop()
+            yield each, depth
+            waiting += [(child, depth + 1) for child in reversed(known) if child.parent == each.branch]
+
+
+@fork.command(short_help="Choose where the plan of a ticket is carried out.")
+@click.argument("name")
+@click.option("--ticket", metavar="SLUG", help="With main: the ticket; the default is every ticket.")
+@headless
+def switch(invocation: Invocation, name: str, *, ticket: str | None) -> None:
+    """Carry out the plan in the fork NAME from now on; main means your own branch."""
+    forks, screen = invocation.project.forks, invocation.screen
+    if name == _OWN:
+        slugs = (ticket,) if ticket else tuple(dict.fromkeys(each.ticket for each in forks.list_all()))
+        for slug in slugs:
+            forks.switch(slug, None)
+        screen.line("cdd exec works on your own branch.")
+        return
+    chosen = forks.find(name)
+    forks.switch(chosen.ticket, chosen)
+    screen.line(f"cdd exec {chosen.ticket} works in the fork {chosen.name}. Back: cdd fork switch {_OWN}")
+
+
+@fork.command(short_help="Show two forks side by side.")
+@click.argument("one", metavar="A")
+@click.argument("other", metavar="[B]", default=_OWN)
+@headless
+def compare(invocation: Invocation, *, one: str, other: str) -> None:
+    """Show steps, gates, tests, evidence, changes and cost of two forks; without B, of a fork and your own branch."""
+    from cdd_agent.repl.render import create_table
+    from cdd_agent.untrusted.text import clean
+
+    forks, ticket_forks = invocation.project.forks, invocation.project.ticket_forks()
+    pair = [None if name == _OWN else forks.find(name) for name in (one, other)]
+    like = next((each for each in pair if each is not None), None)
+    if like is None:
+        raise UsageError("Name at least one fork.", hint="cdd fork list")
+    found = [ticket_forks.summarize(each, like=like) for each in pair]
+    if invocation.as_json:
+        for each in found:
+            _print("ForkCompared", {**_summarize(each), "files": [file.path for file in each.files]})
+        return
+    table = create_table("", *(each.name for each in found))
+    rows = [_summarize(each) for each in found]
+    for key in rows[0]:
+        if key != "name":
+            table.add_row(key.replace("_", " "), *(clean(_format(row[key])) for row in rows))
+    invocation.screen.show(table)
+
+
+def _summarize(each: "ForkSummary") -> dict[str, object]:
+    added, removed = each.lines
+    return {
+        "name": each.name,
+        "branch": each.branch,
+        "steps": {str(number): status for number, status in each.steps.items()},
+        "gates": list(each.gates),
+        "tests": {name: count for name, count in each.tests.items() if count},
+        "evidence": list(each.evidence),
+        "changes": f"{format_count(len(each.files), 'file')}, +{added} -{removed}",
+        "tokens": each.tokens,
+        "cost": each.cost_usd,
+    }
+
+
+def _format(value: object) -> str:
+    """Return a cell of the comparison.
+
+    >>> _format({"1": "completed"}), _format([]), _format(0.25)
+    ('1 completed', '-', '$0.25')
+    """
+    match value:
+        case dict():
+            return "\n".join(f"{name} {each}" for name, each in value.items()) or "-"
+        case list():
+            return "\n".join(map(str, value)) or "-"
+        case float():
+            return f"${value:.2f}"
+    return "-" if value is None else str(value)
+
+
+@fork.command(short_help="Merge a fork into your branch.")
+@click.argument("name")
+@click.option("--resolve", "how", flag_value="resolve", help="Write conflicts into the fork's files, to edit them.")
+@click.option("--ours", "how", flag_value="ours", help="Where lines conflict, take those of your branch.")
+@click.option("--theirs", "how", flag_value="theirs", help="Where lines conflict, take those of the fork.")
+@click.option("--abort", "how", flag_value="abort", help="End a merge that waits to be resolved in the fork.")
+@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+@headless
+def merge(invocation: Invocation, name: str, *, how: str | None, dry_run: bool) -> None:
+    """Show what merging the fork NAME would change, and merge it. Your uncommitted changes stay as they are.
+
+    After you have resolved conflicts in the fork's files, the same command continues.
+    """
+    from cdd_agent.repl.question import confirm
+
+    project, screen = invocation.project, invocation.screen
+    forks, chosen = project.forks, project.forks.find(name)
+    if how == "abort":
+        forks.abort(chosen)
+        screen.line(f"The merge has ended; the fork {chosen.name} is as it was before.")
+        return
+    plan = forks.plan_merge(chosen)
+    _show_plan(plan, invocation=invocation)
+    if dry_run:
+        return
+    if plan.conflicts:
+        how = how or _choose(plan, invocation=invocation)
+        if how == "abort":
+            screen.line("Nothing was changed.")
+            return
+        favors: dict[str, Favor] = {"ours": "ours", "theirs": "theirs"}
+        if waiting := forks.resolve(plan, favors.get(how)):
+            names = join_first(waiting, most=_MOST_FILES)
+            screen.line(f"Edit these files in {forks.locate(chosen)}: {names}.", style="yellow")
+            screen.line(f"Then: cdd fork merge {chosen.name}; or end it: cdd fork merge {chosen.name} --abort")
+            return
+        plan = forks.plan_merge(chosen)
+        _show_plan(plan, invocation=invocation)
+    if not plan.subjects:
+        raise UsageError(f"The fork {chosen.name} has no commits that {plan.branch} lacks.", hint="cdd fork list")
+    if not invocation.assume_yes:
+        if not invocation.is_interactive:
+            raise UsageError("cdd cannot ask you here. Nothing was merged.", hint="the same command with --yes")
+        if not confirm(f"Merge it into {plan.branch}? [y/N]", screen=screen):
+            screen.line("Nothing was merged.")
+            return
+    landed, taken = project.ticket_forks().merge(plan)
+    if invocation.as_json:
+        _print("ForkMerged", {"name": chosen.name, "commit": landed.commit, "steps": list(taken)})
+        return
+    screen.line(f"{screen.symbols['open']} Merged into {plan.branch}: {landed.commit[:10]}", style="bold green")
+    if taken:
+        steps = ", ".join(map(str, taken))
+        screen.line(f"The ticket {chosen.ticket} takes over what the fork says of step {steps}.")
+    screen.line(f"Next: cdd fork drop {chosen.name} removes its work tree and its branch.")
+
+
+def _show_plan(plan: "MergePlan", *, invocation: Invocation) -> None:
+    if invocation.as_json:
+        changes = [{"path": change.path, "kind": change.kind} for change in plan.changes]
+        fields = {"commits": list(plan.subjects), "conflicts": list(plan.conflicts), "changes": changes}
+        _print("ForkMergePlanned", {"name": plan.fork.name, "branch": plan.branch, **fields})
+        return
+    screen, signs = invocation.screen, {"created": "+", "deleted": "-", "modified": "~"}
+    screen.line(f"{plan.fork.branch} into {plan.branch}: {format_count(len(plan.subjects), 'commit')}", style="bold")
+    screen.items(plan.subjects, most=_MOST_FILES)
+    screen.items([f"{signs[change.kind]} {change.path}" for change in plan.changes], most=_MOST_FILES)
+    if plan.conflicts:
+        screen.line(f"Conflicts in {format_count(len(plan.conflicts), 'file')}:", style="bold yellow")
+        screen.items(plan.conflicts, most=_MOST_FILES)
+
+
+def _choose(plan: "MergePlan", *, invocation: Invocation) -> str:
+    if not invocation.is_interactive:
+        hint = f"cdd fork merge {plan.fork.name} --resolve, --ours or --theirs"
+        raise GateClosed(f"{format_count(len(plan.conflicts), 'file')} in conflict. Nothing was merged.", hint=hint)
+    from cdd_agent.repl.question import ask_choice
+
+    chosen = ask_choice("What about the conflicts?", _CHOICES, screen=invocation.screen)
+    return _CHOICES[chosen].partition(":")[0]
+
+
+@fork.command(short_help="Remove a fork; its work stays under a ref.")
+@click.argument("name")
+@click.option("--confirm", "typed", metavar="NAME", help="The full name, if the fork holds work that is not merged.")
+@headless
+def drop(invocation: Invocation, name: str, *, typed: str | None) -> None:
+    """Remove the work tree and the branch of the fork NAME. All of its work stays under refs/cdd/abandoned/NAME.
+
+    A fork with work that is not merged or not committed is removed only if you type its full name.
+    """
+    from cdd_agent.git.fork import format_loss
+    from cdd_agent.repl.question import confirm
+
+    project, screen = invocation.project, invocation.screen
+    chosen = project.forks.find(name)
+    loss = format_loss(*project.forks.require_droppable(chosen))
+    if loss:
+        screen.line(f"The fork {chosen.name} has {loss}.", style="bold yellow")
+        if typed is None and invocation.is_interactive:
+            typed = screen.ask("Type its full name to remove it:").strip()
+        if typed != chosen.name:
+            hint = f"merge it: cdd fork merge {chosen.name}; or: cdd fork drop {chosen.name} --confirm {chosen.name}"
+            raise UsageError("That is not its full name. Nothing was removed.", hint=hint)
+    elif not (invocation.assume_yes or typed == chosen.name):
+        if not invocation.is_interactive:
+            raise UsageError("cdd cannot ask you here. Nothing was removed.", hint="the same command with --yes")
+        if not confirm(f"Remove the fork {chosen.name}? [y/N]", screen=screen):
+            screen.line("Nothing was removed.")
+            return
+    project.ticket_forks().drop(chosen)
+    if invocation.as_json:
+        _print("ForkDropped", {"name": chosen.name, "kept": chosen.kept})
+        return
+    screen.line(f"Removed. Its work is in {chosen.kept}; to have it back: git branch NAME {chosen.kept}")
+
+
+def _describe(each: "Fork", forks: "Forks") -> dict[str, object]:
+    return {
+        "name": each.name,
+        "ticket": each.ticket,
+        "step": each.step,
+        "direction": each.direction,
+        "branch": each.branch,
+        "parent": each.parent,
+        "base": each.base,
+        "folder": str(forks.locate(each)),
+        "session": each.session,
+        "is_current": forks.find_current(each.ticket) == each,
+    }
+
+
+def _print(event: str, fields: dict[str, object]) -> None:
+    sys.stdout.write(json.dumps({"event": event, **fields}) + "\n")
+    sys.stdout.flush()

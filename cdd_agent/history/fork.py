@@ -1,0 +1,276 @@
+"""Forks of a ticket: the start of a new one, the comparison of two, and their merge.
+
+A fork starts before its step: with the commits, the state and the conversations of that moment, and with the direction
+as guidance of the step. Its runs work in its own folder and land on its own branch.
+"""
+
+import contextlib
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from cdd_agent.agent.sessions import fork_session
+from cdd_agent.clock import Clock
+from cdd_agent.errors import UsageError
+from cdd_agent.git.checkpoint import Checkpoints
+from cdd_agent.git.fork import Fork, Forks, MergePlan, make_name
+from cdd_agent.git.landing import Landed
+from cdd_agent.git.repository import Repository
+from cdd_agent.review.diff import FileDiff, diff_commits, resolve_recorded
+from cdd_agent.storage import private_folder
+from cdd_agent.tdd.attempt import FORKED, name_conversation
+from cdd_agent.tdd.step import load_report
+from cdd_agent.tickets.ticket import Ticket, find
+from cdd_agent.work import state as states
+from cdd_agent.work.state import (
+    RunState,
+    Status,
+    StepExecution,
+    Usage,
+    load_state,
+    lock_checkpoints,
+    lock_ticket,
+    replace_step,
+    save_state,
+)
+from pytest_tdd_agent.report import OUTCOMES, count_outcomes
+
+_GUIDANCE = (
+    "This is a fork of the step: the files are as they were before it, without the changes that you made to them. "
+    "Carry the step out in another way: {}"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForkSummary:
+    """The progress of a fork, or of the user's own branch."""
+
+    name: str
+    branch: str
+    steps: dict[int, str]
+    """Number -> status."""
+    gates: tuple[str, ...]
+    """The phases of the fork's step, each with its verdict and the number of attempts."""
+    tests: dict[str, int]
+    """Outcome -> number of tests in the last report; empty without one."""
+    evidence: tuple[str, ...]
+    """The findings of the checks of its open gates."""
+    files: tuple[FileDiff, ...]
+    """Changes since the commit before the step."""
+    tokens: int
+    cost_usd: float | None
+    """Used since the fork was made; for the user's branch, by the whole ticket."""
+
+    @property
+    def lines(self) -> tuple[int, int]:
+        """The numbers of added and of removed lines."""
+        return sum(file.added or 0 for file in self.files), sum(file.removed or 0 for file in self.files)
+
+
+class TicketForks:
+    """Makes, compares, merges and drops the forks of tickets."""
+
+    def __init__(self, forks: Forks, project: Path, *, clock: Clock) -> None:
+        """``project`` is the user's folder."""
+        self.forks = forks
+        self._project = project
+        self._clock = clock
+
+    def start(
+        self, ticket: Ticket, direction: str, *, number: int | None = None, checkpoints: Checkpoints | None = None
+    ) -> tuple[Fork, tuple[str, ...]]:
+        """Make a fork before step ``number``, or before the last one that was begun, and switch to it.
+
+        Return it with what the user should know about its files. ``checkpoints`` tell which part of the conversations
+        came before the step. Raises ``UsageError``.
+        """
+        if not direction.strip():
+            raise UsageError("A fork needs a direction.", hint=f'cdd fork {ticket.slug} "what to do differently"')
+        around = self.forks.find_around(ticket.folder) or self.forks.find_current(ticket.slug)
+        source, project = self._find_source(ticket, around)
+        state = load_state(source.state_path)
+        if state is None:
+            raise UsageError(f"{ticket.slug} has not been carried out yet.", hint=f"cdd exec {ticket.slug}")
+        number = _find_latest(state) if number is None else number
+        repository = self.forks.repository
+        step = state.execution(number)
+        base = step.base_commit or (self.forks.open(around).read_head() if around else repository.read_head())
+        fork = Fork(
+            name=make_name(direction, self._clock.now()),
+            ticket=ticket.slug,
+            step=number,
+            direction=" ".join(direction.split()),
+            base=resolve_recorded(repository, str(base)),
+            parent=around.branch if around else repository.read_branch() or "",
+            tokens=state.usage.tokens,
+            cost_usd=state.usage.cost_usd,
+        )
+        remarks = self.forks.create(fork)
+        target = self.forks.find_project(fork)
+        folder = target / source.folder.relative_to(project)
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in (source.spec_path, source.plan_path):
+            if path.exists():
+                shutil.copyfile(path, folder / path.name)
+        forked = Ticket(slug=ticket.slug, folder=folder)
+        save_state(forked.state_path, self._reset(state, fork))
+        self._copy_conversations(fork, project, checkpoints=checkpoints)
+        self.forks.switch(ticket.slug, fork)
+        return fork, remarks
+
+    def _find_source(self, ticket: Ticket, around: Fork | None) -> tuple[Ticket, Path]:
+        if around is None:
+            return ticket, self._project
+        self.forks.open(around)
+        project = self.forks.find_project(around)
+        return find(project, ticket.slug), project
+
+    def _reset(self, state: RunState, fork: Fork) -> RunState:
+        """Return the state of the plan before the fork's step."""
+        repository = self.forks.repository
+        for known in state.step_executions.values():
+            landed = list(known.commits.values())
+            is_before = bool(landed) and repository.is_ancestor(landed[-1], of=fork.base)
+            is_kept = known.status == Status.SKIPPED or (known.status == Status.COMPLETED and (is_before or not landed))
+            if known.step_number == fork.step or not is_kept:
+                guidance = _GUIDANCE.format(fork.direction) if known.step_number == fork.step else ""
+                fresh = StepExecution(
+                    step_number=known.step_number,
+                    title=known.title,
+                    text_sha256=known.text_sha256,
+                    usage=known.usage,
+                    guidance=guidance,
+                )
+                state = replace_step(state, fresh)
+        return replace(state, status=Status.IN_PROGRESS, current_step=None, completed_at=None, branch=fork.branch)
+
+    def _copy_conversations(self, fork: Fork, project: Path, *, checkpoints: Checkpoints | None) -> None:
+        source = project / ".cdd" / "reports" / fork.ticket
+        target = private_folder(self.forks.find_project(fork)) / "reports" / fork.ticket
+        if source.is_dir():
+            shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
+        for phase in ("red", "green", "refactor"):
+            name = name_conversation(fork.step, phase)
+            if (target / name).is_file():
+                (target / FORKED).mkdir(exist_ok=True)
+                shutil.copy(target / name, target / FORKED / name)  # copies its permissions too
+        known = checkpoints.list_all() if checkpoints is not None else ()
+        talks = next(
+            (
+                each.about.talks
+                for each in known
+                if (each.about.kind, each.about.ticket, each.about.step) == ("run", fork.ticket, fork.step)
+                and each.about.head == fork.base
+            ),
+            {},
+        )
+        inside = self.forks.find_project(fork)
+        session = fork_session(project, inside, ticket=fork.ticket, talks=talks, clock=self._clock)
+        if session:
+            self.forks.record_session(fork, session)
+
+    def summarize(self, fork: Fork | None, *, like: Fork) -> ForkSummary:
+        """Return what ``fork`` has reached, or the user's own branch since the base of the fork ``like``."""
+        forks, base = self.forks, (fork or like).base
+        repository: Repository = forks.repository if fork is None else forks.open(fork)
+        project = self._project if fork is None else forks.find_project(fork)
+        state = load_state(find(project, (fork or like).ticket).state_path)
+        head = str(forks.repository.read_head() if fork is None else forks.read_tip(fork))
+        executions = {} if state is None else dict(state.step_executions)
+        step = executions.get((fork or like).step)
+        used = Usage() if state is None else state.usage
+        paid = used.cost_usd
+        return ForkSummary(
+            name=fork.name if fork else "your branch",
+            branch=fork.branch if fork else repository.read_branch() or "",
+            steps={number: str(each.status) for number, each in executions.items()},
+            gates=_list_gates(step),
+            tests=_count_tests(executions.values(), root=repository.root),
+            evidence=() if step is None else tuple(line for attempt in step.attempts for line in attempt.evidence),
+            files=diff_commits(repository, base, after=head),
+            tokens=used.tokens - (fork.tokens if fork else 0),
+            cost_usd=None if paid is None else paid - ((fork.cost_usd or 0.0) if fork else 0.0),
+        )
+
+    def merge(self, plan: MergePlan) -> tuple[Landed, tuple[int, ...]]:
+        """Merge a fork without conflicts; the user's ticket takes over the steps that the fork completed.
+
+        Return what landed, and the numbers of these steps.
+        """
+        fork = plan.fork
+        with self._working(fork):
+            landed = self.forks.merge(plan)
+            taken = self._adopt_state(fork)
+        if self.forks.find_current(fork.ticket) == fork:
+            self.forks.switch(fork.ticket, None)
+        return landed, taken
+
+    def drop(self, fork: Fork) -> None:
+        """Remove a fork, once no run works in it; see ``Forks.drop``."""
+        with self._working(fork):
+            self.forks.drop(fork)
+
+    @contextlib.contextmanager
+    def _working(self, fork: Fork) -> Iterator[None]:
+        common = self.forks.repository.location.common_dir
+        with lock_checkpoints(common, fork.ticket):  # every run of the ticket holds it, also one in a fork
+            yield
+
+    def _adopt_state(self, fork: Fork) -> tuple[int, ...]:
+        inside = self.forks.find_project(fork)
+        try:
+            ticket = find(self._project, fork.ticket)
+            state, made = load_state(ticket.state_path), load_state(find(inside, fork.ticket).state_path)
+        except UsageError:  # the folder of the fork, or the ticket, is gone; the commits are merged
+            return ()
+        if state is None or made is None:
+            return ()
+        taken = []
+        for number in made.numbers(Status.COMPLETED):
+            if number in state.step_executions and state.execution(number) != made.execution(number):
+                state = replace_step(state, _move_reports(made.execution(number), fork))
+                taken.append(number)
+        if taken:
+            reports = inside / ".cdd" / "reports" / fork.ticket
+            if reports.is_dir():
+                target = private_folder(self._project) / "reports" / self.forks.locate(fork).name
+                shutil.copytree(reports, target, symlinks=True, dirs_exist_ok=True)
+            with lock_ticket(self._project, ticket.folder):
+                state = replace(state, status=Status.IN_PROGRESS, current_step=None)
+                save_state(ticket.state_path, states.finish(state, now=self._clock.now()))
+        return tuple(taken)
+
+
+def _move_reports(step: StepExecution, fork: Fork) -> StepExecution:
+    """Return the step with the paths that its reports have beside those of the user's own runs."""
+    old = f"/reports/{fork.ticket}/"
+    new = f"/reports/fork-{fork.name}/"
+    attempts = tuple(replace(each, report=each.report and each.report.replace(old, new, 1)) for each in step.attempts)
+    return replace(step, attempts=attempts, baseline=step.baseline and step.baseline.replace(old, new, 1))
+
+
+def _find_latest(state: RunState) -> int:
+    """Return the step that was begun last, or the first one if none was."""
+    begun = [each for each in state.step_executions.values() if each.started_at]
+    last = max(begun, key=lambda each: each.started_at or "", default=None)
+    return last.step_number if last else min(state.step_executions)
+
+
+def _list_gates(step: StepExecution | None) -> tuple[str, ...]:
+    attempts = () if step is None else step.attempts
+    phases = dict.fromkeys(attempt.phase for attempt in attempts)
+    rows = []
+    for phase in phases:
+        tries = [attempt for attempt in attempts if attempt.phase == phase]
+        count = "" if len(tries) == 1 else f" after {len(tries)} attempts"
+        rows.append(f"{phase.upper()} {tries[-1].verdict}{count}")
+    return tuple(rows)
+
+
+def _count_tests(steps: Iterable[StepExecution], *, root: Path) -> dict[str, int]:
+    """Return outcome -> number of tests in the last report."""
+    attempts = [attempt for step in sorted(steps, key=lambda each: each.started_at or "") for attempt in step.attempts]
+    reports = (load_report(attempt, root=root) for attempt in reversed(attempts))
+    last = next((report for report in reports if report is not None), None)
+    return {} if last is None else {name: count for name, count in count_outcomes(last).items() if name in OUTCOMES}

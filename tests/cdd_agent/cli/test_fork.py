@@ -1,0 +1,192 @@
+"""``cdd fork``: a step is done in another way, compared, merged and dropped."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.agent.sessions import Transcript, load_session
+from cdd_agent.cli.app import run
+from cdd_agent.git.checkpoint import Checkpoints, Description
+from cdd_agent.git.fork import Fork, Forks
+from cdd_agent.git.repository import Repository
+from cdd_agent.model.conversation import Conversation, Text, UserMessage
+from cdd_agent.tickets.ticket import find
+from cdd_agent.work.state import RunState, load_state
+from tests.fakes.clock import FakeClock
+from tests.fakes.demo import RECORDING, SLUG, ProjectCrew, captured
+
+SOURCE, TESTS = "durations/reading.py", "tests/test_reading.py"
+
+
+def git(folder: Path, *arguments: str) -> str:
+    return Repository.find(folder).git(*arguments)
+
+
+def state(project: Path) -> RunState:
+    loaded = load_state(find(project, SLUG).state_path)
+    assert loaded is not None
+    return loaded
+
+
+def fork(project: Path, *words: str) -> Fork:
+    """Make a fork on the command line and return its record."""
+    assert run(["--project", str(project), "fork", SLUG, *words]) == 0
+    return Forks(project).list_all()[-1]
+
+
+def commit(folder: Path, path: str, text: str) -> None:
+    (folder / path).write_text(text)
+    git(folder, "add", path)
+    git(folder, "commit", "-qm", f"change {path}")
+
+
+def test_a_fork_is_worked_on_compared_merged_and_dropped(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    here, log = str(finished), git(finished, "log", "--format=%H")
+    own = ("for-each-ref", f"refs/cdd/checkpoints/{SLUG}/step-*")
+    checkpoints = git(finished, *own)
+    made = fork(finished, "1", "Use", "one form")
+    inside = Forks(finished).find_project(made)
+    assert (made.direction, git(inside, "rev-parse", "HEAD").strip()) == ("Use one form", made.base)
+    assert (inside / SOURCE).read_text() != (finished / SOURCE).read_text()
+    forked = state(inside).execution(1)
+    assert (forked.status, forked.commits) == ("pending", {})
+    assert forked.guidance.endswith("in another way: Use one form")
+
+    with captured() as (screen, out):
+        crew = ProjectCrew(finished, screen=screen, replay=RECORDING)
+        vars(crew)["settings"] = replace(crew.settings, evidence_timeout_s=0)
+        executor = crew.executor(find(finished, SLUG))
+        with executor.running():
+            executor.run_all()
+        crew.close()
+    assert f"Working in the fork {made.name}." in out.getvalue().replace("\n", " ")
+    assert git(finished, "log", "--format=%H") == log
+    assert git(finished, "status", "--porcelain") == ""
+    assert git(finished, *own) == checkpoints
+    assert git(inside, "log", "-1", "--format=%s|%D").startswith("fix: Minutes after hours need no unit|")
+    assert state(inside).execution(1).status == "completed"
+    sent = (inside / ".cdd" / "reports" / SLUG / "step-1-red.conversation").read_text()
+    assert sent.count("Carry out step 1 of the plan.") == 2  # the fork's conversation begins with the first one's
+    assert "in another way: Use one form" in sent
+
+    assert run(["--project", here, "fork", "compare", "one-form", "--json"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()[-2:]]
+    assert [(row["steps"], row["tests"], row["changes"]) for row in rows] == [
+        ({"1": "completed"}, {"passed": 11}, "2 files, +20 -5")
+    ] * 2
+    assert [row["gates"][1] for row in rows] == ["GREEN open after 2 attempts"] * 2
+
+    commit(inside, "README.md", "# From the fork\n")
+    (finished / "notes.txt").write_text("mine\n")
+    (finished / TESTS).write_text("mine, not committed\n")
+    assert run(["--project", here, "fork", "merge", "one-form"]) == 2
+    assert "cdd cannot ask you here. Nothing was merged." in capsys.readouterr().err
+    assert run(["--project", here, "fork", "merge", "one-form", "--yes"]) == 0
+    assert git(finished, "status", "--porcelain") == f" M {TESTS}\n?? notes.txt\n"
+    assert (finished / "README.md").read_text() == "# From the fork\n"
+    assert state(finished).execution(1).commits == state(inside).execution(1).commits
+    assert run(["--project", here, "review", SLUG, "--json"]) == 0
+    assert "merged" in listed(here, capsys)
+    assert run(["--project", here, "fork", "drop", "one-form", "--yes"]) == 0
+    assert not inside.exists()
+    assert "abandoned" in listed(here, capsys)
+
+
+def listed(here: str, capsys: pytest.CaptureFixture[str]) -> str:
+    capsys.readouterr()
+    assert run(["--project", here, "fork", "list"]) == 0
+    return capsys.readouterr().out
+
+
+def test_conflicts_are_listed_resolved_or_aborted(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    here, made = str(finished), fork(finished, "Rename it")
+    inside = Forks(finished).locate(made)
+    commit(inside, "README.md", "# Theirs\n")
+    commit(finished, "README.md", "# Ours\n")
+    merge = ["--project", here, "fork", "merge", "rename"]
+    assert run([*merge, "--yes"]) == 1
+    told = capsys.readouterr()
+    assert "Conflicts in 1 file:\n  README.md" in told.out
+    assert f"cdd fork merge {made.name} --resolve, --ours or --theirs" in told.err.replace("\n", " ")
+    assert run([*merge, "--resolve"]) == 0
+    assert "<<<<<<<" in (inside / "README.md").read_text()
+    assert run([*merge, "--abort"]) == 0
+    assert (inside / "README.md").read_text() == "# Theirs\n"
+    assert run([*merge, "--theirs", "--yes", "--json"]) == 0
+    planned, again, merged = (json.loads(line) for line in capsys.readouterr().out.splitlines()[-3:])
+    assert (planned["conflicts"], again["conflicts"], merged["event"]) == (["README.md"], [], "ForkMerged")
+    assert (finished / "README.md").read_text() == "# Theirs\n"
+
+
+def test_work_that_is_nowhere_else_is_dropped_only_by_its_full_name(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = fork(finished, "Use a table")
+    (Forks(finished).locate(made) / SOURCE).write_text("not committed\n")
+    drop = ["--project", str(finished), "fork", "drop", "table"]
+    for words in (["--yes"], ["--confirm", "table"]):
+        assert run([*drop, *words]) == 2
+        assert f"--confirm {made.name}" in capsys.readouterr().err.replace("\n", "").replace("   ", " ")
+    assert run([*drop, "--confirm", made.name]) == 0
+    assert git(finished, "show", f"refs/cdd/abandoned/{made.name}:{SOURCE}") == "not committed\n"
+    assert run([*drop, "--confirm", made.name]) == 2
+    assert "was dropped already" in capsys.readouterr().err
+
+
+def test_a_fork_of_a_fork_hangs_below_it_and_main_is_the_way_back(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here, first = str(finished), fork(finished, "First way")
+    second = fork(finished, "Second way")
+    assert second.parent == first.branch
+    rows = listed(here, capsys).splitlines()
+    assert [rows[0], rows[1].strip(), rows[3]] == [
+        "main",
+        f"{first.name}  active",
+        f"    {second.name}  active, current",
+    ]
+    assert run(["--project", here, "fork", "switch", "first"]) == 0
+    assert Forks(finished).find_current(SLUG) == first
+    assert run(["--project", here, "fork", "switch", "main"]) == 0
+    assert Forks(finished).find_current(SLUG) is None
+
+
+def test_the_conversations_about_the_ticket_are_cut_where_the_step_began(finished: Path) -> None:
+    here = Transcript(finished, clock=FakeClock(), tell=lambda _: None)
+    talks = (("socrates", SLUG, "abcdef"), ("planner", "another", "ghijkl"))
+    for agent, ticket, token in talks:
+        messages = [UserMessage(content=(Text(text=f"{agent} {number}"),)) for number in range(3)]
+        conversation = Conversation("", token=token, messages=messages)
+        here.copy_conversation(conversation, agent, ticket=ticket, model="m")
+    (step,) = state(finished).step_executions.values()
+    about = Description(kind="run", ticket=SLUG, step=1, session=here.id, talks={"abcdef": 1})
+    git(finished, "checkout", "-q", "--detach", str(step.base_commit))
+    Checkpoints.of_project(finished, private=finished / ".cdd").create(about)
+    git(finished, "checkout", "-q", "-")
+    made = fork(finished, "In words")  # while the session is open
+    here.close()
+    inside = Forks(finished).find_project(made)
+    (talk,) = load_session(inside, made.session).conversations
+    assert (talk.agent, talk.ticket) == ("socrates", SLUG)
+    assert [str(message.content) for message in talk.messages] == ["(Text(text='socrates 0'),)"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["nope", "Another way"], "There is no ticket"),
+        ([SLUG, "1"], "A fork needs a direction."),
+        ([SLUG, "7", "Another way"], "7"),
+        (["switch", "nope"], "There is no fork 'nope'."),
+        (["compare", "main"], "Name at least one fork."),
+        (["merge", "nope", "--theirs"], "make one: cdd fork SLUG DIRECTION"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(
+    words: list[str], told: str, *, finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["--project", str(finished), "fork", *words]) == 2
+    assert told in capsys.readouterr().err.replace("\n", " ")
+    assert git(finished, "branch", "--list", "fork/*") == ""
