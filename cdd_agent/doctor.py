@@ -123,7 +123,7 @@ def check_tests(suite: Suite) -> Check:
     command = f"{path.relative_to(suite.root) if path.is_relative_to(suite.root) else path} -m pytest"
     found = _COLLECTED.search(run.output)
     errors = (found and found["errors"]) or (_ERRORS.search(run.output) or ("", ""))[1]
-    if errors and run.problem and NOT_INSTALLED in run.problem:
+    if run.problem and f"{NOT_INSTALLED}: " in run.problem:
         told, fix = run.problem.split(f"{NOT_INSTALLED}: ")
         return Check(state="missing", told=f"{told}{NOT_INSTALLED}", fix=fix)
     if errors:

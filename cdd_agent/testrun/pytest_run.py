@@ -92,10 +92,11 @@ def find_uninstalled_module(report: SuiteReport, root: Path) -> str | None:
         [] if any(not case.reason for case in report.tests) else [error.failure for error in report.collect_errors]
     )
     wanted = {each.missing_name or "" for each in failures if each.kind == "missing_module"}
-    for name in sorted(filter(str.isidentifier, wanted)):
-        if (root / "src" / name / "__init__.py").is_file() or (root / "src" / f"{name}.py").is_file():
-            return name
-    return None
+    return next((name for name in sorted(filter(str.isidentifier, wanted)) if _is_in_src(name, root)), None)
+
+
+def _is_in_src(name: str, root: Path) -> bool:
+    return (root / "src" / name / "__init__.py").is_file() or (root / "src" / f"{name}.py").is_file()
 
 
 def describe_exit(status: int) -> str:
@@ -148,6 +149,7 @@ def suggest_fix(reason: str, python: Path) -> str:
     return "correct pytest's configuration"
 
 
+_ABSENT_MODULE = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 OUTPUT_CAP_BYTES = 200_000
 _IMPORTS = "imports"
 """The folder with the redirection of imports."""
@@ -365,6 +367,9 @@ class PytestSuite:
             return None, f"the tests did not end within {self.timeout_s:g} s{running and f': ended{running}'}"
         if not path.exists() or result.exit_status == _USAGE_ERROR:
             running = describe_running_tests(stream)
+            absent = _ABSENT_MODULE.search(find_refusal(result.output) or "")
+            if absent and _is_in_src(absent[1], self.root):
+                return None, self._explain_uninstalled(absent[1])
             why = _explain_missing_report(result, running, python=self.interpreter.path)
             return None, why + _find_full_disk(result.output, path.parent, self.root)
         try:
@@ -377,10 +382,13 @@ class PytestSuite:
             running, why = describe_running_tests(stream), explain_stop(result.output)
             return None, f"the run ended early (pytest status {report.exit_status}){running}{why}"
         if module := find_uninstalled_module(report, self.root):
-            project = redirects[0] if (redirects := self._redirects) else self.root
-            install = f"{self.interpreter.path} -m pip install -e {project}"
-            return None, f"no test can import {module}, which is in src and {NOT_INSTALLED}: {install}"
+            return None, self._explain_uninstalled(module)
         return replace(report, sandbox=result.level), None
+
+    def _explain_uninstalled(self, module: str) -> str:
+        project = redirects[0] if (redirects := self._redirects) else self.root
+        install = f"{self.interpreter.path} -m pip install -e {project}"
+        return f"no test can import {module}, which is in src and {NOT_INSTALLED}: {install}"
 
 
 class _Origins(msgspec.Struct):

@@ -48,10 +48,11 @@ def test_a_plugin_that_the_options_want_is_said_and_does_not_stop_it(parts: Proj
 def test_a_package_in_src_that_is_not_installed_is_named_with_the_command_that_installs_it(parts: ProjectParts) -> None:
     (parts.root / "src" / "till").mkdir(parents=True)
     (parts.root / "src" / "till" / "__init__.py").write_text("")
-    (parts.root / "test_one.py").write_text("import till\n")
-    check = check_tests(parts.suite())
-    assert (check.state, check.told) == ("missing", "no test can import till, which is in src and not installed")
-    assert check.fix.endswith(f"-m pip install -e {parts.root}")
+    for name in ("test_one.py", "conftest.py"):
+        (parts.root / name).write_text("import till\n")
+        check = check_tests(parts.suite())
+        assert (check.state, check.told) == ("missing", "no test can import till, which is in src and not installed")
+        assert check.fix.endswith(f"-m pip install -e {parts.root}")
 
 
 def test_a_module_that_is_imported_from_elsewhere_is_named(parts: ProjectParts, tmp_path: Path) -> None:
