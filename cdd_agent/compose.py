@@ -568,7 +568,7 @@ class Composition:
 
     def comments(self) -> Comments:
         """Return the comments on commits of the project."""
-        return Comments(self.repository, self.root, clock=self.clock)
+        return Comments(self.forks.repository, self.home, clock=self.clock)
 
     def review(self, ticket: Ticket) -> Review:
         """Return the review of a ticket's completed steps."""

@@ -17,10 +17,17 @@ from cdd_agent.errors import ExitCode, UsageError, format_count
 from cdd_agent.model.conversation import AssistantMessage, Conversation, Marks, UserMessage
 from cdd_agent.model.conversation import Text as Words
 from cdd_agent.repl import checkpoint_actions, config_actions, dialogs, executor_view, review_actions, workflow_actions
-from cdd_agent.repl.commands import RUN_AS_IN_SHELL, describe_own_commands, list_help, parse_command, split_words
+from cdd_agent.repl.commands import (
+    FORK_WORDS,
+    RUN_AS_IN_SHELL,
+    describe_own_commands,
+    list_help,
+    parse_command,
+    split_words,
+)
 from cdd_agent.repl.render import format_cost
 from cdd_agent.repl.state import AGENT_COMMANDS, SessionState, agent_name, create_agent, report_dropped
-from cdd_agent.tickets.ticket import Ticket, create, find
+from cdd_agent.tickets.ticket import Ticket, create, find, list_tickets
 from cdd_agent.untrusted.text import clean
 from cdd_agent.work.state import load_state, lock_ticket
 from cdd_agent.workflows.conversation.planner import Planner
@@ -87,8 +94,8 @@ def _start(name: str, ticket: Ticket, *, session: SessionState, goes_back: bool 
 def _view(review: Review, *, session: SessionState) -> None:
     """Let the user decide about step after step on the whole screen, until none is left or the user leaves."""
     while (decision := review_actions.view_step(session, review)) is not None and decision.action != "leave":
-        if decision.action == "iterate":
-            _iterate(review, decision.text, session=session)
+        if decision.action in ("iterate", "fork"):
+            _do_otherwise(decision.action, decision.text, review=review, session=session)
             return
         if not dialogs.approve(review, screen=session.screen):
             session.leave_agent()
@@ -96,9 +103,14 @@ def _view(review: Review, *, session: SessionState) -> None:
     dialogs.show_choices(review, screen=session.screen)
 
 
-def _iterate(review: Review, words: str, *, session: SessionState) -> None:
-    """Run the current step again with the user's words and the open comments."""
+def _do_otherwise(action: str, words: str, *, review: Review, session: SessionState) -> None:
+    """Run the current step again: with the user's words and the open comments, or in a fork with another direction."""
     number, slug = review.step.number, review.ticket.slug
+    if action == "fork":
+        session.run(["fork", "start", slug, str(number), words])
+        session.switch_to(session.project.executor(find(session.project.root, slug)))
+        send(session, "continue")
+        return
     feedback = review_actions.format_feedback(session.project.comments().list_of_step(slug, number), words)
     session.switch_to(session.project.executor(review.ticket))
     send(session, f"retry {number} {feedback}")
@@ -111,8 +123,8 @@ def _review_completed(executor: Executor, number: int, *, session: SessionState)
     review = session.project.review(executor.ticket)
     review.go_to(number)
     decision = review_actions.view_step(session, review)
-    if decision is not None and decision.action == "iterate":
-        _iterate(review, decision.text, session=session)
+    if decision is not None and decision.action in ("iterate", "fork"):
+        _do_otherwise(decision.action, decision.text, review=review, session=session)
     elif decision is not None and decision.action == "approve":
         dialogs.approve(review, screen=session.screen)
         executor.read()
@@ -140,7 +152,12 @@ def go_back(session: SessionState, _argument: str) -> None:
 
 
 def carry_out(session: SessionState, line: str) -> ExitCode | None:
-    """Carry out a line that starts with a slash."""
+    """Carry out a line that starts with a slash; ``//fork: WORDS`` is about the step to review."""
+    if wish := dialogs.parse_wish(line) if line.startswith("//") else None:
+        agent = session.agent
+        review = agent if isinstance(agent, Review) else session.project.review(session.find_ticket(""))
+        _do_otherwise(*wish, review=review, session=session)
+        return None
     own = list_own_commands(session.project.root, environment=session.project.environment)
     command, argument = parse_command(line, describe_own_commands(own))
     if argument in ("--help", "-h") and command.name not in RUN_AS_IN_SHELL:
@@ -176,9 +193,8 @@ def send(session: SessionState, words: str) -> None:
             if number := executor_view.find_completed(before, agent.state):
                 _review_completed(agent, number, session=session)
         case Review():
-            wish = dialogs.parse_wish(words)
-            if wish is not None:
-                _iterate(agent, wish, session=session)
+            if wish := dialogs.parse_wish(words):
+                _do_otherwise(*wish, review=agent, session=session)
             elif words.strip().lower() in ("v", "view") and screen.has_full_screen:
                 _view(agent, session=session)
             elif not dialogs.handle_review_input(agent, words, screen=screen):
@@ -315,11 +331,27 @@ def run_command(session: SessionState, argument: str, *, name: str) -> ExitCode:
 
     /tdd alone shows the status of the run. /report without a ticket is about the current one.
     """
+    if name == "fork":
+        return _run_fork(session, argument.split())
     if name == "tdd":
         argument = argument or "status"
     if name == "report" and (not argument or argument.startswith("-")):
         argument = f"{session.find_ticket('').slug} {argument}"
     return session.run(split_words(f"{name} {argument}"))
+
+
+def _run_fork(session: SessionState, words: list[str]) -> ExitCode:
+    """Carry out ``/fork``, and leave the agent of a ticket that is carried out elsewhere from now on."""
+    project = session.project
+    if words and words[0] not in FORK_WORDS and words[0] not in {each.slug for each in list_tickets(project.root)}:
+        words = [session.find_ticket("").slug, *words]
+    current, agent = project.forks.find_current, session.agent
+    before = current(agent.ticket.slug) if agent else None
+    code = session.run(["fork", *words])
+    if isinstance(agent, Executor | Review) and current(agent.ticket.slug) != before:
+        session.leave_agent(for_good=True)
+        session.screen.line(f"Left the agent. Go on there: /exec {agent.ticket.slug}")
+    return code
 
 
 def create_ticket(session: SessionState, argument: str) -> None:

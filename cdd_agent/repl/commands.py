@@ -30,7 +30,7 @@ COMMANDS = (
     SlashCommand("exec", "[SLUG]", "the Executor carries out the plan, test first"),
     SlashCommand("review", "[SLUG]", "see what completed steps changed, and approve them"),
     SlashCommand("comment", "FILE:LINE TEXT", "comment on a line; list, reply ID TEXT, resolve ID"),
-    SlashCommand("fork", "SLUG [STEP] DIRECTION", "try a step in another way; list, switch, compare, merge, drop"),
+    SlashCommand("fork", "[DIRECTION]", "try a step in another way; list, switch, compare, merge, drop"),
     SlashCommand("green", "TEST...", "write the code for tests that already fail"),
     SlashCommand("tdd", "[WORD ...]", "run TEXT, resume, status, history, rollback COMMIT, repair-notes"),
     SlashCommand("audit", "[RANGE]", "check the claims of handoff notes by running the tests again"),
@@ -81,6 +81,17 @@ TDD_WORDS = {
     "repair-notes": "check the handoff notes; --apply repairs them",
 }
 """The words after ``/tdd`` -> their help texts."""
+
+FORK_WORDS = {
+    "start": "SLUG [STEP] DIRECTION: try a step in another way",
+    "list": "show the forks as a tree",
+    "switch": "NAME: carry the plan out in this fork; main: in your own branch",
+    "compare": "A [B]: show two forks side by side",
+    "diff": "the same as compare",
+    "merge": "NAME: merge a fork into your branch",
+    "drop": "NAME: remove a fork; its work stays under a ref",
+}
+"""The words after ``/fork`` -> their help texts; other words are a direction."""
 
 EXECUTOR_WORDS = {
     "continue": ("c", "next", "n", ""),
@@ -226,7 +237,7 @@ def list_help(own: Iterable[SlashCommand] = ()) -> tuple[tuple[str, str], ...]:
         ("", "a sentence tells the model what to do, while it works or at its next attempt"),
         ("", "commit, keep or leave changes that you made by hand"),
         ("in /review", "approve, next, previous, diff [FILE], the number of a step, exit"),
-        ("", "change this: WORDS runs the step again with your words"),
+        ("", "change this: WORDS runs the step again with your words; fork: WORDS does it in another way"),
         ("", ""),
         ("Ctrl-C", "stops the current command; the session continues"),
         ("Ctrl-D", "leaves, like /exit"),

@@ -24,6 +24,7 @@ from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.repl.commands import (
     COMMANDS,
     EXECUTOR_WORDS,
+    FORK_WORDS,
     TAKE_A_STEP,
     TDD_WORDS,
     SlashCommand,
@@ -245,8 +246,8 @@ class PromptCompleter(Completer):
                 return self._candidates.models()
             case "[NAME [VALUE]]", []:
                 return self._candidates.settings()
-            case "[WORD ...]", []:
-                return TDD_WORDS.items()
+            case "[WORD ...]" | "[DIRECTION]", []:
+                return (TDD_WORDS if command.name == "tdd" else FORK_WORDS).items()
             case "[WORD ...]", ["rollback"]:
                 return self._candidates.handoffs()
             case "TEST...", _:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from typing import Literal
 
 from rich.text import Text
 
@@ -188,17 +189,21 @@ def _show_end(review: Review, *, screen: Screen) -> None:
         screen.line(text)
 
 
-_CHANGE = re.compile(r"(?:change|iterate)(?:\s+this)?\s*:?\s+(?P<wish>.+)", re.IGNORECASE | re.DOTALL)
+_WISH = re.compile(
+    r"(?:/*(?:(?P<fork>fork)|change|iterate))(?:\s+this)?\s*:?\s+(?P<wish>.+)", re.IGNORECASE | re.DOTALL
+)
 
 
-def parse_wish(words: str) -> str | None:
-    """Return what the user wants to be different in the current step of a review, or None for another line.
+def parse_wish(words: str) -> tuple[Literal["iterate", "fork"], str] | None:
+    """Return what the user wants to be different in a step of a review, and where: in it, or in a fork of it.
 
-    >>> parse_wish("change this: name it minutes")
-    'name it minutes'
+    None for another line.
+
+    >>> parse_wish("change this: name it minutes"), parse_wish("//fork: use a table")
+    (('iterate', 'name it minutes'), ('fork', 'use a table'))
     """
-    found = _CHANGE.fullmatch(words.strip())
-    return found["wish"].strip() if found else None
+    found = _WISH.fullmatch(words.strip())
+    return ("fork" if found["fork"] else "iterate", found["wish"].strip()) if found else None
 
 
 def _show_current_step(review: Review, *, screen: Screen) -> None:
@@ -330,6 +335,6 @@ def _parse(words: str, review: Review) -> tuple[str, str]:
     if first.isdecimal() and not argument:
         raise UsageError(f"Step {first} is not completed.", hint=f"completed steps: {', '.join(numbers)}")
     question = suggest(first.lower(), WORDS, text="did you mean {}? ")
-    known = "approve, next, previous, diff [FILE], view, change this: WORDS, the number of a step, exit"
+    known = "approve, next, previous, diff [FILE], view, change this: WORDS, fork: WORDS, the number of a step, exit"
     hint = f"{question}Type one of: {known}"
     raise UsageError(f"Unknown input {words!r} for a review.", hint=hint)

@@ -76,6 +76,7 @@ _LABELS = {
     "comment": "Comment: ",
     "reply": "Reply: ",
     "iterate": "What should change? ",
+    "fork": "What should be done in another way? ",
     "search": "/",
     "line": ":",
 }
@@ -353,8 +354,8 @@ class DiffView:
     def _decide(self, action: Action) -> None:
         if action not in self._subject.actions:
             self._message = f"You cannot {action} here."
-        elif action == "iterate":
-            self._begin_input("iterate")
+        elif action in ("iterate", "fork"):
+            self._begin_input(action)
         else:
             self.application.exit(result=ReviewDecision(action))
 
@@ -430,6 +431,8 @@ class DiffView:
                 if not text and not any(not placed.comment.resolved for placed in self._placed):
                     raise UsageError("Nothing should change.", hint="Say what, or comment on lines with c.")
                 self.application.exit(result=ReviewDecision("iterate", text))
+            case "fork" if text:
+                self.application.exit(result=ReviewDecision("fork", text))
 
 
 def _is_in(placed: PlacedComment, paths: set[str]) -> bool:

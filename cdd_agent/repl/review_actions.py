@@ -56,7 +56,7 @@ def show_full_screen(
         commit=step.commits[-1].commit,
         ticket=ticket,
         step=step.number,
-        actions=frozenset({"approve", "iterate"}) if ticket else frozenset(),
+        actions=frozenset({"approve", "iterate", "fork"}) if ticket else frozenset(),
     )
     with screen.lend():
         return DiffView(subject, comments=comments).run()

@@ -321,3 +321,17 @@ def test_a_wish_in_a_review_runs_the_step_again_with_it(finished: Path) -> None:
     assert prompt.where == ("exec", SLUG)
     prompt.says("/back")
     assert prompt.where == ("review", SLUG) or "no completed step" in prompt.says("/review")
+
+
+def test_a_fork_of_a_reviewed_step_runs_in_its_folder(finished: Path) -> None:
+    model = scripted(*(says("I give up.") for _ in range(3)))
+    prompt = Prompt(finished, model=model)
+    prompt.says(f"/review {SLUG}")
+    told = prompt.says("//fork: don't use a pattern")
+    assert "Working in the fork" in told
+    assert "RED attempt 1 of 3" in told
+    assert "in another way: don't use a pattern" in str(model.requests[0].messages[-1])
+    assert prompt.where == ("exec", SLUG)
+    assert f"Left the agent. Go on there: /exec {SLUG}" in prompt.says("/fork switch main")
+    assert "before step 1" in prompt.says("/fork don't touch the tests")
+    assert prompt.says("/fork").count(f"{SLUG} step 1: don't") == 2
