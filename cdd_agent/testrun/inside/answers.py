@@ -131,13 +131,15 @@ def _format_arguments(args: Sequence[object], named: dict[str, object]) -> str:
 def _describe_error(error: BaseException, *, is_recorded: bool) -> str:
     """Return the type and, if a ``raise`` of the project states it, the message.
 
-    An operation on a value of the wrong kind fails in another way after any change of the code.
+    An operation on a value of the wrong kind fails in another way after any change of the code. So does taking apart
+    a value of another length.
     """
     frame, line = list(traceback.walk_tb(error.__traceback__))[-1]
     source = linecache.getline(frame.f_code.co_filename, line)
     if is_inside(frame.f_code.co_filename) and source.lstrip().startswith("raise"):
         return f"raises {type(error).__name__}: {error}"
     is_unfit = isinstance(error, (TypeError, AttributeError, NameError, RecursionError, MemoryError))
+    is_unfit = is_unfit or (not is_recorded and "values to unpack" in str(error))
     # Which of these a system call raises depends on the function that makes it.
     is_any = isinstance(error, OSError) and not is_recorded
     return f"{UNFIT if is_unfit else 'raises '}{'OSError' if is_any else type(error).__name__}"

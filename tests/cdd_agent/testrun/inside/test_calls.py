@@ -185,6 +185,10 @@ def share() -> list[int]:
     return SHARED
 
 
+def add_pairs(pairs: list[tuple[int, int]]) -> int:
+    return sum(first + second for first, second in pairs)
+
+
 def loop() -> None:
     while True:
         pass
@@ -199,6 +203,8 @@ def loop() -> None:
         (call("open_file", "/no/file"), "raises OSError"),
         (call("fail", None), "unfit: TypeError"),
         (call("fail", 1, 2, 3), "unfit: TypeError"),
+        (call("add_pairs", [()]), "unfit: ValueError"),
+        ({**call("add_pairs", [()]), "is_recorded": True}, "raises ValueError"),
         (call("gone"), "missing"),
         (call("Stack.size", Stack()), "returns 0"),
         (call("Stack.make", Stack, 2), "returns 'StackStack'"),
