@@ -10,7 +10,8 @@ import os
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from cdd_agent.errors import CddError
@@ -21,6 +22,18 @@ from tests.fakes.lean import lean_python
 from tests.verdicts.change import Change, read_changes
 from tests.verdicts.judge import Outcome, Place, find_mislabels, judge
 from tests.verdicts.misjudged import PATH, find_differences, read_misjudged, write_misjudged
+
+
+def examine(change: Change, *, folder: Path, place: Place, labels: bool) -> tuple[Change, Outcome, list[str]]:
+    """Judge a change in a folder of its own. Return also what is wrong with its label, if that is asked for."""
+    own = folder / change.name
+    own.mkdir(parents=True)
+    wrong = find_mislabels(change, own, place=place) if labels else []
+    try:
+        return change, judge(change, own / "project", place=place), wrong
+    except CddError as error:
+        wrong.append(f"not judged: {error}")
+        return change, Outcome(is_open=False, reasons=("not_judged",), notices=()), wrong
 
 
 def main(arguments: list[str]) -> int:
@@ -48,18 +61,11 @@ def main(arguments: list[str]) -> int:
             has_examiner=chosen.examiner,
         )
 
-        def examine(change: Change) -> tuple[Change, Outcome, list[str]]:
-            own = folder / change.name
-            own.mkdir(parents=True)
-            wrong = find_mislabels(change, own, place=place) if chosen.labels else []
-            try:
-                return change, judge(change, own / "project", place=place), wrong
-            except CddError as error:
-                wrong.append(f"not judged: {error}")
-                return change, Outcome(is_open=False, reasons=("not_judged",), notices=()), wrong
-
-        with ThreadPoolExecutor(chosen.jobs) as executor:
-            for change, outcome, wrong in executor.map(examine, changes):
+        # Not threads: the first refusal of a change ends the test runs of its whole process.
+        with ProcessPoolExecutor(chosen.jobs) as executor:
+            for change, outcome, wrong in executor.map(
+                partial(examine, folder=folder, place=place, labels=chosen.labels), changes
+            ):
                 outcomes[change.name] = outcome
                 mislabels += bool(wrong)
                 mark = "" if outcome.is_right(change) else "   MISJUDGED"
