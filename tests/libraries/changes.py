@@ -26,7 +26,7 @@ from tests.verdicts.change import Change
 from tests.verdicts.judge import Place, judge, write
 
 FOLDER = Path(__file__).parents[2] / ".venv" / "library-changes"
-CHANGED = (*LIBRARIES, Library("tqdm", "4.70.1", before="4.70.0"))
+CHANGED = (*LIBRARIES, Library("tqdm", "4.70.1", ("pytest-asyncio", "pytest-timeout", "numpy"), before="4.70.0"))
 TIMEOUT_S = 300
 _NO_PRODUCT = ("setup.py", "docs/", "bench/", "benchmarks/", "examples/", "typing-examples/", "tasks.py", "conftest.py")
 
