@@ -27,6 +27,7 @@ from cdd_agent.git.commits import (
     require_finished,
     require_identity,
 )
+from cdd_agent.git.hardening import list_disabled_drivers
 from cdd_agent.git.landing import Landed, Landings
 from cdd_agent.git.repository import CommitId, Repository, has_ref
 from cdd_agent.git.run_tree import RunTrees, copy_ignored
@@ -291,6 +292,7 @@ class Forks:
             )
         tip = self.read_tip(fork)
         tree, conflicts = self._merge(head, tip)
+        self._require_drivers(fork, conflicts)
         log = repository.git("log", "--format=%h %s", f"{head}..{tip}").splitlines()
         return MergePlan(
             fork=fork,
@@ -441,6 +443,21 @@ class Forks:
         arguments = ("merge-tree", "--write-tree", "--stdin", "-z", "--name-only")
         is_clean, tree, *rest = self.repository.git(*arguments, stdin=f"{head} {tip}\n".encode()).split("\0")
         return tree, () if is_clean == "1" else tuple(rest[: rest.index("")])
+
+    def _require_drivers(self, fork: Fork, paths: Iterable[str]) -> None:
+        """Raise ``UsageError`` if git would merge one of these files by a program that the repository names."""
+        repository = self.repository
+        disabled = list_disabled_drivers(repository.runner.configuration())
+        stdin = "".join(f"{path}\0" for path in paths).encode()
+        fields = repository.git("check-attr", "-z", "--stdin", "merge", stdin=stdin).split("\0") if disabled else []
+        for path, driver in zip(fields[::3], fields[2::3], strict=False):
+            if driver in disabled:
+                raise UsageError(
+                    f"{path} is merged by the driver {driver}, a program that .git/config names. cdd runs no such "
+                    "program. Nothing was merged.",
+                    hint=f"merge it yourself: git merge {fork.branch}; or move merge.{driver}.driver to your own "
+                    "configuration: git config --global",
+                )
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[ForkFile]:

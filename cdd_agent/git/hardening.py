@@ -69,6 +69,7 @@ _NAMES_A_PROGRAM = re.compile(
 _NAMES_A_FILE = re.compile(r"mailmap\.file|core\.(attributesfile|excludesfile)|fsck\.skiplist|blame\.ignorerevsfile")
 _MAX_FILE_BYTES = 10_000_000
 _FILTER = re.compile(r"filter\.(?P<name>.*)\.(clean|smudge|process)", re.DOTALL)
+_DRIVER = re.compile(r"merge\.(?P<name>.*)\.driver", re.DOTALL)
 _HOOK = re.compile(r"hook\.(?P<name>.*)\.[^.]*", re.DOTALL)
 _REPLACEMENTS: Mapping[str, str] = {
     "protocol.ext.allow": "never",
@@ -123,7 +124,9 @@ def build_overrides(settings: Sequence[GitSetting]) -> tuple[tuple[str, str], ..
     keys = (setting.key for setting in settings if setting.is_from_repository)
     overrides: list[tuple[str, str]] = []
     for key in dict.fromkeys(key for key in keys if _NAMES_A_PROGRAM.fullmatch(key)):
-        overrides.append((key, "none" if key.startswith("submodule.") else _REPLACEMENTS.get(key, "")))
+        # A merge driver that fails leaves a conflict; without a program, git would end the merge.
+        default = "none" if key.startswith("submodule.") else "false" if _DRIVER.fullmatch(key) else ""
+        overrides.append((key, _REPLACEMENTS.get(key, default)))
         overrides += [(setting.key, setting.value) for setting in own if setting.key == key]
     files = [each for each in settings if each.is_from_repository and _NAMES_A_FILE.fullmatch(each.key)]
     for key in dict.fromkeys(each.key for each in files if not is_small_file(each.value)):
@@ -145,6 +148,12 @@ def list_disabled_filters(settings: Sequence[GitSetting]) -> tuple[str, ...]:
     """Return the filters that only the repository's own configuration defines, and that are not run."""
     active = list_active_filters(settings)
     return tuple(name for name in _list_names(_FILTER, settings) if name not in active)
+
+
+def list_disabled_drivers(settings: Sequence[GitSetting]) -> frozenset[str]:
+    """Return the merge drivers that only the repository's own configuration defines, and that are not run."""
+    own = [setting for setting in settings if not setting.is_from_repository]
+    return frozenset(_list_names(_DRIVER, settings)) - frozenset(_list_names(_DRIVER, own))
 
 
 def list_active_filters(settings: Iterable[GitSetting]) -> frozenset[str]:

@@ -120,6 +120,18 @@ def test_one_side_can_be_taken(forks: Forks, conflicting: Fork, favor: Favor) ->
     assert (forks.repository.root / "a.txt").read_text() == {"ours": "mine\n", "theirs": "forked\n"}[favor]
 
 
+def test_a_merge_driver_of_the_repository_is_named_and_never_run(forks: Forks, conflicting: Fork) -> None:
+    root = forks.repository.root
+    (root / ".gitattributes").write_text("*.txt merge=mine\n")
+    forks.repository.git("config", "merge.mine.driver", "touch ran")
+    forks = Forks(root)
+    with pytest.raises(UsageError, match=r"^a\.txt is merged by the driver mine") as refused:
+        forks.plan_merge(conflicting)
+    assert f"git merge {conflicting.branch}" in refused.value.hint
+    assert forks.require_droppable(conflicting) == (1, ())
+    assert not (root / "ran").exists()
+
+
 def test_a_conflict_is_resolved_in_the_fork_and_can_be_aborted(forks: Forks, conflicting: Fork) -> None:
     file, tip = forks.locate(conflicting) / "a.txt", forks.read_tip(conflicting)
     assert forks.resolve(forks.plan_merge(conflicting)) == ("a.txt",)
