@@ -235,6 +235,8 @@ class Context:
     """None: those of ``cdd exec``."""
     last_report: dict[str, SuiteReport] = field(default_factory=dict)
     """Tree -> report of the last run of the policy's ``gate_runs`` in this process; at most one."""
+    told: set[str] = field(default_factory=set)
+    """The notices of test runs that were emitted; each is emitted once."""
     comments: Comments | None = None
     """The reviewer's comments; None: nobody reviews."""
     fork: str = ""
@@ -280,8 +282,10 @@ class Context:
         # A saved report is evidence: an earlier run could have planted compiled code in the bytecode cache.
         suite = self.suite if keep is None else self.suite.without_cache()
         run = suite.run(targets, keep=keep)
-        for notice in run.notices:
-            self.emit(Notice(text=notice))
+        for notice in dict.fromkeys(run.notices):
+            if notice not in self.told:
+                self.told.add(notice)
+                self.emit(Notice(text=notice))
         # Otherwise a database that a test writes would be committed as the agent's work.
         if self.snapshots.list_changes_since(before):
             self.snapshots.take(f"refs/cdd/tests/{self.reports.name}/after", message="changes made by a test run")

@@ -1,6 +1,8 @@
+from dataclasses import replace
+
 import pytest
 
-from cdd_agent.events import SuiteFinished, SuiteStarted
+from cdd_agent.events import Notice, SuiteFinished, SuiteStarted
 from cdd_agent.tdd.context import Context
 from tests.fakes.model import ScriptedModel
 from tests.fakes.project import Project
@@ -33,6 +35,14 @@ def test_a_run_of_tests_is_told_before_and_after(project: Project, context: Cont
     assert started == SuiteStarted(purpose="all tests", targets=(), framework="pytest")
     assert isinstance(finished, SuiteFinished)
     assert (finished.passed, finished.failed, finished.errors, finished.problem) == (1, 1, 0, None)
+
+
+def test_a_notice_of_the_runs_is_told_once(project: Project, context: Context) -> None:
+    run = context.run_suite("all tests")
+    project.fake.answers.extend([replace(run, notices=("without addopts", "without addopts"))] * 2)
+    for _ in range(2):
+        context.run_suite("all tests")
+    assert [event.text for event in project.seen if isinstance(event, Notice)] == ["without addopts"]
 
 
 def test_files_that_the_tests_write_change_or_delete_are_put_back_and_kept(project: Project, context: Context) -> None:
