@@ -147,7 +147,7 @@ def test_an_unknown_id_names_the_nearest(tmp_path: Path) -> None:
     name = held(tmp_path).id
     with pytest.raises(UsageError) as error:
         load_session(tmp_path, name[:-1] + ("y" if name.endswith("x") else "x"))
-    assert error.value.hint == f"did you mean /resume {name}"
+    assert error.value.hint == f"did you mean {name}"
     with pytest.raises(UsageError, match="There is no session"):
         load_session(tmp_path, "../../etc")
 
