@@ -60,7 +60,7 @@ _FILES = {
     "pytest.ini": QUICK,
     ".gitignore": "__pycache__/\n*.tmp\n.cdd/*\n!.cdd/config.yaml\n",
     ".cdd/config.yaml": "refactor: never\nevidence_timeout_s: 0\ntest_reruns: 0\n",
-    ".cdd/.gitignore": "*\n!config.yaml\n",
+    ".cdd/.gitignore": "*\n!config.yaml\n!commands\n!commands/*.md\n",
     f"tickets/{SLUG}/spec.yaml": _SPEC,
     f"tickets/{SLUG}/plan.md": _PLAN,
 }

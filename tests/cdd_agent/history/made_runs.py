@@ -79,7 +79,7 @@ class Run:
             branch=repository.read_branch(),
         )
         (root / ".cdd" / "tdd" / SLUG).mkdir(parents=True, exist_ok=True)
-        (root / ".cdd" / ".gitignore").write_text("*\n!config.yaml\n")
+        (root / ".cdd" / ".gitignore").write_text("*\n!config.yaml\n!commands\n!commands/*.md\n")
         (root / ".cdd" / "tdd" / SLUG / "request.md").write_text("A calculator.")
 
     @property
