@@ -172,7 +172,8 @@ def compare(invocation: Invocation, *, one: str, other: str) -> None:
 
 
 def _summarize(each: "ForkSummary") -> dict[str, object]:
-    added, removed = each.lines
+    from cdd_agent.review.diff import describe_size
+
     return {
         "name": each.name,
         "branch": each.branch,
@@ -180,7 +181,7 @@ def _summarize(each: "ForkSummary") -> dict[str, object]:
         "gates": list(each.gates),
         "tests": {name: count for name, count in each.tests.items() if count},
         "evidence": list(each.evidence),
-        "changes": f"{format_count(len(each.files), 'file')}, +{added} -{removed}",
+        "changes": describe_size(each.files),
         "tokens": each.tokens,
         "cost": each.cost_usd,
     }

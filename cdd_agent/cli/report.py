@@ -253,11 +253,10 @@ def _format_file(file: FileDiff, comments: Iterable[Comment]) -> str:
     others = "".join(_format_comment(each) for each in own if each.id not in placed)
     if len(lines) > _MOST_DIFF_LINES:
         others += f"<p>{len(lines) - _MOST_DIFF_LINES} more lines are left out.</p>"
-    counts = "binary" if file.added is None else f"+{file.added} -{file.removed}"
     remarks = f", {format_count(len(own), 'comment')}" if own else ""
     return (
-        f"<details><summary><code>{_escape(file.path)}</code> {file.kind}, {counts}{remarks}</summary><div>{others}"
-        f'<div class="scroll" tabindex="0" role="region" aria-label="Diff of {_escape(file.path)}">'
+        f"<details><summary><code>{_escape(file.path)}</code> {file.kind}, {file.counts}{remarks}</summary>"
+        f'<div>{others}<div class="scroll" tabindex="0" role="region" aria-label="Diff of {_escape(file.path)}">'
         f'<table class="diff">{"".join(rows)}</table></div></div></details>'
     )
 

@@ -62,11 +62,6 @@ class ForkSummary:
     cost_usd: float | None
     """Used since the fork was made; for the user's branch, by the whole ticket."""
 
-    @property
-    def lines(self) -> tuple[int, int]:
-        """The numbers of added and of removed lines."""
-        return sum(file.added or 0 for file in self.files), sum(file.removed or 0 for file in self.files)
-
 
 class TicketForks:
     """Makes, compares, merges and drops the forks of tickets."""

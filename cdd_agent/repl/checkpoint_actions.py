@@ -14,6 +14,7 @@ from cdd_agent.events import Change, Notice
 from cdd_agent.git.checkpoint import Checkpoint, Checkpoints, Description, RestorePlan
 from cdd_agent.history.undo import Undo
 from cdd_agent.repl.question import confirm
+from cdd_agent.repl.render import CHANGE_SIGNS, show_changes
 from cdd_agent.repl.screen import Screen
 from cdd_agent.review.diff import diff_trees
 from cdd_agent.untrusted.text import clean
@@ -39,7 +40,6 @@ _MOST_FILES = 30
 _NAMED_FILES = 3
 _MOST_STEPS = 5
 _MOST_WORDS = 40
-_SIGNS = {"created": "+", "deleted": "-", "modified": "~"}
 
 
 class CheckpointView:
@@ -81,14 +81,12 @@ class CheckpointView:
         before, after, changes = self.checkpoints.compare(one, two)
         paths = {change.path for change in changes}
         files = [file for file in diff_trees(self.checkpoints.repository, before, after=after) if file.path in paths]
-        for file in files:
-            if self._as_json:
+        if self._as_json:
+            for file in files:
                 sys.stdout.write(json.dumps({"event": "FileDiffed", **msgspec.to_builtins(file)}) + "\n")
-                continue
-            counts = "" if file.added is None else f"  +{file.added} -{file.removed}"
-            self._screen.line(f"{_SIGNS[file.kind]} {clean(file.path)}{counts}", style="bold")
-            self._screen.show_diff(file.hunks)
-        if not files and not self._as_json:
+        elif files:
+            show_changes(files, screen=self._screen)
+        else:
             self._screen.line("Nothing differs.")
 
     def show_plan(self, plan: RestorePlan, *, steps: tuple[str, ...] = ()) -> None:
@@ -98,7 +96,7 @@ class CheckpointView:
         screen.line(
             f"To checkpoint {target.number}, {clean(target.about.label)}, {_format_time(target)}:", style="bold"
         )
-        rows = [f"{_SIGNS[change.kind]} {clean(change.path)}" for change in plan.changes]
+        rows = [f"{CHANGE_SIGNS[change.kind]} {clean(change.path)}" for change in plan.changes]
         screen.line(f"Files that change, {len(rows)}:" if rows else "No file changes.")
         screen.items(rows, most=_MOST_FILES)
         self._show_skipped((path, "the checkpoint lacks it") for path in plan.skipped)

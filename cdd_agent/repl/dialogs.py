@@ -9,7 +9,7 @@ from rich.text import Text
 from cdd_agent.errors import DocumentError, UsageError, format_count, suggest
 from cdd_agent.repl.render import show_plan
 from cdd_agent.repl.screen import Screen
-from cdd_agent.review.diff import FileDiff
+from cdd_agent.review.diff import FileDiff, describe_size
 from cdd_agent.tickets import spec
 from cdd_agent.tickets.plan import Plan
 from cdd_agent.tickets.spec import Spec
@@ -234,7 +234,7 @@ def show_overview(steps: tuple[StepToReview, ...], *, screen: Screen) -> None:
     """Show size and decision of each step in one line."""
     for step in steps:
         symbol = screen.symbols["open" if step.decision else "todo"]
-        size, decision = _format_size(step.files), step.decision or "not reviewed"
+        size, decision = describe_size(step.files), step.decision or "not reviewed"
         text = f"{symbol} Step {step.number}  {step.title}  ({size})  {decision}"
         screen.line(text, style="green" if step.decision else "")
 
@@ -247,7 +247,7 @@ def show_step(step: StepToReview, *, screen: Screen, most_lines: int = MOST_LINE
         _show_commit(commit, screen=screen)
     if not step.commits:
         screen.line("no commit: the user marked the step as done", style="yellow", indent=2)
-    screen.line(_format_size(step.files), style="bold", indent=2)
+    screen.line(describe_size(step.files), style="bold", indent=2)
     room = most_lines
     for file in step.files:
         lines = file.hunks.count("\n") + 1 if file.hunks else 0
@@ -269,7 +269,7 @@ def show_file(file: FileDiff, *, screen: Screen) -> None:
 
 
 def _show_file_name(file: FileDiff, *, screen: Screen) -> None:
-    counts = "" if file.added is None else f"  +{file.added} -{file.removed}"
+    counts = "" if file.added is None else f"  {file.counts}"
     name = f"{_KIND_LETTERS[file.kind]} {clean(file.path)}"
     screen.line(Text.assemble((name, "bold cyan"), counts), indent=2)
 
@@ -307,12 +307,6 @@ def _format_evidence(evidence: Evidence) -> str:
     reports = {"unchanged": "its report is unchanged", "none": "without a report"}
     report = reports.get(evidence.report, "its report was changed or removed")
     return f"{evidence.phase.upper()}: {verdict}{tries}; {report}"
-
-
-def _format_size(files: tuple[FileDiff, ...]) -> str:
-    added = sum(file.added or 0 for file in files)
-    removed = sum(file.removed or 0 for file in files)
-    return f"{format_count(len(files), 'file')}, +{added} -{removed}"
 
 
 def _find_files(step: StepToReview, path: str) -> tuple[FileDiff, ...]:

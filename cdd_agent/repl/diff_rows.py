@@ -14,9 +14,8 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from cdd_agent.errors import format_count
 from cdd_agent.review.comments import Comment, Place
-from cdd_agent.review.diff import DiffLine, FileDiff
+from cdd_agent.review.diff import DiffLine, FileDiff, describe_size
 from cdd_agent.untrusted.text import clean, show_controls
 
 if TYPE_CHECKING:
@@ -100,7 +99,7 @@ class DiffRows:
         for comment, place in above:
             where = f"{comment.place}, outdated" if place is None else comment.place
             rows += _make_comment(comment, where=where, file=-1, folded=folded, width=width)
-        rows.append(Row("head", _describe_size(self.files), style="class:strong"))
+        rows.append(Row("head", describe_size(self.files), style="class:strong"))
         rows += [Row("entry", _describe_file(file), file=at) for at, file in enumerate(self.files)]
         for number, file in enumerate(self.files):
             rows.append(Row("file", _describe_file(file), file=number))
@@ -294,7 +293,8 @@ def _cut(code: Fragments, left: int) -> Fragments:
 
 
 def _make_comment(comment: Comment, *, where: str, file: int, folded: Collection[str], width: int) -> Iterator[Row]:
-    answers = f", {format_count(len(comment.replies), 'reply').replace('replys', 'replies')}" if comment.replies else ""
+    count = len(comment.replies)
+    answers = f", {count} {'reply' if count == 1 else 'replies'}" if count else ""
     state = "resolved" if comment.resolved else "open"
     head = f"{comment.id[:4]} {comment.author}, {state}{answers}" + (f", on {clean_line(where)}" if where else "")
     is_folded = comment.id in folded
@@ -316,10 +316,4 @@ def _wrap(text: str, width: int) -> list[str]:
 
 
 def _describe_file(file: FileDiff) -> str:
-    counts = "binary" if file.added is None else f"+{file.added} -{file.removed}"
-    return f"{KIND_LETTERS[file.kind]} {clean_line(file.path)}  {counts}"
-
-
-def _describe_size(files: Sequence[FileDiff]) -> str:
-    added, removed = sum(file.added or 0 for file in files), sum(file.removed or 0 for file in files)
-    return f"{format_count(len(files), 'file')}, +{added} -{removed}"
+    return f"{KIND_LETTERS[file.kind]} {clean_line(file.path)}  {file.counts}"

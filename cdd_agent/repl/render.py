@@ -3,7 +3,7 @@
 ``summarize_ticket`` and ``list_steps`` return the same status as plain values, for ``cdd --json status``.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 from rich.console import Group
@@ -15,6 +15,7 @@ from cdd_agent import events
 from cdd_agent.errors import UsageError, format_count
 from cdd_agent.events import Event, StepListed, TicketListed
 from cdd_agent.repl.screen import Screen
+from cdd_agent.review.diff import FileDiff
 from cdd_agent.tickets import plan_markdown, spec
 from cdd_agent.tickets.plan import Plan, Step
 from cdd_agent.tickets.ticket import Ticket
@@ -33,6 +34,7 @@ ASKS_DEVELOPER = "AskDeveloper"
 COMMAND_WENT_WELL = "exit status 0"
 """The first line of a successful Bash call, which is not shown."""
 
+CHANGE_SIGNS = {"created": "+", "deleted": "-", "modified": "~"}
 _GUIDE_WIDTH = 4
 _MIN_STEP_WIDTH = 36
 """Least width for the text of a step, however deep in the tree."""
@@ -90,6 +92,14 @@ def list_steps(ticket: Ticket) -> Iterator[StepListed]:
 def _list_unverified(step: StepExecution) -> tuple[str, ...]:
     found = (each for attempt in step.attempts if attempt.verdict == "open" for each in attempt.evidence)
     return tuple(filter(is_unverified, dict.fromkeys(found)))
+
+
+def show_changes(files: Iterable[FileDiff], *, screen: Screen) -> None:
+    """Show the diff of each file."""
+    for file in files:
+        counts = "" if file.added is None else f"  {file.counts}"
+        screen.line(f"{CHANGE_SIGNS[file.kind]} {file.path}{counts}", style="bold")
+        screen.show_diff(file.hunks)
 
 
 def show_plan(

@@ -33,9 +33,9 @@ from cdd_agent.history.rollback import RollbackPlan, Rollbacks
 from cdd_agent.history.runs import find_status, list_handoffs, read_reachable_notes
 from cdd_agent.history.undo import Undo
 from cdd_agent.repl.question import confirm
-from cdd_agent.repl.render import create_table
+from cdd_agent.repl.render import CHANGE_SIGNS, create_table, show_changes
 from cdd_agent.repl.screen import Screen
-from cdd_agent.review.diff import FileDiff, diff_commits
+from cdd_agent.review.diff import diff_commits
 from cdd_agent.tdd.step import alone
 from cdd_agent.tickets.ticket import find
 from cdd_agent.untrusted.text import clean
@@ -55,7 +55,6 @@ _ROW = "{:<5}  {:<8}  {:<6}  {:<7}  {:<10}  "
 """The columns of a phase in the history, before its test."""
 _RESULT_CELLS = (17, 23)
 _STYLES = {"PASS": "green", "FAIL": "cyan", "CLOSED": "bold red"}
-_SIGNS = {"created": "+", "deleted": "-", "modified": "~"}
 _CLAIM_LOOK = {True: ("open", "green"), False: ("closed", "bold red"), None: ("note", "yellow")}
 _SCOPES = {
     "all": "all tests",
@@ -93,7 +92,8 @@ def show_diff(session: "SessionState", argument: str) -> None:
     slug, tree = _find_run_tree(session, argument)
     head = tree.read_head()
     snapshot = Snapshots(tree).take(f"refs/cdd/tests/{slug}/shown", message="for a diff")
-    if _show_changes(session, diff_commits(tree, str(head), after=snapshot.commit)):
+    if files := diff_commits(tree, str(head), after=snapshot.commit):
+        show_changes(files, screen=session.screen)
         return
     session.screen.line(f"The run of {slug} has changed nothing that has not landed.")
     state = load_state(find(session.project.root, slug).state_path) if not argument else None
@@ -112,16 +112,8 @@ def _show_step(session: "SessionState", number: int) -> None:
         hint = "/diff shows the changes that have not landed"
         raise UsageError(f"Step {number} of {ticket.slug} has no commits.", hint=hint)
     session.screen.line(f"Step {number}  {step.title}", style="bold")
-    _show_changes(session, diff_commits(session.project.repository, step.base_commit, after=commits[-1]))
-
-
-def _show_changes(session: "SessionState", files: Sequence[FileDiff]) -> bool:
-    """Show the files and return whether there are any."""
-    for file in files:
-        counts = "" if file.added is None else f"  +{file.added} -{file.removed}"
-        session.screen.line(f"{_SIGNS[file.kind]} {file.path}{counts}", style="bold")
-        session.screen.show_diff(file.hunks)
-    return bool(files)
+    files = diff_commits(session.project.repository, step.base_commit, after=commits[-1])
+    show_changes(files, screen=session.screen)
 
 
 def open_shell(session: "SessionState") -> None:
@@ -356,7 +348,7 @@ def show_rollback(effects: RollbackPlanned, *, screen: Screen) -> None:
         if rows:
             screen.line(f"{heading} commits, {len(rows)}:")
             screen.items(rows, most=_MOST_FILES, hang=11)
-    changes = [f"{_SIGNS[change.kind]} {change.path}" for change in effects.files]
+    changes = [f"{CHANGE_SIGNS[change.kind]} {change.path}" for change in effects.files]
     uncommitted = "Uncommitted files of the run, which are saved first:"
     for heading, paths in ((f"Changed files, {len(changes)}:", changes), (uncommitted, effects.uncommitted)):
         if paths:

@@ -1,12 +1,12 @@
 """The files that differ between two commits, and the lines of their diffs with their numbers."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
-from cdd_agent.errors import UsageError
+from cdd_agent.errors import UsageError, format_count
 from cdd_agent.events import ChangeKind
 from cdd_agent.git.repository import CommitId, Repository, resolve_revision
 
@@ -42,6 +42,11 @@ class FileDiff:
     hunks: str
     """The unified diff from the first ``@@`` on. Empty without lines to compare."""
 
+    @property
+    def counts(self) -> str:
+        """The numbers of added and removed lines, such as ``+3 -1``."""
+        return "binary" if self.added is None else f"+{self.added} -{self.removed}"
+
     def list_lines(self) -> Iterator[DiffLine]:
         """Yield the headings of the hunks and their lines."""
         old = new = 0
@@ -60,6 +65,17 @@ class FileDiff:
             else:
                 yield DiffLine(" ", old, new, line[1:])
                 old, new = old + 1, new + 1
+
+
+def count_lines(files: Sequence[FileDiff]) -> tuple[int, int]:
+    """Return the numbers of added and of removed lines."""
+    return sum(file.added or 0 for file in files), sum(file.removed or 0 for file in files)
+
+
+def describe_size(files: Sequence[FileDiff]) -> str:
+    """Return the number of files and of their changed lines in words."""
+    added, removed = count_lines(files)
+    return f"{format_count(len(files), 'file')}, +{added} -{removed}"
 
 
 def diff_commits(repository: Repository, before: str, *, after: str) -> tuple[FileDiff, ...]:

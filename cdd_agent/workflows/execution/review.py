@@ -18,7 +18,7 @@ from cdd_agent.git.landing import BranchMoved
 from cdd_agent.git.notes import read_note
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.git.run_tree import RunTrees
-from cdd_agent.review.diff import FileDiff, diff_commits, resolve_recorded
+from cdd_agent.review.diff import FileDiff, count_lines, describe_size, diff_commits, resolve_recorded
 from cdd_agent.storage import hold, private_folder, read_ordinary
 from cdd_agent.tdd.context import Context
 from cdd_agent.tdd.examination import load_examples
@@ -117,14 +117,15 @@ class StepToReview:
 
     def as_event(self, ticket: str) -> StepReviewed:
         """Return the step as plain values."""
+        added, removed = count_lines(self.files)
         return StepReviewed(
             ticket=ticket,
             number=self.number,
             title=self.title,
             commits=tuple(landed.commit for landed in self.commits),
             files=tuple(file.path for file in self.files),
-            added=sum(file.added or 0 for file in self.files),
-            removed=sum(file.removed or 0 for file in self.files),
+            added=added,
+            removed=removed,
             decision=self.decision,
         )
 
@@ -259,9 +260,7 @@ class Review:
             return ()
         repository = self._repository
         files = diff_commits(repository, state.base_commit, after=landed[-1])
-        added, removed = sum(file.added or 0 for file in files), sum(file.removed or 0 for file in files)
-        size = f"{format_count(len(files), 'file')}, +{added} -{removed}"
-        told = [f"The whole ticket: {size} in {format_count(len(set(landed)), 'commit')}."]
+        told = [f"The whole ticket: {describe_size(files)} in {format_count(len(set(landed)), 'commit')}."]
         told += ["Its run tree is removed."] if self._remove_tree() else []
         told.append(f"What happened: cdd report {self.ticket.slug} --html report.html")
         branch = repository.read_branch()
