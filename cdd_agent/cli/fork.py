@@ -216,8 +216,6 @@ def merge(invocation: Invocation, name: str, *, how: str | None, dry_run: bool) 
 
     After you have resolved conflicts in the fork's files, the same command continues.
     """
-    from cdd_agent.repl.question import confirm
-
     project, screen = invocation.project, invocation.screen
     forks, chosen = project.forks, project.forks.find(name)
     if how == "abort":
@@ -243,12 +241,8 @@ def merge(invocation: Invocation, name: str, *, how: str | None, dry_run: bool) 
         _show_plan(plan, invocation=invocation)
     if not plan.subjects:
         raise UsageError(f"The fork {chosen.name} has no commits that {plan.branch} lacks.", hint="cdd fork list")
-    if not invocation.assume_yes:
-        if not invocation.is_interactive:
-            raise UsageError("cdd cannot ask you here. Nothing was merged.", hint="the same command with --yes")
-        if not confirm(f"Merge it into {plan.branch}? [y/N]", screen=screen):
-            screen.line("Nothing was merged.")
-            return
+    if not invocation.is_agreed(f"Merge it into {plan.branch}?", otherwise="Nothing was merged."):
+        return
     landed, taken = project.ticket_forks().merge(plan)
     if invocation.as_json:
         _print("ForkMerged", {"name": chosen.name, "commit": landed.commit, "steps": list(taken)})
@@ -295,7 +289,6 @@ def drop(invocation: Invocation, name: str, *, typed: str | None) -> None:
     A fork with work that is not merged or not committed is removed only if you type its full name.
     """
     from cdd_agent.git.fork import format_loss
-    from cdd_agent.repl.question import confirm
 
     project, screen = invocation.project, invocation.screen
     chosen = project.forks.find(name)
@@ -307,12 +300,10 @@ def drop(invocation: Invocation, name: str, *, typed: str | None) -> None:
         if typed != chosen.name:
             hint = f"merge it: cdd fork merge {chosen.name}; or: cdd fork drop {chosen.name} --confirm {chosen.name}"
             raise UsageError("That is not its full name. Nothing was removed.", hint=hint)
-    elif not (invocation.assume_yes or typed == chosen.name):
-        if not invocation.is_interactive:
-            raise UsageError("cdd cannot ask you here. Nothing was removed.", hint="the same command with --yes")
-        if not confirm(f"Remove the fork {chosen.name}? [y/N]", screen=screen):
-            screen.line("Nothing was removed.")
-            return
+    elif typed != chosen.name and not invocation.is_agreed(
+        f"Remove the fork {chosen.name}?", otherwise="Nothing was removed."
+    ):
+        return
     project.ticket_forks().drop(chosen)
     if invocation.as_json:
         _print("ForkDropped", {"name": chosen.name, "kept": chosen.kept})

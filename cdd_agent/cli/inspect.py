@@ -342,19 +342,12 @@ def _checkpoints(invocation: Invocation) -> "CheckpointView":
 
 
 def _restore(view: "CheckpointView", plan: "RestorePlan", *, invocation: Invocation, dry_run: bool = False) -> None:
-    from cdd_agent.repl.question import confirm
-
     if not invocation.as_json or dry_run:
         view.show_plan(plan)
     if dry_run:
         return
-    if not invocation.assume_yes:
-        if not invocation.is_interactive:
-            raise UsageError("cdd cannot ask you here. Nothing was changed.", hint="the same command with --yes")
-        if not confirm("Restore these files? [y/N]", screen=invocation.screen):
-            invocation.screen.line("Nothing was changed.")
-            return
-    view.report_restore(view.checkpoints.restore(plan))
+    if invocation.is_agreed("Restore these files?"):
+        view.report_restore(view.checkpoints.restore(plan))
 
 
 @click.command(short_help="Tell what happened in a ticket, as text or as a page of HTML.")

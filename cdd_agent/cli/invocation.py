@@ -42,6 +42,23 @@ class Invocation:
         has_user = self.at_prompt or (sys.stdin.isatty() and sys.stdout.isatty())
         return has_user and not (self.assume_yes or self.as_json)
 
+    def is_agreed(self, question: str, *, otherwise: str = "Nothing was changed.") -> bool:
+        """Return whether the user agrees to what was just shown; with --yes, cdd does not ask.
+
+        If not, ``otherwise`` is shown. Raises ``UsageError`` if nobody can be asked.
+        """
+        if self.assume_yes:
+            return True
+        from cdd_agent.errors import UsageError
+        from cdd_agent.repl.question import confirm
+
+        if not self.is_interactive:
+            raise UsageError(f"cdd cannot ask you here. {otherwise}", hint="the same command with --yes")
+        agreed = confirm(f"{question} [y/N]", screen=self.screen)
+        if not agreed:
+            self.screen.line(otherwise)
+        return agreed
+
     @cached_property
     def root(self) -> "Path":
         """The project's folder."""

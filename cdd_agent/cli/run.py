@@ -264,7 +264,7 @@ def rollback(invocation: Invocation, commit: str | None, *, undo: bool) -> None:
         happened = "Which commit? None was named." if commit is None else "A commit and --undo exclude each other."
         hint = "cdd tdd rollback COMMIT, or cdd tdd rollback --undo; cdd tdd history lists them"
         raise UsageError(happened, hint=hint)
-    _history(invocation).roll_back(commit, is_agreed=lambda: invocation.assume_yes or _confirm_rollback(invocation))
+    _history(invocation).roll_back(commit, is_agreed=lambda: invocation.is_agreed("Roll back?"))
 
 
 @tdd.command("repair-notes", short_help="Check the handoff notes, or repair them.")
@@ -280,14 +280,6 @@ def _history(invocation: Invocation) -> "RunHistory":
     from cdd_agent.repl.workflow_actions import RunHistory
 
     return RunHistory(invocation.root, screen=invocation.screen, emit=invocation.sink, as_json=invocation.as_json)
-
-
-def _confirm_rollback(invocation: Invocation) -> bool:
-    if not invocation.is_interactive:
-        raise UsageError("cdd cannot ask you here. Nothing was changed.", hint="the same command with --yes")
-    from cdd_agent.repl.question import ask_to_roll_back
-
-    return ask_to_roll_back(screen=invocation.screen)
 
 
 def _orchestrate(invocation: Invocation, find: Callable[["Composition"], "Feature"], *, guidance: str = "") -> None:

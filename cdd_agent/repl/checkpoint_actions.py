@@ -18,8 +18,6 @@ from cdd_agent.repl.render import CHANGE_SIGNS, show_changes
 from cdd_agent.repl.screen import Screen
 from cdd_agent.review.diff import diff_trees
 from cdd_agent.untrusted.text import clean
-from cdd_agent.workflows.execution.executor import Executor
-from cdd_agent.workflows.execution.review import Review
 
 if TYPE_CHECKING:
     from cdd_agent.repl.state import SessionState
@@ -241,10 +239,7 @@ def _move(session: "SessionState", make_plan: Callable[[], RestorePlan], *, cuts
     if undo is not None and steps:
         for _ in steps:
             undo.apply(undo.plan_undo())
-        if isinstance(session.agent, Executor):
-            session.agent.read()
-        elif isinstance(session.agent, Review):
-            session.leave_agent(for_good=True)
+        session.read_again()
         screen.line(f"Took back {format_count(len(steps), 'step')}. To have them again: /redo", style="bold")
         plan = make_plan()
     name, talks = session.measure_talks()

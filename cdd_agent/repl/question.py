@@ -47,7 +47,7 @@ def ask_approval(offer: Offer, changed: bool, *, screen: Screen) -> bool:
         screen.line("It has changed since you decided about it.", style="bold yellow")
     text = f"Answer yes only if you know and trust it. If you say no, {offer.without}. cdd asks again if it changes."
     screen.line(text, style="dim")
-    return _ask_yes_no("Let it take effect? [y/N]", screen=screen)
+    return confirm("Let it take effect? [y/N]", screen=screen)
 
 
 def show_offer(offer: Offer, *, screen: Screen) -> None:
@@ -67,17 +67,7 @@ def ask_to_wait(why: str, wait_s: float, *, screen: Screen) -> bool:
     """Ask whether to make the long pause that the model's service demands."""
     minutes = math.ceil(wait_s / 60)
     screen.line(f"{why}: the model's service asks to wait {minutes} minutes.", style="yellow")
-    return _ask_yes_no("Wait? Ctrl-C ends the wait. [y/N]", screen=screen)
-
-
-def ask_to_roll_back(*, screen: Screen) -> bool:
-    """Ask whether to apply the rollback that was just shown."""
-    return _ask_yes_no("Roll back? [y/N]", screen=screen)
-
-
-def confirm(question: str, *, screen: Screen) -> bool:
-    """Ask whether to do something that was just shown."""
-    return _ask_yes_no(question, screen=screen)
+    return confirm("Wait? Ctrl-C ends the wait. [y/N]", screen=screen)
 
 
 def ask_choice(question: str, choices: tuple[str, ...], *, screen: Screen) -> int:
@@ -161,7 +151,8 @@ def _ask_word(question: str, *, screen: Screen) -> tuple[str, str]:
     return word.lower().rstrip(",:"), rest.strip()
 
 
-def _ask_yes_no(question: str, *, screen: Screen) -> bool:
+def confirm(question: str, *, screen: Screen) -> bool:
+    """Ask whether to do something that was just shown; Enter alone is a no."""
     KEYBOARD.set_aside()
     while True:
         answer = screen.ask(question).strip()

@@ -204,6 +204,13 @@ class SessionState:
             self.previous = [*(previous for previous in self.previous if previous != here), here]
         self.agent = None
 
+    def read_again(self) -> None:
+        """Let the active agent follow an undo or redo: the Executor reads the state, and a review ends."""
+        if isinstance(self.agent, Executor):
+            self.agent.read()
+        elif isinstance(self.agent, Review):
+            self.leave_agent(for_good=True)
+
     def rebuild_agents(self) -> None:
         """Create all agents again, with their conversations, after the model has changed.
 

@@ -40,8 +40,6 @@ from cdd_agent.tdd.step import alone
 from cdd_agent.tickets.ticket import find
 from cdd_agent.untrusted.text import clean
 from cdd_agent.work.state import load_state
-from cdd_agent.workflows.execution.executor import Executor
-from cdd_agent.workflows.execution.review import Review
 from cdd_agent.workflows.green.artifact import GreenArtifact
 
 if TYPE_CHECKING:
@@ -202,10 +200,7 @@ def _move_step(session: "SessionState", *, is_redo: bool) -> None:
         screen.line("Nothing was changed.")
         return
     undos.apply(plan)
-    if isinstance(session.agent, Executor):
-        session.agent.read()
-    elif isinstance(session.agent, Review):
-        session.leave_agent(for_good=True)
+    session.read_again()
     done, other = ("is back", "/undo takes it back again") if is_redo else ("was taken back", "/redo brings it back")
     screen.line(f"{screen.symbols['back']} {step[0].upper()}{step[1:]} {done}. {other}.", style="bold")
 
@@ -256,7 +251,6 @@ class RunHistory:
             else:
                 show_rollback(plan.effects, screen=self._screen)
             if not is_agreed():
-                self._screen.line("Nothing was changed.")
                 return
             rollbacks.apply(plan)
         if not self._as_json:
