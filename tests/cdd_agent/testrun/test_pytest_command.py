@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.errors import EnvironmentMissing
-from cdd_agent.testrun.frameworks.detect import detect
+from cdd_agent.testrun.frameworks.project import detect
 from cdd_agent.testrun.interpreter import NamedEnvironment
 from cdd_agent.testrun.pytest_command import explain_ignored, parse_command
 from tests.cdd_agent.testrun.frameworks.test_detection import lay

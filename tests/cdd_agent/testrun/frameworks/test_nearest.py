@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.testrun.frameworks.detect import find_project, has_framework, map_projects
+from cdd_agent.testrun.frameworks.project import find_project, has_framework, map_projects
 from tests.cdd_agent.testrun.frameworks.test_detection import CARGO, PACKAGE, lay
 
 NODE = PACKAGE % "node --test"
