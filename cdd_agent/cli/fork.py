@@ -96,7 +96,7 @@ def list_(invocation: Invocation) -> None:
         return
     screen = invocation.screen
     if not known:
-        screen.line("No forks yet. To make one: cdd fork SLUG DIRECTION")
+        screen.line(f"No forks yet. To make one: {screen.as_typed('cdd fork SLUG DIRECTION')}")
         return
     for text, depth in _draw_tree(known, {each.branch for each in known}):
         if isinstance(text, str):
@@ -141,7 +141,8 @@ def switch(invocation: Invocation, name: str, *, ticket: str | None) -> None:
         return
     chosen = forks.find(name)
     forks.switch(chosen.ticket, chosen)
-    screen.line(f"cdd exec {chosen.ticket} works in the fork {chosen.name}. Back: cdd fork switch {_OWN}")
+    back = screen.as_typed(f"cdd fork switch {_OWN}")
+    screen.line(f"cdd exec {chosen.ticket} works in the fork {chosen.name}. Back: {back}")
 
 
 @fork.command(short_help="Show two forks side by side.")
@@ -235,7 +236,8 @@ def merge(invocation: Invocation, name: str, *, how: str | None, dry_run: bool) 
         if waiting := forks.resolve(plan, favors.get(how)):
             names = join_first(waiting, most=_MOST_FILES)
             screen.line(f"Edit these files in {forks.locate(chosen)}: {names}.", style="yellow")
-            screen.line(f"Then: cdd fork merge {chosen.name}; or end it: cdd fork merge {chosen.name} --abort")
+            again = screen.as_typed(f"cdd fork merge {chosen.name}")
+            screen.line(f"Then: {again}; or end it: {again} --abort")
             return
         plan = forks.plan_merge(chosen)
         _show_plan(plan, invocation=invocation)
@@ -251,7 +253,7 @@ def merge(invocation: Invocation, name: str, *, how: str | None, dry_run: bool) 
     if taken:
         steps = ", ".join(map(str, taken))
         screen.line(f"The ticket {chosen.ticket} takes over what the fork says of step {steps}.")
-    screen.line(f"Next: cdd fork drop {chosen.name} removes its work tree and its branch.")
+    screen.line(f"Next: {screen.as_typed(f'cdd fork drop {chosen.name}')} removes its work tree and its branch.")
 
 
 def _show_plan(plan: "MergePlan", *, invocation: Invocation) -> None:

@@ -311,7 +311,8 @@ class Forks:
         Raises ``LandingConflict`` if the user has changed a file that would change; then nothing happens.
         """
         repository, commit = self.repository, plan.tip
-        if not repository.is_ancestor(plan.head, of=plan.tip):
+        # A merge into the fork, to resolve conflicts, has the fork's commits first; in the user's branch, its own are.
+        if not repository.is_ancestor(plan.head, of=plan.fork.base):
             require_identity(repository)
             sign = list_sign_options(repository)
             message = f"merge: {plan.fork.direction}\n\nFork: {plan.fork.name}\nTicket: {plan.fork.ticket}\n"

@@ -266,7 +266,9 @@ class RunTreeWorkplace:
             _name(landed.kept, "left {} as you saved them in that moment, without the run's changes"),
         )
         if said := "; ".join(filter(None, parts)):
-            self.emit(Notice(text=f"In your work tree, cdd {said}."))
+            branch = self.user.read_branch() or ""
+            place = "the fork" if branch.startswith("fork/") else "your work tree"
+            self.emit(Notice(text=f"In {place}, cdd {said}."))
 
     def _tell(self, why: str, paths: tuple[str, ...], *, then: str) -> None:
         if paths and why not in self._told:

@@ -266,7 +266,9 @@ class Review:
         branch = repository.read_branch()
         keys = (each.key for each in repository.runner.configuration())
         remotes = [key[len("remote.") : -len(".url")] for key in keys if re.fullmatch(r"remote\..+\.url", key)]
-        if branch and remotes:  # only the user pushes
+        if branch and branch.startswith("fork/"):
+            told.append(f"To take it over: cdd fork merge {branch.removeprefix('fork/')}")
+        elif branch and remotes:  # only the user pushes
             told.append(f"To push it: git push {'origin' if 'origin' in remotes else remotes[0]} {branch}")
         return tuple(told)
 
