@@ -56,6 +56,7 @@ from cdd_agent.workflows.conversation.dialog import Dialog
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.scout import Scout
 from cdd_agent.workflows.conversation.socrates import Socrates
+from cdd_agent.workflows.execution.ahead import Ahead
 from cdd_agent.workflows.execution.executor import (
     Executor,
     TicketFiles,
@@ -376,10 +377,10 @@ class Composition:
         return memory
 
     def executor(self, ticket: Ticket) -> Executor:
-        """Return the Executor for a ticket.
+        """Return the Executor for a ticket; if the user has switched to a fork, it works there.
 
         The project may be a folder inside the work tree. Its files and tests are those of the folder; checkpoints and
-        commits cover the whole tree. If the user has switched to a fork, it works there.
+        commits cover the whole tree.
         """
         if (inside := self._enter(ticket)) is not None:
             below, forked = inside
@@ -390,24 +391,25 @@ class Composition:
         if not self.options.anyway:
             require_prerequisites(ticket, project=self.root)
         limits = self.settings
-        folders = TicketFiles(repository=self.repository, ticket=ticket).list_folders()
         try:
             context = self.context(
                 ticket.slug,
                 make_brief=lambda *_: make_brief_for(limits.edit_format),
                 policy=Policy.from_settings(limits),
-                left_out=folders,
+                left_out=TicketFiles(repository=self.repository, ticket=ticket).list_folders(),
             )
         except NoFramework as missing:
             raise suggest_project(missing, ticket, root=self.root) from missing
-        return Executor(
+        executor = Executor(
             ticket,
-            context=context if self.root == self.home else replace(context, fork=self.repository.root.name),
+            context=context,
             clock=self.clock,
             refactor=limits.refactor == "always",
             allow_dirty=self.options.allow_dirty,
             meter=self._make_ticket_meter(ticket, command="exec"),
         )
+        executor.work_ahead(Ahead(ticket, forks=self.forks, options=self.options, clock=self.clock, emit=self.emit))
+        return executor
 
     def orchestrator(self, feature: Feature) -> Orchestrator:
         """Return the orchestrator for a feature."""
@@ -494,7 +496,12 @@ class Composition:
             token=self._make_token(),
             hooks=self.hooks(name, suite=suite),
             comments=self.comments(),
+            fork=self._fork,
         )
+
+    @property
+    def _fork(self) -> str:
+        return "" if self.root == self.home else self.repository.root.name
 
     def _choose_workplace(self, name: str, *, left_out: tuple[str, ...]) -> tuple[Workplace, Suite]:
         """Return the place of a run, and its tests there."""
@@ -505,15 +512,15 @@ class Composition:
                 raise UsageError("In your own files, the sandbox landlock cannot protect git's folder.", hint=hint)
             self._notify(_IN_PLACE)
             return InPlace(tree=repository), self.suite
-        size_bytes = self.settings.run_tree_copy_mb * 1_000_000
-        repository.copy_limits = CopyLimits(size_bytes=size_bytes, files=self.settings.run_tree_copy_files)
+        most_mb, files = self.settings.run_tree_copy_mb, self.settings.run_tree_copy_files
+        repository.copy_limits = CopyLimits(size_bytes=most_mb * 1_000_000, files=files)
         own, home = private_folder(self.root), self.home
+        shown = f"{self._fork}.{name}" if self._fork else name
         is_shown = self.suite.sandbox.level in ISOLATING_LEVELS
-        shown = name if self.root == home else f"{repository.root.name}.{name}"
         export = GitExport(folder=private_folder(home) / "git" / shown) if is_shown else None
         workplace = RunTreeWorkplace(
             user=repository,
-            run_tree=RunTrees(repository, own / "worktrees").tree(name),
+            run_tree=self._find_run_trees().tree(name),
             landings=Landings(repository, own / "landing"),
             export=export,
             shown_git=SHOWN_PRIVATE / "git" / shown,
@@ -554,7 +561,7 @@ class Composition:
         return trees.tree(name).repository if trees.has(name) else None
 
     def _find_run_trees(self) -> RunTrees:
-        return RunTrees(self.repository, private_folder(self.root) / "worktrees")
+        return RunTrees(self.repository, private_folder(self.root) / "worktrees", fork=self._fork)
 
     def auditor(self) -> Auditor:
         """Return the auditor, which checks handoff notes against history and tests."""

@@ -96,7 +96,7 @@ class Invocation:
 
     def with_options(self, given: dict[str, Any]) -> "Invocation":
         """Return the invocation with the options that stand after the command."""
-        behind: dict[str, Any] = {name: True for name in _OF_THE_OPTIONS if given.get(name)}
+        behind: dict[str, Any] = {name: given[name] for name in _OF_THE_OPTIONS if given.get(name)}
         own = replace(
             self,
             options=replace(self.options, **behind),
@@ -179,7 +179,7 @@ def drop_output(*, hung_up: bool = False) -> None:
 
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-_OF_THE_OPTIONS = ("allow_dirty", "in_place", "anyway", "no_review")
+_OF_THE_OPTIONS = ("allow_dirty", "in_place", "anyway", "jobs", "no_review")
 _OF_THE_INVOCATION = ("yes", "as_json", *_OF_THE_OPTIONS)
 
 

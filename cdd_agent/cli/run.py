@@ -71,6 +71,13 @@ def plan(invocation: Invocation, slug: str) -> None:
 @click.option("--guidance", default="", metavar="TEXT", help="With --retry: what the model is told about the step.")
 @click.option("--skip", type=int, metavar="N", help="Skip step N, then continue.")
 @click.option("--no-review", is_flag=True, help="At the prompt, do not show each completed step for review.")
+@click.option(
+    "--jobs",
+    type=click.IntRange(1),
+    default=1,
+    metavar="N",
+    help="Work on up to N steps at once that do not depend on each other. They land in the order of the plan.",
+)
 @click.option("--anyway", is_flag=True, help="Run it although a ticket that it depends on is not done.")
 @in_run_tree
 @headless
@@ -80,6 +87,8 @@ def exec_(
     """The Executor carries out the plan of the ticket SLUG, test first, from where it stopped."""
     if guidance and retry is None:
         raise UsageError("--guidance belongs to --retry.", hint=f"cdd exec {slug} --retry N --guidance TEXT")
+    if invocation.options.record is not None and invocation.options.jobs > 1:
+        raise UsageError("A recording holds the turns of one process, and --jobs starts several.", hint="omit --jobs")
     numbers = [number for number in (step, retry, skip) if number is not None]
     if invocation.is_interactive and not numbers:
         _open_prompt(invocation, f"/exec {slug}")

@@ -32,6 +32,8 @@ class Options:
     """Whether runs work in the user's own files, whatever the settings say."""
     anyway: bool = False
     """Whether a ticket may run before those on which it depends are done."""
+    jobs: int = 1
+    """How many steps of a plan may be worked on at once."""
     no_review: bool = False
     """Whether the prompt goes on after a step without showing it."""
     ask: "Ask | None" = None

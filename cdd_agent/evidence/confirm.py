@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from cdd_agent.errors import join_first
+from cdd_agent.errors import format_count, join_first
 from cdd_agent.events import Notice
 from cdd_agent.evidence import mutation
 from cdd_agent.evidence.canaries import find_misreport, plant, quote_first_line, remove
@@ -67,7 +67,7 @@ def confirm(request: CheckRequest, *, runs: TimedRuns, trees: ComparedTrees | No
     if findings == told and (runs.noticed if is_python else runs.spent.count):
         altered = f", and fail with {runs.noticed} altered" if is_python else ""
         alike = f"; outside of a test run, {compared} had the same result" if compared else ""
-        count = f"{runs.spent.count} runs, " if is_python else ""
+        count = f"{format_count(runs.spent.count, 'run')}, " if is_python else ""
         text = f"Checked in a clean copy: the tests pass there too{altered}{alike} ({count}{runs.spent.used_s:.1f} s)."
         runs.emit(Notice(text=text))
     return findings if findings.reasons else findings + changes

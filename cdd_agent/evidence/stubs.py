@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from cdd_agent.errors import join_first
+from cdd_agent.errors import format_count, join_first
 from cdd_agent.events import Notice
 from cdd_agent.evidence.clean_copy import Findings, explain_failure, list_test_functions, note, refuse
 from cdd_agent.evidence.mutation import TimedRuns, TimeUp
@@ -283,7 +283,7 @@ def check_new_tests(new: NewTests, *, runs: TimedRuns) -> Findings:
     except (GitError, OSError) as error:
         return _undecided(f"cdd could not create a clean copy: {explain_failure(error)}")
     if findings == Findings():
-        cost = f"{runs.spent.count} runs, {runs.spent.used_s:.1f} s"
+        cost = f"{format_count(runs.spent.count, 'run')}, {runs.spent.used_s:.1f} s"
         runs.emit(Notice(text=f"Checked with a stub of {check.shown_gaps}: a new test fails there too ({cost})."))
     return findings
 

@@ -145,14 +145,14 @@ class Forks:
 
     def __init__(self, project: Path) -> None:
         """``project`` is the user's folder, which may be below the top of the work tree."""
-        self._project = project.resolve()
-        self._folder = self._project / ".cdd" / "worktrees"
-        self._path = self._project / ".cdd" / _FILE
+        self.project = project.resolve()
+        self._folder = self.project / ".cdd" / "worktrees"
+        self._path = self.project / ".cdd" / _FILE
 
     @cached_property
     def repository(self) -> Repository:
         """The work tree of the user."""
-        return Repository.find(self._project)
+        return Repository.find(self.project)
 
     @cached_property
     def _trees(self) -> RunTrees:
@@ -200,13 +200,13 @@ class Forks:
 
     def find_project(self, fork: Fork) -> Path:
         """Return the project's folder in a fork's work tree."""
-        return self.locate(fork) / self._project.relative_to(self.repository.root.resolve())
+        return self.locate(fork) / self.project.relative_to(self.repository.root.resolve())
 
     def create(self, fork: Fork) -> tuple[str, ...]:
         """Make the branch and the work tree of a new fork; return what the user should know about its files."""
         if has_ref(self.repository.location, f"refs/heads/{fork.branch}"):
             raise UsageError(f"The branch {fork.branch} exists already.", hint="wait a second, or use other words")
-        private_folder(self._project)
+        private_folder(self.project)
         with self._changing() as file:
             self._write(file, forks=(*file.forks, fork))  # first, so that what a kill leaves can be dropped
         self.repository.git("update-ref", f"refs/heads/{fork.branch}", fork.base, "")  # "": it must not be there yet
@@ -318,7 +318,7 @@ class Forks:
             message = f"merge: {plan.fork.direction}\n\nFork: {plan.fork.name}\nTicket: {plan.fork.ticket}\n"
             arguments = ("commit-tree", plan.tree, "-p", plan.head, "-p", plan.tip, *sign, "-F", "-")
             commit = CommitId(repository.git(*arguments, stdin=message.encode(), hooks=bool(sign)).strip())
-        landings = Landings(repository, private_folder(self._project) / "landing", merges=False)
+        landings = Landings(repository, private_folder(self.project) / "landing", merges=False)
         with lock_repository(repository.location.common_dir, wait_s=_PATIENCE_S):
             return landings.land(commit, expected=plan.head, base=plan.head, result=commit)
 
@@ -430,6 +430,14 @@ class Forks:
                 current={slug: name for slug, name in file.current.items() if name != fork.name},
             )
 
+    def forget(self, fork: Fork) -> None:
+        """Delete what a dropped fork has left: its place in the list, and the refs that keep its work."""
+        for ref in (fork.kept, f"{fork.kept}-branch"):
+            if has_ref(self.repository.location, ref):
+                self.repository.git("update-ref", "-d", ref)
+        with self._changing() as file:
+            self._write(file, forks=tuple(each for each in file.forks if each.name != fork.name))
+
     def _require_branch(self, fork: Fork) -> None:
         if fork.is_abandoned:
             hint = f"bring its work back: git branch NAME {fork.kept}"
@@ -462,7 +470,7 @@ class Forks:
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[ForkFile]:
-        lock = private_folder(self._project) / "locks" / "forks.lock"
+        lock = private_folder(self.project) / "locks" / "forks.lock"
         with exclusive_lock(lock, purpose="A change of the forks", wait_s=_PATIENCE_S):
             yield _read(self._path)
 

@@ -304,10 +304,9 @@ class Kept:
 class RunTrees:
     """The run trees of one repository, in one folder."""
 
-    def __init__(self, main: Repository, folder: Path) -> None:
-        """Creates nothing. ``main`` is the user's work tree; ``folder`` is ignored by git."""
-        self._main = main
-        self._folder = folder
+    def __init__(self, main: Repository, folder: Path, *, fork: str = "") -> None:
+        """Creates nothing. ``main`` is the user's work tree, or the ``fork``'s; ``folder`` is ignored by git."""
+        self._main, self._folder, self._fork = main, folder, fork
 
     def tree(self, name: str) -> RunTree:
         """Return the run tree ``name``; raises ``UsageError`` if that cannot be a name."""
@@ -333,8 +332,7 @@ class RunTrees:
 
     def remove(self, name: str) -> None:
         """Delete the run tree ``name`` and git's record of it; its commits stay in the repository."""
-        root = self._locate(name)
-        admin = self._find_admin(root)
+        admin = self._find_admin(root := self._locate(name))
         if os.path.lexists(root):
             delete_folder(root)
         if admin is not None:
@@ -349,28 +347,30 @@ class RunTrees:
 
         One that a run uses stays. So does one with a commit that has not landed, for as long as its age allows.
         """
-        pruned: list[str] = []
-        size_bytes, oldest = 0, time.time() - kept.days * _DAY_S
+        pruned, size_bytes, oldest = list[str](), 0, time.time() - kept.days * _DAY_S
         for place, (used, name) in enumerate(self._list_trees()):
             if size_bytes <= kept.size_bytes:
                 size_bytes += measure_folder(self._folder / name)
             is_beyond = place >= kept.most or size_bytes > kept.size_bytes
-            lock = locate_checkpoints_lock(self._main.location.common_dir, name)
-            if used < oldest or is_beyond:
-                lock.touch()
-                with contextlib.suppress(BlockingIOError), hold(lock):
-                    if used < oldest or self.has_landed(name):
-                        self.remove(name)
-                        pruned.append(name)
+            if (used < oldest or is_beyond) and self.remove_unused(name, always=used < oldest):
+                pruned.append(name)
         return tuple(pruned)
+
+    def remove_unused(self, name: str, *, always: bool = False) -> bool:
+        """Delete a run tree that no run uses and whose commit has landed, or ``always``; return whether it was."""
+        lock = locate_checkpoints_lock(self._main.location.common_dir, name, fork=self._fork)
+        lock.touch()
+        with contextlib.suppress(BlockingIOError), hold(lock):
+            if is_over := always or self.has_landed(name):
+                self.remove(name)
+            return is_over
+        return False
 
     def _list_trees(self) -> list[tuple[float, str]]:
         """Return when each run tree without a lock was prepared, and its name, the newest first."""
-        free = (path for path in _list_folders(self._folder) if not self._is_locked(path))
+        found = ((path, self._find_admin(path)) for path in _list_folders(self._folder))
+        free = (path for path, admin in found if admin is None or not (admin / "locked").exists())
         return sorted(((path.stat().st_mtime, path.name) for path in free), reverse=True)
-
-    def _is_locked(self, root: Path) -> bool:
-        return (admin := self._find_admin(root)) is not None and (admin / "locked").exists()
 
     def has_landed(self, name: str) -> bool:
         """Return whether a branch contains all commits of a run tree, besides uncommitted changes of the user."""

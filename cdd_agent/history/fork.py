@@ -209,7 +209,8 @@ class TicketForks:
     @contextlib.contextmanager
     def _working(self, fork: Fork) -> Iterator[None]:
         common = self.forks.repository.location.common_dir
-        with lock_checkpoints(common, fork.ticket):  # every run of the ticket holds it, also one in a fork
+        inside = self.forks.locate(fork).name
+        with lock_checkpoints(common, fork.ticket), lock_checkpoints(common, fork.ticket, fork=inside):
             yield
 
     def _adopt_state(self, fork: Fork) -> tuple[int, ...]:

@@ -317,7 +317,7 @@ class Meter:
     def pause(self) -> None:
         """Stop the clock until the next step begins."""
         elapsed, self._since, self._is_in_step = self._measure_elapsed(), None, False
-        self._add(elapsed)
+        self.add(elapsed)
 
     def check(self) -> None:
         """Check the inner model and the limits; raise ``BudgetSpent`` if a limit is reached."""
@@ -330,22 +330,22 @@ class Meter:
 
         def hear(event: Event) -> None:
             if isinstance(event, AnswerLost):
-                self._add(totals_from_answer(event))
+                self.add(totals_from_answer(event))
             emit(event)
 
         began = self._clock.monotonic()
         if self._is_in_step and self._since is None:
             self._since = began
-        self._add(Usage(calls=1))
+        self.add(Usage(calls=1))
         try:
             turn = self._inner.reply(request, emit=hear)
         except TurnMissing:
-            self._add(Usage(calls=-1))  # nobody was asked
+            self.add(Usage(calls=-1))  # nobody was asked
             raise
         finally:
             if not self._is_in_step:
-                self._add(Usage(minutes=(self._clock.monotonic() - began) / 60))
-        self._add(totals_from_usage(turn.usage, cost_usd=cost_usd(request.model or self.name, turn.usage)))
+                self.add(Usage(minutes=(self._clock.monotonic() - began) / 60))
+        self.add(totals_from_usage(turn.usage, cost_usd=cost_usd(request.model or self.name, turn.usage)))
         return turn
 
     def _require_room(self, next_tokens: int) -> None:
@@ -356,7 +356,8 @@ class Meter:
             total, scope="ticket", name=self._ticket_name, next_tokens=next_tokens, go_on=go_on
         )
 
-    def _add(self, used: Usage) -> None:
+    def add(self, used: Usage) -> None:
+        """Count what was used."""
         self._step.used += used
         self._ticket += used
         if self._tally is not None:

@@ -168,7 +168,8 @@ class Attempt:
         limit, is_again = context.policy.max_attempts, self.step.was_sent_back
         context.emit(AttemptStarted(phase=self.phase, number=self.number, limit=limit, is_again=is_again))
         brief = context.brief(self.item, self.phase)
-        run = self._run_agent(brief, is_anew=is_anew)
+        done = None if self.earlier else context.bring_ahead(self.item.number, self.phase, context=context)
+        run = done or self._run_agent(brief, is_anew=is_anew)
         if self._conversation is not None:
             save_conversation(self._conversation, self._conversation_path)
         context.workplace.restore_access()

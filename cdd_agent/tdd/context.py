@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
+from cdd_agent.agent.loop import AgentRun
 from cdd_agent.config.options import Choose
 from cdd_agent.config.settings import Settings
 from cdd_agent.errors import EnvironmentMissing
@@ -202,6 +203,13 @@ class ResumeCommands:
     """The word for a work item: ``step``, ``cycle``, or ``run`` if there is only one."""
 
 
+class BringAhead(Protocol):
+    """See ``Context.bring_ahead``."""
+
+    def __call__(self, number: int, phase: Phase, *, context: "Context") -> AgentRun | None:
+        """Return an empty run if there were changes that fit."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
     """The parts of one project that a cycle works with."""
@@ -217,7 +225,7 @@ class Context:
     policy: Policy
     brief: BriefFor
     reports: Path
-    """Folder for the test reports of the ticket."""
+    """Folder for the test reports of the ticket, in the project's ``.cdd``."""
     emit: Emit
     permission: Permission | None = None
     """Decides whether a person must approve a command; None: only the sandbox restricts commands."""
@@ -233,6 +241,8 @@ class Context:
     """Commands of the user that get events of the run."""
     commands: ResumeCommands | None = None
     """None: those of ``cdd exec``."""
+    bring_ahead: "BringAhead" = lambda *_, **__: None
+    """Brings in the changes for a phase of a step that were worked out ahead; None: there are none that fit."""
     last_report: dict[str, SuiteReport] = field(default_factory=dict)
     """Tree -> report of the last run of the policy's ``gate_runs`` in this process; at most one."""
     told: set[str] = field(default_factory=set)
@@ -246,8 +256,8 @@ class Context:
 
     @property
     def project(self) -> Path:
-        """The folder of the user's project, with its tickets and settings."""
-        return self.suite.original.root if self.suite.original is not None else self.suite.root
+        """The folder of the project, with its tickets: the user's, or that of a fork."""
+        return self.reports.parents[2]  # PROJECT/.cdd/reports/NAME
 
     def resume_commands(self, ticket: str, step: StepExecution) -> ResumeCommands:
         """Return the commands that continue an interrupted step."""

@@ -329,10 +329,11 @@ def alone_on(folder: Path, *, context: Context) -> Iterator[None]:
     common = context.repository.location.common_dir
     require_usable(context.repository.location)
     locks = alone(context.repository) if context.workplace.is_shared else scratch()
-    # All work trees of the repository share the ticket's checkpoints.
-    with locks, lock_ticket(context.project, folder), lock_checkpoints(common, folder.name) as was_killed:
+    # All work trees of the repository share the ticket's checkpoints; a fork has its own.
+    shared = lock_checkpoints(common, folder.name, fork=context.fork)
+    with locks, lock_ticket(context.project, folder), shared as was_killed:
         if was_killed:
-            remove_locks(common / "refs" / "cdd", f"*/{folder.name}/**/*.lock")
+            remove_locks(common / "refs" / "cdd", "/".join(filter(None, ("*", folder.name, context.fork, "*.lock"))))
         context.workplace.finish()
         yield
 

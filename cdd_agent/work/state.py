@@ -582,14 +582,14 @@ def lock_ticket(project: Path, folder: Path) -> Iterator[bool]:
         yield was_killed
 
 
-def lock_checkpoints(common: Path, slug: str) -> contextlib.AbstractContextManager[bool]:
-    """Lock a ticket for all work trees of a repository; raise and yield as ``lock_ticket`` does."""
-    return exclusive_lock(locate_checkpoints_lock(common, slug), purpose=f"Work on the ticket {slug}")
+def lock_checkpoints(common: Path, slug: str, *, fork: str = "") -> contextlib.AbstractContextManager[bool]:
+    """Lock a ticket in a fork, or else in all other work trees; raise and yield as ``lock_ticket`` does."""
+    return exclusive_lock(locate_checkpoints_lock(common, slug, fork=fork), purpose=f"Work on the ticket {slug}")
 
 
-def locate_checkpoints_lock(common: Path, slug: str) -> Path:
+def locate_checkpoints_lock(common: Path, slug: str, *, fork: str = "") -> Path:
     """Return the file that ``lock_checkpoints`` locks."""
-    return common / f"cdd-exec-{slug}.lock"
+    return common / f"cdd-exec-{slug}{fork and f'-{fork}'}.lock"
 
 
 @contextlib.contextmanager

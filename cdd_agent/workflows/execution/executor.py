@@ -39,6 +39,7 @@ from cdd_agent.work import state as states
 from cdd_agent.work.handoff import phase_name
 from cdd_agent.work.order import find_dependents, find_ready, sort_by_dependencies
 from cdd_agent.work.state import RunState, Status, StepKey, backup_path, load_state, reconcile
+from cdd_agent.workflows.execution.ahead import Ahead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,11 +288,18 @@ class Executor:
         self._refactor = refactor
         self._has_checked = False
         """Uncommitted changes since then are not the run's concern."""
+        self._ahead: Ahead | None = None
         self._emit = context.emit
         self._run = WorkflowRun("exec", ticket, context=context, clock=clock, meter=meter)
         self.context = self._run.context
         self.save = self._run.save
         self.read()
+
+    def work_ahead(self, ahead: Ahead) -> None:
+        """Let ``ahead`` work out steps, unless this run is in a fork or in the user's own files."""
+        if not (self.context.fork or self.context.workplace.is_shared):
+            self._ahead = ahead
+            self.context = self._run.context = replace(self.context, bring_ahead=ahead.bring)
 
     @property
     def state(self) -> RunState:
@@ -328,7 +336,11 @@ class Executor:
             known = self.reported_remarks
             self.reported_remarks = (*self.remarks, *commits.list_warnings(self.context.repository))
             with self._run.report([remark for remark in self.reported_remarks if remark not in known]):
-                yield
+                try:
+                    yield
+                finally:
+                    if self._ahead is not None:
+                        self._ahead.close()
 
     def find_next_step(self) -> Step | None:
         """Return the step to run: the one in progress, else the first pending one whose dependencies are completed."""
@@ -398,6 +410,7 @@ class Executor:
                 self.save(states.retry_step(self.state, number))
         self._run.start_step(self.documents.record_in(self.state), step_key(step), is_resumed=is_resumed)
         self._emit(StepStarted(number=number, total=len(self.documents.plan.steps), title=step.title))
+        self._work_ahead(number)
         item = make_work_item(self.ticket, step, spec=self.documents.spec, refactor=self._refactor)
         if set(self.state.numbers(Status.COMPLETED)) == self.state.step_executions.keys() - {number}:
             item = replace(item, closes=f"{self.files.folder}/{self.ticket.spec_path.name}")
@@ -409,9 +422,21 @@ class Executor:
         else:
             self._run.end_step(ending.state, number, error=ending.why or ending.how)
             self._suggest_split(step)
+        if self._ahead is not None:
+            self._ahead.discard(number)
         self._emit(StepFinished(number=number, status=self.state.execution(number).status, error=ending.why))
         self._run.complete_task(number)
         return ending.why is None
+
+    def _work_ahead(self, number: int) -> None:
+        """Let other processes work out the steps after ``number`` that are ready, and take what they did for it."""
+        head = self.context.repository.read_head()
+        if self._ahead is None or head is None:
+            return
+        can_run = find_ready(self.depends, completed=self.state.numbers(Status.COMPLETED))
+        waiting = [n for n in self.state.numbers(Status.PENDING) if n in can_run and n != number]
+        self._ahead.begin([step_key(self.step(n)) for n in waiting], self.state, base=head)
+        self._run.meter.add(self._ahead.take(number))
 
     def _record_files(self, state: RunState, number: int) -> RunState:
         base, head = state.execution(number).base_commit, self.context.repository.read_head()

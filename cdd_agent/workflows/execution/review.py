@@ -19,7 +19,7 @@ from cdd_agent.git.notes import read_note
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.git.run_tree import RunTrees
 from cdd_agent.review.diff import FileDiff, count_lines, describe_size, diff_commits, resolve_recorded
-from cdd_agent.storage import hold, private_folder, read_ordinary
+from cdd_agent.storage import private_folder, read_ordinary
 from cdd_agent.tdd.context import Context
 from cdd_agent.tdd.examination import load_examples
 from cdd_agent.tdd.step import MAX_SUBJECT, StepRecovery, alone_on
@@ -29,7 +29,6 @@ from cdd_agent.work.state import (
     Status,
     StepExecution,
     load_state,
-    locate_checkpoints_lock,
     lock_ticket,
     review_step,
     save_state,
@@ -276,13 +275,7 @@ class Review:
         name, trees = self.ticket.slug, self._trees
         if trees is None or not trees.has(name) or trees.open(name).list_uncommitted():
             return False
-        lock = locate_checkpoints_lock(self._repository.location.common_dir, name)
-        lock.touch()
-        with suppress(BlockingIOError), hold(lock):
-            if trees.has_landed(name):
-                trees.remove(name)
-                return True
-        return False
+        return trees.remove_unused(name)
 
     def approve(self) -> None:
         """Approve the current step, and go to the next undecided one."""
