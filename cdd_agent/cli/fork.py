@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -87,6 +86,8 @@ def list_(invocation: Invocation) -> None:
 
     A fork is merged if merging it into your branch would change nothing.
     """
+    from cdd_agent.git.fork import arrange
+
     forks = invocation.project.forks
     known = forks.list_all()
     statuses = forks.find_statuses(known)
@@ -98,7 +99,7 @@ def list_(invocation: Invocation) -> None:
     if not known:
         screen.line(f"No forks yet. To make one: {screen.as_typed('cdd fork SLUG DIRECTION')}")
         return
-    for text, depth in _draw_tree(known, {each.branch for each in known}):
+    for text, depth in arrange(known):
         if isinstance(text, str):
             screen.line(text, style="bold")
             continue
@@ -113,17 +114,6 @@ def list_(invocation: Invocation) -> None:
         )
         kept = f"kept: {text.kept}" if count is None else format_count(count, "commit")
         screen.line(f"{text.ticket} step {text.step}: {text.direction}  ({kept})", style="dim", indent=2 * depth + 2)
-
-
-def _draw_tree(known: "tuple[Fork, ...]", branches: set[str]) -> "Iterator[tuple[Fork | str, int]]":
-    """Yield each branch that is not a fork's, and below it its forks, with their depths."""
-    for root in dict.fromkeys(each.parent for each in known if each.parent not in branches):
-        yield root or "no branch", 0
-        waiting = [(each, 1) for each in reversed(known) if each.parent == root]
-        while waiting:
-            each, depth = waiting.pop()
-            yield each, depth
-            waiting += [(child, depth + 1) for child in reversed(known) if child.parent == each.branch]
 
 
 @fork.command(short_help="Choose where the plan of a ticket is carried out.")

@@ -365,7 +365,7 @@ def report(invocation: Invocation, slug: str, *, page: Path | None) -> None:
     from cdd_agent.tickets.ticket import find
 
     project = invocation.project
-    story = load_story(find(project.root, slug), project=project.root, comments=project.comments())
+    story = load_story(find(project.root, slug), project=project.root, comments=project.comments(), forks=project.forks)
     if page is not None:
         try:
             write_atomic(page, format_page(story).encode("utf-8", "replace"))

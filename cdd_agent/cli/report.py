@@ -47,6 +47,11 @@ def show_story(story: Story, *, screen: Screen) -> None:
             screen.line(f"{landed.commit[:10]} {landed.subject}", indent=2)
         for comment in step.comments:
             screen.line(f"{_describe_comment(comment)}: {comment.text}", indent=2)
+    if story.forks:
+        screen.gap()
+        screen.line("Forks", style="bold")
+    for depth, text in story.forks:
+        screen.line(text, indent=2 * depth + 2)
     screen.gap()
     table = create_table("phase", "time", "tests", "calls", "tokens", "cost")
     for row in _list_costs(story):
@@ -108,6 +113,9 @@ def format_page(story: Story) -> str:
         "cost": ("Tokens and cost", _format_costs(story)),
         "tests": ("Durations of tests", _format_tests(story)),
     }
+    if story.forks:
+        rows = (f'<li style="margin-left: {depth}rem">{_escape(text)}</li>' for depth, text in story.forks)
+        sections["forks"] = ("Forks", f"<ul>{''.join(rows)}</ul>")
     links = "".join(f'<li><a href="#{name}">{title}</a></li>' for name, (title, _) in sections.items())
     body = "".join(
         f'<section aria-labelledby="{name}"><h2 id="{name}">{title}</h2>{content}</section>'

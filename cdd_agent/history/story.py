@@ -8,6 +8,7 @@ from pathlib import Path
 
 from cdd_agent import events
 from cdd_agent.errors import UsageError
+from cdd_agent.git.fork import Forks, arrange
 from cdd_agent.journal import journal_path, read_timed
 from cdd_agent.review.comments import Comment, Comments
 from cdd_agent.tdd.step import load_report
@@ -96,6 +97,8 @@ class Story:
     """Phase -> the sum of its attempts; ``spec`` and ``plan`` come first."""
     slowest_tests: tuple[tuple[str, float], ...]
     """Node id and seconds of the slowest tests in the last report."""
+    forks: tuple[tuple[int, str], ...] = ()
+    """Depth and text of each fork, below the branches that they were made from."""
     problems: tuple[str, ...] = ()
     """The missing parts of the report, with reasons."""
 
@@ -110,7 +113,15 @@ class Story:
         return sum(self.phases.values(), Spent())
 
 
-def load_story(ticket: Ticket, *, project: Path, comments: Comments) -> Story:
+def list_forks(ticket: str, forks: Forks) -> Iterator[tuple[int, str]]:
+    """Yield depth and text of the forks of a ticket, and of the branches that they were made from."""
+    known = tuple(each for each in forks.list_all() if each.ticket == ticket)
+    statuses = forks.find_statuses(known) if known else {}
+    for each, depth in arrange(known):
+        yield depth, each if isinstance(each, str) else f"{each.name} {statuses[each.name]}: {each.direction}"
+
+
+def load_story(ticket: Ticket, *, project: Path, comments: Comments, forks: Forks | None = None) -> Story:
     """Read the story of a ticket. Raises ``UsageError`` if it has not been carried out, or a file is damaged."""
     state = load_state(ticket.state_path)
     if state is None:
@@ -156,6 +167,7 @@ def load_story(ticket: Ticket, *, project: Path, comments: Comments) -> Story:
         state=state,
         steps=tuple(steps),
         phases=_sum_phases(journal),
+        forks=tuple(list_forks(ticket.slug, forks)) if forks else (),
         slowest_tests=_list_slowest(state, root=comments.repository.root),
         problems=tuple(problems),
     )

@@ -147,6 +147,10 @@ def test_a_fork_of_a_fork_hangs_below_it_and_main_is_the_way_back(
         f"{first.name}  active",
         f"    {second.name}  active, current",
     ]
+    assert run(["--project", here, "report", SLUG]) == 0
+    assert f"    {first.name} active: First way\n      {second.name} active: Second way\n" in capsys.readouterr().out
+    assert run(["--project", here, "report", SLUG, "--html", str(finished / "report.html")]) == 0
+    assert f"{second.name} active: Second way</li>" in (finished / "report.html").read_text()
     assert run(["--project", here, "fork", "switch", "first"]) == 0
     assert Forks(finished).find_current(SLUG) == first
     assert run(["--project", here, "fork", "switch", "main"]) == 0
