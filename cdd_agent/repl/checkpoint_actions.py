@@ -109,13 +109,13 @@ class CheckpointView:
                 style="yellow",
             )
 
-    def report_restore(self, before: Checkpoint, *, again: str = "") -> None:
+    def report_restore(self, before: Checkpoint) -> None:
         """Show that a restore is done, and how to undo it."""
         if self._as_json:
             self._print(before, ())
             return
         undo = self._screen.as_typed("cdd checkpoint undo")
-        done = f"{self._screen.symbols['back']} Restored{again}. The files before are checkpoint {before.number}."
+        done = f"{self._screen.symbols['back']} Restored. The files before are checkpoint {before.number}."
         self._screen.line(f"{done} Undo: {undo}", style="bold")
 
     def _show_skipped(self, skipped: Iterable[tuple[str, str]]) -> None:

@@ -23,8 +23,8 @@ INTERRUPTED = "interrupted"
 """The code of a try that ended before its gate."""
 
 
-def format_diff(objects: ObjectReader, before: str, *, after: str, limit: int = MAX_DIFF_CHARACTERS) -> str:
-    """Return the unified diff between two commits or trees, with keys masked and cut to ``limit`` characters."""
+def format_diff(objects: ObjectReader, before: str, *, after: str) -> str:
+    """Return the unified diff between two commits or trees, with keys masked, and cut if it is long."""
     parts = []
     for path, (old, new) in objects.compare(before, after).items():
         texts = [_read_lines(objects, entry) for entry in (old, new)]
@@ -37,7 +37,8 @@ def format_diff(objects: ObjectReader, before: str, *, after: str, limit: int = 
             "\n".join(lines) or f"{path}: {'created' if not old else 'deleted' if not new else 'mode changed'}"
         )
     text = mask("\n".join(parts)).text
-    return text if len(text) <= limit else f"{text[:limit]}{_CUT}{len(text) - limit} more characters]"
+    more = len(text) - MAX_DIFF_CHARACTERS
+    return text if more <= 0 else f"{text[:MAX_DIFF_CHARACTERS]}{_CUT}{more} more characters]"
 
 
 def is_cut(diff: str) -> bool:

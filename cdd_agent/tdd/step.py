@@ -234,13 +234,13 @@ class StepRecovery:
 
     def can_undo_red(self) -> bool:
         """Return whether RED's commit can be taken back: nobody has committed on top of it."""
-        before, red = self._base_of("red"), self.step.commits.get("red")
+        before, red = self._find_base_of_red(), self.step.commits.get("red")
         is_saved = self.context.snapshots.find(self.baseline_ref("red")) is not None
         return is_saved and before is not None and self.context.repository.read_head() in (red, before)
 
     def undo_red(self, *, why: str, kept: str) -> CommitId:
         """Return files and branch to the state before RED, and return the new tip; the ref ``kept`` has the files."""
-        context, base, head = self.context, self._base_of("red"), self.context.repository.read_head()
+        context, base, head = self.context, self._find_base_of_red(), self.context.repository.read_head()
         snapshot, tip = context.snapshots.find(self.baseline_ref("red")), self.checkpoints.read_tip()
         assert base is not None
         assert snapshot is not None
@@ -254,10 +254,10 @@ class StepRecovery:
         context.emit(RolledBack(checkpoint=snapshot.ref, kept=kept, why=why))
         return tip
 
-    def _base_of(self, phase: Phase) -> CommitId | None:
-        """Return the commit before the step's commit of ``phase``."""
+    def _find_base_of_red(self) -> CommitId | None:
+        """Return the commit before that of RED."""
         phases = list(self.step.commits)
-        earlier = phases[: phases.index(phase)] if phase in phases else phases
+        earlier = phases[: phases.index("red")] if "red" in phases else phases
         base = self.step.commits[earlier[-1]] if earlier else self.step.base_commit
         return CommitId(base) if base else None
 
