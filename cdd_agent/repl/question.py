@@ -78,7 +78,8 @@ def ask_choice(question: str, choices: tuple[str, ...], *, screen: Screen) -> in
         screen.line(f"{number}. {choice}", indent=2, hang=3)
     KEYBOARD.set_aside()
     while True:
-        answer = screen.ask(f"Which one? [1-{len(choices)}]").strip()
+        numbers = [str(number) for number in range(1, len(choices) + 1)]
+        answer = screen.ask(f"Which one? [1-{len(choices)}]", words=numbers).strip()
         if answer.isascii() and answer.isdigit() and 0 < int(answer) <= len(choices):
             return int(answer) - 1
         _keep_for_prompt(answer, screen=screen)
@@ -88,7 +89,7 @@ def ask_objection(*, screen: Screen) -> str | None:
     """Ask whether to save the change just shown. Return None for yes or Enter, else the reason, which may be empty."""
     KEYBOARD.set_aside()
     while True:
-        word, why = _ask_word("Save this? [Y/n, or n and why]", screen=screen)
+        word, why = _ask_word("Save this? [Y/n, or n and why]", ("y", "n"), screen=screen)
         match word:
             case "" | "y" | "yes":
                 return None
@@ -117,7 +118,8 @@ def ask_permission(question: CommandQuestion, *, screen: Screen) -> CommandAnswe
         screen.line(f"Always would cover: {clean(question.pattern)}", style="dim")
     KEYBOARD.set_aside()
     while True:
-        word, why = _ask_word("Run it? y: once, a: always in this project, n: no, and why [y/a/N]", screen=screen)
+        text = "Run it? y: once, a: always in this project, n: no, and why [y/a/N]"
+        word, why = _ask_word(text, ("y", "a", "n"), screen=screen)
         match word:
             case "y" | "yes":
                 return CommandAnswer(verdict="once")
@@ -146,8 +148,8 @@ def _show_rows(text: Text, *, screen: Screen) -> None:
             screen.line(f"and {hidden} more rows, which are not shown, and then", style="bold yellow", indent=2)
 
 
-def _ask_word(question: str, *, screen: Screen) -> tuple[str, str]:
-    word, _, rest = screen.ask(question).strip().partition(" ")
+def _ask_word(question: str, words: tuple[str, ...], *, screen: Screen) -> tuple[str, str]:
+    word, _, rest = screen.ask(question, words=words).strip().partition(" ")
     return word.lower().rstrip(",:"), rest.strip()
 
 
@@ -155,7 +157,7 @@ def confirm(question: str, *, screen: Screen) -> bool:
     """Ask whether to do something that was just shown; Enter alone is a no."""
     KEYBOARD.set_aside()
     while True:
-        answer = screen.ask(question).strip()
+        answer = screen.ask(question, words=("y", "n")).strip()
         if answer.lower() in {"y", "yes", "n", "no", ""}:
             return answer.lower() in {"y", "yes"}
         _keep_for_prompt(answer, screen=screen)

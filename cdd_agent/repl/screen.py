@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import TextIO
 
@@ -322,8 +322,11 @@ class Screen:
             else:
                 self.show(text, wrap=False)
 
-    def ask(self, question: str) -> str:
-        """Return what the user types after ``question``. Raises ``KeyboardInterrupt`` if the user does not answer."""
+    def ask(self, question: str, *, words: Sequence[str] = ()) -> str:
+        """Return what the user types after ``question``. Raises ``KeyboardInterrupt`` if the user does not answer.
+
+        In a terminal, the arrow keys go through ``words``.
+        """
         self.end_prose()
         with self._live.pause(), KEYBOARD.show_keys():
             try:
@@ -332,6 +335,9 @@ class Screen:
                 if row := format_typed(typed.queued, typed.draft, width=self.console.width - 1):
                     self.console.print(Text(row, style="cyan"), soft_wrap=True)
                 self._is_blank = False
+                if self.has_full_screen:
+                    self.console.file.flush()
+                    return _read_line(clean(question), words)
                 self.console.print(Text(clean(question)), end=" ", soft_wrap=True)
                 self.console.file.flush()
                 return input()
@@ -413,3 +419,18 @@ def show_check(check: Check, *, screen: Screen) -> None:
         screen.line(detail, style=style, indent=_NAME_WIDTH + 2)
     if check.fix:
         screen.line(Text.assemble(("fix: ", "bold yellow"), clean(check.fix)), indent=_NAME_WIDTH + 2, hang=5)
+
+
+def _read_line(question: str, words: Sequence[str]) -> str:
+    # With readline, a line can be edited, and its history is what the arrow keys go through.
+    with suppress(ImportError):
+        import readline
+
+        readline.clear_history()
+        readline.set_auto_history(False)
+        for word in reversed(words):
+            readline.add_history(word)
+        for keys, move in (("A", "next"), ("B", "previous")):  # up, down: the first word is the last of the history
+            for start in ("[", "O"):
+                readline.parse_and_bind(rf'"\e{start}{keys}": {move}-history')
+    return input(f"{question} ")
