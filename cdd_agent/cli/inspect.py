@@ -155,14 +155,15 @@ def review(
         chat(invocation, first=f"/review {slug}")
         return
     from cdd_agent.repl.dialogs import MOST_LINES, show_overview, show_step
-    from cdd_agent.workflows.execution.review import approve_step, load_completed_steps
 
     with invocation.open_ticket(slug) as (project, ticket):
+        opened = project.review(ticket)
         for number in approve:
-            approve_step(ticket, number, project=project.root)
+            opened.approve(number)
         for number in examples:
-            project.add_examples(ticket, number)
-        steps = load_completed_steps(ticket, project.repository, project=project.root)
+            opened.add_examples(number)
+        told = opened.finish() if approve else ()
+        steps = project.review(ticket).steps if examples else opened.steps
     if invocation.as_json:
         for step in steps:
             invocation.sink(step.as_event(slug))
@@ -176,6 +177,8 @@ def review(
             show_comments(found, comments, screen=invocation.screen)
         invocation.screen.gap()
     show_overview(steps, screen=invocation.screen)
+    for text in told:
+        invocation.screen.line(text)
 
 
 def _show_commit(invocation: Invocation, name: str, *, full: bool) -> bool:

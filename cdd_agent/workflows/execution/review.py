@@ -242,11 +242,11 @@ class Review:
         """Make the completed step ``number`` the current one."""
         self.at = next(at for at, step in enumerate(self.steps) if step.number == number)
 
-    def add_examples(self) -> CommitId:
-        """Add the further examples of the current step to the tests; see ``examples.add_examples``."""
+    def add_examples(self, number: int | None = None) -> CommitId:
+        """Add the further examples of a step, by default the current one, to the tests; see ``add_examples``."""
         if self._add is None:
             raise UsageError("Nothing can be committed here.", hint=f"cdd review {self.ticket.slug}")
-        return self._add(self.step.number)
+        return self._add(self.step.number if number is None else number)
 
     def finish(self) -> tuple[str, ...]:
         """End a ticket whose every step is approved: remove its run tree if nothing in it is missing on a branch.
@@ -277,9 +277,10 @@ class Review:
             return False
         return trees.remove_unused(name)
 
-    def approve(self) -> None:
-        """Approve the current step, and go to the next undecided one."""
-        state = approve_step(self.ticket, self.step.number, project=self._project)
+    def approve(self, number: int | None = None) -> None:
+        """Approve a step, by default the current one, and go to the next undecided one."""
+        number = self.step.number if number is None else number
+        state = approve_step(self.ticket, number, project=self._project)
         self.steps = tuple(replace(step, decision=state.execution(step.number).review) for step in self.steps)
         following = [*range(self.at + 1, len(self.steps)), *range(self.at)]
         self.at = next((index for index in following if self.steps[index].decision is None), self.at)

@@ -71,6 +71,10 @@ def test_a_fork_is_worked_on_compared_merged_and_dropped(finished: Path, capsys:
     assert sent.count("Carry out step 1 of the plan.") == 2  # the fork's conversation begins with the first one's
     assert "in another way: Use one form" in sent
 
+    assert run(["--project", here, "review", SLUG, "--approve", "1"]) == 0
+    assert f"To take it over: cdd fork merge {made.name}" in capsys.readouterr().out.replace("\n  ", " ")
+    assert (state(inside).execution(1).review, state(finished).execution(1).review) == ("approved", None)
+
     assert run(["--project", here, "fork", "compare", "one-form", "--json"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()[-2:]]
     assert [(row["steps"], row["tests"], row["changes"]) for row in rows] == [

@@ -99,7 +99,7 @@ def test_a_review_shows_each_step_and_keeps_what_is_approved(
     assert "RED: gate open; its report is unchanged" in shown
     assert shown.rstrip().endswith("not reviewed")
     assert run(["--project", str(finished), "review", SLUG, "--approve", "1"]) == 0
-    assert capsys.readouterr().out.rstrip().endswith("approved")
+    assert "  approved\nThe whole ticket: 2 files, +20 -5 in 2 commits.\n" in capsys.readouterr().out
 
 
 def test_a_review_can_be_read_by_a_program(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
