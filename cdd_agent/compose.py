@@ -41,8 +41,7 @@ from cdd_agent.model.failure import AnswerLimits, redact_url
 from cdd_agent.model.replay import PrivateData, RecordingModel, ReplayModel
 from cdd_agent.review.comments import Comments
 from cdd_agent.sandbox.choice import choose, resolve_level
-from cdd_agent.sandbox.levels import ISOLATING_LEVELS
-from cdd_agent.sandbox.port import Access, Sandbox
+from cdd_agent.sandbox.port import ISOLATING_LEVELS, Access, Sandbox
 from cdd_agent.shell.permission import Permission
 from cdd_agent.storage import private_folder, read_ordinary, write_atomic
 from cdd_agent.tdd.context import BriefFor, Context, Policy

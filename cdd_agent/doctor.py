@@ -32,8 +32,7 @@ from cdd_agent.model.anthropic import Endpoint
 from cdd_agent.model.conversation import Model
 from cdd_agent.sandbox.backends import NOT_STOPPED, BubblewrapSandbox
 from cdd_agent.sandbox.choice import LevelTrial, Proof, prove, try_levels
-from cdd_agent.sandbox.levels import ISOLATING_LEVELS
-from cdd_agent.sandbox.port import Sandbox
+from cdd_agent.sandbox.port import ISOLATING_LEVELS, Sandbox
 from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.storage import private_folder, scratch
 from cdd_agent.testrun import interpreter

@@ -21,8 +21,7 @@ from cdd_agent.errors import GateClosed, UsageError
 from cdd_agent.events import Emit, Notice
 from cdd_agent.hooks import HookCommand, HookEvent, HookReply, Hooks, HookSettings, describe_hooks, parse_reply
 from cdd_agent.model.conversation import JSON, Conversation, HearUser, Marks
-from cdd_agent.sandbox.levels import ISOLATING_LEVELS
-from cdd_agent.sandbox.port import Access, Command, Result, Sandbox
+from cdd_agent.sandbox.port import ISOLATING_LEVELS, Access, Command, Result, Sandbox
 from cdd_agent.storage import read_ordinary
 from cdd_agent.untrusted.text import format_line
 from cdd_agent.workspace.files import Workspace

@@ -21,7 +21,7 @@ from cdd_agent.cli import run as run_commands
 from cdd_agent.cli.invocation import Invocation, drop_output
 from cdd_agent.errors import CddError, EnvironmentMissing, ExitCode, UsageError, suggest
 from cdd_agent.repl.keyboard import KEYBOARD
-from cdd_agent.sandbox.levels import LEVELS
+from cdd_agent.sandbox.port import LEVELS
 from cdd_agent.sandbox.warden import supervision
 from cdd_agent.untrusted import keys
 from cdd_agent.untrusted.keys import Secret

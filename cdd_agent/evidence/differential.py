@@ -23,7 +23,7 @@ from cdd_agent.evidence.mutation import TimedRuns, TimeUp, find_unnoticed_functi
 from cdd_agent.evidence.source import Function, name_definitions, parse, read_names
 from cdd_agent.git.run_tree import delete_folder
 from cdd_agent.git.runner import GitError
-from cdd_agent.sandbox.levels import ISOLATING_LEVELS
+from cdd_agent.sandbox.port import ISOLATING_LEVELS
 from cdd_agent.testrun import inside
 from cdd_agent.testrun.suite import Suite
 from cdd_agent.untrusted.documents import encode_json

@@ -42,7 +42,7 @@ from cdd_agent.evidence.differential import (
 )
 from cdd_agent.evidence.mutation import SHORTEST_S, TimedRuns
 from cdd_agent.evidence.source import Function, name_definitions, parse
-from cdd_agent.sandbox.levels import ISOLATING_LEVELS
+from cdd_agent.sandbox.port import ISOLATING_LEVELS
 from cdd_agent.testrun import inside
 from cdd_agent.testrun.access import find_top
 from cdd_agent.testrun.pytest_run import PytestSuite

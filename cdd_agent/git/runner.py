@@ -21,7 +21,7 @@ from typing import IO
 from cdd_agent.errors import CddError, EnvironmentMissing, ExitCode, format_count
 from cdd_agent.git import hardening
 from cdd_agent.git.hardening import GitSetting
-from cdd_agent.sandbox.port import end_group
+from cdd_agent.sandbox.supervised import end_group
 from cdd_agent.storage import read_ordinary
 
 

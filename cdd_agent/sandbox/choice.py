@@ -20,8 +20,7 @@ from pathlib import Path
 
 from cdd_agent.errors import EnvironmentMissing, UsageError
 from cdd_agent.sandbox.backends import BubblewrapSandbox, ContainerSandbox, LandlockSandbox
-from cdd_agent.sandbox.levels import LEVELS, Level
-from cdd_agent.sandbox.port import Access, Command, Sandbox
+from cdd_agent.sandbox.port import LEVELS, Access, Command, Level, Sandbox
 from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.sandbox.warden.kernel import landlock_version
 from cdd_agent.storage import scratch

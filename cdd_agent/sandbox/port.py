@@ -1,17 +1,20 @@
-"""The sandbox port: run a program that a model wrote or asked for.
+"""The sandbox port: run a program that a model wrote or asked for, at one of the levels.
 
-Also ends a child process together with everything that it started.
+The command line needs the levels before anything else is loaded, so this module imports only the standard library.
 """
 
-import contextlib
-import os
-import signal
-import subprocess
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol, get_args
+
+Level = Literal["docker", "bwrap", "landlock", "none"]
+LEVELS: tuple[Level, ...] = get_args(Level)
+"""From the most to the least confined."""
+# Under `landlock`, a command could delete `.git` and use sockets in the file system.
+ISOLATING_LEVELS = frozenset[str]({"docker", "bwrap"})
+"""Levels at which a command reaches neither the network nor anything outside the project, and finds a run tree at the
+project's own path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,24 +108,3 @@ class Sandbox(Protocol):
         the supervising process was killed or its answer was forged. ``KeyboardInterrupt`` ends the program too.
         """
         ...
-
-
-GRACE_S = 1.0
-"""Time between SIGTERM and SIGKILL, and for the kernel to carry out the latter."""
-
-
-def end_group(process: subprocess.Popen[bytes]) -> None:
-    """End the process group that ``process`` leads, including what the leader left behind, and reap the leader."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=GRACE_S)
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        deadline = time.monotonic() + GRACE_S
-        # The group exists until the last process in it has been reaped.
-        while time.monotonic() < deadline:
-            os.killpg(process.pid, 0)
-            time.sleep(0.005)
-    process.wait()

@@ -1,8 +1,8 @@
 """Runs one program under a warden: a process that starts it, collects its output and ends all that it leaves behind.
 
 The warden gets an empty environment, because a process can read the environment of its parents. It also stops when cdd
-is killed, since its standard input then closes. Also holds the resource limits of a run, and the plain sandbox, which
-applies them but restricts neither files nor network.
+is killed, since its standard input then closes. Also holds the resource limits of a run, the plain sandbox, which
+applies them but restricts neither files nor network, and ``end_group``, which ends children that have no warden.
 """
 
 import contextlib
@@ -318,3 +318,24 @@ class PlainSandbox:
             environment = build_environment(command, TMPDIR=temporary)
             argv = (find_program(command, environment), *command.argv[1:])
             return run_launch(command, Launch(level=self.level, argv=argv, environment=environment))
+
+
+GRACE_S = 1.0
+"""Time between SIGTERM and SIGKILL, and for the kernel to carry out the latter."""
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """End the process group that ``process`` leads, including what the leader left behind, and reap the leader."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=GRACE_S)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        deadline = time.monotonic() + GRACE_S
+        # The group exists until the last process in it has been reaped.
+        while time.monotonic() < deadline:
+            os.killpg(process.pid, 0)
+            time.sleep(0.005)
+    process.wait()

@@ -20,7 +20,8 @@ import msgspec
 
 from cdd_agent.config.trust import Offer, Trust, find_top, is_reached_through, offer_interpreter
 from cdd_agent.errors import EnvironmentMissing
-from cdd_agent.sandbox.port import Access, Command, Sandbox, end_group
+from cdd_agent.sandbox.port import Access, Command, Sandbox
+from cdd_agent.sandbox.supervised import end_group
 from cdd_agent.storage import read_ordinary, scratch
 from cdd_agent.testrun import access as reach
 from cdd_agent.testrun.access import select_readable

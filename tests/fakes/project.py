@@ -21,8 +21,7 @@ from cdd_agent.git.run_tree import GitExport, RunTrees, list_packages
 from cdd_agent.git.snapshot import Snapshots
 from cdd_agent.model.budget import Budget
 from cdd_agent.model.conversation import Model, Turn
-from cdd_agent.sandbox.levels import ISOLATING_LEVELS
-from cdd_agent.sandbox.port import Sandbox
+from cdd_agent.sandbox.port import ISOLATING_LEVELS, Sandbox
 from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.storage import private_folder
 from cdd_agent.tdd.context import Context, Kind, Policy, WorkItem, phases_of

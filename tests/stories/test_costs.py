@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.sandbox.levels import ISOLATING_LEVELS
+from cdd_agent.sandbox.port import ISOLATING_LEVELS
 from tests.bench.step import BAR_GIT, BAR_TARGETS, Size, execute
 
 _HOOK = r"""

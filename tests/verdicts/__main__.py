@@ -16,7 +16,7 @@ from pathlib import Path
 
 from cdd_agent.errors import CddError
 from cdd_agent.sandbox.choice import choose
-from cdd_agent.sandbox.levels import LEVELS
+from cdd_agent.sandbox.port import LEVELS
 from cdd_agent.testrun.interpreter import find_interpreter
 from tests.fakes.lean import lean_python
 from tests.verdicts.change import Change, read_changes

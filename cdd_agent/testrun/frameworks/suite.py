@@ -11,8 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from cdd_agent.config.trust import find_top
-from cdd_agent.sandbox.levels import ISOLATING_LEVELS
-from cdd_agent.sandbox.port import Access, Command, Result, Sandbox
+from cdd_agent.sandbox.port import ISOLATING_LEVELS, Access, Command, Result, Sandbox
 from cdd_agent.testrun.access import Original, build_access, find_protected_tests
 from cdd_agent.testrun.frameworks import environment
 from cdd_agent.testrun.frameworks.environment import Tools

@@ -7,8 +7,7 @@ import pytest
 from cdd_agent.errors import EnvironmentMissing, UsageError
 from cdd_agent.sandbox import choice
 from cdd_agent.sandbox.choice import choose, resolve_level, try_levels
-from cdd_agent.sandbox.levels import Level
-from cdd_agent.sandbox.port import Command, Result, Sandbox
+from cdd_agent.sandbox.port import Command, Level, Result, Sandbox
 from cdd_agent.sandbox.supervised import PlainSandbox
 
 

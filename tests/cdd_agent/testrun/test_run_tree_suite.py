@@ -11,7 +11,7 @@ from cdd_agent.evidence.clean_copy import clean_copy
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.run_tree import GitExport, RunTree, RunTrees
-from cdd_agent.sandbox.levels import ISOLATING_LEVELS
+from cdd_agent.sandbox.port import ISOLATING_LEVELS
 from cdd_agent.testrun.access import SHOWN_PRIVATE, Original
 from cdd_agent.testrun.inside import redirect
 from cdd_agent.testrun.interpreter import Interpreter

@@ -3,7 +3,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from cdd_agent.sandbox.port import end_group
+from cdd_agent.sandbox.supervised import end_group
 
 PARENT = """
 import subprocess, sys, time
