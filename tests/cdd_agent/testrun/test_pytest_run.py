@@ -18,7 +18,7 @@ from pytest_tdd_agent.codec import load
 from pytest_tdd_agent.report import count_outcomes
 from tests.cdd_agent.testrun.conftest import outcomes, problem
 
-STANDARD = {"__future__", "importlib", "json", "os", "pathlib", "sys", "typing"}
+STANDARD = {"__future__", "gc", "importlib", "json", "os", "pathlib", "sys", "typing"}
 """Modules that the launcher and its plugin may use besides pytest."""
 
 
@@ -139,9 +139,9 @@ def test_the_project_is_on_the_path_and_the_program_is_pytest(tmp_path: Path, su
     (tmp_path / "code_here.py").write_text("def child(): return 3\n")
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests/test_a.py").write_text(
-        "import multiprocessing, sys\n"
+        "import gc, multiprocessing, sys\n"
         "from code_here import child\n"
-        "def test_one(): assert sys.argv[0].endswith('__main__.py') and 'pytest' in sys.argv[0]\n"
+        "def test_one(): assert sys.argv[0].endswith('__main__.py') and 'pytest' in sys.argv[0] and gc.isenabled()\n"
         "def test_two():\n"
         "    with multiprocessing.get_context('spawn').Pool(1) as pool:\n"
         "        assert pool.apply(child) == 3\n"
