@@ -399,19 +399,19 @@ class _Origins(msgspec.Struct):
 def _read_origins(private: Path, *, root: Path) -> dict[str, str]:
     """Return module -> file, relative to the project's folder ``root`` if it is there; empty if none is known."""
     found: dict[str, str] = {}
+    top = find_top(root)
     for path in private.glob("origins-*.json"):
         with contextlib.suppress(OSError, msgspec.DecodeError):
             data = read_ordinary(path, limit_bytes=_STREAM_LIMIT_BYTES)
             origins = msgspec.json.decode(data, type=_Origins)
-            found |= {name: _relocate(file, origins.root, root=root) for name, file in origins.modules.items()}
+            # A sandbox shows the copy, whose top may be above the project's folder, at the original's path.
+            shown = os.path.normpath(os.path.join(origins.root, os.path.relpath(top, root)))
+            found |= {name: _relocate(file, shown, top=top) for name, file in origins.modules.items()}
     return found
 
 
-def _relocate(file: str, shown: str, *, root: Path) -> str:
-    # A sandbox shows the copy, whose top may be above the project's folder, at the original's path.
-    top = find_top(root)
-    shown_top = os.path.normpath(os.path.join(shown, os.path.relpath(top, root)))
-    return str(top / os.path.relpath(file, shown_top)) if file.startswith(shown_top + os.sep) else file
+def _relocate(file: str, shown: str, *, top: Path) -> str:
+    return str(top / os.path.relpath(file, shown)) if file.startswith(shown + os.sep) else file
 
 
 def _is_dated(path: Path) -> bool:
