@@ -48,6 +48,7 @@ check: $(READY) ## format, lint, types, layers
 	$(BIN)/lint-imports --no-cache
 
 suite: $(READY) ## the tests
+	-@$(BIN)/python -m pytest --collect-only -qq >/dev/null # compiles the tests, which each worker would do
 	$(BIN)/python -m pytest -n 4 --dist worksteal -m "not slow"
 
 bench: $(READY) ## what start-up and the plugin cost, beside its peers
