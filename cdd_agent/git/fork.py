@@ -288,7 +288,7 @@ class Forks:
             root = self.locate(fork)
             raise UsageError(
                 f"The fork {fork.name} has uncommitted changes: {join_first(changed, most=_SHOWN)}.",
-                hint=f"commit them: git -C {root} add -A && git -C {root} commit; or discard them: git -C {root} stash",
+                hint=f"commit them: git -C {root} add -A && git -C {root} commit; or: git -C {root} stash",
             )
         tip = self.read_tip(fork)
         tree, conflicts = self._merge(head, tip)
