@@ -104,6 +104,8 @@ class Composition:
     def follow(self, slug: str) -> None:
         """Also write the following events to the journal of ``slug``, or of the fork in which it is carried out."""
         fork = self.forks.find_current(slug) if self.root == self.home else None
+        if fork is not None:
+            self.forks.open(fork)
         self.publisher.follow(journal_path(self.forks.find_project(fork) if fork else self.root, slug))
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ These are ``cdd init``, ``doctor``, ``trust``, ``new``, ``status``, ``review``, 
 
 import dataclasses
 import json
+import shlex
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -132,6 +133,18 @@ def status(invocation: Invocation, slug: str | None) -> None:
         show_tickets(list_tickets(root), screen=invocation.screen)
     else:
         show_ticket(find(root, slug), screen=invocation.screen)
+        _show_current_fork(root, slug, screen=invocation.screen)
+
+
+def _show_current_fork(root: Path, slug: str, *, screen: "Screen") -> None:
+    if not (root / ".cdd" / "forks.json").is_file():  # most projects have no forks: nothing to load then
+        return
+    from cdd_agent.git.fork import Forks
+
+    forks = Forks(root)
+    if fork := forks.find_current(slug):
+        typed = screen.as_typed(f"cdd --project {shlex.quote(str(forks.find_project(fork)))} status {slug}")
+        screen.line(f"The plan is carried out in the fork {fork.name} now. Its progress: {typed}")
 
 
 @click.command(short_help="See what completed steps changed, and approve them.")

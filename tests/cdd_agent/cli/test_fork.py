@@ -1,6 +1,7 @@
 """``cdd fork``: a step is done in another way, compared, merged and dropped."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -157,6 +158,11 @@ def test_a_fork_of_a_fork_hangs_below_it_and_main_is_the_way_back(
     assert f"{second.name} active: Second way</li>" in (finished / "report.html").read_text()
     assert run(["--project", here, "fork", "switch", "first"]) == 0
     assert Forks(finished).find_current(SLUG) == first
+    assert run(["--project", here, "status", SLUG]) == 0
+    assert f"in the fork {first.name} now" in capsys.readouterr().out.replace("\n", " ")
+    shutil.rmtree(Forks(finished).locate(first))
+    assert run(["--project", here, "exec", SLUG, "--yes"]) == 2
+    assert f"The folder of the fork {first.name} is gone" in capsys.readouterr().err
     assert run(["--project", here, "fork", "switch", "main"]) == 0
     assert Forks(finished).find_current(SLUG) is None
 
