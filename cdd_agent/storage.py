@@ -126,6 +126,15 @@ def read_text(path: Path, *, limit_bytes: int, missing_hint: str) -> str:
         raise DocumentError(str(path), (Problem(line=0, message=message),), hint=f"check it: ls -l {path}") from error
 
 
+def make_folder(folder: Path) -> None:
+    """Create a folder if there is none. Raises ``UsageError`` if there is a file of that name."""
+    try:
+        folder.mkdir(exist_ok=True)
+    except FileExistsError as error:
+        hint = f"move it away: mv {folder} {folder}.moved"
+        raise UsageError(f"{folder} is a file, but cdd needs a folder of that name.", hint=hint) from error
+
+
 def private_folder(project: Path) -> Path:
     """Return the project's ``.cdd`` folder, created if necessary, whose ``.gitignore`` spares what the user writes.
 
@@ -134,11 +143,7 @@ def private_folder(project: Path) -> Path:
     """
     folder = project / ".cdd"
     if not folder.is_symlink():
-        try:
-            folder.mkdir(exist_ok=True)
-        except FileExistsError as error:
-            hint = f"move it away: mv {folder} {folder}.moved"
-            raise UsageError(f"{folder} is a file, but cdd needs a folder of that name.", hint=hint) from error
+        make_folder(folder)
     for path in _find_links(folder):
         hint = f"see where it leads, ls -l {path}, then remove it"
         raise UsageError(f"{path} is a link, so cdd would write its files elsewhere.", hint=hint)

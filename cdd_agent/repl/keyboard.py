@@ -17,7 +17,10 @@ import termios
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    import subprocess
 
 _LOCAL, _CHARACTERS = 3, 6
 """Indexes in what ``tcgetattr`` returns."""
@@ -273,6 +276,15 @@ def defer_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
     if pressed:
         signal.raise_signal(signal.SIGINT)
+
+
+def wait_for(process: "subprocess.Popen[bytes]") -> int:
+    """Wait for a program that has the terminal, and return its exit status. Ctrl-C belongs to the program."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        return process.wait()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _hide(*, keeps: bool) -> "_Modes | None":

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import shlex
-import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,7 +33,7 @@ from prompt_toolkit.utils import get_cwidth, is_dumb_terminal
 
 from cdd_agent.errors import UsageError
 from cdd_agent.repl.completion import Candidates, PromptCompleter, is_file_prefix, is_missing_argument
-from cdd_agent.repl.keyboard import KEYBOARD
+from cdd_agent.repl.keyboard import KEYBOARD, wait_for
 from cdd_agent.repl.paste import BurstInput, ChipProcessor, Pastes
 from cdd_agent.repl.terminal import SYMBOLS, PromptStatus, ReadLine, choose_symbols
 from cdd_agent.untrusted.text import clean
@@ -96,12 +95,7 @@ def _run_editor(argv: Sequence[str], *, name: str) -> None:
         process = subprocess.Popen(argv)
     except OSError as error:
         raise UsageError(f"Cannot start the editor {name}: {error.strerror}.", hint="set EDITOR") from error
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C belongs to the editor
-    try:
-        status = process.wait()
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if status:
+    if status := wait_for(process):
         raise UsageError(f"{name} ended with status {status}; the text is unchanged.", hint="try again")
 
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -32,6 +31,7 @@ from cdd_agent.git.snapshot import Snapshots
 from cdd_agent.history.rollback import RollbackPlan, Rollbacks
 from cdd_agent.history.runs import find_status, list_handoffs, read_reachable_notes
 from cdd_agent.history.undo import Undo
+from cdd_agent.repl.keyboard import wait_for
 from cdd_agent.repl.question import confirm
 from cdd_agent.repl.render import CHANGE_SIGNS, create_table, show_changes
 from cdd_agent.repl.screen import Screen
@@ -135,12 +135,7 @@ def run_in_shell(session: "SessionState", command: str) -> ExitCode:
         process = subprocess.Popen([_find_shell(), "-c", command], cwd=session.project.root, stdin=given)
     except OSError as error:
         raise UsageError(f"Cannot start the shell {_find_shell()}: {error.strerror}.", hint="set SHELL") from error
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C belongs to the command
-    try:
-        status = process.wait()
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if status:
+    if status := wait_for(process):
         session.screen.line(f"exit status {status}", style="red")
     return ExitCode.CLOSED if status else ExitCode.DONE
 

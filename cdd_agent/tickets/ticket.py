@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cdd_agent.errors import UsageError, suggest
-from cdd_agent.storage import write_atomic
+from cdd_agent.storage import make_folder, write_atomic
 
 _SLUG = re.compile(r"[a-z0-9][a-z0-9-]*")
 _FOLDERS = ("tickets", "specs/tickets")
@@ -115,11 +115,7 @@ def create_folder(project: Path) -> tuple[Path, bool]:
     """Create the folder of tickets, unless the project has one; return its path and whether it is new."""
     found = next((project / name for name in _FOLDERS if (project / name).is_dir()), None)
     folder = found or project / _FOLDERS[0]
-    try:
-        folder.mkdir(exist_ok=True)
-    except FileExistsError as error:
-        hint = f"move it away: mv {folder} {folder}.moved"
-        raise UsageError(f"{folder} is a file, but cdd needs a folder of that name.", hint=hint) from error
+    make_folder(folder)
     return folder, found is None
 
 
