@@ -211,11 +211,14 @@ class WholeFiles:
         *,
         max_characters: int,
         object_to: Callable[[FileBlock], str] = lambda _: "",
+        report: Callable[[Sequence[FileBlock]], str] = lambda _: "",
     ) -> None:
         """``max_characters`` limits a file that has to come back whole in one answer.
 
-        ``object_to`` returns why a block that could be written must not be; empty if it may.
+        ``object_to`` returns why a block that could be written must not be; empty if it may. ``report`` gets
+        the written blocks, and returns the objections that the model has to answer; empty if there are none.
         """
+        self.report = report
         self._object_to = object_to
         self._workspace = workspace
         self._may_write = may_write

@@ -5,7 +5,7 @@ import json
 import re
 import shlex
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -187,17 +187,26 @@ def watch_tools(tools: Iterable[Tool], *, hooks: Hooks, workspace: Workspace) ->
             output = tool.run(fields)
             replies = [before]
             if tool.use == "changes" and not output.is_error:
-                changed = {"file_path": path, "event": "add" if is_new else "change"}
-                replies.append(hooks.run("FileChanged", changed, subject=Path(path).name))
+                replies.append(_report_change(path, hooks=hooks, is_new=is_new))
             response = {"success": not output.is_error, "content": output.text}
             replies.append(hooks.run("PostToolUse", {**call, "tool_response": response}, subject=name))
-            said = [f"A hook objects: {reply.block}" for reply in replies if reply.block]
-            said += [f"A hook adds: {reply.context}" for reply in replies if reply.context]
-            return replace(output, text="\n\n".join((output.text, *said))) if said else output
+            said = _format_replies(replies)
+            return replace(output, text=f"{output.text}\n\n{said}") if said else output
 
         return replace(tool, run=run)
 
     return tuple(map(watch, tools))
+
+
+def _report_change(path: str, *, hooks: Hooks, is_new: bool) -> HookReply:
+    changed = {"file_path": path, "event": "add" if is_new else "change"}
+    return hooks.run("FileChanged", changed, subject=Path(path).name)
+
+
+def _format_replies(replies: Sequence[HookReply]) -> str:
+    said = [f"A hook objects: {reply.block}" for reply in replies if reply.block]
+    said += [f"A hook adds: {reply.context}" for reply in replies if reply.context]
+    return "\n\n".join(said)
 
 
 def _has_file(workspace: Workspace, path: str) -> bool:
@@ -224,10 +233,40 @@ def run_until_stop(run: Callable[[], AgentRun], conversation: Conversation, *, h
     return result
 
 
-def check_block(block: FileBlock, *, hooks: Hooks) -> str:
-    """Return why a hook for PreToolUse blocks a file that the answer of a model without tools contains, or nothing."""
-    call = {"tool_name": "Write", "tool_input": {"file_path": block.path, "content": block.content}}
-    return hooks.run("PreToolUse", call, subject="Write").block
+class BlockHooks:
+    """The hooks around the files that the answers of a model without tools contain."""
+
+    def __init__(self, hooks: Hooks, workspace: Workspace) -> None:
+        """Run nothing."""
+        self._hooks = hooks
+        self._workspace = workspace
+        self._new = set[str]()
+
+    def check(self, block: FileBlock) -> str:
+        """Return why a hook for PreToolUse blocks a file, or nothing."""
+        if not _has_file(self._workspace, block.path):
+            self._new.add(block.path)
+        return self._hooks.run("PreToolUse", _describe_write(block), subject="Write").block
+
+    def report(self, blocks: Sequence[FileBlock]) -> str:
+        """Run FileChanged and PostToolUse for the written files, and return the objections with all context.
+
+        Without an objection the text is empty, because the model has nothing to answer.
+        """
+        objections = []
+        for block in blocks:
+            changed = _report_change(block.path, hooks=self._hooks, is_new=block.path in self._new)
+            self._new.discard(block.path)
+            response: dict[str, JSON] = {"success": True, "content": f"wrote {block.path}"}
+            call = {**_describe_write(block), "tool_response": response}
+            replies = (changed, self._hooks.run("PostToolUse", call, subject="Write"))
+            if any(reply.block for reply in replies):
+                objections.append(f"{block.path}: {_format_replies(replies)}")
+        return "\n\n".join(objections)
+
+
+def _describe_write(block: FileBlock) -> dict[str, JSON]:
+    return {"tool_name": "Write", "tool_input": {"file_path": block.path, "content": block.content}}
 
 
 def hear_prompts(hear: HearUser, *, hooks: Hooks) -> tuple[str, ...]:

@@ -306,6 +306,8 @@ def format_conventions(memory: Memory, *, marks: Marks) -> str:
 
 
 _REFUSED = "No file of your answer was written:"
+_WRITTEN = "The files of your answer were written. A check of the user's project objects:"
+_CHANGE = "Send each file that you change now, complete. To leave all of them as they are, answer without a file."
 _RESEND = "Send all files of the answer again, each complete."
 
 
@@ -355,7 +357,8 @@ def _write_files(text: str, files: WholeFiles, *, marks: Marks, number: int, emi
             summary = why.get(block.path, f"{block.path} was not written because another file was refused")
         emit(events.ToolReturned(call_id=call_id, name="Write", ok=not refused, summary=summary.split("\n", 1)[0]))
     if not refused:
-        return ""
+        said = files.report(blocks)
+        return f"{_WRITTEN}\n\n{marks.wrap(said, source='hooks of the user')}\n\n{_CHANGE}" if said else ""
     rows = [f"- {refusal.path}: {refusal.why}" for refusal in refused]
     parts = ["\n".join([_REFUSED, *rows, _RESEND])]
     for refusal in refused:

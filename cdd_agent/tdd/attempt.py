@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cdd_agent.agent import tools
 from cdd_agent.agent.blocks import WholeFiles
-from cdd_agent.agent.hooks import check_block, hear_prompts, run_until_stop, watch_tools
+from cdd_agent.agent.hooks import BlockHooks, hear_prompts, run_until_stop, watch_tools
 from cdd_agent.agent.loop import AgentRun, format_conventions, run_agent, run_without_tools
 from cdd_agent.agent.sessions import load_conversation, save_conversation
 from cdd_agent.agent.tools import read_input
@@ -272,23 +272,19 @@ class Attempt:
         locks = self._make_locks()
         if not has_tools:
             max_characters = budget.max_answer_tokens * CHARACTERS_PER_TOKEN
+            own = BlockHooks(context.hooks, context.workspace)
             files = WholeFiles(
                 context.workspace,
                 make_lock_check(locks, context),
                 max_characters=max_characters,
-                object_to=partial(check_block, hooks=context.hooks),
+                object_to=own.check,
+                report=own.report,
             )
             given = files.render(self._list_files_to_send(), marks=marks)
             conversation.say(step, f"The current, complete files of the step:\n\n{given or 'none'}\n\n{task}")
-            return self._take_at_word(
-                run_until_stop(
-                    lambda: run_without_tools(
-                        conversation, files, model=model, budget=budget, emit=emit, agent=brief.agent
-                    ),
-                    conversation,
-                    hooks=context.hooks,
-                )
-            )
+            run = partial(run_without_tools, conversation, files, model=model, budget=budget, emit=emit)
+            stopped = run_until_stop(partial(run, agent=brief.agent), conversation, hooks=context.hooks)
+            return self._take_at_word(stopped)
         reports_tests = self.phase == "green" and context.policy.tests_after_write
         tools = make_tools(
             locks,

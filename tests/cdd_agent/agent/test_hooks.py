@@ -6,17 +6,28 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.agent.hooks import SandboxedHooks, hear_prompts, offer_hooks, run_until_stop, submit_prompt, watch_tools
-from cdd_agent.agent.loop import AgentRun
+from cdd_agent.agent.blocks import WholeFiles
+from cdd_agent.agent.hooks import (
+    BlockHooks,
+    SandboxedHooks,
+    hear_prompts,
+    offer_hooks,
+    run_until_stop,
+    submit_prompt,
+    watch_tools,
+)
+from cdd_agent.agent.loop import AgentRun, run_without_tools
 from cdd_agent.agent.tools import Tool, make_file_tools
 from cdd_agent.errors import GateClosed, UsageError
 from cdd_agent.events import Event, Notice
 from cdd_agent.hooks import HookCommand, HookEvent, HookGroup, HookSettings
+from cdd_agent.model.budget import Budget
 from cdd_agent.model.conversation import Conversation
 from cdd_agent.sandbox.port import Access
 from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.work.state import Usage
 from cdd_agent.workspace.files import Workspace
+from tests.fakes.model import ScriptedModel, says
 
 DOC = (Path(__file__).parents[3] / "docs/reference/hooks.md").read_text(encoding="utf-8")
 GUARD, REMIND = re.findall(r"```python\n(.*?)```", DOC, re.DOTALL)
@@ -101,6 +112,23 @@ def test_a_hook_that_hangs_or_fails_does_no_harm(tmp_path: Path) -> None:
 def test_a_hook_stops_the_run(tmp_path: Path) -> None:
     with pytest.raises(GateClosed, match="stopped the run: lunch"):
         make_hooks(tmp_path, on("Stop", """echo '{"continue": false, "stopReason": "lunch"}'""")).run("Stop", {})
+
+
+def test_a_file_of_an_answer_has_the_events_of_a_tool_and_an_objection_is_answered(tmp_path: Path) -> None:
+    script = "cat >> events; echo >> events; grep -q 2 *.py || { echo 'use 2' >&2; exit 2; }"
+    settings = {**on("FileChanged", script), **on("PostToolUse", script, matcher="Write")}
+    workspace = Workspace(tmp_path)
+    own = BlockHooks(make_hooks(tmp_path, settings), workspace)
+    files = WholeFiles(workspace, lambda _: None, max_characters=100, object_to=own.check, report=own.report)
+    model = ScriptedModel([says(f"```python:a.py\nx = {number}\n```\n") for number in (1, 2)])
+    talk = Conversation("You write code.", token="kvqtzh")
+    talk.say("Begin.")
+    run_without_tools(talk, files, model=model, budget=Budget(), emit=list[Event]().append, agent="executor")
+    assert "a.py: A hook objects: use 2" in str(model.requests[1].messages[-1].content)
+    events = [json.loads(line) for line in (tmp_path / "events").read_text().splitlines() if line]
+    names = [(each["hook_event_name"], each.get("event", "")) for each in events]
+    assert names == [("FileChanged", "add"), ("PostToolUse", ""), ("FileChanged", "change"), ("PostToolUse", "")]
+    assert len(model.requests) == 2
 
 
 def test_the_first_hook_that_blocks_is_the_last_that_runs(tmp_path: Path) -> None:
