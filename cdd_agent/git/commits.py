@@ -226,10 +226,7 @@ def find_by_trailer(repository: Repository, key: str, *, value: str, since: Comm
 
 def _require_convertible(repository: Repository, paths: Iterable[str]) -> None:
     disabled = list_disabled_filters(repository.runner.configuration())
-    if not disabled:
-        return
-    fields = repository.git("check-attr", "-z", "--stdin", "filter", stdin=format_paths(paths)).split("\0")
-    for path, name in zip(fields[0::3], fields[2::3], strict=False):
+    for path, name in repository.read_attribute("filter", paths).items() if disabled else ():
         if name in disabled:
             raise GitUnable(
                 f"{path} needs the filter {name!r}, which only this repository's own configuration names. "

@@ -457,9 +457,7 @@ class Forks:
         """Raise ``UsageError`` if git would merge one of these files by a program that the repository names."""
         repository = self.repository
         disabled = list_disabled_drivers(repository.runner.configuration())
-        stdin = "".join(f"{path}\0" for path in paths).encode()
-        fields = repository.git("check-attr", "-z", "--stdin", "merge", stdin=stdin).split("\0") if disabled else []
-        for path, driver in zip(fields[::3], fields[2::3], strict=False):
+        for path, driver in repository.read_attribute("merge", paths).items() if disabled else ():
             if driver in disabled:
                 raise UsageError(
                     f"{path} is merged by the driver {driver}, a program that .git/config names. cdd runs no such "

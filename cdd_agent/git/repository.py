@@ -441,14 +441,18 @@ class Repository:
         staged = self.git("ls-files", "--stage", "-z", variables=variables)
         return {path: commit for commit, path in _STAGED_SUBMODULE.findall(staged)}
 
+    def read_attribute(self, name: str, paths: Iterable[str]) -> dict[str, str]:
+        """Return path -> value of a git attribute, ``unspecified`` if it has none."""
+        fields = self.git("check-attr", "-z", "--stdin", name, stdin=format_paths(paths)).split("\0")
+        return dict(zip(fields[0::3], fields[2::3], strict=False))
+
     def explain_fixed(self, paths: Iterable[str]) -> dict[str, str]:
         """Return path -> why no commit of a run may change it, a sentence, for some of ``paths``."""
         known = self.list_submodules() if self.submodules is None else self.submodules
         folders = tuple(f"{path}/" for path in known)
         fixed = {path: "It is in a submodule." for path in paths if path.startswith(folders)}
         if self.settings() and (self.location.common_dir / "lfs").exists():  # else git-lfs was never used here
-            fields = self.git("check-attr", "-z", "--stdin", "filter", stdin=format_paths(paths)).split("\0")
-            large = (path for path, name in zip(fields[0::3], fields[2::3], strict=False) if name == "lfs")
+            large = (path for path, name in self.read_attribute("filter", paths).items() if name == "lfs")
             fixed |= dict.fromkeys(large, "Its content is in Git LFS, where cdd stores nothing.")
         return fixed
 
