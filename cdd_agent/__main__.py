@@ -17,12 +17,17 @@ def main() -> None:
         return
     _exclude_current_folder()
     sys.excepthook = _crash
+    import gc
+
+    gc.disable()  # no imported module is garbage, and each search for some would go through all of them
     from cdd_agent.untrusted import keys
 
     keys.protect_memory()
     key = keys.take_key()
     from cdd_agent.cli.app import run
 
+    gc.freeze()
+    gc.enable()
     sys.exit(run(sys.argv[1:], key=key))
 
 
