@@ -1,6 +1,6 @@
 import pytest
 
-from cdd_agent.events import Event, SuiteStarted
+from cdd_agent.events import Event, Notice, SuiteStarted
 from cdd_agent.evidence.clean_copy import Findings
 from cdd_agent.evidence.stubs import NewTests, check_new_tests
 from tests.cdd_agent.evidence.conftest import Make
@@ -68,9 +68,11 @@ def test_a_test_that_judges_costs_one_run_and_nothing_in_the_work_tree(make: Mak
     before = state()
     assert found(step, about, seen) == Findings()
     assert state() == before
-    (run,) = seen
+    run, told = seen
     assert isinstance(run, SuiteStarted)
     assert (run.purpose, run.targets) == ("new tests with stubs", (FILE,))
+    assert isinstance(told, Notice)
+    assert told.text.startswith("Checked with a stub of product.py: a new test fails there too (1 run, ")
 
 
 @pytest.mark.parametrize(
