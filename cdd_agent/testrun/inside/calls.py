@@ -32,7 +32,13 @@ if TYPE_CHECKING:
     from .values import Call, Node
 
 _MOST_TESTS = 3
+_TEST_S = 2.0
+"""For one test, so that a loop in it leaves time for the others."""
 _MOST_SEEN = 400
+_MOST_LOOKS = 2_000
+"""Calls of one function that are looked at, most of which a busy function repeats."""
+_MOST_VARIED, _MOST_IN_ALL = 1_000, 6_000
+"""Of one function, and of all together."""
 _MOST_CALLS = 40
 _MOST_IN_TESTS = 10
 _MOST_STEPS = 20
@@ -51,22 +57,25 @@ class Recorder:
         ``constants`` of their code; ``product``: its paths.
         """
         self.functions, self.constants = task["functions"], task["constants"]
-        self.end = time.monotonic() + task["seconds"]
+        self.end = self.end_of_test = time.monotonic() + task["seconds"]
         self.left_out = 0
         self.test = ""
         self.tests: list[list[str]] = [[] for _ in self.functions]
         self.calls: list[dict[str, Call]] = [{} for _ in self.functions]
+        self._looks = [0 for _ in self.functions]
         self._wanted = {(os.path.join(ROOT, each[0]), each[1]): index for index, each in enumerate(self.functions)}
         self._product = {os.path.join(ROOT, path) for path in task["product"]}
         self._kinds: dict[int, tuple[CodeType, int]] = {}
         self._built: dict[int, tuple[object, Node]] = {}
         self._running: dict[int, tuple[CodeType, Call]] = {}
+        self._marked = 0
+        """The id of the frame whose calls were marked last."""
 
     def watch(self, frame: FrameType, *event: object) -> None:
         """Handle an event of ``sys.setprofile``."""
         if event[0] != "call":
             return
-        if time.monotonic() > self.end:  # under a profiler, one test could take minutes
+        if time.monotonic() > self.end_of_test:  # under a profiler, one test could take minutes
             sys.setprofile(None)
             return
         code = frame.f_code
@@ -83,13 +92,21 @@ class Recorder:
 
     def _record(self, frame: FrameType, index: int) -> None:
         by_test = self._is_called_by_test(frame)
+        if index == _OTHER and not by_test and frame.f_code.co_name != "__init__":
+            return
         name = self.functions[index][2] if index != _OTHER else frame.f_code.co_name
         if index != _OTHER and self.functions[index][3]:
             if self.test not in self.tests[index] and len(self.tests[index]) < _MOST_TESTS:
                 self.tests[index].append(self.test)
-            self._mark_callers(frame)
-        if index != _OTHER and (len(self.calls[index]) >= _MOST_SEEN or not (by_test or self.functions[index][4])):
-            return
+            if self._marked != id(frame.f_back):  # else it is a loop, and no call was recorded since
+                self._mark_callers(frame)
+                self._marked = id(frame.f_back)
+        if index != _OTHER:
+            if not (by_test or self.functions[index][4]):
+                return
+            self._looks[index] += 1
+            if len(self.calls[index]) >= _MOST_SEEN or self._looks[index] > _MOST_LOOKS:
+                return
         args, named = _read_arguments(frame)
         this, encoder = args[0] if args else None, Encoder(self._built)
         found, node = self._built.get(id(this), (None, None))
@@ -108,13 +125,15 @@ class Recorder:
             more = {"is_relevant": self.functions[index][3], "test": self.test}
             call = self.calls[index].setdefault(text, {**json.loads(text), **more})
             self._running[id(frame)] = (frame.f_code, call)
+            self._marked = 0
         if by_test and node and found is this and len(node[4]) < _MOST_STEPS:
             values = {key: encoder.encode(value) for key, value in named.items()}
             node[4].append([frame.f_code.co_name, [encoder.encode(value) for value in args[1:]], values])
 
     def _mark_callers(self, frame: FrameType) -> None:
         caller = frame.f_back
-        while caller is not None:
+        # Pytest calls tests and fixtures through pluggy: above it there are only frames of pytest.
+        while caller is not None and caller.f_globals.get("__name__") != "pluggy._callers":
             code, call = self._running.get(id(caller), (None, {}))
             if code is caller.f_code:
                 call["is_relevant"] = True
@@ -237,6 +256,7 @@ class CallSession:
         """Name the running test, and stop when enough calls are recorded."""
         assert self.recorder is not None
         self.recorder.test = item.nodeid
+        self.recorder.end_of_test = min(self.recorder.end, time.monotonic() + _TEST_S)
         yield
         has_run = all(self.recorder.tests[index] for index, each in enumerate(self.recorder.functions) if each[3])
         is_far = self._rank(item) == 2 and not self._is_target(item.nodeid)
@@ -291,7 +311,8 @@ class CallSession:
             modules = {name: os.path.relpath(file, ROOT) for name, file in _list_origins() if is_inside(file)}
             calls = [*mix([calls[:_MOST_IN_TESTS] for calls in own])]
             return {**found, "calls": calls, "root": ROOT, "path": [*map(str, sys.path)], "modules": modules}
-        varied = [vary_calls(calls, constants=self.recorder.constants) for calls in recorded]
+        most = min(_MOST_VARIED, _MOST_IN_ALL // max(1, sum(map(bool, recorded))))
+        varied = [vary_calls(calls, constants=self.recorder.constants, most=most) for calls in recorded]
         return {**found, "calls": [*mix(recorded), *mix(varied)]}
 
     def _is_target(self, test: str) -> bool:

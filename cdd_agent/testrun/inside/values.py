@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     in it; ``is_start``: whether it constructs an object."""
 
 _MOST_PARTS = 300
-_MOST_VARIED = 1000
 _MOST_SHOWN = 100
 _SEQUENCES = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}
 _END = object()
@@ -251,7 +250,7 @@ def _vary_parts(parts: Value, vary_one: Callable[[Any], Iterable[Any]]) -> Itera
     return mix([vary_at(key) for key in keys[:4]])
 
 
-def vary_calls(calls: Sequence[Call], *, constants: Sequence[Any] = (), most: int = _MOST_VARIED) -> list[Call]:
+def vary_calls(calls: Sequence[Call], *, constants: Sequence[Any] = (), most: int) -> list[Call]:
     """Return up to ``most`` calls like the recorded ones of one function, those with one change first."""
 
     def vary_call(call: Call) -> Iterator[Call]:
