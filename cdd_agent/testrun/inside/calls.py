@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from .answers import ROOT, UNFIT, answer, find_function, invoke, is_inside, shorten
-from .values import Encoder, list_texts, mix, show, vary_calls
+from .values import Encoder, list_texts, mix, show, vary_functions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -37,8 +37,6 @@ _TEST_S = 2.0
 _MOST_SEEN = 400
 _MOST_LOOKS = 2_000
 """Calls of one function that are looked at, most of which a busy function repeats."""
-_MOST_VARIED, _MOST_IN_ALL = 1_000, 6_000
-"""Of one function, and of all together."""
 _MOST_CALLS = 40
 _MOST_IN_TESTS = 10
 _MOST_STEPS = 20
@@ -49,6 +47,19 @@ _NONE, _OTHER = -2, -1
 """Kinds of code besides those of wanted functions, which have an index."""
 
 
+class Patience:
+    """A limit of processor time, so that a busy machine changes no result, and of three times as much time in all."""
+
+    def __init__(self, seconds: float) -> None:
+        """Begin now."""
+        self._cpu, self._end = time.process_time() + seconds, time.monotonic() + 3 * seconds
+
+    @property
+    def is_over(self) -> bool:
+        """Whether one of the two is used up."""
+        return time.process_time() > self._cpu or time.monotonic() > self._end
+
+
 class Recorder:
     """A profiler that records the calls of wanted functions, and how the objects in their arguments were made."""
 
@@ -57,7 +68,7 @@ class Recorder:
         ``constants`` of their code; ``product``: its paths.
         """
         self.functions, self.constants = task["functions"], task["constants"]
-        self.end = self.end_of_test = time.monotonic() + task["seconds"]
+        self.patience, self.patience_of_test = Patience(task["seconds"]), Patience(_TEST_S)
         self.left_out = 0
         self.test = ""
         self.tests: list[list[str]] = [[] for _ in self.functions]
@@ -75,7 +86,7 @@ class Recorder:
         """Handle an event of ``sys.setprofile``."""
         if event[0] != "call":
             return
-        if time.monotonic() > self.end_of_test:  # under a profiler, one test could take minutes
+        if self.patience_of_test.is_over or self.patience.is_over:  # under a profiler, one test could take minutes
             sys.setprofile(None)
             return
         code = frame.f_code
@@ -194,7 +205,6 @@ class CallSession:
         """
         self.task, self.answers = task, answers
         self.recorder = None if "calls" in task else Recorder(task)
-        self.end = time.monotonic() + task["seconds"]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self) -> bool | None:
@@ -256,11 +266,11 @@ class CallSession:
         """Name the running test, and stop when enough calls are recorded."""
         assert self.recorder is not None
         self.recorder.test = item.nodeid
-        self.recorder.end_of_test = min(self.recorder.end, time.monotonic() + _TEST_S)
+        self.recorder.patience_of_test = Patience(_TEST_S)
         yield
         has_run = all(self.recorder.tests[index] for index, each in enumerate(self.recorder.functions) if each[3])
         is_far = self._rank(item) == 2 and not self._is_target(item.nodeid)
-        if time.monotonic() > self.end or (has_run and is_far):
+        if self.recorder.patience.is_over or (has_run and is_far):
             item.session.shouldstop = "enough calls are recorded"
 
     @pytest.hookimpl(tryfirst=True)
@@ -290,12 +300,12 @@ class CallSession:
             time.sleep(0.001)
 
     def _write(self, path: str, found: dict[str, Any], *, answers: Iterator[tuple[int, Call, str]]) -> None:
-        end = time.monotonic() + self.task["seconds"] / 2
+        patience = Patience(self.task["seconds"] / 2)
         with open(path, "w", encoding="ascii", buffering=1) as stream:
             stream.write(json.dumps(found) + "\n")
             for index, call, text in answers:
                 stream.write(json.dumps([index, text, shorten(show(call))]) + "\n")
-                if time.monotonic() > end:
+                if patience.is_over:
                     break
             stream.write(json.dumps([-1, "", ""]) + "\n")
 
@@ -311,8 +321,7 @@ class CallSession:
             modules = {name: os.path.relpath(file, ROOT) for name, file in _list_origins() if is_inside(file)}
             calls = [*mix([calls[:_MOST_IN_TESTS] for calls in own])]
             return {**found, "calls": calls, "root": ROOT, "path": [*map(str, sys.path)], "modules": modules}
-        most = min(_MOST_VARIED, _MOST_IN_ALL // max(1, sum(map(bool, recorded))))
-        varied = [vary_calls(calls, constants=self.recorder.constants, most=most) for calls in recorded]
+        varied = vary_functions(recorded, constants=self.recorder.constants)
         return {**found, "calls": [*mix(recorded), *mix(varied)]}
 
     def _is_target(self, test: str) -> bool:

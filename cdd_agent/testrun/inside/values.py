@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     in it; ``is_start``: whether it constructs an object."""
 
 _MOST_PARTS = 300
+_MOST_VARIED, _MOST_IN_ALL = 1_000, 6_000
+"""Further calls of one function, and of all together."""
 _MOST_SHOWN = 100
 _SEQUENCES = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}
 _END = object()
@@ -280,6 +282,12 @@ def vary_calls(calls: Sequence[Call], *, constants: Sequence[Any] = (), most: in
                 return found
         level = found[start:]
     return found
+
+
+def vary_functions(recorded: Sequence[Sequence[Call]], *, constants: Sequence[Any] = ()) -> list[list[Call]]:
+    """Return further calls of each function; the more functions there are, the fewer each has."""
+    most = min(_MOST_VARIED, _MOST_IN_ALL // max(1, sum(map(bool, recorded))))
+    return [vary_calls(calls, constants=constants, most=most) for calls in recorded]
 
 
 def describe(value: Value, depth: int = 6) -> str:

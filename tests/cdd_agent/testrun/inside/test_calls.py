@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from cdd_agent.testrun.inside import answers
 from cdd_agent.testrun.inside.answers import answer
-from cdd_agent.testrun.inside.values import Encoder, Unfit, build, describe, show, vary, vary_calls
+from cdd_agent.testrun.inside.values import Encoder, Unfit, build, describe, show, vary, vary_calls, vary_functions
 
 SIMPLE = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(),
@@ -134,6 +134,12 @@ def test_calls_are_varied_in_one_argument_first_and_mixed() -> None:
     assert len(varied) == 60
     assert not any(each["is_recorded"] for each in varied)
     assert {"f(0, key='a')", "f(0, key='b')", "f(5, key='')", "f(9, key='a')"} <= {show(each) for each in varied[:8]}
+
+
+@pytest.mark.parametrize(("functions", "each"), [(1, 1000), (30, 200), (300, 20)])
+def test_many_functions_share_the_further_calls(*, functions: int, each: int) -> None:
+    varied = vary_functions([[call("f", 5, key=[1, 2, 3])]] * functions)
+    assert {len(calls) for calls in varied} == {each}
 
 
 @pytest.mark.parametrize(
