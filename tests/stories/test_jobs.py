@@ -57,6 +57,7 @@ def lay(folder: Path, *, together: bool) -> tuple[Path, Path]:
         "shop/__init__.py": "",
         "shop/base.py": ZERO,
         "tests/test_base.py": "from shop.base import zero\n\n\ndef test_zero():\n    assert zero() == 0\n",
+        "ctypes.py": "raise SystemExit('a process found the project in place of its own modules')\n",
         "pytest.ini": "[pytest]\npythonpath = .\n",
         "tickets/sums/spec.yaml": SPEC,
         "tickets/sums/plan.md": plan,

@@ -1,7 +1,7 @@
 """Steps that are worked out ahead: each in a fork, by a separate process, while the run is at an earlier step.
 
 Only the changes of a phase are taken over. The run brings them into its own files when it reaches the step, and its own
-gate judges them, so steps land in the order of the plan. What does not fit there any more is done again by the model.
+gate judges them, so steps land in the order of the plan. Changes that do not fit any more are made again by the model.
 """
 
 import contextlib
@@ -9,8 +9,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from cdd_agent.agent.loop import AgentRun
@@ -47,16 +47,6 @@ _CHILD = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkedOut:
-    """The work of a process on a step."""
-
-    fork: Fork
-    commits: Mapping[str, CommitId]
-    """Phase -> its commit."""
-    usage: Usage
-
-
 class Ahead:
     """Works out steps of one ticket ahead of the run."""
 
@@ -68,7 +58,8 @@ class Ahead:
         self._clock = clock
         self._emit = emit
         self._running: dict[int, subprocess.Popen[bytes]] = {}
-        self._found: WorkedOut | None = None
+        self._found: StepExecution | None = None
+        """The step that was taken, from the state of its fork, while its changes fit."""
 
     def begin(self, steps: Iterable[StepKey], state: RunState, *, base: CommitId) -> None:
         """Start processes for the first of ``steps``, which are ready to run on ``base``, until there are enough."""
@@ -84,7 +75,8 @@ class Ahead:
 
     def _start(self, step: StepKey, state: RunState, *, base: CommitId) -> None:
         fork = self._find(step.number)
-        if fork is not None and self._load_step(fork).text_sha256 != step.text_sha256:
+        is_gone = fork is not None and not self._forks.find_project(fork).is_dir()
+        if fork is not None and (is_gone or self._load_step(fork).text_sha256 != step.text_sha256):
             self._drop(fork)
             fork = None
         if fork is None:
@@ -97,7 +89,8 @@ class Ahead:
         log_path.parent.mkdir(parents=True, exist_ok=True)
         with log_path.open("ab") as log:
             self._running[step.number] = subprocess.Popen(
-                [sys.executable, "-c", _CHILD, str(os.getpid()), *self._list_arguments(folder, step.number)],
+                # -P: the fork contains the model's code, which must not be found in place of a module of Python.
+                [sys.executable, "-P", "-c", _CHILD, str(os.getpid()), *self._list_arguments(folder, step.number)],
                 cwd=folder,
                 env=os.environ if key is None else {**os.environ, keys.VARIABLE: key.reveal()},
                 stdin=subprocess.DEVNULL,
@@ -135,12 +128,13 @@ class Ahead:
             known = state.execution(number)
             fresh = StepExecution(step_number=number, title=known.title, text_sha256=known.text_sha256)
             state = replace_step(state, fresh)
+        state = replace_step(state, replace(state.execution(step.number), usage=Usage()))  # only its own is added later
         save_state(ticket.state_path, replace(state, current_step=None, branch=fork.branch))
         return fork
 
     def take(self, number: int) -> Usage:
-        """Wait until step ``number`` is worked out, if a process has begun it, and return what that used."""
-        process, fork = self._running.pop(number, None), self._find(number)
+        """Wait until step ``number`` is worked out, if a process has begun it, and return the usage of that."""
+        process, fork = self._running.get(number), self._find(number)
         self._found = None
         if fork is None:
             return Usage()
@@ -148,10 +142,10 @@ class Ahead:
             if process.poll() is None:
                 self._emit(Notice(text=f"Waiting for step {number}, which is being worked out."))
             process.wait()
+            del self._running[number]  # not before: an interrupted wait must not leave the process behind
         step = self._load_step(fork)
         if step.status == Status.COMPLETED:
-            commits = {phase: CommitId(commit) for phase, commit in step.commits.items() if commit}
-            self._found = WorkedOut(fork=fork, commits=commits, usage=step.usage)
+            self._found = step
         else:
             why = f" {step.error}" if step.error else f" See {self._log_path(number)}."
             self._emit(Notice(text=f"Step {number} could not be worked out ahead, so it runs now.{why}"))
@@ -160,7 +154,7 @@ class Ahead:
     def bring(self, number: int, phase: Phase, *, context: Context) -> AgentRun | None:
         """Bring the changes for a phase of a step into the run's files; return None if there are none that fit."""
         found = self._found
-        if found is None or found.fork.step != number or phase not in found.commits:
+        if found is None or found.step_number != number or not found.commits.get(phase):
             return None
         done = AgentRun(end="completed", text="", turns=0, calls=0, usage=Usage())
         commit = found.commits[phase]
@@ -184,21 +178,17 @@ class Ahead:
         self._emit(Notice(text=f"Brought in from the fork: {paths}."))
         return done
 
-    def discard(self, number: int) -> None:
-        """Remove the fork of a step that has ended. What did not fit stays under a ref."""
-        if (fork := self._find(number)) is not None and self._drop(fork) and self._found is not None:
+    def discard(self, number: int, *, is_landed: bool) -> None:
+        """Remove the fork of a step that ends or begins anew; its work stays under a ref unless it has landed."""
+        if (process := self._running.pop(number, None)) is not None:
+            _end((process,))
+        if (fork := self._find(number)) is not None and self._drop(fork) and is_landed and self._found is not None:
             self._forks.forget(fork)
         self._found = None
 
     def close(self) -> None:
         """End the processes; a later run continues them."""
-        for process in self._running.values():
-            process.terminate()
-        for process in self._running.values():
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_PATIENCE_S)
-            process.kill()
-            process.wait()
+        _end(self._running.values())
         self._running.clear()
 
     def _log_path(self, number: int) -> Path:
@@ -223,9 +213,22 @@ class Ahead:
         return replace(self._ticket, folder=self._forks.find_project(fork) / inside)
 
     def _load_step(self, fork: Fork) -> StepExecution:
-        state = load_state(self._ticket_in(fork).state_path)
+        """Return the step as the fork's state has it; one that has not begun if the state is lost or damaged."""
+        state = None
+        with contextlib.suppress(CddError):
+            state = load_state(self._ticket_in(fork).state_path)
         fresh = StepExecution(step_number=fork.step, title="", text_sha256="")
         return fresh if state is None else state.step_executions.get(fork.step, fresh)
+
+
+def _end(processes: Collection["subprocess.Popen[bytes]"]) -> None:
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_PATIENCE_S)
+        process.kill()
+        process.wait()
 
 
 def _direction(number: int) -> str:

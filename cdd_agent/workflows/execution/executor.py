@@ -410,7 +410,7 @@ class Executor:
                 self.save(states.retry_step(self.state, number))
         self._run.start_step(self.documents.record_in(self.state), step_key(step), is_resumed=is_resumed)
         self._emit(StepStarted(number=number, total=len(self.documents.plan.steps), title=step.title))
-        self._work_ahead(number)
+        self._work_ahead(number, is_resumed=is_resumed)
         item = make_work_item(self.ticket, step, spec=self.documents.spec, refactor=self._refactor)
         if set(self.state.numbers(Status.COMPLETED)) == self.state.step_executions.keys() - {number}:
             item = replace(item, closes=f"{self.files.folder}/{self.ticket.spec_path.name}")
@@ -422,21 +422,26 @@ class Executor:
         else:
             self._run.end_step(ending.state, number, error=ending.why or ending.how)
             self._suggest_split(step)
-        if self._ahead is not None:
-            self._ahead.discard(number)
+        self._discard_ahead(number, is_landed=ending.why is None)
         self._emit(StepFinished(number=number, status=self.state.execution(number).status, error=ending.why))
         self._run.complete_task(number)
         return ending.why is None
 
-    def _work_ahead(self, number: int) -> None:
-        """Let other processes work out the steps after ``number`` that are ready, and take what they did for it."""
+    def _work_ahead(self, number: int, *, is_resumed: bool) -> None:
+        """Let other processes work out the steps after ``number`` that are ready, and take their work on it."""
         head = self.context.repository.read_head()
         if self._ahead is None or head is None:
             return
         can_run = find_ready(self.depends, completed=self.state.numbers(Status.COMPLETED))
         waiting = [n for n in self.state.numbers(Status.PENDING) if n in can_run and n != number]
         self._ahead.begin([step_key(self.step(n)) for n in waiting], self.state, base=head)
-        self._run.meter.add(self._ahead.take(number))
+        used = self._ahead.take(number)
+        if not is_resumed:  # else it has been counted
+            self._run.meter.add(used)
+
+    def _discard_ahead(self, number: int, *, is_landed: bool = False) -> None:
+        if self._ahead is not None:
+            self._ahead.discard(number, is_landed=is_landed)
 
     def _record_files(self, state: RunState, number: int) -> RunState:
         base, head = state.execution(number).base_commit, self.context.repository.read_head()
@@ -479,6 +484,7 @@ class Executor:
 
     def skip(self, number: int, *, reason: str) -> None:
         """Skip a step, undoing it first if it is in progress. Its dependents cannot run."""
+        self._discard_ahead(number)
         skipped = states.end_step(self.state, number, status=Status.SKIPPED, now=self.clock.now(), error=reason)
         self.make_recovery(number).undo_if_underway(why="the step is skipped")
         self.save(skipped)
@@ -507,6 +513,7 @@ class Executor:
                 hint=f"say what to do differently: cdd exec {self.ticket.slug} --retry {number} --guidance TEXT",
             )
         guidance = submit_prompt(guidance, self.context.hooks) if guidance else ""
+        self._discard_ahead(number)
         recovery = self.make_recovery(number)
         refusal = describe_refusal(recovery)
         recovery.undo_if_underway(why="the step is restarted")
