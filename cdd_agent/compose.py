@@ -104,9 +104,7 @@ class Composition:
     def follow(self, slug: str) -> None:
         """Also write the following events to the journal of ``slug``, or of the fork in which it is carried out."""
         fork = self.forks.find_current(slug) if self.root == self.home else None
-        if fork is not None:
-            self.forks.open(fork)
-        self.publisher.follow(journal_path(self.forks.find_project(fork) if fork else self.root, slug))
+        self.publisher.follow(journal_path(self.forks.enter(fork) if fork else self.root, slug))
 
     def close(self) -> None:
         """Close the journals."""
@@ -549,8 +547,7 @@ class Composition:
         )
         if fork is None or self.forks.find_project(fork) == self.root:
             return None
-        self.forks.open(fork)
-        root = self.forks.find_project(fork)
+        root = self.forks.enter(fork)
         options = replace(self.options, project=root)
         below = Composition(options, emit=self.emit, environment=self.environment)
         vars(below).update(trust=self.trust, settings=self.settings)

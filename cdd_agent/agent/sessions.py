@@ -296,7 +296,7 @@ def load_session(project: Path, name: str, *, present: str = "") -> EarlierSessi
     if name not in _list_names(project):
         known = [session.id for session in list_sessions(project, present=present)]
         near = get_close_matches(name, known, n=1, cutoff=0.3) or known[:1]
-        hint = f"did you mean {near[0]}" if near else "there are no sessions yet; start one with /spec"
+        hint = f"did you mean {near[0]}" if near else "start one with /spec"
         raise UsageError(f"There is no session {name}.", hint=hint)
     if name == present:
         hint = "continue here; /back returns to the previous agent"

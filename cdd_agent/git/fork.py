@@ -1,4 +1,4 @@
-"""Forks: second attempts at a step, each on a branch and in a work tree of its own.
+"""Forks: second attempts at a step, each on a separate branch and in a separate work tree.
 
 A fork's work tree is a run tree below ``.cdd/worktrees``, which has a branch and is never pruned. In it, the project
 has its own ``.cdd``, tickets and state, so that a run works there as it does in the user's own files.
@@ -65,7 +65,7 @@ class Fork(msgspec.Struct, frozen=True, kw_only=True):
     """The session in it that continues the conversations about the ticket."""
     tokens: int = 0
     cost_usd: float | None = None
-    """What the ticket had used when it was made."""
+    """The usage of the ticket when the fork was made."""
     is_abandoned: bool = False
 
     @property
@@ -90,7 +90,7 @@ class ForkFile(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergePlan:
-    """What a merge would do."""
+    """The changes and conflicts of a merge."""
 
     fork: Fork
     branch: str
@@ -167,7 +167,7 @@ class Forks:
         word = word.removeprefix("fork/")
         known = self.list_all()
         found = [fork for fork in known if fork.name == word] or [fork for fork in known if word in fork.name]
-        if len(found) > 1:  # an abandoned one is rarely meant
+        if len(found) > 1:  # abandoned forks are rarely meant
             found = [fork for fork in found if not fork.is_abandoned] or found
         if len(found) != 1:
             names = join_first([fork.name for fork in found or known], most=_SHOWN)
@@ -201,6 +201,11 @@ class Forks:
     def find_project(self, fork: Fork) -> Path:
         """Return the project's folder in a fork's work tree."""
         return self.locate(fork) / self.project.relative_to(self.repository.root.resolve())
+
+    def enter(self, fork: Fork) -> Path:
+        """Return the project's folder in a fork; raises ``UsageError`` if a run cannot work in it."""
+        self.open(fork)
+        return self.find_project(fork)
 
     def create(self, fork: Fork) -> tuple[str, ...]:
         """Make the branch and the work tree of a new fork; return what the user should know about its files."""

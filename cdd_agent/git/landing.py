@@ -107,7 +107,7 @@ class LandingConflict(UsageError):
     exit_code = ExitCode.CLOSED
 
     def __init__(self, conflicts: Mapping[str, str], *, commit: CommitId) -> None:
-        """``conflicts`` is path -> what stands in the way of ``commit``."""
+        """``conflicts`` is path -> why ``commit`` cannot change it."""
         reasons = [f"{path}: {why}" for path, why in conflicts.items()]
         shown = join_first(reasons, most=_SHOWN_PATHS, separator="\n  ")
         super().__init__(

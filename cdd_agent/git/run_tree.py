@@ -375,9 +375,8 @@ class RunTrees:
     def has_landed(self, name: str) -> bool:
         """Return whether a branch contains all commits of a run tree, besides uncommitted changes of the user."""
         with contextlib.suppress(GitError):
-            head = self.open(name).read_head()
-            subjects = self._main.git("log", "--format=%s", str(head), "--not", "--branches").splitlines()
-            return all(subject == CARRIED for subject in subjects)
+            log = self._main.git("log", "--format=%s", str(self.open(name).read_head()), "--not", "--branches")
+            return all(subject == CARRIED for subject in log.splitlines())
         return True  # git does not know the tree
 
     def _find_or_create(self, root: Path) -> RepositoryLocation:

@@ -117,8 +117,7 @@ class TicketForks:
     def _find_source(self, ticket: Ticket, around: Fork | None) -> tuple[Ticket, Path]:
         if around is None:
             return ticket, self._project
-        self.forks.open(around)
-        project = self.forks.find_project(around)
+        project = self.forks.enter(around)
         return find(project, ticket.slug), project
 
     def _reset(self, state: RunState, fork: Fork) -> RunState:

@@ -46,7 +46,7 @@ _STREAM_LIMIT_BYTES = 64 * 1024 * 1024
 REASON_CAP = 400
 _NO_SPACE = os.strerror(errno.ENOSPC)
 _LEAST_FREE_BYTES = 1 << 20
-"""What a disk has free that is not full: a run writes a report of some KB, and files with bytecode beside it."""
+"""A disk with less counts as full: a run writes a report of some KB, and files with bytecode beside it."""
 _MOST_ENDLESS = 3
 """Most tests that are left out; each costs a whole time limit."""
 
@@ -460,7 +460,7 @@ def _explain_missing_report(result: Result, running: str, *, python: Path) -> st
 
 
 def _find_full_disk(output: str, *folders: Path) -> str:
-    """Return the end of a sentence that names the full disk because of which a file is missing; empty if none is."""
+    """Return the end of a sentence that names the full disk that explains a missing file; else empty."""
     if _NO_SPACE in output:
         return f"; the tests said: {_NO_SPACE}"
     full = next((folder for folder in folders if shutil.disk_usage(folder).free < _LEAST_FREE_BYTES), None)

@@ -592,9 +592,6 @@ def locate_checkpoints_lock(common: Path, slug: str, *, fork: str = "") -> Path:
     return common / f"cdd-exec-{slug}{fork and f'-{fork}'}.lock"
 
 
-@contextlib.contextmanager
-def lock_repository(common: Path, *, wait_s: float = 0.0) -> Iterator[bool]:
-    """Lock the repository for all its work trees, or raise ``UsageError``; yield whether the last holder was killed."""
-    purpose = "Carrying out a plan in this repository"
-    with exclusive_lock(common / REPOSITORY_LOCK, purpose=purpose, wait_s=wait_s) as was_killed:
-        yield was_killed
+def lock_repository(common: Path, *, wait_s: float = 0.0) -> contextlib.AbstractContextManager[bool]:
+    """Lock the repository for all its work trees; raise and yield as ``lock_ticket`` does."""
+    return exclusive_lock(common / REPOSITORY_LOCK, purpose="Carrying out a plan in this repository", wait_s=wait_s)

@@ -1,4 +1,4 @@
-"""What a test run, a search and a status cost in large projects, beside the bare tool or a small project."""
+"""The cost of a test run, a search and a status in large projects, beside the bare tool or a small project."""
 
 import os
 import resource

@@ -76,7 +76,7 @@ class Releases:
         return found
 
     def run(self, project: Path) -> dict[str, str]:
-        """Return the outcome of each test of the release that lies in ``project``."""
+        """Return the outcome of each test of the release in ``project``."""
         out = self.folder / "outcomes.json"
         out.unlink(missing_ok=True)
         plugins = {"PYTHONPATH": str(Path(__file__).parent), "NODE_OUTCOMES": str(out)}

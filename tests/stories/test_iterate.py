@@ -1,4 +1,4 @@
-"""A reviewer comments on a line in the viewer, lets the step run again, and approves what comes of it."""
+"""A reviewer comments on a line in the viewer, lets the step run again, and approves the result."""
 
 import json
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def recording(tmp_path: Path) -> Path:
-    """Nothing to test, and then one line of documentation."""
+    """Write a recording in which the model has nothing to test, and then changes one line of documentation."""
     done = ("CompleteImplementation", {"implementation_files": [FILE]})
     edit = ("Edit", {"file_path": FILE, "old_string": OLD, "new_string": NEW})
     path = tmp_path / "iteration.json"

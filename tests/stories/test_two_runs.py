@@ -1,4 +1,4 @@
-"""Two runs at once in one project: each judges on top of what the other landed, and tells only of its own."""
+"""Two runs at once in one project: each judges on top of the other's commits, and reports only its own."""
 
 import json
 import subprocess

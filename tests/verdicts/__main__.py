@@ -25,7 +25,7 @@ from tests.verdicts.misjudged import PATH, find_differences, read_misjudged, wri
 
 
 def examine(change: Change, *, folder: Path, place: Place, labels: bool) -> tuple[Change, Outcome, list[str]]:
-    """Judge a change in a folder of its own. Return also what is wrong with its label, if that is asked for."""
+    """Judge a change in a separate folder. Return also what is wrong with its label, if that is asked for."""
     own = folder / change.name
     own.mkdir(parents=True)
     wrong = find_mislabels(change, own, place=place) if labels else []

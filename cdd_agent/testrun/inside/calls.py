@@ -36,7 +36,7 @@ _TEST_S = 2.0
 """For one test, so that a loop in it leaves time for the others."""
 _MOST_SEEN = 400
 _MOST_LOOKS = 2_000
-"""Calls of one function that are looked at, most of which a busy function repeats."""
+"""Calls of one function that are examined; a busy function repeats most of them."""
 _MOST_CALLS = 40
 _MOST_IN_TESTS = 10
 _MOST_STEPS = 20

@@ -51,10 +51,10 @@ def test_a_run_ends_with_the_time_box(suite: PytestSuite) -> None:
 
 def test_a_part_of_the_time_leaves_the_rest_to_others(suite: PytestSuite) -> None:
     (suite.root / "test_it.py").write_text(ENDLESS)
-    runs = timed(suite, limit_s=2.4, emit=lambda _: None)
+    runs = timed(suite, limit_s=60, emit=lambda _: None)
     with pytest.raises(TimeUp, match="ended before endless tests"):
-        runs.take_part(0.5).run(suite, "endless tests")
-    assert runs.left_s > 1
+        runs.take_part(0.02).run(suite, "endless tests")
+    assert runs.left_s > 30
 
 
 def test_results_come_in_the_order_of_the_experiments(suite: PytestSuite) -> None:

@@ -1,4 +1,4 @@
-"""What a run of pytest says, and what it says of runs that did not work."""
+"""Results of runs of pytest, and messages about runs that did not work."""
 
 import ast
 import shutil
