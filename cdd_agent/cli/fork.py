@@ -99,21 +99,16 @@ def list_(invocation: Invocation) -> None:
     if not known:
         screen.line(f"No forks yet. To make one: {screen.as_typed('cdd fork SLUG DIRECTION')}")
         return
-    for text, depth in arrange(known):
-        if isinstance(text, str):
-            screen.line(text, style="bold")
+    for row, depth in arrange(known):
+        if isinstance(row, str):
+            screen.line(row, style="bold")
             continue
-        status = statuses[text.name]
-        current = ", current" if forks.find_current(text.ticket) == text else ""
+        status = statuses[row.name]
+        current = ", current" if forks.find_current(row.ticket) == row else ""
         style = {"active": "green", "merged": "cyan", "abandoned": "dim"}[status]
-        screen.line(f"{text.name}  {status}{current}", style=style, indent=2 * depth)
-        count = (
-            len(forks.repository.git("rev-list", f"{text.base}..{forks.read_tip(text)}").splitlines())
-            if (status != "abandoned")
-            else None
-        )
-        kept = f"kept: {text.kept}" if count is None else format_count(count, "commit")
-        screen.line(f"{text.ticket} step {text.step}: {text.direction}  ({kept})", style="dim", indent=2 * depth + 2)
+        screen.line(f"{row.name}  {status}{current}", style=style, indent=2 * depth)
+        work = f"kept: {row.kept}" if status == "abandoned" else format_count(forks.count_commits(row), "commit")
+        screen.line(f"{row.ticket} step {row.step}: {row.direction}  ({work})", style="dim", indent=2 * depth + 2)
 
 
 @fork.command(short_help="Choose where the plan of a ticket is carried out.")

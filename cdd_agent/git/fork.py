@@ -265,6 +265,10 @@ class Forks:
         self._require_branch(fork)
         return CommitId(self.repository.objects.require(f"refs/heads/{fork.branch}^{{commit}}").id)
 
+    def count_commits(self, fork: Fork) -> int:
+        """Return the number of commits since a fork was made. Raises ``UsageError``."""
+        return len(self.repository.git("rev-list", f"{fork.base}..{self.read_tip(fork)}").splitlines())
+
     def find_statuses(self, forks: Iterable[Fork]) -> dict[str, Status]:
         """Return name -> status of forks, as seen from the user's HEAD."""
         statuses: dict[str, Status] = {}
@@ -394,10 +398,9 @@ class Forks:
         changed, head = self.list_changed(fork), self.repository.read_head()
         if not has_ref(self.repository.location, f"refs/heads/{fork.branch}"):
             return 0, changed
-        tip = self.read_tip(fork)
-        if head is not None and self.is_merged(tip, head):
+        if head is not None and self.is_merged(self.read_tip(fork), head):
             return 0, changed
-        return len(self.repository.git("rev-list", f"{fork.base}..{tip}").splitlines()), changed
+        return self.count_commits(fork), changed
 
     def drop(self, fork: Fork) -> None:
         """Remove work tree and branch of a fork; its commits and uncommitted files stay under ``fork.kept``."""
