@@ -408,8 +408,10 @@ class TimedRuns:
             # Ctrl-C raises in the main thread only, and a run of another thread would go on.
             self.spent.is_stopped = True
             executor.shutdown(wait=False, cancel_futures=True)
-            while wait(futures, timeout=_POLL_S).not_done:
+            # ``wait`` alone counts a future that was cancelled before it began as not done, for ever.
+            while running := [future for future in futures if not future.done()]:
                 end_runs()
+                wait(running, timeout=_POLL_S)
             self.spent.is_stopped = False
 
     def run(

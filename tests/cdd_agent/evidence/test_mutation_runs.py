@@ -1,7 +1,7 @@
 import os
 import time
 from pathlib import Path
-from threading import Event
+from threading import Event, Timer
 
 import pytest
 
@@ -69,6 +69,15 @@ def test_results_come_in_the_order_of_the_experiments(suite: PytestSuite) -> Non
 
     cores = len(os.sched_getaffinity(0))
     assert [*runs.run_side_by_side(wait, end)] == ["waited", "quick"]
+
+
+def test_experiments_that_have_not_begun_are_dropped(suite: PytestSuite) -> None:
+    runs, is_dropped = timed(suite, limit_s=60, emit=lambda _: None), Event()
+    waiting = [lambda: str(is_dropped.wait(60))] * 2 * len(os.sched_getaffinity(0))
+    for result in runs.run_side_by_side(lambda: "refused", *waiting):
+        assert result == "refused"
+        Timer(0.2, is_dropped.set).start()
+        break
 
 
 def test_an_experiment_ends_when_its_result_is_not_wanted(suite: PytestSuite) -> None:
