@@ -39,7 +39,7 @@ from cdd_agent.model.budget import Budget, Ceilings, Meter, Tally, format_unknow
 from cdd_agent.model.conversation import Model, derive_token
 from cdd_agent.model.failure import AnswerLimits, redact_url
 from cdd_agent.model.replay import PrivateData, RecordingModel, ReplayModel
-from cdd_agent.review.comments import Comments
+from cdd_agent.review import Comments
 from cdd_agent.sandbox.choice import choose, resolve_level
 from cdd_agent.sandbox.port import ISOLATING_LEVELS, Access, Sandbox
 from cdd_agent.shell.permission import Permission

@@ -158,7 +158,7 @@ def compare(invocation: Invocation, *, one: str, other: str) -> None:
 
 
 def _summarize(each: "ForkSummary") -> dict[str, object]:
-    from cdd_agent.review.diff import describe_size
+    from cdd_agent.review import describe_size
 
     return {
         "name": each.name,

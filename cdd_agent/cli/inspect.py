@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cdd_agent.git.checkpoint import RestorePlan
     from cdd_agent.repl.checkpoint_actions import CheckpointView
     from cdd_agent.repl.screen import Screen
-    from cdd_agent.review.comments import Comment
+    from cdd_agent.review import Comment
 
 
 @click.command(short_help="Check the claims of handoff notes by running the tests again.")
@@ -267,7 +267,7 @@ def resolve_comment(invocation: Invocation, identifier: str, *, reopen: bool) ->
 
 def _report_comments(invocation: Invocation, found: "list[Comment]") -> None:
     from cdd_agent.repl.review_actions import show_comments
-    from cdd_agent.review.anchors import Anchors
+    from cdd_agent.review import Anchors
 
     comments = invocation.project.comments()
     if not invocation.as_json:

@@ -10,8 +10,7 @@ from cdd_agent.history.story import JudgedAttempt, Spent, StepStory, Story
 from cdd_agent.repl.executor_view import format_duration
 from cdd_agent.repl.render import create_table, format_cost
 from cdd_agent.repl.screen import Screen
-from cdd_agent.review.comments import Comment
-from cdd_agent.review.diff import DiffLine, FileDiff
+from cdd_agent.review import Comment, DiffLine, FileDiff
 from cdd_agent.untrusted.keys import mask
 from cdd_agent.untrusted.text import clean
 

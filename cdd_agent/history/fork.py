@@ -17,7 +17,7 @@ from cdd_agent.git.checkpoint import Checkpoints
 from cdd_agent.git.fork import Fork, Forks, MergePlan, make_name
 from cdd_agent.git.landing import Landed
 from cdd_agent.git.repository import Repository
-from cdd_agent.review.diff import FileDiff, diff_commits, resolve_recorded
+from cdd_agent.review import FileDiff, diff_commits, resolve_recorded
 from cdd_agent.storage import private_folder
 from cdd_agent.tdd.attempt import FORKED, name_conversation
 from cdd_agent.tdd.step import load_report

@@ -10,7 +10,7 @@ from cdd_agent import events
 from cdd_agent.errors import UsageError
 from cdd_agent.git.fork import Forks, arrange
 from cdd_agent.journal import journal_path, read_timed
-from cdd_agent.review.comments import Comment, Comments
+from cdd_agent.review import Comment, Comments
 from cdd_agent.tdd.step import load_report
 from cdd_agent.tickets import plan_markdown, spec
 from cdd_agent.tickets.ticket import Ticket

@@ -16,7 +16,7 @@ from cdd_agent.history.undo import Undo
 from cdd_agent.repl.question import confirm
 from cdd_agent.repl.render import CHANGE_SIGNS, show_changes
 from cdd_agent.repl.screen import Screen
-from cdd_agent.review.diff import diff_trees
+from cdd_agent.review import diff_trees
 from cdd_agent.untrusted.text import clean
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from rich.text import Text
 from cdd_agent.errors import DocumentError, UsageError, format_count, suggest
 from cdd_agent.repl.render import show_plan
 from cdd_agent.repl.screen import Screen
-from cdd_agent.review.diff import FileDiff, describe_size
+from cdd_agent.review import FileDiff, describe_size
 from cdd_agent.tickets import spec
 from cdd_agent.tickets.plan import Plan
 from cdd_agent.tickets.spec import Spec

@@ -14,8 +14,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from cdd_agent.review.comments import Comment, Place
-from cdd_agent.review.diff import DiffLine, FileDiff, describe_size
+from cdd_agent.review import Comment, DiffLine, FileDiff, Place, describe_size
 from cdd_agent.untrusted.text import clean, show_controls
 
 if TYPE_CHECKING:

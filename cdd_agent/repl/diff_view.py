@@ -19,9 +19,7 @@ from prompt_toolkit.styles import Style
 
 from cdd_agent.errors import UsageError, format_count
 from cdd_agent.repl.diff_rows import DiffRows, PlacedComment, Row, clean_line
-from cdd_agent.review.anchors import Anchors
-from cdd_agent.review.comments import WHOLE, Comments, Place, Side
-from cdd_agent.review.diff import FileDiff
+from cdd_agent.review import WHOLE, Anchors, Comments, FileDiff, Place, Side
 
 Action: TypeAlias = Literal["approve", "iterate", "fork", "leave"]
 

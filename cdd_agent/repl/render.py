@@ -15,7 +15,7 @@ from cdd_agent import events
 from cdd_agent.errors import UsageError, format_count
 from cdd_agent.events import Event, StepListed, TicketListed
 from cdd_agent.repl.screen import Screen
-from cdd_agent.review.diff import FileDiff
+from cdd_agent.review import FileDiff
 from cdd_agent.tickets import plan_markdown, spec
 from cdd_agent.tickets.plan import Plan, Step
 from cdd_agent.tickets.ticket import Ticket

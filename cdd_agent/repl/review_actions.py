@@ -11,8 +11,7 @@ from rich.text import Text
 from cdd_agent.errors import UsageError
 from cdd_agent.repl import dialogs
 from cdd_agent.repl.screen import Screen
-from cdd_agent.review.anchors import Anchors
-from cdd_agent.review.comments import WHOLE, Comment, Comments, Place, parse_place
+from cdd_agent.review import WHOLE, Anchors, Comment, Comments, Place, parse_place
 from cdd_agent.untrusted.text import clean, format_line
 from cdd_agent.workflows.execution.review import Review, StepToReview
 
@@ -156,5 +155,4 @@ def describe_place(each: Comment, place: Place | None) -> str:
         return f"{each.place} in {each.commit[:8]}, outdated"
     if place == WHOLE:
         return f"{each.place} {each.commit[:8]}"
-    now = f"{place.path}:{place.start}" + (f"-{place.end}" if place.end > place.start else "")
-    return now if now == each.place else f"{now} (was {each.place})"
+    return each.place if str(place) == each.place else f"{place} (was {each.place})"

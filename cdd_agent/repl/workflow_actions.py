@@ -35,7 +35,7 @@ from cdd_agent.repl.keyboard import wait_for
 from cdd_agent.repl.question import confirm
 from cdd_agent.repl.render import CHANGE_SIGNS, create_table, show_changes
 from cdd_agent.repl.screen import Screen
-from cdd_agent.review.diff import diff_commits
+from cdd_agent.review import diff_commits
 from cdd_agent.tdd.step import alone
 from cdd_agent.tickets.ticket import find
 from cdd_agent.untrusted.text import clean

@@ -22,7 +22,7 @@ from cdd_agent.git.snapshot import Snapshot, Snapshots
 from cdd_agent.hooks import NO_HOOKS, Hooks
 from cdd_agent.model.budget import Budget
 from cdd_agent.model.conversation import HearUser, Marks, Model, draw_token
-from cdd_agent.review.comments import Comments
+from cdd_agent.review import Comments
 from cdd_agent.shell.permission import Permission
 from cdd_agent.tdd.workplace import Workplace
 from cdd_agent.testrun.suite import Suite, SuiteRun

@@ -18,7 +18,7 @@ from cdd_agent.git.landing import BranchMoved
 from cdd_agent.git.notes import read_note
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.git.run_tree import RunTrees
-from cdd_agent.review.diff import FileDiff, count_lines, describe_size, diff_commits, resolve_recorded
+from cdd_agent.review import FileDiff, count_lines, describe_size, diff_commits, resolve_recorded
 from cdd_agent.storage import private_folder, read_ordinary
 from cdd_agent.tdd.context import Context
 from cdd_agent.tdd.examination import load_examples

@@ -16,8 +16,7 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
 from cdd_agent.repl.diff_view import Action, DiffView, ReviewDecision, Subject
-from cdd_agent.review.comments import Comments, Place
-from cdd_agent.review.diff import diff_commits
+from cdd_agent.review import Comments, Place, diff_commits
 from tests.fakes.clock import FakeClock
 
 ROWS, COLUMNS = 30, 90

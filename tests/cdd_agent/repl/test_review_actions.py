@@ -8,7 +8,7 @@ import pytest
 from cdd_agent.cli.app import run
 from cdd_agent.errors import UsageError
 from cdd_agent.repl.review_actions import show_in_program
-from cdd_agent.review.diff import FileDiff
+from cdd_agent.review import FileDiff
 from cdd_agent.workflows.execution.review import StepToReview
 from tests.cdd_agent.repl.typed_prompt import Prompt
 from tests.fakes.demo import SLUG, captured

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.git.repository import Repository
-from cdd_agent.review.anchors import Anchors
-from cdd_agent.review.comments import NEIGHBORS, Comment, Place, split_lines
+from cdd_agent.review import NEIGHBORS, Anchors, Comment, Place, split_lines
 
 ROOT = Path(__file__).parents[3]
 LINES = 400

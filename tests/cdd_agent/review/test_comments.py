@@ -9,8 +9,7 @@ import pytest
 from cdd_agent.errors import DocumentError, UsageError
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
-from cdd_agent.review.anchors import Anchors
-from cdd_agent.review.comments import WHOLE, Comment, Comments, Place, parse_place
+from cdd_agent.review import WHOLE, Anchors, Comment, Comments, Place, parse_place
 from tests.fakes.clock import FakeClock
 
 TABLE = [f"def column_{number}():\n    return {number}\n\n" for number in range(6)]

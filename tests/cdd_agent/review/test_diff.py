@@ -7,7 +7,7 @@ import pytest
 from cdd_agent.errors import UsageError
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
-from cdd_agent.review.diff import diff_commits
+from cdd_agent.review import diff_commits
 
 
 def made(folder: Path) -> Repository:

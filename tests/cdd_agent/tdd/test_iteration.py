@@ -6,7 +6,7 @@ import pytest
 
 from cdd_agent.events import Notice
 from cdd_agent.model.conversation import Turn, UserMessage
-from cdd_agent.review.comments import Comment, Comments, Place
+from cdd_agent.review import Comment, Comments, Place
 from cdd_agent.tdd.cycle import Cycle, Ending
 from cdd_agent.work import state as states
 from cdd_agent.work.state import RunState, Status, StepKey
