@@ -156,11 +156,13 @@ class Invocation:
     @contextmanager
     def work_on(self, slug: str) -> Iterator[None]:
         """Write the project's events to the journal of ``slug``, and show the activity, while the block runs."""
+        from cdd_agent.repl.checkpoint_actions import prune_old
         from cdd_agent.repl.render import READY
 
         with nullcontext() if self.at_prompt else closing(self.project), self.screen.working(READY):
             self.project.follow(slug)
             yield
+            prune_old(self.project)
 
 
 def drop_output(*, hung_up: bool = False) -> None:

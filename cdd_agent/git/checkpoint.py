@@ -174,12 +174,12 @@ class Checkpoints:
         location = RepositoryLocation(root=root, git_dir=folder, common_dir=folder)
         return cls(Repository(root, location), root, shadow=folder)
 
-    def list_all(self) -> tuple[Checkpoint, ...]:
-        """Return the checkpoints of this work tree, oldest first."""
+    def list_all(self, *, everywhere: bool = False) -> tuple[Checkpoint, ...]:
+        """Return the checkpoints of this work tree, or of all work trees of the repository, oldest first."""
         refs = self.repository.list_refs(_PREFIX.rstrip("/"))
         numbers = ((int(match["number"]), ref) for ref in refs if (match := REF.fullmatch(ref)))
         found = (self._read(ref, refs[ref], number=number) for number, ref in sorted(numbers))
-        return tuple(each for each in found if each.about.root == str(self.repository.root))
+        return tuple(each for each in found if everywhere or each.about.root == str(self.repository.root))
 
     def find(self, name: str) -> Checkpoint:
         """Return the checkpoint with this number, or the newest of this name; raises ``UsageError``."""
@@ -272,15 +272,17 @@ class Checkpoints:
 
     def prune(self, *, keep: int) -> int:
         """Delete the oldest checkpoints of each ticket without a name beyond ``keep``, and return how many."""
-        old: list[Checkpoint] = []
-        listed = self.list_all()
-        for ticket in {each.about.ticket for each in listed}:
-            own = [each for each in listed if each.about.ticket == ticket and not each.about.name]
-            old += own[: max(0, len(own) - keep)]
-        if old:
-            commands = "".join(f"delete {each.ref} {each.id}\n" for each in old)
-            self.repository.git("update-ref", "--stdin", stdin=commands.encode())
-        return len(old)
+        unnamed = [each for each in self.list_all() if not each.about.name]
+        tickets = {each.about.ticket for each in unnamed}
+        groups = ([each for each in unnamed if each.about.ticket == ticket] for ticket in tickets)
+        return self.delete(each for own in groups for each in own[: max(0, len(own) - keep)])
+
+    def delete(self, checkpoints: Iterable[Checkpoint]) -> int:
+        """Delete checkpoints and return how many; git keeps their objects for a while."""
+        commands = [f"delete {each.ref} {each.id}\n" for each in checkpoints]
+        if commands:
+            self.repository.git("update-ref", "--stdin", stdin="".join(commands).encode())
+        return len(commands)
 
     # What there is.
 

@@ -11,6 +11,7 @@ import contextlib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -445,6 +446,19 @@ class Forks:
                 self.repository.git("update-ref", "-d", ref)
         with self._changing() as file:
             self._write(file, forks=tuple(each for each in file.forks if each.name != fork.name))
+
+    def forget_snapshots(self, *, before: datetime) -> int:
+        """Delete the refs of attempts in forks that are gone, if all are older than ``before``; return how many."""
+        shown = "--format=%(refname) %(committerdate:unix)"
+        known: dict[str, dict[str, float]] = {}
+        for line in self.repository.git("for-each-ref", shown, "refs/cdd/checkpoints/*/fork-*/*").splitlines():
+            ref, _, time = line.partition(" ")
+            known.setdefault(ref.rpartition("/")[0], {})[ref] = float(time or 0)  # a list of ignored files has none
+        gone = (refs for folder, refs in known.items() if not (self._folder / folder.rpartition("/")[2]).is_dir())
+        old = [ref for refs in gone if max(refs.values()) < before.timestamp() for ref in refs]
+        if old:
+            self.repository.git("update-ref", "--stdin", stdin="".join(f"delete {ref}\n" for ref in old).encode())
+        return len(old)
 
     def _require_branch(self, fork: Fork) -> None:
         if fork.is_abandoned:

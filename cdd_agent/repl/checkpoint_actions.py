@@ -3,7 +3,8 @@
 import json
 import sys
 from collections.abc import Callable, Iterable
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -17,9 +18,12 @@ from cdd_agent.repl.question import confirm
 from cdd_agent.repl.render import CHANGE_SIGNS, show_changes
 from cdd_agent.repl.screen import Screen
 from cdd_agent.review import diff_trees
+from cdd_agent.tickets.ticket import list_tickets
 from cdd_agent.untrusted.text import clean
+from cdd_agent.work.state import Status, load_state
 
 if TYPE_CHECKING:
+    from cdd_agent.compose import Composition
     from cdd_agent.repl.state import SessionState
 
 WORDS = {
@@ -32,6 +36,7 @@ WORDS = {
 }
 """The words after ``/checkpoint`` -> their help texts; another word is the name of a new checkpoint."""
 KEPT = 100
+KEPT_DAYS = 30
 _MOST_SHOWN = 20
 _MOST_CHOICES = 15
 _MOST_FILES = 30
@@ -155,6 +160,33 @@ def save_before(session: "SessionState", words: str) -> None:
     except CddError as error:
         session.unsaved = error.happened
         session.project.emit(Notice(text=f"/rewind cannot return to here: {error.happened} {error.hint}"))
+
+
+def prune_old(project: "Composition", *, now: datetime | None = None) -> int:
+    """Delete what cdd saved before phases and messages long ago, and return how many refs that were.
+
+    The checkpoints of tickets that are not done stay. Those of forks that are gone, and the snapshots of attempts in
+    them, do not. Does nothing if ``project`` has made no checkpoint, or if the state of a ticket cannot be read.
+    """
+    if "checkpoints" not in vars(project):  # without git, opening them would create a repository
+        return 0
+    checkpoints, limit = project.checkpoints, (now or datetime.now(UTC)) - timedelta(days=KEPT_DAYS)
+    try:
+        states = {ticket.slug: load_state(ticket.state_path) for ticket in list_tickets(project.root)}
+        spared = {slug for slug, state in states.items() if state is None or state.status != Status.COMPLETED}
+
+        def is_old(each: Checkpoint) -> bool:
+            about, root = each.about, Path(each.about.root)
+            if about.name or about.kind not in ("run", "talk") or datetime.fromisoformat(about.time) >= limit:
+                return False
+            if root == checkpoints.repository.root:
+                return about.ticket not in spared
+            return root.parent.parts[-2:] == (".cdd", "worktrees") and not root.exists()
+
+        deleted = checkpoints.delete(filter(is_old, checkpoints.list_all(everywhere=True)))
+        return deleted + project.forks.forget_snapshots(before=limit)
+    except CddError:
+        return 0
 
 
 def checkpoint(session: "SessionState", argument: str) -> None:

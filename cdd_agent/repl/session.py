@@ -19,6 +19,7 @@ from cdd_agent import __version__
 from cdd_agent.agent.sessions import prune_sessions
 from cdd_agent.errors import CddError, EnvironmentMissing, ExitCode
 from cdd_agent.repl.actions import carry_out, report_stop, send
+from cdd_agent.repl.checkpoint_actions import prune_old
 from cdd_agent.repl.commands import as_prompt_command
 from cdd_agent.repl.keyboard import KEYBOARD
 from cdd_agent.repl.render import READY
@@ -135,7 +136,8 @@ class Session:
         self._somebody_types = somebody_types
 
     def close(self) -> None:
-        """Close the journals and the transcript, and remove old sessions."""
+        """Close the journals and the transcript, and remove old sessions and checkpoints."""
+        prune_old(self._state.project)
         self._state.project.close()
         self._state.transcript.close()
         prune_sessions(self._state.project.root, present=self._state.transcript.id)

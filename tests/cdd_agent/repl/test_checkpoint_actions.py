@@ -2,15 +2,20 @@
 
 import io
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from cdd_agent.cli.app import run
+from cdd_agent.git.checkpoint import Checkpoints, Description, Kind
 from cdd_agent.git.repository import Repository
+from cdd_agent.repl.checkpoint_actions import KEPT_DAYS, prune_old
+from cdd_agent.tickets.ticket import create
 from tests.cdd_agent.repl.test_actions_talks import choosing, scripted, texts
 from tests.cdd_agent.repl.typed_prompt import Prompt
 from tests.fakes.demo import SLUG
@@ -126,6 +131,30 @@ def test_the_command_line_restores_only_with_a_yes(project: Path, capsys: pytest
     ]
     assert run([*at, "prune", "--keep", "0"]) == 0
     assert "Deleted 3 checkpoints." in capsys.readouterr().out
+
+
+def test_old_checkpoints_of_done_tickets_and_lost_forks_are_pruned(finished: Path) -> None:
+    prompt = Prompt(finished, model=scripted())
+    project, later = prompt.crew, datetime.now(UTC) + timedelta(days=KEPT_DAYS, hours=1)
+    assert prune_old(project, now=later) == 0
+    create(finished, "open", title="Open", type="feature")
+    made: list[tuple[Kind, str, str]] = [("run", SLUG, ""), ("talk", SLUG, "mine"), ("manual", SLUG, "")]
+    made += [("run", "open", ""), ("talk", "", ""), ("talk", "gone", ""), ("undo", "gone", "")]
+    for kind, slug, name in made:
+        project.checkpoints.create(Description(kind=kind, ticket=slug, name=name))
+    for name in ("fork-lost", "fork-here"):
+        fork = finished / ".cdd" / "worktrees" / name
+        project.repository.git("worktree", "add", "--detach", str(fork))
+        Checkpoints.of_project(fork, private=fork).create(Description(kind="run", ticket="open"))
+        project.repository.git("update-ref", f"refs/cdd/checkpoints/open/{name}/step-1-base", "HEAD")
+    assert prune_old(project, now=later) == 3
+    shutil.rmtree(finished / ".cdd" / "worktrees" / "fork-lost")
+    assert prune_old(project) == 0
+    assert prune_old(project, now=later) == 2
+    kept = [(each.about.kind, each.about.ticket, each.about.name) for each in project.checkpoints.list_all()]
+    assert kept == [made[1], made[2], made[3], made[6]]
+    left = list(project.repository.list_refs("refs/cdd/checkpoints/open"))
+    assert (len(left), left[-1]) == (3, "refs/cdd/checkpoints/open/fork-here/step-1-base")
 
 
 def test_a_rewind_takes_whole_steps_back(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
