@@ -408,7 +408,7 @@ def find_report(placed: PlacedHandoff, *, reports: Path) -> tuple[Claim | None, 
     if placed.handoff is None or gate is None or placed.phase == "plan":
         return None, None
     attempt = placed.handoff.retry_count + 1
-    everything = tuple(_list_reports(reports, ""))
+    everything = tuple(_list_reports(reports))
     files = tuple(path for path in everything if path.name.partition(".")[0].endswith(f"-{placed.phase}-{attempt}"))
     stem = "" if placed.base is None else f"{step_label(placed.cycle, placed.base)}-{placed.phase}-{attempt}"
     own = [path for path in files if path.parent.name == placed.ticket and path.name.partition(".")[0] == stem]
@@ -433,14 +433,13 @@ def find_report(placed: PlacedHandoff, *, reports: Path) -> tuple[Claim | None, 
     return leave_open("report", text), None
 
 
-def _list_reports(reports: Path, suffix: str) -> Iterator[Path]:
+def _list_reports(reports: Path) -> Iterator[Path]:
     try:
         with os.scandir(reports) as entries:
             # A link could lead anywhere on the machine.
             folders = sorted(entry.path for entry in entries if entry.is_dir(follow_symlinks=False))[:_MOST_FOLDERS]
         for folder in folders:
-            names = sorted(os.listdir(folder))
-            yield from (Path(folder, name) for name in names if name.partition(".")[0].endswith(suffix))
+            yield from (Path(folder, name) for name in sorted(os.listdir(folder)))
     except OSError:
         return
 

@@ -12,7 +12,6 @@ from typing import Literal
 
 from cdd_agent.audit import handoffs
 from cdd_agent.audit.handoffs import Chain, Claim, PlacedHandoff, Placement, Span, confirm, leave_open, refute
-from cdd_agent.audit.statements import GreenChange
 from cdd_agent.errors import format_count, join_first
 from cdd_agent.events import Emit, SuiteStarted
 from cdd_agent.evidence.clean_copy import clean_copy, copy_ignored_files, explain_failure, find_layout, find_not_passing
@@ -299,6 +298,19 @@ def _join(kinds: Mapping[str, tuple[str, ...]]) -> str:
 def _list_reasons(reasons: Sequence[Reason]) -> str:
     more = f" And {len(reasons) - _MOST_SHOWN} more reasons." if len(reasons) > _MOST_SHOWN else ""
     return " ".join(reason.message for reason in reasons[:_MOST_SHOWN]) + more
+
+
+@dataclass(frozen=True, kw_only=True)
+class GreenChange:
+    """An open GREEN between two commits, with the reports of their tests."""
+
+    red: CommitId
+    green: CommitId
+    before: SuiteReport
+    after: SuiteReport
+    tests: tuple[str, ...]
+    """Files of the item's tests."""
+    title: str
 
 
 @dataclass(frozen=True, kw_only=True)
