@@ -7,11 +7,15 @@ the records below show what exists already: ``find_by_manifest``, the toolchains
 """
 
 import re
+import shutil
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
-from cdd_agent.testrun.frameworks import dotnet, environment, go, javascript, javascript_results, jvm, rust, unittest
+import pytest_tdd_agent
+from cdd_agent.testrun import inside
+from cdd_agent.testrun.frameworks import dotnet, environment, go, javascript, javascript_results, jvm, rust
 from cdd_agent.testrun.frameworks.framework import (
     FinishedRun,
     Framework,
@@ -19,7 +23,9 @@ from cdd_agent.testrun.frameworks.framework import (
     ParsedResults,
     find_by_manifest,
 )
-from cdd_agent.testrun.frameworks.sources import match_path, read_text
+from cdd_agent.testrun.frameworks.reports import REPORT, read_lines
+from cdd_agent.testrun.frameworks.sources import list_own_files, match_path, read_text
+from cdd_agent.testrun.interpreter import FOLDERS
 
 _MAKEFILES = ("GNUmakefile", "makefile", "Makefile")
 """The order in which GNU make looks for them."""
@@ -34,6 +40,13 @@ _NOTHING_DONE = re.compile(
 _IS_TEST = match_path(
     rf"^(?:{'|'.join(_MAKEFILES)})$|(?:^|/)(?:tests?|specs?|t)/|(?:^|/)test[_-][^/]*$|[_.-](?:test|spec)s?\.\w+$"
 )
+
+_UNITTEST_PROGRAM = "unittest_program.py"
+_PYTHON_MANIFESTS = ("pyproject.toml", "setup.py", "setup.cfg")
+_UNITTEST_PLACES = ("test*.py", "tests/**/test*.py", "test/**/test*.py", "*/test*.py", "*/tests/**/test*.py")
+_FILES_CAP = 200
+_IMPORTS_UNITTEST = re.compile(r"^\s*(?:import unittest|from unittest)\b", re.MULTILINE)
+_IMPORTS_PYTEST = re.compile(r"^\s*(?:import pytest|from pytest)\b", re.MULTILINE)
 
 
 def find_makefile(folder: Path) -> FrameworkMatch | None:
@@ -50,6 +63,32 @@ def read_exit_status(run: FinishedRun) -> ParsedResults:
     if idle is not None and not run.exit_status:
         problem = f"make ran nothing: {idle['message']}. Make the target run the tests every time (.PHONY: test)"
     return ParsedResults(is_structured=False, problem=problem)
+
+
+def find_unittest(folder: Path) -> FrameworkMatch | None:
+    """Look for test files that import unittest and not pytest, in the places of unittest's discovery."""
+    for path in islice(list_own_files(folder, *_UNITTEST_PLACES), _FILES_CAP):
+        text = read_text(path)
+        if _IMPORTS_UNITTEST.search(text) and not _IMPORTS_PYTEST.search(text):
+            inside = path.relative_to(folder)
+            manifests = (folder / name for name in (*_PYTHON_MANIFESTS, inside.parts[0]))
+            manifest = next(path for path in manifests if path.exists())
+            pythons = (folder / name / "bin" / "python" for name in FOLDERS)
+            python = next((str(path) for path in pythons if path.exists()), "python3")
+            return FrameworkMatch(manifest=manifest, argv=(python,), why=f"{inside.as_posix()} imports unittest")
+    return None
+
+
+def build_unittest_arguments(files: tuple[str, ...], results: Path) -> tuple[str, ...]:
+    """Copy the program and the plugin's rules for failures into ``results``."""
+    package = Path(pytest_tdd_agent.__file__).parent
+    rules = results / "tdd_agent_rules"
+    rules.mkdir()
+    for name in ("failure.py", "missing_names.py", "report.py", "fingerprint.py"):
+        shutil.copy(package / name, rules)
+    (rules / "__init__.py").touch()
+    shutil.copy(Path(inside.__file__).with_name(_UNITTEST_PROGRAM), results)
+    return ("-B", str(results / _UNITTEST_PROGRAM), str(results / REPORT), *files)
 
 
 VITEST = Framework(
@@ -182,12 +221,12 @@ DOTNET = Framework(
 UNITTEST = Framework(
     name="unittest",
     discovery="test*.py with `import unittest`",
-    find=unittest.find,
+    find=find_unittest,
     word="unittest",
-    arguments=unittest.build_arguments,
+    arguments=build_unittest_arguments,
     toolchains=(),
-    read=unittest.read,
-    is_test=unittest.is_test,
+    read=partial(read_lines, tool="unittest", describe=lambda line: line.failure),
+    is_test=match_path(r"(?:^|/)test[^/]*\.py$|(?:^|/)tests?/"),
     is_fallback=True,
 )
 MAKE = Framework(
