@@ -38,7 +38,7 @@ from cdd_agent.model.anthropic import AnthropicModel, Endpoint
 from cdd_agent.model.budget import Budget, Ceilings, Meter, Tally, format_unknown_price
 from cdd_agent.model.conversation import Model, derive_token
 from cdd_agent.model.failure import AnswerLimits, redact_url
-from cdd_agent.model.replay import PrivateData, RecordingModel, ReplayModel
+from cdd_agent.model.recording import PrivateData, RecordingModel, ReplayModel
 from cdd_agent.review import Comments
 from cdd_agent.sandbox.choice import choose, resolve_level
 from cdd_agent.sandbox.port import ISOLATING_LEVELS, Access, Sandbox
@@ -67,7 +67,6 @@ from cdd_agent.workflows.execution.review import Review, add_examples
 from cdd_agent.workflows.green import run as green
 from cdd_agent.workflows.green.request import Wanted
 from cdd_agent.workflows.green.run import Green
-from cdd_agent.workflows.orchestration import agents
 from cdd_agent.workflows.orchestration import orchestrator as orchestration
 from cdd_agent.workflows.orchestration.feature import RESUME, Feature
 from cdd_agent.workflows.orchestration.orchestrator import Orchestrator
@@ -418,7 +417,7 @@ class Composition:
         policy = orchestration.adapt_policy(Policy.from_settings(limits))
         return Orchestrator(
             feature,
-            context=self.context(feature.slug, make_brief=agents.make_brief_for, policy=policy),
+            context=self.context(feature.slug, make_brief=orchestration.make_brief_for, policy=policy),
             clock=self.clock,
             meter=self._make_meter(feature.slug, go_on=RESUME),
             allow_dirty=self.options.allow_dirty,

@@ -1,25 +1,43 @@
 """The orchestrator: one cycle for each test of a list, until the list, the list agent and the cycles agree on the end.
 
-A run continues from its own state. If HEAD is somewhere else, it continues from the handoff notes.
+A run continues from its own state. If HEAD is somewhere else, it continues from the handoff notes. The functions from
+``make_brief_for`` on make the work items and briefs of the four agents: list, tester, implementer and refactorer.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 from cdd_agent.clock import Clock
 from cdd_agent.errors import GateClosed, UsageError
 from cdd_agent.events import Notice, StepFinished, StepStarted
 from cdd_agent.git import commits
+from cdd_agent.git.repository import Repository
+from cdd_agent.git.runner import GitRefused
 from cdd_agent.model.budget import Meter
-from cdd_agent.tdd.context import Context, Policy, ResumeCommands, WorkItem
+from cdd_agent.storage import read_ordinary
+from cdd_agent.tdd.context import (
+    Brief,
+    BriefFor,
+    Context,
+    Phase,
+    Policy,
+    Progress,
+    ResumeCommands,
+    WorkItem,
+    describe_item,
+    format_bullets,
+    read_phase_rules,
+)
 from cdd_agent.tdd.step import StepRecovery, alone_on, landed_head
 from cdd_agent.tdd.verdict import RedVerdict
 from cdd_agent.tdd.workflow_run import WorkflowRun
+from cdd_agent.untrusted.text import format_line
 from cdd_agent.work import state as states
-from cdd_agent.work.handoff import phase_name
+from cdd_agent.work.handoff import CurrentTest, phase_name
 from cdd_agent.work.state import RunState, Status, StepExecution, StepKey
-from cdd_agent.workflows.orchestration import agents, test_list
+from cdd_agent.workflows.orchestration import test_list
 from cdd_agent.workflows.orchestration.feature import (
     BEGIN,
     RESUME,
@@ -30,11 +48,26 @@ from cdd_agent.workflows.orchestration.feature import (
     read_history,
     rebuild_state,
 )
+from cdd_agent.workflows.orchestration.test_list import ListEntry, ListFacts
+from cdd_agent.workspace.files import Workspace
+from pytest_tdd_agent.report import Reason
 
 _GO_BACK = "cdd tdd rollback COMMIT (cdd tdd history lists the commits)"
 COMMANDS = ResumeCommands(resume=RESUME, restart=_GO_BACK, unit="cycle")
 _UNCHOSEN_TITLE = "the next test"
 """Title of a cycle before its test is chosen."""
+LIMIT_BYTES = 200_000
+"""Of a list, or of a test file."""
+_PROMPTS = Path(__file__).parent / "prompts"
+_PLAN_HEADING = "## This phase: PLAN"
+"""Separates role and rules in the list agent's prompt."""
+_TASKS: dict[Phase, tuple[str, str]] = {
+    "plan": ("list", "Bring the test list up to date and choose the next test."),
+    "red": ("tester", "Write this one test."),
+    "green": ("implementer", "Make the failing test pass."),
+    "refactor": ("refactorer", "Review the changes of this cycle, and improve them if it is worth a commit."),
+}
+"""Phase -> agent and task."""
 
 
 def adapt_policy(policy: Policy) -> Policy:
@@ -196,19 +229,19 @@ class Orchestrator:
             if not is_dropped(each)
         }
         dropped = [each.title for each in cycles if is_dropped(each)]
-        plan_item = agents.make_plan_item(self.feature, number, done=done, dropped=dropped)
+        plan_item = make_plan_item(self.feature, number, done=done, dropped=dropped)
         if "plan" not in step.commits:
             self._carry_out(plan_item)
         step = self._state.execution(number)
         answers = [each.answer for each in step.attempts if each.phase == "plan" and each.verdict == "open"]
         answer = (answers[-1] if answers else None) or test_list.format_answer(None)
-        chosen = agents.read_choice(answer, self.context.workspace)
+        chosen = read_choice(answer, self.context.workspace)
         if chosen is None:
             self._run.end_step(self._state, number)
             self._run.save(states.finish(self._state, now=self.clock.now()))
             return
-        entries = agents.read_list(self.context.workspace)
-        item = agents.make_test_item(plan_item, chosen, feature=self.feature, entries=entries)
+        entries = read_list(self.context.workspace)
+        item = make_test_item(plan_item, chosen, feature=self.feature, entries=entries)
         self.context.emit(StepStarted(number=number, total=max(len(entries), number), title=item.title))
         self._run.save(states.replace_step(self._state, replace(step, title=item.title)))
         self._carry_out(item)
@@ -230,7 +263,7 @@ class Orchestrator:
 
     def _require_undisturbed(self) -> None:
         """Raise ``UsageError`` for uncommitted changes that are not allowed, or if the list cannot be saved."""
-        agents.require_list(self.context.project)
+        require_list(self.context.project)
         repository = self.context.repository
         changes = commits.list_own_uncommitted(repository, project=self.context.project)
         commits.require_undisturbed(repository, () if self.allows_dirty else changes)
@@ -254,3 +287,141 @@ class Orchestrator:
             f"The changes of {phase_name(step.phase or item.phases[0])} were rolled back; the earlier phases stay.",
             hint=f"fix the cause, commit that, and continue with: {RESUME}; or go back with {_GO_BACK}",
         )
+
+
+def make_brief_for(repository: Repository, workspace: Workspace) -> BriefFor:
+    """Return the function that makes the brief for a phase of a cycle."""
+
+    def judge(item: WorkItem, answer: str) -> tuple[Reason, ...]:
+        facts = ListFacts(
+            before=read_committed_list(repository, workspace),
+            now=read_list(workspace),
+            completed=item.progress.completed if item.progress else (),
+            dropped=item.progress.dropped if item.progress else (),
+            resolve_path=workspace.resolve,
+            read_text=lambda path: _read_text(workspace, path),
+        )
+        return test_list.find_objections(answer, facts)
+
+    def finalize(item: WorkItem, answer: str) -> WorkItem:
+        return finalize_plan_item(item, read_choice(answer, workspace), entries=read_list(workspace))
+
+    def make_brief(item: WorkItem, phase: Phase) -> Brief:
+        agent, task = _TASKS[phase]
+        role, _, rules = (_PROMPTS / f"{agent}.md").read_text(encoding="utf-8").partition(_PLAN_HEADING)
+        if phase == "plan":
+            text = _read_text(workspace, test_list.NAME)
+            listed = f"There is no {test_list.NAME} yet." if text is None else f"# {test_list.NAME}\n\n{text.strip()}"
+            rules, requirements = f"{_PLAN_HEADING}\n\n{rules.strip()}", f"{item.goal}\n\n{listed}"
+        else:
+            rules, requirements = read_phase_rules(phase), describe_item(item, heading="Test")
+        return Brief(
+            phase=phase,
+            agent=agent,
+            role=role,
+            rules=rules,
+            work=f"tdd {item.ticket} cycle {item.number} {phase}",
+            task=task,
+            requirements=requirements,
+            source="test-list.md",
+            judge=(lambda answer: judge(item, answer)) if phase == "plan" else None,
+            finalize_item=finalize if phase == "plan" else None,
+        )
+
+    return make_brief
+
+
+def make_plan_item(feature: Feature, number: int, *, done: Mapping[str, bool], dropped: Sequence[str] = ()) -> WorkItem:
+    """Return the work item of PLAN; ``done`` maps each completed test to whether it passed at once."""
+    completed = [f"{test} {test_list.COVERED}" if is_covered else test for test, is_covered in done.items()]
+    listed = format_bullets(completed) if completed else "none yet"
+    if dropped:
+        removed = format_bullets([f"{test} {test_list.DROPPED}" for test in dropped])
+        listed += f"\n\n# Dropped, because they passed at once and prove nothing\n\n{removed}"
+    return WorkItem(
+        ticket=feature.slug,
+        number=number,
+        title="choose the next test",
+        goal=f"# The request\n\n{feature.text}\n\n# Completed\n\n{listed}",
+        kind="bug" if feature.is_fix else "feature",
+        phases=("plan",),
+        tests=(),
+        sources=(test_list.NAME,),
+        progress=Progress(completed=tuple(done), dropped=tuple(dropped), following="RED"),
+        plan_body=feature.text if number == 1 else "",
+    )
+
+
+def finalize_plan_item(item: WorkItem, chosen: CurrentTest | None, *, entries: tuple[ListEntry, ...]) -> WorkItem:
+    """Return PLAN's ``item`` with the list agent's choice, for its commit and its note."""
+    done = item.progress.completed if item.progress else ()
+    if chosen is None:
+        dropped = sum(entry.is_dropped for entry in entries)
+        count = len(entries) - dropped
+        title = f"complete, {count} of {len(entries)} tests" + (f", {dropped} dropped" if dropped else "")
+        if dropped and not count:
+            title = f"no test was kept, {dropped} dropped"
+        return replace(item, title=title, sources=(), progress=Progress(completed=done, following="COMPLETE"))
+    listed = test_list.find_entry(entries, chosen.description)
+    return replace(
+        item,
+        title=chosen.description if listed is None else format_line(listed.text),
+        tests=(chosen.test_file,) if chosen.test_file else (),
+        sources=(chosen.impl_file,) if chosen.impl_file else (),
+        progress=Progress(completed=done, pending=test_list.list_open(entries), following="RED"),
+    )
+
+
+def make_test_item(
+    item: WorkItem, chosen: CurrentTest, *, feature: Feature, entries: tuple[ListEntry, ...]
+) -> WorkItem:
+    """Return the work item of the phases after PLAN, whose ``item`` is given."""
+    chosen_item = finalize_plan_item(item, chosen, entries=entries)
+    return replace(
+        chosen_item,
+        goal=f"This is one test of the request below. Other cycles write the other tests.\n\n{feature.text}",
+        phases=("red", "green", "refactor"),
+        progress=replace(chosen_item.progress or Progress(), following="PLAN"),
+        criteria=(("TEST", chosen_item.title),),
+    )
+
+
+def read_committed_list(repository: Repository, workspace: Workspace) -> tuple[ListEntry, ...]:
+    """Return the test list in HEAD."""
+    inside = workspace.root.resolve().relative_to(repository.root.resolve()) / test_list.NAME
+    try:
+        return test_list.parse(repository.git("show", f"HEAD:{inside.as_posix()}")[:LIMIT_BYTES])
+    except GitRefused:
+        return ()
+
+
+def read_list(workspace: Workspace) -> tuple[ListEntry, ...]:
+    """Return the test list in the work tree."""
+    return test_list.parse(_read_text(workspace, test_list.NAME) or "")
+
+
+def require_list(project: Path) -> None:
+    """Raise ``UsageError`` if the path of the test list is taken by something that is not a readable file."""
+    path = project / test_list.NAME
+    try:
+        read_ordinary(path, limit_bytes=LIMIT_BYTES)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise UsageError(
+            f"{test_list.NAME} is the file for the list of tests, but it cannot be read: {error.strerror}.",
+            hint=f"rename and commit it: git mv {test_list.NAME} OTHER-NAME; see what it is: ls -ld {path}",
+        ) from error
+
+
+def read_choice(answer: str, workspace: Workspace) -> CurrentTest | None:
+    """Return the choice in an accepted answer, with paths relative to the project; None: all tests are done."""
+    chosen = test_list.read_answer(answer)
+    return None if chosen is None else test_list.resolve_paths(chosen, workspace.resolve)
+
+
+def _read_text(workspace: Workspace, path: str) -> str | None:
+    try:
+        return read_ordinary(workspace.root / path, limit_bytes=LIMIT_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return None

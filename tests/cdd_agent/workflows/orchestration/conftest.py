@@ -12,9 +12,8 @@ from cdd_agent.model.conversation import Model, Turn
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.work.state import RunState, load_state
 from cdd_agent.workflows.orchestration import feature as recollection
-from cdd_agent.workflows.orchestration.agents import make_brief_for
 from cdd_agent.workflows.orchestration.feature import RESUME, Feature
-from cdd_agent.workflows.orchestration.orchestrator import Orchestrator, adapt_policy
+from cdd_agent.workflows.orchestration.orchestrator import Orchestrator, adapt_policy, make_brief_for
 from tests.fakes.clock import FakeClock
 from tests.fakes.model import ScriptedModel, call, says
 from tests.fakes.project import Project

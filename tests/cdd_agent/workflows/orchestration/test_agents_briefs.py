@@ -3,7 +3,7 @@ import pytest
 from cdd_agent.errors import UsageError
 from cdd_agent.tdd.context import Progress
 from cdd_agent.work.handoff import CurrentTest
-from cdd_agent.workflows.orchestration import agents, test_list
+from cdd_agent.workflows.orchestration import orchestrator, test_list
 from cdd_agent.workflows.orchestration.feature import make_feature
 from tests.fakes.project import Project
 
@@ -16,8 +16,8 @@ def test_the_list_agent_knows_request_list_and_what_is_completed(project: Projec
     context = project.context(None)  # type: ignore[arg-type]
     context.workplace.begin()
     (context.workspace.root / "test-list.md").write_text("- [ ] adds zero\n")
-    item = agents.make_plan_item(feature, 3, done={"adds two": False, "adds zero": True})
-    brief = agents.make_brief_for(context.repository, context.workspace)(item, "plan")
+    item = orchestrator.make_plan_item(feature, 3, done={"adds two": False, "adds zero": True})
+    brief = orchestrator.make_brief_for(context.repository, context.workspace)(item, "plan")
     assert (brief.agent, brief.work) == ("list", "tdd tdd-a-calculator cycle 3 plan")
     assert "# The request\n\nA calculator" in brief.requirements
     assert "- adds two\n- adds zero (covered)\n" in brief.requirements
@@ -30,8 +30,8 @@ def test_the_list_agent_knows_request_list_and_what_is_completed(project: Projec
 def test_the_others_know_their_test_and_that_the_rest_is_not_theirs(project: Project) -> None:
     feature = make_feature(project.folder, "A calculator")
     context = project.context(None)  # type: ignore[arg-type]
-    plan = agents.make_plan_item(feature, 3, done={"adds two": False})
-    item = agents.make_test_item(plan, CHOICE, feature=feature, entries=LIST)
+    plan = orchestrator.make_plan_item(feature, 3, done={"adds two": False})
+    item = orchestrator.make_test_item(plan, CHOICE, feature=feature, entries=LIST)
     assert (item.phases, item.tests, item.sources) == (
         ("red", "green", "refactor"),
         ("tests/test_sum.py",),
@@ -41,7 +41,7 @@ def test_the_others_know_their_test_and_that_the_rest_is_not_theirs(project: Pro
     assert item.progress == Progress(
         completed=("adds two",), pending=("**Subtracts** two.", "divides"), following="PLAN"
     )
-    brief_for = agents.make_brief_for(context.repository, context.workspace)
+    brief_for = orchestrator.make_brief_for(context.repository, context.workspace)
     assert [brief_for(item, phase).agent for phase in item.phases] == ["tester", "implementer", "refactorer"]
     red = brief_for(item, "red")
     assert (red.judge, red.finalize_item) == (None, None)
@@ -51,20 +51,20 @@ def test_the_others_know_their_test_and_that_the_rest_is_not_theirs(project: Pro
 
 
 def test_an_answer_settles_what_the_commit_of_plan_is_about(project: Project) -> None:
-    plan = agents.make_plan_item(
+    plan = orchestrator.make_plan_item(
         make_feature(project.folder, "Fix the sum"), 1, done={"adds two": False, "adds zero": True}
     )
     assert (plan.kind, plan.plan_body, plan.sources) == ("bug", "Fix the sum", ("test-list.md",))
-    chosen = agents.finalize_plan_item(plan, CHOICE, entries=LIST)
+    chosen = orchestrator.finalize_plan_item(plan, CHOICE, entries=LIST)
     assert chosen.progress is not None
     assert (chosen.tests, chosen.progress.following) == (("tests/test_sum.py",), "RED")
-    over = agents.finalize_plan_item(plan, None, entries=LIST)
+    over = orchestrator.finalize_plan_item(plan, None, entries=LIST)
     assert (over.title, over.tests) == ("complete, 4 of 4 tests", ())
     assert over.progress == Progress(completed=("adds two", "adds zero"), following="COMPLETE")
 
 
 def test_only_the_first_plan_tells_the_request(project: Project) -> None:
-    assert agents.make_plan_item(make_feature(project.folder, "A sum"), 2, done={}).plan_body == ""
+    assert orchestrator.make_plan_item(make_feature(project.folder, "A sum"), 2, done={}).plan_body == ""
 
 
 def test_the_list_of_a_project_inside_a_repository_is_its_own(project: Project) -> None:
@@ -74,13 +74,13 @@ def test_the_list_of_a_project_inside_a_repository_is_its_own(project: Project) 
     context = project.context(None)  # type: ignore[arg-type]
     context.workplace.begin()
     inner = type(context.workspace)(context.workspace.root / "inner")
-    assert [entry.text for entry in agents.read_committed_list(context.workplace.tree, inner)] == ["inner"]
-    assert [entry.text for entry in agents.read_list(context.workspace)] == ["outer"]
+    assert [entry.text for entry in orchestrator.read_committed_list(context.workplace.tree, inner)] == ["inner"]
+    assert [entry.text for entry in orchestrator.read_list(context.workspace)] == ["outer"]
 
 
 @pytest.mark.parametrize("kind", ["folder", "link", "too long"])
 def test_what_no_list_can_be_read_from_is_an_error_before_anybody_is_asked(project: Project, kind: str) -> None:
-    agents.require_list(project.folder)
+    orchestrator.require_list(project.folder)
     path = project.folder / "test-list.md"
     match kind:
         case "folder":
@@ -90,4 +90,4 @@ def test_what_no_list_can_be_read_from_is_an_error_before_anybody_is_asked(proje
         case _:
             path.write_text("- [ ] x\n" * 100_000)
     with pytest.raises(UsageError, match=r"test-list\.md is the file for the list of tests, but it cannot be read: "):
-        agents.require_list(project.folder)
+        orchestrator.require_list(project.folder)

@@ -10,7 +10,7 @@ import pytest
 from cdd_agent.errors import BudgetSpent, CddError, EnvironmentMissing, GateClosed, ModelError, UsageError
 from cdd_agent.events import GateJudged, Notice, RunFinished, StepFinished, StepStarted, TurnEnded
 from cdd_agent.model.conversation import Turn
-from cdd_agent.model.replay import extract_work
+from cdd_agent.model.recording import extract_work
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.work.state import Status
 from tests.cdd_agent.workflows.orchestration.conftest import (
