@@ -20,7 +20,7 @@ from cdd_agent.cli import inspect
 from cdd_agent.cli import run as run_commands
 from cdd_agent.cli.invocation import Invocation, drop_output
 from cdd_agent.errors import CddError, EnvironmentMissing, ExitCode, UsageError, suggest
-from cdd_agent.repl.keyboard import KEYBOARD
+from cdd_agent.repl.terminal import KEYBOARD
 from cdd_agent.sandbox.port import LEVELS
 from cdd_agent.sandbox.warden import supervision
 from cdd_agent.untrusted import keys

@@ -18,8 +18,7 @@ from cdd_agent.cli.invocation import Invocation
 from cdd_agent.config import settings
 from cdd_agent.config.trust import Approvals
 from cdd_agent.errors import ExitCode, UsageError, format_count
-from cdd_agent.repl.keyboard import KEYBOARD, defer_interrupts
-from cdd_agent.repl.terminal import PromptStatus, ReadLine
+from cdd_agent.repl.terminal import KEYBOARD, PromptStatus, ReadLine, defer_interrupts
 from cdd_agent.storage import private_folder
 from cdd_agent.tickets.ticket import list_tickets
 from cdd_agent.untrusted.text import clean

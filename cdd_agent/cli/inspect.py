@@ -167,7 +167,7 @@ def review(
 
         chat(invocation, first=f"/review {slug}")
         return
-    from cdd_agent.repl.dialogs import MOST_LINES, show_overview, show_step
+    from cdd_agent.repl.review_actions import MOST_LINES, show_overview, show_step
 
     with invocation.open_ticket(slug) as (project, ticket):
         opened = project.review(ticket)
@@ -206,8 +206,7 @@ def _show_commit(invocation: Invocation, name: str, *, full: bool) -> bool:
         resolve_revision(project.repository, name)
     except UsageError:  # neither: the error about tickets lists them
         return False
-    from cdd_agent.repl.dialogs import MOST_LINES, show_step
-    from cdd_agent.repl.review_actions import show_full_screen
+    from cdd_agent.repl.review_actions import MOST_LINES, show_full_screen, show_step
     from cdd_agent.workflows.execution.review import load_commit
 
     commit = load_commit(project.repository, name, project=project.root)

@@ -120,8 +120,8 @@ class Invocation:
         if self.options.ask is not None:
             return replace(self.options, attended=True)
         from cdd_agent.repl.commands import is_guidance
-        from cdd_agent.repl.keyboard import KEYBOARD
         from cdd_agent.repl.question import ask_approval, ask_choice, ask_objection, ask_permission, ask_to_wait
+        from cdd_agent.repl.terminal import KEYBOARD
 
         return replace(
             self.options,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cdd_agent.errors import format_count
 from cdd_agent.history.story import JudgedAttempt, Spent, StepStory, Story
-from cdd_agent.repl.executor_view import format_duration
+from cdd_agent.repl.dialogs import format_duration
 from cdd_agent.repl.render import create_table, format_cost
 from cdd_agent.repl.screen import Screen
 from cdd_agent.review import Comment, DiffLine, FileDiff

@@ -111,7 +111,7 @@ def exec_(
 
 def _report_steps(executor: "Executor", *, invocation: Invocation) -> None:
     """Show the summary of a run. Raises ``GateClosed`` if a step failed."""
-    from cdd_agent.repl.executor_view import show_summary
+    from cdd_agent.repl.dialogs import show_summary
     from cdd_agent.work.state import Status
 
     slug = executor.ticket.slug

@@ -16,7 +16,7 @@ from cdd_agent.config.own_commands import list_own_commands
 from cdd_agent.errors import ExitCode, UsageError, format_count
 from cdd_agent.model.conversation import AssistantMessage, Conversation, Marks, UserMessage
 from cdd_agent.model.conversation import Text as Words
-from cdd_agent.repl import checkpoint_actions, config_actions, dialogs, executor_view, review_actions, workflow_actions
+from cdd_agent.repl import checkpoint_actions, config_actions, dialogs, review_actions, workflow_actions
 from cdd_agent.repl.commands import (
     FORK_WORDS,
     RUN_AS_IN_SHELL,
@@ -79,14 +79,14 @@ def _start(name: str, ticket: Ticket, *, session: SessionState, goes_back: bool 
     if name == "executor":
         executor = session.project.executor(ticket)
         session.switch_to(executor, goes_back=goes_back)
-        has_work = executor_view.greet(executor, screen=session.screen)
+        has_work = dialogs.start_execution(executor, screen=session.screen)
     else:
         review = session.project.review(ticket)
         session.switch_to(review, goes_back=goes_back)
         if review.remaining and session.screen.has_full_screen:
             _view(review, session=session)
             return
-        has_work = dialogs.start_review(review, screen=session.screen)
+        has_work = review_actions.start_review(review, screen=session.screen)
     if not has_work:
         session.leave_agent(for_good=True)
 
@@ -97,10 +97,10 @@ def _view(review: Review, *, session: SessionState) -> None:
         if decision.action in ("iterate", "fork"):
             _do_otherwise(decision.action, decision.text, review=review, session=session)
             return
-        if not dialogs.approve(review, screen=session.screen):
+        if not review_actions.approve(review, screen=session.screen):
             session.leave_agent()
             return
-    dialogs.show_choices(review, screen=session.screen)
+    review_actions.show_choices(review, screen=session.screen)
 
 
 def _do_otherwise(action: str, words: str, *, review: Review, session: SessionState) -> None:
@@ -126,7 +126,7 @@ def _review_completed(executor: Executor, number: int, *, session: SessionState)
     if decision is not None and decision.action in ("iterate", "fork"):
         _do_otherwise(decision.action, decision.text, review=review, session=session)
     elif decision is not None and decision.action == "approve":
-        dialogs.approve(review, screen=session.screen)
+        review_actions.approve(review, screen=session.screen)
         executor.read()
         if session.agent is executor and executor.find_next_step() is not None:
             send(session, "continue")
@@ -153,7 +153,7 @@ def go_back(session: SessionState, _argument: str) -> None:
 
 def carry_out(session: SessionState, line: str) -> ExitCode | None:
     """Carry out a line that starts with a slash; ``//fork: WORDS`` is about the step to review."""
-    if wish := dialogs.parse_wish(line) if line.startswith("//") else None:
+    if wish := review_actions.parse_wish(line) if line.startswith("//") else None:
         agent = session.agent
         review = agent if isinstance(agent, Review) else session.project.review(session.find_ticket(""))
         _do_otherwise(*wish, review=review, session=session)
@@ -188,16 +188,16 @@ def send(session: SessionState, words: str) -> None:
             dialogs.continue_spec(agent, "", screen=screen)
         case Executor():
             before = agent.state
-            if not executor_view.handle_input(agent, words, screen=screen):
+            if not dialogs.handle_executor_input(agent, words, screen=screen):
                 session.leave_agent()
-            if number := executor_view.find_completed(before, agent.state):
+            if number := dialogs.find_completed(before, agent.state):
                 _review_completed(agent, number, session=session)
         case Review():
-            if wish := dialogs.parse_wish(words):
+            if wish := review_actions.parse_wish(words):
                 _do_otherwise(*wish, review=agent, session=session)
             elif words.strip().lower() in ("v", "view") and screen.has_full_screen:
                 _view(agent, session=session)
-            elif not dialogs.handle_review_input(agent, words, screen=screen):
+            elif not review_actions.handle_review_input(agent, words, screen=screen):
                 session.leave_agent()
         case _ if words:
             _ask_scout(session, words)
@@ -303,7 +303,7 @@ def report_stop(session: SessionState, words: str) -> None:
     else:
         screen.line("Stopped. All work is in a consistent state.", style="yellow")
         if isinstance(session.agent, Executor):
-            executor_view.show_choices(session.agent, screen=screen)
+            dialogs.show_choices(session.agent, screen=screen)
 
 
 def show_cost(session: SessionState, _argument: str) -> None:

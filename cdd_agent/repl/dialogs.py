@@ -1,38 +1,27 @@
-"""The dialogs with Socrates and the Planner, and the review of completed steps."""
+"""The dialogs with Socrates, the Planner and the Executor: what each shows, and how it takes the user's words."""
 
-import re
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Iterable
 
 from rich.text import Text
 
-from cdd_agent.errors import DocumentError, UsageError, format_count, suggest
-from cdd_agent.repl.render import show_plan
+from cdd_agent.errors import DocumentError, UsageError, join_first
+from cdd_agent.repl.commands import TAKE_A_STEP, ExecutorLine, as_prompt_command, parse_executor_line
+from cdd_agent.repl.render import show_plan, show_steps
 from cdd_agent.repl.screen import Screen
-from cdd_agent.review import FileDiff, describe_size
 from cdd_agent.tickets import spec
 from cdd_agent.tickets.plan import Plan
 from cdd_agent.tickets.spec import Spec
 from cdd_agent.untrusted.text import clean
-from cdd_agent.work.state import is_unverified, load_state
+from cdd_agent.work.order import find_dependents
+from cdd_agent.work.state import RunState, Status
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.scout import TicketProposal
 from cdd_agent.workflows.conversation.socrates import Socrates
-from cdd_agent.workflows.execution.review import Evidence, LandedCommit, Review, StepToReview
+from cdd_agent.workflows.execution.executor import Executor
+from cdd_agent.workflows.execution.intervention import DEFAULT_MESSAGE, Intervention
 
-WORDS = {
-    "approve": ("a",),
-    "next": ("n", ""),
-    "previous": ("p",),
-    "diff": ("d",),
-    "view": ("v",),
-    "examples": ("e",),
-    "exit": (),
-}
-"""The words of a review -> their short forms. A number goes to that step; ``diff`` may name a file."""
-MOST_LINES = 80
-"""How many lines of diff of a step are shown by default."""
-_KIND_LETTERS = {"created": "A", "modified": "M", "deleted": "D"}
+MOST_FILES_SHOWN = 8
+MOST_CHANGES_SHOWN = 10
 
 
 def continue_spec(socrates: Socrates, words: str, *, screen: Screen) -> None:
@@ -130,205 +119,259 @@ def show_proposal(proposal: TicketProposal, *, screen: Screen) -> None:
             screen.line(Text.assemble((f"{name:<7}" if name else "- ", "dim"), clean(text)), indent=2, hang=7)
 
 
-def start_review(review: Review, *, screen: Screen) -> bool:
-    """Show the first step without a decision, or the overview. Return whether a decision is left to make."""
-    if not review.remaining:
-        show_overview(review.steps, screen=screen)
-        screen.line(f"All {len(review.steps)} completed steps of {review.ticket.slug} are approved.", style="bold")
-        _show_end(review, screen=screen)
-        return False
-    _show_current_step(review, screen=screen)
-    return True
+def show_summary(state: RunState, *, screen: Screen, is_at_prompt: bool = False) -> None:
+    """Show the steps, files and duration of a run, and the next command as it is typed there."""
+    show_steps(state, screen=screen)
+    rows = []
+    for kind, paths in _group_files(state).items():
+        if paths:
+            rows.append((kind, f"{len(paths)}: {join_first(paths, most=MOST_FILES_SHOWN)}"))
+    times = {number: step.usage.minutes * 60 for number, step in state.step_executions.items()}
+    each = [f"step {number} {format_duration(seconds)}" for number, seconds in times.items() if seconds]
+    if each:
+        total = format_duration(sum(times.values()))
+        rows.append(("time", total if len(each) == 1 else f"{total} in all: {', '.join(each)}"))
+    command = _next_command(state, is_at_prompt=is_at_prompt)
+    rows.append(("next", as_prompt_command(command) if is_at_prompt else command))
+    screen.fields(rows)
 
 
-def handle_review_input(review: Review, words: str, *, screen: Screen) -> bool:
-    """Carry out a line. Return whether the review stays active."""
-    word, argument = _parse(words, review)
+def format_duration(seconds: float) -> str:
+    """Return a duration as text.
+
+    >>> format_duration(0.4), format_duration(61), format_duration(7265)
+    ('0.4 s', '1 min 1 s', '2 h 1 min')
+    """
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def _group_files(state: RunState) -> dict[str, list[str]]:
+    """Return ``created``, ``modified`` and ``deleted`` -> the files, compared with the state before the run."""
+    existed: dict[str, bool] = {}
+    exists: dict[str, bool] = {}
+    for step in state.step_executions.values():
+        for paths, before, after in (
+            (step.files_created, False, True),
+            (step.files_modified, True, True),
+            (step.files_deleted, True, False),
+        ):
+            for path in paths:
+                existed.setdefault(path, before)
+                exists[path] = after
+    changes = {path: (existed[path], exists[path]) for path in sorted(exists)}
+    kinds = {"created": (False, True), "modified": (True, True), "deleted": (True, False)}
+    return {kind: [path for path in changes if changes[path] == change] for kind, change in kinds.items()}
+
+
+def _next_command(state: RunState, *, is_at_prompt: bool) -> str:
+    retry = "retry" if is_at_prompt else f"cdd exec {state.ticket_slug} --retry"
+    for number in state.numbers(Status.FAILED):
+        return f"change the plan or the code, then: {retry} {number}"
+    if state.numbers(Status.PENDING, Status.IN_PROGRESS):
+        return f"cdd exec {state.ticket_slug}"
+    for number in state.numbers(Status.SKIPPED):
+        return f"cdd exec {state.ticket_slug} --retry {number} runs the skipped step"
+    since = f" {state.base_commit[:7]}.." if state.base_commit else ""
+    return f"cdd review {state.ticket_slug}, or: git log --oneline{since}"
+
+
+def start_execution(executor: Executor, *, screen: Screen) -> bool:
+    """Show the progress of the plan. Return whether anything is left to do."""
+    _show_remarks(executor, screen=screen)
+    if not executor.is_new and executor.state.numbers(Status.IN_PROGRESS, Status.PENDING):
+        screen.line(f"Continuing {executor.ticket.slug}.", style="bold")
+    show_steps(executor.state, screen=screen)
+    _explain_changes(executor, screen=screen)
+    screen.gap()
+    return show_choices(executor, screen=screen)
+
+
+def handle_executor_input(executor: Executor, words: str, *, screen: Screen) -> bool:
+    """Carry out a line. Return whether the Executor stays active."""
+    line = parse_executor_line(words)
+    failed = executor.state.numbers(Status.FAILED)
+    if line.text and line.word != "commit":
+        line = _guide(executor, line)
+    word = line.word
     match word:
         case "exit":
-            screen.line("Left the review. Return with /review.")
+            screen.line("Left the Executor. Return with /exec.")
             return False
-        case "approve":
-            if not approve(review, screen=screen):
-                return False
-        case "examples":
-            review.add_examples()
-            show_choices(review, screen=screen)
+        case "status":
+            show_steps(executor.state, screen=screen)
+        case "commit":
+            Intervention(executor).commit_changes(line.text)
+        case "keep":
+            Intervention(executor).keep_changes()
+            screen.line("The next steps take your changes along and do not commit them.")
+        case "leave":
+            Intervention(executor).leave_changes()
+            screen.line("The next steps run without your changes, which stay as they are.")
+        case "continue" if failed:
+            raise UsageError(f"Step {failed[0]} failed.", hint="type retry, skip, exit, or a sentence for the model")
+        case "continue" | "retry" | "skip" | "done" if _has_new_documents(executor, screen=screen):
+            pass
+        case "continue" | "retry" if _is_blocked_by_changes(executor, word, screen=screen):
+            screen.gap()
+            screen.line(
+                "Type: commit, keep, leave, status, exit. Or change the files yourself and press Enter.", style="bold"
+            )
             return True
-        case "diff":
-            for file in _find_files(review.step, argument):
-                show_file(file, screen=screen)
-            show_choices(review, screen=screen)
-            return True
-        case "view":
-            raise UsageError("The viewer needs a terminal.", hint="type diff, or start cdd in a terminal")
-        case "step":
-            review.go_to(int(argument))
         case _:
-            review.at = (review.at + (1 if word == "next" else -1)) % len(review.steps)
+            _carry_out(word, line.number, executor=executor)
+            if not executor.state.numbers(Status.PENDING, Status.IN_PROGRESS):
+                screen.gap()
+                show_summary(executor.state, screen=screen, is_at_prompt=True)
     screen.gap()
-    _show_current_step(review, screen=screen)
+    return show_choices(executor, screen=screen)
+
+
+def find_completed(before: RunState, after: RunState) -> int | None:
+    """Return the step that was completed between two states."""
+    earlier = {number: step.completed_at for number, step in before.step_executions.items()}
+    done = (after.execution(number) for number in after.numbers(Status.COMPLETED))
+    return next((step.step_number for step in done if step.completed_at != earlier.get(step.step_number)), None)
+
+
+def _guide(executor: Executor, line: ExecutorLine) -> ExecutorLine:
+    """Save the guidance of a line, and return the line by which the step that it is for runs."""
+    failed, step = executor.state.numbers(Status.FAILED), executor.find_next_step()
+    number = line.number or next(iter(failed), None) or (step.number if step is not None else None)
+    if number is None:
+        raise UsageError("All steps are done.", hint="to change one of them: /review, then: change this: WORDS")
+    executor.guide(number, line.text)
+    if line.word == "retry" or number in failed:
+        return ExecutorLine("retry", number=number)
+    return ExecutorLine("continue")
+
+
+def format_current_step(executor: Executor) -> str:
+    """Return the current step and the number of steps, ``2/3``; empty if none is left."""
+    step = executor.find_next_step()
+    numbers = [step.number] if step is not None else executor.state.numbers(Status.FAILED)
+    return f"{numbers[0]}/{len(executor.state.step_executions)}" if numbers else ""
+
+
+def show_choices(executor: Executor, *, screen: Screen) -> bool:
+    """Show what the user can type now. Return whether anything is left to do."""
+    state, step, outdated = executor.state, executor.find_next_step(), executor.list_stale_steps()
+    failed, pending = state.numbers(Status.FAILED), state.numbers(Status.PENDING)
+    skipped, completed = state.numbers(Status.SKIPPED), state.numbers(Status.COMPLETED)
+    total = len(state.step_executions)
+    if failed:
+        text = _describe_failure(executor, failed[0])
+    elif step is not None:
+        is_begun = state.execution(step.number).status == Status.IN_PROGRESS
+        verb, phase = ("continues", executor.find_phase(step)) if is_begun else ("runs", "")
+        at = f", with {phase}" if phase else ""
+        text = f"Enter {verb} step {step.number}/{total}: {step.title}{at}. Or type: skip, status, exit"
+    elif pending:
+        blocking = executor.list_blocking_steps(executor.step(pending[0]))
+        ended = [n for n in blocking if state.execution(n).status != Status.PENDING] or list(blocking)
+        text = (
+            f"Step {pending[0]}/{total} waits for step {ended[0]}, which was {state.execution(ended[0]).status}. "
+            f"Type: retry {ended[0]}, done {ended[0]}, skip {pending[0]}, status, exit"
+        )
+    elif outdated:
+        numbers = _join(outdated)
+        text = f"All steps are completed, but the text of step {numbers} has changed. Type: retry {outdated[0]}, exit"
+    elif skipped:
+        text = f"Only skipped steps are left: {_join(skipped)}. Type: retry {skipped[0]}, done {skipped[0]}, exit"
+    else:
+        text = f"{len(completed)} of {total} steps are completed; nothing is left to do."
+        text += " Review them: /review" if completed else ""
+    screen.line(text, style="bold")
+    return bool(failed or step or pending or outdated or skipped)
+
+
+def _join(numbers: Iterable[int]) -> str:
+    return " and ".join(map(str, numbers))
+
+
+def _describe_failure(executor: Executor, number: int) -> str:
+    state = executor.state
+    step = f"Step {number}/{len(state.step_executions)}"
+    if "already_green" in (state.execution(number).error or ""):
+        return (
+            f"{step} was rolled back: its test passes without a change, so the code may already exist. "
+            f"Type: done {number} (all tests must pass), retry, skip, status, exit"
+        )
+    waiting = [n for n in find_dependents(executor.depends, (number,)) if state.execution(n).status == Status.PENDING]
+    waits = f"; steps {_join(waiting)} wait for it" if waiting else ""
+    if len(waiting) == 1:
+        waits = f"; step {waiting[0]} waits for it"
+    return f"{step} failed and was rolled back{waits}. Type: retry, skip, status, exit, or say what to do differently"
+
+
+def _show_remarks(executor: Executor, *, screen: Screen) -> None:
+    for remark in executor.remarks:
+        screen.note(remark)
+    executor.reported_remarks = executor.remarks
+
+
+def _explain_changes(executor: Executor, *, screen: Screen) -> None:
+    if executor.changed:
+        screen.line("The next steps use the new text. To change the plan with the Planner: /plan", style="yellow")
+    for number in executor.list_stale_steps():
+        screen.line(f"retry {number} runs step {number} again with its new text.", style="yellow")
+
+
+def _has_new_documents(executor: Executor, *, screen: Screen) -> bool:
+    before = executor.documents.plan_sha256, executor.documents.spec_sha256
+    executor.read()
+    if before == (executor.documents.plan_sha256, executor.documents.spec_sha256):
+        return False
+    _show_remarks(executor, screen=screen)
+    _explain_changes(executor, screen=screen)
     return True
 
 
-def approve(review: Review, *, screen: Screen) -> bool:
-    """Approve the current step, and return whether another one is left. ``UsageError`` if it changed meanwhile."""
-    number = review.step.number
-    _require_unchanged(review)
-    review.approve()
-    screen.line(f"{screen.symbols['open']} Step {number} approved.", style="bold green")
-    if not review.remaining:
-        show_overview(review.steps, screen=screen)
-        screen.line("Every completed step is approved.", style="bold")
-        _show_end(review, screen=screen)
-    return review.remaining > 0
+def _is_blocked_by_changes(executor: Executor, word: str, *, screen: Screen) -> bool:
+    changes = Intervention(executor).list_blocking_changes(anew=word == "retry")
+    if not changes:
+        return False
+    screen.line("You have uncommitted changes. cdd did not touch them:", style="yellow")
+    screen.items(changes, most=MOST_CHANGES_SHOWN)
+    choices = {
+        "commit": f'commits only these changes, as "{DEFAULT_MESSAGE}"; or type: commit MESSAGE',
+        "keep": "takes them along: the tests see them, and the next steps do not commit them",
+        "leave": "runs the next steps without them",
+    }
+    for choice, text in choices.items():
+        screen.line(f"{choice:<8}{text}", indent=2, hang=8)
+    return True
 
 
-def _show_end(review: Review, *, screen: Screen) -> None:
-    for text in review.finish():
-        screen.line(text)
+def _carry_out(word: str, number: int | None, *, executor: Executor) -> None:
+    with executor.running():
+        if number is None and word in TAKE_A_STEP:
+            number = _choose_step(executor)
+        match word, number:
+            case "skip", int(number):
+                executor.skip(number, reason="skipped by the user")
+                return
+            case "done", int(number):
+                Intervention(executor).mark_done(executor.step(number))
+                return
+            case "retry", int(number):
+                executor.retry(number)
+        step = executor.find_next_step() if number is None else executor.step(number)
+        if step is not None:
+            executor.run_step(step)
 
 
-_WISH = re.compile(
-    r"(?:/*(?:(?P<fork>fork)|change|iterate))(?:\s+this)?\s*:?\s+(?P<wish>.+)", re.IGNORECASE | re.DOTALL
-)
-
-
-def parse_wish(words: str) -> tuple[Literal["iterate", "fork"], str] | None:
-    """Return what the user wants to be different in a step of a review, and where: in it, or in a fork of it.
-
-    None for another line.
-
-    >>> parse_wish("change this: name it minutes"), parse_wish("//fork: use a table")
-    (('iterate', 'name it minutes'), ('fork', 'use a table'))
-    """
-    found = _WISH.fullmatch(words.strip())
-    return ("fork" if found["fork"] else "iterate", found["wish"].strip()) if found else None
-
-
-def _show_current_step(review: Review, *, screen: Screen) -> None:
-    show_step(review.step, screen=screen)
-    show_choices(review, screen=screen)
-
-
-def show_choices(review: Review, *, screen: Screen) -> None:
-    """Show the words of a review."""
-    facts = (fact for commit in review.step.commits for each in commit.evidence for fact in each.examples)
-    has_examples = any(fact.endswith(": passes") for fact in facts)
-    more = ", view (v)" if screen.has_full_screen else ""
-    more += ", examples (e): add them to the tests" if has_examples else ""
-    text = f"approve (a), next (n), previous (p), diff (d) [FILE]{more} or exit; {review.remaining} left to review"
-    screen.line(text, style="bold")
-
-
-def _require_unchanged(review: Review) -> None:
-    # Another process may have run the step again since it was shown.
-    state, step = load_state(review.ticket.state_path), review.step
-    commits = state.execution(step.number).commits.values() if state is not None else ()
-    if set(commits) != {shown.commit for shown in step.commits}:
-        hint = f"review it again: cdd review {review.ticket.slug}"
-        raise UsageError(f"Step {step.number} has changed since it was shown, so it was not approved.", hint=hint)
-
-
-def show_overview(steps: tuple[StepToReview, ...], *, screen: Screen) -> None:
-    """Show size and decision of each step in one line."""
-    for step in steps:
-        symbol = screen.symbols["open" if step.decision else "todo"]
-        size, decision = describe_size(step.files), step.decision or "not reviewed"
-        text = f"{symbol} Step {step.number}  {step.title}  ({size})  {decision}"
-        screen.line(text, style="green" if step.decision else "")
-
-
-def show_step(step: StepToReview, *, screen: Screen, most_lines: int = MOST_LINES) -> None:
-    """Show a step with its commits, evidence and files, and up to ``most_lines`` lines of its diffs."""
-    decision = f"  {step.decision}" if step.decision else ""
-    screen.line(f"{step.heading}{decision}", style="bold")
-    for commit in step.commits:
-        _show_commit(commit, screen=screen)
-    if not step.commits:
-        screen.line("no commit: the user marked the step as done", style="yellow", indent=2)
-    screen.line(describe_size(step.files), style="bold", indent=2)
-    room = most_lines
-    for file in step.files:
-        lines = file.hunks.count("\n") + 1 if file.hunks else 0
-        if lines <= room:
-            show_file(file, screen=screen)
-            room -= lines
-        else:
-            _show_file_name(file, screen=screen)
-            screen.line(f"{format_count(lines, 'line')}; to show: diff {file.path}", style="dim", indent=4)
-
-
-def show_file(file: FileDiff, *, screen: Screen) -> None:
-    """Show the diff of a file."""
-    _show_file_name(file, screen=screen)
-    if file.hunks:
-        screen.show_diff(file.hunks)
-    elif file.added is None:
-        screen.line("binary file; git cannot show the change", style="dim", indent=4)
-
-
-def _show_file_name(file: FileDiff, *, screen: Screen) -> None:
-    counts = "" if file.added is None else f"  {file.counts}"
-    name = f"{_KIND_LETTERS[file.kind]} {clean(file.path)}"
-    screen.line(Text.assemble((name, "bold cyan"), counts), indent=2)
-
-
-def describe_commits(step: StepToReview) -> Iterator[str]:
-    """Yield the commits of a step with their evidence, as lines for the viewer."""
-    for commit in step.commits:
-        yield clean(f"{commit.commit[:8]}  {commit.subject}")
-        for evidence in commit.evidence:
-            yield clean(f"    {_format_evidence(evidence)}")
-            for fact in (*evidence.examples, *evidence.findings):
-                yield from (f"      {line}" for line in clean(fact).splitlines())
-        if not commit.evidence:
-            yield "    no handoff note, so no evidence for this commit"
-
-
-def _show_commit(commit: LandedCommit, *, screen: Screen) -> None:
-    screen.line(f"{screen.symbols['commit']} {commit.commit[:8]}  {commit.subject}", style="bold", indent=2)
-    if not commit.is_in_history:
-        screen.line("HEAD no longer contains this commit; the current files may differ", style="red", indent=4)
-    for evidence in commit.evidence:
-        is_good = evidence.is_open and evidence.report == "unchanged"
-        screen.line(_format_evidence(evidence), style="green" if is_good else "yellow", indent=4)
-        for example in evidence.examples:
-            screen.line(example, style="dim", indent=6)
-        for finding in evidence.findings:
-            screen.line(finding, style="yellow" if is_unverified(finding) else "dim", indent=6)
-    if not commit.evidence:
-        screen.line("no handoff note, so no evidence for this commit", style="red", indent=4)
-
-
-def _format_evidence(evidence: Evidence) -> str:
-    verdict = "gate open" if evidence.is_open else "gate closed"
-    tries = "" if evidence.tries == 1 else f" at try {evidence.tries}"
-    reports = {"unchanged": "its report is unchanged", "none": "without a report"}
-    report = reports.get(evidence.report, "its report was changed or removed")
-    return f"{evidence.phase.upper()}: {verdict}{tries}; {report}"
-
-
-def _find_files(step: StepToReview, path: str) -> tuple[FileDiff, ...]:
-    files = tuple(file for file in step.files if path in ("", file.path))
-    if path and not files:
-        known = (file.path for file in step.files)
-        hint = suggest(path, known, text="did you mean: diff {}", otherwise="diff alone shows all files", cutoff=0.3)
-        raise UsageError(f"Step {step.number} did not change {path!r}.", hint=hint)
-    return files
-
-
-def _parse(words: str, review: Review) -> tuple[str, str]:
-    first, _, argument = words.strip().partition(" ")
-    word = next((word for word, others in WORDS.items() if first.lower() in (word, *others)), None)
-    if word is not None and (word == "diff" or not argument):
-        return word, argument.strip()
-    numbers = [str(step.number) for step in review.steps]
-    if first in numbers and not argument:
-        return "step", first
-    if first.isdecimal() and not argument:
-        raise UsageError(f"Step {first} is not completed.", hint=f"completed steps: {', '.join(numbers)}")
-    question = suggest(first.lower(), WORDS, text="did you mean {}? ")
-    known = "approve, next, previous, diff [FILE], view, change this: WORDS, fork: WORDS, the number of a step, exit"
-    hint = f"{question}Type one of: {known}"
-    raise UsageError(f"Unknown input {words!r} for a review.", hint=hint)
+def _choose_step(executor: Executor) -> int:
+    """Return the step that a word without a number means: failed, next, pending, stale or skipped, in this order."""
+    numbers, step = executor.state.numbers, executor.find_next_step()
+    following = (step.number,) if step is not None else ()
+    open_steps = (*numbers(Status.FAILED), *following, *numbers(Status.PENDING))
+    candidates = (*open_steps, *executor.list_stale_steps(), *numbers(Status.SKIPPED))
+    if not candidates:
+        raise UsageError("All steps are done.", hint="type status to list them")
+    return int(candidates[0])

@@ -19,7 +19,7 @@ from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout.processors import Processor, Transformation, TransformationInput
 from prompt_toolkit.layout.utils import explode_text_fragments
 
-from cdd_agent.repl.keyboard import BURST_S, SHORTEST_PASTE
+from cdd_agent.repl.terminal import BURST_S, SHORTEST_PASTE
 
 MOST_KEYS = 100_000
 LONGEST_TYPED = 32

@@ -33,9 +33,8 @@ from prompt_toolkit.utils import get_cwidth, is_dumb_terminal
 
 from cdd_agent.errors import UsageError
 from cdd_agent.repl.completion import Candidates, PromptCompleter, is_file_prefix, is_missing_argument
-from cdd_agent.repl.keyboard import KEYBOARD, wait_for
 from cdd_agent.repl.paste import BurstInput, ChipProcessor, Pastes
-from cdd_agent.repl.terminal import SYMBOLS, PromptStatus, ReadLine, choose_symbols
+from cdd_agent.repl.terminal import KEYBOARD, SYMBOLS, PromptStatus, ReadLine, choose_symbols, wait_for
 from cdd_agent.untrusted.text import clean
 
 DEFAULT_EDITOR = "vi"

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from cdd_agent.config.trust import Offer, Subject
 from cdd_agent.errors import format_count
-from cdd_agent.repl.keyboard import KEYBOARD
 from cdd_agent.repl.screen import Screen
+from cdd_agent.repl.terminal import KEYBOARD
 from cdd_agent.shell.permission import CommandAnswer, CommandQuestion
 from cdd_agent.untrusted.text import clean
 

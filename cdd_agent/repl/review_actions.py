@@ -1,30 +1,248 @@
-"""The diff viewer of a review, and comments: ``/comment``, and how comments are shown."""
+"""The review of completed steps: its dialog, the diff viewer, and comments with ``/comment``."""
 
 import os
+import re
 import shlex
 import subprocess
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Literal
 
 from rich.text import Text
 
-from cdd_agent.errors import UsageError
-from cdd_agent.repl import dialogs
+from cdd_agent.errors import UsageError, format_count, suggest
 from cdd_agent.repl.screen import Screen
-from cdd_agent.review import WHOLE, Anchors, Comment, Comments, Place, parse_place
+from cdd_agent.review import WHOLE, Anchors, Comment, Comments, FileDiff, Place, describe_size, parse_place
 from cdd_agent.untrusted.text import clean, format_line
-from cdd_agent.workflows.execution.review import Review, StepToReview
+from cdd_agent.work.state import is_unverified, load_state
+from cdd_agent.workflows.execution.review import Evidence, LandedCommit, Review, StepToReview
 
 if TYPE_CHECKING:
     from cdd_agent.repl.diff_view import ReviewDecision
     from cdd_agent.repl.state import SessionState
 
+WORDS = {
+    "approve": ("a",),
+    "next": ("n", ""),
+    "previous": ("p",),
+    "diff": ("d",),
+    "view": ("v",),
+    "examples": ("e",),
+    "exit": (),
+}
+"""The words of a review -> their short forms. A number goes to that step; ``diff`` may name a file."""
+MOST_LINES = 80
+"""How many lines of diff of a step are shown by default."""
+_KIND_LETTERS = {"created": "A", "modified": "M", "deleted": "D"}
 PAGER = "CDD_DIFF"
 """The variable that names a program to show diffs, such as ``delta``, in place of the viewer."""
 
 WHOLE_COMMIT = "commit"
 """What to type in place of ``FILE:LINE`` to comment on the whole commit."""
 _MOST_LINES_OF_CODE = 3
+
+
+def start_review(review: Review, *, screen: Screen) -> bool:
+    """Show the first step without a decision, or the overview. Return whether a decision is left to make."""
+    if not review.remaining:
+        show_overview(review.steps, screen=screen)
+        screen.line(f"All {len(review.steps)} completed steps of {review.ticket.slug} are approved.", style="bold")
+        _show_end(review, screen=screen)
+        return False
+    _show_current_step(review, screen=screen)
+    return True
+
+
+def handle_review_input(review: Review, words: str, *, screen: Screen) -> bool:
+    """Carry out a line. Return whether the review stays active."""
+    word, argument = _parse(words, review)
+    match word:
+        case "exit":
+            screen.line("Left the review. Return with /review.")
+            return False
+        case "approve":
+            if not approve(review, screen=screen):
+                return False
+        case "examples":
+            review.add_examples()
+            show_choices(review, screen=screen)
+            return True
+        case "diff":
+            for file in _find_files(review.step, argument):
+                show_file(file, screen=screen)
+            show_choices(review, screen=screen)
+            return True
+        case "view":
+            raise UsageError("The viewer needs a terminal.", hint="type diff, or start cdd in a terminal")
+        case "step":
+            review.go_to(int(argument))
+        case _:
+            review.at = (review.at + (1 if word == "next" else -1)) % len(review.steps)
+    screen.gap()
+    _show_current_step(review, screen=screen)
+    return True
+
+
+def approve(review: Review, *, screen: Screen) -> bool:
+    """Approve the current step, and return whether any is left. Raises ``UsageError`` if it changed meanwhile."""
+    number = review.step.number
+    _require_unchanged(review)
+    review.approve()
+    screen.line(f"{screen.symbols['open']} Step {number} approved.", style="bold green")
+    if not review.remaining:
+        show_overview(review.steps, screen=screen)
+        screen.line("Every completed step is approved.", style="bold")
+        _show_end(review, screen=screen)
+    return review.remaining > 0
+
+
+def _show_end(review: Review, *, screen: Screen) -> None:
+    for text in review.finish():
+        screen.line(text)
+
+
+_WISH = re.compile(
+    r"(?:/*(?:(?P<fork>fork)|change|iterate))(?:\s+this)?\s*:?\s+(?P<wish>.+)", re.IGNORECASE | re.DOTALL
+)
+
+
+def parse_wish(words: str) -> tuple[Literal["iterate", "fork"], str] | None:
+    """Return what the user wants to be different in a step of a review, and where: in it, or in a fork of it.
+
+    None for another line.
+
+    >>> parse_wish("change this: name it minutes"), parse_wish("//fork: use a table")
+    (('iterate', 'name it minutes'), ('fork', 'use a table'))
+    """
+    found = _WISH.fullmatch(words.strip())
+    return ("fork" if found["fork"] else "iterate", found["wish"].strip()) if found else None
+
+
+def _show_current_step(review: Review, *, screen: Screen) -> None:
+    show_step(review.step, screen=screen)
+    show_choices(review, screen=screen)
+
+
+def show_choices(review: Review, *, screen: Screen) -> None:
+    """Show the words of a review."""
+    facts = (fact for commit in review.step.commits for each in commit.evidence for fact in each.examples)
+    has_examples = any(fact.endswith(": passes") for fact in facts)
+    more = ", view (v)" if screen.has_full_screen else ""
+    more += ", examples (e): add them to the tests" if has_examples else ""
+    text = f"approve (a), next (n), previous (p), diff (d) [FILE]{more} or exit; {review.remaining} left to review"
+    screen.line(text, style="bold")
+
+
+def _require_unchanged(review: Review) -> None:
+    # Another process may have run the step again since it was shown.
+    state, step = load_state(review.ticket.state_path), review.step
+    commits = state.execution(step.number).commits.values() if state is not None else ()
+    if set(commits) != {shown.commit for shown in step.commits}:
+        hint = f"review it again: cdd review {review.ticket.slug}"
+        raise UsageError(f"Step {step.number} has changed since it was shown, so it was not approved.", hint=hint)
+
+
+def show_overview(steps: tuple[StepToReview, ...], *, screen: Screen) -> None:
+    """Show size and decision of each step in one line."""
+    for step in steps:
+        symbol = screen.symbols["open" if step.decision else "todo"]
+        size, decision = describe_size(step.files), step.decision or "not reviewed"
+        text = f"{symbol} Step {step.number}  {step.title}  ({size})  {decision}"
+        screen.line(text, style="green" if step.decision else "")
+
+
+def show_step(step: StepToReview, *, screen: Screen, most_lines: int = MOST_LINES) -> None:
+    """Show a step with its commits, evidence and files, and up to ``most_lines`` lines of its diffs."""
+    decision = f"  {step.decision}" if step.decision else ""
+    screen.line(f"{step.heading}{decision}", style="bold")
+    for commit in step.commits:
+        _show_commit(commit, screen=screen)
+    if not step.commits:
+        screen.line("no commit: the user marked the step as done", style="yellow", indent=2)
+    screen.line(describe_size(step.files), style="bold", indent=2)
+    room = most_lines
+    for file in step.files:
+        lines = file.hunks.count("\n") + 1 if file.hunks else 0
+        if lines <= room:
+            show_file(file, screen=screen)
+            room -= lines
+        else:
+            _show_file_name(file, screen=screen)
+            screen.line(f"{format_count(lines, 'line')}; to show: diff {file.path}", style="dim", indent=4)
+
+
+def show_file(file: FileDiff, *, screen: Screen) -> None:
+    """Show the diff of a file."""
+    _show_file_name(file, screen=screen)
+    if file.hunks:
+        screen.show_diff(file.hunks)
+    elif file.added is None:
+        screen.line("binary file; git cannot show the change", style="dim", indent=4)
+
+
+def _show_file_name(file: FileDiff, *, screen: Screen) -> None:
+    counts = "" if file.added is None else f"  {file.counts}"
+    name = f"{_KIND_LETTERS[file.kind]} {clean(file.path)}"
+    screen.line(Text.assemble((name, "bold cyan"), counts), indent=2)
+
+
+def describe_commits(step: StepToReview) -> Iterator[str]:
+    """Yield the commits of a step with their evidence, as lines for the viewer."""
+    for commit in step.commits:
+        yield clean(f"{commit.commit[:8]}  {commit.subject}")
+        for evidence in commit.evidence:
+            yield clean(f"    {_format_evidence(evidence)}")
+            for fact in (*evidence.examples, *evidence.findings):
+                yield from (f"      {line}" for line in clean(fact).splitlines())
+        if not commit.evidence:
+            yield "    no handoff note, so no evidence for this commit"
+
+
+def _show_commit(commit: LandedCommit, *, screen: Screen) -> None:
+    screen.line(f"{screen.symbols['commit']} {commit.commit[:8]}  {commit.subject}", style="bold", indent=2)
+    if not commit.is_in_history:
+        screen.line("HEAD no longer contains this commit; the current files may differ", style="red", indent=4)
+    for evidence in commit.evidence:
+        is_good = evidence.is_open and evidence.report == "unchanged"
+        screen.line(_format_evidence(evidence), style="green" if is_good else "yellow", indent=4)
+        for example in evidence.examples:
+            screen.line(example, style="dim", indent=6)
+        for finding in evidence.findings:
+            screen.line(finding, style="yellow" if is_unverified(finding) else "dim", indent=6)
+    if not commit.evidence:
+        screen.line("no handoff note, so no evidence for this commit", style="red", indent=4)
+
+
+def _format_evidence(evidence: Evidence) -> str:
+    verdict = "gate open" if evidence.is_open else "gate closed"
+    tries = "" if evidence.tries == 1 else f" at try {evidence.tries}"
+    reports = {"unchanged": "its report is unchanged", "none": "without a report"}
+    report = reports.get(evidence.report, "its report was changed or removed")
+    return f"{evidence.phase.upper()}: {verdict}{tries}; {report}"
+
+
+def _find_files(step: StepToReview, path: str) -> tuple[FileDiff, ...]:
+    files = tuple(file for file in step.files if path in ("", file.path))
+    if path and not files:
+        known = (file.path for file in step.files)
+        hint = suggest(path, known, text="did you mean: diff {}", otherwise="diff alone shows all files", cutoff=0.3)
+        raise UsageError(f"Step {step.number} did not change {path!r}.", hint=hint)
+    return files
+
+
+def _parse(words: str, review: Review) -> tuple[str, str]:
+    first, _, argument = words.strip().partition(" ")
+    word = next((word for word, others in WORDS.items() if first.lower() in (word, *others)), None)
+    if word is not None and (word == "diff" or not argument):
+        return word, argument.strip()
+    numbers = [str(step.number) for step in review.steps]
+    if first in numbers and not argument:
+        return "step", first
+    if first.isdecimal() and not argument:
+        raise UsageError(f"Step {first} is not completed.", hint=f"completed steps: {', '.join(numbers)}")
+    question = suggest(first.lower(), WORDS, text="did you mean {}? ")
+    known = "approve, next, previous, diff [FILE], view, change this: WORDS, fork: WORDS, the number of a step, exit"
+    hint = f"{question}Type one of: {known}"
+    raise UsageError(f"Unknown input {words!r} for a review.", hint=hint)
 
 
 def view_step(session: "SessionState", review: Review) -> "ReviewDecision | None":
@@ -49,7 +267,7 @@ def show_full_screen(
 
     subject = Subject(
         title=step.heading,
-        head=tuple(dialogs.describe_commits(step)),
+        head=tuple(describe_commits(step)),
         files=step.files,
         base=step.base,
         commit=step.commits[-1].commit,

@@ -23,10 +23,9 @@ from rich.text import Text
 
 from cdd_agent.doctor import Check
 from cdd_agent.errors import format_count
-from cdd_agent.repl.keyboard import KEYBOARD, Keyboard
 from cdd_agent.repl.markdown import MarkdownStream
 from cdd_agent.repl.rows import ASCII, UNICODE, wrap_hanging
-from cdd_agent.repl.terminal import SYMBOLS, choose_symbols
+from cdd_agent.repl.terminal import KEYBOARD, SYMBOLS, Keyboard, choose_symbols
 from cdd_agent.untrusted.text import clean
 
 TICK_S = 0.1

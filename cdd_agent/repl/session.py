@@ -21,11 +21,10 @@ from cdd_agent.errors import CddError, EnvironmentMissing, ExitCode
 from cdd_agent.repl.actions import carry_out, report_stop, send
 from cdd_agent.repl.checkpoint_actions import prune_old
 from cdd_agent.repl.commands import as_prompt_command
-from cdd_agent.repl.keyboard import KEYBOARD
 from cdd_agent.repl.render import READY
 from cdd_agent.repl.screen import Screen
 from cdd_agent.repl.state import RunCommand, SessionState
-from cdd_agent.repl.terminal import PromptStatus, ReadLine
+from cdd_agent.repl.terminal import KEYBOARD, PromptStatus, ReadLine
 from cdd_agent.repl.workflow_actions import open_shell, run_in_shell
 from cdd_agent.storage import find_deleted
 from cdd_agent.untrusted.keys import redact_keys

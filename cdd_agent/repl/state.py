@@ -11,7 +11,7 @@ from cdd_agent.events import Event
 from cdd_agent.git.checkpoint import Checkpoint
 from cdd_agent.model.budget import find_context_window, totals_from_answer
 from cdd_agent.model.conversation import Message
-from cdd_agent.repl import executor_view
+from cdd_agent.repl import dialogs
 from cdd_agent.repl.render import format_cost
 from cdd_agent.repl.screen import Screen
 from cdd_agent.repl.terminal import PromptStatus
@@ -155,7 +155,7 @@ class SessionState:
         progress = self.progress
         match self.agent:
             case Executor() as executor:
-                step = executor_view.format_current_step(executor)
+                step = dialogs.format_current_step(executor)
                 return progress.fill(PromptStatus(agent="exec", ticket=self.slug, step=step, sandbox=executor.sandbox))
             case Planner() | Socrates() as agent:
                 status = PromptStatus(agent=AGENT_COMMANDS[agent_name(agent)], ticket=self.slug)

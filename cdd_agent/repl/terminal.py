@@ -1,11 +1,28 @@
-"""The terminal as the prompt and the screen share it: the status shown, and its symbols.
+"""The terminal as the prompt and the screen share it: its symbols, the status shown, and the keys pressed meanwhile.
+
+Keys that are pressed while cdd works are kept, for the screen to show and the prompt to use. A thread reads them,
+because the work occupies the main thread. A line that ends with Enter is queued; the rest is the draft, with which the
+prompt begins. Enter alone is not kept, so a stray one cannot start a step.
 
 The prompt appears before the rest of cdd is loaded, so this module imports only the standard library.
 """
 
-from collections.abc import Callable, Mapping
+import codecs
+import contextlib
+import os
+import re
+import select
+import signal
+import sys
+import termios
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    import subprocess
 
 _SYMBOL_NAMES = ("open", "closed", "tool", "commit", "back", "note", "todo", "cut", "bar")
 SYMBOLS: Mapping[str, str] = dict(zip(_SYMBOL_NAMES, "✔✘→●↶•○…│", strict=True))
@@ -44,3 +61,289 @@ def choose_symbols(encoding: str | None, *, besides: str = "") -> Mapping[str, s
     except (UnicodeEncodeError, LookupError):
         return ASCII_SYMBOLS
     return SYMBOLS
+
+
+_LOCAL, _CHARACTERS = 3, 6
+"""Indexes in what ``tcgetattr`` returns."""
+_Modes: TypeAlias = list[Any]
+BURST_S = 0.01
+"""Keys closer together than this were pasted: nobody types that fast."""
+SHORTEST_PASTE = 8
+"""Fewer keys with an Enter between them may have been typed while the machine was too busy to read them."""
+_MOST_BYTES = 1_000_000
+
+_KEY = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1bO.|\x1b[^\[O]|\x1b(?:\[[0-?]*[ -/]*|O)?\Z|.", re.DOTALL)
+"""A character, or all characters that a key such as an arrow sends."""
+_UP = ("\x1b[A", "\x1bOA")
+_LAST_WORD = re.compile(r"\S*\s*\Z")
+
+
+class TypedLines:
+    """The lines and the draft that keys make up.
+
+    One thread calls ``press`` and ``paste``, another one the rest. No lock is needed, and a signal handler may
+    interrupt either: every change is one operation on a deque or an attribute.
+    """
+
+    def __init__(self) -> None:
+        """Start without anything typed."""
+        self.draft = ""
+        self._lines: deque[str] = deque()
+        self._is_held = False
+
+    @property
+    def queued(self) -> tuple[str, ...]:
+        """The complete lines, oldest first."""
+        return tuple(self._lines)
+
+    def press(self, typed: str) -> None:
+        """Add keys, as the terminal sends them."""
+        for key in _KEY.findall(typed):
+            self._press_key(key)
+
+    def _press_key(self, key: str) -> None:
+        match key:
+            case "\r" | "\n":
+                self._queue_draft()
+            case "\x1b\r" | "\x1b\n":
+                self.draft += "\n"
+            case "\x7f" | "\x08":
+                self.draft = self.draft[:-1]
+            case "\x17":
+                self.draft = _LAST_WORD.sub("", self.draft)
+            case "\x15":
+                self.draft = ""
+            case _ if key in _UP and not self.draft:
+                with contextlib.suppress(IndexError):
+                    self.draft = self._lines.pop()
+            case _ if key.isprintable():
+                self.draft += key
+
+    def paste(self, text: str) -> None:
+        """Add a pasted text: its line ends do not send it, except the last one."""
+        lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+        is_sent = len(lines) > 1 and not lines[-1]
+        shown = ("".join(each for each in line if each.isprintable() or each == "\t") for line in lines)
+        self.draft += "\n".join(shown).removesuffix("\n" if is_sent else "")
+        if is_sent:
+            self._queue_draft()
+
+    def _queue_draft(self) -> None:
+        line, self.draft = self.draft, ""
+        if line.strip():
+            self._lines.append(line)
+
+    def take_line(self) -> str | None:
+        """Return the next line to carry out; None if there is none, or the user stopped the work meanwhile."""
+        return None if self._is_held or not self._lines else self._lines.popleft()
+
+    def take_draft(self) -> str:
+        """Return the text with which the prompt begins: a line that is held back, else the draft."""
+        if self._lines:
+            return self._lines.popleft()
+        draft, self.draft, self._is_held = self.draft, "", False
+        return draft
+
+    def take_if(self, is_meant: Callable[[str], bool]) -> tuple[str, ...]:
+        """Return and remove the queued lines for which ``is_meant`` is true."""
+        if self._is_held:
+            return ()
+        taken = tuple(line for line in tuple(self._lines) if is_meant(line))
+        for line in taken:
+            with contextlib.suppress(ValueError):  # the user has just taken it back
+                self._lines.remove(line)
+        return taken
+
+    def hold(self) -> None:
+        """Carry out no queued line by itself: each becomes the beginning of a prompt, for the user to send."""
+        self._is_held = bool(self._lines)
+
+
+class Keyboard:
+    """Hides the keys while cdd works, except for questions and while the process is suspended."""
+
+    def __init__(self) -> None:
+        """Leave the terminal as it is."""
+        self.typed = TypedLines()
+        self.has_changed = threading.Event()
+        """Set when a key was pressed. The screen clears it when it has shown the key."""
+        self._keeps = False
+        self._before: _Modes | None = None
+        """The terminal's modes before the keys were hidden; None while they are shown."""
+        self._reader: _KeyReader | None = None
+
+    @contextlib.contextmanager
+    def keep_keys(self) -> Iterator[None]:
+        """Keep for the prompt what is typed while keys are hidden. Otherwise the next program gets it."""
+        self._keeps = True
+        try:
+            yield
+        finally:
+            self._keeps = False
+
+    @contextlib.contextmanager
+    def hide_keys(self) -> Iterator[None]:
+        """Hide what is typed while the block runs."""
+        if self._is_hiding() or threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        suspend = signal.getsignal(signal.SIGTSTP)
+        try:
+            self._begin()
+            if self._is_hiding() and suspend == signal.SIG_DFL:
+                signal.signal(signal.SIGTSTP, self._suspend)
+            yield
+        finally:
+            self.restore()
+            if suspend == signal.SIG_DFL:
+                signal.signal(signal.SIGTSTP, suspend)
+
+    @contextlib.contextmanager
+    def show_keys(self) -> Iterator[None]:
+        """Show the keys while the block runs, and leave them for the block to read."""
+        was_hiding = self._is_hiding()
+        self.restore()
+        try:
+            yield
+        finally:
+            if was_hiding:
+                self._begin()
+
+    def _is_hiding(self) -> bool:
+        return self._before is not None
+
+    def restore(self) -> None:
+        """Show the keys again if this object has hidden them."""
+        with defer_interrupts():
+            reader, self._reader = self._reader, None
+            if reader is not None:
+                reader.stop()
+            before, self._before = self._before, None
+            if before is not None:
+                with contextlib.suppress(termios.error, OSError, ValueError):
+                    termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, before)
+
+    def set_aside(self) -> None:
+        """Keep keys that were pressed before a question from answering it, or drop them if nobody keeps them."""
+        if not self._keeps:
+            with contextlib.suppress(termios.error, OSError, ValueError):
+                termios.tcflush(sys.stdin, termios.TCIFLUSH)
+
+    def give_back(self, answer: str) -> bool:
+        """Return whether ``answer``, which no question understood, is kept as a line for the prompt."""
+        if self._keeps and answer.strip():
+            self.typed.press(f"{answer}\n")
+        return self._keeps and bool(answer.strip())
+
+    def _begin(self) -> None:
+        with defer_interrupts():
+            self._before = _hide(keeps=self._keeps)
+            if self._before is not None and self._keeps:
+                self._reader = _KeyReader(sys.stdin.fileno(), self.typed, tell=self.has_changed.set)
+
+    def _suspend(self, number: int, _frame: object) -> None:
+        with self.show_keys():
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+            signal.signal(number, self._suspend)  # runs after `fg`
+
+
+KEYBOARD = Keyboard()
+
+
+class _KeyReader:
+    """Reads the terminal in a thread."""
+
+    def __init__(self, terminal: int, typed: TypedLines, *, tell: Callable[[], None]) -> None:
+        self._terminal = terminal
+        self._typed = typed
+        self._tell = tell
+        self._wakes, self._waking = os.pipe()
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        # Keys that are waiting were pressed one by one, while nobody read them.
+        self._typed.press(self._decoder.decode(self._read(within_s=0)))
+        self._thread = threading.Thread(target=self._run, name="keyboard", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Take in what has been typed, and stop."""
+        os.write(self._waking, b"\0")
+        self._thread.join()
+        os.close(self._wakes)
+        os.close(self._waking)
+
+    def _run(self) -> None:
+        is_stopped = False
+        while not is_stopped:
+            ready, _, _ = select.select([self._terminal, self._wakes], [], [])
+            is_stopped = self._wakes in ready
+            data = self._read(within_s=0)
+            if not data and not is_stopped:
+                return  # the terminal was closed
+            is_burst = len(data) > 1 or data == b"\x1b"
+            if is_burst:
+                data += self._read(within_s=BURST_S)
+            text = self._decoder.decode(data, final=is_stopped)
+            lines = text.rstrip("\r\n").replace("\r", "\n")
+            if is_burst and "\n" in lines and "\x1b" not in text and len(lines) >= SHORTEST_PASTE:
+                self._typed.paste(text)
+            else:
+                self._typed.press(text)
+            self._tell()
+
+    def _read(self, *, within_s: float) -> bytes:
+        """Return what can be read, until nothing follows ``within_s``."""
+        data = b""
+        with contextlib.suppress(OSError):
+            while len(data) < _MOST_BYTES and select.select([self._terminal], [], [], within_s)[0]:
+                piece = os.read(self._terminal, 65_536)
+                if not piece:
+                    break
+                data += piece
+        return data
+
+
+@contextlib.contextmanager
+def defer_interrupts() -> Iterator[None]:
+    """Deliver Ctrl-C after the block, which would leave something half done."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pressed: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if pressed:
+        signal.raise_signal(signal.SIGINT)
+
+
+def wait_for(process: "subprocess.Popen[bytes]") -> int:
+    """Wait for a program that has the terminal, and return its exit status. Ctrl-C belongs to the program."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        return process.wait()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _hide(*, keeps: bool) -> "_Modes | None":
+    """Hide the keys and return the modes before; None if the terminal is not ours or hides them already."""
+    try:
+        terminal = sys.stdin.fileno()
+        # In the background the terminal belongs to another process, usually the shell.
+        if os.tcgetpgrp(terminal) != os.getpgrp():
+            return None
+        before, modes = termios.tcgetattr(terminal), termios.tcgetattr(terminal)
+        if not before[_LOCAL] & termios.ECHO:
+            return None
+        modes[_LOCAL] &= ~termios.ECHO
+        if keeps:
+            # Single keys, and Ctrl-C does not throw away what was typed before it.
+            modes[_LOCAL] = (modes[_LOCAL] | termios.NOFLSH) & ~(termios.ICANON | termios.IEXTEN)
+            modes[_CHARACTERS][termios.VMIN], modes[_CHARACTERS][termios.VTIME] = 1, 0
+        termios.tcsetattr(terminal, termios.TCSANOW, modes)
+    except (termios.error, OSError, ValueError):
+        return None
+    return before

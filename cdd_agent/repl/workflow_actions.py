@@ -31,10 +31,10 @@ from cdd_agent.git.snapshot import Snapshots
 from cdd_agent.history.rollback import RollbackPlan, Rollbacks
 from cdd_agent.history.runs import find_status, list_handoffs, read_reachable_notes
 from cdd_agent.history.undo import Undo
-from cdd_agent.repl.keyboard import wait_for
 from cdd_agent.repl.question import confirm
 from cdd_agent.repl.render import CHANGE_SIGNS, create_table, show_changes
 from cdd_agent.repl.screen import Screen
+from cdd_agent.repl.terminal import wait_for
 from cdd_agent.review import diff_commits
 from cdd_agent.tdd.step import alone
 from cdd_agent.tickets.ticket import find

@@ -64,7 +64,7 @@ def test_a_replay_loads_neither_client_nor_prompt(finished: Path, tmp_path: Path
     own = loaded_by(*PROGRAM, *given, "plan", SLUG, home=tmp_path) | loaded_by(
         *PROGRAM, *given, "exec", SLUG, home=tmp_path
     )
-    assert "cdd_agent.model.replay" in own
+    assert "cdd_agent.model.recording" in own
     assert own.isdisjoint(CLIENT | {"prompt_toolkit"})
 
 

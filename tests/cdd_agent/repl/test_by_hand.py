@@ -7,7 +7,7 @@ import pytest
 
 from cdd_agent.errors import CddError
 from cdd_agent.model.conversation import Model
-from cdd_agent.repl import executor_view
+from cdd_agent.repl import dialogs
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.tickets import ticket as tickets
 from cdd_agent.workflows.execution.executor import Executor
@@ -29,10 +29,10 @@ class Talk:
             self.is_listening = True
 
     def greets(self) -> str:
-        return self._printed(lambda: executor_view.greet(self.executor, screen=self.screen))
+        return self._printed(lambda: dialogs.start_execution(self.executor, screen=self.screen))
 
     def says(self, words: str) -> str:
-        return self._printed(lambda: executor_view.handle_input(self.executor, words, screen=self.screen))
+        return self._printed(lambda: dialogs.handle_executor_input(self.executor, words, screen=self.screen))
 
     def refuses(self, words: str) -> CddError:
         with pytest.raises(CddError) as refused:

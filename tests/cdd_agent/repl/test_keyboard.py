@@ -2,8 +2,8 @@
 
 import pytest
 
-from cdd_agent.repl.keyboard import TypedLines
 from cdd_agent.repl.screen import format_typed
+from cdd_agent.repl.terminal import TypedLines
 
 
 def pressed(*keys: str) -> TypedLines:

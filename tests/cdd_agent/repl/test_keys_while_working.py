@@ -11,12 +11,12 @@ from typing import TypeAlias
 
 import pytest
 
-from cdd_agent.repl.keyboard import KEYBOARD
+from cdd_agent.repl.terminal import KEYBOARD
 
 _PREPARED = """
 import sys
 from cdd_agent.repl.screen import Screen
-from cdd_agent.repl.keyboard import KEYBOARD
+from cdd_agent.repl.terminal import KEYBOARD
 screen = Screen(sys.stdout, animated=False)
 """
 

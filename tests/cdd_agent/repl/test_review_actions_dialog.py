@@ -8,7 +8,7 @@ import pytest
 from cdd_agent.errors import UsageError
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.git.run_tree import RunTrees
-from cdd_agent.repl import dialogs
+from cdd_agent.repl import review_actions
 from cdd_agent.repl.commands import as_prompt_command
 from cdd_agent.tickets.ticket import find
 from cdd_agent.work.state import StepKey, load_state, pending_steps, save_state
@@ -25,12 +25,12 @@ class Talk:
         self.is_listening = True
 
     def greets(self) -> str:
-        self.is_listening = dialogs.start_review(self.review, screen=self.screen)
+        self.is_listening = review_actions.start_review(self.review, screen=self.screen)
         return self._shown.getvalue()
 
     def says(self, words: str) -> str:
         before = len(self._shown.getvalue())
-        self.is_listening = dialogs.handle_review_input(self.review, words, screen=self.screen)
+        self.is_listening = review_actions.handle_review_input(self.review, words, screen=self.screen)
         return self._shown.getvalue()[before:]
 
 

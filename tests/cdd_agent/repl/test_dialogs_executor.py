@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.errors import UsageError
-from cdd_agent.repl import executor_view
+from cdd_agent.repl import dialogs
 from cdd_agent.tickets.ticket import find
 from cdd_agent.work.state import Status
 from cdd_agent.workflows.execution.executor import Executor
@@ -23,12 +23,12 @@ class Talk:
         self.is_listening = True
 
     def greets(self) -> str:
-        self.is_listening = executor_view.greet(self.executor, screen=self.screen)
+        self.is_listening = dialogs.start_execution(self.executor, screen=self.screen)
         return self._shown.getvalue()
 
     def says(self, words: str) -> str:
         before = len(self._shown.getvalue())
-        self.is_listening = executor_view.handle_input(self.executor, words, screen=self.screen)
+        self.is_listening = dialogs.handle_executor_input(self.executor, words, screen=self.screen)
         return self._shown.getvalue()[before:]
 
 
@@ -45,7 +45,7 @@ def test_a_finished_plan_is_shown_and_nobody_listens(finished: Path) -> None:
     talk = Talk(finished)
     assert "1 of 1 steps are completed; nothing is left to do." in talk.greets()
     assert not talk.is_listening
-    assert executor_view.format_current_step(talk.executor) == ""
+    assert dialogs.format_current_step(talk.executor) == ""
 
 
 def test_a_failed_step_is_told_with_the_words_that_help(failed: Talk) -> None:
@@ -55,7 +55,7 @@ def test_a_failed_step_is_told_with_the_words_that_help(failed: Talk) -> None:
         "Step 1/1 failed and was rolled back. Type: retry, skip, status, exit, or say what to do differently\n"
     )
     assert failed.is_listening
-    assert executor_view.format_current_step(failed.executor) == "1/1"
+    assert dialogs.format_current_step(failed.executor) == "1/1"
 
 
 def test_a_failed_step_is_not_passed_over(failed: Talk) -> None:

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from cdd_agent.repl.executor_view import format_duration, show_summary
+from cdd_agent.repl.dialogs import format_duration, show_summary
 from cdd_agent.work.state import RunState, Status, StepExecution, Usage
 from tests.fakes.demo import captured
 
