@@ -18,8 +18,7 @@ from types import TracebackType
 from cdd_agent.errors import RecordingError
 from cdd_agent.model import conversation
 from cdd_agent.model.conversation import JSON, Request
-from cdd_agent.model.recording import RecordedTurn
-from cdd_agent.model.replay import ReplayModel
+from cdd_agent.model.recording import RecordedTurn, ReplayModel
 from tests.fakes.message_rules import broken_rule
 
 PIECE_LENGTH = 7

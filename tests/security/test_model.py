@@ -25,8 +25,7 @@ from cdd_agent.model.anthropic import AnthropicModel, Endpoint
 from cdd_agent.model.budget import Budget
 from cdd_agent.model.conversation import JSON, Conversation, Request, ToolResult, Turn
 from cdd_agent.model.failure import AnswerLimits, RequestFailed
-from cdd_agent.model.recording import RecordedTurn
-from cdd_agent.model.replay import PrivateData, RecordingModel
+from cdd_agent.model.recording import PrivateData, RecordedTurn, RecordingModel
 from cdd_agent.untrusted.keys import Secret
 from tests.fakes.messages_server import STREAM_HEAD, Fault, MessagesServer, event_bytes, turn_events
 from tests.fakes.program import KEY, WATCH

@@ -40,7 +40,7 @@ from cdd_agent.model.conversation import (
     UserMessage,
     draw_token,
 )
-from cdd_agent.model.replay import get_last_line
+from cdd_agent.model.recording import get_last_line
 from cdd_agent.workspace.files import Workspace
 from cdd_agent.workspace.memory import NO_MEMORY, Memory
 from cdd_agent.workspace.outline import outline_project

@@ -22,7 +22,7 @@ from cdd_agent.model import recording
 from cdd_agent.model.anthropic import API_URL, AnthropicModel, Connection, Deadline, Endpoint, MayWait, is_loopback
 from cdd_agent.model.conversation import JSON, Conversation, Model, Opaque, Request, Text, ToolResult, ToolSpec, Turn
 from cdd_agent.model.failure import AnswerLimits, Cause, RequestFailed
-from cdd_agent.model.replay import ReplayModel
+from cdd_agent.model.recording import ReplayModel
 from cdd_agent.untrusted.keys import Secret
 from cdd_agent.work.state import Usage
 from tests.fakes.clock import FakeClock

@@ -18,7 +18,7 @@ from cdd_agent.model.budget import (
     make_answer_lost,
 )
 from cdd_agent.model.conversation import Request, Text, ToolCall, ToolResult, Turn, UserMessage
-from cdd_agent.model.replay import ReplayModel
+from cdd_agent.model.recording import ReplayModel
 from cdd_agent.work.state import Usage
 from tests.fakes.clock import FakeClock
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cdd_agent.config.settings import DEFAULT_MODEL
 from cdd_agent.model.budget import cost_usd, find_context_window, list_priced_models, load_prices
-from cdd_agent.model.replay import ReplayModel
+from cdd_agent.model.recording import ReplayModel
 from cdd_agent.work.state import Usage
 
 MILLION = 1_000_000

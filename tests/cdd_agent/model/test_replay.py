@@ -9,7 +9,7 @@ from cdd_agent.errors import RecordingError, TurnMissing
 from cdd_agent.events import Event, TextDelta
 from cdd_agent.model import recording
 from cdd_agent.model.conversation import Message, Model, Request, Text, ToolResult, Turn, UserMessage
-from cdd_agent.model.replay import ReplayModel
+from cdd_agent.model.recording import ReplayModel
 
 ROOT = Path(__file__).parents[3]
 
@@ -99,7 +99,7 @@ def test_an_empty_request_is_shown_as_such() -> None:
         answer(playing(""), Request(system="", messages=()))
 
 
-@pytest.mark.parametrize("module", ["replay", "recording", "anthropic", "conversation", "stream", "failure"])
+@pytest.mark.parametrize("module", ["recording", "anthropic", "conversation", "stream", "failure"])
 def test_no_model_module_imports_the_sdk(module: str) -> None:
     code = (
         f"import sys, cdd_agent.model.{module}; print([m for m in ('anthropic', 'httpx2', 'yaml') if m in sys.modules])"
@@ -111,7 +111,7 @@ def test_no_model_module_imports_the_sdk(module: str) -> None:
 def test_a_whole_replay_runs_without_the_sdk(tmp_path: Path) -> None:
     (tmp_path / "demo.yaml").write_text("- content: [one]\n", encoding="utf-8")
     code = (
-        "import sys; from pathlib import Path; from cdd_agent.model.replay import ReplayModel\n"
+        "import sys; from pathlib import Path; from cdd_agent.model.recording import ReplayModel\n"
         "from cdd_agent.model.conversation import Request\n"
         f"model = ReplayModel.load(Path({str(tmp_path / 'demo.yaml')!r}))\n"
         "print(model.reply(Request(system='', messages=()), emit=lambda event: None).text, 'anthropic' in sys.modules)"

@@ -10,8 +10,14 @@ from cdd_agent.errors import ModelError, RecordingError
 from cdd_agent.events import AnswerLost, Event
 from cdd_agent.model import recording as recorded
 from cdd_agent.model.conversation import Model, Opaque, Request, Text, Turn, UserMessage
-from cdd_agent.model.recording import RecordedTurn
-from cdd_agent.model.replay import PrivateData, RecordingModel, ReplayModel, get_last_line, make_pattern
+from cdd_agent.model.recording import (
+    PrivateData,
+    RecordedTurn,
+    RecordingModel,
+    ReplayModel,
+    get_last_line,
+    make_pattern,
+)
 from cdd_agent.untrusted.keys import Secret
 from cdd_agent.work.state import Usage
 from tests.fakes.model import ScriptedModel, call, says

@@ -11,8 +11,7 @@ from cdd_agent.errors import CddError, ModelError, UsageError
 from cdd_agent.events import Event, GateJudged, Notice, RolledBack, SuiteStarted
 from cdd_agent.git.landing import LandingConflict
 from cdd_agent.model.conversation import Text, ToolCall, Turn
-from cdd_agent.model.recording import RecordedTurn
-from cdd_agent.model.replay import ReplayModel
+from cdd_agent.model.recording import RecordedTurn, ReplayModel
 from cdd_agent.work.state import RunState, load_state, save_state
 from tests.fakes.model import ScriptedModel, call, says
 from tests.fakes.project import (

@@ -7,8 +7,7 @@ import pytest
 
 from cdd_agent.events import GateJudged, Notice, TurnEnded
 from cdd_agent.model.conversation import Text, ToolCall, Turn
-from cdd_agent.model.recording import RecordedTurn
-from cdd_agent.model.replay import ReplayModel
+from cdd_agent.model.recording import RecordedTurn, ReplayModel
 from cdd_agent.tdd.context import Context
 from cdd_agent.tdd.cycle import Cycle, Ending
 from cdd_agent.testrun.suite import PYTEST

@@ -11,7 +11,7 @@ from cdd_agent.model import conversation as wire
 from cdd_agent.model import recording
 from cdd_agent.model.budget import find_context_window
 from cdd_agent.model.conversation import Conversation, Marks, Opaque, Text, ToolResult, Turn, UserMessage
-from cdd_agent.model.replay import ReplayModel, get_last_line, make_pattern
+from cdd_agent.model.recording import ReplayModel, get_last_line, make_pattern
 from cdd_agent.work.state import Usage
 from cdd_agent.workflows.conversation.dialog import PREAMBLE, compact, needs_compaction
 from tests.fakes.message_rules import broken_rule
