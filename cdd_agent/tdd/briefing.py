@@ -16,7 +16,7 @@ from cdd_agent.tdd.context import Context, WorkItem
 from cdd_agent.tdd.verdict import list_test_files
 from cdd_agent.untrusted.keys import mask
 from cdd_agent.workspace.files import Workspace
-from cdd_agent.workspace.outline import show_parts
+from cdd_agent.workspace.outline import list_definitions, show_parts
 
 _SHARE = 2
 """A file that needs more than this part of the room left is shown in parts."""
@@ -41,15 +41,18 @@ def show_step_files(item: WorkItem, start: CommitId | None, *, context: Context,
     if start is not None and names:
         project = find_layout(tree, context.suite).project
         found = read_sources(tree, project=project, tree=start, paths=names)
-    # Words of the step and of its tests tell which definitions of a long file matter.
-    tests = (found[name] for name in list_test_files(item) if name in found)
-    words = set(_WORD.findall("\n".join((item.title, item.goal, *item.tests, *tests))))
     return show_files(
         {name: found.get(name) for name in names},
-        words=words,
+        words=find_words(item, found),
         limit=context.policy.context_tokens * CHARACTERS_PER_TOKEN,
         marks=marks,
     )
+
+
+def find_words(item: WorkItem, sources: Mapping[str, str]) -> set[str]:
+    """Return the words of a step and of its tests: definitions of a long file that have one as their name matter."""
+    tests = (_find_test(test, sources) for test in item.tests)
+    return set(_WORD.findall("\n".join((item.title, item.goal, *item.tests, *tests))))
 
 
 def show_files(files: Mapping[str, str | None], *, words: Iterable[str], limit: int, marks: Marks) -> ShownFiles:
@@ -71,11 +74,24 @@ def show_files(files: Mapping[str, str | None], *, words: Iterable[str], limit: 
             continue
         else:
             outline = show_parts(name, text, names=wanted, limit=room // _SHARE)
-            shown = f"`{name}`, in parts (outline with lines, then what the step seems to need; Read has the rest):\n"
+            shown = (
+                f"`{name}`, in parts (outline with lines, beginning, what the step seems to need; Read has the rest):\n"
+            )
             shown += marks.wrap(outline, source=name, exact=True)
         parts.append(shown)
         room -= len(shown)
     return ShownFiles(text="\n\n".join(parts), whole=frozenset(whole))
+
+
+def _find_test(test: str, sources: Mapping[str, str]) -> str:
+    """Return the text of a test, given as a node id or as a file; empty if it is not written yet."""
+    path, *names = test.partition("[")[0].split("::")
+    text = sources.get(path, "")
+    if not names:
+        return text
+    lines = text.splitlines()
+    found = (each for each in list_definitions(path, text) if each.name == names[-1])
+    return "\n".join(line for each in found for line in lines[each.first - 1 : each.last])
 
 
 def _is_readable(name: str, workspace: Workspace) -> bool:

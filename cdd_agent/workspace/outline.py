@@ -16,6 +16,8 @@ MAX_PARSED_FILES = 1_000
 """Files of a project whose definitions are read; of the others only the paths are listed."""
 _MAX_DEPTH = 1
 _MAX_HEADER = 120
+_MAX_BEGINNING = 60
+"""Lines of a file before its first definition, such as its imports, that are shown of a long one."""
 _CALLED = re.compile(r"(\w+)\s*\(")
 _LAST_WORD = re.compile(r"(\w+)\W*$")
 
@@ -99,19 +101,22 @@ def outline_file(path: str, text: str) -> str:
 
 
 def show_parts(path: str, text: str, *, names: Collection[str], limit: int) -> str:
-    """Return the outline of a file, and below it the numbered lines of the definitions with one of ``names``."""
+    """Return the outline of a file, its beginning, and the definitions with one of ``names``, in numbered lines."""
+    definitions = list_definitions(path, text)
     outline = outline_file(path, text) or "(no definitions)"
     if len(outline) > limit // 2:
         outline = outline[: limit // 2].rpartition("\n")[0] + "\n..."
-    parts = [outline]
-    lines, room, end = text.splitlines(), limit - len(outline), 0
-    for each in list_definitions(path, text):
-        if each.name not in names or each.first <= end:
-            continue
-        rows = "\n".join(f"{number:>6}\t{lines[number - 1]}" for number in range(each.first, each.last + 1))
-        if len(rows) <= room:
+    # Whoever adds to a file has to know what it imports.
+    parts, lines, room, end = [outline], text.splitlines(), limit - len(outline), 0
+    beginning = min(definitions[0].first - 1 if definitions else len(lines), _MAX_BEGINNING)
+    while beginning and not lines[beginning - 1].strip():
+        beginning -= 1
+    wanted = [(1, beginning), *((each.first, each.last) for each in definitions if each.name in names)]
+    for first, last in wanted:
+        rows = "\n".join(f"{number:>6}\t{lines[number - 1]}" for number in range(first, last + 1))
+        if first > end and rows and len(rows) <= room:
             parts.append(rows)
-            room, end = room - len(rows), each.last
+            room, end = room - len(rows), last
     return "\n\n".join(parts)[:limit]
 
 

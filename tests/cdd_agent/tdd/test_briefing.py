@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from cdd_agent.model.conversation import Marks, Text, Turn
-from cdd_agent.tdd.briefing import show_files
+from cdd_agent.tdd.briefing import find_words, show_files
 from tests.fakes.model import ScriptedModel, call, says
 from tests.fakes.project import CODE, TEST_FILE, Project, content_as_it_is, green, item, red
 
@@ -21,6 +21,16 @@ def test_a_long_file_is_an_outline_and_the_parts_that_are_named() -> None:
     assert "   170\t    return 42" in shown.text
     assert "return 43" not in shown.text
     assert shown.whole == {"b.py"}
+
+
+def test_other_tests_of_the_file_do_not_choose_the_parts() -> None:
+    tests = (
+        "from prices import total\n\n\ndef test_new():\n    assert total([1]) == 1\n\n\ndef test_old():\n    f42()\n"
+    )
+    one = item(tests=("tests/test_new.py::test_new[1]",))
+    assert find_words(one, {"tests/test_new.py": tests}) >= {"total", "test_new"}
+    assert "f42" not in find_words(one, {"tests/test_new.py": tests})
+    assert "f42" in find_words(item(tests=("tests/test_new.py",)), {"tests/test_new.py": tests})
 
 
 def texts(model: ScriptedModel, number: int) -> tuple[str, str]:

@@ -58,11 +58,11 @@ def test_python_that_cannot_be_parsed_is_outlined_like_another_language() -> Non
     assert outline_file("a.py", "") == ""
 
 
-def test_the_parts_of_a_file_are_those_that_are_named() -> None:
+def test_the_parts_of_a_file_are_its_beginning_and_those_that_are_named() -> None:
     text = show_parts("a.py", PYTHON, names={"parse"}, limit=1_000)
-    assert text.endswith("\n\n    15\tdef parse(text):\n    16\t    return text")
+    assert text.endswith("\n\n     1\timport os\n\n    15\tdef parse(text):\n    16\t    return text")
     assert "day = 1" not in text
-    assert show_parts("a.py", PYTHON, names={"parse"}, limit=60) == "class Entry:  [4-12]\n..."
+    assert show_parts("a.py", PYTHON, names={"parse"}, limit=60) == "class Entry:  [4-12]\n...\n\n     1\timport os"
 
 
 def test_the_outline_of_a_project_fits_into_its_limit(tmp_path: Path) -> None:
