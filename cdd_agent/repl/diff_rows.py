@@ -9,16 +9,13 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
-from fnmatch import fnmatchcase
 from functools import lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from cdd_agent.review import Comment, DiffLine, FileDiff, Place, describe_size
 from cdd_agent.untrusted.text import clean, show_controls
-
-if TYPE_CHECKING:
-    from pygments.lexer import Lexer  # type: ignore[import-untyped]
+from cdd_agent.workspace.outline import find_lexer
 
 Fragments: TypeAlias = list[tuple[str, str]]
 """Styles and texts of one row."""
@@ -207,18 +204,6 @@ def clean_line(text: str) -> str:
     return clean(show_controls(cut.removesuffix("\r").replace("\r", "<U+000D>").expandtabs(4)))
 
 
-@lru_cache(maxsize=64)
-def _find_lexer(name: str) -> "Lexer | None":
-    """Return the lexer for files called ``name``, without loading plugins, which anything installed could bring."""
-    from pygments.lexers import find_lexer_class, get_all_lexers  # type: ignore[import-untyped]
-
-    for title, _, patterns, _ in get_all_lexers(plugins=False):
-        if any(fnmatchcase(name, pattern) for pattern in patterns):
-            lexer = find_lexer_class(title)
-            return None if lexer is None else lexer(stripnl=False, ensurenl=False)
-    return None
-
-
 @lru_cache(maxsize=512)
 def _find_color(kind: object) -> str:
     return next((style for name, style in _COLORS.items() if str(kind).startswith(f"Token.{name}")), "")
@@ -226,9 +211,10 @@ def _find_color(kind: object) -> str:
 
 def color_lines(path: str, texts: tuple[str, ...]) -> list[Fragments]:
     """Return the lines of a part of the file ``path`` in the colors of its language."""
-    lexer = _find_lexer(path.rpartition("/")[2])
-    if lexer is None:
+    language = find_lexer(path.rpartition("/")[2])
+    if language is None:
         return [[("", text)] for text in texts]
+    lexer = language(stripnl=False, ensurenl=False)
     rows: list[Fragments] = [[]]
     for kind, text in lexer.get_tokens("\n".join(texts)):
         style = _find_color(kind)

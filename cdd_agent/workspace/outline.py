@@ -1,16 +1,24 @@
 """Outlines of files and of a whole project: the definitions with their lines, within a budget of characters.
 
-Python is parsed. In all other languages a line counts as a definition if deeper indented lines follow it.
+Python is parsed. In all other languages a line counts as a definition if deeper indented lines follow it. pygments
+is imported when a project is outlined.
 """
 
 import ast
+import posixpath
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from cdd_agent.errors import UsageError, format_count
 from cdd_agent.untrusted.keys import mask
 from cdd_agent.workspace.files import Workspace, decode
+
+if TYPE_CHECKING:
+    from pygments.lexer import LexerMeta  # type: ignore[import-untyped]
 
 MAX_PARSED_FILES = 1_000
 """Files of a project whose definitions are read; of the others only the paths are listed."""
@@ -18,6 +26,8 @@ _MAX_DEPTH = 1
 _MAX_HEADER = 120
 _MAX_BEGINNING = 60
 """Lines of a file before its first definition, such as its imports, that are shown of a long one."""
+_NO_CODE = frozenset({"configs", "data", "markup", "special", "textfmts"})
+"""Modules of pygments for files that are no programs."""
 _CALLED = re.compile(r"(\w+)\s*\(")
 _LAST_WORD = re.compile(r"(\w+)\W*$")
 
@@ -146,7 +156,25 @@ def _describe_file(workspace: Workspace, path: str) -> tuple[str, tuple[Definiti
         text = mask(decode(workspace.read(path))).text
     except (UsageError, OSError):
         return "", ()
-    return f" ({format_count(len(text.splitlines()), 'line')})", list_definitions(path, text)
+    size = f" ({format_count(len(text.splitlines()), 'line')})"
+    return size, list_definitions(path, text) if _is_code(posixpath.basename(path)) else ()
+
+
+def _is_code(name: str) -> bool:
+    """Tell whether a file with this name is a program: lists in a text are indented, too, and define nothing."""
+    language = find_lexer(name)
+    return language is not None and language.__module__.rpartition(".")[2] not in _NO_CODE
+
+
+@lru_cache(maxsize=512)
+def find_lexer(name: str) -> "LexerMeta | None":
+    """Return the lexer for files called ``name``, without loading plugins, which anything installed could bring."""
+    from pygments.lexers import find_lexer_class, get_all_lexers  # type: ignore[import-untyped]
+
+    for title, _, patterns, _ in get_all_lexers(plugins=False):
+        if any(fnmatchcase(name, pattern) for pattern in patterns):
+            return find_lexer_class(title)
+    return None
 
 
 def _count_folders(paths: Sequence[str], *, limit: int) -> str:

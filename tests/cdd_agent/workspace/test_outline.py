@@ -68,11 +68,11 @@ def test_the_parts_of_a_file_are_its_beginning_and_those_that_are_named() -> Non
 def test_the_outline_of_a_project_fits_into_its_limit(tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "a.py").write_text(PYTHON)
-    (tmp_path / "notes.txt").write_text("one\n")
+    (tmp_path / "notes.txt").write_text("one:\n  two\n")
     workspace = Workspace(tmp_path)
-    full = "notes.txt (1 line)\nsrc/a.py (16 lines)\n  class Entry:\n    def amount(self) -> int:\n  def parse(text):"
+    full = "notes.txt (2 lines)\nsrc/a.py (16 lines)\n  class Entry:\n    def amount(self) -> int:\n  def parse(text):"
     assert outline_project(workspace, limit=1_000) == full
     assert outline_project(workspace, limit=80) == full.replace("\n    def amount(self) -> int:", "")
-    assert outline_project(workspace, limit=50) == "notes.txt (1 line)\nsrc/a.py (16 lines)"
+    assert outline_project(workspace, limit=50) == "notes.txt (2 lines)\nsrc/a.py (16 lines)"
     assert outline_project(workspace, limit=20) == "notes.txt\nsrc/a.py"
     assert outline_project(workspace, limit=10) == "2 files"
