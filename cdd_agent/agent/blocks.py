@@ -22,6 +22,7 @@ from cdd_agent.agent import editing
 from cdd_agent.errors import UsageError
 from cdd_agent.model.conversation import Marks
 from cdd_agent.untrusted.keys import mask
+from cdd_agent.untrusted.text import shorten
 from cdd_agent.workspace.files import Workspace, decode, encode
 
 MAX_BLOCKS = 200
@@ -133,12 +134,12 @@ def _parse_info(info: str, *, line: int) -> str | None:
         return _validate_path(path.strip(), line=line)
     if _is_path(word):
         if rest.strip():
-            what = f"the path is followed by {_shorten(rest)}"
+            what = f"the path is followed by {shorten(rest, 60)!r}"
             raise _make_error(line, what, hint=f"write only the path: {word}")
         return _validate_path(word, line=line)
     second = rest.strip().partition(" ")[0]
     if _LANGUAGE.fullmatch(word) and _is_path(second):
-        what = f"{_shorten(info)} is neither a path nor a language"
+        what = f"{shorten(info, 60)!r} is neither a path nor a language"
         raise _make_error(line, what, hint=f"write {word}:{second}")
     return None
 
@@ -149,15 +150,15 @@ def _validate_path(path: str, *, line: int, is_quoted: bool = False) -> str:
     if not path:
         problem = "the path is empty"
     elif (not is_quoted and re.search(r"\s", path)) or path != path.strip() or re.search(r"[`\"'<>\\|*?:\0]", path):
-        problem = f"{_shorten(path)} is not a path"
+        problem = f"{shorten(path, 60)!r} is not a path"
     elif path.startswith("~") or not path.isprintable():
-        problem = f"{_shorten(path)} is not a path in the project"
+        problem = f"{shorten(path, 60)!r} is not a path in the project"
     elif path.startswith("path/to/"):
         problem = f"{path} is the path of an example"
     elif path.endswith("/"):
         problem = f"{path} is a folder"
     elif any(len(part.encode("utf-8", "replace")) > _MAX_NAME_BYTES for part in path.split("/")):
-        problem = f"the path {_shorten(path)} is too long"
+        problem = f"the path {shorten(path, 60)!r} is too long"
     if problem:
         raise _make_error(line, problem, hint="write the path of the file, as in ```python:src/module.py")
     return str(PurePosixPath(path))
@@ -180,11 +181,6 @@ def _require_distinct(blocks: Sequence[FileBlock]) -> None:
     for path, other in pairwise(sorted(lines, key=lambda path: path.split("/"))):
         if other.startswith(f"{path}/"):
             raise _make_error(lines[other], f"{path} would be a file and a folder", hint="rename one of them")
-
-
-def _shorten(text: str) -> str:
-    line = " ".join(text.split())
-    return repr(line if len(line) <= 60 else f"{line[:57]}...")
 
 
 def _make_error(line: int, what: str, *, hint: str) -> UsageError:

@@ -42,6 +42,7 @@ from cdd_agent.model.recording import as_json
 from cdd_agent.storage import Log, private_folder, read_ordinary, require_private, write_atomic
 from cdd_agent.untrusted.documents import map_texts
 from cdd_agent.untrusted.keys import redact_keys
+from cdd_agent.untrusted.text import shorten
 
 SCHEMA = 1
 """The schema of the file; a file with a greater number is refused."""
@@ -515,14 +516,13 @@ class _TranscriptReader:
             )
             for start, messages in latest.values()
         )
-        words = " ".join(self._first.split())
         return EarlierSession(
             id=self._path.parent.name,
             agent=self._switch.agent,
             ticket=self._switch.ticket,
             time=self._switch.time,
             conversations=tuple(each for each in conversations if each.messages),
-            first_words=words if len(words) <= MAX_FIRST_WORDS else f"{words[: MAX_FIRST_WORDS - 3]}...",
+            first_words=shorten(self._first, MAX_FIRST_WORDS),
             continues=tuple(self._continues),
         )
 

@@ -15,7 +15,15 @@ from typing import Literal, Protocol, TypeAlias, assert_never
 
 from cdd_agent.events import Emit
 from cdd_agent.untrusted.keys import mask
-from cdd_agent.untrusted.text import find_controls, find_unseen, format_counts, format_line, show_controls, show_unseen
+from cdd_agent.untrusted.text import (
+    find_controls,
+    find_unseen,
+    format_counts,
+    format_line,
+    shorten,
+    show_controls,
+    show_unseen,
+)
 from cdd_agent.work.state import Usage
 
 JSON: TypeAlias = bool | int | float | str | list["JSON"] | dict[str, "JSON"] | None
@@ -170,8 +178,7 @@ class Marks:
 
     def _format_source(self, source: str) -> str:
         line = format_line(source).replace("<", "(").replace(">", ")")
-        cut = line if len(line) <= MAX_SOURCE_CHARACTERS else f"{line[: MAX_SOURCE_CHARACTERS - 3]}..."
-        return self._escape(cut)
+        return self._escape(shorten(line, MAX_SOURCE_CHARACTERS))
 
     def _escape(self, text: str) -> str:
         text = _MARK.sub("&lt;", text)

@@ -19,7 +19,7 @@ from cdd_agent.repl.render import CHANGE_SIGNS, show_changes
 from cdd_agent.repl.screen import Screen
 from cdd_agent.review import diff_trees
 from cdd_agent.tickets.ticket import list_tickets
-from cdd_agent.untrusted.text import clean
+from cdd_agent.untrusted.text import clean, shorten
 from cdd_agent.work.state import Status, load_state
 
 if TYPE_CHECKING:
@@ -153,10 +153,8 @@ def save_before(session: "SessionState", words: str) -> None:
     """Make a checkpoint before the user's message; if that fails, say so and make no more in this session."""
     if session.unsaved:  # it may take long to fail, as in a home folder
         return
-    line = " ".join(words.split())
-    short = line if len(line) <= _MOST_WORDS else f"{line[: _MOST_WORDS - 3]}..."
     try:
-        session.project.save_files(Description(kind="talk", ticket=session.slug, words=short))
+        session.project.save_files(Description(kind="talk", ticket=session.slug, words=shorten(words, _MOST_WORDS)))
     except CddError as error:
         session.unsaved = error.happened
         session.project.emit(Notice(text=f"/rewind cannot return to here: {error.happened} {error.hint}"))

@@ -52,6 +52,16 @@ def format_line(text: str) -> str:
     return show_controls(show_unseen(" ".join(text.split())))
 
 
+def shorten(text: str, most: int) -> str:
+    """Return ``text`` as one line of at most ``most`` characters.
+
+    >>> shorten("in two\\nlines", 9)
+    'in two...'
+    """
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 3]}..."
+
+
 def find_unseen(text: str) -> list[str]:
     """Return the invisible characters of ``text`` in order, without control characters."""
     return [] if text.isascii() else _UNSEEN.findall(text)
