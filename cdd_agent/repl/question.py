@@ -4,7 +4,8 @@ Without an answer, each raises ``KeyboardInterrupt``. Where Enter alone is an an
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from rich.cells import chop_cells
 from rich.text import Text
@@ -16,6 +17,7 @@ from cdd_agent.repl.terminal import KEYBOARD
 from cdd_agent.shell.permission import CommandAnswer, CommandQuestion
 from cdd_agent.untrusted.text import clean
 
+T = TypeVar("T")
 MOST_LINES = 16
 MOST_ROWS = 24
 _LAST_ROWS = 8
@@ -76,27 +78,19 @@ def ask_choice(question: str, choices: tuple[str, ...], *, screen: Screen) -> in
     screen.line(question, style="bold")
     for number, choice in enumerate(choices, start=1):
         screen.line(f"{number}. {choice}", indent=2, hang=3)
-    KEYBOARD.set_aside()
-    while True:
-        numbers = [str(number) for number in range(1, len(choices) + 1)]
-        answer = screen.ask(f"Which one? [1-{len(choices)}]", words=numbers).strip()
-        if answer.isascii() and answer.isdigit() and 0 < int(answer) <= len(choices):
-            return int(answer) - 1
-        _keep_for_prompt(answer, screen=screen)
+    numbers = {str(number): number - 1 for number in range(1, len(choices) + 1)}
+    return _ask(f"Which one? [1-{len(choices)}]", tuple(numbers), understand=numbers.get, screen=screen)
 
 
 def ask_objection(*, screen: Screen) -> str | None:
     """Ask whether to save the change just shown. Return None for yes or Enter, else the reason, which may be empty."""
-    KEYBOARD.set_aside()
-    while True:
-        word, why = _ask_word("Save this? [Y/n, or n and why]", ("y", "n"), screen=screen)
-        match word:
-            case "" | "y" | "yes":
-                return None
-            case "n" | "no":
-                return why
-        _keep_for_prompt(f"{word} {why}", screen=screen)
-        screen.line("Press Enter to save it, or type n and what to change.")
+
+    def understand(answer: str) -> tuple[str | None] | None:
+        word, why = _split(answer)
+        return {"": (None,), "y": (None,), "yes": (None,), "n": (why,), "no": (why,)}.get(word)
+
+    text, otherwise = "Save this? [Y/n, or n and why]", "Press Enter to save it, or type n and what to change."
+    return _ask(text, ("y", "n"), understand=understand, otherwise=otherwise, screen=screen)[0]
 
 
 def ask_permission(question: CommandQuestion, *, screen: Screen) -> CommandAnswer:
@@ -116,10 +110,9 @@ def ask_permission(question: CommandQuestion, *, screen: Screen) -> CommandAnswe
     screen.line(f"{why}.", style="dim")
     if question.pattern:
         screen.line(f"Always would cover: {clean(question.pattern)}", style="dim")
-    KEYBOARD.set_aside()
-    while True:
-        text = "Run it? y: once, a: always in this project, n: no, and why [y/a/N]"
-        word, why = _ask_word(text, ("y", "a", "n"), screen=screen)
+
+    def understand(answer: str) -> CommandAnswer | None:
+        word, why = _split(answer)
         match word:
             case "y" | "yes":
                 return CommandAnswer(verdict="once")
@@ -127,7 +120,10 @@ def ask_permission(question: CommandQuestion, *, screen: Screen) -> CommandAnswe
                 return CommandAnswer(verdict="always")
             case "" | "n" | "no":
                 return CommandAnswer(verdict="no", reason=why)
-        _keep_for_prompt(f"{word} {why}", screen=screen)
+        return None
+
+    text = "Run it? y: once, a: always in this project, n: no, and why [y/a/N]"
+    return _ask(text, ("y", "a", "n"), understand=understand, screen=screen)
 
 
 def _show_rows(text: Text, *, screen: Screen) -> None:
@@ -148,22 +144,32 @@ def _show_rows(text: Text, *, screen: Screen) -> None:
             screen.line(f"and {hidden} more rows, which are not shown, and then", style="bold yellow", indent=2)
 
 
-def _ask_word(question: str, words: tuple[str, ...], *, screen: Screen) -> tuple[str, str]:
-    word, _, rest = screen.ask(question, words=words).strip().partition(" ")
+def confirm(question: str, *, screen: Screen) -> bool:
+    """Ask whether to do something that was just shown; Enter alone is a no."""
+    meanings = {"y": True, "yes": True, "n": False, "no": False, "": False}
+    return _ask(question, ("y", "n"), understand=lambda answer: meanings.get(answer.lower()), screen=screen)
+
+
+def _split(answer: str) -> tuple[str, str]:
+    word, _, rest = answer.partition(" ")
     return word.lower().rstrip(",:"), rest.strip()
 
 
-def confirm(question: str, *, screen: Screen) -> bool:
-    """Ask whether to do something that was just shown; Enter alone is a no."""
+def _ask(
+    question: str,
+    words: tuple[str, ...],
+    *,
+    understand: Callable[[str], T | None],
+    otherwise: str = "",
+    screen: Screen,
+) -> T:
+    """Ask until ``understand`` returns the meaning of the answer; after another answer, show ``otherwise``."""
     KEYBOARD.set_aside()
     while True:
-        answer = screen.ask(question, words=("y", "n")).strip()
-        if answer.lower() in {"y", "yes", "n", "no", ""}:
-            return answer.lower() in {"y", "yes"}
-        _keep_for_prompt(answer, screen=screen)
-
-
-def _keep_for_prompt(answer: str, *, screen: Screen) -> None:
-    """Keep a line that answers no question: the user was typing it when the question appeared."""
-    if KEYBOARD.give_back(answer):
-        screen.line(f"Kept for the prompt: {KEYBOARD.typed.queued[-1]}", style="dim")
+        answer = screen.ask(question, words=words).strip()
+        if (meaning := understand(answer)) is not None:
+            return meaning
+        if KEYBOARD.give_back(answer):  # the user was typing it when the question appeared
+            screen.line(f"Kept for the prompt: {KEYBOARD.typed.queued[-1]}", style="dim")
+        if otherwise:
+            screen.line(otherwise)

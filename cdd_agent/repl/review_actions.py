@@ -189,27 +189,27 @@ def describe_commits(step: StepToReview) -> Iterator[str]:
     """Yield the commits of a step with their evidence, as lines for the viewer."""
     for commit in step.commits:
         yield clean(f"{commit.commit[:8]}  {commit.subject}")
-        for evidence in commit.evidence:
-            yield clean(f"    {_format_evidence(evidence)}")
-            for fact in (*evidence.examples, *evidence.findings):
-                yield from (f"      {line}" for line in clean(fact).splitlines())
-        if not commit.evidence:
-            yield "    no handoff note, so no evidence for this commit"
+        for depth, text, _ in _list_evidence(commit):
+            yield from (f"{' ' * depth}{line}" for line in clean(text).splitlines())
 
 
 def _show_commit(commit: LandedCommit, *, screen: Screen) -> None:
     screen.line(f"{screen.symbols['commit']} {commit.commit[:8]}  {commit.subject}", style="bold", indent=2)
     if not commit.is_in_history:
         screen.line("HEAD no longer contains this commit; the current files may differ", style="red", indent=4)
+    for depth, text, style in _list_evidence(commit):
+        screen.line(text, style=style, indent=depth)
+
+
+def _list_evidence(commit: LandedCommit) -> Iterator[tuple[int, str, str]]:
+    """Yield indentation, text and style of each line of evidence for a commit."""
     for evidence in commit.evidence:
         is_good = evidence.is_open and evidence.report == "unchanged"
-        screen.line(_format_evidence(evidence), style="green" if is_good else "yellow", indent=4)
-        for example in evidence.examples:
-            screen.line(example, style="dim", indent=6)
-        for finding in evidence.findings:
-            screen.line(finding, style="yellow" if is_unverified(finding) else "dim", indent=6)
+        yield 4, _format_evidence(evidence), "green" if is_good else "yellow"
+        yield from ((6, example, "dim") for example in evidence.examples)
+        yield from ((6, found, "yellow" if is_unverified(found) else "dim") for found in evidence.findings)
     if not commit.evidence:
-        screen.line("no handoff note, so no evidence for this commit", style="red", indent=4)
+        yield 4, "no handoff note, so no evidence for this commit", "red"
 
 
 def _format_evidence(evidence: Evidence) -> str:
