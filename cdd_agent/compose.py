@@ -338,11 +338,8 @@ class Composition:
 
     def scout(self) -> Scout:
         """Return Scout, who talks about the project without a ticket."""
-        return Scout(self.root, dialog=self.scout_dialog())
-
-    def scout_dialog(self) -> Dialog:
-        """Return the context of a conversation about the project."""
-        return self._make_dialog(self._make_meter("the project", go_on="cdd"), "project")
+        meter = self._make_meter("the project", go_on="cdd")
+        return Scout(self.root, dialog=self._make_dialog(meter, "project"))
 
     def _make_dialog(self, meter: Meter, session: str) -> Dialog:
         limits = self.settings

@@ -26,9 +26,9 @@ from cdd_agent.repl.commands import (
     split_words,
 )
 from cdd_agent.repl.render import format_cost
-from cdd_agent.repl.state import AGENT_COMMANDS, SessionState, agent_name, create_agent, report_dropped
+from cdd_agent.repl.state import AGENT_COMMANDS, SessionState, create_agent, report_dropped
 from cdd_agent.tickets.ticket import Ticket, create, find, list_tickets
-from cdd_agent.untrusted.text import clean
+from cdd_agent.untrusted.text import clean, shorten
 from cdd_agent.work.state import load_state, lock_ticket
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.scout import AGENT as SCOUT
@@ -253,9 +253,7 @@ def show_last_message(agent: Socrates | Planner | Scout, *, session: SessionStat
     """Repeat the end of a conversation in short. ``typed`` is the user's last message."""
     screen = session.screen
     is_open = _is_unanswered(agent.conversation)
-    cut = " ".join(typed.split())
-    cut = cut if len(cut) <= MOST_CHARACTERS else f"{cut[: MOST_CHARACTERS - 3]}..."
-    from_user = Text.assemble(("you  ", "bold cyan"), clean(cut))
+    from_user = Text.assemble(("you  ", "bold cyan"), clean(shorten(typed, MOST_CHARACTERS)))
     if typed and not is_open:
         screen.line(from_user, hang=5)
     if isinstance(agent, Socrates) and agent.question is not None:
@@ -400,7 +398,7 @@ def resume_session(session: SessionState, argument: str) -> None:
     for talk in earlier.conversations:
         if talk.agent == SCOUT:
             session.scout = session.project.scout()
-            session.scout.conversation = session.project.scout_dialog().resume_session(talk)
+            session.scout.conversation = session.scout.dialog.resume(talk.token, talk.messages)
         if (talk.agent, talk.ticket) == (earlier.agent, earlier.ticket):
             last = talk
         elif talk.agent != SCOUT:
@@ -433,9 +431,8 @@ def _remember_agent(talk: SavedConversation, *, session: SessionState) -> None:
 
 
 def _restore_agent(talk: SavedConversation, *, session: SessionState) -> Socrates | Planner:
-    ticket = find(session.project.root, talk.ticket)
-    agent = create_agent(talk.agent, ticket, project=session.project)
-    agent.conversation = session.project.dialog(ticket, command=AGENT_COMMANDS[talk.agent]).resume_session(talk)
+    agent = create_agent(talk.agent, find(session.project.root, talk.ticket), project=session.project)
+    agent.conversation = agent.dialog.resume(talk.token, talk.messages)
     return agent
 
 
@@ -446,9 +443,7 @@ def compact(session: SessionState, _argument: str) -> None:
         return
     if not agent.conversation.messages:
         raise UsageError("The conversation is empty; there is nothing to compact.", hint="write a message first")
-    name, ticket = agent_name(agent), agent.ticket
-    dialog = session.project.dialog(ticket, command=AGENT_COMMANDS[name])
-    agent.conversation = dialog.summarize(agent.conversation, name, ticket=ticket.slug)
+    agent.conversation = agent.dialog.summarize(agent.conversation)
 
 
 def clear(session: SessionState, _argument: str) -> None:
@@ -460,11 +455,9 @@ def clear(session: SessionState, _argument: str) -> None:
     agent = _require_conversation(session, verb="clear")
     if agent is None:
         return
-    name, ticket = agent_name(agent), agent.ticket
-    command = AGENT_COMMANDS[name]
-    agent.conversation = session.project.dialog(ticket, command=command).restart(name, ticket=ticket.slug)
-    text = f"Started a new conversation. spec.yaml and plan.md are unchanged. Write a message, or type /{command}."
-    session.screen.line(text)
+    agent.conversation = agent.dialog.restart()
+    text = "Started a new conversation. spec.yaml and plan.md are unchanged. Write a message, or type"
+    session.screen.line(f"{text} /{AGENT_COMMANDS[agent.dialog.agent]}.")
 
 
 def _require_conversation(session: SessionState, *, verb: str) -> Socrates | Planner | None:
@@ -504,8 +497,8 @@ ACTIONS: Mapping[str, Callable[[SessionState, str], ExitCode | None]] = {
     "tree": workflow_actions.show_tree,
     "comment": review_actions.comment,
     "diff": workflow_actions.show_diff,
-    "undo": workflow_actions.undo,
-    "redo": workflow_actions.redo,
+    "undo": partial(workflow_actions.move_step, is_redo=False),
+    "redo": partial(workflow_actions.move_step, is_redo=True),
     "checkpoint": checkpoint_actions.checkpoint,
     "rewind": checkpoint_actions.rewind,
     "config": config_actions.configure,
@@ -565,7 +558,7 @@ def attach_files(message: str, workspace: Workspace, *, marks: Marks, tell: Call
         notice = f"@{surplus[0]} is not attached: a message can have {MAX_FILES} files"
         tell(f"{notice}; {len(surplus) - 1} more are not attached." if len(surplus) > 1 else f"{notice}.")
     if missing:
-        first = missing[0] if len(missing[0]) <= _MAX_SHOWN else f"{missing[0][: _MAX_SHOWN - 3]}..."
+        first = shorten(missing[0], _MAX_SHOWN)
         notice = f"The project has no file {first}; @{first} is sent as text"
         tell(f"{notice}, and so are {len(missing) - 1} more names." if len(missing) > 1 else f"{notice}.")
     return "\n\n".join(parts)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from cdd_agent import events
-from cdd_agent.agent.sessions import SavedConversation, Transcript, repair_messages
+from cdd_agent.agent.sessions import Transcript, repair_messages
 from cdd_agent.errors import ExitCode, UsageError
 from cdd_agent.events import Event
 from cdd_agent.git.checkpoint import Checkpoint
@@ -129,24 +129,15 @@ class SessionState:
         is_ours = bool(about.session) and about.session == self.transcript.id
         cut, stay = 0, []
         for agent in self._talkers:
-            conversation, is_scout = agent.conversation, isinstance(agent, Scout)
-            name, slug = (SCOUT, "") if isinstance(agent, Scout) else (agent_name(agent), agent.ticket.slug)
+            conversation, dialog = agent.conversation, agent.dialog
             token, count = conversation.token, about.talks.get(conversation.token, 0 if is_ours else None)
             if count is None:
-                stay.append(SCOUT if is_scout else f"/{AGENT_COMMANDS[name]} {slug}")
+                stay.append(SCOUT if dialog.agent == SCOUT else f"/{AGENT_COMMANDS[dialog.agent]} {dialog.ticket}")
                 continue
             messages = known.get(token, repair_messages(conversation.messages[:count]))
             cut += len(conversation.messages) - len(messages)
             if messages != conversation.messages:
-                talk = SavedConversation(
-                    agent=name, ticket=slug, model=self.project.model.name, token=token, messages=messages
-                )
-                dialog = (
-                    self.project.scout_dialog()
-                    if isinstance(agent, Scout)
-                    else self.project.dialog(agent.ticket, command=AGENT_COMMANDS[name])
-                )
-                agent.conversation = dialog.resume_session(talk)
+                agent.conversation = dialog.resume(token, messages)
         return cut, tuple(stay)
 
     @property
@@ -219,7 +210,7 @@ class SessionState:
         here = self.agent
         if self.scout is not None:
             conversation, self.scout = self.scout.conversation, self.project.scout()
-            self.scout.conversation = self.project.scout_dialog().drop_thoughts(conversation, SCOUT, ticket="")
+            self.scout.conversation = self.scout.dialog.drop_thoughts(conversation)
         for (name, slug), agent in list(self._alive.items()):
             try:
                 new = create_agent(name, agent.ticket, project=self.project)
@@ -228,8 +219,7 @@ class SessionState:
                 self.previous = [previous for previous in self.previous if previous != (name, slug)]
                 report_dropped(name, slug, error=error, screen=self.screen)
                 continue
-            dialog = self.project.dialog(agent.ticket, command=AGENT_COMMANDS[name])
-            new.conversation = dialog.drop_thoughts(agent.conversation, name, ticket=slug)
+            new.conversation = new.dialog.drop_thoughts(agent.conversation)
             self._alive[name, slug] = new
         match here:
             case Executor() as executor:

@@ -173,17 +173,8 @@ def show_artifact(artifact: GreenArtifact, *, screen: Screen) -> None:
     screen.fields((word, text) for word, text in rows if text)
 
 
-def undo(session: "SessionState", _argument: str) -> None:
-    """Take the last step back after the user has seen what moves."""
-    _move_step(session, is_redo=False)
-
-
-def redo(session: "SessionState", _argument: str) -> None:
-    """Bring back the step that was taken back last, after the user has seen what moves."""
-    _move_step(session, is_redo=True)
-
-
-def _move_step(session: "SessionState", *, is_redo: bool) -> None:
+def move_step(session: "SessionState", _argument: str, *, is_redo: bool) -> None:
+    """Take the last step back, or bring back the one taken back last, after the user has seen what moves."""
     screen = session.screen
     undos = Undo(session.project.repository, session.project.root)
     plan = undos.plan_redo() if is_redo else undos.plan_undo()

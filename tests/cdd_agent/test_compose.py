@@ -126,6 +126,7 @@ def test_that_the_agents_of_tdd_work_with_tools_is_told_where_blocks_are_asked_f
 
 def test_a_conversation_about_a_ticket_begins_as_the_last_one_did(tmp_path: Path) -> None:
     ticket = create(composed(tmp_path).root, "sale", title="A sale", type="feature")
-    first, second = (composed(tmp_path).dialog(ticket, command="spec").start("socrates", ticket="sale") for _ in "ab")
+    dialogs = [composed(tmp_path).dialog(ticket, command="spec") for _ in "ab"]
+    first, second = (dialog.of("socrates", "sale").start() for dialog in dialogs)
     assert first.system == second.system
-    assert first.system != composed(tmp_path).dialog(ticket, command="spec").start("socrates", ticket="other").system
+    assert first.system != dialogs[0].of("socrates", "other").start().system

@@ -18,7 +18,7 @@ from msgspec import Meta, structs
 
 from cdd_agent.agent.hooks import run_until_stop, submit_prompt, watch_tools
 from cdd_agent.agent.loop import AgentRun, format_conventions, make_turn_ended, run_agent
-from cdd_agent.agent.sessions import SavedConversation, Transcript, archive_conversation, remove_thoughts
+from cdd_agent.agent.sessions import Transcript, archive_conversation, remove_thoughts
 from cdd_agent.agent.tools import Tool, make_file_tools, make_search_tools, read_input
 from cdd_agent.errors import BudgetSpent, ModelError, UsageError
 from cdd_agent.events import Compacted, Emit, Event, Notice, RetryScheduled, TextDelta
@@ -57,6 +57,9 @@ class Dialog:
     budget: Budget
     """The limits of one answer."""
     emit: Emit
+    agent: str = ""
+    ticket: str = ""
+    """The agent that talks and the slug of its ticket, as ``of`` sets them; no ticket: it talks about the project."""
     objection: Callable[[], str | None] | None = None
     """Asks the developer for an objection to the change just shown. None saves every change without asking."""
     memory: Memory = NO_MEMORY
@@ -72,17 +75,24 @@ class Dialog:
     compact_at_percent: int = 0
     """The share of the model's context at which a summary replaces the conversation. 0 never does."""
 
-    def start(self, agent: str, *, ticket: str) -> Conversation:
+    def of(self, agent: str, ticket: str = "") -> "Dialog":
+        """Return the dialog in which ``agent`` talks about a ticket."""
+        return replace(self, agent=agent, ticket=ticket)
+
+    def start(self) -> Conversation:
         """Start a conversation."""
-        return self._create(agent, ticket=ticket, token=self.make_token(agent, ticket))
+        return self._create(self.make_token(self.agent, self.ticket), ())
 
-    def restart(self, agent: str, *, ticket: str) -> Conversation:
+    def restart(self) -> Conversation:
         """Start a conversation that also replaces the earlier one in the transcript."""
-        return self._replace(agent, ticket=ticket, token=self.make_token(agent, ticket))
+        return self.resume(self.make_token(self.agent, self.ticket), ())
 
-    def resume_session(self, talk: SavedConversation) -> Conversation:
-        """Continue a conversation of an earlier session."""
-        return self._replace(talk.agent, ticket=talk.ticket, token=talk.token, messages=talk.messages)
+    def resume(self, token: str, messages: tuple[Message, ...]) -> Conversation:
+        """Continue from these messages, which also replace those in the transcript."""
+        conversation = self._create(token, messages)
+        if self.transcript is not None:
+            self.transcript.copy_conversation(conversation, self.agent, ticket=self.ticket, model=self.model.name)
+        return conversation
 
     def outline(self, conversation: Conversation) -> str:
         """Return the outline of the project for a first message of ``conversation``; empty for a later one."""
@@ -95,69 +105,61 @@ class Dialog:
         """Return the user's words with what hooks add; raise ``UsageError`` if one blocks them."""
         return submit_prompt(words, self.hooks, marks=Marks(conversation.token))
 
-    def summarize(
-        self, conversation: Conversation, agent: str, *, ticket: str, trigger: Literal["manual", "auto"] = "manual"
-    ) -> Conversation:
+    def summarize(self, conversation: Conversation, *, trigger: Literal["manual", "auto"] = "manual") -> Conversation:
         """Return a conversation that starts with the conventions and the model's summary of ``conversation``.
 
         All messages of ``conversation`` are saved in ``.cdd/archive`` first. If a hook for PreCompact blocks, the
         result is ``conversation`` itself.
         """
-        archive = archive_conversation(conversation, self.workspace.root, name=f"{ticket or 'project'}-{agent}")
+        name = f"{self.ticket or 'project'}-{self.agent}"
+        archive = archive_conversation(conversation, self.workspace.root, name=name)
         fields = {"trigger": trigger, "custom_instructions": "", "transcript_path": str(archive)}
         if self.hooks.run("PreCompact", fields, subject=trigger).block:
             return conversation
         self.emit(Notice(text=f"The conversation is archived in {archive.relative_to(self.workspace.root)}."))
-        summary = compact(conversation, model=self.model, emit=self.emit, agent=agent)
-        return self._replace(agent, ticket=ticket, token=summary.token, messages=summary.messages)
+        summary = compact(conversation, model=self.model, emit=self.emit, agent=self.agent)
+        return self.resume(summary.token, summary.messages)
 
-    def summarize_if_long(self, conversation: Conversation, agent: str, *, ticket: str) -> Conversation:
+    def summarize_if_long(self, conversation: Conversation) -> Conversation:
         """Return ``conversation``, or its summary if it fills too much of the model's context."""
         is_long = needs_compaction(conversation.tokens, self.model.name, percent=self.compact_at_percent)
-        return self.summarize(conversation, agent, ticket=ticket, trigger="auto") if is_long else conversation
+        return self.summarize(conversation, trigger="auto") if is_long else conversation
 
-    def drop_thoughts(self, conversation: Conversation, agent: str, *, ticket: str) -> Conversation:
+    def drop_thoughts(self, conversation: Conversation) -> Conversation:
         """Return ``conversation`` without thinking blocks, which only the model that wrote them accepts."""
-        messages = remove_thoughts(conversation.messages)
-        return self._replace(agent, ticket=ticket, token=conversation.token, messages=messages)
+        return self.resume(conversation.token, remove_thoughts(conversation.messages))
 
-    def ask(self, conversation: Conversation, *tools: Tool, agent: str) -> AgentRun:
+    def ask(self, conversation: Conversation, *tools: Tool) -> AgentRun:
         """Let the model answer with the reading tools and ``tools``. Raises ``BudgetSpent`` without an answer."""
         read, _write, _edit = make_file_tools(self.workspace, lambda _path: "This conversation cannot change files.")
         available = (read, *make_search_tools(self.workspace), *tools)
         watched = watch_tools(available, hooks=self.hooks, workspace=self.workspace)
         run = run_until_stop(
-            lambda: run_agent(conversation, watched, model=self.model, budget=self.budget, emit=self.emit, agent=agent),
+            lambda: run_agent(
+                conversation, watched, model=self.model, budget=self.budget, emit=self.emit, agent=self.agent
+            ),
             conversation,
             hooks=self.hooks,
         )
         if run.end in {"out_of_turns", "out_of_tokens", "stuck"}:
             more = ", or raise max_turns in .cdd/config.yaml" if run.end == "out_of_turns" else ""
             reason = "; its last tool calls all failed" if run.end == "stuck" else ""
-            happened = f"{agent} used {run.turns} turns and {run.calls} tool calls without answering{reason}."
+            happened = f"{self.agent} used {run.turns} turns and {run.calls} tool calls without answering{reason}."
             raise BudgetSpent(happened, hint=f"rephrase your request{more}")
         return run
 
-    def _create(self, agent: str, *, ticket: str, token: str, messages: tuple[Message, ...] = ()) -> Conversation:
+    def _create(self, token: str, messages: tuple[Message, ...]) -> Conversation:
+        agent, ticket, marks = self.agent, self.ticket, Marks(token)
         role = (PROMPTS / f"{agent}.md").read_text(encoding="utf-8").strip()
-        marks = Marks(token)
         keep = None
         if self.transcript is not None:
             keep = self.transcript.make_recorder(
                 agent, ticket=ticket, model=lambda: self.model.name, token=token, is_begun=bool(messages)
             )
-        system = (
-            f"{role}\n\n{marks.rule}\n\nWork: {agent} {ticket}".rstrip()
-        )  # a recording finds its turns by the last line
+        # A recording finds its turns by the last line.
+        system = f"{role}\n\n{marks.rule}\n\nWork: {agent} {ticket}".rstrip()
         preface = format_conventions(self.memory, marks=marks)
         return Conversation(system, token=token, preface=preface, keep=keep, messages=messages)
-
-    def _replace(self, agent: str, *, ticket: str, token: str, messages: tuple[Message, ...] = ()) -> Conversation:
-        """Create a conversation whose messages replace those in the transcript."""
-        conversation = self._create(agent, ticket=ticket, token=token, messages=messages)
-        if self.transcript is not None:
-            self.transcript.copy_conversation(conversation, agent, ticket=ticket, model=self.model.name)
-        return conversation
 
 
 ASK_TOOL = "AskDeveloper"

@@ -171,10 +171,10 @@ class Planner:
     def __init__(self, ticket: Ticket, *, dialog: Dialog, max_drafts: int) -> None:
         """Start a conversation without calling the model. Raises ``UsageError`` if the spec is incomplete."""
         self.ticket = ticket
-        self._dialog = dialog
+        self.dialog = dialog.of("planner", ticket.slug)
         self._max_drafts = max_drafts
         self._spec = _load_complete_spec(ticket)
-        self.conversation = dialog.start("planner", ticket=ticket.slug)
+        self.conversation = self.dialog.start()
         """The conversation. The caller may replace it between two drafts."""
         self._drafts: list[tuple[str, ...]] = []
         self._accepted: Plan | None = None
@@ -184,19 +184,19 @@ class Planner:
     def check(self) -> None:
         """Raise ``ModelError`` if the plan does not exist yet and no model can draft it."""
         if not self.ticket.plan_path.exists():
-            self._dialog.model.check()
+            self.dialog.model.check()
 
     def draft(self, request: str = "") -> Plan:
         """Return the accepted and saved plan; raise ``GateClosed`` with the problems of the last draft."""
         self._spec = _load_complete_spec(self.ticket)
         self._drafts, self._accepted = [], None
-        self.conversation = self._dialog.summarize_if_long(self.conversation, "planner", ticket=self.ticket.slug)
-        outline = self._dialog.outline(self.conversation)
+        self.conversation = self.dialog.summarize_if_long(self.conversation)
+        outline = self.dialog.outline(self.conversation)
         self.conversation.say(*filter(None, (outline, self._format_task(request))))
         tool = define_tool(
             "WritePlan", Draft, run=self._submit, subject=lambda draft: f"{len(draft.content.splitlines())} lines"
         )
-        run = self._dialog.ask(self.conversation, tool, agent="planner")
+        run = self.dialog.ask(self.conversation, tool)
         accepted: Plan | None = self._accepted
         if accepted is None:
             problems = "".join(f"\n  {problem}" for problem in self._drafts[-1]) if self._drafts else ""
@@ -214,7 +214,7 @@ class Planner:
     def find_problems(self, plan: Plan) -> tuple[Problem, ...]:
         """List the problems of ``plan``, in itself and in this project, by line."""
         problems = plans.find_problems(plan, criteria=self._spec.criterion_ids)
-        here = find_problems(plan, workspace=self._dialog.workspace)
+        here = find_problems(plan, workspace=self.dialog.workspace)
         return tuple(sorted((*problems, *here), key=lambda problem: problem.line))
 
     def find_warnings(self, plan: Plan) -> tuple[Problem, ...]:
@@ -224,12 +224,12 @@ class Planner:
             state = load_state(self.ticket.state_path)
             steps = state.step_executions.values() if state is not None else ()
             begun = tuple(step.title for step in steps if step.status != Status.PENDING)
-        warnings = find_warnings(plan, workspace=self._dialog.workspace, begun=begun)
+        warnings = find_warnings(plan, workspace=self.dialog.workspace, begun=begun)
         return tuple(sorted((*plans.find_warnings(plan), *warnings), key=lambda problem: problem.line))
 
     def find_new_files(self, plan: Plan) -> frozenset[str]:
         """Return the files that ``plan`` names and that do not exist yet."""
-        return find_new_files(plan, workspace=self._dialog.workspace)
+        return find_new_files(plan, workspace=self.dialog.workspace)
 
     @property
     def criteria(self) -> tuple[str, ...]:
@@ -247,7 +247,7 @@ class Planner:
             rows = "\n".join(f"- {problem}" for problem in self._parse(plan)[1])
             if rows:
                 parts.append(f"Its problems:\n\n{marks.wrap(rows, source='problems of plan.md')}")
-        parts.append(self._dialog.submit(self.conversation, request) if request else "Write the plan.")
+        parts.append(self.dialog.submit(self.conversation, request) if request else "Write the plan.")
         return "\n\n".join(parts)
 
     def _submit(self, draft: Draft) -> ToolOutput:
@@ -260,7 +260,7 @@ class Planner:
         number = len(self._drafts) + 1
         plan, problems = self._parse(draft.content)
         self._drafts.append(problems)
-        self._dialog.emit(PlanDrafted(ticket=self.ticket.slug, number=number, problems=problems))
+        self.dialog.emit(PlanDrafted(ticket=self.ticket.slug, number=number, problems=problems))
         if plan is None:
             rows = "\n".join(f"- {problem}" for problem in problems)
             return ToolOutput(text=f"Draft {number} was refused:\n{rows}", ends_run=number >= self._max_drafts)
@@ -268,7 +268,7 @@ class Planner:
         self._accepted, self._shown = plan, draft.content
         spec.advance_file(self.ticket.spec_path, "planned")
         for warning in self.find_warnings(plan):
-            self._dialog.emit(Notice(text=str(warning)))
+            self.dialog.emit(Notice(text=str(warning)))
         return ToolOutput(text=f"Saved: {len(plan.steps)} steps.", ends_run=True)
 
     def _parse(self, content: str) -> tuple[Plan | None, tuple[str, ...]]:

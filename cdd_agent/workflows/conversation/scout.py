@@ -67,20 +67,20 @@ class Scout:
 
     def __init__(self, root: Path, *, dialog: Dialog) -> None:
         """Start a conversation without calling the model."""
-        self.conversation = dialog.start(AGENT, ticket="")
+        self.dialog = dialog.of(AGENT)
+        self.conversation = self.dialog.start()
         """The conversation. The caller may replace it between two answers."""
         self._root = root
-        self._dialog = dialog
         self._proposal: TicketProposal | None = None
 
     def hear(self, words: str) -> TicketProposal | None:
         """Let the model answer ``words``. Return the ticket that it proposes, or None if it only answered."""
-        self._dialog.model.check()
+        self.dialog.model.check()
         self._proposal = None
-        self.conversation = self._dialog.summarize_if_long(self.conversation, AGENT, ticket="")
-        self.conversation.say(self._dialog.submit(self.conversation, words))
+        self.conversation = self.dialog.summarize_if_long(self.conversation)
+        self.conversation.say(self.dialog.submit(self.conversation, words))
         tool = define_tool("ProposeTicket", TicketProposal, run=self._propose, subject=lambda proposal: proposal.slug)
-        self._dialog.ask(self.conversation, tool, agent=AGENT)
+        self.dialog.ask(self.conversation, tool)
         return self._proposal
 
     def _propose(self, proposal: TicketProposal) -> ToolOutput:
@@ -102,7 +102,7 @@ class Scout:
         ids = [criterion.id for criterion in assign_ids(proposal.criteria, known=())]
         problems = (
             *find_problems(plan, criteria=ids),
-            *planner.find_problems(plan, workspace=self._dialog.workspace),
+            *planner.find_problems(plan, workspace=self.dialog.workspace),
         )
         if problems:
             raise UsageError("; ".join(map(_format_problem, problems)), hint="correct the proposal")

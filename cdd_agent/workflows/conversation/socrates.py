@@ -226,9 +226,9 @@ class Socrates:
     def __init__(self, ticket: Ticket, *, dialog: Dialog) -> None:
         """Start a conversation without calling the model. Raises ``DocumentError`` for an invalid spec."""
         self.ticket = ticket
-        self.conversation = dialog.start("socrates", ticket=ticket.slug)
+        self.dialog = dialog.of("socrates", ticket.slug)
+        self.conversation = self.dialog.start()
         """The conversation. The caller may replace it between two answers."""
-        self._dialog = dialog
         self._editor = SpecEditor(ticket, dialog=dialog)
         self._asked: Question | None = None
         self._editor.spec()
@@ -247,7 +247,7 @@ class Socrates:
     def check(self) -> None:
         """Raise ``ModelError`` if the spec is incomplete and no model can ask about it."""
         if self.missing:
-            self._dialog.model.check()
+            self.dialog.model.check()
 
     def open(self, *, somebody_answers: bool) -> str:
         """Let Socrates speak first; if nobody answers, its questions become the spec's open questions."""
@@ -266,8 +266,8 @@ class Socrates:
         An option can be given by its number. ``later`` moves the question to the spec's open questions.
         """
         question = self.question
-        self.conversation = self._dialog.summarize_if_long(self.conversation, "socrates", ticket=self.ticket.slug)
-        added = self._dialog.submit(self.conversation, words).removeprefix(words)
+        self.conversation = self.dialog.summarize_if_long(self.conversation)
+        added = self.dialog.submit(self.conversation, words).removeprefix(words)
         words = (words if question is None else self._interpret(question, words)) + added
         try:
             return self._talk(self._editor.tool(), self._ask_tool(), words=words)
@@ -290,25 +290,25 @@ class Socrates:
         else:
             answer = questions.resolve_answer(question, words)
             if answer != words:
-                self._dialog.emit(Notice(text=f"your answer: {answer}"))
+                self.dialog.emit(Notice(text=f"your answer: {answer}"))
         is_known = questions.find_pending(self.conversation.messages) is not None
         return answer if is_known else f'To the question "{question.question}": {answer}'
 
     def _talk(self, *tools: Tool, words: str = "") -> str:
         """Send ``words`` to the model, after the spec if it has changed, and return the answer."""
         self._asked = None
-        outline = self._dialog.outline(self.conversation)
+        outline = self.dialog.outline(self.conversation)
         parts = (self._editor.describe_changes(self.conversation), words)
         said = "\n\n".join(part for part in parts if part) or "Continue."
         self.conversation.say(*filter(None, (outline, said)))
-        run = self._dialog.ask(self.conversation, *tools, agent="socrates")
+        run = self.dialog.ask(self.conversation, *tools)
         question = self.question
         if question is not None:
             self._show(question)
         return run.text
 
     def _show(self, question: Question) -> None:
-        self._dialog.emit(QuestionAsked(agent="socrates", question=question.question, options=question.options))
+        self.dialog.emit(QuestionAsked(agent="socrates", question=question.question, options=question.options))
 
     def _ask_tool(self) -> Tool:
         return define_tool(ASK_TOOL, Question, run=self._ask, subject=lambda question: question.question)

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.agent.sessions import SavedConversation, Transcript, load_session
+from cdd_agent.agent.sessions import Transcript, load_session
 from cdd_agent.agent.tools import Completion, Tool, ToolOutput, define_tool
 from cdd_agent.errors import BudgetSpent, ExitCode, ModelError
 from cdd_agent.model.conversation import AssistantMessage, Opaque, Text, ToolResult, UserMessage
@@ -21,7 +21,7 @@ def note() -> Tool:
 def test_a_conversation_begins_with_the_role_and_its_prompt_ends_with_the_work(
     room: MakeRoom, *, agent: str, first: str
 ) -> None:
-    system = room().dialog.start(agent, ticket="sale").system
+    system = room().dialog.of(agent, "sale").start().system
     assert system.startswith(first)
     assert system.splitlines()[-1] == f"Work: {agent} sale"
 
@@ -29,9 +29,10 @@ def test_a_conversation_begins_with_the_role_and_its_prompt_ends_with_the_work(
 def test_an_answer_may_read_but_change_no_file(room: MakeRoom, tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("x = 1\n")
     made = room(says(call("Read", file_path="a.py"), call("Write", file_path="b.py", content="")), says("Seen."))
-    conversation = made.dialog.start("planner", ticket="sale")
+    dialog = made.dialog.of("planner", "sale")
+    conversation = dialog.start()
     conversation.say("Look.")
-    assert made.dialog.ask(conversation, note(), agent="planner").text == "Seen."
+    assert dialog.ask(conversation, note()).text == "Seen."
     assert [tool.name for tool in made.model.requests[0].tools] == ["Read", "Glob", "Grep", "Note"]
     read, written = made.model.requests[1].messages[-1].content
     assert isinstance(read, ToolResult)
@@ -42,36 +43,39 @@ def test_an_answer_may_read_but_change_no_file(room: MakeRoom, tmp_path: Path) -
 
 def test_an_answer_that_never_ends_spends_the_budget(room: MakeRoom) -> None:
     made = room(*(says(call("Glob", f"toolu_{n}", pattern="*")) for n in range(3)), max_turns=3)
-    conversation = made.dialog.start("socrates", ticket="sale")
+    dialog = made.dialog.of("socrates", "sale")
+    conversation = dialog.start()
     conversation.say("Ask.")
     with pytest.raises(BudgetSpent, match="socrates used 3 turns and 3 tool calls") as spent:
-        made.dialog.ask(conversation, note(), agent="socrates")
+        dialog.ask(conversation, note())
     assert spent.value.exit_code == ExitCode.BUDGET
     assert "max_turns" in spent.value.hint
 
 
 def test_calls_that_fail_again_and_again_spend_it_too(room: MakeRoom) -> None:
     made = room(*(says(call("Read", f"toolu_{n}", file_path="none.py")) for n in range(5)))
-    conversation = made.dialog.start("socrates", ticket="sale")
+    dialog = made.dialog.of("socrates", "sale")
+    conversation = dialog.start()
     conversation.say("Ask.")
     with pytest.raises(BudgetSpent, match="used 3 turns"):
-        made.dialog.ask(conversation, note(), agent="socrates")
+        dialog.ask(conversation, note())
 
 
 def test_the_conversation_can_go_on_after_an_error(room: MakeRoom) -> None:
     made = room(ModelError("Overloaded.", hint="wait"), says("Here I am."))
-    conversation = made.dialog.start("socrates", ticket="sale")
+    dialog = made.dialog.of("socrates", "sale")
+    conversation = dialog.start()
     conversation.say("Ask.")
     with pytest.raises(ModelError):
-        made.dialog.ask(conversation, note(), agent="socrates")
+        dialog.ask(conversation, note())
     conversation.say("Again.")
-    assert made.dialog.ask(conversation, note(), agent="socrates").text == "Here I am."
+    assert dialog.ask(conversation, note()).text == "Here I am."
 
 
 def test_every_conversation_begins_with_the_conventions(room: MakeRoom) -> None:
     document = MemoryFile(path="AGENTS.md", text="Tabs.", size_bytes=5)
     dialog = replace(room().dialog, memory=Memory(files=(document,)))
-    conversation = dialog.start("planner", ticket="sale")
+    conversation = dialog.of("planner", "sale").start()
     conversation.say("Look.")
     (told, words) = conversation.messages[0].content
     assert isinstance(told, Text)
@@ -83,13 +87,13 @@ def test_every_conversation_begins_with_the_conventions(room: MakeRoom) -> None:
 def test_a_long_conversation_is_replaced_by_its_summary_and_a_short_one_stays(room: MakeRoom) -> None:
     made = room(says("They talked."))
     made.model.name = "claude-haiku-5-5"
-    dialog = replace(made.dialog, compact_at_percent=80)
-    conversation = dialog.start("socrates", ticket="sale")
+    dialog = replace(made.dialog, compact_at_percent=80, agent="socrates", ticket="sale")
+    conversation = dialog.start()
     conversation.say("Hello.")
     conversation.tokens = 799_999
-    assert dialog.summarize_if_long(conversation, "socrates", ticket="sale") is conversation
+    assert dialog.summarize_if_long(conversation) is conversation
     conversation.tokens = 800_000
-    shorter = dialog.summarize_if_long(conversation, "socrates", ticket="sale")
+    shorter = dialog.summarize_if_long(conversation)
     assert "They talked." in str(shorter.messages)
     assert shorter.system == conversation.system
     assert len(conversation.messages) == 1
@@ -100,10 +104,9 @@ def test_a_long_conversation_is_replaced_by_its_summary_and_a_short_one_stays(ro
 
 def test_a_resumed_conversation_goes_on_in_the_transcript(room: MakeRoom, tmp_path: Path) -> None:
     transcript = Transcript(tmp_path, clock=FakeClock(), tell=lambda _: None)
-    dialog = replace(room().dialog, transcript=transcript)
+    dialog = replace(room().dialog, transcript=transcript, agent="socrates", ticket="sale")
     messages = (UserMessage(content=(Text(text="Hello."),)), AssistantMessage(content=(Text(text="Yes?"),)))
-    talk = SavedConversation(agent="socrates", ticket="sale", model="m", token="bcdfgh", messages=messages)
-    conversation = dialog.resume_session(talk)
+    conversation = dialog.resume("bcdfgh", messages)
     assert "<data-bcdfgh" in conversation.system
     conversation.say("Go on.")
     transcript.close()
@@ -112,10 +115,10 @@ def test_a_resumed_conversation_goes_on_in_the_transcript(room: MakeRoom, tmp_pa
 
 
 def test_another_model_is_not_given_the_thoughts_of_the_first(room: MakeRoom) -> None:
-    dialog = room().dialog
-    conversation = dialog.start("socrates", ticket="sale")
+    dialog = room().dialog.of("socrates", "sale")
+    conversation = dialog.start()
     conversation.say("Hello.")
     conversation.hear(says(Opaque(wire={"type": "thinking", "thinking": "hmm"}), "Yes?"))
-    other = dialog.drop_thoughts(conversation, "socrates", ticket="sale")
+    other = dialog.drop_thoughts(conversation)
     assert other.messages[1] == AssistantMessage(content=(Text(text="Yes?"),))
     assert (other.token, other.system) == (conversation.token, conversation.system)

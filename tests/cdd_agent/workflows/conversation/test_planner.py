@@ -206,7 +206,7 @@ def test_a_new_conversation_between_two_drafts_breaks_nothing(ticket: Ticket, ro
     made = room(draft(PLAN), draft(PLAN, 2))
     planner = Planner(ticket, dialog=made.dialog, max_drafts=1)
     planner.draft()
-    planner.conversation = made.dialog.start("planner", ticket=ticket.slug)
+    planner.conversation = planner.dialog.start()
     planner.draft("Again.")
     (block,) = made.model.requests[1].messages[0].content
     assert isinstance(block, Text)

@@ -269,7 +269,7 @@ def test_a_new_conversation_is_told_the_ticket_again(ticket: Ticket, room: MakeR
     made = room(says(asks()), says("For whom?"))
     socrates = Socrates(ticket, dialog=made.dialog)
     socrates.open(somebody_answers=True)
-    socrates.conversation = made.dialog.start("socrates", ticket=ticket.slug)
+    socrates.conversation = socrates.dialog.start()
     assert socrates.question is None
     socrates.hear("2")
     assert "A sale" in heard(made)

@@ -115,9 +115,9 @@ def test_what_somebody_else_wrote_meanwhile_is_neither_lost_nor_passed_over(tick
 
 
 def test_a_file_that_somebody_has_broken_meanwhile_is_told_as_it_is_and_kept(ticket: Ticket, room: MakeRoom) -> None:
-    dialog = room().dialog
+    dialog = room().dialog.of("socrates", ticket.slug)
     scribe = SpecEditor(ticket, dialog=dialog)
-    scribe.describe_changes(dialog.start("socrates", ticket=ticket.slug))
+    scribe.describe_changes(dialog.start())
     ticket.spec_path.write_text("title: [half\n")
     told = scribe.tool().run({"title": "Summer sale"})
     assert told.is_error
