@@ -20,7 +20,6 @@ from cdd_agent.clock import Clock, SystemClock
 from cdd_agent.config import settings
 from cdd_agent.config.options import Options
 from cdd_agent.config.trust import Approvals, Trust, find_user_folder
-from cdd_agent.doctor import ProjectParts
 from cdd_agent.errors import CddError, EnvironmentMissing, UsageError
 from cdd_agent.events import Emit, Notice
 from cdd_agent.git import commits
@@ -305,23 +304,10 @@ class Composition:
             self.home, allows=self.trust.allows, environment=self.environment, model=self.options.model
         )
 
-    def parts(self) -> ProjectParts:
-        """Return the parts that ``cdd doctor`` checks; they never ask the user."""
+    def asking_nobody(self) -> "Composition":
+        """Return the same project for ``cdd doctor``; to its parts, whatever is not approved yet counts as missing."""
         options = replace(self.options, ask=None, attended=True)
-        asks_nobody = Composition(options, emit=lambda _: None, environment=self.environment)
-        return ProjectParts(
-            root=self.root,
-            environment=self.environment,
-            approvals=self.trust.approvals,
-            brings=self._brings,
-            sandbox=resolve_level(self.options.sandbox, environment=self.environment),
-            replay=self.options.find_recording(self.environment),
-            record=self.options.record,
-            settings=lambda: asks_nobody.settings,
-            repository=lambda: asks_nobody.repository,
-            suite=lambda: asks_nobody.suite,
-            model=lambda: asks_nobody.model,
-        )
+        return Composition(options, emit=lambda _: None, environment=self.environment)
 
     def socrates(self, ticket: Ticket) -> Socrates:
         """Return Socrates for a ticket."""

@@ -10,28 +10,26 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from cdd_agent.agent.hooks import offer_hooks
 from cdd_agent.config import settings
 from cdd_agent.config.own_commands import list_own_commands
 from cdd_agent.config.settings import Settings, read_offer
-from cdd_agent.config.trust import Approvals, NotApproved, Offer
+from cdd_agent.config.trust import NotApproved, Offer
 from cdd_agent.errors import CddError, EnvironmentMissing, format_count
 from cdd_agent.evidence.outside import warn_of_origins
 from cdd_agent.git import commits
 from cdd_agent.git.commits import require_identity
-from cdd_agent.git.repository import Repository
 from cdd_agent.git.run_tree import list_packages
 from cdd_agent.hooks import describe_hooks
 from cdd_agent.model import recording
 from cdd_agent.model.anthropic import Endpoint
-from cdd_agent.model.conversation import Model
 from cdd_agent.sandbox.backends import NOT_STOPPED, BubblewrapSandbox
-from cdd_agent.sandbox.choice import LevelTrial, Proof, prove, try_levels
+from cdd_agent.sandbox.choice import LevelTrial, Proof, prove, resolve_level, try_levels
 from cdd_agent.sandbox.port import ISOLATING_LEVELS, Sandbox
 from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.storage import private_folder, scratch
@@ -42,6 +40,9 @@ from cdd_agent.testrun.pytest_command import parse_command
 from cdd_agent.testrun.pytest_run import NOT_INSTALLED, PytestSuite
 from cdd_agent.testrun.suite import Suite
 from pytest_tdd_agent.report import OUTCOMES, count_outcomes
+
+if TYPE_CHECKING:
+    from cdd_agent.compose import Composition
 
 State: TypeAlias = Literal["ok", "note", "missing"]
 
@@ -58,28 +59,6 @@ class Check:
     fix: str = ""
     """The command to type, or the action to take."""
     details: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProjectParts:
-    """The project and its parts. Each function creates a part or raises ``CddError``.
-
-    None of them may ask the user: everything unapproved counts as missing.
-    """
-
-    root: Path
-    environment: Mapping[str, str]
-    approvals: Approvals
-    brings: Callable[[Path], bool]
-    """As in ``Trust``."""
-    sandbox: str
-    """The requested level, or ``auto``."""
-    replay: Path | None
-    record: Path | None
-    settings: Callable[[], Settings]
-    repository: Callable[[], Repository]
-    suite: Callable[[], Suite]
-    model: Callable[[], Model]
 
 
 _LEAST_FREE_BYTES = 5_000_000
@@ -194,35 +173,38 @@ def _list_unused(trials: Iterable[LevelTrial]) -> tuple[str, ...]:
     return tuple(f"{trial.level} cannot be used: {trial.reason}" for trial in trials if trial.reason)
 
 
-def list_offers(parts: ProjectParts) -> tuple[Offer, ...]:
+def list_offers(project: "Composition") -> tuple[Offer, ...]:
     """List everything in the repository that needs approval, in the order of a run, without running it."""
     try:
-        hooks = commits.offer_hooks(parts.repository())
+        hooks = commits.offer_hooks(project.repository)
     except EnvironmentMissing:  # hooks run only when cdd commits, which needs a work tree
         hooks = None
     try:
-        own_hooks = offer_hooks(parts.settings().hooks, parts.root)
+        own_hooks = offer_hooks(project.settings.hooks, project.root)
     except CddError:  # the settings are not approved or not valid, which another check reports
         own_hooks = None
-    brings = parts.brings if parts.sandbox != "none" else lambda _: True
+    level = resolve_level(project.options.sandbox, environment=project.environment)
+    brings = project.trust.brings if level != "none" else lambda _: True
     candidates = (
-        settings.read_offer(parts.root),
-        offer_properties(parts.root),
+        settings.read_offer(project.root),
+        offer_properties(project.root),
         interpreter.find_offer(
-            parts.root, environment=parts.environment, named=_find_environment(parts), brings=brings
+            project.root, environment=project.environment, named=_find_environment(project), brings=brings
         ),
         own_hooks,
         hooks,
-        *(command.offer for command in list_own_commands(parts.root, environment=parts.environment).values()),
+        *(command.offer for command in list_own_commands(project.root, environment=project.environment).values()),
     )
     return tuple(offer for offer in candidates if offer is not None)
 
 
-def _find_environment(parts: ProjectParts) -> NamedEnvironment:
+def _find_environment(project: "Composition") -> NamedEnvironment:
     try:
-        properties = read_properties(parts.root, allows=lambda offer: parts.approvals.find_decision(offer) is True)
-        command = parts.settings().test_command or properties.command
-        return parse_command(parts.root, shlex.split(command)).named
+        properties = read_properties(
+            project.root, allows=lambda offer: project.trust.approvals.find_decision(offer) is True
+        )
+        command = project.settings.test_command or properties.command
+        return parse_command(project.root, shlex.split(command)).named
     except (CddError, ValueError):  # the checks that use them report the error
         return NO_ENVIRONMENT
 
@@ -251,15 +233,16 @@ def check_plugin(suite: Suite) -> Check:
     return Check(state="missing", told=told, fix="create the interpreter's environment again")
 
 
-def run_checks(parts: ProjectParts) -> Iterator[Check]:
+def run_checks(project: "Composition") -> Iterator[Check]:
     """Run every check. A check whose requirements are missing results in a note."""
-    yield _run_check("git", lambda: _check_git(parts))
-    yield _run_check("folders", lambda: _check_folders(parts))
-    yield _run_check("trust", lambda: _check_trust(parts))
-    yield _run_check("settings", lambda: _check_settings(parts))
-    interpreter = _run_check("interpreter", lambda: _check_interpreter(parts))
+    level = resolve_level(project.options.sandbox, environment=project.environment)
+    yield _run_check("git", lambda: _check_git(project))
+    yield _run_check("folders", lambda: _check_folders(project))
+    yield _run_check("trust", lambda: _check_trust(project))
+    yield _run_check("settings", lambda: _check_settings(project))
+    interpreter = _run_check("interpreter", lambda: _check_interpreter(project))
     yield interpreter
-    checked, sandbox = check_sandbox(parts.sandbox, packages=_list_packages(parts))
+    checked, sandbox = check_sandbox(level, packages=_list_packages(project))
     yield replace(checked, name="sandbox")
     for name, run in (("plugin", check_plugin), ("tests", check_tests)):
         if interpreter.state != "ok":
@@ -267,25 +250,25 @@ def run_checks(parts: ProjectParts) -> Iterator[Check]:
         elif sandbox is None:
             yield Check(name=name, state="note", told="not tried: this check needs a sandbox")
         else:
-            yield _run_check(name, lambda run=run: run(parts.suite().with_sandbox(sandbox)))  # type: ignore[misc]
-    yield _run_check("model", lambda: _check_model(parts))
-    yield _run_check("recording", lambda: _check_recording(parts))
+            yield _run_check(name, lambda run=run: run(project.suite.with_sandbox(sandbox)))  # type: ignore[misc]
+    yield _run_check("model", lambda: _check_model(project))
+    yield _run_check("recording", lambda: _check_recording(project))
 
 
-def check_project(parts: ProjectParts) -> Iterator[Check]:
+def check_project(project: "Composition") -> Iterator[Check]:
     """Run the checks that describe the project: git, the interpreter, and how its tests are collected."""
-    for check in run_checks(parts):
+    for check in run_checks(project):
         if check.name in {"git", "interpreter", "tests"}:
             yield check
         if check.name == "tests":
             return
 
 
-def _list_packages(parts: ProjectParts) -> tuple[Path, ...]:
+def _list_packages(project: "Composition") -> tuple[Path, ...]:
     """Return the folders of installed packages, or the project's folder if it has none or is not usable yet."""
     with contextlib.suppress(CddError):
-        return list_packages(parts.repository()) or (parts.root,)
-    return (parts.root,)
+        return list_packages(project.repository) or (project.root,)
+    return (project.root,)
 
 
 def _run_check(name: str, check: Callable[[], Check]) -> Check:
@@ -305,8 +288,8 @@ def _run_check(name: str, check: Callable[[], Check]) -> Check:
         )
 
 
-def _check_git(parts: ProjectParts) -> Check:
-    repository = parts.repository()
+def _check_git(project: "Composition") -> Check:
+    repository = project.repository
     require_identity(repository)
     version = repository.git("version").strip()
     branch = repository.read_branch() or "no branch"
@@ -314,15 +297,15 @@ def _check_git(parts: ProjectParts) -> Check:
     if begun := repository.find_unfinished():
         state, ends = begun
         return Check(state="missing", told=f"{told}, and {state} is in progress", fix=f"finish or abort it: {ends}")
-    if count := len(commits.list_own_uncommitted(repository, project=parts.root)):
+    if count := len(commits.list_own_uncommitted(repository, project=project.root)):
         told = f"{told}; {format_count(count, 'uncommitted path')}, so cdd exec needs --allow-dirty"
         return Check(state="note", told=told)
     return Check(told=told)
 
 
-def _check_folders(parts: ProjectParts) -> Check:
-    private = private_folder(parts.root)
-    approvals = parts.approvals.path.parent
+def _check_folders(project: "Composition") -> Check:
+    private = private_folder(project.root)
+    approvals = project.trust.approvals.path.parent
     for folder in (private, next(each for each in (approvals, *approvals.parents) if each.exists())):
         if os.statvfs(folder).f_flag & os.ST_RDONLY:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(folder))
@@ -334,14 +317,14 @@ def _check_folders(parts: ProjectParts) -> Check:
     return Check(told=f"journals and reports in {private}, your approvals in {approvals}")
 
 
-def _check_trust(parts: ProjectParts) -> Check:
+def _check_trust(project: "Composition") -> Check:
     words = {True: "approved", False: "declined", None: "not decided"}
-    decided = [(offer, parts.approvals.find_decision(offer)) for offer in list_offers(parts)]
+    decided = [(offer, project.trust.approvals.find_decision(offer)) for offer in list_offers(project)]
     details = tuple(f"{offer.name}, {offer.source}: {words[answer]}" for offer, answer in decided)
     waiting = sum(answer is None for _, answer in decided)
     if waiting:
         told = f"{waiting} of {len(decided)} things in this repository need your decision"
-        fix = f"decide: {parts.approvals.decided_by}"
+        fix = f"decide: {project.trust.approvals.decided_by}"
         return Check(state="missing", told=told, fix=fix, details=details)
     if not decided:
         return Check(told="nothing in this repository needs your approval")
@@ -350,36 +333,37 @@ def _check_trust(parts: ProjectParts) -> Check:
     return Check(state=state, told=told, details=details)
 
 
-def _check_settings(parts: ProjectParts) -> Check:
+def _check_settings(project: "Composition") -> Check:
     defaults = asdict(Settings())
-    values = asdict(parts.settings())
+    values = asdict(project.settings)
     changed = [f"{name} {value}" for name, value in values.items() if value != defaults[name] and name != "hooks"]
     changed += [f"hook {line}" for line in describe_hooks(values["hooks"])]
-    source = "" if read_offer(parts.root) is None else ".cdd/config.yaml is read; "
+    source = "" if read_offer(project.root) is None else ".cdd/config.yaml is read; "
     return Check(told=source + (", ".join(changed) or "the defaults"))
 
 
-def _check_interpreter(parts: ProjectParts) -> Check:
-    suite = parts.suite()
+def _check_interpreter(project: "Composition") -> Check:
+    suite = project.suite
     if not isinstance(suite, PytestSuite):
         return Check(told=suite.conventions.discovery)
     found = suite.interpreter
     return Check(told=f"Python {found.python} with pytest {found.pytest}: {found.path} ({found.origin})")
 
 
-def _check_model(parts: ProjectParts) -> Check:
-    model = parts.model()
+def _check_model(project: "Composition") -> Check:
+    model = project.model
     model.check()
-    if parts.replay is not None:
+    if project.options.find_recording(project.environment) is not None:
         return Check(told=f"{model.name}, played back: no network, no key")
-    url = Endpoint.from_environment(parts.environment).url
+    url = Endpoint.from_environment(project.environment).url
     return Check(told=f"{model.name} at {url}; a key is set, nothing was sent")
 
 
-def _check_recording(parts: ProjectParts) -> Check:
-    if parts.replay is not None:
-        turns = len(recording.load_recording(parts.replay))
-        return Check(told=f"{parts.replay} holds {turns} turns to play back")
-    if parts.record is not None:
-        return Check(told=f"the model's turns go to {parts.record}")
+def _check_recording(project: "Composition") -> Check:
+    replay = project.options.find_recording(project.environment)
+    if replay is not None:
+        turns = len(recording.load_recording(replay))
+        return Check(told=f"{replay} holds {turns} turns to play back")
+    if project.options.record is not None:
+        return Check(told=f"the model's turns go to {project.options.record}")
     return Check(told="none; --record FILE saves the model's turns, --replay FILE plays them back")

@@ -57,7 +57,7 @@ def doctor(invocation: Invocation) -> None:
     from cdd_agent.repl.screen import show_checks
 
     with invocation.screen.working("checking"):
-        checks = run_checks(invocation.project.parts())
+        checks = run_checks(invocation.project.asking_nobody())
         is_well = show_checks(_print_json(checks) if invocation.as_json else checks, screen=invocation.screen)
     if not is_well:
         raise click.exceptions.Exit(int(ExitCode.ENVIRONMENT))
@@ -82,11 +82,11 @@ def init(invocation: Invocation) -> None:
     from cdd_agent.repl.screen import show_check
     from cdd_agent.tickets.ticket import create_folder
 
-    parts, screen = invocation.project.parts(), invocation.screen
-    for path, is_new in (create_file(parts.root, parts.approvals), create_folder(parts.root)):
-        screen.line(f"{path.relative_to(parts.root)} {'created' if is_new else 'exists already'}")
+    project, screen = invocation.project.asking_nobody(), invocation.screen
+    for path, is_new in (create_file(project.root, project.trust.approvals), create_folder(project.root)):
+        screen.line(f"{path.relative_to(project.root)} {'created' if is_new else 'exists already'}")
     with screen.working("looking for the tests"):
-        for check in _print_json(check_project(parts)) if invocation.as_json else check_project(parts):
+        for check in _print_json(check_project(project)) if invocation.as_json else check_project(project):
             show_check(check, screen=screen)
     screen.line("Next: commit .cdd; cdd doctor checks everything else that a run needs; cdd new SLUG creates a ticket.")
 
@@ -416,13 +416,13 @@ def trust(invocation: Invocation, *, digests: tuple[str, ...], forget: bool) -> 
     """
     from cdd_agent.doctor import list_offers
 
-    parts = invocation.project.parts()
-    approvals = parts.approvals
+    project = invocation.project.asking_nobody()
+    approvals = project.trust.approvals
     if forget:
         decisions = format_count(approvals.forget(), "decision")
-        invocation.screen.line(f"Forgot {decisions} about {parts.root}.")
+        invocation.screen.line(f"Forgot {decisions} about {project.root}.")
         return
-    found = list_offers(parts)
+    found = list_offers(project)
     if digests:
         known = {offer.digest: offer for offer in found}
         for digest in digests:

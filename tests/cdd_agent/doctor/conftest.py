@@ -2,14 +2,14 @@
 
 import subprocess
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from cdd_agent.compose import Composition
+from cdd_agent.config.options import Options
 from cdd_agent.config.settings import Settings
-from cdd_agent.config.trust import Approvals
-from cdd_agent.doctor import Check, ProjectParts, run_checks
+from cdd_agent.doctor import Check, run_checks
 from cdd_agent.git.repository import Repository
 from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.testrun.interpreter import Interpreter
@@ -18,10 +18,11 @@ from tests.fakes.approval import users_folder
 from tests.fakes.model import ScriptedModel
 
 Look = Callable[..., dict[str, Check]]
+PARTS = {"root", "settings", "suite", "model"}
 
 
 @pytest.fixture
-def parts(tmp_path: Path, interpreter: Interpreter) -> ProjectParts:
+def project(tmp_path: Path, interpreter: Interpreter) -> Composition:
     root = tmp_path / "project"
     root.mkdir()
     (root / "test_one.py").write_text("def test_one():\n    assert True\n\n\ndef test_two():\n    assert False\n")
@@ -31,28 +32,20 @@ def parts(tmp_path: Path, interpreter: Interpreter) -> ProjectParts:
     subprocess.run(["git", "add", "-A"], cwd=root, check=True)
     subprocess.run(["git", "commit", "-qm", "first"], cwd=root, check=True)
     environment = {**users_folder(tmp_path), "CDD_PYTHON": str(interpreter.path)}
-    return ProjectParts(
-        brings=lambda _: True,
-        root=root,
-        environment=environment,
-        approvals=Approvals(root, environment=environment),
-        sandbox="none",
-        replay=None,
-        record=None,
-        settings=Settings,
-        repository=lambda: Repository.find(root),
-        suite=lambda: PytestSuite(
-            root=root, interpreter=interpreter, sandbox=PlainSandbox(), timeout_s=60, bytecode=None
-        ),
-        model=lambda: ScriptedModel([]),
-    )
+    project = Composition(Options(sandbox="none"), emit=lambda _: None, environment=environment)
+    suite = PytestSuite(root=root, interpreter=interpreter, sandbox=PlainSandbox(), timeout_s=60, bytecode=None)
+    vars(project).update(root=root, settings=Settings(), suite=suite, model=ScriptedModel([]))
+    return project
 
 
 @pytest.fixture
-def look(parts: ProjectParts) -> Look:
-    """The checks by name, of the parts with some of them changed."""
+def look(project: Composition) -> Look:
+    """The checks by name, of the project with some of its parts made anew, and other options."""
 
-    def looked(**changes: object) -> dict[str, Check]:
-        return {check.name: check for check in run_checks(replace(parts, **changes))}  # type: ignore[arg-type]
+    def looked(options: Options = project.options, **makes: object) -> dict[str, Check]:
+        parts = {name: property(lambda _, make=make: make()) for name, make in makes.items()}  # type: ignore[misc]
+        changed = type("Changed", (Composition,), parts)(options, emit=project.emit, environment=project.environment)
+        vars(changed).update({name: part for name, part in vars(project).items() if name in PARTS - makes.keys()})
+        return {check.name: check for check in run_checks(changed)}
 
     return looked

@@ -3,15 +3,16 @@
 import errno
 import os
 import stat
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from cdd_agent.compose import Composition
+from cdd_agent.config.options import Options
 from cdd_agent.config.settings import CONFIG_FILE, Settings
 from cdd_agent.config.settings import load as load_settings
 from cdd_agent.config.trust import NotApproved
-from cdd_agent.doctor import Check, ProjectParts, list_offers, run_checks
+from cdd_agent.doctor import Check, list_offers, run_checks
 from cdd_agent.errors import EnvironmentMissing, ModelError
 from tests.cdd_agent.doctor.conftest import Look
 from tests.cdd_agent.testrun.conftest import program
@@ -45,32 +46,32 @@ def test_without_a_work_tree_the_fix_makes_one(look: Look) -> None:
 
 
 def test_whoever_has_no_name_is_told_how_to_have_one(
-    parts: ProjectParts, look: Look, *, monkeypatch: pytest.MonkeyPatch
+    project: Composition, look: Look, *, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
     for key in ("user.name", "user.email"):
-        parts.repository().git("config", "--unset", key)
-    parts.repository().git("config", "user.useConfigOnly", "true")
+        project.repository.git("config", "--unset", key)
+    project.repository.git("config", "user.useConfigOnly", "true")
     assert "git config user.name" in look()["git"].fix
 
 
-def test_uncommitted_changes_and_unfinished_work_are_said(parts: ProjectParts, look: Look) -> None:
-    (parts.root / "new.py").touch()
-    (parts.root / ".cdd").mkdir()
-    (parts.root / CONFIG_FILE).write_text("diffs: false\n")
+def test_uncommitted_changes_and_unfinished_work_are_said(project: Composition, look: Look) -> None:
+    (project.root / "new.py").touch()
+    (project.root / ".cdd").mkdir()
+    (project.root / CONFIG_FILE).write_text("diffs: false\n")
     assert look()["git"].state == "note"
     assert "1 uncommitted path" in look()["git"].told
-    (parts.root / ".git" / "MERGE_HEAD").write_text(f"{parts.repository().read_head()}\n")
+    (project.root / ".git" / "MERGE_HEAD").write_text(f"{project.repository.read_head()}\n")
     assert look()["git"].state == "missing"
     assert "git merge --abort" in look()["git"].fix
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_that_cannot_be_written_is_named(parts: ProjectParts, look: Look) -> None:
-    (parts.root / ".cdd").mkdir()
-    (parts.root / ".cdd" / ".gitignore").touch()
-    (parts.root / ".cdd").chmod(stat.S_IRUSR | stat.S_IXUSR)
-    assert str(parts.root / ".cdd") in look()["folders"].fix
+def test_a_folder_that_cannot_be_written_is_named(project: Composition, look: Look) -> None:
+    (project.root / ".cdd").mkdir()
+    (project.root / ".cdd" / ".gitignore").touch()
+    (project.root / ".cdd").chmod(stat.S_IRUSR | stat.S_IXUSR)
+    assert str(project.root / ".cdd") in look()["folders"].fix
 
 
 def test_a_disk_that_cannot_be_written_does_not_end_the_checks(look: Look) -> None:
@@ -83,34 +84,34 @@ def test_a_disk_that_cannot_be_written_does_not_end_the_checks(look: Look) -> No
     assert checks["interpreter"].fix.startswith("mount that disk")
 
 
-def test_a_private_folder_behind_a_link_is_named(parts: ProjectParts, look: Look, *, tmp_path: Path) -> None:
-    (parts.root / ".cdd").symlink_to(tmp_path)
+def test_a_private_folder_behind_a_link_is_named(project: Composition, look: Look, *, tmp_path: Path) -> None:
+    (project.root / ".cdd").symlink_to(tmp_path)
     assert "is a link" in look()["folders"].told
     assert list(tmp_path.glob("journal")) == []
 
 
-def test_what_waits_for_a_decision_is_missing_and_listed(parts: ProjectParts, look: Look) -> None:
-    hook = parts.root / ".git" / "hooks" / "pre-commit"
+def test_what_waits_for_a_decision_is_missing_and_listed(project: Composition, look: Look) -> None:
+    hook = project.root / ".git" / "hooks" / "pre-commit"
     hook.write_text("#!/bin/sh\n")
     hook.chmod(0o755)
-    (parts.root / CONFIG_FILE).parent.mkdir()
-    (parts.root / CONFIG_FILE).write_text("max_attempts: 9\n")
+    (project.root / CONFIG_FILE).parent.mkdir()
+    (project.root / CONFIG_FILE).write_text("max_attempts: 9\n")
     trust = look()["trust"]
     assert trust.state == "missing"
     assert trust.details == ("settings, .cdd/config.yaml: not decided", "commit hooks, .git/hooks: not decided")
-    assert "cdd trust" in trust.fix
-    for offer, answer in zip(list_offers(parts), (True, False), strict=True):
-        parts.approvals.record(offer, approved=answer)
+    assert trust.fix == "decide: cdd --sandbox none trust"
+    for offer, answer in zip(list_offers(project), (True, False), strict=True):
+        project.trust.approvals.record(offer, approved=answer)
     trust = look()["trust"]
     assert trust.state == "note"
     assert trust.details == ("settings, .cdd/config.yaml: approved", "commit hooks, .git/hooks: declined")
 
 
-def test_the_interpreter_that_the_test_command_names_is_listed_too(parts: ProjectParts) -> None:
-    program(parts.root / ".ci" / "bin" / "python", "exit 1")
-    named = {name: value for name, value in parts.environment.items() if name != "CDD_PYTHON"}
-    settings = Settings(test_command=".ci/bin/pytest tests")
-    (offer,) = list_offers(replace(parts, environment=named, settings=lambda: settings))
+def test_the_interpreter_that_the_test_command_names_is_listed_too(project: Composition) -> None:
+    program(project.root / ".ci" / "bin" / "python", "exit 1")
+    project.environment = {name: value for name, value in project.environment.items() if name != "CDD_PYTHON"}
+    vars(project)["settings"] = Settings(test_command=".ci/bin/pytest tests")
+    (offer,) = list_offers(project)
     assert (offer.subject, offer.source) == ("interpreter", ".ci/bin/python")
 
 
@@ -123,12 +124,12 @@ def test_what_needs_an_approval_is_not_looked_at_and_no_second_fault(look: Look)
     assert "not approved yet" in checks["interpreter"].told
 
 
-def test_settings_that_differ_are_named(parts: ProjectParts, look: Look) -> None:
-    (parts.root / CONFIG_FILE).parent.mkdir()
-    (parts.root / CONFIG_FILE).write_text("max_attempts: 9\nmodel: other\n")
+def test_settings_that_differ_are_named(project: Composition, look: Look) -> None:
+    (project.root / CONFIG_FILE).parent.mkdir()
+    (project.root / CONFIG_FILE).write_text("max_attempts: 9\nmodel: other\n")
 
     def loaded() -> Settings:
-        return load_settings(parts.root, allows=lambda offer: True, environment={})
+        return load_settings(project.root, allows=lambda offer: True, environment={})
 
     assert look(settings=loaded)["settings"].told == ".cdd/config.yaml is read; model other, max_attempts 9"
 
@@ -139,10 +140,10 @@ def test_without_an_interpreter_nothing_is_tried_in_it(look: Look) -> None:
     assert checks["plugin"].told == checks["tests"].told == "not tried: this check needs an interpreter"
 
 
-def test_where_nothing_confines_them_the_tests_are_not_loaded(parts: ProjectParts, look: Look) -> None:
-    mark = parts.root.parent / "mark"
-    (parts.root / "conftest.py").write_text(f"open({str(mark)!r}, 'w')\n")
-    checks = look(sandbox="none")
+def test_where_nothing_confines_them_the_tests_are_not_loaded(project: Composition, look: Look) -> None:
+    mark = project.root.parent / "mark"
+    (project.root / "conftest.py").write_text(f"open({str(mark)!r}, 'w')\n")
+    checks = look()
     assert checks["tests"].told == "not tried: this check needs a sandbox"
     assert not mark.exists()
 
@@ -161,15 +162,15 @@ def test_without_a_key_the_fix_is_the_model_s(look: Look) -> None:
 def test_a_recording_is_counted_and_needs_no_key(look: Look, tmp_path: Path) -> None:
     recording = tmp_path / "recording.yaml"
     recording.write_text("- content: [Hello.]\n- content: [Bye.]\n")
-    checks = look(replay=recording)
+    checks = look(Options(sandbox="none", replay=recording))
     assert "holds 2 turns" in checks["recording"].told
     assert "no network, no key" in checks["model"].told
     recording.write_text("- content: {}\n")
-    assert look(replay=recording)["recording"].state == "missing"
+    assert look(Options(sandbox="none", replay=recording))["recording"].state == "missing"
     assert "--record FILE" in look()["recording"].told
-    assert str(recording) in look(record=recording)["recording"].told
+    assert str(recording) in look(Options(sandbox="none", record=recording))["recording"].told
 
 
-def test_checks_come_one_by_one(parts: ProjectParts) -> None:
-    checks = run_checks(parts)
+def test_checks_come_one_by_one(project: Composition) -> None:
+    checks = run_checks(project)
     assert isinstance(next(iter(checks)), Check)
