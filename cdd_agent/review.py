@@ -52,6 +52,11 @@ class FileDiff:
     """The unified diff from the first ``@@`` on. Empty without lines to compare."""
 
     @property
+    def letter(self) -> str:
+        """The kind of change, as git abbreviates it."""
+        return {"created": "A", "modified": "M", "deleted": "D"}[self.kind]
+
+    @property
     def counts(self) -> str:
         """The numbers of added and removed lines, such as ``+3 -1``."""
         return "binary" if self.added is None else f"+{self.added} -{self.removed}"

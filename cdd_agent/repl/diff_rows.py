@@ -21,7 +21,6 @@ Fragments: TypeAlias = list[tuple[str, str]]
 """Styles and texts of one row."""
 Span: TypeAlias = tuple[int, int]
 
-KIND_LETTERS = {"created": "A", "modified": "M", "deleted": "D"}
 _MOST_CHARACTERS = 4_000
 """Of one line; a minified file has longer ones."""
 _MOST_COMPARED = 500
@@ -301,4 +300,4 @@ def _wrap(text: str, width: int) -> list[str]:
 
 
 def _describe_file(file: FileDiff) -> str:
-    return f"{KIND_LETTERS[file.kind]} {clean_line(file.path)}  {file.counts}"
+    return f"{file.letter} {clean_line(file.path)}  {file.counts}"

@@ -4,7 +4,6 @@ Only the visible rows are drawn, so a key takes as long in a diff of ten lines a
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 from prompt_toolkit.application import Application
@@ -19,9 +18,12 @@ from prompt_toolkit.styles import Style
 
 from cdd_agent.errors import UsageError, format_count
 from cdd_agent.repl.diff_rows import DiffRows, PlacedComment, Row, clean_line
-from cdd_agent.review import WHOLE, Anchors, Comments, FileDiff, Place, Side
+from cdd_agent.review import WHOLE, Anchors, Comments, Place, Side
+from cdd_agent.workflows.execution.review import StepToReview
 
 Action: TypeAlias = Literal["approve", "iterate", "fork", "leave"]
+ACTIONS: frozenset[Action] = frozenset({"approve", "iterate", "fork"})
+"""The decisions about a step; ``leave`` is always possible."""
 
 _MARGIN = 3
 """Rows that stay visible above and below the cursor."""
@@ -81,24 +83,6 @@ _LABELS = {
 """What is typed at the bottom -> what stands before it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
-    """The changes that are shown."""
-
-    title: str
-    head: tuple[str, ...]
-    """The commits and their evidence, a line each."""
-    files: tuple[FileDiff, ...]
-    base: str
-    commit: str
-    """The commits between which the files differ."""
-    ticket: str = ""
-    step: int = 0
-    """The step whose comments are shown; without one, all comments."""
-    actions: frozenset[Action] = frozenset()
-    """The decisions that are possible, besides ``leave``."""
-
-
 class ReviewDecision(NamedTuple):
     """How the user left the viewer."""
 
@@ -126,14 +110,28 @@ class _VisibleRows(UIControl):
 class DiffView:
     """The viewer. ``run`` returns when the user has decided or leaves."""
 
-    def __init__(self, subject: Subject, *, comments: Comments) -> None:
-        """Make the rows of ``subject``."""
-        self._subject = subject
+    def __init__(
+        self,
+        step: StepToReview,
+        *,
+        head: Sequence[str],
+        comments: Comments,
+        ticket: str = "",
+        actions: frozenset[Action] = frozenset(),
+    ) -> None:
+        """Make the rows of ``step``, with ``head`` above them: its commits and their evidence.
+
+        With a ``ticket``, its comments on the step are shown; without one, those on the changed files.
+        """
+        self._step = step
+        self._commit = step.commits[-1].commit
+        self._ticket = ticket
+        self._actions = actions
         self._comments = comments
-        self._shown = DiffRows(subject.files, head=subject.head)
+        self._shown = DiffRows(step.files, head=head)
         self._anchors: Mapping[Side, Anchors] = {
-            "new": Anchors(comments.repository, subject.commit),
-            "old": Anchors(comments.repository, subject.base),
+            "new": Anchors(comments.repository, self._commit),
+            "old": Anchors(comments.repository, step.base),
         }
         self._folded: set[str] = set()
         self._width, self._height = 80, 24
@@ -155,15 +153,14 @@ class DiffView:
     # Content.
 
     def _load_comments(self, *, first: bool = False) -> None:
-        subject = self._subject
-        if subject.ticket:
-            found = self._comments.list_of_step(subject.ticket, subject.step)
+        if self._ticket:
+            found = self._comments.list_of_step(self._ticket, self._step.number)
         else:
             found = self._comments.list_all()
         placed = [PlacedComment(comment, self._anchors[comment.side].find(comment)) for comment in found]
-        paths = {file.path for file in subject.files}
-        if not subject.ticket:  # comments on other changes are not for this one
-            placed = [each for each in placed if each.comment.commit == subject.commit or _is_in(each, paths)]
+        paths = {file.path for file in self._step.files}
+        if not self._ticket:  # comments on other changes are not for this one
+            placed = [each for each in placed if each.comment.commit == self._commit or _is_in(each, paths)]
         if first:
             self._folded |= {comment.id for comment, _ in placed if comment.resolved}
         self._placed = placed
@@ -209,16 +206,16 @@ class DiffView:
 
     def _format_title(self) -> StyleAndTextTuples:
         row = self._row
-        where = clean_line(self._subject.files[row.file].path) if row.file >= 0 else ""
+        where = clean_line(self._step.files[row.file].path) if row.file >= 0 else ""
         count = sum(not placed.comment.resolved for placed in self._placed)
-        parts = (where, format_count(count, "open comment") if count else "", clean_line(self._subject.title))
+        parts = (where, format_count(count, "open comment") if count else "", clean_line(self._step.heading))
         return [("", " " + "   ".join(filter(None, parts)))]
 
     def _format_status(self) -> StyleAndTextTuples:
         if self._message:
             return [("bold", f" {self._message}")]
         names = {"approve": "a approve", "iterate": "i iterate", "fork": "f fork"}
-        choices = [text for action, text in names.items() if action in self._subject.actions]
+        choices = [text for action, text in names.items() if action in self._actions]
         keys = "  ".join((*choices, "c comment", "? keys", "q leave"))
         return [("", f" {self._cursor + 1}/{len(self._rows)}  {keys}")]
 
@@ -255,12 +252,11 @@ class DiffView:
         return application
 
     def _list_keys(self) -> Sequence[tuple[tuple[str, ...], Callable[[], object]]]:
-        move = self._move
         return (
-            (("j", "down"), lambda: move(1)),
-            (("k", "up"), lambda: move(-1)),
-            (("pagedown", " ", "c-f"), lambda: move(max(1, self._height - 2))),
-            (("pageup", "c-b"), lambda: move(-max(1, self._height - 2))),
+            (("j", "down"), lambda: self._go(self._cursor + 1)),
+            (("k", "up"), lambda: self._go(self._cursor - 1)),
+            (("pagedown", " ", "c-f"), lambda: self._go(self._cursor + max(1, self._height - 2))),
+            (("pageup", "c-b"), lambda: self._go(self._cursor - max(1, self._height - 2))),
             (("g", "home"), lambda: self._go(0)),
             (("G", "end"), lambda: self._go(len(self._rows) - 1)),
             (("right",), lambda: self._shift(_SIDEWAYS)),
@@ -285,19 +281,19 @@ class DiffView:
 
     def _make_handler(self, act: Callable[[], object]) -> Callable[[KeyPressEvent], None]:
         def handle(_: KeyPressEvent) -> None:
-            self._message = ""
             if self._mode == "help":
                 self._mode = ""
-                return
-            try:
-                act()
-            except UsageError as error:
-                self._message = f"{error.happened} {error.hint}"
+            else:
+                self._try(act)
 
         return handle
 
-    def _move(self, by: int) -> None:
-        self._go(self._cursor + by)
+    def _try(self, act: Callable[[], object]) -> None:
+        self._message = ""
+        try:
+            act()
+        except UsageError as error:
+            self._message = f"{error.happened} {error.hint}"
 
     def _go(self, to: int) -> None:
         self._cursor = max(0, min(to, len(self._rows) - 1))
@@ -332,7 +328,7 @@ class DiffView:
         if row.kind not in ("file", "comment"):
             self._message = "Enter opens files and comments."
             return
-        self._folded ^= {row.comment or self._subject.files[row.file].path}
+        self._folded ^= {row.comment or self._step.files[row.file].path}
         while row.kind == "comment" and not self._row.is_first:
             self._cursor -= 1
         self._build()
@@ -350,7 +346,7 @@ class DiffView:
             self.application.exit(result=ReviewDecision("leave"))
 
     def _decide(self, action: Action) -> None:
-        if action not in self._subject.actions:
+        if action not in self._actions:
             self._message = f"You cannot {action} here."
         elif action in ("iterate", "fork"):
             self._begin_input(action)
@@ -374,7 +370,7 @@ class DiffView:
         lines = [line for row in rows if row.kind == "line" and (line := self._shown.find_line(row)) is not None]
         if not lines or len({row.file for row in rows}) > 1:
             raise UsageError("A comment is for lines of one file.", hint="Move to a line; g, then c: for all of it.")
-        path = self._subject.files[rows[0].file].path
+        path = self._step.files[rows[0].file].path
         new = [line.new for line in lines if line.new is not None]
         old = [line.old for line in lines if line.old is not None]
         return (Place(path, new[0], new[-1]), "new") if new else (Place(path, old[0], old[-1]), "old")
@@ -401,11 +397,7 @@ class DiffView:
     def _finish_input(self) -> None:
         mode, text = self._mode, self._input.text.strip()
         self._stop_input()
-        self._message = ""
-        try:
-            self._carry_out(mode, text)
-        except UsageError as error:
-            self._message = f"{error.happened} {error.hint}"
+        self._try(lambda: self._carry_out(mode, text))
 
     def _carry_out(self, mode: str, text: str) -> None:
         match mode:
@@ -413,13 +405,13 @@ class DiffView:
                 self._searched = text or self._searched
                 word = self._searched.lower()
                 self._find(1, lambda row: word in row.text.lower())
-            case "line" if text.isdecimal() and (file := max(0, self._row.file)) < len(self._subject.files):
+            case "line" if text.isdecimal() and (file := max(0, self._row.file)) < len(self._step.files):
                 found = self._shown.find_number(file, int(text))
                 self._go(self._cursor if found is None else found)
             case "comment" if text:
                 place, side = self._find_place()
-                base = self._subject.base if side == "old" else None
-                self._comments.add(place, text, commit=self._subject.commit, side=side, base=base)
+                base = self._step.base if side == "old" else None
+                self._comments.add(place, text, commit=self._commit, side=side, base=base)
                 self._from = None
                 self._load_comments()
             case "reply" if text:

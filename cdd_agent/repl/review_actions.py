@@ -32,7 +32,6 @@ WORDS = {
 """The words of a review -> their short forms. A number goes to that step; ``diff`` may name a file."""
 MOST_LINES = 80
 """How many lines of diff of a step are shown by default."""
-_KIND_LETTERS = {"created": "A", "modified": "M", "deleted": "D"}
 PAGER = "CDD_DIFF"
 """The variable that names a program to show diffs, such as ``delta``, in place of the viewer."""
 
@@ -181,7 +180,7 @@ def show_file(file: FileDiff, *, screen: Screen) -> None:
 
 def _show_file_name(file: FileDiff, *, screen: Screen) -> None:
     counts = "" if file.added is None else f"  {file.counts}"
-    name = f"{_KIND_LETTERS[file.kind]} {clean(file.path)}"
+    name = f"{file.letter} {clean(file.path)}"
     screen.line(Text.assemble((name, "bold cyan"), counts), indent=2)
 
 
@@ -263,20 +262,11 @@ def show_full_screen(
     if pager := os.environ.get(PAGER):
         show_in_program(pager, step, screen=screen)
         return None
-    from cdd_agent.repl.diff_view import DiffView, Subject
+    from cdd_agent.repl.diff_view import ACTIONS, DiffView
 
-    subject = Subject(
-        title=step.heading,
-        head=tuple(describe_commits(step)),
-        files=step.files,
-        base=step.base,
-        commit=step.commits[-1].commit,
-        ticket=ticket,
-        step=step.number,
-        actions=frozenset({"approve", "iterate", "fork"}) if ticket else frozenset(),
-    )
+    actions, head = ACTIONS if ticket else frozenset(), tuple(describe_commits(step))
     with screen.lend():
-        return DiffView(subject, comments=comments).run()
+        return DiffView(step, head=head, comments=comments, ticket=ticket, actions=actions).run()
 
 
 def show_in_program(pager: str, step: StepToReview, *, screen: Screen) -> None:

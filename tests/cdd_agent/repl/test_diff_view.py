@@ -3,7 +3,6 @@
 import io
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pyte
@@ -14,9 +13,10 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output.vt100 import Vt100_Output
 
 from cdd_agent.git.commits import commit_paths
-from cdd_agent.git.repository import Repository
-from cdd_agent.repl.diff_view import Action, DiffView, ReviewDecision, Subject
+from cdd_agent.git.repository import CommitId, Repository
+from cdd_agent.repl.diff_view import Action, DiffView, ReviewDecision
 from cdd_agent.review import Comments, Place, diff_commits
+from cdd_agent.workflows.execution.review import LandedCommit, StepToReview
 from tests.fakes.clock import FakeClock
 
 ROWS, COLUMNS = 30, 90
@@ -29,14 +29,12 @@ class Viewer:
     def __init__(self, project: Path, *, size: tuple[int, int] = (ROWS, COLUMNS)) -> None:
         self.comments = Comments(Repository.find(project), project, clock=FakeClock())
         base, commit = self.comments.repository.git("rev-list", "--reverse", "HEAD").split()
-        self.subject = Subject(
-            title="Step 1/2  Table",
-            head=("GREEN: gate open",),
-            files=diff_commits(self.comments.repository, base, after=commit),
-            base=base,
-            commit=commit,
-            actions=ACTIONS,
+        landed = LandedCommit(commit=CommitId(commit), subject="change", evidence=(), is_in_history=True)
+        files = diff_commits(self.comments.repository, base, after=commit)
+        self.step = StepToReview(
+            number=1, title="Table", commits=(landed,), files=files, decision=None, base=base, total=2
         )
+        self.actions = ACTIONS
         self.size = size
         self.delays_s: list[float] = []
         """CPU time from each key to the screen. Other processes do not count."""
@@ -49,7 +47,7 @@ class Viewer:
         with create_pipe_input() as pipe:
             output = Vt100_Output(stream, lambda: Size(rows=rows, columns=columns), term="xterm", enable_cpr=False)
             with create_app_session(input=pipe, output=output):
-                view = DiffView(self.subject, comments=self.comments)
+                view = DiffView(self.step, head=("GREEN: gate open",), comments=self.comments, actions=self.actions)
                 pressed_s, shown = time.process_time(), [""]
 
                 def press_next(_: object) -> None:
@@ -173,12 +171,12 @@ def test_a_decision_ends_the_viewer(viewer: Viewer) -> None:
     decision, screen = viewer.press("i", "\r", "?", " ", "f")
     assert decision == ReviewDecision("leave")
     assert "You cannot fork here." in screen[-1]
-    viewer.subject = replace(viewer.subject, actions=frozenset())
+    viewer.actions = frozenset()
     assert "You cannot approve here." in viewer.press("a")[1][-1]
 
 
 def test_comments_outside_of_the_hunks_and_outdated_ones_are_shown(viewer: Viewer) -> None:
-    viewer.comments.add(Place("table.py", 30, 30), "Not in a hunk.", commit=viewer.subject.commit)
+    viewer.comments.add(Place("table.py", 30, 30), "Not in a hunk.", commit=viewer.step.commits[-1].commit)
     _, screen = viewer.press("\t", "\t", "\t")
     assert find(screen, "open, on table.py:30")
     assert find(screen, "Not in a hunk.")
@@ -196,7 +194,7 @@ def test_ten_thousand_changed_lines_open_in_a_second_and_a_key_takes_50_ms(tmp_p
             (tmp_path / name).write_text("".join(lines))
         commit_paths(repository, "work", paths=["one.py", "two.py"])
     viewer = Viewer(tmp_path)
-    assert sum((file.added or 0) + (file.removed or 0) for file in viewer.subject.files) == 10_000
+    assert sum((file.added or 0) + (file.removed or 0) for file in viewer.step.files) == 10_000
     started_s = time.process_time()
     viewer.press()
     assert time.process_time() - started_s < 1
