@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 SCHEMA = 1
 
@@ -178,3 +178,16 @@ def list_failing(report: SuiteReport) -> tuple[str, ...]:
     """Return the node ids of failed tests and of files that could not be collected."""
     failed = (case.nodeid for case in report.tests if case.outcome in FAILING)
     return (*failed, *(error.nodeid for error in report.collect_errors))
+
+
+def add_tests(report: SuiteReport, others: SuiteReport) -> SuiteReport:
+    """Return a report of some tests together with the results of all others from an earlier report."""
+    return replace(
+        report,
+        tests=(*others.tests, *report.tests),
+        collect_errors=(*others.collect_errors, *report.collect_errors),
+        collected=others.collected + report.collected,
+        deselected=others.deselected + report.deselected,
+        audited=others.audited and report.audited,
+        signs=tuple(dict.fromkeys((*others.signs, *report.signs))),
+    )

@@ -4,7 +4,6 @@ The verdict compares them with the baseline: files, history and test results fro
 works with tools that lock the files of the phase, or answers with whole files.
 """
 
-from collections.abc import Collection
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -43,7 +42,7 @@ from cdd_agent.model.conversation import (
     find_last_words,
 )
 from cdd_agent.tdd import verdict
-from cdd_agent.tdd.baseline import Baseline, name_scope
+from cdd_agent.tdd.baseline import Baseline, leave_out, list_added_tests, name_scope
 from cdd_agent.tdd.briefing import ShownFiles, show_step_files
 from cdd_agent.tdd.context import (
     Brief,
@@ -85,15 +84,6 @@ FORKED = "forked"
 def name_conversation(number: int, phase: str) -> str:
     """Return the name of the file with the last conversation of a phase of a step."""
     return f"step-{number}-{phase}.conversation"
-
-
-def leave_out(report: SuiteReport, nodeids: Collection[str]) -> SuiteReport:
-    """Return the report without some tests, or files that could not be collected."""
-    return replace(
-        report,
-        tests=tuple(case for case in report.tests if case.nodeid not in nodeids),
-        collect_errors=tuple(error for error in report.collect_errors if error.nodeid not in nodeids),
-    )
 
 
 def list_attempts(phase: Phase, step: StepExecution) -> tuple[AttemptRecord, ...]:
@@ -470,16 +460,23 @@ class Attempt:
                 judged = verdict.judge_targets(item, self.phase, report=run.report, baseline=before)
                 if not judged.open:
                     return judged, run.report
-        run = context.run_for_gate(
-            f"{name_scope(context.policy.gate_runs)} for the gate",
-            files=work.snapshot,
-            keep=report_path,
-            before=work.snapshot,
-        )
+        added = list_added_tests(item, work.changes, before=before, context=context) if self.phase == "red" else ()
+        judged, report = self._run_all(work, keep=report_path, added=added)
+        if added and self._classify_red(judged, report) in verdict.AT_ONCE:  # no GREEN would run the others
+            return self._run_all(work, keep=report_path)
+        return judged, report
+
+    def _run_all(self, work: _Work, *, keep: Path, added: tuple[str, ...] = ()) -> tuple[Verdict, SuiteReport | None]:
+        """Run and judge all tests; with ``added``, those files alone, and the others as in the baseline."""
+        context, files = self.context, work.snapshot
+        purpose = f"{'the added tests' if added else name_scope(context.policy.gate_runs)} for the gate"
+        others = self.baseline.report if added else None
+        run = context.run_for_gate(purpose, files=files, keep=keep, before=files, added=added, others=others)
         if run.report is None:
             return verdict.judge_incomplete_run(self.phase, run.problem or "no report"), None
         rules, before = context.suite.conventions, self._mark_unstable_tests(run.report)
-        return verdict.judge_run(item, self.phase, report=run.report, baseline=before, conventions=rules), run.report
+        judged = verdict.judge_run(self.item, self.phase, report=run.report, baseline=before, conventions=rules)
+        return judged, run.report
 
     def _mark_unstable_tests(self, report: SuiteReport) -> SuiteReport:
         """Return the baseline of the gate. In doubt, the targets run again as they were to see if node ids change."""

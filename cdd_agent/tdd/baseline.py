@@ -1,14 +1,18 @@
 """The baseline of a phase: files, history and test results from before its first attempt."""
 
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
 
 from cdd_agent.errors import EnvironmentMissing, UsageError
+from cdd_agent.events import Change
 from cdd_agent.git.repository import CommitId
 from cdd_agent.git.snapshot import Snapshot
 from cdd_agent.tdd.context import Context, Phase, WorkItem
 from cdd_agent.tdd.step import StepRecovery
 from cdd_agent.tdd.verdict import is_or_contains
+from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.work.state import StepExecution
 from pytest_tdd_agent.codec import ReportError, dump, load
 from pytest_tdd_agent.comparison import find_unstable
@@ -105,6 +109,51 @@ def _load_or_run(recovery: StepRecovery, snapshot: Snapshot) -> tuple[SuiteRepor
         if present is not None:
             context.snapshots.restore(present)
     return context.require_report(run), str(path.relative_to(root))
+
+
+def leave_out(report: SuiteReport, nodeids: Collection[str]) -> SuiteReport:
+    """Return the report without some tests, or files that could not be collected."""
+    return replace(
+        report,
+        tests=tuple(case for case in report.tests if case.nodeid not in nodeids),
+        collect_errors=tuple(error for error in report.collect_errors if error.nodeid not in nodeids),
+    )
+
+
+def list_added_tests(
+    item: WorkItem, changes: Iterable[Change], *, before: SuiteReport, context: Context
+) -> tuple[str, ...]:
+    """Return the test files that RED added, relative to the project, if it did nothing else.
+
+    The results of the other tests are known then, from ``before``, and GREEN runs all tests. A run of all tests
+    contains these files: they lie beside files with tests and are named like them, but like no other test file.
+    """
+    suite, scope = context.suite, context.policy.gate_runs
+    if (
+        not isinstance(suite, PytestSuite)
+        or suite.selects
+        or scope
+        or not before.complete
+        or "green" not in item.phases
+    ):
+        return ()
+    inside = context.to_repository_path("")
+    known = {PurePosixPath(case.file) for case in before.tests}
+    kinds, names = set(map(_find_kind, known)), {path.name for path in known}
+    found = []
+    for change in changes:
+        path = PurePosixPath(change.path.removeprefix(inside))
+        is_added = change.kind == "created" and change.path.startswith(inside)
+        if not is_added or _find_kind(path) not in kinds or path.name in names:
+            return ()
+        found.append(str(path))
+    return tuple(found)
+
+
+def _find_kind(path: PurePosixPath) -> tuple[PurePosixPath, bool, bool] | None:
+    """Return the folder of a test file, and which of the usual names it has; None if it has none of them."""
+    is_first, is_last = path.name.startswith("test_"), path.name.endswith("_test.py")
+    return (path.parent, is_first, is_last) if path.suffix == ".py" and (is_first or is_last) else None
 
 
 def add_hidden_tests(red: SuiteReport, *, first: SuiteReport) -> SuiteReport:

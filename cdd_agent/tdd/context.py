@@ -6,7 +6,7 @@ attempts as text for the model.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
@@ -25,7 +25,7 @@ from cdd_agent.model.conversation import HearUser, Marks, Model, draw_token
 from cdd_agent.review import Comments
 from cdd_agent.shell.permission import Permission
 from cdd_agent.tdd.workplace import Workplace
-from cdd_agent.testrun.suite import Suite, SuiteRun
+from cdd_agent.testrun.suite import Suite, SuiteRun, save_report
 from cdd_agent.tickets import plan
 from cdd_agent.untrusted.keys import mask
 from cdd_agent.work import state
@@ -33,7 +33,7 @@ from cdd_agent.work.state import AttemptRecord, StepExecution
 from cdd_agent.workspace.files import Workspace
 from cdd_agent.workspace.memory import NO_MEMORY, Memory
 from pytest_tdd_agent.comparison import find_spared
-from pytest_tdd_agent.report import Failure, Reason, SuiteReport, Verdict, count_outcomes, list_failing
+from pytest_tdd_agent.report import Failure, Reason, SuiteReport, Verdict, add_tests, count_outcomes, list_failing
 
 Kind: TypeAlias = plan.Kind
 """The kind of change; it decides the prefix of the commits."""
@@ -303,9 +303,25 @@ class Context:
         self.emit(run.as_event(purpose, framework=framework))
         return run
 
-    def run_for_gate(self, purpose: str, *, files: Snapshot, keep: Path, before: Snapshot | None = None) -> SuiteRun:
-        """Run the tests of baseline and gate on ``files``, and remember the report."""
-        run = self.run_suite(purpose, keep=keep, targets=self.policy.gate_runs, before=before)
+    def run_for_gate(
+        self,
+        purpose: str,
+        *,
+        files: Snapshot,
+        keep: Path,
+        before: Snapshot | None = None,
+        added: tuple[str, ...] = (),
+        others: SuiteReport | None = None,
+    ) -> SuiteRun:
+        """Run the tests of baseline and gate on ``files``, and remember the report.
+
+        With ``others``, only the files ``added`` run, and the report has the tests of ``others`` too.
+        """
+        run = self.run_suite(purpose, keep=keep, targets=added or self.policy.gate_runs, before=before)
+        if run.report is not None and others is not None:
+            report = add_tests(run.report, others)
+            save_report(report, keep)
+            run = replace(run, report=report)
         self.last_report.clear()
         if run.report is not None:
             self.last_report[self._find_tree(files)] = run.report

@@ -207,7 +207,7 @@ def show(folder: Path, *, quick: bool) -> bool:
         bars.at_most(f"CPU of a step with {tests:,} tests", ratio, limit=BARS[tests])
     small = found[min(found)]
     whole = [purpose for purpose in small.list_runs(2) if purpose.startswith("all tests")]
-    bars.at_most("runs of all tests in step 2, its REFACTOR included", len(whole) - 1, limit=BAR_RUNS)
+    bars.at_most("runs of all tests in step 2, its REFACTOR included", len(whole), limit=BAR_RUNS)
     one = execute(Size(files=10, tests=10, steps=1), folder / "one")
     bars.at_most("git processes of a cycle", len(one.list_git()), limit=BAR_GIT)
     targets = [

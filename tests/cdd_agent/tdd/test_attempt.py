@@ -2,13 +2,14 @@ from dataclasses import replace
 
 import pytest
 
-from cdd_agent.events import AttemptStarted, GateJudged, Notice, TurnEnded
+from cdd_agent.events import AttemptStarted, GateJudged, Notice, SuiteStarted, TurnEnded
 from cdd_agent.model.conversation import Text
 from cdd_agent.tdd.attempt import Attempt, list_attempts
 from cdd_agent.tdd.baseline import Baseline, take_baseline
 from cdd_agent.tdd.step import StepRecovery
 from cdd_agent.work.state import AttemptRecord, StepExecution
 from cdd_agent.workspace.memory import Memory, MemoryFile
+from pytest_tdd_agent.codec import load
 from tests.fakes.model import ScriptedModel, call, says
 from tests.fakes.project import TEST_FILE, Project, item, red, runs, writes
 
@@ -166,3 +167,11 @@ def test_what_a_helper_raises_counts_if_the_product_ran(real_project: Project, c
     assert (record.verdict, record.finding) == (verdict, {"open": "VALID", "closed": "INVALID"}[verdict])
     told = f"{TEST_FILE}::test_discount runs the product before it fails: that counts as behavior."
     assert (Notice(text=told) in real_project.seen) == (verdict == "open")
+    assert [event.purpose for event in real_project.seen if isinstance(event, SuiteStarted)][:2] == [
+        "all tests as a baseline",
+        "the added tests for the gate",
+    ]
+    judged = load(real_project.folder / str(record.report))
+    outcomes = {case.nodeid.rpartition("::")[2]: case.outcome for case in judged.tests}
+    assert outcomes == {"test_total": "passed", "test_discount": "failed"}
+    assert (judged.collected, judged.complete, judged.audited) == (2, True, True)

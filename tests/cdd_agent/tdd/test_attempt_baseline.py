@@ -4,8 +4,8 @@ import pytest
 
 from cdd_agent.config.settings import GreenSettings
 from cdd_agent.errors import EnvironmentMissing, ExitCode
-from cdd_agent.events import SuiteStarted
-from cdd_agent.tdd.baseline import Baseline, add_hidden_tests, take_baseline
+from cdd_agent.events import Change, ChangeKind, SuiteStarted
+from cdd_agent.tdd.baseline import Baseline, add_hidden_tests, list_added_tests, take_baseline
 from cdd_agent.tdd.context import Context, Kind, Phase, WorkItem
 from cdd_agent.tdd.step import StepRecovery, checkpoint_ref
 from cdd_agent.tdd.verdict import judge_run
@@ -211,3 +211,27 @@ def test_slow_tests_are_told_with_the_setting_to_raise(project: Project, context
         lay(replace(context, policy=policy), "red", step=begun(project, context), work=item())
     assert "green.test_timeout_s" in slow.value.hint
     assert "green.full_suite_on_completion: false" in slow.value.hint
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "is_alone"),
+    [
+        ("tests/test_discount.py", "created", True),
+        ("tests/test_prices.py", "modified", False),
+        ("tests/conftest.py", "created", False),
+        ("tests/__init__.py", "created", False),
+        ("tests/discount_test.py", "created", False),
+        ("tests/test_data.json", "created", False),
+        ("tests/more/test_discount.py", "created", False),
+        ("test_prices.py", "created", False),
+    ],
+)
+def test_a_red_runs_its_file_alone_if_that_cannot_change_other_tests(
+    real_project: Project, path: str, kind: ChangeKind, *, is_alone: bool
+) -> None:
+    context = real_project.context(ScriptedModel([]))
+    before = report(("tests/test_prices.py::test_total", "passed"))
+    changes = [Change(path="tests/test_new.py", kind="created"), Change(path=path, kind=kind)]
+    added = list_added_tests(item(), changes, before=before, context=context)
+    assert added == (("tests/test_new.py", path) if is_alone else ())
+    assert list_added_tests(replace(item(), phases=("red",)), changes, before=before, context=context) == ()
