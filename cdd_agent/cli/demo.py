@@ -12,6 +12,8 @@ import msgspec
 from rich.text import Text
 
 import cdd_agent
+from cdd_agent.cli.chat import run_at_prompt
+from cdd_agent.cli.fork import fork
 from cdd_agent.cli.invocation import Invocation
 from cdd_agent.errors import EnvironmentMissing, GateClosed, UsageError
 from cdd_agent.events import Notice
@@ -19,12 +21,13 @@ from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
 from cdd_agent.repl.render import format_reason, show_plan, show_steps
 from cdd_agent.repl.screen import Screen
+from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work.state import AttemptRecord, RunState, Status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """A change that the developer asks for in the review of a step."""
+    """Words of the developer about a step that was carried out."""
 
     step: int
     words: str
@@ -39,6 +42,9 @@ class Script:
     answers: tuple[str, ...]
     """The developer's answers to Socrates, in order."""
     wish: Wish | None = None
+    """A change that the developer asks for in the review."""
+    fork: Wish | None = None
+    """What a fork of the step does differently. The developer keeps the fork."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,10 +100,15 @@ def play(invocation: Invocation, example: DemoExample, *, folder: Path | None) -
         executor = composition.executor(ticket)
         with executor.running():
             executor.run_all()
-            refused = _list_refused(executor.state)
-            if script.wish is not None:
-                _show_heading(invocation, f"review: the developer wants a change in step {script.wish.step}")
-                composition.emit(Notice(text=f"developer: {script.wish.words}"))
+        refused = _list_refused(executor.state)
+        if script.fork is not None:
+            _show_heading(invocation, f"review: the developer wants to see step {script.fork.step} done in another way")
+            _keep_fork(script.fork, ticket, invocation=invocation)
+        if script.wish is not None:
+            _show_heading(invocation, f"review: the developer wants a change in step {script.wish.step}")
+            composition.emit(Notice(text=f"developer: {script.wish.words}"))
+            executor = composition.executor(ticket)
+            with executor.running():
                 executor.retry(script.wish.step, guidance=script.wish.words)
                 executor.run_all()
     if not invocation.as_json:
@@ -105,6 +116,26 @@ def play(invocation: Invocation, example: DemoExample, *, folder: Path | None) -
     if executor.state.status != Status.COMPLETED:
         hint = f"cd {composition.root} && cdd status {script.ticket}"
         raise GateClosed("The demo did not complete its ticket.", hint=hint)
+
+
+def _keep_fork(wish: Wish, ticket: Ticket, *, invocation: Invocation) -> None:
+    """Carry a step out in a fork, compare it with the first one, merge it and drop it, as a user does."""
+    project = invocation.project
+
+    def enter(*words: str) -> None:
+        if not invocation.as_json:
+            invocation.screen.line(f"$ cdd {shlex.join(words)}", style="bold")
+        json = ("--json",) if invocation.as_json else ()
+        run_at_prompt((*words, "--yes", *json), project=project, screen=invocation.screen, commands={"fork": fork})
+
+    enter("fork", ticket.slug, str(wish.step), wish.words)
+    forked = project.executor(ticket)
+    with forked.running():
+        forked.run_all()
+    name = project.forks.list_all()[-1].name.split("-", 2)[2]  # without date and time
+    enter("fork", "compare", name)
+    enter("fork", "merge", name, "--theirs")
+    enter("fork", "drop", name)
 
 
 def _create_project(source: Path, keep: Path | None) -> Path:

@@ -84,7 +84,7 @@ def start(invocation: Invocation, *, slug: str, words: tuple[str, ...]) -> None:
 def list_(invocation: Invocation) -> None:
     """List the forks below the branches that they were made from. The status is active, merged or abandoned.
 
-    A fork is merged if merging it into your branch would change nothing.
+    A fork is merged if merging it into your branch would change nothing, also after it was dropped.
     """
     from cdd_agent.git.fork import arrange
 
@@ -107,7 +107,7 @@ def list_(invocation: Invocation) -> None:
         current = ", current" if forks.find_current(row.ticket) == row else ""
         style = {"active": "green", "merged": "cyan", "abandoned": "dim"}[status]
         screen.line(f"{row.name}  {status}{current}", style=style, indent=2 * depth)
-        work = f"kept: {row.kept}" if status == "abandoned" else format_count(forks.count_commits(row), "commit")
+        work = f"kept: {row.kept}" if row.is_abandoned else format_count(forks.count_commits(row), "commit")
         screen.line(f"{row.ticket} step {row.step}: {row.direction}  ({work})", style="dim", indent=2 * depth + 2)
 
 
@@ -218,13 +218,16 @@ def merge(invocation: Invocation, name: str, *, how: str | None, dry_run: bool) 
             screen.line("Nothing was changed.")
             return
         favors: dict[str, Favor] = {"ours": "ours", "theirs": "theirs"}
-        if waiting := forks.resolve(plan, favors.get(how)):
+        if how in favors:
+            plan = forks.settle(plan, favors[how])
+        elif waiting := forks.resolve(plan):
             names = join_first(waiting, most=_MOST_FILES)
             screen.line(f"Edit these files in {forks.locate(chosen)}: {names}.", style="yellow")
             again = screen.as_typed(f"cdd fork merge {chosen.name}")
             screen.line(f"Then: {again}; or end it: {again} --abort")
             return
-        plan = forks.plan_merge(chosen)
+        else:
+            plan = forks.plan_merge(chosen)
         _show_plan(plan, invocation=invocation)
     if not plan.subjects:
         raise UsageError(f"The fork {chosen.name} has no commits that {plan.branch} lacks.", hint="cdd fork list")

@@ -10,7 +10,7 @@ so does one that was squashed into another commit.
 import contextlib
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -276,9 +276,9 @@ class Forks:
         head = self.repository.read_head()
         for fork in forks:
             statuses[fork.name] = "abandoned" if fork.is_abandoned else "active"
-            if head and not fork.is_abandoned and has_ref(self.repository.location, f"refs/heads/{fork.branch}"):
-                tip = self.read_tip(fork)
-                statuses[fork.name] = "merged" if tip != fork.base and self.is_merged(tip, head) else "active"
+            tip = self.repository.read_ref(fork.kept if fork.is_abandoned else f"refs/heads/{fork.branch}")
+            if head and tip and tip != fork.base and self.is_merged(tip, head):
+                statuses[fork.name] = "merged"
         return statuses
 
     def is_merged(self, tip: CommitId, head: CommitId) -> bool:
@@ -332,28 +332,39 @@ class Forks:
         with lock_repository(repository.location.common_dir, wait_s=_PATIENCE_S):
             return landings.land(commit, expected=plan.head, base=plan.head, result=commit)
 
-    def resolve(self, plan: MergePlan, favor: Favor | None = None) -> tuple[str, ...]:
-        """Merge the user's branch into the fork, in its work tree; return the files to be resolved there by hand.
+    def settle(self, plan: MergePlan, favor: Favor) -> MergePlan:
+        """Return the plan of a merge in which one side counts where both changed the same lines.
 
-        With ``favor``, one side counts where both changed the same lines. Raises ``UsageError``, and changes nothing,
-        if that is not enough, because one side has deleted a file.
+        Raises ``UsageError`` if that is not enough, because one side has deleted a file. The fork stays as it is.
         """
         tree = self.open(plan.fork)
-        # In the fork's tree, git means the fork by "ours".
-        side = () if favor is None else ("-X", "theirs" if favor == "ours" else "ours")
-        message = f"merge: {plan.branch} into {plan.fork.branch}"
+        # git merges in the fork's files, where "ours" means the fork, and then takes it back.
+        side = "theirs" if favor == "ours" else "ours"
         try:
-            tree.git("merge", "--quiet", "--no-ff", *side, "-m", message, plan.head)
+            tree.git("merge", "--quiet", "--no-ff", "--no-commit", "-X", side, plan.head)
+            merged = tree.git("write-tree").strip()
         except GitRefused:
-            unmerged = _list_unmerged(tree)
-            if unmerged and favor is None:
-                return unmerged
-            if unmerged:
-                tree.git("merge", "--abort")
+            if unmerged := _list_unmerged(tree):
                 raise UsageError(
                     f"One side has deleted or renamed {join_first(unmerged, most=_SHOWN)}, so no side can be taken.",
                     hint=f"resolve it by hand: cdd fork merge {plan.fork.name} --resolve",
                 ) from None
+            raise
+        finally:
+            if self.is_resolving(plan.fork):
+                tree.git("merge", "--abort")
+        changes = self.repository.list_changes(plan.head, merged)
+        return replace(plan, tree=merged, conflicts=(), changes=changes)
+
+    def resolve(self, plan: MergePlan) -> tuple[str, ...]:
+        """Merge the user's branch into the fork, in its work tree; return the files to be resolved there by hand."""
+        tree = self.open(plan.fork)
+        message = f"merge: {plan.branch} into {plan.fork.branch}"
+        try:
+            tree.git("merge", "--quiet", "--no-ff", "-m", message, plan.head)
+        except GitRefused:
+            if unmerged := _list_unmerged(tree):
+                return unmerged
             raise
         return ()
 

@@ -21,6 +21,7 @@ from cdd_agent.review import FileDiff, diff_commits, resolve_recorded
 from cdd_agent.storage import private_folder
 from cdd_agent.tdd.attempt import FORKED, name_conversation
 from cdd_agent.tdd.step import load_report
+from cdd_agent.tickets import spec
 from cdd_agent.tickets.ticket import Ticket, find
 from cdd_agent.work import state as states
 from cdd_agent.work.state import (
@@ -109,6 +110,7 @@ class TicketForks:
             if path.exists():
                 shutil.copyfile(path, folder / path.name)
         forked = Ticket(slug=ticket.slug, folder=folder)
+        spec.reopen_file(forked.spec_path)
         save_state(forked.state_path, self._reset(state, fork))
         self._copy_conversations(fork, project, checkpoints=checkpoints)
         self.forks.switch(ticket.slug, fork)

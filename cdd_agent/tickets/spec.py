@@ -5,6 +5,7 @@ that an agent writes must have it; a user may write any sentence. A criterion ca
 measures nothing and no number, code in backticks or quoted text that says what is meant.
 """
 
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -151,6 +152,14 @@ def advance_file(path: Path, status: str) -> None:
     changed = advance(load_text(path), status, path=str(path))
     if changed is not None:
         write_atomic(path, changed.encode())
+
+
+def reopen_file(path: Path) -> None:
+    """Set the status in the file ``path`` from done back to executing."""
+    with contextlib.suppress(UsageError):
+        text = load_text(path)
+        if parse(text, path=str(path)).status == "done":
+            write_atomic(path, update(text, {"status": "executing"}, path=str(path)).encode())
 
 
 def _normalize(value: Change) -> Change:

@@ -71,17 +71,28 @@ def test_every_step_is_completed(demo: Demo) -> None:
     assert {step["status"] for step in steps.values()} == {"completed"}
 
 
+@pytest.mark.parametrize("demo", ["csv-export"], indirect=True)
+def test_a_fork_is_compared_merged_and_dropped(demo: Demo) -> None:
+    shown = demo.result.stdout
+    assert "\n$ cdd fork csv-export 4 'Show the exported lines'\n" in shown
+    assert "\ngates     GREEN open                                    GREEN open" in shown
+    assert "\nConflicts in 1 file:\n  README.md\n" in shown
+    assert "date,text,amount" in (demo.folder / "README.md").read_text()
+    assert git(demo.folder, "for-each-ref", "--format=%(refname)", "refs/heads").split() == ["refs/heads/main"]
+    assert len(git(demo.folder, "log", "--merges", "--format=%H").split()) == 1
+
+
 def test_the_history_holds_a_test_before_each_implementation(demo: Demo) -> None:
     prefixes = [subject.partition(":")[0] for subject in demo.subjects[1:]]
     assert prefixes[0] == "plan"
-    assert set(prefixes) <= {"plan", "test", "feat", "fix", "refactor"}
+    assert set(prefixes) <= {"plan", "test", "feat", "fix", "refactor", "docs", "merge"}
     for place, prefix in enumerate(prefixes):
         if prefix in {"feat", "fix"}:
             assert prefixes[place - 1] == "test"
 
 
 def test_every_phase_commit_carries_trailers_and_a_note_with_its_evidence(demo: Demo) -> None:
-    commits = git(demo.folder, "log", "--reverse", "--format=%H", "HEAD").splitlines()[2:]
+    commits = git(demo.folder, "log", "--reverse", "--no-merges", "--format=%H", "HEAD").splitlines()[2:]
     for commit in commits:
         lines = git(demo.folder, "notes", "--ref=tdd-handoffs", "show", commit).splitlines()
         note = json.loads(lines[0])

@@ -96,7 +96,9 @@ def test_a_fork_is_worked_on_compared_merged_and_dropped(finished: Path, capsys:
     assert "merged" in listed(here, capsys)
     assert run(["--project", here, "fork", "drop", "one-form", "--yes"]) == 0
     assert not inside.exists()
-    assert "abandoned" in listed(here, capsys)
+    shown = listed(here, capsys)
+    assert f"{made.name}  merged\n" in shown
+    assert f"kept: {made.kept}" in shown.replace("\n      ", " ")
 
 
 def listed(here: str, capsys: pytest.CaptureFixture[str]) -> str:

@@ -113,10 +113,12 @@ def conflicting(forks: Forks) -> Fork:
 def test_one_side_can_be_taken(forks: Forks, conflicting: Fork, favor: Favor) -> None:
     plan = forks.plan_merge(conflicting)
     assert plan.conflicts == ("a.txt",)
-    assert forks.resolve(plan, favor) == ()
-    again = forks.plan_merge(conflicting)
-    assert again.conflicts == ()
-    forks.merge(again)
+    tip, tree = forks.read_tip(conflicting), forks.open(conflicting)
+    settled = forks.settle(plan, favor)
+    assert (forks.read_tip(conflicting), tree.git("status", "--porcelain")) == (tip, "")
+    assert forks.plan_merge(conflicting).conflicts == ("a.txt",)
+    merged = forks.merge(settled).commit
+    assert forks.repository.git("rev-parse", f"{merged}^@").split() == [plan.head, tip]
     assert (forks.repository.root / "a.txt").read_text() == {"ours": "mine\n", "theirs": "forked\n"}[favor]
 
 
@@ -155,7 +157,7 @@ def test_a_deleted_file_takes_no_side(forks: Forks) -> None:
     tree.git("commit", "-qm", "delete")
     commit(forks.repository, "a.txt", "mine\n")
     with pytest.raises(UsageError, match="so no side can be taken") as refused:
-        forks.resolve(forks.plan_merge(fork), "ours")
+        forks.settle(forks.plan_merge(fork), "ours")
     assert "--resolve" in refused.value.hint
     assert not forks.is_resolving(fork)
     assert tree.git("status", "--porcelain") == ""
