@@ -25,6 +25,7 @@ import msgspec
 import pytest_tdd_agent
 from cdd_agent.errors import join_first
 from cdd_agent.sandbox.port import Access, Command, Result, Sandbox
+from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.storage import read_ordinary
 from cdd_agent.testrun.access import (
     Original,
@@ -34,6 +35,7 @@ from cdd_agent.testrun.access import (
     find_test_code,
     find_top,
 )
+from cdd_agent.testrun.compiled import CompiledSources
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.testrun.suite import PYTEST, Conventions, SuiteRun, save_report
 from pytest_tdd_agent.codec import ReportError, load
@@ -173,6 +175,8 @@ class PytestSuite:
     timeout_s: float
     bytecode: Path | None
     """Folder for bytecode between runs; with None, the project is compiled from its sources."""
+    compiled: CompiledSources | None = None
+    """Sources that are compiled already, for runs without ``bytecode``."""
     flaky: int = 0
     """How often to rerun a test that fails unexpectedly."""
     reads: tuple[Path, ...] = ()
@@ -287,6 +291,9 @@ class PytestSuite:
                 shutil.rmtree(self.bytecode / private.resolve().relative_to("/"), ignore_errors=True)
         if report is not None:
             save_report(report, keep)
+        if keep is not None and (compiled := self._find_compiled()) is not None:
+            own = [Path(each) for each in origins.values() if each.startswith(f"{self.root}{os.sep}")]
+            compiled.add(own, interpreter=self.interpreter, sandbox=self.sandbox, timeout_s=self.timeout_s)
         return SuiteRun(
             report=report,
             problem=problem,
@@ -304,6 +311,10 @@ class PytestSuite:
     @property
     def _redirects(self) -> tuple[Path, Path] | None:
         return (self.original.root, self.root) if self.original else self.redirects
+
+    def _find_compiled(self) -> CompiledSources | None:
+        """Return the compiled sources if this run may use them: no test can write there."""
+        return self.compiled if self.bytecode is None and self.sandbox.level != PlainSandbox.level else None
 
     def _find_endless_tests(self, private: Path, result: Result, *, known: tuple[str, ...]) -> tuple[str, ...]:
         """Return the tests that ran for most of the time limit, unless all the tests together were too slow."""
@@ -334,6 +345,10 @@ class PytestSuite:
             **({"PYTHONHASHSEED": self.hash_seed} if self.hash_seed else {}),
             **build_user_base_variable(self.interpreter.user_base),
         }
+        sources = self._find_compiled()
+        compiled = () if sources is None or sources.folder is None else (sources.folder,)
+        if compiled:
+            variables["CDD_COMPILED"] = str(compiled[0])
         if self.bytecode is not None:
             self.bytecode.mkdir(parents=True, exist_ok=True)
         python_path = [str(private / _IMPORTS)] if self._redirects else []
@@ -344,7 +359,7 @@ class PytestSuite:
             self.root,
             self.interpreter,
             read_write=(private, *(() if self.bytecode is None else (self.bytecode,))),
-            read_only=(private / "plugins", private / "launcher.py", private / _IMPORTS, *self.reads),
+            read_only=(private / "plugins", private / "launcher.py", private / _IMPORTS, *compiled, *self.reads),
             # The code under test must not change the tests or pytest's configuration while they run.
             locked=find_test_code(self.root),
             original=self.original,

@@ -21,6 +21,7 @@ from cdd_agent.config.trust import Offer, Trust
 from cdd_agent.errors import DocumentError, EnvironmentMissing, Problem, UsageError
 from cdd_agent.sandbox.port import Sandbox
 from cdd_agent.storage import private_folder, read_ordinary
+from cdd_agent.testrun.compiled import CompiledSources
 from cdd_agent.testrun.frameworks.catalog import COMMAND, FRAMEWORKS, JAVASCRIPT, NODE, UNITTEST
 from cdd_agent.testrun.frameworks.framework import Framework, FrameworkMatch
 from cdd_agent.testrun.frameworks.sources import list_own_files
@@ -423,6 +424,7 @@ def _make_pytest_suite(context: SuiteContext, found: ProjectFramework, *, timeou
         sandbox=sandbox,
         timeout_s=timeout_s,
         bytecode=private_folder(context.root) / "bytecode",
+        compiled=CompiledSources(),
         flaky=context.settings.test_reruns,
         conventions=replace(PYTEST, discovery=narrowed) if arguments.selects else PYTEST,
         options=tuple(arguments.options),

@@ -12,8 +12,11 @@ launcher imports it before pytest.
 from __future__ import annotations
 
 import json
+import marshal
 import os
 import sys
+from hashlib import sha256
+from importlib import import_module
 from importlib.machinery import SourceFileLoader
 from importlib.util import source_hash
 from typing import TYPE_CHECKING
@@ -72,14 +75,26 @@ def _write_whole(loader: SourceFileLoader, path: str, *, data: bytes, mode: int)
         pass
 
 
+def _read_compiled(kind: str, source: bytes) -> bytes:
+    """Return bytecode that no test can have written, or raise ``FileNotFoundError``."""
+    folder = os.environ.get("CDD_COMPILED")
+    if folder is None:
+        raise FileNotFoundError(kind)
+    import pytest  # the caller has imported it, or a plugin that needs it
+
+    tag = f"{sys.implementation.cache_tag}-{pytest.__version__}"
+    with open(os.path.join(folder, tag, f"{kind}-{sha256(source).hexdigest()}"), "rb") as stream:
+        return stream.read()
+
+
 class _WithoutCache(SourceFileLoader):
-    """The method for Python's own loader that ignores bytecode."""
+    """The method for Python's own loader that ignores bytecode in the project."""
 
     def get_data(self, path: str) -> bytes:
-        """Read a file for an import unless it is bytecode of the project."""
+        """Read a file for an import; bytecode of the project only from where cdd compiled it."""
         source = str(self.path)
         if path != source and source.startswith(_PROJECT) and not source.startswith(_INSTALLED):
-            raise FileNotFoundError(path)
+            return _read_compiled("plain", _read(self, source))
         return _read(self, path)
 
 
@@ -94,7 +109,7 @@ else:
 def pytest_addoption() -> None:
     """Use the cache: only now, because everything so far is compiled already.
 
-    Without one, let pytest compile test modules again; those of installed plugins are as they were installed.
+    Without one, pytest's bytecode of test modules is not used; that of installed plugins is as it was installed.
     """
     if _CACHE:
         sys.pycache_prefix, sys.dont_write_bytecode = _CACHE, False
@@ -104,9 +119,24 @@ def pytest_addoption() -> None:
         read = rewrite._read_pyc
 
         def read_installed(source: Path, *rest: Any) -> CodeType | None:
-            return read(source, *rest) if str(source).startswith(_INSTALLED) else None
+            if str(source).startswith(_INSTALLED):
+                return read(source, *rest)
+            # With this setting, assertions are rewritten in another way.
+            hooks = (each for each in sys.meta_path if isinstance(each, rewrite.AssertionRewritingHook))
+            if any(hook.config.getini("enable_assertion_pass_hook") for hook in hooks):
+                return None
+            return _read_rewritten(source)
 
         vars(rewrite)["_read_pyc"] = read_installed
+
+
+def _read_rewritten(source: Path) -> CodeType | None:
+    try:
+        code: CodeType = marshal.loads(_read_compiled("rewritten", source.read_bytes())[16:])
+        import_module("_imp")._fix_co_filename(code, str(source))
+    except (ImportError, AttributeError, OSError, EOFError, ValueError, TypeError):
+        return None
+    return code
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -11,14 +11,14 @@ import pytest
 import pytest_tdd_agent
 from cdd_agent.sandbox.port import Command, Result
 from cdd_agent.testrun import pytest_run
-from cdd_agent.testrun.inside import launcher, redirect, run_plugin
+from cdd_agent.testrun.inside import compiler, launcher, redirect, run_plugin
 from cdd_agent.testrun.interpreter import find_interpreter
 from cdd_agent.testrun.pytest_run import PytestSuite
 from pytest_tdd_agent.codec import load
 from pytest_tdd_agent.report import count_outcomes
 from tests.cdd_agent.testrun.conftest import outcomes, problem
 
-STANDARD = {"__future__", "gc", "importlib", "json", "os", "pathlib", "sys", "typing"}
+STANDARD = {"__future__", "gc", "hashlib", "importlib", "json", "marshal", "os", "pathlib", "sys", "typing", "warnings"}
 """Modules that the launcher and its plugin may use besides pytest."""
 
 
@@ -317,7 +317,7 @@ def test_a_copy_of_the_project_is_judged_by_the_interpreter_in_the_project(tmp_p
     assert outcomes(replace(project, root=tmp_path / "copy").run()) == {"test_a.py::test_one": "passed"}
 
 
-@pytest.mark.parametrize("module", [launcher, redirect, run_plugin])
+@pytest.mark.parametrize("module", [launcher, redirect, run_plugin, compiler])
 def test_what_runs_in_the_projects_interpreter_is_python_3_8_and_needs_nothing_but_pytest(module: ModuleType) -> None:
     tree = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"), feature_version=(3, 8))
     typed = [node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
