@@ -93,7 +93,7 @@ def init(invocation: Invocation) -> None:
 
 @click.command(short_help="Create a ticket from the template.")
 @click.argument("slug")
-@click.option("--title", help="One line; the default comes from the slug.")
+@click.option("--title", default="", help="One line; the default comes from the slug.")
 @click.option(
     "--type",
     "kind",
@@ -103,12 +103,12 @@ def init(invocation: Invocation) -> None:
     help="feature, bug, enhancement, refactor, chore, doc or spike.",
 )
 @click.pass_obj
-def new(invocation: Invocation, *, slug: str, title: str | None, kind: str) -> None:
+def new(invocation: Invocation, *, slug: str, title: str, kind: str) -> None:
     """Create the ticket SLUG from the template."""
     from cdd_agent.tickets.ticket import create
 
     root = invocation.root
-    ticket = create(root, slug, title=title or slug.replace("-", " ").capitalize(), type=kind)
+    ticket = create(root, slug, title=title, type=kind)
     path = ticket.spec_path.relative_to(root)
     invocation.screen.line(f"Created {path}. Describe there what you want, then: cdd spec {slug}")
 

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from datetime import datetime
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -25,7 +24,7 @@ from cdd_agent.repl.commands import (
     parse_command,
     split_words,
 )
-from cdd_agent.repl.render import format_cost
+from cdd_agent.repl.render import format_cost, format_time
 from cdd_agent.repl.state import AGENT_COMMANDS, SessionState, create_agent, report_dropped
 from cdd_agent.tickets.ticket import Ticket, create, find, list_tickets
 from cdd_agent.untrusted.text import clean, shorten
@@ -357,8 +356,7 @@ def create_ticket(session: SessionState, argument: str) -> None:
     slug, _, title = argument.partition(" ")
     if not slug:
         raise UsageError("A ticket needs a name.", hint="/new export-as-csv Export as CSV")
-    title = title.strip() or slug.replace("-", " ").capitalize()
-    ticket = create(session.project.root, slug, title=title, type="feature")
+    ticket = create(session.project.root, slug, title=title)
     session.leave_agent()
     session.slug = ticket.slug
     path = ticket.spec_path.relative_to(session.project.root)
@@ -393,7 +391,7 @@ def resume_session(session: SessionState, argument: str) -> None:
         raise UsageError(f"The session {earlier.id} has no conversation.", hint=_NO_CONVERSATION)
     ticket = find(root, earlier.ticket) if earlier.agent != SCOUT else None
     screen = session.screen
-    screen.line(f"Continuing the session of {_format_time(earlier)}: {_format_place(earlier)}", style="bold")
+    screen.line(f"Continuing the session of {format_time(earlier.time)}: {_format_place(earlier)}", style="bold")
     last = None
     for talk in earlier.conversations:
         if talk.agent == SCOUT:
@@ -478,17 +476,13 @@ def describe_sessions(project: Path) -> Iterable[tuple[str, str]]:
     """Yield the id of each session that can be resumed, with its time, agent, ticket and first words."""
     for session in list_sessions(project):
         words = f": {session.first_words}" if session.first_words else ""
-        yield session.id, f"{_format_time(session)}, {_format_place(session)}{words}"
+        yield session.id, f"{format_time(session.time)}, {_format_place(session)}{words}"
 
 
 def _format_place(session: EarlierSession) -> str:
     if session.agent == SCOUT:
         return "questions"
     return f"/{AGENT_COMMANDS.get(session.agent, session.agent)} {session.ticket}"
-
-
-def _format_time(session: EarlierSession) -> str:
-    return datetime.fromisoformat(session.time).astimezone().strftime("%d %b %H:%M").lstrip("0")
 
 
 ACTIONS: Mapping[str, Callable[[SessionState, str], ExitCode | None]] = {

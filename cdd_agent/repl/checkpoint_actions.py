@@ -15,7 +15,7 @@ from cdd_agent.events import Change, Notice
 from cdd_agent.git.checkpoint import Checkpoint, Checkpoints, Description, RestorePlan
 from cdd_agent.history.undo import Undo
 from cdd_agent.repl.question import confirm
-from cdd_agent.repl.render import CHANGE_SIGNS, show_changes
+from cdd_agent.repl.render import CHANGE_SIGNS, format_time, show_changes
 from cdd_agent.repl.screen import Screen
 from cdd_agent.review import diff_trees
 from cdd_agent.tickets.ticket import list_tickets
@@ -94,11 +94,9 @@ class CheckpointView:
 
     def show_plan(self, plan: RestorePlan, *, steps: tuple[str, ...] = ()) -> None:
         """Show what a restore would do. ``steps`` are taken back before."""
-        target = plan.target
-        screen = self._screen
-        screen.line(
-            f"To checkpoint {target.number}, {clean(target.about.label)}, {_format_time(target)}:", style="bold"
-        )
+        target, screen = plan.target, self._screen
+        when = format_time(target.about.time, with_seconds=True)
+        screen.line(f"To checkpoint {target.number}, {clean(target.about.label)}, {when}:", style="bold")
         rows = [f"{CHANGE_SIGNS[change.kind]} {clean(change.path)}" for change in plan.changes]
         screen.line(f"Files that change, {len(rows)}:" if rows else "No file changes.")
         screen.items(rows, most=_MOST_FILES)
@@ -142,11 +140,7 @@ def describe(each: Checkpoint, changes: tuple[Change, ...]) -> str:
     since = f"{format_count(len(changes), 'file')} changed since: {names}" if changes else "nothing changed since"
     about = each.about
     where = " ".join(filter(None, (clean(about.ticket), clean(about.label))))
-    return f"{_format_time(each)}  {where}  {since}"
-
-
-def _format_time(each: Checkpoint) -> str:
-    return datetime.fromisoformat(each.about.time).astimezone().strftime("%d %b %H:%M:%S").lstrip("0")
+    return f"{format_time(about.time, with_seconds=True)}  {where}  {since}"
 
 
 def save_before(session: "SessionState", words: str) -> None:

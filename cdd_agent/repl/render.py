@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from datetime import datetime
 
 from msgspec.structs import replace
 from rich.console import Group
@@ -174,6 +175,12 @@ def _group_tests(step: Step) -> dict[str, list[str]]:
         path, _, name = test.partition("::")
         groups.setdefault(path, []).extend([name] if name else [])
     return groups
+
+
+def format_time(time: str, *, with_seconds: bool = False) -> str:
+    """Return a stored time as day and time of day here."""
+    pattern = "%d %b %H:%M:%S" if with_seconds else "%d %b %H:%M"
+    return datetime.fromisoformat(time).astimezone().strftime(pattern).lstrip("0")
 
 
 def format_reason(reason: str) -> Text:

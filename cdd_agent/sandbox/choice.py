@@ -189,6 +189,7 @@ class LevelTrial:
     candidate: str
     """The program or kernel feature; the reason if there is none."""
     sandbox: Sandbox | None
+    """None unless it works and refused every forbidden act."""
     reason: str = ""
     proofs: tuple[Proof, ...] = ()
 
@@ -196,11 +197,6 @@ class LevelTrial:
     def is_installed(self) -> bool:
         """Whether there was something to try."""
         return self.candidate != self.reason
-
-    @property
-    def passed(self) -> bool:
-        """Whether it works and refused every forbidden act."""
-        return self.sandbox is not None
 
 
 _trials_by_level: dict[tuple[Level, str], tuple[LevelTrial, ...]] = {}
@@ -259,7 +255,7 @@ def try_levels(level: str = "auto") -> Iterator[LevelTrial]:
             trials: list[LevelTrial] = []
             for candidate, make in _CANDIDATES[each]():
                 trials.append(_try_candidate(each, candidate, make=make))
-                if trials[-1].passed:
+                if trials[-1].sandbox is not None:
                     break
             _trials_by_level[key] = tuple(trials)
         yield from _trials_by_level[key]

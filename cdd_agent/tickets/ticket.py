@@ -119,8 +119,11 @@ def create_folder(project: Path) -> tuple[Path, bool]:
     return folder, found is None
 
 
-def create(project: Path, slug: str, *, title: str, type: str) -> Ticket:
-    """Create a ticket with a spec to fill in; raise ``UsageError`` for a used slug, an unknown type or a link."""
+def create(project: Path, slug: str, *, title: str = "", type: str = "feature") -> Ticket:
+    """Create a ticket with a spec to fill in. The default title comes from the slug.
+
+    Raises ``UsageError`` for a used slug, an unknown type or a link.
+    """
     from cdd_agent.tickets.spec import TYPES
     from cdd_agent.tickets.yaml import quote
 
@@ -133,7 +136,8 @@ def create(project: Path, slug: str, *, title: str, type: str) -> Ticket:
         raise UsageError(f"The title has {len(title)} characters; {MOST_TITLE_CHARACTERS} are allowed.", hint=hint)
     ticket = Ticket(slug=slug, folder=project / "tickets" / slug)
     _refuse_links(project, ticket)
-    text = _TEMPLATE.format(title=quote(" ".join(title.split())), type=type)
+    words = title.split() or slug.replace("-", " ").capitalize().split()
+    text = _TEMPLATE.format(title=quote(" ".join(words)), type=type)
     write_atomic(ticket.spec_path, text.encode())
     ticket.ignore_state()
     return ticket

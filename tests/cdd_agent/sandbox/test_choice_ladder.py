@@ -55,7 +55,7 @@ def test_what_is_asked_for_is_the_option_then_the_variable_then_the_best(monkeyp
 def test_the_first_rung_that_passes_is_taken(rungs: "dict[Level, list[str]]") -> None:
     del rungs
     choice._CANDIDATES["landlock"] = choice._find_landlock
-    if not next(try_levels("landlock")).passed:
+    if next(try_levels("landlock")).sandbox is None:
         pytest.skip("the kernel has no Landlock that passes the self-test")
     heard: list[str] = []
     assert choose("auto", unattended=True, report=heard.append).level == "landlock"
@@ -70,7 +70,7 @@ def test_a_program_that_is_there_and_not_taken_is_told(
     offer(monkeypatch, "docker", Leaky("docker"))
     choice._CANDIDATES["bwrap"] = choice._find_bubblewraps
     heard: list[str] = []
-    if not any(trial.passed for trial in try_levels("bwrap")):
+    if not any(trial.sandbox for trial in try_levels("bwrap")):
         pytest.skip("no bwrap that passes the self-test")
     assert choose("auto", unattended=True, report=heard.append).level == "bwrap"
     assert len(heard) == 1
@@ -79,7 +79,7 @@ def test_a_program_that_is_there_and_not_taken_is_told(
 
 def test_a_rung_is_tried_once_in_a_process(rungs: "dict[Level, list[str]]") -> None:
     for _ in range(3):
-        assert [trial.passed for trial in try_levels()] == [False] * 3
+        assert [trial.sandbox for trial in try_levels()] == [None] * 3
     assert rungs == {"docker": ["tried"], "bwrap": ["tried"], "landlock": ["tried"]}
 
 
