@@ -58,13 +58,10 @@ _LONGEST_SEARCH_S = 0.1
 
 HOME = "/home/sandbox"
 """Empty, and removed after the run."""
+_CONFINEMENT = ("no files outside the project", "no network", "no other processes")
+"""What namespaces deny a program, for display."""
 _MOST_FOLDERS = 120
 """Number of folders above read-only paths that are mounted, nearest to the root first."""
-
-
-def describe_confinement(access: Access) -> tuple[str, ...]:
-    """Return what namespaces deny a program, for display."""
-    return ("no files outside the project", *(() if access.network else ("no network",)), "no other processes")
 
 
 def drop_missing(access: Access) -> Access:
@@ -199,7 +196,6 @@ def _build_isolated_environment(command: Command) -> dict[str, str]:
 _ROOT_FOLDERS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 """Links into ``/usr``, or folders on older systems."""
 _STORES = ("/nix/store", "/gnu/store", "/run/current-system")
-_NETWORK = ("/etc/resolv.conf", "/run/systemd/resolve")
 _IN_MEMORY = (("/tmp", 4), ("/run", 32), (HOME, 8), ("/dev/shm", 8))
 """Folders in memory, and the divisor of the machine's memory that limits the size of each."""
 _HELP_TIMEOUT_S = 10
@@ -230,8 +226,8 @@ class BubblewrapSandbox:
             level=self.level,
             argv=(*self._options(access), "--chdir", str(_show(command.cwd, access)), "--", *argv),
             environment=environment,
-            rules={"paths": None, "network": True},
-            confinement=describe_confinement(access),
+            rules={"paths": None},
+            confinement=_CONFINEMENT,
             reports_like_shell=True,
         )
         return run_launch(command, launch)
@@ -265,11 +261,8 @@ class BubblewrapSandbox:
     def _options(self, access: Access) -> Iterator[str]:
         overlays = set(access.overlaid) - self.find_obstacles(access.overlaid).keys()
         yield str(self.bwrap)
-        for name in ("user", "pid", "ipc", "uts"):
+        for name in ("user", "pid", "ipc", "uts", "cgroup-try", "net"):
             yield f"--unshare-{name}"
-        yield "--unshare-cgroup-try"
-        if not access.network:
-            yield "--unshare-net"
         yield from ("--die-with-parent", "--new-session", "--cap-drop", "ALL", *self._newer)
         yield from ("--ro-bind", "/usr", "/usr")
         for folder in _ROOT_FOLDERS:
@@ -277,7 +270,7 @@ class BubblewrapSandbox:
                 yield from ("--symlink", os.readlink(folder), folder)
             elif os.path.isdir(folder):
                 yield from ("--ro-bind", folder, folder)
-        for path in (*_STORES, *CONFIGURATION, *PROCESSORS, *(_NETWORK if access.network else ())):
+        for path in (*_STORES, *CONFIGURATION, *PROCESSORS):
             if os.path.exists(path):
                 yield from ("--ro-bind", path, path)
         yield from ("--proc", "/proc", "--dev", "/dev")
@@ -353,7 +346,7 @@ class ContainerSandbox:
             level=self.level,
             argv=(*argv, IMAGE, *program),
             environment=_client_environment(),
-            confinement=describe_confinement(access),
+            confinement=_CONFINEMENT,
             reports_like_shell=True,
             applies_limits=True,
             kill_command=(str(self.client), "kill", name),
@@ -363,7 +356,7 @@ class ContainerSandbox:
     def _options(self, access: Access, name: str) -> Iterator[str]:
         yield from (str(self.client), "run", "--rm", "--name", name, "--pull", "never")
         yield from ("--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges")
-        yield from ("--user", f"{os.getuid()}:{os.getgid()}", "--network", "host" if access.network else "none")
+        yield from ("--user", f"{os.getuid()}:{os.getgid()}", "--network", "none")
         if self._is_podman:
             yield from ("--userns", "keep-id")
         for folder in ("/tmp", "/run", HOME):
@@ -459,7 +452,7 @@ class LandlockSandbox:
                 level=self.level,
                 argv=(find_program(command, environment), *command.argv[1:]),
                 environment=environment,
-                rules={"paths": {"read": list(read), "write": list(write)}, "network": access.network},
-                confinement=("no files outside the project", *(() if access.network else (no_network,)), NOT_STOPPED),
+                rules={"paths": {"read": list(read), "write": list(write)}},
+                confinement=("no files outside the project", no_network, NOT_STOPPED),
             )
             return run_launch(command, launch)

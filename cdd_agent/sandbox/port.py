@@ -46,7 +46,6 @@ class Access:
     shown_at: Mapping[Path, Path] = field(default_factory=dict)
     """Folders of ``read_write`` and ``read_only`` -> the path at which the program finds them. Its arguments, working
     folder and variables are translated. Levels without a root folder of their own show each folder at its own path."""
-    network: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

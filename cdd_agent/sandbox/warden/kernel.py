@@ -63,15 +63,16 @@ def landlock_version() -> int:
     return max(0, int(_libc.syscall(_CREATE_RULESET, None, 0, _VERSION)))
 
 
-def apply_landlock(paths: "Paths", *, network: bool) -> None:
-    """Irrevocably restrict this process to ``paths``, and without ``network`` deny TCP; raises ``OSError``.
+def apply_landlock(paths: "Paths") -> None:
+    """Irrevocably restrict this process to ``paths``, and deny TCP; raises ``OSError``.
 
     Newer versions add rights: version 4 covers TCP, version 6 abstract sockets and signals to other processes.
     """
     version = landlock_version()
     handled = sum(rights for since, rights in _FILE_RIGHTS_SINCE if version >= since)
-    ports = 0 if network else _BIND_AND_CONNECT_TCP
-    fields = [handled, *([ports] if version >= 4 else []), *([_ABSTRACT_SOCKETS_AND_SIGNALS] if version >= 6 else [])]
+    fields = [handled]
+    fields += [_BIND_AND_CONNECT_TCP] if version >= 4 else []
+    fields += [_ABSTRACT_SOCKETS_AND_SIGNALS] if version >= 6 else []
     attributes = (ctypes.c_uint64 * len(fields))(*fields)
     ruleset = _syscall(_CREATE_RULESET, attributes, ctypes.sizeof(attributes), 0)
     for path in paths["read"]:

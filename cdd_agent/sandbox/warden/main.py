@@ -170,10 +170,10 @@ def _execute(order: "Order", output: int, *, report: int, warden: int) -> None:
             _lower_limit(kind, most)
         if (rules := order["rules"]) is not None:
             if rules["paths"] is not None:
-                kernel.apply_landlock(rules["paths"], network=rules["network"])
+                kernel.apply_landlock(rules["paths"])
                 kernel.drop_capabilities()
             kernel.leave_keyring()
-            kernel.refuse_calls(network=rules["network"])
+            kernel.refuse_calls(network=rules["paths"] is None)
         os.execve(order["argv"][0], order["argv"], order["environment"])
     except OSError as error:
         os.write(report, str(error.errno or 1).encode())

@@ -22,9 +22,7 @@ if TYPE_CHECKING:
         """Restrictions that the kernel enforces; ``kernel.build_filter`` lists those that always apply."""
 
         paths: Paths | None
-        """None: no Landlock, because the sandbox confines files and network otherwise."""
-        network: bool
-        """Whether the program may use every kind of socket."""
+        """None: no Landlock and no limit on sockets, because the sandbox confines files and network otherwise."""
 
     class Order(TypedDict):
         """One run, serialized with ``marshal``, which needs no import time."""

@@ -28,7 +28,6 @@ def test_the_project_is_writable_except_for_what_is_gits_ours_and_somebody_elses
     reach = access(tmp_path)
     assert reach.read_write == (tmp_path,)
     assert set(reach.read_only) == {tmp_path / name for name in (".git", ".cdd", ".vscode", ".envrc")}
-    assert reach.network is False
 
 
 def test_the_rest_of_the_work_tree_can_be_read(tmp_path: Path) -> None:
