@@ -385,13 +385,9 @@ class ContainerSandbox:
 def _limit_options(limits: Limits) -> Iterator[str]:
     yield from ("--ulimit", "core=0")
     for name, most in (("cpu", limits.cpu_s), ("fsize", limits.file_bytes), ("nofile", limits.open_files)):
-        if most is not None:
-            yield from ("--ulimit", f"{name}={most}")
+        yield from ("--ulimit", f"{name}={most}")
     # These two are limits of the whole container.
-    if limits.memory_bytes is not None:
-        yield from ("--memory", f"{limits.memory_bytes}b")
-    if limits.processes is not None:
-        yield from ("--pids-limit", str(limits.processes))
+    yield from ("--memory", f"{limits.memory_bytes}b", "--pids-limit", str(limits.processes))
 
 
 def _client_environment() -> dict[str, str]:

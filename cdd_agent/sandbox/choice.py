@@ -191,7 +191,6 @@ class LevelTrial:
     sandbox: Sandbox | None
     """None unless it works and refused every forbidden act."""
     reason: str = ""
-    proofs: tuple[Proof, ...] = ()
 
     @property
     def is_installed(self) -> bool:
@@ -270,12 +269,11 @@ def _try_candidate(level: Level, candidate: str, *, make: Callable[[], Sandbox] 
         return LevelTrial(level=level, candidate=candidate, sandbox=None, reason=error.happened.rstrip("."))
     except (OSError, ValueError) as error:
         return LevelTrial(level=level, candidate=candidate, sandbox=None, reason=f"{candidate} does not start: {error}")
-    proofs = prove(sandbox)
-    for proof in proofs:
+    for proof in prove(sandbox):
         if not proof.refused:
             why = f"{candidate} did not pass the self-test: {proof.act}: {proof.answer}"
-            return LevelTrial(level=level, candidate=candidate, sandbox=None, reason=why, proofs=proofs)
-    return LevelTrial(level=level, candidate=candidate, sandbox=sandbox, proofs=proofs)
+            return LevelTrial(level=level, candidate=candidate, sandbox=None, reason=why)
+    return LevelTrial(level=level, candidate=candidate, sandbox=sandbox)
 
 
 _Candidates = Iterator[tuple[str, Callable[[], Sandbox] | None]]

@@ -19,17 +19,17 @@ project's own path."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Resource limits of a program and all that it starts. None: unlimited. All None: ``make_default_limits``."""
+    """Resource limits of a program and all that it starts."""
 
-    memory_bytes: int | None = None
+    memory_bytes: int
     """Data segment of each process."""
-    cpu_s: int | None = None
+    cpu_s: int
     """Processor time of each process."""
-    file_bytes: int | None = None
+    file_bytes: int
     """Size of each file it writes."""
-    open_files: int | None = None
+    open_files: int
     """Of each process."""
-    processes: int | None = None
+    processes: int
     """Of this user together; the kernel does not apply it to root."""
 
 
@@ -58,7 +58,8 @@ class Command:
     timeout_s: float
     variables: Mapping[str, str] = field(default_factory=dict)
     """Added to the few variables that are passed on from this process."""
-    limits: Limits = Limits()
+    limits: Limits | None = None
+    """None: ``make_default_limits``."""
     output_cap: int = 64_000
     """In bytes; longer output keeps its head and tail."""
 

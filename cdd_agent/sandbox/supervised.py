@@ -49,29 +49,24 @@ def make_default_limits(timeout_s: float) -> Limits:
 
 
 def to_rlimits(limits: Limits) -> list[tuple[int, int]]:
-    """Return resource and maximum pairs for ``setrlimit``; core files are always disabled."""
-    pairs = (
+    """Return resource and maximum pairs for ``setrlimit``."""
+    return [
         (resource.RLIMIT_DATA, limits.memory_bytes),
         (resource.RLIMIT_CPU, limits.cpu_s),
         (resource.RLIMIT_FSIZE, limits.file_bytes),
         (resource.RLIMIT_NOFILE, limits.open_files),
-        (resource.RLIMIT_NPROC, None if limits.processes is None else limits.processes + _count_tasks_of_this_user()),
-    )
-    return [(resource.RLIMIT_CORE, 0), *((kind, most) for kind, most in pairs if most is not None)]
+        (resource.RLIMIT_NPROC, limits.processes + _count_tasks_of_this_user()),
+    ]
 
 
 def describe_limits(limits: Limits, *, timeout_s: float) -> Iterator[str]:
     """Yield the limits in force, for display."""
     yield f"{timeout_s:g} s"
-    if limits.memory_bytes is not None:
-        yield f"{_format_size(limits.memory_bytes)} of memory a process"
-    if limits.cpu_s is not None:
-        yield f"{limits.cpu_s} s of processor time a process"
-    if limits.file_bytes is not None:
-        yield f"{_format_size(limits.file_bytes)} a file"
-    if limits.open_files is not None:
-        yield f"{limits.open_files} open files a process"
-    if limits.processes is not None and os.getuid() != 0:  # the kernel does not limit the processes of root
+    yield f"{_format_size(limits.memory_bytes)} of memory a process"
+    yield f"{limits.cpu_s} s of processor time a process"
+    yield f"{_format_size(limits.file_bytes)} a file"
+    yield f"{limits.open_files} open files a process"
+    if os.getuid() != 0:  # the kernel does not limit the processes of root
         yield f"{limits.processes} processes"
 
 
@@ -147,7 +142,7 @@ def find_program(command: Command, environment: Mapping[str, str]) -> str:
 
 def resolve_limits(command: Command) -> Limits:
     """Return the limits of a command, or the default limits if it has none."""
-    return command.limits if command.limits != Limits() else make_default_limits(command.timeout_s)
+    return command.limits or make_default_limits(command.timeout_s)
 
 
 _RUNNING: set[subprocess.Popen[bytes]] = set()
@@ -171,7 +166,7 @@ def run_launch(command: Command, launch: Launch) -> Result:
         "cwd": str(command.cwd),
         "timeout_s": float(command.timeout_s),
         "output_cap": command.output_cap,
-        "limits": to_rlimits(Limits() if launch.applies_limits else limits),
+        "limits": [(resource.RLIMIT_CORE, 0), *(() if launch.applies_limits else to_rlimits(limits))],
         "rules": launch.rules,
         "kill_command": list(launch.kill_command),
     }

@@ -64,7 +64,7 @@ class Ground:
                     read_only=(self.project / ".git", *PYTHON),
                 ),
                 timeout_s=timeout_s,
-                limits=limits or Limits(),
+                limits=limits,
                 output_cap=output_cap,
             )
         )

@@ -25,7 +25,7 @@ from cdd_agent.errors import DocumentError, EnvironmentMissing
 from cdd_agent.sandbox import choice
 from cdd_agent.sandbox.backends import list_binds
 from cdd_agent.sandbox.port import Access, Limits
-from cdd_agent.sandbox.supervised import PlainSandbox
+from cdd_agent.sandbox.supervised import PlainSandbox, make_default_limits
 from cdd_agent.sandbox.warden.kernel import landlock_version
 from cdd_agent.testrun.access import build_access
 from cdd_agent.testrun.interpreter import Interpreter
@@ -366,7 +366,7 @@ def test_output_without_end_costs_little_memory(tmp_path: Path) -> None:
 
 
 def test_memory_time_files_and_descriptors_have_an_end(ground: Ground) -> None:
-    limits = Limits(memory_bytes=1 << 28, cpu_s=1, file_bytes=1 << 20, open_files=32)
+    limits = Limits(memory_bytes=1 << 28, cpu_s=1, file_bytes=1 << 20, open_files=32, processes=4096)
 
     def told(code: str) -> str:
         result = ground.python(code, limits=limits)
@@ -386,7 +386,7 @@ def test_memory_time_files_and_descriptors_have_an_end(ground: Ground) -> None:
 @pytest.mark.skipif(os.getuid() == 0, reason="the kernel holds root to no number of processes")
 def test_the_number_of_processes_has_an_end(ground: Ground) -> None:
     bomb = "import os, signal\nfor _ in range(200): os.fork() or signal.pause()"
-    assert "BlockingIOError" in ground.python(bomb, limits=Limits(processes=50)).output
+    assert "BlockingIOError" in ground.python(bomb, limits=replace(make_default_limits(20), processes=50)).output
 
 
 def test_a_test_that_deletes_everything_deletes_nothing_outside(boxed: Ground, interpreter: Interpreter) -> None:
