@@ -41,6 +41,7 @@ _GUIDANCE = (
     "This is a fork of the step: the files are as they were before it, without the changes that you made to them. "
     "Carry the step out in another way: {}"
 )
+_MOST_COMMITS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,9 +126,14 @@ class TicketForks:
     def _reset(self, state: RunState, fork: Fork) -> RunState:
         """Return the state of the plan before the fork's step."""
         repository = self.forks.repository
+        form = "--format=%(trailers:key=Ticket,valueonly,separator=%x20) %(trailers:key=Cycle,valueonly,separator=%x20)"
+        present = set(repository.git("log", f"-{_MOST_COMMITS}", form, fork.base).splitlines())
         for known in state.step_executions.values():
             landed = list(known.commits.values())
-            is_before = bool(landed) and repository.is_ancestor(landed[-1], of=fork.base)
+            # The commits that the state names may be those of an iteration, which was later.
+            is_before = bool(landed) and (
+                repository.is_ancestor(landed[-1], of=fork.base) or f"{fork.ticket} {known.step_number}" in present
+            )
             is_kept = known.status == Status.SKIPPED or (known.status == Status.COMPLETED and (is_before or not landed))
             if known.step_number == fork.step or not is_kept:
                 guidance = _GUIDANCE.format(fork.direction) if known.step_number == fork.step else ""

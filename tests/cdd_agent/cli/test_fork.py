@@ -14,7 +14,7 @@ from cdd_agent.git.fork import Fork, Forks
 from cdd_agent.git.repository import Repository
 from cdd_agent.model.conversation import Conversation, Text, UserMessage
 from cdd_agent.tickets.ticket import find
-from cdd_agent.work.state import RunState, load_state
+from cdd_agent.work.state import RunState, load_state, save_state
 from tests.fakes.clock import FakeClock
 from tests.fakes.demo import RECORDING, SLUG, ProjectCrew, captured
 
@@ -99,6 +99,19 @@ def test_a_fork_is_worked_on_compared_merged_and_dropped(finished: Path, capsys:
     shown = listed(here, capsys)
     assert f"{made.name}  merged\n" in shown
     assert f"kept: {made.kept}" in shown.replace("\n      ", " ")
+
+
+def test_a_step_that_was_iterated_later_is_done_in_the_fork(finished: Path) -> None:
+    commit(finished, "README.md", "# Step 2\n")
+    commit(finished, SOURCE, "iterated\n")
+    last, _, base = git(finished, "log", "-3", "--format=%H").split()
+    now, first = state(finished), state(finished).execution(1)
+    second = replace(first, step_number=2, base_commit=base, commits={"green": last})
+    iterated = replace(first, base_commit=last, commits={"refactor": last})
+    save_state(find(finished, SLUG).state_path, replace(now, step_executions={1: iterated, 2: second}))
+    inside = Forks(finished).find_project(fork(finished, "2", "Use one form"))
+    assert git(inside, "rev-parse", "HEAD").strip() == base
+    assert [each.status for each in state(inside).step_executions.values()] == ["completed", "pending"]
 
 
 def listed(here: str, capsys: pytest.CaptureFixture[str]) -> str:
