@@ -158,7 +158,9 @@ class _Value:
 
     def get(self, key: str, default: object) -> _Value:
         """Return the value of a key that reports of older plugins lack."""
-        return self.entries().get(key, _Value(default, f"{self.position}.{key}"))
+        if not isinstance(self.value, dict):
+            raise self.make_error("an object")
+        return _Value(self.value.get(key, default), f"{self.position}.{key}")
 
     def items(self) -> list[_Value]:
         """Return the values of a list."""
@@ -282,6 +284,9 @@ def _failure_from_fields(fields: dict[str, Any]) -> Failure:
 
 
 def _read_case(value: _Value) -> Case:
+    usual = _read_passed(value.value)
+    if usual is not None:
+        return usual
     return Case(
         nodeid=value["nodeid"].text(),
         outcome=value["outcome"].one_of(OUTCOMES),
@@ -294,6 +299,23 @@ def _read_case(value: _Value) -> Case:
         tries=tuple(each.text() for each in value.get("tries", []).items()),
         reason=value.get("reason", "").text(),
     )
+
+
+def _read_passed(fields: object) -> Case | None:
+    """Return a test that passed in one try. Most do, so this is fast; all others are None."""
+    if type(fields) is not dict or fields.get("outcome") != "passed" or fields.get("failure", "") is not None:
+        return None
+    nodeid, file, line, reruns = (fields.get(name) for name in ("nodeid", "file", "line", "reruns"))
+    duration_s, phases = fields.get("duration_s"), fields.get("phases")
+    if type(nodeid) is not str or type(file) is not str or type(line) is not int or reruns != 0:
+        return None
+    if type(duration_s) is not float or not isfinite(duration_s) or type(phases) is not dict:
+        return None
+    if "tries" in fields or "reason" in fields or type(reruns) is not int:
+        return None
+    if not all(type(seconds) is float and isfinite(seconds) for seconds in phases.values()):
+        return None
+    return Case(nodeid, "passed", file, line, duration_s, phases)
 
 
 def _read_failure(value: _Value) -> Failure:
@@ -328,15 +350,37 @@ def _read_sign(value: _Value) -> Sign:
     return Sign(code=value["code"].text(), nodeid=value["nodeid"].maybe(_Value.text), message=value["message"].text())
 
 
+_MOST_KEPT = 4
+_kept: dict[Path, tuple[tuple[int, ...], SuiteReport]] = {}
+"""The last reports that were read or written: path -> what the file was, and the report."""
+
+
+def _keep(path: Path, status: os.stat_result, report: SuiteReport) -> None:
+    _kept.pop(path, None)
+    while len(_kept) >= _MOST_KEPT:
+        _kept.pop(next(iter(_kept)), None)
+    _kept[path] = _describe(status), report
+
+
+def _describe(status: os.stat_result) -> tuple[int, ...]:
+    # Each report that is written is a new file.
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
 def load(path: Path) -> SuiteReport:
     """Return the report in a file; raises ReportError, which names the file and the problem."""
     try:
         status = path.stat()
+        described, kept = _kept.get(path, ((), None))
+        if kept is not None and described == _describe(status):
+            return kept
         if not S_ISREG(status.st_mode):
             raise ReportError("not a plain file")
         if status.st_size > LIMIT_BYTES:
             raise ReportError(f"it has {status.st_size} bytes; the limit is {LIMIT_BYTES}")
-        return from_json(loads(path.read_bytes()))
+        report = from_json(loads(path.read_bytes()))
+        _keep(path, status, report)
+        return report
     except OSError as error:
         raise ReportError(f"{path}: {error.strerror}") from error
     except ReportError as error:
@@ -358,6 +402,7 @@ def dump(
     """
     head = dumps(_head_to_json(report), indent=1)[:-2]
     counts = count_outcomes(report) if counts is None else counts
+    is_whole = lines is None
     lines = map(case_to_line, report.tests) if lines is None else lines
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
@@ -368,7 +413,11 @@ def dump(
                 file.write(separator + line)
                 separator = ",\n"
             file.write("\n ]\n}\n")
+        written = temporary.stat().st_ino
         temporary.replace(path)
+        status = path.stat()  # replacing changes its times
+        if is_whole and status.st_ino == written:
+            _keep(path, status, report)
     finally:
         if temporary.exists():
             temporary.unlink()

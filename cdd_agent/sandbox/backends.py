@@ -87,11 +87,12 @@ def list_binds(access: Access) -> list[Bind]:
     binds = {_show(path, access): Bind(_show(path, access), path, is_writable=True) for path in access.read_write}
     readable = [path for path in access.read_only if not _is_in_usr(path)]
     # A program could replace a link in a writable folder, so its target is mounted too.
-    readable += [path.resolve() for path in readable if not _is_in_usr(path.resolve())]
+    readable += [path for path in map(Path.resolve, readable) if not _is_in_usr(path)]
     binds |= {_show(path, access): Bind(_show(path, access), path, is_writable=False) for path in readable}
     # A mounted folder cannot be moved away or replaced, so mount all folders between a read-only path and the writable
     # folder around it.
-    between = {folder for path in readable for folder in _list_folders_between(_show(path, access), binds) or ()}
+    inner = {_show(path, access).parent for path in readable}
+    between = {each for folder in inner for each in _list_folders_between(folder, binds)}
     # Elsewhere a folder may be missing: there bubblewrap creates a mount point.
     folders = [each for each in sorted(between, key=_depth) if each.shown == each.source or each.source.is_dir()]
     folders = [folder for folder in folders if not folder.source.is_symlink()]
@@ -145,21 +146,23 @@ def _search(folder: str, _changed_ns: int) -> tuple[tuple[str, ...], tuple[str, 
     return inner, tuple(e.name for e in others if not (e.is_symlink() or e.is_file(follow_symlinks=False)))
 
 
-def _list_folders_between(path: Path, binds: Mapping[Path, Bind]) -> tuple[Bind, ...] | None:
-    """Return the folders between a read-only path and the writable folder around it; None if there is none."""
-    for number, folder in enumerate(path.parents):
-        if folder in binds:
-            top, inside = binds[folder], tuple(path.parents)[:number]
-            found = (Bind(each, top.source / each.relative_to(folder), is_writable=True) for each in inside)
-            return tuple(found) if top.is_writable else None
-    return None
+def _list_folders_between(folder: Path, binds: Mapping[Path, Bind]) -> tuple[Bind, ...]:
+    """Return ``folder`` and those above it up to the writable folder around them; empty if there is none."""
+    folders = (folder, *folder.parents)
+    for number, each in enumerate(folders):
+        if each in binds:
+            top, inside = binds[each], folders[:number]
+            found = (Bind(path, top.source / path.relative_to(each), is_writable=True) for path in inside)
+            return tuple(found) if top.is_writable else ()
+    return ()
 
 
 def _show(path: Path, access: Access) -> Path:
     """Return where the program finds ``path``."""
-    for folder in (path, *path.parents):
-        if folder in access.shown_at:
-            return access.shown_at[folder] / path.relative_to(folder)
+    text = str(path)
+    for folder in sorted(map(str, access.shown_at), key=len, reverse=True):
+        if text == folder or text.startswith(f"{folder}/"):
+            return access.shown_at[Path(folder)] / text[len(folder) + 1 :]
     return path
 
 

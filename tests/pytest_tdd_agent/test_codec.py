@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -98,8 +99,20 @@ def test_a_report_comes_back_from_json_as_it_went(report: SuiteReport) -> None:
 
 def test_a_report_comes_back_from_a_file_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
     dump(EXAMPLE, tmp_path / "report.json")
-    assert load(tmp_path / "report.json") == EXAMPLE
+    copied = Path(shutil.copy(tmp_path / "report.json", tmp_path.parent / "copied.json"))
+    assert load(copied) == EXAMPLE
     assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
+
+
+def test_a_report_is_read_again_only_if_its_file_is_another(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    dump(EXAMPLE, path)
+    assert load(path) is EXAMPLE
+    path.write_text(path.read_text().replace('"passed"', '"failed"', 1), encoding="ascii")
+    with pytest.raises(ReportError, match="summary"):
+        load(path)
+    dump(replace(EXAMPLE, nonce="other"), path)
+    assert load(path).nonce == "other"
 
 
 def test_the_summary_counts_each_outcome_and_what_passed_only_when_run_again() -> None:
