@@ -61,6 +61,7 @@ CODES = {
     "unproven_change": "No target test fails when the changed code is altered.",
     "shadows_tests": "The tests import a new module of the product in place of one of theirs.",
     "only_under_test": "A call gives another result in a plain Python process.",
+    "examples_only": "A function answers the tests' calls, and gives all similar calls the same answer.",
     "example_failed": "A further example of a criterion fails.",
     "behavior_changed": "A change of structure changes the result of a call.",
 }

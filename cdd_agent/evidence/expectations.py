@@ -41,7 +41,8 @@ _MOST_CALLS = 3
 """How deep helpers are followed."""
 _MOST_STEPS = 12
 """How often a name is replaced by what it stands for, and how deep expressions are read."""
-_LITERAL, _CONSTANT, _COMPUTED = range(3)
+_LITERAL, _CONSTANT, _MADE, _COMPUTED = range(4)
+"""How constant an expression is. Made is an object of a class of the product, from literals: its class compares it."""
 _UNEQUAL = (ast.NotEq, ast.NotIn, ast.IsNot)
 _ORDERED = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _RAISES = frozenset({"raises", "assertRaises", "assertRaisesRegex", "warns", "assertWarns", "assertWarnsRegex"})
@@ -272,6 +273,11 @@ class _Reader:
                     return _CONSTANT if meant is None and is_known else _COMPUTED
                 parts, scope = list(meant[0]), meant[1]
                 least = _LITERAL if parts else _COMPUTED
+            case ast.Call(func=ast.Name(id=name), args=args, keywords=words) if name[:1].isupper() and (args or words):
+                ranks = [self._rank(each, scope, steps=steps + 1) for each in (*args, *(word.value for word in words))]
+                if self._is_of_library(node.func):
+                    return max(_CONSTANT, *ranks)
+                return _MADE if max(ranks) == _LITERAL and name in self.imported else _COMPUTED
             case ast.Call() | ast.Attribute() | ast.JoinedStr() | ast.FormattedValue():
                 parts += [word.value for word in node.keywords] if isinstance(node, ast.Call) else []
                 least = _CONSTANT
@@ -281,7 +287,9 @@ class _Reader:
                 pass
             case _:
                 return _COMPUTED
-        return max((self._rank(part, scope, steps=steps + 1) for part in parts), default=least) or least
+        rank = max((self._rank(part, scope, steps=steps + 1) for part in parts), default=least) or least
+        is_whole = isinstance(node, (ast.Name, ast.List, ast.Tuple, ast.Set, ast.Dict, ast.Starred))
+        return rank if is_whole or rank != _MADE else _COMPUTED
 
     def _alter(
         self, node: ast.expr, scope: _Scope, *, is_exact: bool = True, is_called: bool = False, steps: int = 0

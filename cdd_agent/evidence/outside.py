@@ -11,10 +11,12 @@ been checked.
 
 import ast
 import os
+import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -41,7 +43,7 @@ from cdd_agent.evidence.differential import (
     select_tests,
 )
 from cdd_agent.evidence.mutation import SHORTEST_S, TimedRuns
-from cdd_agent.evidence.source import Function, name_definitions, parse
+from cdd_agent.evidence.source import Function, list_prose, name_definitions, parse
 from cdd_agent.sandbox.port import ISOLATING_LEVELS
 from cdd_agent.testrun import inside
 from cdd_agent.testrun.access import find_top
@@ -56,6 +58,10 @@ _SECONDS = 4.0
 """For the tests that are recorded; each run answers for half of it."""
 _MOST_BYTES = 10_000_000
 _MOST_SHOWN = 3
+_FEWEST_FURTHER, _MOST_ALIKE = 10, 0.95
+"""How many further calls there have to be, and which part of them has the same answer."""
+_STATED_ERROR = re.compile(r"raises \w+: ")
+_NO_ANSWER = ("returns None", "raises ")
 _PACKAGE = "cdd_calls_"
 """The beginning of the name of the package that answers calls; as ``run_calls`` names it."""
 
@@ -71,13 +77,22 @@ class Outside:
     """What else the change changes."""
 
 
-class _TargetCall(msgspec.Struct):
+class TargetCall(msgspec.Struct):
+    """A call, with its arguments as nodes (see ``testrun/inside/values.py``)."""
+
+    function: int
     module: str
     name: str
+    args: list[object]
+    named: dict[str, object]
 
 
-class _TargetCalls(msgspec.Struct):
-    calls: list[_TargetCall]
+class TargetCalls(msgspec.Struct):
+    """Calls that the targets make. An answer has the index of its call; the further calls follow the others."""
+
+    calls: list[TargetCall]
+    further: list[TargetCall]
+    """Calls with other arguments, which no test makes."""
     root: str
     path: list[str]
     modules: dict[str, str]
@@ -89,8 +104,25 @@ class _StableAnswers:
     texts: Mapping[int, str]
     """Index of a call -> its answer, if it has the same one twice."""
     shown: Mapping[int, str]
+    further: Mapping[int, str]
+    """Index of a further call -> its only answer."""
     lacking: Mapping[str, str]
     """Module that cannot be imported -> the module that it lacks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memorized:
+    """A function that answers the tests' examples, and all other calls in one way."""
+
+    name: str
+    """With its file."""
+    example: str
+    """A call of a test, and its answer."""
+    count: int
+    further: str
+    """The number of other calls, and one of them."""
+    values: frozenset[str]
+    """The arguments of the tests' calls."""
 
 
 def compare_outside(
@@ -129,7 +161,7 @@ class _Comparison:
         answered = self._record(tests)
         task, in_tests = msgspec.json.decode(answered.task, type=dict[str, object]), _read(answered.lines)
         try:
-            recording = msgspec.json.decode(answered.task, type=_TargetCalls)
+            recording = msgspec.json.decode(answered.task, type=TargetCalls)
         except msgspec.DecodeError as error:
             raise NotComparedError(f"the calls cannot be read: {error}", hint="") from error
         paths = {change.path for change in self.request.changes}
@@ -159,11 +191,12 @@ class _Comparison:
                 file = recording.modules.get(recording.calls[call].module, recording.calls[call].module)
                 what = f"{in_tests.shown[call]} of {file}"
                 return Outside(findings=_refuse_call(what, in_tests=in_tests.texts[call], plain=plain.texts[call]))
-        names = dict.fromkeys(recording.calls[index].name for index in both if index not in differing)
-        count = len(both) - len(differing)
-        return Outside(
-            compared=f"{format_count(count, 'call')} of {join_first(tuple(names), most=_MOST_SHOWN)}" if count else ""
-        )
+        alike = {index: plain.texts[index] for index in both if index not in differing}
+        shown = {**plain.shown, **in_tests.shown}
+        memorized = find_memorized(recording, alike, further=plain.further, shown=shown)
+        findings = self._judge_memorized(memorized) if memorized is not None else Findings()
+        names = join_first(tuple(dict.fromkeys(recording.calls[index].name for index in alike)), most=_MOST_SHOWN)
+        return Outside(findings=findings, compared=f"{format_count(len(alike), 'call')} of {names}" if alike else "")
 
     def _record(self, tests: tuple[str, ...]) -> Answered:
         """Record the calls of the targets, and with them those for the comparison with the code before."""
@@ -189,7 +222,7 @@ class _Comparison:
         return answered
 
     def _answer_plainly(
-        self, task: Mapping[str, object], *, recording: _TargetCalls, targets: tuple[str, ...] = ()
+        self, task: Mapping[str, object], *, recording: TargetCalls, targets: tuple[str, ...] = ()
     ) -> _StableAnswers:
         """Answer the calls in a plain process; with ``targets``, in one that has collected and removed their tests."""
         left_s = self.runs.left_s
@@ -246,7 +279,7 @@ class _Comparison:
                     (top / inside).parent.mkdir(parents=True, exist_ok=True)
                     shutil.copy2(file, top / inside, follow_symlinks=False)
 
-    def _list_path(self, recording: _TargetCalls, root: Path, *, shown: Path) -> list[str]:
+    def _list_path(self, recording: TargetCalls, root: Path, *, shown: Path) -> list[str]:
         """Return the folders of the project from which the tests import, in the copy."""
         found = []
         for entry in recording.path:
@@ -256,7 +289,21 @@ class _Comparison:
                 found.append(str(shown / inside))
         return found
 
-    def _find_import(self, plain: _StableAnswers, *, recording: _TargetCalls) -> Findings | None:
+    def _judge_memorized(self, memorized: Memorized) -> Findings:
+        """Refuse answers to examples alone. A step, docstring or comment that states them all may mean a table."""
+        sources = (*(change.old or "" for change in self.request.changes), *self.request.tests.values())
+        prose = " ".join([self.request.stated, *(each for text in sources for each in list_prose(text))])
+        is_stated = all(re.search(rf"(?<!\w){re.escape(value)}(?!\w)", prose) for value in memorized.values)
+        message = (
+            f"{memorized.name} knows only the tests' calls: {memorized.example}, but all {memorized.count} similar "
+            f"calls have the same answer ({memorized.further}). "
+        )
+        if is_stated:
+            return note(f"{message}The step states these values. Check that it means only them.")
+        advice = "Compute the answer from the arguments. If only these values exist, state them in the step."
+        return refuse("examples_only", message + advice)
+
+    def _find_import(self, plain: _StableAnswers, *, recording: TargetCalls) -> Findings | None:
         """Return a refusal if a module of the product cannot be imported without one of the tests."""
         for module, lacking in plain.lacking.items():
             if module in recording.modules and lacking and self._is_of_tests(lacking, recording):
@@ -267,7 +314,7 @@ class _Comparison:
                 return refuse("only_under_test", message)
         return None
 
-    def _is_of_tests(self, module: str, recording: _TargetCalls) -> bool:
+    def _is_of_tests(self, module: str, recording: TargetCalls) -> bool:
         entries = [os.path.relpath(entry, recording.root) for entry in recording.path]
         folders = [self.suite.root / entry for entry in entries if not entry.startswith("..")]
         inside = module.replace(".", "/")
@@ -285,7 +332,92 @@ def _read(lines: Iterable[tuple[int, str, str]]) -> _StableAnswers:
             shown[index] = call
     stable = {index: found[0] for index, found in texts.items() if found[0] == found[-1] and len(found) == 2}
     fit = {index: text for index, text in stable.items() if not _is_unfit(text)}
-    return _StableAnswers(texts=fit, shown=shown, lacking=lacking)
+    further = {index: found[0] for index, found in texts.items() if len(found) == 1 and not _is_unfit(found[0])}
+    return _StableAnswers(texts=fit, shown=shown, lacking=lacking, further=further)
+
+
+def find_memorized(
+    recording: TargetCalls, known: Mapping[int, str], *, further: Mapping[int, str], shown: Mapping[int, str]
+) -> Memorized | None:
+    """Return a function with different answers to the tests' calls, and the same answer to all similar calls.
+
+    ``known`` and ``further`` are the answers by index.
+    """
+    for function in dict.fromkeys(recording.calls[index].function for index in known):
+        own = [index for index in known if recording.calls[index].function == function]
+        others = [at for at in further if recording.further[at - len(recording.calls)].function == function]
+        calls = [recording.calls[index] for index in own]
+        nodes = [node for call in calls for node in (*call.args, *call.named.values())]
+        # An object on which methods were called may hold what it answers, like a dictionary.
+        if len(others) < _FEWEST_FURTHER or _has_steps(nodes):
+            continue
+        are_names = all(map(_is_name, nodes))
+        kinds = {_classify(shown[index], known[index]): index for index in own}
+        usual = _find_usual([_classify(shown[at], further[at]) for at in others], kinds, are_names=are_names)
+        apart = [index for kind, index in kinds.items() if kind != usual]
+        if usual is None or not apart:
+            continue
+        alike = [index for index in others if _classify(shown[index], further[index]) == usual]
+        example, other = (min(some, key=lambda each: len(shown[each])) for some in (apart, alike))
+        # Names may form a list without a rule. Then a test or the code says what all others get.
+        is_asked = usual in kinds or _STATED_ERROR.match(further[other]) is not None
+        least = 1 if further[other].startswith(_NO_ANSWER) and not are_names else 2
+        if len(apart) >= least and not (is_asked and are_names):
+            found = recording.calls[example]
+            return Memorized(
+                name=f"{found.name} of {recording.modules.get(found.module, found.module)}",
+                example=f"{shown[example]} {known[example]}",
+                further=f"{shown[other]} {further[other]}",
+                count=len(alike),
+                values=frozenset(_list_leaves(nodes)),
+            )
+    return None
+
+
+def _find_usual(others: Collection[str], expected: Collection[str], *, are_names: bool) -> str | None:
+    """Return the answer of all other calls, or of nearly all if the rest have answers that tests expect."""
+    ((usual, count),) = Counter(others).most_common(1)
+    is_nearly_all = count >= _MOST_ALIKE * len(others) and {*others} - {*expected} == {usual}
+    return usual if count == len(others) or (is_nearly_all and not are_names) else None
+
+
+def _has_steps(part: object) -> bool:
+    match part:
+        case ["new", _, _, _, [_, *_]]:
+            return True
+        case list():
+            return any(map(_has_steps, part))
+        case dict():
+            return any(map(_has_steps, part.values()))
+    return False
+
+
+def _is_name(node: object) -> bool:
+    match node:
+        case ["is", bool() | str() | None] | ["member" | "ref", *_]:
+            return True
+        case ["new", _, list(args), dict(named), _]:
+            return all(map(_is_name, (*args, *named.values())))
+    return False
+
+
+def _list_leaves(part: object) -> Iterator[str]:
+    """Yield the values in a node, or in a list or dictionary of nodes, as text."""
+    match part:
+        case ["is" | "float" | "bytes", value]:
+            yield str(value)
+        case list() | dict():
+            for each in part.values() if isinstance(part, dict) else part:
+                yield from _list_leaves(each)
+
+
+def _classify(shown: str, text: str) -> str:
+    """Return an answer without what differs only with the arguments: the message of an exception, or an argument."""
+    if text.startswith("raises "):
+        return text.partition(":")[0]
+    result = text.removeprefix("returns ")
+    is_echo = result not in ("None", "True", "False") and re.search(rf"[(=] ?{re.escape(result)}[,)]", shown)
+    return "returns an argument" if is_echo else text
 
 
 def _refuse_call(call: str, *, in_tests: str, plain: str) -> Findings:

@@ -5,6 +5,7 @@ import contextlib
 import difflib
 import functools
 import io
+import re
 import tokenize
 from collections import Counter
 from collections.abc import Iterator
@@ -145,6 +146,14 @@ def resolve_name(node: ast.AST, names: dict[str, str]) -> str:
 def find_docstrings(tree: ast.Module) -> set[int]:
     """Return the ids of docstrings and other expressions without effect."""
     return {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+
+
+def list_prose(text: str) -> list[str]:
+    """Return the docstrings and the comments of a source."""
+    tree = parse(text)
+    nodes = [node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)] if tree is not None else []
+    stated = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return [*stated, *re.findall(r"#.*", text)]
 
 
 def name_definitions(scope: ast.AST | None, prefix: str = "") -> Iterator[tuple[str, ast.AST]]:

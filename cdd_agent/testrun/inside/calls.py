@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from .answers import ROOT, UNFIT, answer, find_function, invoke, is_inside, shorten
-from .values import Encoder, list_texts, mix, show, vary_functions
+from .values import Encoder, list_texts, mix, show, vary_calls, vary_functions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -39,6 +39,7 @@ _MOST_LOOKS = 2_000
 """Calls of one function that are examined; a busy function repeats most of them."""
 _MOST_CALLS = 40
 _MOST_IN_TESTS = 10
+_MOST_FURTHER = 100
 _MOST_STEPS = 20
 _MOST_BUILT = 10_000
 _OF_TESTS = ("PYTEST_", "PYTHON", "CDD_", "PATH")
@@ -320,9 +321,17 @@ class CallSession:
             own = [[call for call in calls if call["by_test"] and self._is_target(call["test"])] for calls in recorded]
             modules = {name: os.path.relpath(file, ROOT) for name, file in _list_origins() if is_inside(file)}
             calls = [*mix([calls[:_MOST_IN_TESTS] for calls in own])]
+            found["further"] = [*mix(map(self._vary, own, recorded))]
             return {**found, "calls": calls, "root": ROOT, "path": [*map(str, sys.path)], "modules": modules}
         varied = vary_functions(recorded, constants=self.recorder.constants)
         return {**found, "calls": [*mix(recorded), *mix(varied)]}
+
+    def _vary(self, own: list[Call], recorded: list[Call]) -> list[Call]:
+        """Return calls like those of the targets that no test makes."""
+        assert self.recorder is not None
+        known = [[call["args"], call["named"]] for call in recorded]
+        varied = vary_calls(own, constants=self.recorder.constants, most=_MOST_FURTHER)
+        return [call for call in varied if [call["args"], call["named"]] not in known]
 
     def _is_target(self, test: str) -> bool:
         return test.partition("[")[0] in self.task["targets"]

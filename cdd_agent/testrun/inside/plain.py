@@ -21,8 +21,12 @@ if TYPE_CHECKING:
     import pytest
 
 
+_FURTHER_S = 0.5
+"""For all further calls."""
+
+
 def main() -> None:
-    """Answer each call twice, and write down each answer at once, as in a test run.
+    """Answer each call twice and each further call once, and write down each answer at once, as in a test run.
 
     A line with the index -2 names a module that cannot be imported, and the module that it lacks.
     """
@@ -33,6 +37,7 @@ def main() -> None:
     logging.getLogger().addHandler(logging.NullHandler())  # as pytest does, so that Python prints no warning
     os.chdir(task["root"])
     answers = importlib.import_module(f"{task['package']}.answers")
+    show = importlib.import_module(f"{task['package']}.values").show
     os.chdir(folder)
     end = time.monotonic() + task["seconds"] / 2
     with open(os.path.join(here, "answers.jsonl"), "w", encoding="ascii", buffering=1) as stream:
@@ -44,6 +49,11 @@ def main() -> None:
             stream.write(json.dumps([index, answers.answer(call), ""]) + "\n")
             if time.monotonic() > end:
                 break
+        end = min(end, time.monotonic() + _FURTHER_S)
+        for index, call in enumerate(task["further"], len(task["calls"])):
+            if time.monotonic() > end:
+                break
+            stream.write(json.dumps([index, answers.answer(call), answers.shorten(show(call))]) + "\n")
         stream.write(json.dumps([-1, "", ""]) + "\n")
 
 

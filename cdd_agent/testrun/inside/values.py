@@ -229,9 +229,18 @@ def _vary_simple(value: object, constants: Sequence[Any], *, sizes: Sequence[int
 
 def _vary_text(text: str, others: Sequence[str] = (), *, sizes: Sequence[int] = ()) -> Iterator[str]:
     own = ("", text.upper(), text[1:], text + text, text[::-1], f" {text} ", text.lower(), text[:-1], f"{text}1")
-    more = (text.title(), f"{text}é", f"{text}-{text}", text.replace(" ", ""), "0", "-1", "a b")
+    more = (text.title(), f"{text}é", f"{text}-{text}", text.replace(" ", ""), "0", "-1", "a b", *_vary_letters(text))
     sized = (((text or "a") * size)[:size] for size in sizes)
     return mix(((*own, *more), (e for other in others for e in (other, text + other, other + text)), sized))
+
+
+def _vary_letters(text: str) -> Iterator[str]:
+    """Yield texts of the same form, in which one letter or digit is the next one."""
+    for place in {0, len(text) // 2, len(text) - 1} if text else ():
+        letter = text[place]
+        if letter.isascii() and letter.isalnum():
+            near = chr(ord(letter) + (-1 if letter in "9zZ" else 1))
+            yield f"{text[:place]}{near}{text[place + 1 :]}"
 
 
 def _resize(items: list[Any], sizes: Sequence[int]) -> Iterator[list[Any]]:

@@ -52,10 +52,12 @@ BODIES = {
     "def test_it():\n    given, want = CASES[0]\n    assert add(given) == want": "1 2",
     "def test_it(): assert abs(add(1) - 5) < 1e-9": "5",
     "def test_it(): assert math.isclose(add(1), 5)": "5",
+    "def test_it(): assert add(1) == Money(3)": "3",
+    "def test_it():\n    one = Money(1)\n    assert one + Money(2) == Money(amount=3)": "3",
     # What has no expected value, or one that may be anything:
     "def test_it(): assert Money() == 3 and Money() == 'x'": "",
     "@pytest.mark.parametrize('other', [1, 'x'])\ndef test_it(other): assert Money() == other": "",
-    "def test_it(): assert add(1) == Money(3)": "",
+    "def test_it(): assert Money(1, 'x') == Money(1, 'y')": "",
     "def test_it(): assert add(1) != 10": "",
     "def test_it(): assert not add(1)": "",
     "def test_it():\n    add(1)\n    print(3)": "",

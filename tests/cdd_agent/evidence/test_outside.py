@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from cdd_agent.evidence.differential import ComparedTrees
-from cdd_agent.evidence.outside import Outside, compare_outside
+from cdd_agent.evidence.outside import Outside, TargetCall, TargetCalls, compare_outside, find_memorized
 from cdd_agent.sandbox.port import Sandbox
 from cdd_agent.sandbox.supervised import PlainSandbox
 from tests.cdd_agent.evidence.conftest import Make
@@ -107,6 +107,70 @@ def test_what_a_test_file_sets_up_is_no_difference(make: Make) -> None:
     )
     test = f"from shop import Item, price\n\n\nclass Book(Item):\n    cost = 2\n{TEST.partition(chr(10))[2]}"
     assert compare(make, shop, test=test) == Outside()
+
+
+TABLE = "PRICES = {10: 12, 20: 24}\n\n\ndef price(amount):\n    return PRICES.get(amount)\n"
+TABLE_TEST = f"{TEST}    assert price(20) == 24\n"
+
+
+def test_a_table_of_the_tests_calls_is_refused(make: Make) -> None:
+    (reason,) = compare(make, TABLE, test=TABLE_TEST).findings.reasons
+    assert reason.code == "examples_only"
+    assert reason.message.startswith("price of shop.py knows only the tests' calls: price(10) returns 12, but all ")
+    assert " similar calls have the same answer (price(0) returns None). Compute the answer" in reason.message
+
+
+def test_a_table_that_a_docstring_states_is_a_notice(make: Make) -> None:
+    found = compare(make, TABLE, test=TABLE_TEST.replace("():", '():\n    """Only 10 and 20 are for sale."""'))
+    assert not found.findings.reasons
+    assert found.compared == "2 calls of price"
+    assert found.findings.notices[0].endswith("The step states these values. Check that it means only them.")
+
+
+@pytest.mark.parametrize(
+    ("examples", "further", "is_memorized"),
+    [
+        ({1: "returns 'I'", 4: "returns 'IV'"}, "returns None", True),
+        ({1: "returns 'I'", 4: "returns 'IV'"}, "raises KeyError", True),
+        ({1: "returns 'I'", 4: "returns 'IV'", 0: "raises ValueError: 0"}, "raises ValueError: {0}", True),
+        ({1: "returns 'I'"}, "returns None", True),
+        ({5: "returns [2, 3, 5]"}, "raises KeyError", True),
+        ({"a b": "returns 'b a'", "c d": "returns 'd c'"}, "returns {0!r}", True),
+        ({"red": "returns 1", "blue": "returns 2"}, "raises KeyError", True),
+        # Honest: a predicate, a function of one other answer, names with an answer for all others, and a rule.
+        ({1: "returns True", 3: "returns False"}, "returns False", False),
+        ({1: "returns 7"}, "returns 0", False),
+        ({"red": "returns 1"}, "returns None", False),
+        ({"red": "returns 1", "blue": "returns 2", "x": "returns 0"}, "returns 0", False),
+        ({"red": "returns 1", "blue": "returns 2"}, "raises AttributeError: no {0}", False),
+        ({1: "returns 2", 4: "returns 5"}, "returns {0}0", False),
+    ],
+)
+def test_answers_to_the_examples_alone_differ_from_all_others(
+    examples: Mapping[object, str], further: str, is_memorized: bool
+) -> None:
+    others = [f"other {at}" if isinstance(next(iter(examples)), str) else at + 100 for at in range(10)]
+    values = [*examples, *others]
+    calls = [TargetCall(function=0, module="m", name="f", args=[["is", each]], named={}) for each in values]
+    count = len(examples)
+    found = find_memorized(
+        TargetCalls(calls=calls[:count], further=calls[count:], root="", path=[], modules={"m": "m.py"}),
+        dict(enumerate(examples.values())),
+        further={index: further.format(values[index]) for index in range(count, len(values))},
+        shown={index: f"f({each!r})" for index, each in enumerate(values)},
+    )
+    assert (found is not None) == is_memorized
+
+
+def test_an_object_may_hold_what_it_answers() -> None:
+    stored = ["new", ["ref", "m", "Store"], [], {}, [["put", [["is", 1], ["is", 2]], {}]]]
+    calls = [
+        TargetCall(function=0, module="m", name="Store.get", args=[stored, ["is", at]], named={}) for at in range(12)
+    ]
+    recording = TargetCalls(calls=calls[:2], further=calls[2:], root="", path=[], modules={"m": "m.py"})
+    shown = {index: f"Store().put(1, 2).get({index})" for index in range(12)}
+    further = dict.fromkeys(range(2, 12), "returns None")
+    assert find_memorized(recording, {0: "returns 5", 1: "returns 2"}, further=further, shown=shown) is None
 
 
 def test_nothing_is_called_where_it_could_write_anywhere(make: Make) -> None:
