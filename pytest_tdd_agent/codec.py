@@ -355,7 +355,7 @@ _kept: dict[Path, tuple[tuple[int, ...], SuiteReport]] = {}
 """The last reports that were read or written: path -> what the file was, and the report."""
 
 
-def _keep(path: Path, status: os.stat_result, report: SuiteReport) -> None:
+def _keep(path: Path, report: SuiteReport, *, status: os.stat_result) -> None:
     _kept.pop(path, None)
     while len(_kept) >= _MOST_KEPT:
         _kept.pop(next(iter(_kept)), None)
@@ -379,7 +379,7 @@ def load(path: Path) -> SuiteReport:
         if status.st_size > LIMIT_BYTES:
             raise ReportError(f"it has {status.st_size} bytes; the limit is {LIMIT_BYTES}")
         report = from_json(loads(path.read_bytes()))
-        _keep(path, status, report)
+        _keep(path, report, status=status)
         return report
     except OSError as error:
         raise ReportError(f"{path}: {error.strerror}") from error
@@ -417,7 +417,7 @@ def dump(
         temporary.replace(path)
         status = path.stat()  # replacing changes its times
         if is_whole and status.st_ino == written:
-            _keep(path, status, report)
+            _keep(path, report, status=status)
     finally:
         if temporary.exists():
             temporary.unlink()
