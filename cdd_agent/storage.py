@@ -22,6 +22,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from cdd_agent.errors import AlreadyAtWork, DocumentError, Problem, UsageError
 
@@ -39,6 +40,14 @@ _EARLIER_RULES = b"*\n!config.yaml\n"
 _BLOCK_BYTES = 512
 _DEEPEST = 20
 """How many levels of folders ``.cdd`` may have."""
+
+
+class _Versioned(Protocol):
+    @property
+    def schema(self) -> int: ...
+
+
+_Record = TypeVar("_Record", bound=_Versioned)
 
 
 def write_atomic(path: Path, data: bytes, *, mode: int | None = None) -> None:
@@ -124,6 +133,25 @@ def read_text(path: Path, *, limit_bytes: int, missing_hint: str) -> str:
         is_too_large = error.errno == errno.EFBIG
         message = f"at most {limit_bytes} bytes are read" if is_too_large else (error.strerror or str(error))
         raise DocumentError(str(path), (Problem(line=0, message=message),), hint=f"check it: ls -l {path}") from error
+
+
+def load_record(path: Path, *, empty: _Record, limit_bytes: int) -> _Record:
+    """Return the record in a JSON file of cdd, ``empty`` without the file; ``UsageError`` if it is damaged or newer."""
+    import msgspec
+
+    try:
+        record = msgspec.json.decode(read_ordinary(path, limit_bytes=limit_bytes), type=type(empty))
+    except FileNotFoundError:
+        return empty
+    except msgspec.DecodeError as error:
+        hint = f"move it away: mv {shlex.quote(str(path))} /tmp"
+        raise UsageError(f"{path} is damaged: {error}.", hint=hint) from error
+    if record.schema > empty.schema:
+        raise UsageError(
+            f"{path} was written by a newer cdd: it has schema {record.schema}, this version reads {empty.schema}.",
+            hint="use that version of cdd",
+        )
+    return record
 
 
 def make_folder(folder: Path) -> None:

@@ -33,7 +33,7 @@ from cdd_agent.git.landing import Landed, Landings
 from cdd_agent.git.repository import CommitId, Repository, has_ref
 from cdd_agent.git.run_tree import RunTrees, copy_ignored
 from cdd_agent.git.runner import GitRefused, GitUnable
-from cdd_agent.storage import exclusive_lock, private_folder, read_ordinary, write_atomic
+from cdd_agent.storage import exclusive_lock, load_record, private_folder, read_ordinary, write_atomic
 from cdd_agent.work.state import lock_repository
 
 Status: TypeAlias = Literal["active", "merged", "abandoned"]
@@ -130,15 +130,7 @@ def find_home(root: Path) -> Path:
 
 
 def _read(path: Path) -> ForkFile:
-    try:
-        file = msgspec.json.decode(read_ordinary(path, limit_bytes=_MOST_BYTES), type=ForkFile)
-    except FileNotFoundError:
-        return ForkFile()
-    except msgspec.DecodeError as error:
-        raise UsageError(f"{path} is damaged: {error}.", hint=f"move it away: mv {path} /tmp") from error
-    if file.schema > ForkFile().schema:
-        raise UsageError(f"{path} was written by a newer cdd.", hint="use that version of cdd")
-    return file
+    return load_record(path, empty=ForkFile(), limit_bytes=_MOST_BYTES)
 
 
 class Forks:

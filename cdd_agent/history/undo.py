@@ -18,7 +18,7 @@ from cdd_agent.events import CommitMoved, RollbackPlanned
 from cdd_agent.git.commits import require_finished
 from cdd_agent.git.landing import Landings
 from cdd_agent.git.repository import CommitId, Repository
-from cdd_agent.storage import private_folder, read_ordinary, write_atomic
+from cdd_agent.storage import load_record, private_folder, write_atomic
 from cdd_agent.tickets.ticket import Ticket, list_tickets
 from cdd_agent.work.state import (
     decode_state,
@@ -234,15 +234,7 @@ class Undo:
         return next((ticket for ticket in list_tickets(self._root) if ticket.slug == slug), None)
 
     def _read(self) -> UndoFile:
-        try:
-            data = read_ordinary(self._path, limit_bytes=_MOST_BYTES)
-            return msgspec.json.decode(data, type=UndoFile)
-        except FileNotFoundError:
-            return UndoFile()
-        except msgspec.DecodeError as error:
-            raise UsageError(
-                f"{self._path} is damaged: {error}.", hint=f"move it away: mv {self._path} /tmp"
-            ) from error
+        return load_record(self._path, empty=UndoFile(), limit_bytes=_MOST_BYTES)
 
     def _write(self, steps: tuple[UndoneStep, ...]) -> None:
         file = UndoFile(steps=steps[-_MOST_RECORDS:])

@@ -134,7 +134,10 @@ undo.apply(plan)
         assert state(finished).execution(1).status == Status.COMPLETED
 
 
-def test_a_damaged_record_is_named(finished: Path, undo: Undo) -> None:
-    (finished / ".cdd" / "undone.json").write_text("{")
-    with pytest.raises(UsageError, match=r"undone\.json is damaged"):
+@pytest.mark.parametrize(
+    ("text", "why"), [("{", "is damaged"), ('{"schema": 2}', "was written by a newer cdd: it has schema 2")]
+)
+def test_a_record_that_cannot_be_read_is_named(finished: Path, undo: Undo, *, text: str, why: str) -> None:
+    (finished / ".cdd" / "undone.json").write_text(text)
+    with pytest.raises(UsageError, match=rf"undone\.json {why}"):
         undo.plan_redo()
