@@ -12,6 +12,8 @@ from typing import Any, Literal, TypeAlias, get_args
 import msgspec
 
 ChangeKind: TypeAlias = Literal["created", "modified", "deleted"]
+CHANGE_LETTERS: dict[ChangeKind, str] = {"created": "A", "modified": "M", "deleted": "D"}
+"""Kind of change -> its letter on the screen, which is git's."""
 
 
 class HandoffListed(msgspec.Struct, frozen=True, kw_only=True):

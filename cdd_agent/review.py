@@ -18,7 +18,7 @@ import msgspec
 
 from cdd_agent.clock import Clock
 from cdd_agent.errors import DocumentError, Problem, UsageError, format_count, suggest
-from cdd_agent.events import ChangeKind
+from cdd_agent.events import CHANGE_LETTERS, ChangeKind
 from cdd_agent.git.repository import CommitId, Repository, resolve_revision
 from cdd_agent.storage import exclusive_lock, private_folder, read_ordinary, require_private, write_atomic
 
@@ -53,8 +53,8 @@ class FileDiff:
 
     @property
     def letter(self) -> str:
-        """The kind of change, as git abbreviates it."""
-        return {"created": "A", "modified": "M", "deleted": "D"}[self.kind]
+        """The letter of the kind of change."""
+        return CHANGE_LETTERS[self.kind]
 
     @property
     def counts(self) -> str:

@@ -245,15 +245,17 @@ def merge(invocation: Invocation, name: str, *, how: str | None, dry_run: bool) 
 
 
 def _show_plan(plan: "MergePlan", *, invocation: Invocation) -> None:
+    from cdd_agent.events import CHANGE_LETTERS
+
     if invocation.as_json:
         changes = [{"path": change.path, "kind": change.kind} for change in plan.changes]
         fields = {"commits": list(plan.subjects), "conflicts": list(plan.conflicts), "changes": changes}
         _print("ForkMergePlanned", {"name": plan.fork.name, "branch": plan.branch, **fields})
         return
-    screen, signs = invocation.screen, {"created": "+", "deleted": "-", "modified": "~"}
+    screen = invocation.screen
     screen.line(f"{plan.fork.branch} into {plan.branch}: {format_count(len(plan.subjects), 'commit')}", style="bold")
     screen.items(plan.subjects, most=_MOST_FILES)
-    screen.items([f"{signs[change.kind]} {change.path}" for change in plan.changes], most=_MOST_FILES)
+    screen.items([f"{CHANGE_LETTERS[change.kind]} {change.path}" for change in plan.changes], most=_MOST_FILES)
     if plan.conflicts:
         screen.line(f"Conflicts in {format_count(len(plan.conflicts), 'file')}:", style="bold yellow")
         screen.items(plan.conflicts, most=_MOST_FILES)

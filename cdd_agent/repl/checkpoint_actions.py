@@ -11,11 +11,11 @@ import msgspec
 from rich.text import Text
 
 from cdd_agent.errors import CddError, UsageError, format_count, join_first
-from cdd_agent.events import Change, Notice
+from cdd_agent.events import CHANGE_LETTERS, Change, Notice
 from cdd_agent.git.checkpoint import Checkpoint, Checkpoints, Description, RestorePlan
 from cdd_agent.history.undo import Undo
 from cdd_agent.repl.question import confirm
-from cdd_agent.repl.render import CHANGE_SIGNS, format_time, show_changes
+from cdd_agent.repl.render import format_time, show_changes
 from cdd_agent.repl.screen import Screen
 from cdd_agent.review import diff_trees
 from cdd_agent.tickets.ticket import list_tickets
@@ -97,7 +97,7 @@ class CheckpointView:
         target, screen = plan.target, self._screen
         when = format_time(target.about.time, with_seconds=True)
         screen.line(f"To checkpoint {target.number}, {clean(target.about.label)}, {when}:", style="bold")
-        rows = [f"{CHANGE_SIGNS[change.kind]} {clean(change.path)}" for change in plan.changes]
+        rows = [f"{CHANGE_LETTERS[change.kind]} {clean(change.path)}" for change in plan.changes]
         screen.line(f"Files that change, {len(rows)}:" if rows else "No file changes.")
         screen.items(rows, most=_MOST_FILES)
         self._show_skipped((path, "the checkpoint lacks it") for path in plan.skipped)

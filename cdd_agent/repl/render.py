@@ -35,7 +35,6 @@ ASKS_DEVELOPER = "AskDeveloper"
 COMMAND_WENT_WELL = "exit status 0"
 """The first line of a successful Bash call, which is not shown."""
 
-CHANGE_SIGNS = {"created": "+", "deleted": "-", "modified": "~"}
 _GUIDE_WIDTH = 4
 _MIN_STEP_WIDTH = 36
 """Least width for the text of a step, however deep in the tree."""
@@ -99,7 +98,7 @@ def show_changes(files: Iterable[FileDiff], *, screen: Screen) -> None:
     """Show the diff of each file."""
     for file in files:
         counts = "" if file.added is None else f"  {file.counts}"
-        screen.line(f"{CHANGE_SIGNS[file.kind]} {file.path}{counts}", style="bold")
+        screen.line(f"{file.letter} {file.path}{counts}", style="bold")
         screen.show_diff(file.hunks)
 
 

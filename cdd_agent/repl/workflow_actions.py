@@ -15,6 +15,7 @@ from cdd_agent.audit.handoffs import CLAIMS, AuditedHandoff
 from cdd_agent.clock import SystemClock
 from cdd_agent.errors import AlreadyAtWork, ExitCode, UsageError, format_count, join_first
 from cdd_agent.events import (
+    CHANGE_LETTERS,
     Emit,
     HandoffListed,
     NoteDamaged,
@@ -32,7 +33,7 @@ from cdd_agent.history.rollback import RollbackPlan, Rollbacks
 from cdd_agent.history.runs import find_status, list_handoffs, read_reachable_notes
 from cdd_agent.history.undo import Undo
 from cdd_agent.repl.question import confirm
-from cdd_agent.repl.render import CHANGE_SIGNS, create_table, show_changes
+from cdd_agent.repl.render import create_table, show_changes
 from cdd_agent.repl.screen import Screen
 from cdd_agent.repl.terminal import wait_for
 from cdd_agent.review import diff_commits
@@ -328,7 +329,7 @@ def show_rollback(effects: RollbackPlanned, *, screen: Screen) -> None:
         if rows:
             screen.line(f"{heading} commits, {len(rows)}:")
             screen.items(rows, most=_MOST_FILES, hang=11)
-    changes = [f"{CHANGE_SIGNS[change.kind]} {change.path}" for change in effects.files]
+    changes = [f"{CHANGE_LETTERS[change.kind]} {change.path}" for change in effects.files]
     uncommitted = "Uncommitted files of the run, which are saved first:"
     for heading, paths in ((f"Changed files, {len(changes)}:", changes), (uncommitted, effects.uncommitted)):
         if paths:

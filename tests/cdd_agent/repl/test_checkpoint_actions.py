@@ -44,8 +44,8 @@ def test_a_rewind_brings_files_back_and_cuts_the_conversation(project: Path, mon
         "2 files changed since: README.md, new.txt",
         "2 files changed since: README.md, new.txt",
     ]
-    assert "~ README.md" in shown
-    assert "- new.txt" in shown
+    assert "M README.md" in shown
+    assert "D new.txt" in shown
     assert "Cut 2 messages of the conversation." in shown
     assert (project / "README.md").read_text() == "mine\n"
     assert not (project / "new.txt").exists()
@@ -90,7 +90,7 @@ def test_nothing_changes_without_a_yes_or_without_anybody(project: Path, monkeyp
         "/checkpoint 7": "'7' cannot be the name",
         "/checkpoint undo": "Nothing was restored",
         "/checkpoint list": "before cleanup  1 file changed since: new.txt",
-        "/checkpoint diff 1": "+ new.txt  +1 -0",
+        "/checkpoint diff 1": "A new.txt  +1 -0",
         "/checkpoint prune": "Deleted 0 checkpoints.",
     }.items():
         assert shown in prompt.says(line)
@@ -116,7 +116,7 @@ def test_the_command_line_restores_only_with_a_yes(project: Path, capsys: pytest
     assert "the same command with --yes" in capsys.readouterr().err
     assert run([*at, "restore", "start", "--dry-run"]) == 0
     shown = capsys.readouterr().out
-    assert "- new.txt" in shown
+    assert "D new.txt" in shown
     assert "HEAD and the index stay" in shown
     assert (project / "new.txt").exists()
     assert run([*at, "restore", "start", "--yes"]) == 0

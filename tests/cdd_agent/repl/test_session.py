@@ -270,7 +270,7 @@ def test_the_run_tree_is_shown_with_what_has_not_landed(project: Path) -> None:
     shown = sitting.says("/tree")
     assert str(made.root) in shown
     assert f"1 file; see them: /diff {SLUG}" in shown
-    assert "+ new.py  +1 -0" in sitting.says("/diff")
+    assert "A new.py  +1 -0" in sitting.says("/diff")
     assert f"cd {made.root}" in sitting.says("!"), "without a terminal there is no shell"
 
 
@@ -281,7 +281,7 @@ def test_diff_shows_the_last_step_or_the_one_that_is_named(finished: Path) -> No
     sitting.says(f"/status {SLUG}")
     shown = sitting.says("/diff 1")
     assert "Step 1  Minutes after hours need no unit" in shown
-    assert "~ durations/reading.py  +" in shown
+    assert "M durations/reading.py  +" in shown
     assert "+def test_minutes_after_hours_need_no_unit" in shown
     assert "hint: " in sitting.says("/diff 7")
 
@@ -325,7 +325,7 @@ def test_a_step_is_undone_and_brought_back_once_the_user_agrees(
     sitting = Sitting(finished)
     shown = sitting.says("/undo")
     assert "Removed commits, " in shown
-    assert "~ durations/reading.py" in shown
+    assert "M durations/reading.py" in shown
     assert "Your own changes and files stay." in shown
     assert "error: cdd cannot ask you here. Nothing was changed." in shown
     sitting.crew.options = replace(sitting.crew.options, attended=True)
