@@ -429,6 +429,83 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
+class FileDiffed(msgspec.Struct, frozen=True, kw_only=True):
+    """One file in the answer of ``cdd checkpoint diff``."""
+
+    path: str
+    kind: ChangeKind
+    added: int | None
+    """The number of lines; None for a binary file."""
+    removed: int | None
+    hunks: str
+
+
+class ForkListed(msgspec.Struct, frozen=True, kw_only=True):
+    """A fork, in the answers of ``cdd fork start`` and ``list``."""
+
+    name: str
+    ticket: str
+    step: int
+    direction: str
+    branch: str
+    parent: str
+    """The branch that it was made from."""
+    base: str
+    """The commit before its step."""
+    folder: str
+    session: str
+    """The session in it that continues the conversations; empty without one."""
+    is_current: bool
+    """Whether ``cdd exec`` works in it."""
+    status: str
+
+
+class ForkCompared(msgspec.Struct, frozen=True, kw_only=True):
+    """One side in the answer of ``cdd fork compare``."""
+
+    name: str
+    branch: str
+    steps: dict[str, str]
+    """Number -> status."""
+    gates: tuple[str, ...]
+    tests: dict[str, int]
+    """Outcome -> number of tests in the last report."""
+    evidence: tuple[str, ...]
+    changes: str
+    """The size of the changes."""
+    tokens: int
+    cost: float | None
+    files: tuple[str, ...]
+    """The changed paths."""
+
+
+class ForkMergePlanned(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``cdd fork merge`` is going to do."""
+
+    name: str
+    branch: str
+    commits: tuple[str, ...]
+    conflicts: tuple[str, ...]
+    changes: tuple[Change, ...]
+
+
+class ForkMerged(msgspec.Struct, frozen=True, kw_only=True):
+    """A fork was merged."""
+
+    name: str
+    commit: str
+    steps: tuple[int, ...]
+    """The steps that the ticket takes over from the fork."""
+
+
+class ForkDropped(msgspec.Struct, frozen=True, kw_only=True):
+    """A fork was dropped."""
+
+    name: str
+    kept: str
+    """The ref of its work."""
+
+
 _RunEvent: TypeAlias = RunStarted | RunFinished | Notice | QuestionAsked | GuidanceGiven | TicketListed | StepListed
 _ModelEvent: TypeAlias = TextDelta | ThinkingDelta | TurnEnded | AnswerLost | Waiting | RetryScheduled | Compacted
 _ToolEvent: TypeAlias = ToolCalled | ToolReturned | FileChanged
@@ -442,12 +519,14 @@ Event: TypeAlias = (
     _RunEvent | _ModelEvent | _ToolEvent | _DraftEvent | _StepEvent | _TestEvent | _HistoryEvent | _NoteEvent
 )
 Emit: TypeAlias = Callable[[Event], None]
+Answer: TypeAlias = FileDiffed | ForkListed | ForkCompared | ForkMergePlanned | ForkMerged | ForkDropped
+"""Lines that commands print with ``--json`` in place of text; no event of a run."""
 
 _BY_TAG: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event)}
 _BEYOND_ASCII = re.compile(r"[^ -~]")
 
 
-def encode(event: Event) -> bytes:
+def encode(event: Event | Answer) -> bytes:
     """Return ``event`` as one line of JSON without a newline; control characters are escaped, so ``cat`` is safe."""
     fields = {"event": type(event).__name__, **msgspec.to_builtins(event)}
     line = json.dumps(fields, ensure_ascii=False, separators=(",", ":"))

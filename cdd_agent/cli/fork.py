@@ -1,6 +1,5 @@
 """The command ``cdd fork``: make forks of a ticket, compare, merge and drop them."""
 
-import json
 import sys
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ from cdd_agent.cli.invocation import Invocation, headless
 from cdd_agent.errors import GateClosed, UsageError, format_count, join_first
 
 if TYPE_CHECKING:
+    from cdd_agent.events import Answer, ForkCompared, ForkListed
     from cdd_agent.git.fork import Favor, Fork, Forks, MergePlan
     from cdd_agent.history.fork import ForkSummary
 
@@ -70,7 +70,7 @@ def start(invocation: Invocation, *, slug: str, words: tuple[str, ...]) -> None:
     for remark in remarks:
         project.emit(Notice(text=remark))
     if invocation.as_json:
-        _print("ForkStarted", _describe(made, project.forks))
+        _print(_describe(made, project.forks, status="active"))
         return
     screen = invocation.screen
     screen.line(f"{screen.symbols['open']} Fork {made.name}, before step {made.step} of {slug}", style="bold green")
@@ -93,7 +93,7 @@ def list_(invocation: Invocation) -> None:
     statuses = forks.find_statuses(known)
     if invocation.as_json:
         for each in known:
-            _print("ForkListed", {**_describe(each, forks), "status": statuses[each.name]})
+            _print(_describe(each, forks, status=statuses[each.name]))
         return
     screen = invocation.screen
     if not known:
@@ -147,42 +147,44 @@ def compare(invocation: Invocation, *, one: str, other: str) -> None:
     found = [ticket_forks.summarize(each, like=like) for each in pair]
     if invocation.as_json:
         for each in found:
-            _print("ForkCompared", {**_summarize(each), "files": [file.path for file in each.files]})
+            _print(_summarize(each))
         return
-    table = create_table("", *(each.name for each in found))
     rows = [_summarize(each) for each in found]
-    for key in rows[0]:
-        if key != "name":
-            table.add_row(key.replace("_", " "), *(clean(_format(row[key])) for row in rows))
+    table = create_table("", *(row.name for row in rows))
+    for key in rows[0].__struct_fields__:
+        if key not in ("name", "files"):
+            table.add_row(key, *(clean(_format(getattr(row, key))) for row in rows))
     invocation.screen.show(table)
 
 
-def _summarize(each: "ForkSummary") -> dict[str, object]:
+def _summarize(each: "ForkSummary") -> "ForkCompared":
+    from cdd_agent.events import ForkCompared
     from cdd_agent.review import describe_size
 
-    return {
-        "name": each.name,
-        "branch": each.branch,
-        "steps": {str(number): status for number, status in each.steps.items()},
-        "gates": list(each.gates),
-        "tests": {name: count for name, count in each.tests.items() if count},
-        "evidence": list(each.evidence),
-        "changes": describe_size(each.files),
-        "tokens": each.tokens,
-        "cost": each.cost_usd,
-    }
+    return ForkCompared(
+        name=each.name,
+        branch=each.branch,
+        steps={str(number): status for number, status in each.steps.items()},
+        gates=each.gates,
+        tests={name: count for name, count in each.tests.items() if count},
+        evidence=each.evidence,
+        changes=describe_size(each.files),
+        tokens=each.tokens,
+        cost=each.cost_usd,
+        files=tuple(file.path for file in each.files),
+    )
 
 
 def _format(value: object) -> str:
     """Return a cell of the comparison.
 
-    >>> _format({"1": "completed"}), _format([]), _format(0.25)
+    >>> _format({"1": "completed"}), _format(()), _format(0.25)
     ('1 completed', '-', '$0.25')
     """
     match value:
         case dict():
             return "\n".join(f"{name} {each}" for name, each in value.items()) or "-"
-        case list():
+        case tuple():
             return "\n".join(map(str, value)) or "-"
         case float():
             return f"${value:.2f}"
@@ -235,7 +237,9 @@ def merge(invocation: Invocation, name: str, *, how: str | None, dry_run: bool) 
         return
     landed, taken = project.ticket_forks().merge(plan)
     if invocation.as_json:
-        _print("ForkMerged", {"name": chosen.name, "commit": landed.commit, "steps": list(taken)})
+        from cdd_agent.events import ForkMerged
+
+        _print(ForkMerged(name=chosen.name, commit=landed.commit, steps=taken))
         return
     screen.line(f"{screen.symbols['open']} Merged into {plan.branch}: {landed.commit[:10]}", style="bold green")
     if taken:
@@ -245,12 +249,17 @@ def merge(invocation: Invocation, name: str, *, how: str | None, dry_run: bool) 
 
 
 def _show_plan(plan: "MergePlan", *, invocation: Invocation) -> None:
-    from cdd_agent.events import CHANGE_LETTERS
+    from cdd_agent.events import CHANGE_LETTERS, ForkMergePlanned
 
     if invocation.as_json:
-        changes = [{"path": change.path, "kind": change.kind} for change in plan.changes]
-        fields = {"commits": list(plan.subjects), "conflicts": list(plan.conflicts), "changes": changes}
-        _print("ForkMergePlanned", {"name": plan.fork.name, "branch": plan.branch, **fields})
+        line = ForkMergePlanned(
+            name=plan.fork.name,
+            branch=plan.branch,
+            commits=plan.subjects,
+            conflicts=plan.conflicts,
+            changes=plan.changes,
+        )
+        _print(line)
         return
     screen = invocation.screen
     screen.line(f"{plan.fork.branch} into {plan.branch}: {format_count(len(plan.subjects), 'commit')}", style="bold")
@@ -298,26 +307,33 @@ def drop(invocation: Invocation, name: str, *, typed: str | None) -> None:
         return
     project.ticket_forks().drop(chosen)
     if invocation.as_json:
-        _print("ForkDropped", {"name": chosen.name, "kept": chosen.kept})
+        from cdd_agent.events import ForkDropped
+
+        _print(ForkDropped(name=chosen.name, kept=chosen.kept))
         return
     screen.line(f"Removed. Its work is in {chosen.kept}; to have it back: git branch NAME {chosen.kept}")
 
 
-def _describe(each: "Fork", forks: "Forks") -> dict[str, object]:
-    return {
-        "name": each.name,
-        "ticket": each.ticket,
-        "step": each.step,
-        "direction": each.direction,
-        "branch": each.branch,
-        "parent": each.parent,
-        "base": each.base,
-        "folder": str(forks.locate(each)),
-        "session": each.session,
-        "is_current": forks.find_current(each.ticket) == each,
-    }
+def _describe(each: "Fork", forks: "Forks", *, status: str) -> "ForkListed":
+    from cdd_agent.events import ForkListed
+
+    return ForkListed(
+        name=each.name,
+        ticket=each.ticket,
+        step=each.step,
+        direction=each.direction,
+        branch=each.branch,
+        parent=each.parent,
+        base=each.base,
+        folder=str(forks.locate(each)),
+        session=each.session,
+        is_current=forks.find_current(each.ticket) == each,
+        status=status,
+    )
 
 
-def _print(event: str, fields: dict[str, object]) -> None:
-    sys.stdout.write(json.dumps({"event": event, **fields}) + "\n")
+def _print(line: "Answer") -> None:
+    from cdd_agent.events import encode
+
+    sys.stdout.write(f"{encode(line).decode()}\n")
     sys.stdout.flush()
