@@ -209,6 +209,7 @@ def _list_differences(found: Comparison) -> str:
 
 
 def _cut(text: str) -> str:
+    text = text.removesuffix(": ")  # of an exception without a message
     return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}..."
 
 
