@@ -18,7 +18,7 @@ from cdd_agent.agent.sessions import Transcript
 from cdd_agent.audit.auditor import Auditor
 from cdd_agent.clock import Clock, SystemClock
 from cdd_agent.config import settings
-from cdd_agent.config.settings import Options
+from cdd_agent.config.options import Options
 from cdd_agent.config.trust import Approvals, Trust, find_user_folder
 from cdd_agent.errors import CddError, EnvironmentMissing, UsageError
 from cdd_agent.events import Emit, Notice

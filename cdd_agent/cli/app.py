@@ -118,7 +118,7 @@ def cdd(context: click.Context, /, *, yes: bool, as_json: bool, no_color: bool, 
     """
     words, session = given.pop("words"), given.pop("resume")
     _require_one(words, session, command=context.invoked_subcommand)
-    from cdd_agent.config.settings import Options
+    from cdd_agent.config.options import Options
 
     try:
         os.getcwd()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cdd_agent.compose import Composition
-    from cdd_agent.config.settings import Options
+    from cdd_agent.config.options import Options
     from cdd_agent.events import Emit, Event
     from cdd_agent.repl.screen import Screen
     from cdd_agent.tickets.ticket import Ticket
@@ -215,7 +215,7 @@ def name_ticket(*, required: bool = True) -> Callable[[_Command], _Command]:
 
 
 def _list_slugs(context: click.Context, start: str) -> list[str]:
-    from cdd_agent.config.settings import Options
+    from cdd_agent.config.options import Options
     from cdd_agent.errors import CddError
     from cdd_agent.testrun.root import find_root
     from cdd_agent.tickets.ticket import list_tickets

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
 
 from cdd_agent.agent.loop import AgentRun
-from cdd_agent.config.settings import Choose, Settings
+from cdd_agent.config.options import Choose
+from cdd_agent.config.settings import Settings
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.events import Emit, Notice, SuiteStarted
 from cdd_agent.git.checkpoint import Description

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from cdd_agent.config.settings import Choose
+from cdd_agent.config.options import Choose
 from cdd_agent.errors import EnvironmentMissing, UsageError, join_first
 from cdd_agent.events import Emit, Notice
 from cdd_agent.git.commits import (

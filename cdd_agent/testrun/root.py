@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from cdd_agent.config.settings import Options, read_path_variable
+from cdd_agent.config.options import Options, read_path_variable
 from cdd_agent.errors import UsageError
 
 

@@ -17,7 +17,7 @@ from cdd_agent.cli.app import cdd
 from cdd_agent.cli.chat import run_at_prompt
 from cdd_agent.cli.demo import find_examples
 from cdd_agent.compose import Composition
-from cdd_agent.config.settings import Options
+from cdd_agent.config.options import Options
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
 from cdd_agent.repl.render import Renderer

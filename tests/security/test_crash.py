@@ -21,7 +21,7 @@ import pytest
 from cdd_agent.cli.app import run
 from cdd_agent.clock import Clock
 from cdd_agent.compose import Composition
-from cdd_agent.config.settings import Options
+from cdd_agent.config.options import Options
 from cdd_agent.errors import ExitCode
 from cdd_agent.events import Emit, Event, Notice, RunFinished
 from cdd_agent.journal import Journal, read

@@ -17,7 +17,7 @@ from cdd_agent.agent.loop import AgentRun, run_agent
 from cdd_agent.agent.tools import ToolOutput, define_tool
 from cdd_agent.clock import SystemClock
 from cdd_agent.compose import Composition
-from cdd_agent.config.settings import Options
+from cdd_agent.config.options import Options
 from cdd_agent.errors import CddError, ModelError, RecordingError
 from cdd_agent.events import Event, Notice, RetryScheduled, TextDelta
 from cdd_agent.model import recording

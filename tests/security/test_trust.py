@@ -13,7 +13,7 @@ import pytest
 
 from cdd_agent.compose import Composition
 from cdd_agent.config import settings
-from cdd_agent.config.settings import Options
+from cdd_agent.config.options import Options
 from cdd_agent.config.trust import Approvals, NotApproved, Offer
 from cdd_agent.errors import DocumentError, UsageError
 from cdd_agent.events import Event, Notice

@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from cdd_agent.config.settings import CONFIG_FILE, Choose, Settings, read_offer
+from cdd_agent.config.options import Choose
+from cdd_agent.config.settings import CONFIG_FILE, Settings, read_offer
 from cdd_agent.config.trust import Offer, Trust
 from cdd_agent.errors import DocumentError, EnvironmentMissing, Problem, UsageError
 from cdd_agent.sandbox.port import Sandbox

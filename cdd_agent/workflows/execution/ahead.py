@@ -15,7 +15,7 @@ from pathlib import Path
 
 from cdd_agent.agent.loop import AgentRun
 from cdd_agent.clock import Clock
-from cdd_agent.config.settings import Options
+from cdd_agent.config.options import Options
 from cdd_agent.errors import CddError, join_first
 from cdd_agent.events import Emit, Notice
 from cdd_agent.git.commits import commit_tree

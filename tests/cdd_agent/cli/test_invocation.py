@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.cli.invocation import Invocation
-from cdd_agent.config.settings import Options
+from cdd_agent.config.options import Options
 from cdd_agent.errors import UsageError
 from cdd_agent.events import Notice
 from tests.fakes.demo import SLUG

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.compose import Composition
-from cdd_agent.config.settings import Options, Settings
+from cdd_agent.config.options import Options
+from cdd_agent.config.settings import Settings
 from cdd_agent.doctor import Check, run_checks
 from cdd_agent.git.repository import Repository
 from cdd_agent.sandbox.supervised import PlainSandbox

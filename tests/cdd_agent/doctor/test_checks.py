@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.compose import Composition
-from cdd_agent.config.settings import CONFIG_FILE, Options, Settings
+from cdd_agent.config.options import Options
+from cdd_agent.config.settings import CONFIG_FILE, Settings
 from cdd_agent.config.settings import load as load_settings
 from cdd_agent.config.trust import NotApproved
 from cdd_agent.doctor import Check, list_offers, run_checks

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.compose import Composition
-from cdd_agent.config.settings import Options
+from cdd_agent.config.options import Options
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.testrun.interpreter import find_interpreter
 from tests.cdd_agent.testrun.conftest import program

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cdd_agent.agent.loop import KeyFilter, hide_keys, run_agent
 from cdd_agent.compose import Composition
-from cdd_agent.config.settings import Options
+from cdd_agent.config.options import Options
 from cdd_agent.errors import BudgetSpent
 from cdd_agent.events import (
     Emit,

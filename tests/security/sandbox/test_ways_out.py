@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from cdd_agent.agent.tools import make_bash_tool
 from cdd_agent.compose import Composition
 from cdd_agent.config import settings
-from cdd_agent.config.settings import Options
+from cdd_agent.config.options import Options
 from cdd_agent.errors import DocumentError, EnvironmentMissing
 from cdd_agent.sandbox import choice
 from cdd_agent.sandbox.backends import list_binds

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cdd_agent.compose import Composition
-from cdd_agent.config.settings import Options
+from cdd_agent.config.options import Options
 from cdd_agent.events import Event
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.compose import Composition
-from cdd_agent.config.settings import Options
+from cdd_agent.config.options import Options
 from cdd_agent.errors import DocumentError, EnvironmentMissing, ExitCode, ModelError, UsageError
 from cdd_agent.events import AttemptStarted, Notice, RunFinished, RunStarted, StepFinished, StepStarted
 from cdd_agent.model.recording import RecordedTurn, print_turns

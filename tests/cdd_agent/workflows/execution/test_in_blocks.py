@@ -8,7 +8,7 @@ import yaml
 
 from cdd_agent.agent.loop import CUT_OFF_WITHOUT_TOOLS
 from cdd_agent.compose import Composition
-from cdd_agent.config.settings import Options
+from cdd_agent.config.options import Options
 from cdd_agent.errors import UsageError
 from cdd_agent.events import GateJudged, ToolCalled, ToolReturned
 from cdd_agent.model.budget import Budget

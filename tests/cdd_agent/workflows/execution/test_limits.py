@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.compose import Composition
-from cdd_agent.config.settings import Options
+from cdd_agent.config.options import Options
 from cdd_agent.errors import BudgetSpent, ExitCode
 from cdd_agent.events import Event, Notice, TurnEnded
 from cdd_agent.model.budget import Ceiling, Ceilings, Meter

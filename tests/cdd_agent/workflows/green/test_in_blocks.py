@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from cdd_agent.compose import Composition
-from cdd_agent.config.settings import Options
+from cdd_agent.config.options import Options
 from cdd_agent.model.conversation import Request, Text
 from cdd_agent.tdd.context import Context
 from cdd_agent.workflows.green.request import resolve_targets

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from cdd_agent.compose import Composition
-from cdd_agent.config.settings import GreenSettings, Options
+from cdd_agent.config.options import Options
+from cdd_agent.config.settings import GreenSettings
 from cdd_agent.events import Notice, SuiteStarted
 from cdd_agent.tdd.context import Context
 from cdd_agent.workflows.green.request import Wanted

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.config.settings import Options
+from cdd_agent.config.options import Options
 from cdd_agent.errors import UsageError
 from cdd_agent.testrun.root import find_root
 from tests.cdd_agent.testrun.frameworks.test_detection import lay
