@@ -30,9 +30,9 @@ from cdd_agent.git.commits import (
 )
 from cdd_agent.git.hardening import list_disabled_drivers
 from cdd_agent.git.landing import Landed, Landings
-from cdd_agent.git.repository import CommitId, Repository, has_ref
-from cdd_agent.git.run_tree import RunTrees, copy_ignored
-from cdd_agent.git.runner import GitRefused, GitUnable
+from cdd_agent.git.repository import CommitId, Repository, has_ref, name_submodule
+from cdd_agent.git.run_tree import SUBMODULES, RunTrees, copy_ignored
+from cdd_agent.git.runner import GitRefused, GitUnable, RepositoryLocation
 from cdd_agent.storage import exclusive_lock, load_record, private_folder, read_ordinary, write_atomic
 from cdd_agent.work.state import lock_repository
 
@@ -219,6 +219,7 @@ class Forks:
             ("Not in the fork, because they hold secrets", ignored.secret),
             ("Not in the fork, because they are too large", ignored.shared),
             ("Only pointers of Git LFS in the fork (git lfs pull)", sorted(pointers)),
+            ("No commit of the fork can hold changes in submodules", tree.repository.list_submodules()),
             ("Your uncommitted changes are not in the fork", list_own_uncommitted(self.repository)),
         )
         return tuple(f"{why}: {join_first(tuple(paths), most=_SHOWN)}." for why, paths in found if paths)
@@ -399,12 +400,31 @@ class Forks:
             if f"branch refs/heads/{fork.branch}" in lines and place != self.locate(fork):
                 hint = f"git -C {place} switch --detach; then the same command again"
                 raise UsageError(f"{fork.branch} is checked out in {place}, so it cannot be removed.", hint=hint)
+        if edited := self._list_edited_submodules(fork):
+            folder = self.locate(fork) / edited[0]
+            raise UsageError(
+                f"Files of the submodule {edited[0]} were changed in the fork, and no commit of it can hold them.",
+                hint=f"copy them: cp -a {folder} /tmp; then delete them: rm -r {folder}; then the same command again",
+            )
         changed, head = self.list_changed(fork), self.repository.read_head()
         if not has_ref(self.repository.location, f"refs/heads/{fork.branch}"):
             return 0, changed
         if head is not None and self.is_merged(self.read_tip(fork), head):
             return 0, changed
         return self.count_commits(fork), changed
+
+    def _list_edited_submodules(self, fork: Fork) -> list[str]:
+        """Return the submodules whose files differ from the recorded commit; git does not look into their folders."""
+        root, edited = self.locate(fork), []
+        if not (root.is_dir() and self._trees.has(root.name)):
+            return []
+        tree = self._trees.open(root.name)
+        for path in tree.list_submodules():
+            folder, own = root / path, tree.location.git_dir / SUBMODULES / name_submodule(path)
+            if own.is_dir() and folder.is_dir() and any(folder.iterdir()):
+                inner = Repository(folder, RepositoryLocation(root=folder, git_dir=own, common_dir=own))
+                edited += [path] if inner.list_uncommitted() else []
+        return edited
 
     def drop(self, fork: Fork) -> None:
         """Remove work tree and branch of a fork; its commits and uncommitted files stay under ``fork.kept``."""

@@ -2,8 +2,8 @@
 
 On checkout, a pointer becomes its content if that is in OBJECTS, the folder of Git LFS, or at the same path of SOURCE,
 the user's work tree. PROVIDED remembers that, and such content becomes its pointer again when git compares or stores
-the file. Everything else stays as it is, also what would exceed MOST bytes. Only the standard library is imported,
-because git waits for the start.
+the file. So does content in OBJECTS, where the user's git-lfs may have put it. Everything else stays as it is, also
+what would exceed MOST bytes. Only the standard library is imported, because git waits for the start.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ class LargeFiles:
         match = _PATTERN.fullmatch(data)
         if match is not None and (size_bytes := int(match[2])) <= self._left_bytes:
             oid = match[1].decode()
-            for place in (self._objects / oid[:2] / oid[2:4] / oid, self._source / os.fsdecode(path)):
+            for place in (self._locate(oid), self._source / os.fsdecode(path)):
                 content = _read(place, size_bytes=size_bytes)
                 if content is not None and hashlib.sha256(content).hexdigest() == oid:
                     self._left_bytes -= size_bytes
@@ -44,10 +44,14 @@ class LargeFiles:
         return data
 
     def clean(self, path: bytes, data: bytes) -> bytes:
-        """Return the pointer for content that was provided, or ``data``."""
+        """Return the pointer for content that was provided or stored, or ``data``."""
         del path
         oid = hashlib.sha256(data).hexdigest()
-        return _POINTER.format(oid, len(data)).encode() if (self._provided / oid).exists() else data
+        is_known = (self._provided / oid).exists() or self._locate(oid).exists()
+        return _POINTER.format(oid, len(data)).encode() if is_known else data
+
+    def _locate(self, oid: str) -> Path:
+        return self._objects / oid[:2] / oid[2:4] / oid
 
 
 def _read(path: Path, *, size_bytes: int) -> bytes | None:

@@ -9,6 +9,7 @@ that git keeps in its folder, without calling git.
 """
 
 import contextlib
+import hashlib
 import os
 import re
 import shutil
@@ -484,6 +485,11 @@ class Repository:
             for path, (old, new) in pairs.items()
             if submodules or any(entry is not None and entry.mode != SUBMODULE for entry in (old, new))
         )
+
+
+def name_submodule(path: str) -> str:
+    """Return the name of the folder in which a run tree has the index of the submodule ``path``."""
+    return hashlib.sha256(encode_text(path)).hexdigest()
 
 
 def _read_file(path: Path) -> str | None:

@@ -12,7 +12,6 @@ user includes them, and whatever is neither a file nor a link.
 
 import contextlib
 import fcntl
-import hashlib
 import os
 import re
 import shlex
@@ -28,7 +27,7 @@ from cdd_agent.errors import CddError, UsageError
 from cdd_agent.git import lfs_filter
 from cdd_agent.git.commits import CARRIED, list_pointers
 from cdd_agent.git.hardening import list_active_filters
-from cdd_agent.git.repository import CommitId, CopyLimits, Repository, encode_text, resolve_revision
+from cdd_agent.git.repository import CommitId, CopyLimits, Repository, name_submodule, resolve_revision
 from cdd_agent.git.runner import GitError, GitUnable, RepositoryLocation, Runner, find_location
 from cdd_agent.storage import hold, measure_folder, read_ordinary, write_atomic
 from cdd_agent.untrusted.paths import is_environment, is_marked_as_environment, is_secret
@@ -46,6 +45,7 @@ _MOST_HISTORY_BYTES = 300_000_000
 _PACKED = ("--revs", "--quiet", "--missing=allow-promisor")
 """In a partial clone, the history lacks what was not fetched."""
 _SHA1_CHARACTERS = 40
+SUBMODULES = "cdd-submodules"
 CONFIG = "[core]\n\trepositoryformatversion = 0\n\tbare = false\n"
 SHA256_CONFIG = "[core]\n\trepositoryformatversion = 1\n\tbare = false\n[extensions]\n\tobjectFormat = sha256\n"
 
@@ -98,7 +98,7 @@ class RunTree:
         clear_way(self.root)
         repository.git("update-ref", "--no-deref", "HEAD", target)
         _check_out(repository, target)
-        missing = write_submodules(repository, self.root, indexes=repository.location.git_dir / "cdd-submodules")
+        missing = write_submodules(repository, self.root, indexes=repository.location.git_dir / SUBMODULES)
         left = repository.git("status", "--porcelain", "-z", "--untracked-files=all", "--ignored", "--no-renames")
         if left:
             raise GitUnable(
@@ -220,7 +220,7 @@ def write_submodules(
     if variables is None:
         repository.submodules = tuple(submodules)
     for path, commit in submodules.items():
-        target, own = folder / path, indexes / hashlib.sha256(encode_text(path)).hexdigest()
+        target, own = folder / path, indexes / name_submodule(path)
         target.mkdir(parents=True, exist_ok=True)
         if target.resolve() != folder.resolve() / path:
             raise GitUnable(f"The submodule {path} is behind a link in {folder}.", hint=f"see: ls -l {target.parent}")

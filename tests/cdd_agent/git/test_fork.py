@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -248,3 +249,23 @@ def test_the_list_of_forks_may_be_damaged_or_newer(forks: Forks) -> None:
     path.write_text('{"schema": 2}')
     with pytest.raises(UsageError, match="newer cdd"):
         forks.list_all()
+
+
+def test_a_fork_with_changes_in_a_submodule_is_not_dropped(forks: Forks, tmp_path: Path) -> None:
+    (tmp_path / "library").mkdir()
+    library = Repository.create(tmp_path / "library")
+    commit(library, "rows.py", "rows = 1\n")
+    local = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "protocol.file.allow", "GIT_CONFIG_VALUE_0": "always"}
+    add = ["git", "submodule", "--quiet", "add", str(library.root), "parts"]
+    subprocess.run(add, cwd=forks.repository.root, env={**os.environ, **local}, check=True)
+    subprocess.run(["git", "commit", "-qm", "parts"], cwd=forks.repository.root, check=True)
+    fork = start(forks)
+    file = forks.locate(fork) / "parts" / "rows.py"
+    assert (file.read_text(), forks.require_droppable(fork)) == ("rows = 1\n", (0, ()))
+    file.write_text("rows = 2\n")
+    with pytest.raises(UsageError, match="Files of the submodule parts were changed in the fork") as refused:
+        forks.drop(fork)
+    assert f"rm -r {file.parent}" in refused.value.hint
+    shutil.rmtree(file.parent)
+    forks.drop(fork)
+    assert not forks.locate(fork).exists()

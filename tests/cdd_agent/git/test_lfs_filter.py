@@ -124,6 +124,15 @@ def test_a_run_commits_nothing_in_git_lfs(project: Repository) -> None:
     assert project.explain_fixed(["there.bin"]) == {}, "in the user's files, his filter stores the content"
 
 
+def test_content_that_git_lfs_of_the_user_stored_is_no_change(project: Repository) -> None:
+    tree, content = prepare(project), b"by the user"
+    store(project, content)
+    (tree.root / "there.bin").write_bytes(content)
+    pointer = tree.repository.blobs.write(make_pointer(content))
+    tree.repository.git("update-index", "--cacheinfo", f"100644,{pointer},there.bin")
+    assert tree.repository.git("diff", "--name-only") == ""
+
+
 def test_submodules_have_it_too(project: Repository, tmp_path: Path) -> None:
     library = project.root / "library"
     subprocess.run(["git", "clone", "--quiet", "--no-checkout", str(project.root), str(library)], check=True)
