@@ -102,6 +102,8 @@ def is_protected(path: str, *, python_files: Collection[str] = (), testpaths: Co
         return True
     if folders[:1] == ["testing"] or not _TEST_FOLDERS.isdisjoint(folders):
         return True
+    if not (python_files or testpaths):
+        return False
     starts = ["/".join(folders[:end]) for end in range(1, len(folders) + 1)] + [path]
     return any(_is_match(path, pattern) for pattern in python_files) or any(
         fnmatchcase(start, normpath(testpath))

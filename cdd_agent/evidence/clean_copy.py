@@ -6,23 +6,27 @@ ignored files, and no compiled code that an earlier run may have planted. The us
 configuration stay unchanged. ``kill -9`` leaves the temporary folder behind, nothing else.
 
 ``CleanCopies`` lends one copy to all checks of the same trees. A copy is lent again only if it is as it was made. What
-was added to it is deleted. All files are read again, because on some file systems a program can write to a file without
-changing its times; if one differs, the copy is made anew.
+was added to it is deleted. A file with other times is read again; where a program can write to a file without changing
+its times, all files are. If one differs, the copy is made anew.
 """
 
 import contextlib
 import hashlib
+import mmap
 import os
 import shutil
 import stat
 import tempfile
 import threading
+import time
 import weakref
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from cdd_agent.git.repository import (
     SUBMODULE,
@@ -352,6 +356,10 @@ def copy_ignored_files(repository: Repository, project: Path, *, copy: Path) -> 
     return None if found.shared else tuple(path.removeprefix(prefix) for path in found.copied)
 
 
+_CLOCK_TICK_S = 0.02
+"""File systems may tell times apart only by 10 ms."""
+
+
 class CleanCopies:
     """The clean copies of one project. They are deleted by ``close``, or together with this object."""
 
@@ -378,8 +386,16 @@ class CleanCopies:
 
     def _make(self, *, green: str, red: str) -> "_Copy":
         suite = self._stack.enter_context(clean_copy(self._repository, self._suite, green=green, red=red))
-        project = find_layout(self._repository, self._suite).project
-        return _Copy(suite, suite.root.parents[project.count("/")] if project else suite.root)
+        layout = find_layout(self._repository, self._suite)
+        top = suite.root.parents[layout.project.count("/")] if layout.project else suite.root
+
+        objects = self._repository.objects  # a reference to ``self`` would keep the copies
+
+        def read(path: str) -> bytes | None:
+            found = objects.read(f"{red if layout.is_test(path) else green}:{path}")
+            return found.data if found is not None and found.kind == "blob" else None
+
+        return _Copy(suite, top, read=read)
 
     def close(self) -> None:
         """Delete all copies."""
@@ -390,11 +406,14 @@ class CleanCopies:
 class _Copy:
     """A copy, and what was in it when it was made."""
 
-    def __init__(self, suite: Suite, top: Path) -> None:
+    def __init__(self, suite: Suite, top: Path, *, read: Callable[[str], bytes | None]) -> None:
+        """``read`` returns what git has in a path; None: nothing."""
         self.suite = suite
         self._top = top
+        self._read = read
         clear_way(top)  # now too, because it changes the modes of git's objects
-        self._made = {path: (_describe(about), _read(path, about)) for path, about in _walk(top)}
+        is_read = not shows_writes(top.parent.stat().st_dev, top.parent)
+        self._made = {path: (_describe(about), _digest(path, about) if is_read else b"") for path, about in _walk(top)}
 
     def clean(self) -> bool:
         """Delete what was added, and return whether the rest is as it was."""
@@ -404,13 +423,37 @@ class _Copy:
             for path, about in _walk(self._top):
                 if path not in missing:
                     delete_folder(Path(path)) if stat.S_ISDIR(about.st_mode) else os.unlink(path)
-                # The description first: a program may have left a file of any size.
-                elif self._made[path][0] != _describe(about) or self._made[path][1] != _read(path, about):
+                elif not self._matches(path, about):
                     return False
                 missing.discard(path)
         except OSError:
             return False
         return not missing
+
+    def _matches(self, path: str, about: os.stat_result) -> bool:
+        (made, digest), now = self._made[path], _describe(about)
+        if made == now and not digest:
+            return True
+        # The description first: a program may have left a file of any size.
+        if made.kept != now.kept or not stat.S_ISREG(about.st_mode):
+            return False
+        if digest:
+            return digest == _digest(path, about)
+        original = self._read(os.path.relpath(path, self._top))
+        return original is not None and Path(path).read_bytes() == original
+
+
+@lru_cache
+def shows_writes(_device: int, folder: Path) -> bool:
+    """Return whether a file system changes a file's times if a program writes to it through its memory."""
+    with tempfile.TemporaryFile(dir=folder) as file:
+        file.write(b"1")
+        file.flush()
+        before = os.fstat(file.fileno()).st_ctime_ns
+        time.sleep(_CLOCK_TICK_S)
+        with mmap.mmap(file.fileno(), 1) as content:
+            content[:] = content[:].replace(b"1", b"2")  # read first: then a file in memory can be written unseen
+        return os.fstat(file.fileno()).st_ctime_ns != before
 
 
 def _walk(top: Path) -> Iterator[tuple[str, os.stat_result]]:
@@ -423,13 +466,22 @@ def _walk(top: Path) -> Iterator[tuple[str, os.stat_result]]:
         waiting += [path for path, about in found if stat.S_ISDIR(about.st_mode) and os.path.lexists(path)]
 
 
-def _describe(about: os.stat_result) -> tuple[int, ...]:
-    """Return what a file is without its content; of a folder only the mode counts."""
+class _Description(NamedTuple):
+    """The attributes of a file; of a folder only the mode counts."""
+
+    kept: tuple[int, ...]
+    """Also after the file was written again."""
+    version: tuple[int, ...] = ()
+    """Another one after each change, whose time no program can choose."""
+
+
+def _describe(about: os.stat_result) -> _Description:
+    if stat.S_ISDIR(about.st_mode):
+        return _Description((about.st_mode,))
     # Through a second name, a later write would reach the file.
-    return (about.st_mode,) if stat.S_ISDIR(about.st_mode) else (about.st_mode, about.st_size, about.st_nlink)
+    kept = (about.st_mode, about.st_size, about.st_nlink)
+    return _Description(kept, (about.st_ino, about.st_mtime_ns, about.st_ctime_ns))
 
 
-def _read(path: str, about: os.stat_result) -> bytes:
-    if stat.S_ISLNK(about.st_mode):
-        return os.fsencode(os.readlink(path))
+def _digest(path: str, about: os.stat_result) -> bytes:
     return hashlib.sha256(Path(path).read_bytes()).digest() if stat.S_ISREG(about.st_mode) else b""

@@ -7,8 +7,10 @@ public, takes the same parameters, and answers all recorded calls alike: other f
 
 import ast
 import contextlib
+import os
 import re
 import secrets
+import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -412,10 +414,14 @@ def _find_unnoticed(copy: Suite, trees: ComparedTrees, *, recording: _Recording,
 
 def read_product(copy: Suite) -> Iterator[tuple[str, str]]:
     """Yield the path and the source of each module of the product."""
-    for file in sorted(copy.root.rglob("*.py")):
-        path = file.relative_to(copy.root).as_posix()
-        if file.is_file() and not file.is_symlink() and not copy.conventions.is_test(path):
-            yield path, file.read_text(encoding="utf-8", errors="replace")
+    for folder, subfolders, names in os.walk(copy.root):
+        subfolders.sort()
+        inside = "" if folder == str(copy.root) else f"{os.path.relpath(folder, copy.root)}/"
+        for name in sorted(name for name in names if name.endswith(".py")):
+            file = os.path.join(folder, name)
+            if not copy.conventions.is_test(f"{inside}{name}") and stat.S_ISREG(os.lstat(file).st_mode):
+                with open(file, encoding="utf-8", errors="replace") as stream:
+                    yield f"{inside}{name}", stream.read()
 
 
 def select_tests(

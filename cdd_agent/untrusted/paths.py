@@ -135,6 +135,10 @@ def explain_build(path: str) -> str | None:
     return "is made by a build or an installation, and Python or pytest may load it" if is_built else None
 
 
+# Most files of a project have such a name. It protects none in a folder without protection.
+_USUAL = re.compile(r"(?!(?:site|user)customize\.)[a-z0-9_]+\.(?:py|pyi|md|rst|txt|html|css|js|ts|c|h|go|rs|java)")
+
+
 def find_protected_paths(root: Path) -> tuple[Path, ...]:
     """Return the protected paths below ``root``, sorted, including private folders.
 
@@ -146,6 +150,8 @@ def find_protected_paths(root: Path) -> tuple[Path, ...]:
     while folders:
         folder = folders.pop()
         for name, is_folder in _list_entries(root / folder):
+            if not is_folder and _USUAL.fullmatch(name):
+                continue
             path = f"{folder}/{name}" if folder else name
             if find_private_part(name) is not None or (is_folder and is_environment(root / path)):
                 found.append(path)

@@ -1,12 +1,14 @@
 """Copies that checks share: each gets the files of its trees, whatever the checks before it did to them."""
 
+import mmap
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from cdd_agent.evidence.clean_copy import CleanCopies
+from cdd_agent.evidence.clean_copy import CleanCopies, shows_writes
 from tests.cdd_agent.evidence.conftest import Make
 from tests.cdd_agent.evidence.steps import Step
 
@@ -90,6 +92,24 @@ def test_a_file_that_a_check_has_put_back_is_clean(step: Step) -> None:
 def test_a_copy_that_a_check_has_changed_is_made_anew(step: Step, change: Callable[[Path], object]) -> None:
     first, second = lend_twice(step, change)
     assert first != second
+
+
+def write_through_memory(root: Path) -> None:
+    with (root / "product.py").open("r+b") as file, mmap.mmap(file.fileno(), 0) as content:
+        content[:] = content[:].replace(b"2", b"3")
+
+
+@pytest.mark.parametrize("folder", ["", "/dev/shm"], ids=["disk", "memory"])
+def test_a_write_that_leaves_the_times_as_they_were_is_seen(
+    step: Step, folder: str, *, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if folder:
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        assert not shows_writes(Path(folder).stat().st_dev, Path(folder))
+    first, second = lend_twice(step, write_through_memory)
+    assert first != second
+    first, second = lend_twice(step, add)
+    assert first == second
 
 
 def test_other_trees_and_a_check_within_a_check_have_copies_of_their_own(step: Step) -> None:

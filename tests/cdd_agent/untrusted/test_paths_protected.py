@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from cdd_agent.untrusted import paths
 from cdd_agent.untrusted.paths import (
     ENVIRONMENT_FOLDERS,
     ENVIRONMENT_MARKS,
@@ -9,6 +10,7 @@ from cdd_agent.untrusted.paths import (
     SETTINGS_ENDINGS,
     SETTINGS_FILES,
     SETTINGS_FOLDERS,
+    STATE_FILE,
     explain_build,
     explain_protection,
     find_private_part,
@@ -116,6 +118,12 @@ def test_the_reference_names_every_protected_name() -> None:
     names |= {f"*{ending}" for ending in SETTINGS_ENDINGS}
     names = {name for name in names if "lefthook" not in name} | {".lefthook", ".lefthook-local", "lefthook.yml"}
     assert not [name for name in sorted(names) if f"`{name}`" not in reference]
+
+
+def test_no_protected_name_counts_as_usual() -> None:
+    names = (name for path in (*NEVER_OURS, *SETTINGS_FILES, *ENVIRONMENT_MARKS) for name in path.split("/"))
+    more = (STATE_FILE, "sitecustomize.py", "usercustomize.py", "local.pth", "git~1")
+    assert not list(filter(paths._USUAL.fullmatch, (*names, *more)))
 
 
 def test_a_folder_that_cannot_be_looked_into_is_passed_over(tmp_path: Path) -> None:
