@@ -64,7 +64,7 @@ CODES = {
     "expectation_ignored": "A target passes although the values that it expects were altered.",
     "unproven_change": "No target test fails when the changed code is altered.",
     "shadows_tests": "The tests import a new module of the product in place of one of theirs.",
-    "only_under_test": "A call gives another result in a plain Python process.",
+    "only_under_test": "The product gives another result where it cannot see pytest.",
     "examples_only": "A function answers the tests' calls, and gives all similar calls the same answer.",
     "example_failed": "A further example of a criterion fails.",
     "behavior_changed": "A change of structure changes the result of a call.",

@@ -7,7 +7,7 @@ other experiments run side by side: altered expectations, altered code, and call
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from cdd_agent.evidence.mutation import ALL_RAISE, Mutant, Survival, TimedRuns, 
 from cdd_agent.evidence.outside import Outside, check_origins, compare_outside, is_unloaded
 from cdd_agent.evidence.signs import find_signs, judge_signs
 from cdd_agent.git.runner import GitError
+from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.testrun.suite import Suite
 from pytest_tdd_agent.gate import strip_parameters
 from pytest_tdd_agent.report import SuiteReport
@@ -126,7 +127,8 @@ class _CopyCheck:
         canaries = plant(self.copy.root, self.request.targets) if self._is_python else ()
         files = [canary.file for canary in canaries or ()]
         tests = (*files[:1], *self._select_tests(), *files[1:])
-        run = self.runs.run(self.copy, "targets in a clean copy", tests=tests)
+        hiding = replace(self.copy, hides_run=True) if isinstance(self.copy, PytestSuite) else self.copy
+        run = self.runs.run(hiding, "targets in a clean copy", tests=tests)
         report = run.report
         # Later runs collect all tests and must not find the canaries.
         for canary in canaries or ():
@@ -139,7 +141,7 @@ class _CopyCheck:
         if misreport := next(filter(None, misreports), None):
             return self._explain_misreport(misreport), not has_failed
         if has_failed:
-            return self._explain_failure(), False
+            return self._judge_visibility(report, hiding=hiding) or self._explain_failure(), False
         return check_origins(run.origins, self.request, copy=self.copy, runs=self.runs), True
 
     def alter_code(self) -> Findings:
@@ -204,6 +206,21 @@ class _CopyCheck:
             files = tuple(canary.file for canary in canaries)
             report = self.runs.run(copy, "known tests without the change", tests=files).report
         return report is not None and all(find_misreport(canary, report) is None for canary in canaries)
+
+    def _judge_visibility(self, hidden: SuiteReport | None, *, hiding: Suite) -> Findings | None:
+        """Return a refusal if the targets pass in the copy only where they can see that pytest runs them."""
+        if hidden is None or hiding is self.copy:
+            return None
+        for suite, has_to_fail in ((self.copy, False), (hiding, True)):  # a flaky test fails there only sometimes
+            report = self.runs.run(suite, "targets that see that they are run", tests=self._select_tests()).report
+            if report is None or bool(self._find_failing(report)) != has_to_fail:
+                return None
+        failing = self._find_failing(hidden)[0]
+        message = (
+            f"{failing} passes only where pytest's variables, such as PYTEST_CURRENT_TEST, and its log handlers are "
+            f"visible: {_describe_failure(hidden, failing)}. Remove what makes the result depend on being tested."
+        )
+        return refuse("only_under_test", message, nodeid=failing)
 
     def _explain_failure(self) -> Findings:
         """Refuse the change if only targets fail in the copy. Otherwise the copy lacks something the tests need."""

@@ -394,7 +394,9 @@ def _has_steps(part: object) -> bool:
 
 def _is_name(node: object) -> bool:
     match node:
-        case ["is", bool() | str() | None] | ["member" | "ref", *_]:
+        case ["is", str(text)]:
+            return len(text.split()) < 2  # others are sentences
+        case ["is", bool() | None] | ["member" | "ref", *_]:
             return True
         case ["new", _, list(args), dict(named), _]:
             return all(map(_is_name, (*args, *named.values())))

@@ -38,6 +38,7 @@ from cdd_agent.testrun.access import (
 from cdd_agent.testrun.compiled import CompiledSources
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.testrun.suite import PYTEST, Conventions, SuiteRun, save_report
+from cdd_agent.untrusted.documents import encode_json
 from pytest_tdd_agent.codec import ReportError, load
 from pytest_tdd_agent.recording.spool import find_running_tests
 from pytest_tdd_agent.report import Case, Failure, SuiteReport
@@ -192,6 +193,8 @@ class PytestSuite:
     """Options of every run, as in ``addopts``."""
     selects: tuple[str, ...] = ()
     """Arguments of a run of all tests: paths, as in ``testpaths``, and options that deselect tests."""
+    hides_run: bool = False
+    """Whether tests, and programs that they start, do not see by variables and log handlers that pytest runs them."""
     hash_seed: str = ""
     """The seed of the hashes of texts, on which the order in sets depends; empty: another one in each run."""
 
@@ -331,14 +334,19 @@ class PytestSuite:
         """Run pytest with the plugin in the folder ``private`` and the report there."""
         flaky = ("--tdd-agent-flaky", str(self.flaky)) if self.flaky else ()
         run_plugin, plugin = f"tdd_agent_run_{nonce}", f"tdd_agent_{nonce}"
-        argv = (
-            *(str(self.interpreter.path), str(private / "launcher.py"), str(self.bytecode or "")),
-            *(run_plugin, plugin),
+        arguments = (
             *("-p", run_plugin, "-p", f"no:{pytest_tdd_agent.__name__}", "-p", plugin),
             *("--tdd-agent-report", str(private / "report.json"), "--tdd-agent-nonce", nonce),
             *("--tdd-agent-audit", *flaky),
             *("--rootdir=.", "--continue-on-collection-errors", "--maxfail=0", "--color=no", *arguments),
         )
+        task = {
+            "bytecode": str(self.bytecode or ""),
+            "modules": (run_plugin, plugin),
+            "arguments": arguments,
+            "hides_run": self.hides_run,
+        }
+        (private / "task.json").write_bytes(encode_json(task))
         variables = {
             "PYTHONDONTWRITEBYTECODE": "1",
             "CDD_LEFT_OUT": "\n".join(left_out),
@@ -365,7 +373,7 @@ class PytestSuite:
             original=self.original,
         )
         command = Command(
-            argv=argv,
+            argv=(str(self.interpreter.path), str(private / "launcher.py")),
             cwd=self.root,
             access=access,
             variables=variables,

@@ -1,6 +1,7 @@
 """Results of runs of pytest, and messages about runs that did not work."""
 
 import ast
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,20 @@ from pytest_tdd_agent.codec import load
 from pytest_tdd_agent.report import count_outcomes
 from tests.cdd_agent.testrun.conftest import outcomes, problem
 
-STANDARD = {"__future__", "gc", "hashlib", "importlib", "json", "marshal", "os", "pathlib", "sys", "typing", "warnings"}
+STANDARD = {
+    "__future__",
+    "gc",
+    "hashlib",
+    "importlib",
+    "json",
+    "logging",
+    "marshal",
+    "os",
+    "pathlib",
+    "sys",
+    "typing",
+    "warnings",
+}
 """Modules that the launcher and its plugin may use besides pytest."""
 
 
@@ -272,7 +286,7 @@ def test_a_conftest_that_cannot_be_imported_is_named(tmp_path: Path, suite: Pyte
 
 
 class Recorder:
-    """A sandbox that runs nothing and keeps the command lines."""
+    """A sandbox that runs nothing and keeps the arguments of pytest."""
 
     level = "none"
 
@@ -281,7 +295,8 @@ class Recorder:
         self.output = output
 
     def run(self, command: Command) -> Result:
-        self.commands.append(list(command.argv))
+        task = json.loads(Path(command.argv[1]).with_name("task.json").read_text(encoding="utf-8"))
+        self.commands.append(task["arguments"])
         return Result(exit_status=1, head=self.output, dropped_bytes=0, timed_out=False, duration_s=0, level=self.level)
 
 
@@ -325,6 +340,37 @@ def test_what_runs_in_the_projects_interpreter_is_python_3_8_and_needs_nothing_b
     modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     modules |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     assert {str(name).partition(".")[0] for name in modules} - STANDARD <= {"pytest", "_pytest"}
+
+
+HIDDEN = """\
+import logging, subprocess, sys
+
+ASKS = "import os; print(*os.environ, open(f'/proc/{os.getppid()}/cmdline').read())"
+
+
+def test_log():
+    assert logging.getLogger().handlers == []
+
+
+def test_caplog(caplog):
+    logging.getLogger().warning("x")
+    assert caplog.text
+
+
+def test_program(capfd):
+    logging.getLogger().warning("x")
+    shown = subprocess.check_output([sys.executable, "-c", ASKS], text=True)
+    assert "_CURRENT_TEST" not in shown and "--rootdir" not in shown
+    assert capfd.readouterr().err == ""
+"""
+
+
+def test_a_run_may_hide_from_tests_and_their_programs_that_pytest_runs_them(tmp_path: Path, suite: PytestSuite) -> None:
+    (tmp_path / "test_a.py").write_text(HIDDEN)
+    hiding = replace(suite, hides_run=True)
+    assert {*outcomes(hiding.run()).values()} == {"passed"}
+    (tmp_path / "conftest.py").write_text("NAME = 'PYTEST_CURRENT_TEST'\n")
+    assert outcomes(hiding.run())["test_a.py::test_program"] == "failed"
 
 
 def test_a_test_that_never_ends_has_failed_in_a_saved_report_and_the_others_run(
