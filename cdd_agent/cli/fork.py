@@ -204,6 +204,8 @@ def merge(invocation: Invocation, name: str, *, how: str | None, dry_run: bool) 
 
     After you have resolved conflicts in the fork's files, the same command continues.
     """
+    from cdd_agent.git.commits import list_pointers
+
     project, screen = invocation.project, invocation.screen
     forks, chosen = project.forks, project.forks.find(name)
     if how == "abort":
@@ -242,6 +244,10 @@ def merge(invocation: Invocation, name: str, *, how: str | None, dry_run: bool) 
         _print(ForkMerged(name=chosen.name, commit=landed.commit, steps=taken))
         return
     screen.line(f"{screen.symbols['open']} Merged into {plan.branch}: {landed.commit[:10]}", style="bold green")
+    changed = {change.path for change in plan.changes}
+    if pointers := changed.intersection(list_pointers(forks.repository)):
+        names = join_first(sorted(pointers), most=_MOST_FILES)
+        screen.line(f"Only pointers of Git LFS for now: {names}. Their content: git lfs checkout", style="yellow")
     if taken:
         steps = ", ".join(map(str, taken))
         screen.line(f"The ticket {chosen.ticket} takes over what the fork says of step {steps}.")

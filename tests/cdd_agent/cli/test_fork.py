@@ -137,6 +137,10 @@ def test_conflicts_are_listed_resolved_or_aborted(finished: Path, capsys: pytest
     assert run([*merge, "--theirs", "--yes", "--json"]) == 0
     planned, again, merged = (json.loads(line) for line in capsys.readouterr().out.splitlines()[-3:])
     assert (planned["conflicts"], again["conflicts"], merged["event"]) == (["README.md"], [], "ForkMerged")
+    commit(inside, ".gitattributes", "*.bin filter=lfs\n")
+    commit(inside, "a.bin", f"version https://git-lfs.github.com/spec/v1\noid sha256:{0:064}\nsize 1\n")
+    assert run([*merge, "--yes"]) == 0
+    assert "Only pointers of Git LFS for now: a.bin. Their content: git lfs checkout" in capsys.readouterr().out
     assert (finished / "README.md").read_text() == "# Theirs\n"
 
 
