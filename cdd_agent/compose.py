@@ -220,7 +220,8 @@ class Composition:
             session=session,
             transcript=journal_path(self.root, session),
             emit=self.emit,
-            approved=offer.digest,
+            approved=offer,
+            allows=self.trust.allows,
         )
 
     @cached_property

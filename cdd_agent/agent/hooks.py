@@ -16,7 +16,7 @@ from cdd_agent.agent.blocks import FileBlock
 from cdd_agent.agent.loop import AgentRun
 from cdd_agent.agent.tools import BLOCKED_TOOL, Tool, ToolOutput
 from cdd_agent.config.settings import CONFIG_FILE
-from cdd_agent.config.trust import Offer
+from cdd_agent.config.trust import NotApproved, Offer
 from cdd_agent.errors import GateClosed, UsageError
 from cdd_agent.events import Emit, Notice
 from cdd_agent.hooks import HookCommand, HookEvent, HookReply, Hooks, HookSettings, describe_hooks, parse_reply
@@ -86,8 +86,10 @@ class SandboxedHooks:
     transcript: Path
     """The journal of ``session``."""
     emit: Emit
-    approved: str
-    """The digest of the offer that the user approved."""
+    approved: Offer
+    """The hooks, with the scripts as the user approved them."""
+    allows: Callable[[Offer], bool]
+    """Asks the user about changed scripts; raises ``NotApproved`` if nobody can be asked."""
 
     def run(self, event: HookEvent, fields: Mapping[str, object], *, subject: str = "") -> HookReply:
         """Run the hooks that match ``subject`` in order; see ``Hooks``."""
@@ -115,12 +117,18 @@ class SandboxedHooks:
 
     def _require_approved(self, event: HookEvent) -> None:
         # The model may have changed a script in its tree.
-        offer = offer_hooks(self.settings, self._find_folder(event))
-        if offer is None or offer.digest != self.approved:
-            raise UsageError(
-                f"A script of the hooks in {CONFIG_FILE} is not the one that you approved, so no hook runs.",
-                hint="commit or restore the script, then: cdd trust",
-            )
+        folder = self._find_folder(event)
+        offer = offer_hooks(self.settings, folder)
+        with contextlib.suppress(NotApproved):
+            if offer is not None and (offer.digest == self.approved.digest or self.allows(offer)):
+                return
+        before, now = (msgspec.json.decode(each.content)[1] if each else {} for each in (self.approved, offer))
+        changed = ", ".join(sorted(name for name in {*before, *now} if before.get(name) != now.get(name)))
+        raise UsageError(
+            f"{changed} in {folder} is not as you approved it, and a hook in {CONFIG_FILE} names it. No hook runs.",
+            hint="in a terminal cdd asks you about the new content; or restore the file; or, if it is no script, let "
+            "the command find it without its name",
+        )
 
     def _run_hook(self, hook: HookCommand, event: HookEvent, *, fields: Mapping[str, object]) -> HookReply:
         root = self._find_folder(event)

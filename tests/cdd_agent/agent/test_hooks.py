@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from cdd_agent.agent.hooks import (
 )
 from cdd_agent.agent.loop import AgentRun, run_without_tools
 from cdd_agent.agent.tools import Tool, make_file_tools
+from cdd_agent.config.trust import Offer
 from cdd_agent.errors import GateClosed, UsageError
 from cdd_agent.events import Event, Notice
 from cdd_agent.hooks import HookCommand, HookEvent, HookGroup, HookSettings
@@ -37,7 +39,13 @@ def on(event: HookEvent, command: str, *, matcher: str = "", timeout: float = 10
     return {event: (HookGroup(hooks=(HookCommand(command=command, timeout=timeout),), matcher=matcher),)}
 
 
-def make_hooks(root: Path, settings: HookSettings, *, seen: list[Event] | None = None) -> SandboxedHooks:
+def make_hooks(
+    root: Path,
+    settings: HookSettings,
+    *,
+    seen: list[Event] | None = None,
+    allows: Callable[[Offer], bool] = lambda offer: False,
+) -> SandboxedHooks:
     offer = offer_hooks(settings, root)
     assert offer is not None
     return SandboxedHooks(
@@ -50,7 +58,8 @@ def make_hooks(root: Path, settings: HookSettings, *, seen: list[Event] | None =
         session="sale",
         transcript=root / ".cdd/journal/sale/events.jsonl",
         emit=(seen if seen is not None else []).append,
-        approved=offer.digest,
+        approved=offer,
+        allows=allows,
     )
 
 
@@ -143,9 +152,25 @@ def test_a_script_that_is_not_the_approved_one_does_not_run(tmp_path: Path) -> N
     write_script(tmp_path, "hooks/guard.py", GUARD)
     hooks = make_hooks(tmp_path, on("Stop", "python3 hooks/guard.py"))
     write_script(tmp_path, "hooks/guard.py", "open('ran', 'w')\n")
-    with pytest.raises(UsageError, match="not the one that you approved"):
+    with pytest.raises(UsageError, match=rf"^hooks/guard\.py in {tmp_path} is not as you approved it") as refused:
         hooks.run("Stop", {})
+    assert "in a terminal cdd asks you" in refused.value.hint
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_changed_script_runs_once_the_user_has_approved_it(tmp_path: Path) -> None:
+    asked: list[Offer] = []
+    write_script(tmp_path, "hooks/guard.py", GUARD)
+
+    def allow(offer: Offer) -> bool:
+        asked.append(offer)
+        return True
+
+    hooks = make_hooks(tmp_path, on("Stop", "python3 hooks/guard.py"), allows=allow)
+    write_script(tmp_path, "hooks/guard.py", "open('ran', 'w')\n")
+    hooks.run("Stop", {})
+    assert (tmp_path / "ran").exists()
+    assert [offer.shown[-1] for offer in asked] == ["  open('ran', 'w')"]
 
 
 def test_an_offer_shows_commands_and_scripts(tmp_path: Path) -> None:
