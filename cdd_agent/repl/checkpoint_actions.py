@@ -15,7 +15,7 @@ from cdd_agent.events import CHANGE_LETTERS, Change, FileDiffed, Notice, encode
 from cdd_agent.git.checkpoint import Checkpoint, Checkpoints, Description, RestorePlan
 from cdd_agent.history.undo import Undo
 from cdd_agent.repl.question import confirm
-from cdd_agent.repl.render import format_time, show_changes
+from cdd_agent.repl.render import format_time, show_files
 from cdd_agent.repl.screen import Screen
 from cdd_agent.review import diff_trees
 from cdd_agent.tickets.ticket import list_tickets
@@ -89,7 +89,7 @@ class CheckpointView:
                 line = FileDiffed(**{name: getattr(file, name) for name in FileDiffed.__struct_fields__})
                 sys.stdout.write(f"{encode(line).decode()}\n")
         elif files:
-            show_changes(files, screen=self._screen)
+            show_files(files, screen=self._screen)
         else:
             self._screen.line("Nothing differs.")
 

@@ -94,12 +94,20 @@ def _list_unverified(step: StepExecution) -> tuple[str, ...]:
     return tuple(filter(is_unverified, dict.fromkeys(found)))
 
 
-def show_changes(files: Iterable[FileDiff], *, screen: Screen) -> None:
+def show_files(files: Iterable[FileDiff], *, screen: Screen) -> None:
     """Show the diff of each file."""
     for file in files:
-        counts = "" if file.added is None else f"  {file.counts}"
-        screen.line(f"{file.letter} {file.path}{counts}", style="bold")
-        screen.show_diff(file.hunks)
+        show_file_name(file, screen=screen)
+        if file.hunks:
+            screen.show_diff(file.hunks)
+        elif file.added is None:
+            screen.line("binary file; git cannot show the change", style="dim", indent=4)
+
+
+def show_file_name(file: FileDiff, *, screen: Screen) -> None:
+    """Show the kind of change of a file, its path, and the numbers of changed lines."""
+    counts = "" if file.added is None else f"  {file.counts}"
+    screen.line(Text.assemble((f"{file.letter} {clean(file.path)}", "bold cyan"), counts), indent=2)
 
 
 def show_plan(

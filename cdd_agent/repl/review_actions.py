@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from rich.text import Text
 
 from cdd_agent.errors import UsageError, format_count, suggest
+from cdd_agent.repl.render import show_file_name, show_files
 from cdd_agent.repl.screen import Screen
 from cdd_agent.review import WHOLE, Anchors, Comment, Comments, FileDiff, Place, describe_size, parse_place
 from cdd_agent.untrusted.text import clean, format_line
@@ -66,8 +67,7 @@ def handle_review_input(review: Review, words: str, *, screen: Screen) -> bool:
             show_choices(review, screen=screen)
             return True
         case "diff":
-            for file in _find_files(review.step, argument):
-                show_file(file, screen=screen)
+            show_files(_find_files(review.step, argument), screen=screen)
             show_choices(review, screen=screen)
             return True
         case "view":
@@ -162,26 +162,11 @@ def show_step(step: StepToReview, *, screen: Screen, most_lines: int = MOST_LINE
     for file in step.files:
         lines = file.hunks.count("\n") + 1 if file.hunks else 0
         if lines <= room:
-            show_file(file, screen=screen)
+            show_files((file,), screen=screen)
             room -= lines
         else:
-            _show_file_name(file, screen=screen)
+            show_file_name(file, screen=screen)
             screen.line(f"{format_count(lines, 'line')}; to show: diff {file.path}", style="dim", indent=4)
-
-
-def show_file(file: FileDiff, *, screen: Screen) -> None:
-    """Show the diff of a file."""
-    _show_file_name(file, screen=screen)
-    if file.hunks:
-        screen.show_diff(file.hunks)
-    elif file.added is None:
-        screen.line("binary file; git cannot show the change", style="dim", indent=4)
-
-
-def _show_file_name(file: FileDiff, *, screen: Screen) -> None:
-    counts = "" if file.added is None else f"  {file.counts}"
-    name = f"{file.letter} {clean(file.path)}"
-    screen.line(Text.assemble((name, "bold cyan"), counts), indent=2)
 
 
 def describe_commits(step: StepToReview) -> Iterator[str]:

@@ -33,7 +33,7 @@ from cdd_agent.history.rollback import RollbackPlan, Rollbacks
 from cdd_agent.history.runs import find_status, list_handoffs, read_reachable_notes
 from cdd_agent.history.undo import Undo
 from cdd_agent.repl.question import confirm
-from cdd_agent.repl.render import create_table, show_changes
+from cdd_agent.repl.render import create_table, show_files
 from cdd_agent.repl.screen import Screen
 from cdd_agent.repl.terminal import wait_for
 from cdd_agent.review import diff_commits
@@ -92,7 +92,7 @@ def show_diff(session: "SessionState", argument: str) -> None:
     head = tree.read_head()
     snapshot = Snapshots(tree).take(f"refs/cdd/tests/{slug}/shown", message="for a diff")
     if files := diff_commits(tree, str(head), after=snapshot.commit):
-        show_changes(files, screen=session.screen)
+        show_files(files, screen=session.screen)
         return
     session.screen.line(f"The run of {slug} has changed nothing that has not landed.")
     state = load_state(find(session.project.root, slug).state_path) if not argument else None
@@ -112,7 +112,7 @@ def _show_step(session: "SessionState", number: int) -> None:
         raise UsageError(f"Step {number} of {ticket.slug} has no commits.", hint=hint)
     session.screen.line(f"Step {number}  {step.title}", style="bold")
     files = diff_commits(session.project.repository, step.base_commit, after=commits[-1])
-    show_changes(files, screen=session.screen)
+    show_files(files, screen=session.screen)
 
 
 def open_shell(session: "SessionState") -> None:
