@@ -126,7 +126,7 @@ def test_rollback_shows_what_would_go_and_takes_a_yes(ran: Run, capsys: pytest.C
     assert cdd(ran, "rollback", target[:8]) == 2
     told = capsys.readouterr()
     assert "Removed commits, 4:" in told.out
-    assert "  - tests/data2.txt" in told.out
+    assert "  D tests/data2.txt" in told.out
     assert "hint: the same command with --yes" in told.err
     assert ran.repository.read_head() == ran.commits["refactor 2"]
     assert cdd(ran, "rollback", target[:8], "--yes") == 0
