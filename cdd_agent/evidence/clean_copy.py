@@ -366,7 +366,7 @@ class CleanCopies:
     def __init__(self, repository: Repository, suite: Suite) -> None:
         """Make nothing before the first use."""
         self._repository, self._suite = repository, suite
-        self._free: defaultdict[tuple[str, str], list[_Copy]] = defaultdict(list)
+        self._free: defaultdict[tuple[str, ...], list[_Copy]] = defaultdict(list)
         self._alone = threading.Lock()
         self._stack = ExitStack()
         weakref.finalize(self, self._stack.close)
@@ -374,8 +374,10 @@ class CleanCopies:
     @contextmanager
     def lend(self, *, green: str, red: str) -> Iterator[Suite]:
         """Lend the suite in a copy of ``green`` with the protected files of ``red``; see ``clean_copy``."""
-        free = self._free[green, red]
+        layout, objects = find_layout(self._repository, self._suite), self._repository.objects
         with self._alone:  # a repository answers one thread at a time
+            others = _format_protected_entries(self._repository, green=green, red=red, layout=layout)
+            free = self._free[objects.require(f"{green}^{{tree}}").id, *others]
             copy = free.pop() if free else None
             if copy is None or not copy.clean():
                 copy = self._make(green=green, red=red)

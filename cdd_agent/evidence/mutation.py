@@ -356,10 +356,12 @@ class TimedRuns:
     part_s: float | None = None
     """The time at which these runs end, if they may use only a part."""
     spent: _Spent = field(default_factory=_Spent)
+    copies: CleanCopies | None = None
+    """Copies that other runs use too; with None, these runs make some and delete them."""
 
     def __post_init__(self) -> None:
         """Make no copy yet."""
-        self._copies = CleanCopies(self.repository, self.suite)
+        self._copies = self.copies or CleanCopies(self.repository, self.suite)
         self._alone = threading.Lock()
 
     def take_part(self, part: float) -> "TimedRuns":
@@ -377,8 +379,9 @@ class TimedRuns:
             yield suite
 
     def close(self) -> None:
-        """Delete the copies."""
-        self._copies.close()
+        """Delete the copies that nobody else uses."""
+        if self.copies is None:
+            self._copies.close()
 
     def use(self, seconds: float) -> None:
         """Count time that was used."""

@@ -278,6 +278,7 @@ def check_new_tests(new: NewTests, *, runs: TimedRuns) -> Findings:
         with runs.copy(green=new.tree, red=new.tree) as copy:
             check = _StubCheck(new=new, copy=copy, runs=runs)
             findings = check.run()
+            check.restore()
     except TimeUp as error:
         return note(error.happened)
     except (GitError, OSError) as error:
@@ -319,6 +320,13 @@ class _StubCheck:
             if not _are_structural(failures):
                 return self._judge(answers, failures)
         return _undecided(f"more names are missing than {ROUNDS} runs show")
+
+    def restore(self) -> None:
+        """Take the stubs out of the modules that existed, so that other checks can use the copy."""
+        files = ConfinedFolder(self.copy.root.resolve())
+        for path, text in self.texts.items():
+            if text is not None:
+                files.write(path, text.encode("utf-8", "surrogateescape"))
 
     def _add_gaps(self, failures: Sequence[Failure | None]) -> str | None:
         """Add the gaps behind ``failures``, or return a missing name that no new stub can provide."""

@@ -19,6 +19,7 @@ from cdd_agent.errors import UsageError, format_count
 from cdd_agent.events import AttemptStarted, Change, Event, GateJudged, Notice
 from cdd_agent.evidence.clean_copy import (
     CheckRequest,
+    CleanCopies,
     Findings,
     find_layout,
     find_newly_passing,
@@ -123,9 +124,16 @@ class Attempt:
     """One try at a phase of a work item."""
 
     def __init__(
-        self, item: WorkItem, phase: Phase, *, step: StepExecution, baseline: Baseline, context: Context
+        self,
+        item: WorkItem,
+        phase: Phase,
+        *,
+        step: StepExecution,
+        baseline: Baseline,
+        context: Context,
+        copies: CleanCopies | None = None,
     ) -> None:
-        """Does nothing before ``run`` or ``judge_part``."""
+        """Does nothing before ``run`` or ``judge_part``. The attempts at a step share its clean ``copies``."""
         self.item = item
         self.phase = phase
         self.step = step
@@ -138,12 +146,8 @@ class Attempt:
         self._evidence: list[str] = []
         self._answers = CommentAnswers(item, step=step, context=context)
         self._conversation: Conversation | None = None
-        self._runs = TimedRuns(
-            repository=context.workplace.tree,
-            suite=context.suite,
-            limit_s=context.policy.evidence_timeout_s,
-            emit=self._emit,
-        )
+        tree, limit_s = context.workplace.tree, context.policy.evidence_timeout_s
+        self._runs = TimedRuns(repository=tree, suite=context.suite, limit_s=limit_s, emit=self._emit, copies=copies)
 
     @property
     def _examination(self) -> Examination:

@@ -5,13 +5,13 @@ and the state is saved, before anything depends on them: a killed cycle continue
 """
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from cdd_agent.errors import CddError, GateClosed
 from cdd_agent.events import GateJudged, Notice
-from cdd_agent.evidence.clean_copy import Findings, find_newly_passing, refuse
+from cdd_agent.evidence.clean_copy import CleanCopies, Findings, find_newly_passing, refuse
 from cdd_agent.evidence.mutation import TimedRuns, judge_covered_tests
 from cdd_agent.git.checkpoint import Description
 from cdd_agent.git.landing import BranchMoved
@@ -92,6 +92,8 @@ class Cycle:
         self._nested: frozenset[str] = frozenset()
         self._attempt: Attempt | None = None
         """The attempt that is being made."""
+        self._copies: CleanCopies | None = None
+        """Of the files of the step: a phase begins with those that the one before has ended with."""
 
     @property
     def _step(self) -> StepExecution:
@@ -120,7 +122,8 @@ class Cycle:
         self._begin_or_resume()
         self._nested = self._context.snapshots.nested
         try:
-            ending = self._run_phases()
+            with closing(CleanCopies(self._context.workplace.tree, self._context.suite)) as self._copies:
+                ending = self._run_phases()
         except BaseException as error:
             if self._is_saved and isinstance(error, KeyboardInterrupt | CddError):
                 self._remember_interruption()
@@ -201,7 +204,9 @@ class Cycle:
             is_anew = course is Course.ROLL_BACK
             if is_anew:
                 context.snapshots.restore(baseline.snapshot)
-            self._attempt = Attempt(item, phase, step=self._step, baseline=baseline, context=context)
+            self._attempt = Attempt(
+                item, phase, step=self._step, baseline=baseline, context=context, copies=self._copies
+            )
             record = self._attempt.run(is_anew=is_anew)
             self._attempt = None
             private_folder(context.project)  # restores its protections, in case the agent removed them

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.evidence.clean_copy import CleanCopies, shows_writes
+from cdd_agent.git.snapshot import CDD_IDENTITY
 from tests.cdd_agent.evidence.conftest import Make
 from tests.cdd_agent.evidence.steps import Step
 
@@ -121,6 +122,17 @@ def test_other_trees_and_a_check_within_a_check_have_copies_of_their_own(step: S
     ):
         assert len({one.root, same.root, other.root}) == 3
         assert not (other.root / "product.py").exists()
+
+
+def test_another_commit_of_the_same_files_has_the_same_copy(step: Step) -> None:
+    copies = CleanCopies(step.repository, step.suite)
+    again = step.repository.git("commit-tree", f"{step.green}^{{tree}}", "-m", "again", variables=CDD_IDENTITY).strip()
+    with copies.lend(green=step.green, red=step.red) as copy:
+        first = copy.root
+    with copies.lend(green=again, red=again) as copy:
+        assert copy.root == first
+    with copies.lend(green=step.red, red=step.red) as copy:
+        assert copy.root != first
 
 
 def test_the_copies_go_with_what_made_them(step: Step) -> None:
