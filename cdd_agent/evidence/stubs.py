@@ -12,8 +12,9 @@ in an environment variable, which child processes inherit, and which is not set 
 
 import ast
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -21,7 +22,14 @@ from cdd_agent.errors import format_count, join_first
 from cdd_agent.events import Notice
 from cdd_agent.evidence.clean_copy import Findings, explain_failure, list_test_functions, note, refuse
 from cdd_agent.evidence.mutation import TimedRuns, TimeUp
-from cdd_agent.evidence.source import list_definitions, list_functions, list_lines, parse
+from cdd_agent.evidence.source import (
+    list_definitions,
+    list_functions,
+    list_lines,
+    name_definitions,
+    parse,
+    read_imports,
+)
 from cdd_agent.git.runner import GitError
 from cdd_agent.storage import read_ordinary
 from cdd_agent.testrun.inside import inert
@@ -265,18 +273,62 @@ class NewTests:
         return tuple(case for case in report.tests if strip_parameters(case.nodeid) in functions or is_new(case.nodeid))
 
 
+def find_wanted_names(new: NewTests, *, root: Path) -> set[Gap]:
+    """Return the missing names that assertions look up by a text, as in ``assert hasattr(calc, "add")``.
+
+    ``root`` is the folder of the project.
+    """
+    read, found = partial(_read_file, ConfinedFolder(root.resolve())), set[Gap]()
+    for tree in _parse_tests(new, read=read):
+        imported = read_imports(tree)
+        asserted = (node for each in ast.walk(tree) if isinstance(each, ast.Assert) for node in ast.walk(each))
+        for where, text in _list_questions(asserted):
+            owners = {imported[node.id] for node in where if isinstance(node, ast.Name) and node.id in imported}
+            for owner in sorted(owners):
+                gap = _split_name(f"{owner}.{text}", new.sources, read=read)
+                known = name_definitions(parse(read(gap.path))) if gap is not None else ()
+                if gap is not None and gap.name not in (name for name, _ in known):
+                    found.add(gap)
+    return found
+
+
+def _list_questions(nodes: Iterable[ast.AST]) -> Iterator[tuple[list[ast.AST], str]]:
+    """Yield where a text is looked up, and the text: as an argument beside an object, or with ``in``."""
+    for node in nodes:
+        match node:
+            case ast.Call(args=[*_, ast.Constant(value=str(text))] | [_, ast.Constant(value=str(text)), _]):
+                yield [*node.args], text
+            case ast.Compare(left=ast.Constant(value=str(text)), ops=[ast.In() | ast.NotIn()], comparators=[where]):
+                yield [*ast.walk(where)], text
+
+
+def _read_file(files: ConfinedFolder, path: str) -> str | None:
+    try:
+        return files.read(path).decode("utf-8", "surrogateescape")
+    except OSError:
+        return None
+
+
+def _parse_tests(new: NewTests, *, read: Read) -> list[ast.Module]:
+    files = dict.fromkeys(nodeid.partition("::")[0] for nodeid in new.newly_failing)
+    return [tree for tree in map(parse, map(read, files)) if tree is not None]
+
+
 def check_new_tests(new: NewTests, *, runs: TimedRuns) -> Findings:
     """Refuse new tests that all pass with stubs. Return a notice if this could not be checked.
 
     An event says so if they fail there. Usually one run is enough, because some test fails with the stubs. Only Python
     projects are checked. Work tree, index and history stay unchanged.
     """
-    if not runs.suite.conventions.is_python or not runs.limit_s or not _are_structural(new.failures):
+    if not runs.suite.conventions.is_python or not runs.limit_s:
+        return Findings()
+    gaps = set() if _are_structural(new.failures) else find_wanted_names(new, root=runs.suite.root)
+    if not gaps and not _are_structural(new.failures):
         return Findings()
     runs.spent.quickest_s = new.report.duration_s
     try:
         with runs.copy(green=new.tree, red=new.tree) as copy:
-            check = _StubCheck(new=new, copy=copy, runs=runs)
+            check = _StubCheck(new=new, copy=copy, runs=runs, gaps=gaps)
             findings = check.run()
             check.restore()
     except TimeUp as error:
@@ -296,7 +348,7 @@ class _StubCheck:
     new: NewTests
     copy: Suite
     runs: TimedRuns
-    gaps: set[Gap] = field(default_factory=set)
+    gaps: set[Gap]
     texts: dict[str, str | None] = field(default_factory=dict)
     """Module with stubs -> its text without them. None: it did not exist."""
 
@@ -307,8 +359,8 @@ class _StubCheck:
 
     def run(self) -> Findings:
         """Add stubs and run the tests until they pass, fail otherwise, or no stub is left to add."""
-        failures = self.new.failures
-        answers = list_answers(self._read_tests())
+        failures = () if self.gaps else self.new.failures
+        answers = list_answers(_parse_tests(self.new, read=self._read))
         for _ in range(ROUNDS):
             obstacle = self._add_gaps(failures)
             if obstacle is not None:
@@ -341,19 +393,10 @@ class _StubCheck:
 
     def _read(self, path: str) -> str | None:
         text = self.texts.get(path)
-        if text is not None:
-            return text
-        try:
-            return ConfinedFolder(self.copy.root.resolve()).read(path).decode("utf-8", "surrogateescape")
-        except OSError:
-            return None
-
-    def _read_tests(self) -> list[ast.Module]:
-        files = dict.fromkeys(nodeid.partition("::")[0] for nodeid in self.new.newly_failing)
-        return [tree for tree in map(parse, map(self._read, files)) if tree is not None]
+        return text if text is not None else _read_file(ConfinedFolder(self.copy.root.resolve()), path)
 
     def _run_tests(self, stubs: Stubs) -> SuiteReport | None:
-        tests = self._read_tests()
+        tests = _parse_tests(self.new, read=self._read)
         for path in sorted({gap.path for gap in self.gaps}):
             text = self.texts.setdefault(path, self._read(path))
             names = sorted(gap.name for gap in self.gaps if gap.path == path)

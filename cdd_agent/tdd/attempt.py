@@ -447,7 +447,7 @@ class Attempt:
                 if self.context.policy.single_test:
                     extra = verdict.find_extra_tests(report, baseline=self.baseline.report, sources=sources)
                     judged = verdict.add_reasons(judged, extra)
-            if self.phase == "red" and self._classify_red(judged, report) is RedVerdict.VALID_MISSING_SYMBOL:
+            if self.phase == "red" and judged.open and self._classify_red(judged, report).is_valid:
                 judged = verdict.add_reasons(judged, self._find_vacuous_tests(report, checkpoint))
             return _Judgment(verdict=judged, report=report, checkpoint=checkpoint)
 

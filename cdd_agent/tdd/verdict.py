@@ -43,6 +43,11 @@ class RedVerdict(StrEnum):
     FLAKY = "FLAKY"
     """Repeated runs of them gave different results."""
 
+    @property
+    def is_valid(self) -> bool:
+        """Whether the tests fail for a right reason."""
+        return self in (RedVerdict.VALID, RedVerdict.VALID_MISSING_SYMBOL)
+
 
 AT_ONCE = (RedVerdict.ALREADY_GREEN, RedVerdict.DROPPED)
 """The outcomes of RED after which there is nothing to implement."""

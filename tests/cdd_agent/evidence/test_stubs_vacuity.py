@@ -91,6 +91,24 @@ def test_a_test_that_no_wrong_answer_fails_is_refused(body: str, make: Make) -> 
     assert reason.code == "vacuous_test"
 
 
+@pytest.mark.parametrize(
+    ("body", "is_refused", "runs"),
+    [
+        ("assert hasattr(old, 'add') and callable(old.add)", True, 7),
+        ("assert 'add' in dir(old)\n    assert old.add(1, 2) == 3", False, 1),
+        ("assert old.double(4) == 'add'", False, 0),
+    ],
+    ids=["asks whether it exists", "asks, and judges", "asks for nothing"],
+)
+def test_a_test_that_asks_whether_a_name_exists_runs_with_a_stub_of_it(
+    body: str, make: Make, *, is_refused: bool, runs: int
+) -> None:
+    step, seen = make({FILE: f"import old\n\n\ndef test_it():\n    {body}\n"}, {}), list[Event]()
+    reasons = found(step, asked(step, sources=("old.py",)), seen).reasons
+    assert [reason.code for reason in reasons] == ["vacuous_test"] * is_refused
+    assert len([event for event in seen if isinstance(event, SuiteStarted)]) == runs
+
+
 def test_a_test_that_asserts_that_nothing_happens_is_accepted_and_left_to_green(make: Make) -> None:
     step = make(
         {FILE: "from product import show\n\n\ndef test_it():\n    seen = []\n    show(seen)\n    assert not seen\n"}, {}
