@@ -196,20 +196,12 @@ def review(
 
 def _show_commit(invocation: Invocation, name: str, *, full: bool) -> bool:
     """Show the commit ``name`` unless a ticket has this name; return whether it is one."""
-    from cdd_agent.git.repository import resolve_revision
-    from cdd_agent.tickets.ticket import list_tickets
+    from cdd_agent.repl.review_actions import MOST_LINES, find_commit, show_full_screen, show_step
 
-    if name in (ticket.slug for ticket in list_tickets(invocation.root)):
-        return False
     project, screen = invocation.project, invocation.screen
-    try:
-        resolve_revision(project.repository, name)
-    except UsageError:  # neither: the error about tickets lists them
+    commit = find_commit(name, project)
+    if commit is None:
         return False
-    from cdd_agent.repl.review_actions import MOST_LINES, show_full_screen, show_step
-    from cdd_agent.workflows.execution.review import load_commit
-
-    commit = load_commit(project.repository, name, project=project.root)
     if invocation.as_json:
         invocation.sink(commit.as_event(""))
     elif not invocation.is_interactive or show_full_screen(commit, project.comments(), screen=screen) is None:

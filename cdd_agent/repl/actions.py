@@ -54,6 +54,10 @@ def open_agent(session: SessionState, argument: str, *, name: str) -> None:
     """Start or continue the work of the agent ``name`` on a ticket. For Socrates, several words become a new ticket."""
     if name == "socrates" and len(argument.split()) > 1:
         argument = _create_ticket(session, name_ticket(session.project.root, argument), words=argument).slug
+    if name == "review" and argument and (commit := review_actions.find_commit(argument, session.project)) is not None:
+        if review_actions.show_full_screen(commit, session.project.comments(), screen=session.screen) is None:
+            review_actions.show_step(commit, screen=session.screen)
+        return
     ticket = session.find_ticket(argument)
     if name in ("executor", "review"):
         _start(name, ticket, session=session)

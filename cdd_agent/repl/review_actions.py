@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Literal
 from rich.text import Text
 
 from cdd_agent.errors import UsageError, format_count, suggest
+from cdd_agent.git.repository import resolve_revision
 from cdd_agent.repl.render import show_file_name, show_files
 from cdd_agent.repl.screen import Screen
 from cdd_agent.review import WHOLE, Anchors, Comment, Comments, FileDiff, Place, describe_size, parse_place
+from cdd_agent.tickets.ticket import list_tickets
 from cdd_agent.untrusted.text import clean, format_line
 from cdd_agent.work.state import is_unverified, load_state
-from cdd_agent.workflows.execution.review import Evidence, LandedCommit, Review, StepToReview
+from cdd_agent.workflows.execution.review import Evidence, LandedCommit, Review, StepToReview, load_commit
 
 if TYPE_CHECKING:
+    from cdd_agent.compose import Composition
     from cdd_agent.repl.diff_view import ReviewDecision
     from cdd_agent.repl.state import SessionState
 
@@ -252,6 +255,17 @@ def show_full_screen(
     actions, head = ACTIONS if ticket else frozenset(), tuple(describe_commits(step))
     with screen.lend():
         return DiffView(step, head=head, comments=comments, ticket=ticket, actions=actions).run()
+
+
+def find_commit(name: str, project: "Composition") -> StepToReview | None:
+    """Return the commit ``name`` to show in a review; None if a ticket has this name, or there is no such commit."""
+    if name in (ticket.slug for ticket in list_tickets(project.root)):
+        return None
+    try:
+        resolve_revision(project.repository, name)
+    except UsageError:  # neither: the error about tickets lists them
+        return None
+    return load_commit(project.repository, name, project=project.root)
 
 
 def show_in_program(pager: str, step: StepToReview, *, screen: Screen) -> None:

@@ -39,6 +39,7 @@ def test_a_commit_is_shown_with_its_evidence(finished: Path, capsys: pytest.Capt
     shown = capsys.readouterr().out
     assert "GREEN: gate open at try 2" in shown
     assert f"M {FILE}" in shown
+    assert f"M {FILE}" in Prompt(finished, model=ScriptedModel([])).says("/review HEAD")
     assert run(["--project", str(finished), "comment", "add", f"{FILE}:1", "Say more."]) == 0
     capsys.readouterr()
     assert run([*review, SLUG]) == 0
