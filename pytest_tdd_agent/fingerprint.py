@@ -11,7 +11,7 @@ import stat
 import subprocess
 import sys
 from fnmatch import fnmatchcase
-from functools import partial
+from functools import lru_cache, partial
 from hashlib import sha256
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -97,20 +97,24 @@ def is_protected(path: str, *, python_files: Collection[str] = (), testpaths: Co
     and does not count. A path in ``testpaths`` counts only if it contains tests, checks, specs or e2e, because ``.`` or
     ``src`` contain the product too.
     """
-    *folders, name = path.split("/")
+    folder, _, name = path.rpartition("/")
     if name in _CONFIGURATION or _TEST_FILE.fullmatch(name):
         return True
-    if folders[:1] == ["testing"] or not _TEST_FOLDERS.isdisjoint(folders):
-        return True
-    if not (python_files or testpaths):
-        return False
-    starts = ["/".join(folders[:end]) for end in range(1, len(folders) + 1)] + [path]
-    return any(_is_match(path, pattern) for pattern in python_files) or any(
-        fnmatchcase(start, normpath(testpath))
-        for testpath in testpaths
-        if _TEST_WORD.search(testpath)
-        for start in starts
+    of_tests = tuple(normpath(each) for each in testpaths if _TEST_WORD.search(each))
+    return (
+        _is_in_test_folder(folder, of_tests)
+        or any(_is_match(path, pattern) for pattern in python_files)
+        or any(fnmatchcase(path, each) for each in of_tests)
     )
+
+
+@lru_cache  # a project has many more files than folders
+def _is_in_test_folder(folder: str, testpaths: tuple[str, ...]) -> bool:
+    folders = folder.split("/")
+    if folders[0] == "testing" or not _TEST_FOLDERS.isdisjoint(folders):
+        return True
+    starts = ["/".join(folders[:end]) for end in range(1, len(folders) + 1)]
+    return any(fnmatchcase(start, testpath) for testpath in testpaths for start in starts if start)
 
 
 def _is_match(path: str, pattern: str) -> bool:
@@ -184,15 +188,15 @@ def compute_digests(
     folders = [root]
     for top in folders:
         ignored = _list_ignored_files(top)
-        for path in _iterate_files(top):
-            name, is_link = path.relative_to(root).as_posix(), _is_linked_folder(path)
-            digest = None
+        start = "" if top == root else f"{top.relative_to(root).as_posix()}/"
+        for own, is_link in _iterate_files(top):
+            name, digest = start + own, None
             inside = [each for each in _iterate_inside(name, entries) if _SHADOW.fullmatch(each)]
             if inside:
-                digest = _compute_digest(path) if any(map(_STARTUP.fullmatch, inside)) else _PRESENT
+                digest = _compute_digest(top / own) if any(map(_STARTUP.fullmatch, inside)) else _PRESENT
                 name += "" if is_runner_shadow(name) else _EARLY
             elif is_test(f"{name}/" if is_link else name):
-                is_output = _is_output(path.relative_to(top).as_posix(), ignored)
+                path, is_output = top / own, _is_output(own, ignored)
                 digest = None if is_output or _is_leftover(path) else _compute_digest(path)
                 if is_link and not is_test(f"{name.rpartition('/')[0]}/") and not _is_recursive(path):
                     folders.append(path)
@@ -214,17 +218,17 @@ def find_changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[s
     return tuple(sorted(name for name in differing if name in after or not name.endswith(_SHADOWING)))
 
 
-def _iterate_files(root: Path) -> Iterator[Path]:
-    """Yield files and links to folders, without following links."""
+def _iterate_files(root: Path) -> Iterator[tuple[str, bool]]:
+    """Yield the paths of files relative to ``root``, and those of links to folders with True; follow no link."""
     for folder, subfolders, names in os.walk(str(root)):
-        here = Path(folder)
+        inside = "" if folder == str(root) else os.path.relpath(folder, str(root)).replace(os.sep, "/") + "/"
         subfolders[:] = [
             name
             for name in subfolders
             if name not in IGNORED_FOLDERS and not _is_environment(os.path.join(folder, name))
         ]
-        yield from (here / name for name in names)
-        yield from (here / name for name in subfolders if os.path.islink(os.path.join(folder, name)))
+        yield from ((inside + name, False) for name in names)
+        yield from ((inside + name, True) for name in subfolders if os.path.islink(os.path.join(folder, name)))
 
 
 def _is_environment(folder: str) -> bool:
