@@ -332,6 +332,8 @@ class _Spent:
     used_s: float = 0.0
     quickest_s: float | None = None
     count: int = 0
+    copy_s: float = 0.0
+    """The longest time for a copy."""
     is_stopped: bool = False
 
 
@@ -375,7 +377,9 @@ class TimedRuns:
         """Lend a clean copy of the project, as ``clean_copy`` makes it. Checks of the same trees share it."""
         began = time.monotonic()
         with self._copies.lend(green=green, red=red) as suite:
-            self.use(time.monotonic() - began)
+            copy_s = time.monotonic() - began
+            self.spent.copy_s = max(self.spent.copy_s, copy_s)
+            self.use(copy_s)
             yield suite
 
     def close(self) -> None:
@@ -396,10 +400,11 @@ class TimedRuns:
     def run_side_by_side(self, *experiments: Callable[[], _Result]) -> Iterator[_Result]:
         """Yield the results of experiments in their order; as many run at the same time as there are processors.
 
-        Experiments whose results are not wanted any more are stopped.
+        Experiments whose results are not wanted any more are stopped. If a copy takes longer than a run, they run one
+        after the other in one copy.
         """
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-        if cores < 2:
+        if cores < 2 or self.spent.copy_s > (self.spent.quickest_s or self.spent.copy_s):
             yield from (experiment() for experiment in experiments)
             return
         executor = ThreadPoolExecutor(min(cores, len(experiments)))

@@ -1,7 +1,7 @@
 import os
 import time
 from pathlib import Path
-from threading import Event, Timer
+from threading import Event, Timer, get_ident
 
 import pytest
 
@@ -69,6 +69,12 @@ def test_results_come_in_the_order_of_the_experiments(suite: PytestSuite) -> Non
 
     cores = len(os.sched_getaffinity(0))
     assert [*runs.run_side_by_side(wait, end)] == ["waited", "quick"]
+
+
+def test_experiments_run_one_after_the_other_if_a_copy_takes_longer_than_a_run(suite: PytestSuite) -> None:
+    runs = timed(suite, limit_s=60, emit=lambda _: None)
+    runs.spent.quickest_s, runs.spent.copy_s = 1.0, 2.0
+    assert {*runs.run_side_by_side(get_ident, get_ident)} == {get_ident()}
 
 
 def test_experiments_that_have_not_begun_are_dropped(suite: PytestSuite) -> None:
