@@ -58,6 +58,7 @@ _SECONDS = 4.0
 """For the tests that are recorded; each run answers for half of it."""
 _MOST_BYTES = 10_000_000
 _MOST_SHOWN = 3
+_LONG_AGO = 1_000_000_000
 _FEWEST_FURTHER, _MOST_ALIKE = 10, 0.95
 """How many further calls there have to be, and which part of them has the same answer."""
 _STATED_ERROR = re.compile(r"raises \w+: ")
@@ -278,6 +279,7 @@ class _Comparison:
                 if top is not None:
                     (top / inside).parent.mkdir(parents=True, exist_ok=True)
                     shutil.copy2(file, top / inside, follow_symlinks=False)
+                    os.utime(top / inside, (_LONG_AGO, _LONG_AGO), follow_symlinks=False)  # as after an installation
 
     def _list_path(self, recording: TargetCalls, root: Path, *, shown: Path) -> list[str]:
         """Return the folders of the project from which the tests import, in the copy."""
@@ -425,7 +427,7 @@ def _classify(shown: str, text: str) -> str:
 def _refuse_call(call: str, *, in_tests: str, plain: str) -> Findings:
     message = (
         f"{call} {in_tests} in a test run, and {plain} in a plain Python process: without pytest, without the "
-        "tests, in another folder. Remove what makes the result depend on being tested."
+        "tests, in another folder, with older files. Remove what makes the result depend on being tested."
     )
     return refuse("only_under_test", message)
 

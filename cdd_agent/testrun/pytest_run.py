@@ -338,6 +338,8 @@ class PytestSuite:
             *("-p", run_plugin, "-p", f"no:{pytest_tdd_agent.__name__}", "-p", plugin),
             *("--tdd-agent-report", str(private / "report.json"), "--tdd-agent-nonce", nonce),
             *("--tdd-agent-audit", *flaky),
+            # The path of a test's temporary folder names pytest too.
+            *(("--basetemp", str(private / "files")) if self.hides_run else ()),
             *("--rootdir=.", "--continue-on-collection-errors", "--maxfail=0", "--color=no", *arguments),
         )
         task = {

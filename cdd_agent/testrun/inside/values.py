@@ -157,7 +157,8 @@ def _show(node: Node) -> str:
     if kind in ("ref", "member"):
         return ".".join(node[2:])
     if kind == "new" and not node[4] and content[1] in getattr(sys, "stdlib_module_names", ()):
-        return repr(build(node))  # some are made from bytes, which nobody can read
+        with contextlib.suppress(Exception):  # varied arguments may make none
+            return repr(build(node))  # some are made from bytes, which nobody can read
     if kind == "new":
         steps = "".join(f".{name}({_show_arguments(args, named)})" for name, args, named in node[4])
         return f"{_show(content)}({_show_arguments(node[2], node[3])}){steps}"

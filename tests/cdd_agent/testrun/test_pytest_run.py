@@ -352,6 +352,10 @@ def test_log():
     assert logging.getLogger().handlers == []
 
 
+def test_folder(tmp_path):
+    assert tmp_path.parent.name == "files"
+
+
 def test_caplog(caplog):
     logging.getLogger().warning("x")
     assert caplog.text

@@ -238,3 +238,5 @@ def test_a_call_is_shown_as_code() -> None:
 def test_a_value_of_the_standard_library_is_shown_as_its_own_text() -> None:
     made = call("change", datetime.date(2026, 1, 31), decimal.Decimal("1.50"))
     assert show(made) == "change(datetime.date(2026, 1, 31), Decimal('1.50'))"
+    invalid = ["new", ["ref", "datetime", "date"], [["bytes", ""]], {}, []]
+    assert show({**made, "args": [invalid]}) == "change(date(b''))"
