@@ -198,7 +198,7 @@ def _draw_steps(story: Story) -> str:
 def _draw_box(step: StepStory, place: tuple[int, int]) -> str:
     number, (x, y) = step.execution.step_number, place
     title = clean(mask(step.execution.title).text)
-    label = html.escape(title if len(title) <= 28 else f"{title[:27]}…")
+    label = html.escape(title if len(title) <= 25 else f"{title[:24]}…")
     return (
         f'<a href="#step-{number}"><g class="{step.execution.status}"><title>{_escape(step.execution.title)}</title>'
         f'<rect x="{x}" y="{y}" width="{_NODE[0]}" height="{_NODE[1]}" rx="6"/>'
