@@ -258,8 +258,12 @@ class Review:
         if self.remaining or state is None or state.status != Status.COMPLETED or not (landed and state.base_commit):
             return ()
         repository = self._repository
-        files = diff_commits(repository, state.base_commit, after=landed[-1])
-        told = [f"The whole ticket: {describe_size(files)} in {format_count(len(set(landed)), 'commit')}."]
+        # An iteration of an early step may be the last commit; of its step, only its own commits are known.
+        later = repository.git("rev-list", "--topo-order", f"{state.base_commit}..HEAD").split()
+        last = next((commit for commit in later if commit in landed), landed[-1])
+        commits = repository.git("rev-list", "--no-merges", f"{state.base_commit}..{last}").split()
+        files = diff_commits(repository, state.base_commit, after=last)
+        told = [f"The whole ticket: {describe_size(files)} in {format_count(len(commits), 'commit')}."]
         told += ["Its run tree is removed."] if self._remove_tree() else []
         told.append(f"What happened: cdd report {self.ticket.slug} --html report.html")
         branch = repository.read_branch()

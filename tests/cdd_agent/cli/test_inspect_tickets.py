@@ -2,11 +2,16 @@
 
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cdd_agent.cli.app import run
+from cdd_agent.git.commits import commit_paths
+from cdd_agent.git.repository import Repository
+from cdd_agent.tickets.ticket import find
+from cdd_agent.work.state import load_state, save_state
 from tests.fakes.demo import SLUG
 from tests.fakes.program import command, environment
 
@@ -100,6 +105,23 @@ def test_a_review_shows_each_step_and_keeps_what_is_approved(
     assert shown.rstrip().endswith("not reviewed")
     assert run(["--project", str(finished), "review", SLUG, "--approve", "1"]) == 0
     assert "  approved\nThe whole ticket: 2 files, +20 -5 in 2 commits.\n" in capsys.readouterr().out
+
+
+def test_the_size_of_a_ticket_counts_an_iteration_that_came_last(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = find(finished, SLUG).state_path
+    state = load_state(path)
+    assert state is not None
+    (finished / "README.md").write_text("# Iterated\n", encoding="utf-8")
+    repository = Repository.find(finished)
+    head = commit_paths(repository, "iterated", paths=["README.md"])
+    first, base = state.execution(1), repository.git("rev-parse", "HEAD^").strip()
+    steps = {1: replace(first, base_commit=base, commits={"refactor": head}), 2: replace(first, step_number=2)}
+    save_state(path, replace(state, step_executions=steps))
+    assert run(["--project", str(finished), "review", SLUG, "--approve", "1", "--approve", "2"]) == 0
+    assert "The whole ticket: 3 files, +21 -" in (shown := capsys.readouterr().out)
+    assert "in 3 commits." in shown
 
 
 def test_a_review_can_be_read_by_a_program(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
