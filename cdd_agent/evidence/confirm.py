@@ -218,7 +218,8 @@ class _CopyCheck:
         failing = self._find_failing(hidden)[0]
         message = (
             f"{failing} passes only where pytest's variables (PYTEST_CURRENT_TEST), log handlers and names of "
-            f"temporary folders are visible: {_describe_failure(hidden, failing)}. Remove what makes the result depend on them."
+            f"temporary folders are visible: {_describe_failure(hidden, failing)}. "
+            "Remove what makes the result depend on being tested."
         )
         return refuse("only_under_test", message, nodeid=failing)
 
