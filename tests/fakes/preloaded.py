@@ -135,6 +135,7 @@ def take_on(request: Request, *, paths: Sequence[str]) -> None:
     more = request["environment"].get("PYTHONPATH", "").split(os.pathsep)
     sys.path = [os.getcwd(), *filter(None, more), *paths]
     sys.argv = [request["script"] or "pytest", *request["arguments"]]
+    sys.dont_write_bytecode = bool(request["environment"].get("PYTHONDONTWRITEBYTECODE"))
     signal.setitimer(signal.ITIMER_REAL, request["timeout_s"])
     if request["script"]:
         sys.path[0] = os.path.dirname(request["script"])

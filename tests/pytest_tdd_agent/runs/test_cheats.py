@@ -187,7 +187,8 @@ def red(tmp_path_factory: pytest.TempPathFactory, server: PytestServer) -> Path:
     for name, text in {"product.py": RED, "test_product.py": TESTS, "conftest.py": CONFTEST}.items():
         (folder / name).write_text(text, encoding="utf-8")
     arguments = ("-p", "no:cacheprovider", "-p", "pytest_tdd_agent", "--tdd-agent-audit", "--tdd-agent-report=red.json")
-    server.run(arguments, folder=folder, environment={"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"})
+    alone = {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    server.run(arguments, folder=folder, environment=alone)
     return folder
 
 
