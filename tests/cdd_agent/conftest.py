@@ -27,7 +27,7 @@ def project(tmp_path: Path, *, interpreter: Interpreter, bytecode: Path) -> Proj
 
 @pytest.fixture
 def real_project(tmp_path: Path, *, interpreter: Interpreter, bytecode: Path) -> Project:
-    """A project whose tests run as a user's do; each run takes half a second."""
+    """A project whose tests run by pytest in a child process; each run takes a tenth of a second."""
     return Project.make(tmp_path / "project", interpreter=interpreter, bytecode=bytecode, runs_pytest=True)
 
 

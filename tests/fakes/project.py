@@ -22,7 +22,6 @@ from cdd_agent.git.snapshot import Snapshots
 from cdd_agent.model.budget import Budget
 from cdd_agent.model.conversation import Model, Turn
 from cdd_agent.sandbox.port import ISOLATING_LEVELS, Sandbox
-from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.storage import private_folder
 from cdd_agent.tdd.context import Context, Kind, Policy, WorkItem, phases_of
 from cdd_agent.tdd.cycle import Cycle
@@ -35,6 +34,7 @@ from cdd_agent.work import state as states
 from cdd_agent.work.state import RunState, StepExecution, StepKey
 from cdd_agent.workflows.execution.executor import make_brief_for
 from cdd_agent.workspace.files import Workspace
+from tests.fakes.forked import ForkedSandbox, start_server
 from tests.fakes.model import call, says
 from tests.fakes.suite import FakeSuite
 
@@ -129,7 +129,7 @@ class Project:
     interpreter: Interpreter
     bytecode: Path
     runs_pytest: bool = False
-    """Whether its tests run in a child process, as a user's do."""
+    """Whether its tests run in a child process, which is forked from one that has imported pytest."""
     fake: FakeSuite
     """Its tests as they run otherwise; script its ``answers``, read what was ``asked`` of it."""
     seen: list[Event] = field(default_factory=list)
@@ -181,7 +181,7 @@ class Project:
         return PytestSuite(
             root=self.folder,
             interpreter=self.interpreter,
-            sandbox=PlainSandbox(),
+            sandbox=ForkedSandbox(start_server(self.interpreter.path)),
             timeout_s=60,
             bytecode=self.bytecode,
         )

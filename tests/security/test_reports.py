@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.model.conversation import Turn
+from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.tdd.attempt import Attempt
 from cdd_agent.tdd.baseline import take_baseline
 from cdd_agent.tdd.step import StepRecovery
@@ -143,7 +144,7 @@ def attempt(at_green: Stage, tmp_path: Path) -> MakeAttempt:
 
     def made(files: Mapping[str, str]) -> AttemptRecord:
         here = at_green.copied(tmp_path / "project")
-        context = here.project.context(ScriptedModel([leaves(files)]))
+        context = here.project.confine(here.project.context(ScriptedModel([leaves(files)])), PlainSandbox())
         context = replace(context, policy=replace(context.policy, evidence_timeout_s=60))
         tip = context.workplace.begin()
         baseline = take_baseline(WORK, "green", step=here.step, tip=tip, context=context)

@@ -1,15 +1,13 @@
 import re
 from collections import ChainMap, Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cdd_agent.testrun.interpreter import find_interpreter
-from tests.fakes.preloaded import PytestServer
+from tests.fakes.forked import ForkedSandbox, start_server
 from tests.verdicts.change import Change, read_changes
-from tests.verdicts.forked import ForkedSandbox
 from tests.verdicts.judge import CONFIGURATION, Place, judge, run_hidden
 from tests.verdicts.misjudged import find_differences, read_misjudged
 
@@ -22,11 +20,10 @@ QUICK = [change for change in CHANGES if change.quick]
 
 
 @pytest.fixture(scope="session")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     interpreter = find_interpreter(tmp_path_factory.mktemp("no-environment"))
-    server = PytestServer(tmp_path_factory.mktemp("output"), python=interpreter.path)
-    yield Place(interpreter=interpreter, bytecode=tmp_path_factory.mktemp("bytecode"), sandbox=ForkedSandbox(server))
-    server.close()
+    sandbox = ForkedSandbox(start_server(interpreter.path))
+    return Place(interpreter=interpreter, bytecode=tmp_path_factory.mktemp("bytecode"), sandbox=sandbox)
 
 
 @pytest.mark.parametrize("phase", ["green", "refactor"])

@@ -11,12 +11,12 @@ from cdd_agent.evidence.mutation import TimedRuns
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.snapshot import Snapshots
-from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.testrun.suite import Suite
 from pytest_tdd_agent.report import Case, SuiteReport
 from tests.cdd_agent.evidence.requests import EMPTY
+from tests.fakes.forked import ForkedSandbox, start_server
 from tests.fakes.project import QUICK
 from tests.fakes.suite import FakeSuite
 
@@ -65,9 +65,8 @@ class Step:
                 commit_paths(repository, "RED", paths=[(Path(inside) / name).as_posix() for name in files])
         suite: Suite = FakeSuite(root=root, interpreter=interpreter)
         if runs_pytest:
-            suite = PytestSuite(
-                root=root, interpreter=interpreter, sandbox=PlainSandbox(), timeout_s=60, bytecode=bytecode
-            )
+            sandbox = ForkedSandbox(start_server(interpreter.path))
+            suite = PytestSuite(root=root, interpreter=interpreter, sandbox=sandbox, timeout_s=60, bytecode=bytecode)
         kept = Snapshots(repository).take("refs/cdd/green", message="GREEN")
         return cls(repository=repository, suite=suite, red=str(repository.read_head()), green=kept.commit)
 

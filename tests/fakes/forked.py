@@ -1,8 +1,11 @@
 """A sandbox for the suite: it forks runs of pytest from a process that has imported it, which is twice as quick."""
 
+import atexit
+import shutil
 import signal
 import tempfile
 import time
+from functools import cache
 from pathlib import Path
 
 from cdd_agent.sandbox.port import Command, Result
@@ -10,6 +13,16 @@ from cdd_agent.sandbox.supervised import PlainSandbox, build_environment
 from tests.fakes.preloaded import PytestServer
 
 _PYTEST = "launcher.py"
+
+
+@cache
+def start_server(python: Path) -> PytestServer:
+    """Start a server for this interpreter, once in this process."""
+    folder = Path(tempfile.mkdtemp(prefix="cdd-server-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    server = PytestServer(folder, python=python)
+    atexit.register(server.close)
+    return server
 
 
 class ForkedSandbox:
