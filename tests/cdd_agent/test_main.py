@@ -12,6 +12,7 @@ from cdd_agent import __version__
 from cdd_agent.config.settings import read_offer
 from cdd_agent.config.trust import Approvals
 from tests.bench.terminal import draw
+from tests.fakes.cases import soak_after
 from tests.fakes.demo import RECORDING, SLUG
 from tests.fakes.program import ROOT, environment
 
@@ -46,7 +47,7 @@ def test_the_version_is_the_package_s(tmp_path: Path) -> None:
     assert done.stdout == f"cdd {__version__}\n"
 
 
-@pytest.mark.parametrize("command", ["spec", "plan", "exec", "status", "new", "doctor", "demo", "trust", "schema"])
+@soak_after(2, "command", ["spec", "plan", "exec", "status", "new", "doctor", "demo", "trust", "schema"])
 def test_help_of_a_command_loads_neither_terminal_nor_adapters(command: str, tmp_path: Path) -> None:
     own = loaded_by(*PROGRAM, command, "--help", home=tmp_path)
     assert "click" in own
@@ -68,7 +69,7 @@ def test_a_replay_loads_neither_client_nor_prompt(finished: Path, tmp_path: Path
     assert own.isdisjoint(CLIENT | {"prompt_toolkit"})
 
 
-@pytest.mark.parametrize("config", ["", "max_turns: 30\n"])
+@soak_after(1, "config", ["", "max_turns: 30\n"])
 def test_the_prompt_stands_before_anything_is_loaded_that_only_an_answer_needs(
     config: str, finished: Path, tmp_path: Path
 ) -> None:

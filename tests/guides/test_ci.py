@@ -185,6 +185,7 @@ def test_the_check_before_a_commit_sees_that_a_test_ends_its_process(repository:
     assert repository.run(*shlex.split(hook["entry"])).returncode != 0
 
 
+@pytest.mark.slow
 def test_the_hooks_of_an_agent_hand_the_gate_s_word_to_the_model(repository: Repository) -> None:
     (started,), (stopped,) = (HOOKS[event][0]["hooks"] for event in ("SessionStart", "Stop"))
     local = Repository(

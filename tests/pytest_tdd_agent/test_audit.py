@@ -7,10 +7,11 @@ from types import ModuleType
 import pytest
 
 from pytest_tdd_agent.audit import SIGNS, SIGNS_CAP, CodeLocations, Seal, codes_of
+from tests.fakes.cases import soak_after
 
 from .conftest import TWO_WORKERS, XDIST, Project
 
-PROCESSES = pytest.mark.parametrize("processes", [(), XDIST], ids=["one process", "xdist"])
+PROCESSES = soak_after(1, "processes", ((), XDIST), ids=["one process", "xdist"])
 WORKERS = pytest.mark.parametrize("processes", [(), TWO_WORKERS], ids=["one process", "two workers"])
 
 
@@ -166,7 +167,7 @@ def cheat():
 TEST = "def test_a():\n    from product import cheat\n    cheat()\n"
 
 
-@pytest.mark.parametrize(("cheat", "what"), REPLACEMENTS.values(), ids=REPLACEMENTS)
+@soak_after(3, ("cheat", "what"), REPLACEMENTS.values(), ids=REPLACEMENTS)
 def test_a_function_of_the_runner_that_is_replaced_is_named(project: Project, cheat: str, what: str) -> None:
     project.write(product=PRODUCT.format(cheat=cheat), test_a=TEST)
     assert signs(project) == {"patched_runner": [(None, f"unittest.case.TestCase.countTestCases is {what}")]}
@@ -346,7 +347,7 @@ class TestMethods:
     assert signs(project)["body_not_called"] == [("test_a.py::test_answered", message)]
 
 
-@WORKERS
+@PROCESSES
 def test_tests_that_are_left_out_in_silence_are_seen_once(project: Project, processes: tuple[str, ...]) -> None:
     project.write(
         conftest="def pytest_collection_modifyitems(items): del items[1:]\n",

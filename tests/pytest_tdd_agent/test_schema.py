@@ -26,6 +26,7 @@ from pytest_tdd_agent.report import (
     SuiteReport,
     Verdict,
 )
+from tests.fakes.cases import soak_after
 from tests.pytest_tdd_agent.conftest import Project
 
 PACKAGE = Path(pytest_tdd_agent.__file__).parent
@@ -210,7 +211,7 @@ RUNS = {
 }
 
 
-@pytest.mark.parametrize("name", RUNS)
+@soak_after(1, "name", RUNS)
 def test_what_a_run_writes_fits(project: Project, name: str) -> None:
     project.write(test_a=RUNS[name].replace("\n        ", "\n"), test_b="import no_such_module")
     run = project.pytest("--tdd-agent-gate", "green", "--tdd-agent-flaky", "2", "--tdd-agent-expects", "x")

@@ -31,6 +31,7 @@ from cdd_agent.storage import exclusive_lock, write_atomic
 from cdd_agent.tickets.ticket import find
 from cdd_agent.work.state import Status
 from cdd_agent.workflows.execution.executor import Executor
+from tests.fakes.cases import soak_after
 from tests.fakes.clock import FakeClock
 from tests.fuzz.figures import Figures
 from tests.soak.kill import every_write, random_kills, random_signals
@@ -99,7 +100,7 @@ FAULTS = [
 
 
 @no_strace
-@pytest.mark.parametrize(("call", "name"), FAULTS)
+@soak_after(3, ("call", "name"), FAULTS)
 def test_a_fault_of_the_disk_names_the_file_and_leaves_the_old_one_alone(
     call: str, name: str, *, saves: tuple[Point, ...], tmp_path: Path
 ) -> None:
@@ -363,7 +364,8 @@ def still_alive(processes: set[int]) -> set[int]:
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize(
+@soak_after(
+    1,
     ("sent", "code"),
     [
         (signal.SIGINT, 130),
@@ -426,6 +428,7 @@ def test_a_reader_who_goes_away_is_told_nothing(trial: Trial) -> None:
 # Whole runs: faults 1 to 3.
 
 
+@pytest.mark.slow
 def test_what_a_killed_run_left_is_gone_after_the_next(trial: Trial) -> None:
     (trial.project / "tests").mkdir()
     (trial.project / "tests" / "test_it.py").write_text("def test_it(): pass\n")

@@ -30,6 +30,7 @@ from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.testrun.pytest_run import PytestSuite
 from pytest_tdd_agent.fingerprint import compute_digests
 from tests.cdd_agent.git.hostile.repository import COMMANDS, CONFIGURED, HOOKS, Hostile, plain, plant, run_plain
+from tests.fakes.cases import soak_after
 from tests.fakes.model import ScriptedModel
 from tests.fakes.project import Project, item, writes
 from tests.fakes.sources import PACKAGE, modules, nodes_of, nodes_with, text_of
@@ -334,7 +335,7 @@ def test_a_clean_copy_of_a_hostile_repository_runs_nothing(hostile: Hostile, int
 ODD_BRANCHES = ("-x", "--help", "x$(touch${IFS}p)", "x;touch-p", "`touch-p`", "a'b\"c", "ü-ñ", "HEAD-x")
 
 
-@pytest.mark.parametrize("name", ["--output=p", "-x", "--all", "-", "main;x", "a..b", "@{-1}", "", "x y", "p:a.txt"])
+@soak_after(3, "name", ["--output=p", "-x", "--all", "-", "main;x", "a..b", "@{-1}", "", "x y", "p:a.txt"])
 def test_a_name_that_git_could_take_for_anything_else_is_refused(tmp_path: Path, *, name: str) -> None:
     repository = made(tmp_path / "project")
     head = head_of(repository)
@@ -360,7 +361,7 @@ def test_a_name_that_is_a_commit_is_passed_on_as_its_id(tmp_path: Path) -> None:
         assert resolve_revision(repository, name) == head
 
 
-@pytest.mark.parametrize("name", ODD_BRANCHES)
+@soak_after(2, "name", ODD_BRANCHES)
 def test_a_branch_of_any_name_is_worked_on_and_never_run(
     tmp_path: Path, *, name: str, interpreter: Interpreter
 ) -> None:
@@ -385,7 +386,7 @@ def test_a_branch_of_any_name_is_worked_on_and_never_run(
     assert {path.name for path in repository.root.iterdir()} == {".git", "a.txt"}
 
 
-@pytest.mark.parametrize("ref", ["refs/heads/main", "HEAD", "--stdin", "-d", "refs/tags/v1", "refs/notes/n"])
+@soak_after(2, "ref", ["refs/heads/main", "HEAD", "--stdin", "-d", "refs/tags/v1", "refs/notes/n"])
 def test_a_snapshot_is_never_kept_in_the_place_of_a_branch(tmp_path: Path, *, ref: str) -> None:
     """The state file names the checkpoints, and it may be somebody else's."""
     repository = made(tmp_path / "project")
@@ -396,7 +397,7 @@ def test_a_snapshot_is_never_kept_in_the_place_of_a_branch(tmp_path: Path, *, re
     assert repository.read_head() == head
 
 
-@pytest.mark.parametrize("path", ["../outside.txt", "link/outside.txt", "*", ":(top)*", ".git/config", "/etc/hostname"])
+@soak_after(2, "path", ["../outside.txt", "link/outside.txt", "*", ":(top)*", ".git/config", "/etc/hostname"])
 def test_a_path_is_never_a_pattern_and_never_outside(tmp_path: Path, *, path: str) -> None:
     repository = made(tmp_path / "project")
     head = head_of(repository)
@@ -621,6 +622,7 @@ for commit in sys.argv[2:]:
 """
 
 
+@pytest.mark.slow
 def test_no_note_is_lost_when_two_processes_write_to_one_ref(tmp_path: Path) -> None:
     repository = made(tmp_path / "project")
     stream = "".join(f"commit refs/heads/many\ncommitter A <a@b> {number} +0000\ndata 1\nx\n" for number in range(80))

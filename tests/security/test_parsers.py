@@ -116,6 +116,7 @@ def test_deep_nesting_never_reaches_a_loader_that_recurses() -> None:
     assert (run.returncode, run.stdout, run.stderr) == (0, "refused\n", "")
 
 
+@pytest.mark.slow
 def test_an_input_of_a_megabyte_is_read_within_a_second_or_refused() -> None:
     figures = large.run(30, SEED)
 

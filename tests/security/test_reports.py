@@ -19,6 +19,7 @@ from cdd_agent.tdd.baseline import take_baseline
 from cdd_agent.tdd.step import StepRecovery
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.work.state import AttemptRecord
+from tests.fakes.cases import soak_after
 from tests.fakes.model import ScriptedModel, call, says
 from tests.fakes.project import CODE, FILES, QUICK, TEST, TEST_FILE, Project, item
 from tests.security.corpus.stage import Stage
@@ -153,7 +154,7 @@ def attempt(at_green: Stage, tmp_path: Path) -> MakeAttempt:
     return made
 
 
-@pytest.mark.parametrize("name", TRICKS)
+@soak_after(3, "name", TRICKS)
 def test_a_forged_report_opens_no_gate(name: str, attempt: MakeAttempt, *, monkeypatch: pytest.MonkeyPatch) -> None:
     played = TRICKS[name]
     for variable, value in played.variables.items():

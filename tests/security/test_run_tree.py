@@ -10,6 +10,7 @@ from cdd_agent.sandbox.port import Command, Sandbox
 from cdd_agent.tdd.context import Context
 from tests.cdd_agent.sandbox.conftest import at
 from tests.fakes import containers
+from tests.fakes.cases import soak_after
 from tests.fakes.files import describe_files
 from tests.fakes.model import ScriptedModel
 from tests.fakes.project import Project
@@ -77,8 +78,8 @@ def look(project: Project) -> object:
     return files, hooks, project.git("status", "--porcelain"), (project.folder / ".git" / "config").read_text()
 
 
-@pytest.mark.parametrize("level", ["docker", "bwrap", "landlock"])
-@pytest.mark.parametrize("act", ACTS)
+@soak_after(1, "level", ("bwrap", "docker", "landlock"))
+@soak_after(4, "act", ACTS)
 def test_the_files_of_the_user_stay_and_the_tree_is_clean_again(settled: Project, *, act: str, level: str) -> None:
     before = look(settled)
     context = begin(settled, level=level)
@@ -102,7 +103,7 @@ def test_a_tree_that_a_command_closed_is_open_to_the_next_one(settled: Project) 
         assert "test_total" in run(context, "cat tests/test_prices.py", tests_too=True)
 
 
-@pytest.mark.parametrize("level", ["docker", "bwrap"])
+@soak_after(1, "level", ["docker", "bwrap"])
 def test_a_socket_in_the_project_cannot_be_reached(
     settled: Project, monkeypatch: pytest.MonkeyPatch, *, level: str
 ) -> None:

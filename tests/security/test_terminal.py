@@ -41,6 +41,7 @@ from cdd_agent.tickets import plan_markdown
 from cdd_agent.tickets.ticket import create, find, list_tickets
 from cdd_agent.untrusted.text import clean
 from cdd_agent.work.state import RunState, Status, StepKey, end_step, pending_steps, start_step
+from tests.fakes.cases import soak_after
 from tests.fakes.demo import captured
 from tests.fakes.sources import PACKAGE, PLUGIN, nodes_with
 from tests.fuzz import terminal as fuzz
@@ -212,7 +213,7 @@ def prompt(written: io.StringIO) -> Iterator[Callable[[str], None]]:
         yield keys.send_text
 
 
-@pytest.mark.parametrize("kind", SEQUENCES)
+@soak_after(3, "kind", SEQUENCES)
 def test_the_prompt_its_toolbar_and_its_history_are_text(kind: str, tmp_path: Path) -> None:
     text = hostile(SEQUENCES[kind])
     (tmp_path / "history").write_text(f"\n# 2026-01-31\n+{text}\n", encoding="utf-8")

@@ -24,6 +24,7 @@ from cdd_agent.tickets.ticket import find
 from cdd_agent.workspace.files import Workspace
 from tests.cdd_agent.git.test_commits_hooks import EVERY_HOOK
 from tests.fakes.approval import Answers, trust_in, users_folder
+from tests.fakes.cases import soak_after
 from tests.fakes.demo import RECORDING, SLUG
 from tests.fakes.tools import why_not
 
@@ -125,7 +126,7 @@ STARTS = [
 ]
 
 
-@pytest.mark.parametrize("arguments", STARTS, ids=lambda arguments: " ".join(arguments).replace(str(RECORDING), "X"))
+@soak_after(2, "arguments", STARTS, ids=lambda arguments: " ".join(arguments).replace(str(RECORDING), "X"))
 def test_opening_a_hostile_repository_runs_nothing_of_it_and_approves_nothing(
     hostile: Hostile, tmp_path: Path, *, arguments: tuple[str, ...]
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 from cdd_agent.cli.app import run
 from cdd_agent.tickets.ticket import find
 from tests.cdd_agent.repl.terminal_window import Window, needs_tmux
+from tests.fakes.cases import soak_after
 from tests.fakes.demo import SLUG, build_finished, copied
 
 REFUSED = ("git reset --hard HEAD~1", "git clean -fdx; git stash", "ls && bash -c 'git checkout -- .'")
@@ -60,7 +61,7 @@ def answers(output: str) -> list[str]:
     return [event["summary"] for event in events if event["event"] == "ToolReturned" and event["name"] == "Bash"]
 
 
-@pytest.mark.parametrize("flags", [("--yes", "--json"), ("--json",)])
+@soak_after(1, "flags", [("--yes", "--json"), ("--json",)])
 def test_nobody_is_there_and_no_work_is_lost(
     flags: tuple[str, ...], *, begun: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

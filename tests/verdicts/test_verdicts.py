@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.testrun.interpreter import find_interpreter
+from tests.fakes.cases import soak_after
 from tests.fakes.forked import ForkedSandbox, start_server
 from tests.verdicts.change import Change, read_changes
 from tests.verdicts.judge import CONFIGURATION, Place, judge, run_hidden
@@ -26,7 +27,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     return Place(interpreter=interpreter, bytecode=tmp_path_factory.mktemp("bytecode"), sandbox=sandbox)
 
 
-@pytest.mark.parametrize("phase", ["green", "refactor"])
+@soak_after(1, "phase", ("refactor", "green"))
 def test_all_honest_changes_together_are_accepted(phase: str, tmp_path: Path, place: Place) -> None:
     """The soak judges each of them alone."""
     own = set(CONFIGURATION)
@@ -60,7 +61,7 @@ def test_a_cheat_fails_further_examples(change: Change, tmp_path: Path, place: P
     assert run_hidden(change, {**change.before, **change.after}, tmp_path / "alone", place=place)
 
 
-@pytest.mark.parametrize("is_honest", [False, True])
+@soak_after(1, "is_honest", (False, True))
 def test_an_examiner_refuses_a_change_that_fails_its_example(is_honest: bool, tmp_path: Path, place: Place) -> None:
     (change,) = read_changes("honest/special_value" if is_honest else "cheats/look_up_by_repr")
     outcome = judge(change, tmp_path / "project", place=replace(place, has_examiner=True))

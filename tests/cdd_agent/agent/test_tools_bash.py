@@ -7,6 +7,7 @@ from cdd_agent.config.trust import Approvals
 from cdd_agent.sandbox.port import Access
 from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.shell.permission import Permission
+from tests.fakes.cases import soak_after
 
 
 def bash(folder: Path) -> Tool:
@@ -79,14 +80,14 @@ def test_what_is_refused_is_not_run_and_the_model_is_told_why(tmp_path: Path) ->
 KEY = f"ghp_{'Kk1' * 12}"
 
 
-@pytest.mark.parametrize("before", range(150, 200, 6))
+@soak_after(3, "before", range(150, 200, 6))
 def test_a_key_is_masked_before_the_last_line_of_a_command_is_cut(before: int, tmp_path: Path) -> None:
     text = bash(tmp_path).run({"command": f"echo '{'-' * before} {KEY}'; exit 1"}).text
     assert "Kk1" not in text
     assert text.startswith(f"exit status 1: {'-' * before}")
 
 
-@pytest.mark.parametrize("total", [30_100, 46_300, 60_000])
+@soak_after(1, "total", [30_100, 46_300, 60_000])
 def test_a_key_is_masked_wherever_the_output_is_cut(total: int, tmp_path: Path) -> None:
     """Also a long one, in lines, at any place near one of the cuts."""
     pem = "-----BEGIN PRIVATE KEY-----\n" + f"{'Kk1/' * 16}\n" * 48 + "-----END PRIVATE KEY-----\n"

@@ -5,6 +5,7 @@ import pytest
 from cdd_agent.audit.handoffs import Placement, place_handoffs, read_span
 from cdd_agent.git.notes import read_notes, read_tip
 from tests.cdd_agent.audit.made_history import NOTES, History, carry_out
+from tests.fakes.cases import soak_after
 from tests.fakes.model import ScriptedModel
 from tests.fakes.project import Project, content_as_it_is, green, item, red, runs, writes
 
@@ -39,7 +40,7 @@ def test_a_commit_that_the_agent_made_leaves_no_trace(project: Project) -> None:
     assert History(project=project).wrong() == []
 
 
-@pytest.mark.parametrize("carries", [False, True])
+@soak_after(1, "carries", [False, True])
 def test_all_claims_of_phases_hold_that_landed_on_a_commit_of_the_users(project: Project, *, carries: bool) -> None:
     project.write({"notes.txt": "mine\n"})
     meanwhile = f"cd {project.folder} && git commit -q --allow-empty -m 'chore: mine'"

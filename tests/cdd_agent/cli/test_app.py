@@ -13,6 +13,7 @@ import pytest
 from cdd_agent import __version__
 from cdd_agent.cli.app import run
 from cdd_agent.tickets.ticket import find
+from tests.fakes.cases import soak_after
 from tests.fakes.demo import RECORDING, SLUG
 
 ROOT = Path(__file__).parent.parent.parent.parent
@@ -228,7 +229,8 @@ def in_shell(folder: Path, command: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(["sh", "-c", script], env=environment, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize(
+@soak_after(
+    1,
     ("command", "code"),
     [
         ("status >&-", 0),

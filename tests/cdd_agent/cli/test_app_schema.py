@@ -11,6 +11,7 @@ import pytest
 
 import pytest_tdd_agent
 from cdd_agent.cli.app import run
+from tests.fakes.cases import soak_after
 from tests.fakes.program import ROOT
 
 
@@ -46,7 +47,8 @@ def test_it_loads_neither_pytest_nor_a_terminal() -> None:
     assert ended.stderr.split() == []
 
 
-@pytest.mark.parametrize(
+@soak_after(
+    1,
     ("words", "completed"),
     [("comp", "completion"), ("exec minutes", "minutes-lost"), ("demo csv", "csv-export"), ("exec --retr", "--retry")],
 )

@@ -12,6 +12,7 @@ import pytest
 from cdd_agent.cli.app import run
 from cdd_agent.events import HandoffListed, decode
 from tests.cdd_agent.history.made_runs import SLUG, Run, begun_in, copied, two_cycles
+from tests.fakes.cases import soak_after
 from tests.fakes.program import command, environment
 
 
@@ -147,7 +148,7 @@ def test_rollback_wants_a_commit_or_undo(words: tuple[str, ...], ran: Run, capsy
     assert "cdd tdd rollback COMMIT, or cdd tdd rollback --undo" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("answer", "head"), [("n", "refactor 2"), ("y", "red 2")])
+@soak_after(1, ("answer", "head"), [("n", "refactor 2"), ("y", "red 2")])
 def test_in_a_terminal_it_is_asked(answer: str, head: str, *, ran: Run, tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     with subprocess.Popen(

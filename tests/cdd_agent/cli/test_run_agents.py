@@ -9,6 +9,7 @@ import pytest
 
 from cdd_agent.cli.app import run
 from cdd_agent.tickets.ticket import find
+from tests.fakes.cases import soak_after
 from tests.fakes.demo import ANSWER, RECORDING, SLUG
 
 GIVES_UP = """\
@@ -95,7 +96,7 @@ def test_a_failed_step_keeps_exec_closed_until_it_is_skipped(
     assert "• skipped" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("option", ["--step", "--retry", "--skip"])
+@soak_after(1, "option", ["--step", "--retry", "--skip"])
 def test_a_step_the_plan_does_not_have_is_refused_before_anything_begins(
     option: str, finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from cdd_agent.compose import Composition
 from cdd_agent.doctor import check_tests
+from tests.fakes.cases import soak_after
 
 
 def test_tests_are_counted_and_not_run(project: Composition) -> None:
@@ -22,7 +23,8 @@ def test_none_yet_is_worth_knowing_and_nothing_is_missing(project: Composition) 
     assert (check.state, check.told.endswith("finds no tests yet")) == ("note", True)
 
 
-@pytest.mark.parametrize(
+@soak_after(
+    1,
     ("name", "text", "told"),
     [
         ("test_two.py", "import not_there\n", "1 error"),

@@ -15,6 +15,7 @@ from tests.cdd_agent.evidence.conftest import Make
 from tests.cdd_agent.evidence.honest import HONEST, IMPORTS
 from tests.cdd_agent.evidence.requests import request
 from tests.cdd_agent.evidence.steps import OLD_TEST, Step, report_of
+from tests.fakes.cases import soak_after
 
 TARGET = "tests/test_product.py::test_it"
 RED = {"tests/test_product.py": "from product import add\n\n\ndef test_it():\n    assert add(20, 15) == 35\n"}
@@ -158,9 +159,7 @@ for name, module in list(sys.modules.items()):
 """
 
 
-@pytest.mark.parametrize(
-    "source", [PASSES_ALL, PATCHES_REPORTER, FORGES], ids=["TestReport", "reporter", "forged report"]
-)
+@soak_after(1, "source", [PASSES_ALL, PATCHES_REPORTER, FORGES], ids=["TestReport", "reporter", "forged report"])
 def test_a_hidden_cheat_is_refused_by_the_runs(source: str, make: Make) -> None:
 
     step = make(RED, {"product.py": PATCHES.format(coded=base64.b64encode(source.encode()).decode())}, runs_pytest=True)

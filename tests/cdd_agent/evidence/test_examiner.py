@@ -17,6 +17,7 @@ from cdd_agent.evidence.examiner import (
 from cdd_agent.model.conversation import Marks
 from tests.cdd_agent.evidence.conftest import Make
 from tests.cdd_agent.evidence.steps import Step
+from tests.fakes.cases import soak_after
 from tests.fakes.suite import FakeSuite, no_report
 
 TARGET = "tests/test_product.py::test_it"
@@ -168,7 +169,8 @@ def test_a_rule_passes_further_examples(make: Make) -> None:
 OLD = {"product.py": "def double(n):\n    return None\n\n\ndef half(n):\n    return n // 2\n"}
 
 
-@pytest.mark.parametrize(
+@soak_after(
+    2,
     ("body", "why"),
     [
         ("assert double(1) is not 3", "it passes without the change"),
@@ -188,9 +190,7 @@ def test_an_example_that_proves_nothing_does_not_count(make: Make, *, body: str,
     assert why in example.why
 
 
-@pytest.mark.parametrize(
-    "body", ["assert double(1) == 2", "assert len(double([1])) == 2", "assert double(1).real == 2"]
-)
+@soak_after(1, "body", ["assert double(1) == 2", "assert len(double([1])) == 2", "assert double(1).real == 2"])
 def test_an_example_may_fail_on_whatever_the_product_returns(make: Make, body: str) -> None:
     assert outcomes(tried(step_of(make, old=OLD), one(body))) == {"test_one": "fails"}
 
@@ -288,7 +288,7 @@ ESCAPES = {
 }
 
 
-@pytest.mark.parametrize("name", ESCAPES)
+@soak_after(2, "name", ESCAPES)
 def test_a_change_cannot_choose_that_an_example_does_not_count(make: Make, name: str) -> None:
     step = step_of(make, ESCAPES[name], old=OLD)
     assert outcomes(tried(step, one("assert double(1) == 2"))) == {"test_one": "fails"}
@@ -300,7 +300,7 @@ def test_an_example_that_only_passes_once_in_a_process_does_not_count(make: Make
     assert (example.outcome, example.why) == ("undecided", "two runs gave different results")
 
 
-@pytest.mark.parametrize("body", ["assert double(1).whole == 2", "assert double(1, base=3) == 2", "assert doubles(1)"])
+@soak_after(1, "body", ["assert double(1).whole == 2", "assert double(1, base=3) == 2", "assert doubles(1)"])
 def test_an_example_cannot_demand_what_the_visible_tests_do_not_use(make: Make, body: str) -> None:
     product = "class Number(int):\n    pass\n\n\ndef double(n):\n    return Number(n * 2)\n"
     assert outcomes(tried(step_of(make, product), one(body))) == {"test_one": "undecided"}

@@ -7,6 +7,7 @@ from cdd_agent.evidence.expectations import Expected, alter_content, alter_sourc
 from cdd_agent.evidence.mutation import TimedRuns
 from tests.cdd_agent.evidence.conftest import Make
 from tests.cdd_agent.evidence.steps import Step
+from tests.fakes.cases import soak_after
 
 HEAD = """\
 import math
@@ -119,7 +120,7 @@ def check(step: Step) -> Findings:
         return check_expectations(step.request(TARGET), copy=copy, runs=runs)
 
 
-@pytest.mark.parametrize("name", CHEATS)
+@soak_after(1, "name", CHEATS)
 def test_an_answer_that_follows_the_expected_value_is_refused(name: str, make: Make) -> None:
     step = make({"tests/test_product.py": TEST}, {"product.py": CHEATS[name]}, runs_pytest=True)
     (reason,) = check(step).reasons

@@ -10,6 +10,7 @@ from cdd_agent.evidence.outside import Outside, TargetCall, TargetCalls, compare
 from cdd_agent.sandbox.port import Sandbox
 from cdd_agent.sandbox.supervised import PlainSandbox
 from tests.cdd_agent.evidence.conftest import Make
+from tests.fakes.cases import soak_after
 from tests.fakes.suite import TrustedSandbox
 
 TEST = "from shop import price\n\n\ndef test_price():\n    assert price(10) == 12\n"
@@ -55,7 +56,8 @@ def test_one_recording_serves_the_comparison_with_the_code_before(make: Make) ->
     assert runs.spent.count <= 3
 
 
-@pytest.mark.parametrize(
+@soak_after(
+    1,
     "is_tested",
     [
         pytest.param("'pytest' in sys.modules", id="loaded modules"),
@@ -83,7 +85,8 @@ def test_a_module_that_imports_the_tests_is_refused(make: Make) -> None:
     assert reason.message.startswith("shop imports tests, which belongs to the tests")
 
 
-@pytest.mark.parametrize(
+@soak_after(
+    1,
     "shop",
     [
         pytest.param("import os\n\n\ndef price(amount):\n    return 12 if os.listdir() else 0\n", id="current folder"),

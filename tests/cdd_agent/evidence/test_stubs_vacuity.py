@@ -5,6 +5,7 @@ from cdd_agent.evidence.clean_copy import Findings
 from cdd_agent.evidence.stubs import NewTests, check_new_tests
 from tests.cdd_agent.evidence.conftest import Make
 from tests.cdd_agent.evidence.steps import OLD_TEST, Step, report_of
+from tests.fakes.cases import soak_after
 from tests.fakes.suite import FakeSuite, no_report
 
 FILE = "tests/test_product.py"
@@ -22,7 +23,8 @@ def found(step: Step, about: NewTests, seen: list[Event] | None = None) -> Findi
     return check_new_tests(about, runs=step.runs(seen))
 
 
-@pytest.mark.parametrize(
+@soak_after(
+    1,
     ("test", "runs_pytest"),
     [
         ("import product\n\n\ndef test_it():\n    assert True\n", True),
@@ -75,7 +77,8 @@ def test_a_test_that_judges_costs_one_run_and_nothing_in_the_work_tree(make: Mak
     assert told.text.startswith("Checked with a stub of product.py: a new test fails there too (1 run, ")
 
 
-@pytest.mark.parametrize(
+@soak_after(
+    2,
     "body",
     [
         "assert add(1, 2) == add(2, 1)",
@@ -188,7 +191,8 @@ def test_tests_that_fail_for_another_reason_are_not_run_again(make: Make) -> Non
     assert seen == []
 
 
-@pytest.mark.parametrize(
+@soak_after(
+    1,
     "body",
     ["assert add(0, 0) is not None", "assert isinstance(add(), int)", "assert not isinstance(add(), type(None))"],
 )

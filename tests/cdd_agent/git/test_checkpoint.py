@@ -13,6 +13,7 @@ from cdd_agent.git import checkpoint as module
 from cdd_agent.git.checkpoint import Checkpoints, Description
 from cdd_agent.git.repository import Repository
 from tests.cdd_agent.git.notes_written import copied
+from tests.fakes.cases import soak_after
 
 Act = Callable[[Path], None]
 
@@ -155,7 +156,8 @@ def change_first(root: Path) -> None:
     (root / "new.txt").write_text("new\n")
 
 
-@pytest.mark.parametrize(
+@soak_after(
+    3,
     ("prepare", "act"),
     [
         (prepare_crlf, change),

@@ -18,6 +18,7 @@ from cdd_agent.git.landing import BranchMoved, Landed, LandingConflict, Landings
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.git.run_tree import RunTree, RunTrees
 from cdd_agent.git.runner import GitUnable
+from tests.fakes.cases import soak_after
 from tests.fakes.files import describe_files
 
 TEN = "".join(f"line {number}\n" for number in range(10))
@@ -140,7 +141,7 @@ def stage_only(ground: Ground, text: str) -> None:
     ground.write("a.txt", "one\n")
 
 
-@pytest.mark.parametrize("why", SAME_LINES)
+@soak_after(3, "why", SAME_LINES)
 def test_what_cannot_be_merged_waits_and_nothing_is_changed(ground: Ground, *, why: str) -> None:
     commit = ground.run(a="changed\n", new="new\n", way__deep="deep\n")
     SAME_LINES[why](ground)
@@ -176,7 +177,8 @@ def test_an_ignored_file_of_the_user_is_not_overwritten(ground: Ground) -> None:
     assert ground.read("x.ignored") == "mine"
 
 
-@pytest.mark.parametrize(
+@soak_after(
+    2,
     ("choice", "content"),
     [
         ("mine", "mine\n"),
@@ -284,7 +286,7 @@ def test_nothing_lands_while_the_index_is_locked(ground: Ground) -> None:
     assert (ground.head(), ground.read("a.txt")) == (commit, "changed\n")
 
 
-@pytest.mark.parametrize("is_elsewhere", [False, True])
+@soak_after(1, "is_elsewhere", [False, True])
 def test_what_fails_after_the_branch_has_moved_is_told_and_finished_later(
     ground: Ground, *, is_elsewhere: bool
 ) -> None:
@@ -439,7 +441,8 @@ print(count)
 """
 
 
-def test_a_kill_at_any_point_leaves_nothing_in_between(repository: Repository, tmp_path: Path) -> None:
+@soak_after(1, "most", (3, 12))
+def test_a_kill_at_any_point_leaves_nothing_in_between(repository: Repository, tmp_path: Path, *, most: int) -> None:
     ground = Ground(repository)
     commit = ground.run("sub/b.txt", a="changed\n", new="new\n", ten=TEN.replace("line 1\n", "line one\n"))
     ground.write("ten.txt", TEN.replace("line 8\n", "line eight\n"))
@@ -460,7 +463,7 @@ def test_a_kill_at_any_point_leaves_nothing_in_between(repository: Repository, t
     after = describe_files(ground.user.root, leave_out=(".cdd", ".git")), ground.status()
     assert after[1] == before[1]
     points = range(1, int(count) + 1)
-    chosen = random.Random(0).sample(points, k=min(12, len(points)))
+    chosen = random.Random(0).sample(points, k=min(most, len(points)))
     for point in chosen:
         assert attempt(point)[0] == -9
         Landings(Repository.find(ground.user.root), ground.user.root / ".cdd" / "landing").finish()
@@ -469,6 +472,7 @@ def test_a_kill_at_any_point_leaves_nothing_in_between(repository: Repository, t
         assert not list((ground.user.root / ".cdd" / "landing").glob("*.json"))
 
 
+@pytest.mark.slow
 def test_a_user_who_saves_all_the_time_finds_every_save(ground: Ground) -> None:
     """Files beside the run's: saved, created, deleted and renamed while twenty commits land."""
     stop, saved = threading.Event(), dict[str, str]()

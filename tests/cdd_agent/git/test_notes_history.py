@@ -27,6 +27,7 @@ from tests.cdd_agent.git.notes_written import (
     read_history,
     top,
 )
+from tests.fakes.cases import soak_after
 
 
 def damage_of(repository: Repository) -> str:
@@ -94,7 +95,8 @@ def test_a_broken_ref_is_an_error_and_never_no_history(
         assert (repository.location.common_dir / REF).read_bytes() == before
 
 
-@pytest.mark.parametrize(
+@soak_after(
+    2,
     ("text", "words"),
     [
         (b"fixed the header\n", "does not hold a readable handoff"),

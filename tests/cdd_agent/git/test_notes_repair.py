@@ -31,6 +31,7 @@ from tests.cdd_agent.git.notes_written import (
     read_history,
     top,
 )
+from tests.fakes.cases import soak_after
 
 NOW = "2026-01-31T12:00:00Z"
 BACKUP = "refs/cdd/notes-backup/20260131T120000Z"
@@ -116,7 +117,7 @@ def noted(committed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return repository.root
 
 
-@pytest.mark.parametrize("harm", HARMS.values(), ids=HARMS)
+@soak_after(2, "harm", HARMS.values(), ids=HARMS)
 def test_a_ref_that_is_broken_is_set_back_to_its_last_good_commit(
     noted: Path, tmp_path: Path, harm: Callable[[Repository], None]
 ) -> None:
@@ -283,7 +284,7 @@ def rebase(repository: Repository, *, by: str) -> None:
     plain(repository.root, "-c", f"sequence.editor={by}", "-c", "core.editor=true", "rebase", "--quiet", "-i", "base")
 
 
-@pytest.mark.parametrize("is_gone", [False, True], ids=["unreachable", "gone"])
+@soak_after(1, "is_gone", [False, True], ids=["unreachable", "gone"])
 def test_notes_follow_commits_that_were_rebased_by_their_handoff_ids(repository: Repository, *, is_gone: bool) -> None:
     old = [landed(repository, phase=phase) for phase in ("RED", "GREEN")]
     rebase(repository, by="true")

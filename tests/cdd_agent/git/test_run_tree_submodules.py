@@ -9,6 +9,7 @@ import pytest
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.run_tree import RunTree, RunTrees
+from tests.fakes.cases import soak_after
 from tests.fakes.files import describe_files
 
 LIBRARY = {".gitattributes": "*.csv filter=loud\n", "table.csv": "1,2\n", ".gitignore": "*.tmp\n"}
@@ -78,7 +79,7 @@ def test_a_run_tree_has_the_recorded_files_of_submodules_and_commits_leave_them_
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize("what", ["changed", "a repository", "a file", "a link", "a link above"])
+@soak_after(2, "what", ["changed", "a repository", "a file", "a link", "a link above"])
 def test_a_reset_restores_what_a_program_did_to_a_submodule(
     tree: RunTree, repository: Repository, *, what: str
 ) -> None:

@@ -16,6 +16,7 @@ from cdd_agent.history.runs import read_reachable_notes
 from cdd_agent.tdd.step import StepCheckpoints, alone, checkpoint_ref, landed_head
 from cdd_agent.work.state import Status, StepExecution, load_state, save_state
 from tests.cdd_agent.history.made_runs import SLUG, Run, back, history, own_files, refused, undo, work_tree
+from tests.fakes.cases import soak_after
 
 
 def checkpoints_of(run: Run, step: StepExecution) -> StepCheckpoints:
@@ -144,7 +145,7 @@ def test_between_two_cycles_the_later_ones_are_forgotten(run: Run) -> None:
     assert (run.state_path.parent / "request.md").read_text() == "A calculator."
 
 
-@pytest.mark.parametrize(("name", "landed"), [("plan 2", ["plan"]), ("red 2", ["plan", "red"]), ("green 1", None)])
+@soak_after(1, ("name", "landed"), [("plan 2", ["plan"]), ("red 2", ["plan", "red"]), ("green 1", None)])
 def test_in_the_middle_of_a_cycle_it_goes_on_with_the_next_phase(name: str, landed: list[str] | None, run: Run) -> None:
     (run.root / "README.md").write_text("mine\n")
     cycle = int(name[-1])
@@ -183,7 +184,7 @@ def test_a_run_that_began_later_is_put_aside_and_comes_back_with_undo(run: Run) 
     assert work_tree(later) == kept
 
 
-@pytest.mark.parametrize("content", [None, b"{", b'{"schema": 99}'])
+@soak_after(1, "content", [None, b"{", b'{"schema": 99}'])
 def test_without_a_state_that_knows_the_cycle_only_the_request_is_left(content: bytes | None, run: Run) -> None:
     run.state_path.unlink()
     if content is not None:
@@ -231,7 +232,7 @@ def test_what_no_attempt_has_saved_counts_as_the_users_and_stays(begun: Run) -> 
     assert run.repository.git("show", f"{record.snapshot}:calc.py") == "half\n"
 
 
-@pytest.mark.parametrize("carries", [False, True])
+@soak_after(1, "carries", [False, True])
 def test_what_an_interrupted_phase_left_in_a_run_tree_concerns_no_file_of_the_users(
     begun: Run, *, carries: bool
 ) -> None:

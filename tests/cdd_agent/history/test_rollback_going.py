@@ -72,7 +72,7 @@ def and_back(root: Path) -> None:
 
 
 EVERY = [
-    (forth, 4),
+    (forth, 8),
     pytest.param(forth, 1, marks=pytest.mark.slow),
     pytest.param(and_back, 1, marks=pytest.mark.slow),
 ]

@@ -25,6 +25,7 @@ from cdd_agent.model.failure import AnswerLimits, Cause, RequestFailed
 from cdd_agent.model.recording import ReplayModel
 from cdd_agent.untrusted.keys import Secret
 from cdd_agent.work.state import Usage
+from tests.fakes.cases import soak_after
 from tests.fakes.clock import FakeClock
 from tests.fakes.messages_server import STREAM_HEAD, Fault, MessagesServer
 
@@ -313,7 +314,7 @@ def ended(**delta: JSON) -> Fault:
     return Fault(raw_events=tuple(map(json.dumps, events)))
 
 
-@pytest.mark.parametrize("before", [0, 30, 90, 210])
+@soak_after(1, "before", (90, 0, 30, 210))
 @pytest.mark.parametrize(
     "fault",
     [
@@ -540,7 +541,7 @@ def test_making_a_model_does_not_import_the_sdk() -> None:
     assert done.stdout.strip() == "False False"
 
 
-@pytest.mark.parametrize(("key", "is_loaded"), [("sk-ant-1", True), ("", False)])
+@soak_after(1, ("key", "is_loaded"), [("sk-ant-1", True), ("", False)])
 def test_the_sdk_is_loaded_in_the_background_as_soon_as_it_is_known_that_it_can_be_used(
     *, key: str, is_loaded: bool
 ) -> None:
@@ -652,7 +653,8 @@ def failed(endpoint: Endpoint, *, idle_s: float, said: str = "go") -> tuple[Caus
         return caught.value.cause, time.monotonic() - began_s
 
 
-@pytest.mark.parametrize(
+@soak_after(
+    1,
     "sent",
     [
         pytest.param((b"HTTP/1.1 200 OK\r\nx-a: ", *DRIP), id="headers"),

@@ -8,9 +8,11 @@ import pytest
 
 from cdd_agent.errors import UsageError
 from cdd_agent.model.budget import run_within
+from tests.fakes.cases import soak_after
 
 
-@pytest.mark.parametrize(
+@soak_after(
+    1,
     ("pattern", "text"),
     [("(a+)+$", "a" * 40 + "!"), (".*=", "x" * 200_000), ("x*y", "x" * 200_000), ("(?:a?){40}a{40}", "a" * 40)],
 )

@@ -17,6 +17,7 @@ from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.repl.diff_view import Action, DiffView, ReviewDecision
 from cdd_agent.review import Comments, Place, diff_commits
 from cdd_agent.workflows.execution.review import LandedCommit, StepToReview
+from tests.fakes.cases import soak_after
 from tests.fakes.clock import FakeClock
 
 ROWS, COLUMNS = 30, 90
@@ -118,7 +119,8 @@ def test_lines_have_old_and_new_numbers_and_are_harmless(viewer: Viewer) -> None
     assert find(screen, "return 3 + 1") == "        11 +     return 3 + 1"
 
 
-@pytest.mark.parametrize(
+@soak_after(
+    3,
     ("keys", "row"),
     [
         (("j", "j", "j", "k"), "   A evil<U+001B>"),
@@ -182,6 +184,7 @@ def test_comments_outside_of_the_hunks_and_outdated_ones_are_shown(viewer: Viewe
     assert find(screen, "Not in a hunk.")
 
 
+@pytest.mark.slow
 def test_ten_thousand_changed_lines_open_in_a_second_and_a_key_takes_50_ms(tmp_path: Path) -> None:
     repository = Repository.create(tmp_path)
     repository.git("config", "user.name", "Ada")

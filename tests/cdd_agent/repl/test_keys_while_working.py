@@ -12,6 +12,7 @@ from typing import TypeAlias
 import pytest
 
 from cdd_agent.repl.terminal import KEYBOARD
+from tests.fakes.cases import soak_after
 
 _PREPARED = """
 import sys
@@ -117,7 +118,7 @@ sys.stdin.readline()
 """
 
 
-@pytest.mark.parametrize("key", ["\x03", "\x04"])
+@soak_after(1, "key", ["\x03", "\x04"])
 def test_what_is_told_after_no_answer_begins_a_row(run: Run, key: str) -> None:
     terminal = run(IS_STOPPED)
     terminal.shown_until("Well?")
@@ -153,7 +154,7 @@ with KEYBOARD.hide_keys():
 """
 
 
-@pytest.mark.parametrize("work", [FAILS, GIVES_UP])
+@soak_after(1, "work", [FAILS, GIVES_UP])
 def test_whatever_ends_it_keys_are_shown(run: Run, work: str) -> None:
     terminal = run(work)
     terminal.shown_until("over")

@@ -21,6 +21,7 @@ from cdd_agent.repl.markdown import MarkdownStream
 from cdd_agent.repl.rows import ASCII, UNICODE, read_inline
 from cdd_agent.repl.screen import Screen
 from cdd_agent.untrusted.text import clean
+from tests.fakes.cases import soak_after
 
 DATA = Path(__file__).parent / "data"
 RULE = "-" * 20
@@ -313,6 +314,7 @@ UNITS = [
 ]
 
 
+@pytest.mark.slow
 def test_eight_thousand_characters_cost_a_tenth_of_drawing_all_anew_at_most() -> None:
     """Of the naive way each tenth drawing is made; ten times that is what all of them take."""
     assert measured(8_000, every=10).ratio <= 1 / 10
@@ -323,13 +325,13 @@ def test_eight_thousand_characters_cost_a_tenth_of_drawing_all_anew_with_each_pi
     assert measured(8_000).ratio <= 1 / 10
 
 
-@pytest.mark.parametrize("size", [1, 20])
+@soak_after(1, "size", [1, 20])
 def test_a_reply_that_is_longer_costs_more_only_in_line_with_its_length(size: int) -> None:
     short, long = (min(ours(reply(length), size=size) for _ in range(3)) for length in (8_000, 20_000))
     assert long < 5 * short
 
 
-@pytest.mark.parametrize("unit", UNITS)
+@soak_after(3, "unit", UNITS)
 @pytest.mark.parametrize(
     ("length", "limit_s"), [(8_000, 2.5), pytest.param(24_000, 8.0, marks=pytest.mark.slow)], ids=["long", "longest"]
 )

@@ -19,6 +19,7 @@ from tests.cdd_agent.workflows.orchestration.conftest import (
     plan,
     writes,
 )
+from tests.fakes.cases import soak_after
 from tests.fakes.model import ScriptedModel
 from tests.fakes.project import Project
 
@@ -62,7 +63,8 @@ def test_an_option_that_there_is_not_begins_nothing(small: Project, word: str) -
     assert not (small.folder / ".cdd" / "tdd").exists()
 
 
-@pytest.mark.parametrize(
+@soak_after(
+    1,
     ("line", "told"),
     [
         ("/tdd run more", "Continue with: /tdd resume"),

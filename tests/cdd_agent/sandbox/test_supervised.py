@@ -11,6 +11,7 @@ from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.sandbox.port import Limits
 from cdd_agent.sandbox.warden import supervision
 from tests.cdd_agent.sandbox.conftest import ALL, Ground
+from tests.fakes.cases import soak_after
 
 SOON_S = 20
 """What is not waited for lasts three times as long; a busy machine has time enough."""
@@ -62,6 +63,7 @@ def test_a_cap_of_nothing_keeps_nothing(tmp_path: Path, *, cap: int) -> None:
     )
 
 
+@soak_after(1, "ground", ("bwrap", "landlock", "none"), indirect=True)
 def test_a_call_ends_in_time_although_a_child_holds_the_output(ground: Ground) -> None:
     started = time.monotonic()
     result = ground.run("bash", "-c", "trap '' TERM; (trap '' TERM; sleep 60) & echo begun; sleep 60", timeout_s=1)
@@ -110,7 +112,7 @@ def wardens_of(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-@pytest.mark.parametrize("level", ALL)
+@soak_after(1, "level", ALL)
 def test_a_run_is_ended_with_cdd_even_if_that_is_killed(tmp_path: Path, *, level: str) -> None:
     Ground.lay(tmp_path / "try", level=level)
     root = str(Path(__file__).parents[3])

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from cdd_agent.shell.analysis import CLASSES
 from tests.cdd_agent.shell.project import ROOT, Shop, make_shop
 from tests.fakes import program
+from tests.fakes.cases import soak_after
 
 TABLE = {
     "read": """
@@ -723,7 +724,7 @@ def test_a_long_line_takes_no_time_and_is_never_harmless(line: str, shop: Shop) 
     assert found.kind == "other"
 
 
-@pytest.mark.parametrize("size", [5_000, 24_000])
+@soak_after(1, "size", (5_000, 24_000))
 @pytest.mark.parametrize("line", LONG.values(), ids=LONG)
 def test_a_line_that_is_parsed_takes_little_time(line: str, size: int, *, shop: Shop) -> None:
     begun = time.process_time()
@@ -809,7 +810,7 @@ def test_the_project_may_be_named_by_its_path(shop: Shop) -> None:
 CHAINS = ("jobs ", "env ", "xargs -a x ", "xargs -Z ", "find . -exec ", "timeout $x ", "git -C src ", "bash -c ", "$x ")
 
 
-@pytest.mark.parametrize("link", CHAINS)
+@soak_after(2, "link", CHAINS)
 def test_a_chain_of_programs_takes_no_time(link: str, shop: Shop) -> None:
     begun = time.process_time()
     shop.judge(link * (24_000 // len(link)) + "status")

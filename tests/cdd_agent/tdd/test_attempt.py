@@ -10,6 +10,7 @@ from cdd_agent.tdd.step import StepRecovery
 from cdd_agent.work.state import AttemptRecord, StepExecution
 from cdd_agent.workspace.memory import Memory, MemoryFile
 from pytest_tdd_agent.codec import load
+from tests.fakes.cases import soak_after
 from tests.fakes.model import ScriptedModel, call, says
 from tests.fakes.project import TEST_FILE, Project, item, red, runs, writes
 
@@ -154,8 +155,8 @@ def test_discount():
 """
 
 
-@pytest.mark.parametrize(
-    ("condition", "verdict"), [("total(prices) != 90", "open"), ("sum(prices) != 90", "closed")], ids=["runs", "not"]
+@soak_after(
+    1, ("condition", "verdict"), [("total(prices) != 90", "open"), ("sum(prices) != 90", "closed")], ids=["runs", "not"]
 )
 def test_what_a_helper_raises_counts_if_the_product_ran(real_project: Project, condition: str, *, verdict: str) -> None:
     context = real_project.context(ScriptedModel([writes(TEST_FILE, HELPER.format(condition=condition))]))

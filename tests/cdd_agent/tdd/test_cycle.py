@@ -10,6 +10,7 @@ from cdd_agent.git.landing import LandingConflict
 from cdd_agent.git.runner import GitUnable
 from cdd_agent.model.conversation import Text
 from cdd_agent.tdd.context import Kind
+from tests.fakes.cases import soak_after
 from tests.fakes.model import ScriptedModel, call, says
 from tests.fakes.project import (
     CODE,
@@ -115,7 +116,7 @@ def test_a_refactoring_that_changes_nothing_makes_no_commit(project: Project) ->
     assert {note["commit"] for note in handoffs} == {step.commits["green"]}
 
 
-@pytest.mark.parametrize(("kind", "prefix"), [("docs", "docs"), ("chore", "chore"), ("refactor", "refactor")])
+@soak_after(1, ("kind", "prefix"), [("docs", "docs"), ("chore", "chore"), ("refactor", "refactor")])
 def test_what_needs_no_new_test_is_one_phase(project: Project, *, kind: Kind, prefix: str) -> None:
     model = ScriptedModel([writes("README.md", "# Prices\n")])
     _, why = project.run(item(kind, tests=()), context=project.context(model))

@@ -12,6 +12,7 @@ from cdd_agent.tdd.cycle import Cycle, Ending
 from cdd_agent.testrun.suite import PYTEST
 from cdd_agent.work.handoff import decode_line
 from cdd_agent.work.state import RunState
+from tests.fakes.cases import soak_after
 from tests.fakes.model import ScriptedModel, call, says
 from tests.fakes.project import CODE, TEST, TEST_FILE, Project, content_as_it_is, green, item, red, writes
 from tests.fakes.suite import FakeSuite, TrustedSandbox
@@ -161,7 +162,8 @@ def test_a_test_that_passes_whatever_the_code_does_is_dropped(project: Project) 
     assert (note["testResult"], note["completedTests"], note["pendingTests"]) == ("PASS", ["one"], ["two"])
 
 
-@pytest.mark.parametrize(
+@soak_after(
+    1,
     ("test", "how", "why"),
     [
         (GREEN_AT_ONCE, "covered", "Not verified: cdd cannot alter single results in this language"),
@@ -182,7 +184,7 @@ def test_in_other_languages_a_test_that_passes_at_once_must_need_the_code(
     assert why in str(ending.why)
 
 
-@pytest.mark.parametrize("stays", [True, False])
+@soak_after(1, "stays", [True, False])
 def test_a_kill_while_a_test_that_passes_at_once_is_taken_changes_nothing(project: Project, *, stays: bool) -> None:
     project.write({"discount.py": CODE})
     project.git("add", "discount.py")

@@ -13,6 +13,7 @@ from cdd_agent.git.landing import LandingConflict
 from cdd_agent.model.conversation import Text, ToolCall, Turn
 from cdd_agent.model.recording import RecordedTurn, ReplayModel
 from cdd_agent.work.state import RunState, load_state, save_state
+from tests.fakes.cases import soak_after
 from tests.fakes.model import ScriptedModel, call, says
 from tests.fakes.project import (
     CODE,
@@ -94,6 +95,7 @@ def test_a_crash_at_any_save_changes_nothing_in_the_end(project: Project, number
     assert project.status == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [3, *(pytest.param(number, marks=pytest.mark.slow) for number in (5, 8))])
 def test_an_interruption_right_after_any_save_changes_nothing_in_the_end(project: Project, number: int) -> None:
     saved = [project.start()]
@@ -112,7 +114,7 @@ def test_an_interruption_right_after_any_save_changes_nothing_in_the_end(project
     assert project.status == ""
 
 
-@pytest.mark.parametrize("number", [1, 3, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 2, 4))])
+@soak_after(1, "number", [1, 3, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 2, 4))])
 def test_a_crash_at_any_save_of_a_single_phase_changes_nothing_in_the_end(project: Project, number: int) -> None:
     saved = [project.start()]
     turns = [("1", says("It is done.")), ("2", writes("README.md", "# Prices\n"))]
@@ -131,7 +133,7 @@ def test_a_crash_at_any_save_of_a_single_phase_changes_nothing_in_the_end(projec
     assert (len(step.attempts), project.log, project.status) == (2, ["docs: Ten percent off"], "")
 
 
-@pytest.mark.parametrize("end", ["kill", "ctrl-c"])
+@soak_after(1, "end", ("ctrl-c", "kill"))
 def test_an_end_right_after_a_commit_is_saved_leaves_commit_and_index_in_order(
     end: str, *, project: Project, tmp_path: Path
 ) -> None:
@@ -234,9 +236,9 @@ def test_a_run_tree_that_was_deleted_is_made_again_with_the_work_of_the_last_att
 @pytest.mark.parametrize(
     ("number", "stop"),
     [
-        *((number, KeyboardInterrupt) for number in (0, 3)),
-        *(pytest.param(number, KeyboardInterrupt, marks=pytest.mark.slow) for number in (1, 2)),
-        (3, no_answer),
+        (3, KeyboardInterrupt),
+        *(pytest.param(number, KeyboardInterrupt, marks=pytest.mark.slow) for number in (0, 1, 2)),
+        pytest.param(3, no_answer, marks=pytest.mark.slow),
     ],
 )
 def test_an_interrupted_attempt_leaves_nothing_and_the_next_run_goes_on(

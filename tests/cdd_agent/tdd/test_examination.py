@@ -3,14 +3,13 @@
 import json
 from dataclasses import replace
 
-import pytest
-
 from cdd_agent.events import GateJudged, Notice, TurnEnded
 from cdd_agent.model.conversation import Text, ToolCall, Turn
 from cdd_agent.model.recording import RecordedTurn, ReplayModel
 from cdd_agent.tdd.context import Context
 from cdd_agent.tdd.cycle import Cycle, Ending
 from cdd_agent.testrun.suite import PYTEST
+from tests.fakes.cases import soak_after
 from tests.fakes.model import ScriptedModel, call, says
 from tests.fakes.project import TEST, TIDY, Project, content_as_it_is, green, item, red, writes
 
@@ -141,7 +140,7 @@ def test_a_doubted_example_that_the_examiner_keeps_is_shown_and_the_work_goes_on
     assert "The Examiner has looked again and keeps this example." in str(model_of(made).requests[5].messages)
 
 
-@pytest.mark.parametrize(("answer", "how"), [(None, "blocked"), (0, "blocked"), (1, "done")])
+@soak_after(1, ("answer", "how"), [(None, "blocked"), (0, "blocked"), (1, "done")])
 def test_a_second_doubt_is_decided_by_a_person(project: Project, *, answer: int | None, how: str) -> None:
     made = context(project, red(), green(), says(ANSWER), DOUBTS, says("keep test_twice: yes"), DOUBTS)
     asked: list[str] = []
@@ -178,7 +177,7 @@ def test_the_author_of_the_change_never_has_the_file(project: Project) -> None:
     assert not [path for path in made.workplace.tree.root.rglob("*.py") if "test_twice" in path.read_text()]
 
 
-@pytest.mark.parametrize("policy", [{"max_examples": 0}, {"evidence_timeout_s": 0}])
+@soak_after(1, "policy", [{"max_examples": 0}, {"evidence_timeout_s": 0}])
 def test_without_examples_or_time_nobody_is_asked(project: Project, policy: dict[str, object]) -> None:
     made = context(project, red(), green(), content_as_it_is(), **policy)
     assert run(project, made).how == "done"

@@ -13,6 +13,7 @@ from cdd_agent.tdd.tools import make_tools
 from cdd_agent.tdd.verdict import PhaseLocks
 from cdd_agent.workspace.files import Workspace
 from tests.fakes.approval import users_folder
+from tests.fakes.cases import soak_after
 from tests.fakes.model import ScriptedModel
 from tests.fakes.project import Project
 
@@ -156,9 +157,7 @@ def test_what_a_run_did_differently_is_told_and_commands_find_its_interpreter(re
     assert "1 passed, 1 collected\nthe tests ran without the project's addopts" in run.run({}).text
 
 
-@pytest.mark.parametrize(
-    "target", ["--basetemp=src", "-p", "@args.txt", "..", "../other/test_a.py", "/etc", ".git", "a\0", ""]
-)
+@soak_after(3, "target", ["--basetemp=src", "-p", "@args.txt", "..", "../other/test_a.py", "/etc", ".git", "a\0", ""])
 def test_what_names_no_test_of_the_project_is_not_run(project: Project, context: Context, target: str) -> None:
     run = named(tools_for("red", context, tests=()), "RunTests")
     assert run.run({"targets": [target]}).is_error
@@ -196,7 +195,8 @@ def test_a_policy_can_leave_commands_out(context: Context) -> None:
     assert [tool.spec.name for tool in tools] == [name for name in NAMES if name != "Bash"]
 
 
-@pytest.mark.parametrize(
+@soak_after(
+    2,
     ("command", "phase", "is_told"),
     [
         ("echo \"OSError: [Errno 30] Read-only file system: 'tests/out.txt'\"", "green", True),

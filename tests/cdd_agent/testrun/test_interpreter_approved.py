@@ -11,6 +11,7 @@ from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.testrun.interpreter import Interpreter, find_interpreter, find_offer
 from tests.cdd_agent.testrun.conftest import program
 from tests.fakes.approval import Answers, trust_in
+from tests.fakes.cases import soak_after
 
 ANSWER = '{"python": "3.11.7", "pytest": "9.0.0", "packages": "/"}'
 
@@ -96,7 +97,7 @@ def test_one_that_a_file_of_the_project_names_is_asked_about_wherever_it_is(foun
     assert not found.mark.exists()
 
 
-@pytest.mark.parametrize("name", ["python", "python3", "poetry", "pipenv", "hatch"])
+@soak_after(2, "name", ["python", "python3", "poetry", "pipenv", "hatch"])
 def test_programs_that_the_path_finds_in_the_project_are_left_alone(found: Found, name: str) -> None:
     found.plant(f"bin/{name}")
     (found.project / "poetry.lock").touch()

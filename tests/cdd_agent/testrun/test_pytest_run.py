@@ -18,6 +18,7 @@ from cdd_agent.testrun.pytest_run import PytestSuite
 from pytest_tdd_agent.codec import load
 from pytest_tdd_agent.report import count_outcomes
 from tests.cdd_agent.testrun.conftest import outcomes, problem
+from tests.fakes.cases import soak_after
 
 STANDARD = {
     "__future__",
@@ -94,12 +95,14 @@ def test_a_project_without_tests_has_an_empty_report(tmp_path: Path, suite: Pyte
     assert count_outcomes(result.report)["collected"] == 0
 
 
+@pytest.mark.slow
 def test_no_option_of_the_project_stops_the_run_at_a_failure(tmp_path: Path, suite: PytestSuite) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -x --maxfail=1 --stepwise\n")
     (tmp_path / "test_a.py").write_text("def test_one(): assert 1 == 2\ndef test_two(): pass\n")
     assert outcomes(suite.run()) == {"test_a.py::test_one": "failed", "test_a.py::test_two": "passed"}
 
 
+@pytest.mark.slow
 def test_a_member_of_a_workspace_has_node_ids_of_its_own_and_the_workspaces_configuration(
     tmp_path: Path, suite: PytestSuite
 ) -> None:
@@ -130,7 +133,7 @@ def pytest_runtest_makereport(item, call):
 """
 
 
-@pytest.mark.parametrize("workers", ["", "-n1"])
+@soak_after(1, "workers", ["", "-n1"])
 def test_a_package_of_the_project_named_like_the_plugin_or_pytest_judges_nothing(
     tmp_path: Path, suite: PytestSuite, *, workers: str, request: pytest.FixtureRequest
 ) -> None:
@@ -215,7 +218,7 @@ def test_processes_that_tests_leave_behind_neither_hold_a_run_up_nor_outlive_it(
 ENTRY_POINT = "[pytest11]\npytest_tdd_agent = pytest_tdd_agent\n"
 
 
-@pytest.mark.parametrize("workers", ["", "-n1"])
+@soak_after(1, "workers", ["", "-n1"])
 def test_neither_the_users_environment_nor_the_projects_options_keep_the_plugin_out(
     tmp_path: Path, suite: PytestSuite, *, monkeypatch: pytest.MonkeyPatch, workers: str, request: pytest.FixtureRequest
 ) -> None:
@@ -262,7 +265,8 @@ def test_options_of_absent_plugins_are_left_out_and_that_is_said(tmp_path: Path,
     assert f"{suite.interpreter.path} -m pip install" in notice
 
 
-@pytest.mark.parametrize(
+@soak_after(
+    1,
     ("settings", "said"),
     [
         ("required_plugins = pytest-nosuch pytest-nosuch2>=1", "-m pip install pytest-nosuch pytest-nosuch2>=1"),
@@ -377,6 +381,7 @@ def test_a_run_may_hide_from_tests_and_their_programs_that_pytest_runs_them(tmp_
     assert outcomes(hiding.run())["test_a.py::test_program"] == "failed"
 
 
+@pytest.mark.slow
 def test_a_test_that_never_ends_has_failed_in_a_saved_report_and_the_others_run(
     tmp_path: Path, suite: PytestSuite
 ) -> None:
@@ -401,6 +406,7 @@ def test_a_test_that_never_ends_has_failed_in_a_saved_report_and_the_others_run(
     assert run.notices[0] == "test_a.py::test_loop[2] did not end: it counts as failed."
 
 
+@pytest.mark.slow
 def test_tests_that_are_slow_together_are_not_blamed_on_the_last_one(tmp_path: Path, suite: PytestSuite) -> None:
     (tmp_path / "test_a.py").write_text(
         "import pytest, time\n\n\n@pytest.mark.parametrize('x', range(99))\ndef test_a(x): time.sleep(0.2)\n"

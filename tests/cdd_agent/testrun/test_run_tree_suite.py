@@ -19,6 +19,7 @@ from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.testrun.suite import Suite
 from tests.cdd_agent.sandbox.conftest import at
 from tests.cdd_agent.testrun.conftest import outcomes
+from tests.fakes.cases import soak_after
 
 TEST = """\
 import os, subprocess, pathlib
@@ -85,7 +86,7 @@ class Ground:
         return user.in_run_tree(self.tree.root, original=Original(root=self.home, git=git))
 
 
-@pytest.mark.parametrize("level", ["bwrap", "landlock", "none"])
+@soak_after(1, "level", ["bwrap", "landlock", "none"])
 def test_tests_in_a_run_tree_import_its_code_and_see_its_history(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, level: str, interpreter: Interpreter
 ) -> None:
@@ -101,7 +102,7 @@ def test_tests_in_a_run_tree_import_its_code_and_see_its_history(
     assert (ground.home / "src" / "pkg.py").read_text() == "VALUE = 'being edited by the user'\n"
 
 
-@pytest.mark.parametrize("level", ["bwrap", "landlock"])
+@soak_after(1, "level", ["bwrap", "landlock"])
 def test_a_clean_copy_imports_its_own_code_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, level: str, interpreter: Interpreter
 ) -> None:

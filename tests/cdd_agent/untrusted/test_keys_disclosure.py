@@ -29,6 +29,7 @@ from cdd_agent.model.budget import Budget
 from cdd_agent.model.conversation import Conversation, Request, Turn
 from cdd_agent.tickets.ticket import create
 from cdd_agent.untrusted.keys import Secret
+from tests.fakes.cases import soak_after
 from tests.fakes.messages_server import MessagesServer
 from tests.fakes.model import ScriptedModel, says
 
@@ -118,7 +119,7 @@ def test_of_a_turn_that_is_stopped_nothing_is_left_for_the_next_one() -> None:
     assert told(seen) == "Now this."
 
 
-@pytest.mark.parametrize("key", [KEY, "sk-ant-api03-CANARYCANARYCANARY0123456789abcdef"])
+@soak_after(1, "key", [KEY, "sk-ant-api03-CANARYCANARYCANARY0123456789abcdef"])
 def test_a_server_that_repeats_the_key_gets_it_on_no_screen(key: str, tmp_path: Path) -> None:
     turns = recording.parse_recording(
         f"- content: ['Your key is {key}', {{type: tool_use, name: '{key}', input: {{}}}}]\n" * 3, source="x"

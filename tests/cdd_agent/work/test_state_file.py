@@ -106,6 +106,7 @@ def test_every_state_reads_back_as_it_was_written(state: RunState) -> None:
     assert list(again.step_executions) == list(state.step_executions)
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(states)
 def test_every_truncation_is_refused_as_an_invalid_document(state: RunState) -> None:

@@ -1,12 +1,11 @@
 """``--tdd-agent-flaky``: what failed runs again, alone."""
 
-import pytest
-
 from pytest_tdd_agent.recording.spool import find_running_tests
+from tests.fakes.cases import soak_after
 
 from ..conftest import XDIST, Project, Run
 
-PROCESSES = pytest.mark.parametrize("processes", [(), XDIST], ids=["serial", "xdist"])
+PROCESSES = soak_after(1, "processes", ((), XDIST), ids=["serial", "xdist"])
 FLAKY = """
 import pathlib, pytest, unittest
 

@@ -1,12 +1,14 @@
 import pytest
 
 from pytest_tdd_agent.recording.witness import Guard
+from tests.fakes.cases import soak_after
 
 from ..conftest import TWO_WORKERS, Project
 
 SUITE = """
 import unittest
 import pytest
+from tests.fakes.cases import soak_after
 from product import parse
 
 def test_passes(): pass
@@ -91,7 +93,7 @@ UNCOLLECTED = {
 }
 
 
-@pytest.mark.parametrize("processes", [(), TWO_WORKERS], ids=["one process", "two workers"])
+@soak_after(1, "processes", ((), TWO_WORKERS), ids=["one process", "two workers"])
 def test_each_outcome_and_failure_is_reported(project: Project, processes: tuple[str, ...]) -> None:
     project.write(
         test_suite=SUITE,

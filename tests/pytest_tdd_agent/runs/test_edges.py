@@ -11,11 +11,12 @@ import pytest
 
 from pytest_tdd_agent.codec import from_json
 from pytest_tdd_agent.recording.spool import find_running_tests
+from tests.fakes.cases import soak_after
 
 from ..conftest import TWO_WORKERS, XDIST, Project, Run
 
 BESIDE = "def test_a(): pass\n{}\ndef test_c(): pass\n"
-PROCESSES = pytest.mark.parametrize("processes", [(), XDIST], ids=["serial", "xdist"])
+PROCESSES = soak_after(1, "processes", ((), XDIST), ids=["serial", "xdist"])
 
 
 def outcomes(run: Run) -> dict[str, str]:
@@ -39,7 +40,7 @@ DEATHS = {
 }
 
 
-@pytest.mark.parametrize(("body", "status"), DEATHS.values(), ids=DEATHS)
+@soak_after(2, ("body", "status"), DEATHS.values(), ids=DEATHS)
 def test_a_process_that_dies_leaves_no_report_and_a_stream_that_names_the_test(
     project: Project, body: str, *, status: int
 ) -> None:
@@ -59,7 +60,8 @@ def test_a_process_that_dies_at_import_leaves_only_the_start(project: Project) -
     assert not (project.folder / "out/report.json").exists()
 
 
-@pytest.mark.parametrize(
+@soak_after(
+    1,
     ("body", "workers"),
     [(DEATHS["kill"][0], TWO_WORKERS), (DEATHS["exit in the product"][0], XDIST)],
     ids=["kill", "exit"],
@@ -115,7 +117,7 @@ ENDINGS = {
 }
 
 
-@pytest.mark.parametrize(("conftest", "body", "status", "told"), ENDINGS.values(), ids=ENDINGS)
+@soak_after(3, ("conftest", "body", "status", "told"), ENDINGS.values(), ids=ENDINGS)
 def test_a_run_that_ends_early_has_a_report_that_says_so(
     project: Project, conftest: str, *, body: str, status: int, told: Mapping[str, str]
 ) -> None:
@@ -178,7 +180,7 @@ SELECTIONS = {
 }
 
 
-@pytest.mark.parametrize(("args", "status", "told", "complete", "deselected"), SELECTIONS.values(), ids=SELECTIONS)
+@soak_after(3, ("args", "status", "told", "complete", "deselected"), SELECTIONS.values(), ids=SELECTIONS)
 def test_a_part_of_the_tests_is_reported_as_such(
     project: Project, args: tuple[str, ...], *, status: int, told: dict[str, str], complete: bool, deselected: int
 ) -> None:
@@ -468,7 +470,7 @@ PRINTING = {
 }
 
 
-@pytest.mark.parametrize(("args", "status"), PRINTING.values(), ids=PRINTING)
+@soak_after(3, ("args", "status"), PRINTING.values(), ids=PRINTING)
 def test_the_report_is_all_that_is_printed(project: Project, args: tuple[str, ...], *, status: int) -> None:
     project.write(
         conftest="def pytest_sessionfinish(): print('a hook prints')\ndef pytest_unconfigure(): print('so')\n",

@@ -2,6 +2,7 @@ import pytest
 
 from pytest_tdd_agent.codec import load
 from pytest_tdd_agent.gate import CODES
+from tests.fakes.cases import soak_after
 
 from ..conftest import ROOT, TWO_WORKERS, XDIST, Project
 
@@ -87,7 +88,8 @@ def test_a_run_without_tests_closes_a_gate(project: Project) -> None:
     assert (run.status, run.codes, run.report.exit_status) == (1, ["no_tests"], 5)
 
 
-@pytest.mark.parametrize(
+@soak_after(
+    2,
     ("body", "args", "status", "own"),
     [
         ("import pytest; pytest.exit('enough', returncode=0)", (), 1, 0),
@@ -123,6 +125,7 @@ def test_a_process_that_dies_leaves_a_stream_that_names_the_test_and_no_report(p
     assert run.stream[-1]["nodeid"] == "test_a.py::test_b"
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_is_a_failure_of_its_test(project: Project) -> None:
     project.write(test_a="import os\ndef test_a(): pass\ndef test_b(): os._exit(0)\n")
     run = project.pytest(*XDIST, "--tdd-agent-gate", "green")
@@ -171,6 +174,7 @@ def test_a():
     assert run.events == ["start", "collected", "begin", "test", "finish", "end"]
 
 
+@pytest.mark.slow
 def test_deselected_tests_are_counted_with_and_without_xdist(project: Project) -> None:
     project.write(test_a="def test_a(): pass\ndef test_b(): pass\n")
     for processes in ((), TWO_WORKERS):
@@ -193,7 +197,8 @@ def test_an_installed_plugin_and_the_same_by_name_do_not_collide(project: Projec
         assert project.plain("--tdd-agent", "test_a.py").report.complete
 
 
-@pytest.mark.parametrize(
+@soak_after(
+    3,
     ("args", "message"),
     [
         (("--tdd-agent-gate", "red", "--tdd-agent-baseline", "none.json"), "none.json: No such file or directory"),

@@ -32,6 +32,7 @@ from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.testrun.pytest_run import PytestSuite
 from pytest_tdd_agent.codec import load
 from tests.cdd_agent.sandbox.conftest import CONFINED, Ground, at
+from tests.fakes.cases import soak_after
 from tests.fakes.project import QUICK
 from tests.fakes.sources import nodes_with
 from tests.security.corpus.commands import GIT, OUTSIDE
@@ -54,9 +55,7 @@ def suite(ground: Ground, interpreter: Interpreter) -> PytestSuite:
     )
 
 
-@pytest.mark.parametrize(
-    "name", [".vscode/settings.json", ".cdd/config.yaml", ".git/config", ".github/workflows/ci.yml"]
-)
+@soak_after(2, "name", [".vscode/settings.json", ".cdd/config.yaml", ".git/config", ".github/workflows/ci.yml"])
 def test_a_protected_file_stays_as_it_is(boxed: Ground, interpreter: Interpreter, name: str) -> None:
     ground, path = boxed, boxed.project / name
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -102,6 +101,7 @@ def git_is_whole(ground: Ground) -> bool:
     return (git / "config").read_text() == "[core]\n" and list((git / "hooks").iterdir()) == []
 
 
+@soak_after(1, "confined", ("bwrap", "landlock"), indirect=True)
 def test_no_obfuscated_command_gets_out(confined: Ground, interpreter: Interpreter) -> None:
     """Nothing reads a command to see what it does: each runs, and whatever it means lands inside."""
     assert len(OUTSIDE) + len(GIT) >= 50
@@ -167,7 +167,7 @@ def test_no_safety_rests_on_a_list_of_commands() -> None:
     assert tool.run({"command": "true; false || true # rm -rf /"}).text == "exit status 0"
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1\0.example.org", "localhost"])
+@soak_after(2, "host", ["127.0.0.1", "127.0.0.1\0.example.org", "localhost"])
 def test_no_name_of_a_host_opens_the_network(confined: Ground, host: str) -> None:
     """There is no proxy that could be fooled by a name: there is no network."""
     with socket.socket() as listener:
@@ -332,7 +332,7 @@ def living_in(folder: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("waits", [False, True], ids=["left behind", "timed out"])
+@soak_after(1, "waits", [False, True], ids=["left behind", "timed out"])
 def test_no_descendant_of_six_kinds_is_left(ground: Ground, *, waits: bool) -> None:
     started = time.monotonic()
     rest_s = 0.01 if waits else 0  # a processor kept busy for three seconds would show no more
@@ -365,6 +365,7 @@ def test_output_without_end_costs_little_memory(tmp_path: Path) -> None:
     assert dropped == 300 * 2**20 - 64_000
 
 
+@soak_after(1, "ground", ("bwrap", "landlock", "none"), indirect=True)
 def test_memory_time_files_and_descriptors_have_an_end(ground: Ground) -> None:
     limits = Limits(memory_bytes=1 << 28, cpu_s=1, file_bytes=1 << 20, open_files=32, processes=4096)
 

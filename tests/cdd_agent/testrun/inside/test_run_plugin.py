@@ -39,12 +39,14 @@ def test_an_edit_within_the_same_second_is_judged_as_it_is_now_where_pytest_runs
     assert outcomes(suite.run()) == {"test_a.py::test_one": "failed"}
 
 
+@pytest.mark.slow
 def test_an_edit_of_a_test_within_the_same_second_is_judged_as_it_is_now(tmp_path: Path, suite: PytestSuite) -> None:
     for number, expected in ((3, "passed"), (4, "failed")):
         write(tmp_path / "test_a.py", f"def test_one(): assert 1 + 2 == {number}\n")
         assert outcomes(suite.run()) == {"test_a.py::test_one": expected}
 
 
+@pytest.mark.slow
 def test_code_outside_the_project_and_by_another_name_of_a_folder_is_the_present_one(
     tmp_path: Path, suite: PytestSuite, *, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -59,6 +61,7 @@ def test_code_outside_the_project_and_by_another_name_of_a_folder_is_the_present
         assert outcomes(replace(suite, root=project).run()) == {"test_a.py::test_one": expected}
 
 
+@pytest.mark.slow
 def test_a_module_that_a_test_writes_twice_or_compiles_itself_is_the_present_one(
     tmp_path: Path, suite: PytestSuite
 ) -> None:
@@ -135,6 +138,7 @@ def test_without_a_cache_no_compiled_code_of_the_project_is_believed(
     assert outcomes(anew.run()) == {"test_a.py::test_one": "passed"}
 
 
+@pytest.mark.slow
 def test_installed_plugins_are_not_compiled_again_for_each_run(tmp_path: Path, suite: PytestSuite) -> None:
     python = lean_python(tmp_path / "lean")
     plugin = next((tmp_path / "lean" / "lib").glob("python*/site-packages")) / "pytest_numbers.py"

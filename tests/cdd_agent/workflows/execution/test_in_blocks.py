@@ -38,6 +38,7 @@ def context(project: Project, model: ScriptedModel, *, max_turns: int = 4, max_a
     return replace(made, policy=replace(made.policy, budget=limits))
 
 
+@pytest.mark.slow
 def test_a_recording_in_blocks_becomes_three_commits(work: MakeWork, *, project: Project, tmp_path: Path) -> None:
     made = work(FEATURE)
     project.write({".cdd/config.yaml": "edit_format: blocks\nevidence_timeout_s: 0\n"})

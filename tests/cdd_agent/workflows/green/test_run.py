@@ -11,6 +11,7 @@ from cdd_agent.tdd.workplace import RunTreeWorkplace
 from cdd_agent.work.state import Status
 from tests.cdd_agent.workflows.green.conftest import CART, CARTS, MENDED, TESTS, THREE, TOTAL, MakeShop, Shop, plays
 from tests.cdd_agent.workflows.green.exercised.task import hands_in
+from tests.fakes.cases import soak_after
 from tests.fakes.model import call, says
 
 KNOWN = {"cart.py": CART}
@@ -65,7 +66,8 @@ def test_other_changes_are_refused_unless_they_are_allowed(shop: Shop) -> None:
     assert shop.project.status == "?? notes.txt"
 
 
-@pytest.mark.parametrize(
+@soak_after(
+    1,
     ("targets", "told"),
     [
         (["tests/test_other.py"], "tests/test_other.py already passes"),
