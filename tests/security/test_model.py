@@ -583,11 +583,11 @@ def test_bent_streams_end_in_a_whole_turn_or_in_our_errors() -> None:
     assert figures.slowest_s < 1
 
 
-@pytest.mark.parametrize("cut", range(0, len(b"".join(sse.STREAMS[1])), 23))
-def test_a_stream_cut_anywhere_is_never_taken_for_a_whole_one(cut: int) -> None:
+def test_a_stream_cut_anywhere_is_never_taken_for_a_whole_one() -> None:
     data = b"".join(sse.STREAMS[1])
-    with pytest.raises(RequestFailed, match="broke off"):
-        sse.read(sse.Given((data[:cut],)))
+    for cut in range(0, len(data), 23):
+        with pytest.raises(RequestFailed, match="broke off"):
+            sse.read(sse.Given((data[:cut],)))
 
 
 def test_the_streams_themselves_are_whole() -> None:

@@ -270,21 +270,19 @@ PROTECTED = (
 
 
 @pytest.mark.parametrize("is_there", [True, False], ids=["existing", "missing"])
-@pytest.mark.parametrize("path", PROTECTED)
-def test_what_turns_approvals_off_or_starts_programs_is_neither_made_nor_changed(
-    agent: Agent, path: str, *, is_there: bool
-) -> None:
-    place = agent.root / path
-    if is_there:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text("before")
-        agent.call("Read", file_path=path)
-    for name in (path, f"./{path}", str(place), path.upper()):
-        assert agent.write(name).is_error
-        assert agent.call("Edit", file_path=name, old_string="before", new_string="after").is_error
-    assert (place.read_text() if is_there else place.exists()) == (
-        "before" if is_there else path == ".git/config" and True
-    )
+def test_what_turns_approvals_off_or_starts_programs_is_neither_made_nor_changed(agent: Agent, is_there: bool) -> None:
+    for path in PROTECTED:
+        place = agent.root / path
+        if is_there:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text("before")
+            agent.call("Read", file_path=path)
+        for name in (path, f"./{path}", str(place), path.upper()):
+            assert agent.write(name).is_error, name
+            assert agent.call("Edit", file_path=name, old_string="before", new_string="after").is_error, name
+        assert (place.read_text() if is_there else place.exists()) == (
+            "before" if is_there else path == ".git/config" and True
+        ), path
 
 
 @pytest.mark.parametrize("mark", ["pyvenv.cfg", "conda-meta/history"])

@@ -621,9 +621,8 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
     return make_shop(tmp_path_factory.mktemp("shop"))
 
 
-@pytest.mark.parametrize(("line", "said"), ROWS, ids=[line for line, _ in ROWS])
-def test_a_line_is_judged_by_its_strictest_part(line: str, said: str, *, shop: Shop) -> None:
-    assert shop.judge(line).kind == said
+def test_a_line_is_judged_by_its_strictest_part(shop: Shop) -> None:
+    assert [(line, shop.judge(line).kind) for line, _ in ROWS] == ROWS
 
 
 def test_the_table_is_long() -> None:

@@ -80,10 +80,11 @@ def test_the_reference_shows_every_example() -> None:
     assert [example for example in EXAMPLES.values() if f"| `{example}` |" not in text] == []
 
 
-@pytest.mark.parametrize("word", [*VAGUE_WORDS, *VAGUE_PHRASES])
-def test_each_listed_word_makes_a_criterion_vague(word: str) -> None:
-    assert find_vague_word(f"THE SYSTEM SHALL be {word}.") == word
-    assert find_vague_word(f"{word.upper()}, THE SYSTEM SHALL be") == word.upper()
+def test_each_listed_word_makes_a_criterion_vague() -> None:
+    words = [*VAGUE_WORDS, *VAGUE_PHRASES]
+    assert [find_vague_word(f"THE SYSTEM SHALL be {word}.") for word in words] == words
+    loud = [word.upper() for word in words]
+    assert [find_vague_word(f"{word}, THE SYSTEM SHALL be") for word in loud] == loud
 
 
 @pytest.mark.parametrize("measure", ["200 ms", "`--fast`", '"done"', "'done'", "\u201cdone\u201d", "\u00abfait\u00bb"])
