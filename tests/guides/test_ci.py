@@ -177,6 +177,7 @@ def test_a_pull_request_is_let_through_or_refused(repository: Repository, name: 
     assert told in output
 
 
+@pytest.mark.slow
 def test_the_check_before_a_commit_sees_that_a_test_ends_its_process(repository: Repository) -> None:
     (hook,) = PRE_COMMIT["repos"][0]["hooks"]
     repository.put({"tests/test_calc.py": SOUND})

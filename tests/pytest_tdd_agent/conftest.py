@@ -93,7 +93,7 @@ class Project:
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PytestServer]:
     server = PytestServer(tmp_path_factory.mktemp("output"))
-    # Pytest rewrites the assertions of the plugin, as it is installed. Without bytecode of that, each run would do so.
+    # The plugin is installed, so pytest rewrites its assertions. Without bytecode of them, each run would do that anew.
     options = ("--tdd-agent-gate=green", "--tdd-agent-audit", "--tdd-agent-flaky=1", "--tdd-agent-report=report.json")
     quiet = {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     server.run(("-p", "pytest_tdd_agent", *options), folder=tmp_path_factory.mktemp("empty"), environment=quiet)

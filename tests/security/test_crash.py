@@ -294,7 +294,7 @@ def test_two_work_trees_of_one_repository_do_not_carry_out_one_ticket_at_once(
     assert trial.git("log", "--all", "--format=%s") == "first"
 
 
-@pytest.mark.parametrize("command", ["spec", "plan", "exec"])
+@soak_after(1, "command", ["spec", "plan", "exec"])
 def test_only_one_process_works_on_a_ticket_and_the_rest_is_shown_meanwhile(
     command: str, *, trial: Trial, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -398,6 +398,7 @@ def test_a_second_ctrl_c_ends_the_process_at_once_with_all_it_has_started(slow: 
     assert still_alive(started) == set()
 
 
+@pytest.mark.slow
 def test_a_terminal_that_is_closed_ends_the_run_in_order(slow: Trial) -> None:
     ours, theirs = pty.openpty()
     with in_its_tests(slow, terminal=theirs) as (process, started):
@@ -417,6 +418,7 @@ def test_what_nohup_ignores_stays_ignored() -> None:
     assert ended.stdout.endswith("1\n")
 
 
+@pytest.mark.slow
 def test_a_reader_who_goes_away_is_told_nothing(trial: Trial) -> None:
     command = f"{sys.executable} -m cdd_agent status | true; exit ${{PIPESTATUS[0]}}"
     ended = subprocess.run(

@@ -68,6 +68,7 @@ PATTERNS = {"GIT_LITERAL_PATHSPECS": "0"}
 """It knows no other paths."""
 
 
+@pytest.mark.slow
 def test_no_command_runs_what_a_repository_brings_along(
     hostile: Hostile, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:

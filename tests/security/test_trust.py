@@ -171,6 +171,7 @@ def test_the_traps_are_live(hostile: Hostile) -> None:
     assert {"python", "fsmonitor", "sitecustomize"} <= hostile.sprung
 
 
+@pytest.mark.slow
 def test_the_doctor_runs_nothing_of_it_either(hostile: Hostile) -> None:
     result = hostile.cdd("--replay", str(RECORDING), "doctor")
     assert result.returncode == 4
@@ -262,6 +263,7 @@ def test_approvals_that_a_repository_brings_are_not_read(hostile: Hostile) -> No
 # Row 16: no .env is loaded.
 
 
+@pytest.mark.slow
 def test_an_env_file_has_no_effect(hostile: Hostile) -> None:
     for name in (".env", ".env.local", ".envrc", ".flaskenv", ".cdd/.env"):
         (hostile.project / name).write_text(

@@ -258,6 +258,7 @@ def test_no_file_of_ours_gets_the_number_of_a_closed_stream() -> None:
     assert 3 <= ended.returncode < 99
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 def test_a_version_that_cannot_be_written_is_told_like_any_other_output(tmp_path: Path) -> None:
     ended = in_shell(tmp_path, "--version >/dev/full")
@@ -265,6 +266,7 @@ def test_a_version_that_cannot_be_written_is_told_like_any_other_output(tmp_path
     assert ended.stderr.startswith("error: No space left on device.\nhint: free space on that disk (df -h ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command", ["status", *(pytest.param(command, marks=pytest.mark.slow) for command in ("", "demo"))]
 )

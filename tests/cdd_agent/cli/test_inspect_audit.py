@@ -94,6 +94,7 @@ def test_without_notes_and_with_broken_ones_the_surroundings_are_at_fault(
     assert f"git fetch origin {NOTES}:{NOTES}" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_kill_9_in_the_middle_of_a_run_leaves_nothing_of_it_in_the_project(finished: Path, tmp_path: Path) -> None:
     def known() -> dict[str, str]:
         asked = (("status", "--porcelain"), ("worktree", "list"), ("for-each-ref",), ("stash", "list"))

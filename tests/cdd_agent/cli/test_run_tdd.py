@@ -86,6 +86,7 @@ def test_without_a_run_there_is_nothing_to_go_on_with(tdd: Tdd, capfd: pytest.Ca
     assert tdd("run") == 2
 
 
+@pytest.mark.slow
 def test_uncommitted_changes_are_refused_unless_they_are_allowed(
     tdd: Tdd, sums: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

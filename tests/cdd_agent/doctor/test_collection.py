@@ -48,6 +48,7 @@ def test_a_plugin_that_the_options_want_is_said_and_does_not_stop_it(project: Co
     assert any("--cov" in detail for detail in check.details)
 
 
+@pytest.mark.slow
 def test_a_package_in_src_that_is_not_installed_is_named_with_the_command_that_installs_it(
     project: Composition,
 ) -> None:
@@ -60,6 +61,7 @@ def test_a_package_in_src_that_is_not_installed_is_named_with_the_command_that_i
         assert check.fix.endswith(f"-m pip install -e {project.root}")
 
 
+@pytest.mark.slow
 def test_a_module_that_is_imported_from_elsewhere_is_named(project: Composition, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()

@@ -323,6 +323,7 @@ def test_a_change_without_python_is_not_altered(make: Make) -> None:
     assert (found.reasons, len(found.notices)) == ((), 1)
 
 
+@pytest.mark.slow
 def test_a_project_that_takes_no_more_tests_is_told(make: Make) -> None:
     refuses = (
         "def pytest_collection_modifyitems(items):\n"

@@ -147,6 +147,7 @@ def test_a_changed_rule_is_refused_with_the_smallest_call(make: Make, old: str, 
     ]
 
 
+@pytest.mark.slow
 def test_green_lists_what_else_it_changed(make: Make) -> None:
     test = f"{TEST}\n\ndef test_negative():\n    assert shop.price(-5) == 0\n"
     after = PRICE.replace(

@@ -79,6 +79,7 @@ def test_a_function_that_asks_whether_it_is_tested_is_refused(make: Make, is_tes
     )
 
 
+@pytest.mark.slow
 def test_a_module_that_imports_the_tests_is_refused(make: Make) -> None:
     files = {"tests/__init__.py": "", "tests/reference.py": HONEST}
     (reason,) = compare(make, "from tests.reference import price\n", files=files).findings.reasons
@@ -103,6 +104,7 @@ def test_a_result_that_depends_on_other_surroundings_is_left_out(make: Make, sho
     assert compare(make, shop, files=files) == Outside()
 
 
+@pytest.mark.slow
 def test_what_a_test_file_sets_up_is_no_difference(make: Make) -> None:
     shop = (
         "KINDS = {}\n\n\nclass Item:\n    def __init_subclass__(cls):\n        KINDS[cls.__name__] = cls.cost\n\n\n"

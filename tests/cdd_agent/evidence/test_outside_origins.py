@@ -9,9 +9,11 @@ from cdd_agent.evidence.confirm import confirm
 from cdd_agent.evidence.outside import check_origins
 from cdd_agent.testrun.access import Original
 from tests.cdd_agent.evidence.conftest import Make
+from tests.fakes.cases import soak_after
 
 
-@pytest.mark.parametrize(
+@soak_after(
+    3,
     ("origins", "notice"),
     [
         ({"shop.price": "COPY/src/shop/price.py", "json": "/usr/lib/python3/json/__init__.py"}, None),

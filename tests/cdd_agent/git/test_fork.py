@@ -13,6 +13,7 @@ from cdd_agent.git.fork import Favor, Fork, Forks, find_home, format_loss, make_
 from cdd_agent.git.landing import LandingConflict
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.run_tree import Kept, RunTrees
+from tests.fakes.cases import soak_after
 from tests.fakes.files import describe_files
 
 
@@ -110,7 +111,7 @@ def conflicting(forks: Forks) -> Fork:
     return fork
 
 
-@pytest.mark.parametrize("favor", ["ours", "theirs"])
+@soak_after(1, "favor", ["ours", "theirs"])
 def test_one_side_can_be_taken(forks: Forks, conflicting: Fork, favor: Favor) -> None:
     plan = forks.plan_merge(conflicting)
     assert plan.conflicts == ("a.txt",)

@@ -133,6 +133,7 @@ def test_content_that_git_lfs_of_the_user_stored_is_no_change(project: Repositor
     assert tree.repository.git("diff", "--name-only") == ""
 
 
+@pytest.mark.slow
 def test_submodules_have_it_too(project: Repository, tmp_path: Path) -> None:
     library = project.root / "library"
     subprocess.run(["git", "clone", "--quiet", "--no-checkout", str(project.root), str(library)], check=True)

@@ -185,6 +185,7 @@ def test_what_an_amended_commit_left_behind_is_no_damage_once_its_note_went_alon
     assert entry.commit == head(repository)
 
 
+@pytest.mark.slow
 def test_a_lock_that_a_killed_git_left_is_an_error_that_says_so(repository: Repository) -> None:
     commit = landed(repository)
     lock = repository.location.common_dir / f"{REF}.lock"

@@ -141,6 +141,7 @@ def test_a_ref_that_is_broken_is_set_back_to_its_last_good_commit(
             read_history(repository)
 
 
+@pytest.mark.slow
 def test_notes_without_their_tree_are_taken_from_before(repository: Repository) -> None:
     first = landed(repository)
     second = landed(repository, cycle=2)
@@ -202,6 +203,7 @@ def test_bad_notes_get_their_last_good_versions(repository: Repository) -> None:
     assert top(repository) == bad
 
 
+@pytest.mark.slow
 def test_a_note_whose_object_is_missing_gets_the_version_before(repository: Repository) -> None:
     commit = landed(repository, phase="GREEN")
     entries = read_history(repository)
@@ -211,6 +213,7 @@ def test_a_note_whose_object_is_missing_gets_the_version_before(repository: Repo
     assert read_history(repository) == entries
 
 
+@pytest.mark.slow
 def test_a_bad_note_without_a_good_version_is_made_up_from_the_trailers(repository: Repository) -> None:
     commit = landed(repository, phase="GREEN", cycle=3)
     blob = blob_of(repository, commit)
@@ -315,6 +318,7 @@ def test_the_notes_of_commits_squashed_into_one_come_together_on_it(repository: 
     assert entry.latest.next_phase == "REFACTOR"
 
 
+@pytest.mark.slow
 def test_what_failed_after_a_phase_follows_that_phase_and_not_the_commit_of_the_next(repository: Repository) -> None:
     red = landed(repository)
     failed = structs.replace(handoff(red, phase="GREEN"), error="still_red", test_result=None)
@@ -351,6 +355,7 @@ def test_a_note_follows_ticket_phase_and_cycle_where_the_id_is_another(repositor
     assert entry.latest == entry.handoffs[0], "evidence counts before what was made up"
 
 
+@pytest.mark.slow
 def test_a_note_that_two_commits_may_have_is_kept_and_told(repository: Repository) -> None:
     first = head(repository)
     old = landed(repository)
@@ -372,6 +377,7 @@ def test_a_note_that_two_commits_may_have_is_kept_and_told(repository: Repositor
 # Commits without a note.
 
 
+@pytest.mark.slow
 def test_a_commit_that_was_picked_elsewhere_gets_a_note_of_its_trailers(repository: Repository) -> None:
     first = head(repository)
     landed(repository)
@@ -404,6 +410,7 @@ def test_trailers_that_no_phase_has_make_no_note(repository: Repository) -> None
     assert plan_repairs(repository) == ()
 
 
+@pytest.mark.slow
 def test_the_users_own_settings_of_git_do_not_hide_commits(repository: Repository) -> None:
     landed(repository)
     deleted(repository)
@@ -454,6 +461,7 @@ def test_all_is_mended_at_once_in_one_change_of_the_ref(repository: Repository) 
     assert apply_repairs(repository, now=NOW)[1].backup == f"{BACKUP}-2"
 
 
+@pytest.mark.slow
 def test_notes_that_git_has_spread_over_folders_are_mended_where_they_are(repository: Repository) -> None:
     said = "".join(
         f"commit refs/heads/many\nmark :{number}\ncommitter Ada <a@example.org> {1_700_000_000 + number} +0000\n"

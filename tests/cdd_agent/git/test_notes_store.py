@@ -82,6 +82,7 @@ for commit in sys.argv[2:]:
 """
 
 
+@pytest.mark.slow
 def test_sixty_notes_that_four_processes_add_at_once_are_all_kept(repository: Repository) -> None:
     tree = repository.git("write-tree").strip()
     commits = [repository.git("commit-tree", tree, "-m", str(number)).strip() for number in range(60)]

@@ -9,6 +9,7 @@ from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.runner import GitError, GitTimeout
+from tests.fakes.cases import soak_after
 
 
 def test_a_repository_is_found_from_a_folder_inside_it(repository: Repository) -> None:
@@ -108,7 +109,7 @@ def test_endless_configuration_is_an_error_soon(repository: Repository, monkeypa
     assert "an included configuration file" in caught.value.hint
 
 
-@pytest.mark.parametrize("rest", ["sleep 62", "sleep 62 >/dev/null 2>&1", "exec setsid sleep 30"])
+@soak_after(1, "rest", ["sleep 62", "sleep 62 >/dev/null 2>&1", "exec setsid sleep 30"])
 def test_what_a_hook_leaves_running_neither_holds_a_commit_nor_outlives_it(repository: Repository, rest: str) -> None:
     hook = repository.root / ".git" / "hooks" / "post-commit"
     hook.write_text(f"#!/bin/sh\necho said >&2\n{rest} &\necho $! > pid\n")

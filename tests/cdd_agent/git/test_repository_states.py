@@ -20,6 +20,7 @@ from cdd_agent.git.run_tree import GitExport
 from cdd_agent.git.runner import GitUnable
 from cdd_agent.git.snapshot import Snapshots
 from tests.cdd_agent.git.hostile.repository import plain, run_plain
+from tests.fakes.cases import soak_after
 
 Make = Callable[[Path], Path]
 """Puts a repository into a state, in a folder; returns where the user stands."""
@@ -197,7 +198,7 @@ WORKING = (
 )
 
 
-@pytest.mark.parametrize("make", WORKING, ids=lambda make: make.__name__)
+@soak_after(5, "make", WORKING, ids=lambda make: make.__name__)
 def test_in_this_state_it_works(tmp_path: Path, *, make: Make) -> None:
     repository = Repository.find(make(tmp_path))
     root = repository.root

@@ -127,6 +127,7 @@ def test_a_submodule_follows_the_base_and_goes_with_it(tree: RunTree, repository
     assert not list((tree.root / "parts" / "library").iterdir()), "the user no longer has it"
 
 
+@pytest.mark.slow
 def test_a_submodule_that_is_not_checked_out_stays_empty_and_a_missing_commit_is_reported(
     tree: RunTree, repository: Repository
 ) -> None:

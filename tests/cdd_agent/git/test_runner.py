@@ -1,6 +1,9 @@
+import pytest
+
 from cdd_agent.git.repository import Repository
 
 
+@pytest.mark.slow
 def test_git_is_given_all_of_a_long_input_however_slowly_it_reads(repository: Repository) -> None:
     """More than a pipe holds, and work for longer than the first look at whether git has ended."""
     asked = repository.git("rev-parse", "HEAD")

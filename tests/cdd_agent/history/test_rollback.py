@@ -164,6 +164,7 @@ def test_in_the_middle_of_a_cycle_it_goes_on_with_the_next_phase(name: str, land
     assert (checkpoints.find_last(), checkpoints.read_tip()) == (None, None)
 
 
+@pytest.mark.slow
 def test_a_run_that_began_later_is_put_aside_and_comes_back_with_undo(run: Run) -> None:
     later = run.root / ".cdd" / "tdd" / "tdd-later"
     later.mkdir()
@@ -288,6 +289,7 @@ def gone_reports(
     return {name: held for name, held in after.items() if name.startswith(".cdd/reports/") and name not in before}
 
 
+@pytest.mark.slow
 def test_commits_made_after_a_rollback_go_with_its_undoing_and_are_kept(run: Run) -> None:
     back(run, run.commits["refactor 1"])
     (run.root / "other.txt").write_text("x")

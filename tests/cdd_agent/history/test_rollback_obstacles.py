@@ -1,12 +1,11 @@
 import shutil
 from collections.abc import Callable
 
-import pytest
-
 from cdd_agent.errors import UsageError
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
 from tests.cdd_agent.history.made_runs import Run, back, own_files, refused, undo, work_tree
+from tests.fakes.cases import soak_after
 
 
 def test_uncommitted_untracked_and_ignored_files_stay_bit_for_bit(run: Run) -> None:
@@ -104,7 +103,7 @@ def an_ignored_file_in_a_folder_where_a_file_comes_back(run: Run) -> str:
     return "calc.py/mine.log"
 
 
-@pytest.mark.parametrize("kind", IN_THE_WAY)
+@soak_after(3, "kind", IN_THE_WAY)
 def test_what_is_in_the_way_is_listed_and_nothing_is_touched(kind: str, run: Run) -> None:
     path = IN_THE_WAY[kind](run)
     error = refused(run, run.commits["green 1"])

@@ -103,6 +103,7 @@ def test_a_commit_of_the_user_is_not_undone_and_ends_the_redo(finished: Path, un
     assert "git cherry-pick COMMIT" in refused.value.hint
 
 
+@pytest.mark.slow
 def test_a_kill_before_the_branch_moves_changes_nothing_and_one_after_it_is_made_good(finished: Path) -> None:
     log = subjects(finished)
     for stop, moved in (("refs/heads/", False), ("--refresh", True)):

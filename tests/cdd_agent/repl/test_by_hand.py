@@ -96,6 +96,7 @@ def test_changes_made_by_hand_are_listed_and_committed_by_a_word(talk: MakeTalk,
     assert project.log == ["plan: A sale", "Prices, by Hand", "docs: Ten percent off"]
 
 
+@pytest.mark.slow
 def test_changes_made_by_hand_can_be_kept_out_of_the_commits(talk: MakeTalk, project: Project) -> None:
     made = talk(ONE, ScriptedModel([writes("a.md", "# a\n")]))
     project.write({"prices.py": "def total(prices):\n    return sum(prices) + 0\n"})
@@ -120,6 +121,7 @@ def test_a_step_whose_test_passes_already_is_offered_to_be_marked_done(talk: Mak
     assert not made.is_listening
 
 
+@pytest.mark.slow
 def test_the_dependency_that_a_step_waits_for_is_named(talk: MakeTalk) -> None:
     made = talk(CHAIN, ScriptedModel([says("No."), writes("a.md", "# a\n"), writes("b.md", "# b\n")]))
     assert "Step 1/3 failed and was rolled back; steps 2 and 3 wait for it." in made.says("")
@@ -189,6 +191,7 @@ def test_a_sentence_after_a_refusal_is_guidance_for_the_next_attempts(talk: Make
     assert "use one heading only\\nand name it a" in get_first_message(model)
 
 
+@pytest.mark.slow
 def test_a_sentence_before_the_first_attempt_is_guidance_too(talk: MakeTalk) -> None:
     model = ScriptedModel([writes("a.md", "# a\n")])
     made = talk(ONE, model)
@@ -197,6 +200,7 @@ def test_a_sentence_before_the_first_attempt_is_guidance_too(talk: MakeTalk) -> 
     assert made.executor.state.execution(1).guidance == ""
 
 
+@pytest.mark.slow
 def test_a_completed_step_runs_again_with_guidance_only(talk: MakeTalk, project: Project) -> None:
     model = ScriptedModel([writes("a.md", "# a\n"), writes("b.md", "# b\n")])
     made = talk(ONE, model)

@@ -53,6 +53,7 @@ def test_a_failed_phase_has_its_error_in_the_row_and_nothing_that_acts_on_a_term
     ]
 
 
+@pytest.mark.slow
 def test_a_long_history_is_shown_in_full_and_soon() -> None:
     begun = time.process_time()
     with captured(width=130) as (screen, stream):

@@ -3,6 +3,8 @@
 import signal
 from pathlib import Path
 
+import pytest
+
 from cdd_agent.model import recording
 from cdd_agent.model.conversation import JSON, Text
 from cdd_agent.model.recording import RecordedTurn
@@ -58,6 +60,7 @@ def said(body: dict[str, JSON]) -> str:
     return str(body["messages"])
 
 
+@pytest.mark.slow
 def test_what_ctrl_c_cut_off_is_part_of_the_conversation_also_after_the_end(project: Path, tmp_path: Path) -> None:
     turns = [
         RecordedTurn(number=number, content=(Text(text=text),), stop_reason="end_turn")

@@ -325,6 +325,7 @@ def test_eight_thousand_characters_cost_a_tenth_of_drawing_all_anew_with_each_pi
     assert measured(8_000).ratio <= 1 / 10
 
 
+@pytest.mark.slow
 @soak_after(1, "size", [1, 20])
 def test_a_reply_that_is_longer_costs_more_only_in_line_with_its_length(size: int) -> None:
     short, long = (min(ours(reply(length), size=size) for _ in range(3)) for length in (8_000, 20_000))

@@ -45,6 +45,7 @@ def test_a_feature_is_begun_stopped_by_a_gate_and_gone_on_with(small: Project) -
     assert "is complete" in last.says("/tdd resume")
 
 
+@pytest.mark.slow
 def test_uncommitted_changes_are_kept_if_that_is_said(small: Project) -> None:
     small.write({"notes.txt": "mine\n"})
     one = [*cycle(1, test=FIRST, code=RIGHT)[:1], writes(TESTS, FIRST), nothing(), nothing()]

@@ -159,6 +159,7 @@ def test_an_end_right_after_a_commit_is_saved_leaves_commit_and_index_in_order(
     assert project.log == ["test: Ten percent off", "feat: Ten percent off"]
 
 
+@pytest.mark.slow
 def test_what_a_commit_hook_reformats_is_where_the_next_phase_goes_on_from(project: Project) -> None:
     hook = project.folder / ".git" / "hooks" / "pre-commit"
     hook.write_text(f"#!/bin/sh\necho '# formatted' >> {TEST_FILE}\ngit add {TEST_FILE}\n")
@@ -305,6 +306,7 @@ def test_a_file_that_the_user_creates_where_the_run_does_waits_for_a_decision(pr
     assert (project.folder / "discount.py").read_text() == CODE
 
 
+@pytest.mark.slow
 def test_on_another_branch_nothing_lands_until_the_user_returns(project: Project) -> None:
     state = stopped_in_green(project)
     project.git("switch", "--quiet", "-c", "other")
@@ -342,6 +344,7 @@ def test_nothing_lands_on_a_branch_to_which_the_user_switches_while_tests_run(pr
     assert project.log == ["test: Ten percent off", "mine"]
 
 
+@pytest.mark.slow
 def test_files_that_are_deleted_after_the_gate_are_deleted_in_no_commit(project: Project) -> None:
     state = stopped_in_green(project)
     context = project.context(ScriptedModel([green()]))

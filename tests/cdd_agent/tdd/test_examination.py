@@ -3,6 +3,8 @@
 import json
 from dataclasses import replace
 
+import pytest
+
 from cdd_agent.events import GateJudged, Notice, TurnEnded
 from cdd_agent.model.conversation import Text, ToolCall, Turn
 from cdd_agent.model.recording import RecordedTurn, ReplayModel
@@ -119,6 +121,7 @@ def test_the_example_stays_visible_when_other_reasons_close_later_attempts(proje
 DOUBTS = says(call("ReportBlocked", "toolu_B", why="test_is_wrong", reason="Only one price is specified."))
 
 
+@pytest.mark.slow
 def test_a_doubted_example_that_the_examiner_withdraws_no_longer_counts(project: Project) -> None:
     withdraws = says("withdraw test_twice: nothing says so")
     made = context(project, red(), green(), says(ANSWER), DOUBTS, withdraws, content_as_it_is())
@@ -155,11 +158,13 @@ def test_a_second_doubt_is_decided_by_a_person(project: Project, *, answer: int 
     assert ["discount(200) == 180" in question for question in asked] == ([] if answer is None else [True])
 
 
+@pytest.mark.slow
 def test_a_doubt_about_anything_else_ends_the_step_as_before(project: Project) -> None:
     made = context(project, red(), DOUBTS, red(), DOUBTS)
     assert run(project, made).how == "blocked"
 
 
+@pytest.mark.slow
 def test_a_recording_without_the_second_look_ends_as_before(project: Project) -> None:
     made = replay(
         project,
@@ -193,6 +198,7 @@ def test_in_another_framework_nobody_is_asked_and_it_is_said(project: Project) -
     assert notices(project, "xamined") == ["Not examined: further examples need pytest."]
 
 
+@pytest.mark.slow
 def test_an_answer_that_cannot_be_used_twice_is_said(project: Project) -> None:
     made = context(project, red(), green(), says("It looks right."), says("It does."), content_as_it_is())
     assert run(project, made).how == "done"
@@ -220,6 +226,7 @@ def unused(made: Context) -> tuple[RecordedTurn, ...]:
     return made.model.unused
 
 
+@pytest.mark.slow
 def test_a_recording_without_its_turn_is_played_as_before_and_that_is_said(project: Project) -> None:
     made = replay(project)
     ending = run(project, made)

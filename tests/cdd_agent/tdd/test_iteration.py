@@ -97,6 +97,7 @@ def test_an_iteration_without_new_behavior_is_a_refactoring(project: Project, la
     assert (project.folder / "discount.py").read_text() == TIDY
 
 
+@pytest.mark.slow
 def test_a_conversation_that_cannot_be_read_is_begun_anew(project: Project, landed: Ending) -> None:
     for path in (project.folder / ".cdd" / "reports" / "sale").glob("*.conversation"):
         path.write_text("{")

@@ -148,6 +148,7 @@ def test_tests_that_cannot_run_show_what_pytest_said(real_project: Project) -> N
     assert "pytest-99" in run.run({}).text
 
 
+@pytest.mark.slow
 def test_what_a_run_did_differently_is_told_and_commands_find_its_interpreter(real_project: Project) -> None:
     context = begin(real_project)
     bash = named(tools_for("red", context, tests=()), "Bash")

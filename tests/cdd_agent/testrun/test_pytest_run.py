@@ -89,6 +89,7 @@ def test_a_package_in_src_that_is_not_installed_is_named_with_what_installs_it(
     assert outcomes(suite.run()) == {"test_a.py::test_one": "passed"}
 
 
+@pytest.mark.slow
 def test_a_project_without_tests_has_an_empty_report(tmp_path: Path, suite: PytestSuite) -> None:
     result = suite.run()
     assert result.report is not None
@@ -321,6 +322,7 @@ def test_flaky_tests_are_tried_again_only_if_that_is_asked_for(suite: PytestSuit
     assert asked[asked.index("--tdd-agent-flaky") + 1] == "2"
 
 
+@pytest.mark.slow
 def test_a_copy_of_the_project_is_judged_by_the_interpreter_in_the_project(tmp_path: Path, suite: PytestSuite) -> None:
     (tmp_path / "project").mkdir()
     (tmp_path / "project/.venv").symlink_to(suite.interpreter.path.parent.parent)

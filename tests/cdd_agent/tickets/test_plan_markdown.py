@@ -22,6 +22,7 @@ from cdd_agent.tickets.plan_markdown import (
     parse_paths,
     split_lines,
 )
+from tests.fakes.cases import soak_after
 from tests.fakes.examples import fewer
 
 TWO_STEPS = """\
@@ -536,7 +537,8 @@ def test_brackets_of_a_parametrized_test_belong_to_its_name() -> None:
     assert parse_paths(value) == ("tests/t.py::test_a[x, y]", "b.py", "tests/t.py::test_c[[1]]", "d.py")
 
 
-@pytest.mark.parametrize(
+@soak_after(
+    3,
     "value",
     ["[", "[[", "[a](b", "(", "`a`` ", "a[", "[a ", ":" * 50 + "x", ".a", "and ", "--><!--"],
 )

@@ -150,6 +150,7 @@ def test_every_prefix_of_a_state_of_four_kilobytes_is_refused_as_an_invalid_docu
             decode_state(data[:length], path="state.json")
 
 
+@pytest.mark.slow
 def test_ten_thousand_mutations_are_read_or_refused_and_nothing_else() -> None:
     chance, whole, refused = random.Random(4), encode_state(LARGE), 0
     for _ in range(10_000):

@@ -205,6 +205,7 @@ def test_a_larger_file_is_read_whole_where_it_is_asked_for_in_parts(project: Pat
     assert len(workspace.read("large.txt", cap_bytes=PAGED_CAP_BYTES)) == SIZE_CAP_BYTES + 1
 
 
+@pytest.mark.slow
 def test_folders_nested_deeper_than_a_function_can_call_itself_are_listed(project: Path) -> None:
     handle = os.open(project, os.O_RDONLY)
     for _ in range(1200):

@@ -8,7 +8,6 @@ from ..conftest import TWO_WORKERS, Project
 SUITE = """
 import unittest
 import pytest
-from tests.fakes.cases import soak_after
 from product import parse
 
 def test_passes(): pass

@@ -428,6 +428,7 @@ def test_a_test_cannot_change_the_tests_that_judge_it(boxed: Ground, interpreter
     assert report.sandbox == "bwrap"
 
 
+@pytest.mark.slow
 def test_a_project_is_tested_the_same_on_every_rung(tmp_path: Path, interpreter: Interpreter, bytecode: Path) -> None:
     ground = Ground.lay(tmp_path, level="none")
     plain = replace(suite(ground, interpreter), bytecode=bytecode)

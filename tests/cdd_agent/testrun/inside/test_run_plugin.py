@@ -118,6 +118,7 @@ def test_a_program_that_a_test_starts_reads_installed_bytecode_and_writes_none(
     assert outcomes(suite.run()) == {"test_a.py::test_one": "passed"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", ["", pytest.param("-n1", marks=pytest.mark.slow)])
 def test_without_a_cache_no_compiled_code_of_the_project_is_believed(
     tmp_path: Path, suite: PytestSuite, *, workers: str, request: pytest.FixtureRequest

@@ -143,6 +143,7 @@ def test_a_step_whose_checkpoints_are_gone_is_not_gone_on_with_but_can_be_begun_
     assert made.statuses == {1: "pending"}
 
 
+@pytest.mark.slow
 def test_a_plan_that_is_edited_in_the_middle_of_a_step_is_committed_after_it(interrupted: Work) -> None:
     made, project = interrupted, interrupted.project
     more = FEATURE + plan((2, "Say so", "1")).partition("## Steps\n")[2]
@@ -154,6 +155,7 @@ def test_a_plan_that_is_edited_in_the_middle_of_a_step_is_committed_after_it(int
     ]
 
 
+@pytest.mark.slow
 def test_an_error_before_anything_was_done_lets_the_step_begin_anew(work: MakeWork, project: Project) -> None:
     made = work(ONE)
     with pytest.raises(ModelError):
@@ -292,6 +294,7 @@ def test_what_a_changed_plan_means_for_finished_steps_is_told_once(completed: Wo
     assert not (project.folder / "discount.py").exists(), CODE
 
 
+@pytest.mark.slow
 def test_a_stale_step_can_be_done_once_more_on_top_of_its_commits(completed: Work) -> None:
     made, project = completed, completed.project
     with pytest.raises(UsageError, match="is completed, and its text has not changed"):

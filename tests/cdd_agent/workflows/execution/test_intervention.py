@@ -129,6 +129,7 @@ def test_a_failed_step_that_was_mended_and_committed_by_hand_goes_on(failed: Wor
     assert made.saved.execution(1).files_modified == ()
 
 
+@pytest.mark.slow
 def test_changes_that_are_kept_are_taken_along_and_stay_out_of_all_commits(work: MakeWork, project: Project) -> None:
     made = work(plan((1, "First", "none"), (2, "Second", "none")))
     project.write({"prices.py": "def total(prices):\n    return sum(prices) + 0\n"})

@@ -41,6 +41,7 @@ from cdd_agent.tickets.ticket import create
 from cdd_agent.work.state import Status, save_state
 from cdd_agent.workflows.conversation.dialog import compact, needs_compaction
 from tests.cdd_agent.workflows.execution.conftest import FEATURE, ONE, SPEC, Grounds, MakeWork, Work, plan
+from tests.fakes.cases import soak_after
 from tests.fakes.demo import captured
 from tests.fakes.model import ScriptedModel, call, says
 from tests.fakes.project import CODE, TEST, TEST_FILE, Project, green, red, writes
@@ -107,7 +108,7 @@ def test_03_a_file_with_fences_in_it_is_written_whole(written: Project) -> None:
     assert written.git("show", "HEAD:README.md") + "\n" == README
 
 
-@pytest.mark.parametrize("in_blocks", [True, False])
+@soak_after(1, "in_blocks", [True, False])
 def test_04_nothing_is_written_outside_the_project(work: MakeWork, *, project: Project, in_blocks: bool) -> None:
     outside = project.folder.parent
     (project.folder / "link").symlink_to(outside)
@@ -233,6 +234,7 @@ def test_15_a_long_conversation_goes_on_from_a_summary_by_itself() -> None:
     assert len(f"{short.messages}") < len(f"{long.messages}") / 5
 
 
+@pytest.mark.slow
 def test_16_ctrl_c_ends_the_attempt_at_once_and_the_step_goes_on(work: MakeWork, project: Project) -> None:
     made = work(FEATURE)
     half = replace(says(call("Write", file_path=TEST_FILE, content=TEST)))

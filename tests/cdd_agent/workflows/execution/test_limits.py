@@ -101,6 +101,7 @@ def test_what_is_used_is_priced_and_unknown_as_soon_as_a_part_is(work: MakeWork)
     assert usage.known_usd == made.saved.execution(1).usage.cost_usd == pytest.approx(5.6)
 
 
+@pytest.mark.slow
 def test_a_step_that_is_tried_again_counts_on(work: MakeWork) -> None:
     made = work(plan((1, "First", "none")))
     limit = Ceiling(calls=3)
@@ -121,6 +122,7 @@ def test_a_step_that_is_tried_again_counts_on(work: MakeWork) -> None:
     assert used.cost_usd == pytest.approx(16.8)
 
 
+@pytest.mark.slow
 def test_what_was_used_before_an_interrupt_is_kept_though_nothing_else_has_changed(work: MakeWork) -> None:
     made = work(FEATURE)
     with pytest.raises(KeyboardInterrupt):

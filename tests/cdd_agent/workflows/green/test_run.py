@@ -83,6 +83,7 @@ def test_what_does_not_fail_is_refused_before_anything_is_done(shop: Shop, targe
     assert shop.project.status == ""
 
 
+@pytest.mark.slow
 def test_a_test_that_a_run_of_all_tests_leaves_out_is_refused_before_the_model_works(make_shop: MakeShop) -> None:
     shop, model = make_shop({**CARTS, "tests/checks.py": TESTS}), plays()
     with pytest.raises(UsageError, match=r"leaves it out.*pytest looks for functions test_\*") as caught:

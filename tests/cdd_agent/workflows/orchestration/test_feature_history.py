@@ -101,6 +101,7 @@ def test_notes_that_cannot_be_read_are_an_error_with_the_way_out(stopped_after: 
     assert "cdd tdd repair-notes" in caught.value.hint
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("phases", "rest"),
     [

@@ -118,6 +118,7 @@ def test_a_test_that_passes_at_once_is_kept_without_time_to_verify_it(finished: 
     assert {event.status for event in project.seen if isinstance(event, StepFinished)} == {"completed"}
 
 
+@pytest.mark.slow
 def test_where_all_tests_are_dropped_nothing_is_done(runs: Runs, project: Project) -> None:
     project.write({SOURCE: RIGHT})
     project.git("add", SOURCE)
