@@ -185,7 +185,8 @@ def review(
 
     comments = project.comments()
     for step in steps:
-        show_step(step, screen=invocation.screen, most_lines=sys.maxsize if full else MOST_LINES)
+        rest = f"cdd review {slug} --full"
+        show_step(step, screen=invocation.screen, most_lines=sys.maxsize if full else MOST_LINES, rest=rest)
         if found := comments.list_of_step(slug, step.number):
             show_comments(found, comments, screen=invocation.screen)
         invocation.screen.gap()
@@ -205,7 +206,8 @@ def _show_commit(invocation: Invocation, name: str, *, full: bool) -> bool:
     if invocation.as_json:
         invocation.sink(commit.as_event(""))
     elif not invocation.is_interactive or show_full_screen(commit, project.comments(), screen=screen) is None:
-        show_step(commit, screen=screen, most_lines=sys.maxsize if full else MOST_LINES)
+        rest = f"cdd review {name} --full"
+        show_step(commit, screen=screen, most_lines=sys.maxsize if full else MOST_LINES, rest=rest)
     return True
 
 
@@ -241,10 +243,12 @@ def list_comments(invocation: Invocation, *, only_open: bool) -> None:
 @comment.command("reply", short_help="Reply to a comment.")
 @click.argument("identifier", metavar="ID")
 @click.argument("text", nargs=-1, required=True)
+@click.option("--ai", is_flag=True, help="A program wrote the reply, not a person.")
 @headless
-def reply_to_comment(invocation: Invocation, *, identifier: str, text: tuple[str, ...]) -> None:
+def reply_to_comment(invocation: Invocation, *, identifier: str, text: tuple[str, ...], ai: bool) -> None:
     """Reply to the comment whose id begins with ID."""
-    _report_comments(invocation, [invocation.project.comments().reply(identifier, " ".join(text))])
+    comments = invocation.project.comments()
+    _report_comments(invocation, [comments.reply(identifier, " ".join(text), author="ai" if ai else "user")])
 
 
 @comment.command("resolve", short_help="Mark a comment as resolved.")

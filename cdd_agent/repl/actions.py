@@ -1,6 +1,7 @@
 """The slash commands: what each does, and how plain words and attached files reach the active agent."""
 
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -56,7 +57,7 @@ def open_agent(session: SessionState, argument: str, *, name: str) -> None:
         argument = _create_ticket(session, name_ticket(session.project.root, argument), words=argument).slug
     if name == "review" and argument and (commit := review_actions.find_commit(argument, session.project)) is not None:
         if review_actions.show_full_screen(commit, session.project.comments(), screen=session.screen) is None:
-            review_actions.show_step(commit, screen=session.screen)
+            review_actions.show_step(commit, screen=session.screen, most_lines=sys.maxsize)
         return
     ticket = session.find_ticket(argument)
     if name in ("executor", "review"):

@@ -152,8 +152,11 @@ def show_overview(steps: tuple[StepToReview, ...], *, screen: Screen) -> None:
         screen.line(text, style="green" if step.decision else "")
 
 
-def show_step(step: StepToReview, *, screen: Screen, most_lines: int = MOST_LINES) -> None:
-    """Show a step with its commits, evidence and files, and up to ``most_lines`` lines of its diffs."""
+def show_step(step: StepToReview, *, screen: Screen, most_lines: int = MOST_LINES, rest: str = "diff {}") -> None:
+    """Show a step with its commits, evidence and files, and up to ``most_lines`` lines of its diffs.
+
+    ``rest`` is what the user types to see another file.
+    """
     decision = f"  {step.decision}" if step.decision else ""
     screen.line(f"{step.heading}{decision}", style="bold")
     for commit in step.commits:
@@ -169,7 +172,7 @@ def show_step(step: StepToReview, *, screen: Screen, most_lines: int = MOST_LINE
             room -= lines
         else:
             show_file_name(file, screen=screen)
-            screen.line(f"{format_count(lines, 'line')}; to show: diff {file.path}", style="dim", indent=4)
+            screen.line(f"{format_count(lines, 'line')}; to show: {rest.format(file.path)}", style="dim", indent=4)
 
 
 def describe_commits(step: StepToReview) -> Iterator[str]:

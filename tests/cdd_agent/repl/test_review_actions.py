@@ -7,7 +7,7 @@ import pytest
 
 from cdd_agent.cli.app import run
 from cdd_agent.errors import UsageError
-from cdd_agent.repl.review_actions import show_in_program
+from cdd_agent.repl.review_actions import show_in_program, show_step
 from cdd_agent.review import FileDiff
 from cdd_agent.workflows.execution.review import StepToReview
 from tests.cdd_agent.repl.typed_prompt import Prompt
@@ -65,12 +65,24 @@ def test_a_program_of_the_user_gets_the_diff_without_escape_sequences(tmp_path: 
     ]
 
 
+def test_a_long_diff_is_left_out_with_the_command_that_shows_it() -> None:
+    file = FileDiff(path="a.py", kind="modified", added=99, removed=0, hunks="@@ -0,0 +1,99 @@\n" + "+x\n" * 99)
+    step = StepToReview(number=1, title="?", commits=(), files=(file,), decision=None)
+    with captured() as (screen, stream):
+        show_step(step, screen=screen)
+        show_step(step, screen=screen, rest="cdd review HEAD --full")
+    assert "; to show: diff a.py\n" in stream.getvalue()
+    assert "; to show: cdd review HEAD --full\n" in stream.getvalue()
+
+
 def test_scripts_add_and_list_comments_as_json(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     comment = ["--project", str(finished), "--json", "comment"]
     assert run([*comment, "add", f"{FILE}:1", "Say", "more.", "--ai"]) == 0
     (added,) = map(json.loads, capsys.readouterr().out.splitlines())
     assert (added["event"], added["file"], added["author"], added["ticket"]) == ("CommentListed", FILE, "ai", SLUG)
     assert added["now"] == {"file": FILE, "start": 1, "end": 1}
+    assert run([*comment, "reply", added["id"], "Why?", "--ai"]) == 0
+    assert json.loads(capsys.readouterr().out)["replies"][0]["author"] == "ai"
     assert run([*comment, "resolve", added["id"]]) == 0
     assert run([*comment, "list", "--open"]) == 0
     assert json.loads(capsys.readouterr().out)["resolved"]
