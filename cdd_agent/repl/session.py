@@ -23,7 +23,7 @@ from cdd_agent.repl.checkpoint_actions import prune_old
 from cdd_agent.repl.commands import as_prompt_command
 from cdd_agent.repl.render import READY
 from cdd_agent.repl.screen import Screen
-from cdd_agent.repl.state import RunCommand, SessionState
+from cdd_agent.repl.state import RunCommand, SessionState, agent_name
 from cdd_agent.repl.terminal import KEYBOARD, PromptStatus, ReadLine
 from cdd_agent.repl.workflow_actions import open_shell, run_in_shell
 from cdd_agent.storage import find_deleted
@@ -206,6 +206,8 @@ class Session:
             if outside is not None:
                 return self._report(outside)
             happened, hint = describe_crash(error, save_crash_report(error))
+            if self._state.agent is not None and agent_name(self._state.agent) == "executor":
+                hint = f"{hint}; or do the step yourself, then type: done N"
             self._screen.error(happened, hint=hint)
             return ExitCode.INTERNAL
         return ExitCode.DONE

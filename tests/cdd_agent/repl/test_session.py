@@ -185,6 +185,18 @@ def test_a_defect_leaves_a_file_and_not_the_session(project: Path) -> None:
     assert session.handle("/status") == ExitCode.DONE
 
 
+def test_a_defect_in_a_step_offers_to_do_it_by_hand(
+    planned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sitting = Sitting(planned)
+    sitting.says(f"/exec {SLUG}")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("cdd_agent.workflows.execution.executor.Executor.run_step", lambda *_: 1 // 0)
+    shown = " ".join(sitting.says("").split())
+    assert "ZeroDivisionError" in shown
+    assert "or do the step yourself, then type: done N" in shown
+
+
 def test_ctrl_c_ends_the_line_and_not_the_session(project: Path) -> None:
     with captured() as (screen, shown):
         session = broken(project, screen, raises=KeyboardInterrupt())
