@@ -478,7 +478,8 @@ def test_whole_folders_are_deleted_only_where_the_program_made_them() -> None:
     """No work tree, with content or without, is ever removed."""
     found = {module.relative_to(PACKAGE).as_posix() for module in modules() if "rmtree" in text_of(module)}
     own = {"git/run_tree.py", "git/landing.py"}  # run trees, exports, and prepared files
-    assert found == {"storage.py", "testrun/pytest_run.py", "testrun/frameworks/environment.py"} | own
+    temporary = {"storage.py", "testrun/compiled.py", "testrun/pytest_run.py", "testrun/frameworks/environment.py"}
+    assert found == temporary | own
 
 
 def test_a_work_tree_inside_the_project_stays_with_all_that_is_in_it(tmp_path: Path) -> None:
