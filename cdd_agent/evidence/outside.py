@@ -302,8 +302,8 @@ class _Comparison:
         )
         if is_stated:
             return note(f"{message}The step states these values. Check that it means only them.")
-        advice = "Compute the answer from the arguments. If only these values exist, state them in the step."
-        return refuse("examples_only", message + advice)
+        advice = "If only these values exist, state them in the step or in a docstring."
+        return refuse("examples_only", f"{message}Compute the answer from the arguments. {advice}")
 
     def _find_import(self, plain: _StableAnswers, *, recording: TargetCalls) -> Findings | None:
         """Return a refusal if a module of the product cannot be imported without one of the tests."""

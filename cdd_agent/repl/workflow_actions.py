@@ -159,7 +159,8 @@ def show_artifact(artifact: GreenArtifact, *, screen: Screen) -> None:
     has_passed = results.passed and not (results.failed or results.errors)
     outcome = "refused" if artifact.outcome == "failed" and has_passed else artifact.outcome
     screen.line(f"{screen.symbols[symbol]} {_OUTCOMES[outcome]}, after {times}", style=style)
-    counts = {"passed": results.passed, "failed": results.failed, "errors": results.errors, "skipped": results.skipped}
+    errors = "error" if results.errors == 1 else "errors"
+    counts = {"passed": results.passed, "failed": results.failed, errors: results.errors, "skipped": results.skipped}
     counted = ", ".join(f"{number} {word}" for word, number in counts.items() if number) or "no test ran"
     failing = [detail for detail in results.test_details if detail.status in ("failed", "error")]
     rows = [

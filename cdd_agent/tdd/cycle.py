@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from cdd_agent.errors import CddError, GateClosed
+from cdd_agent.errors import CddError, GateClosed, format_count
 from cdd_agent.events import GateJudged, Notice
 from cdd_agent.evidence.clean_copy import CleanCopies, Findings, find_newly_passing, refuse
 from cdd_agent.evidence.mutation import TimedRuns, judge_covered_tests
@@ -528,7 +528,7 @@ class Cycle:
         if is_blocked:
             return Ending(state=self._state, how="blocked", why=f"the agent gave up in {phase}: {reasons}")
         stuck = f" (the last {policy.max_identical_failures} with the same failures)" if is_stuck else ""
-        why = f"{phase} was refused {last.number} times{stuck}; the last reasons: {reasons}"
+        why = f"{phase} was refused {format_count(last.number, 'time')}{stuck}; the last reasons: {reasons}"
         return Ending(state=self._state, how="failed", why=why)
 
     def _report_nested(self) -> None:
