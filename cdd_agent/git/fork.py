@@ -472,6 +472,8 @@ class Forks:
 
     def forget_snapshots(self, *, before: datetime) -> int:
         """Delete the refs of attempts in forks that are gone, if all are older than ``before``; return how many."""
+        if not self._path.exists():  # no fork was ever made
+            return 0
         shown = "--format=%(refname) %(committerdate:unix)"
         known: dict[str, dict[str, float]] = {}
         for line in self.repository.git("for-each-ref", shown, "refs/cdd/checkpoints/*/fork-*/*").splitlines():

@@ -142,6 +142,7 @@ def test_old_checkpoints_of_done_tickets_and_lost_forks_are_pruned(finished: Pat
     made += [("run", "open", ""), ("talk", "", ""), ("talk", "gone", ""), ("undo", "gone", "")]
     for kind, slug, name in made:
         project.checkpoints.create(Description(kind=kind, ticket=slug, name=name))
+    (finished / ".cdd" / "forks.json").write_text("{}")
     for name in ("fork-lost", "fork-here"):
         fork = finished / ".cdd" / "worktrees" / name
         project.repository.git("worktree", "add", "--detach", str(fork))
