@@ -255,6 +255,8 @@ def test_the_list_of_forks_may_be_damaged_or_newer(forks: Forks) -> None:
 def test_a_fork_with_changes_in_a_submodule_is_not_dropped(forks: Forks, tmp_path: Path) -> None:
     (tmp_path / "library").mkdir()
     library = Repository.create(tmp_path / "library")
+    for name, value in (("user.name", "Ada"), ("user.email", "ada@example.org")):
+        library.git("config", name, value)
     commit(library, "rows.py", "rows = 1\n")
     local = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "protocol.file.allow", "GIT_CONFIG_VALUE_0": "always"}
     add = ["git", "submodule", "--quiet", "add", str(library.root), "parts"]
