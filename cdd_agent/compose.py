@@ -185,8 +185,11 @@ class Composition:
     @cached_property
     def checkpoints(self) -> Checkpoints:
         """The checkpoints of the user's files."""
-        own = hashlib.sha256(os.fsencode(self.root.resolve())).hexdigest()
-        return Checkpoints.of_project(self.root, private=find_user_folder(self.environment) / "checkpoints" / own)
+        root = self.root.resolve()
+        if any(os.path.lexists(folder / ".git") for folder in (root, *root.parents)):
+            return Checkpoints.of_repository(self.repository, root)
+        own = hashlib.sha256(os.fsencode(root)).hexdigest()
+        return Checkpoints.without_git(root, private=find_user_folder(self.environment) / "checkpoints" / own)
 
     def save_files(self, about: Description) -> Checkpoint:
         """Make a checkpoint of the user's files and of the positions in the conversations."""

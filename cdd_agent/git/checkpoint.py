@@ -19,6 +19,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Literal, Self, TypeAlias
 
@@ -163,22 +164,24 @@ class Checkpoints:
         }
 
     @classmethod
-    def of_project(cls, project: Path, *, private: Path) -> Self:
-        """Return the checkpoints of a project; without git, they are in the folder ``private``."""
-        root = project.resolve()
-        if any(os.path.lexists(folder / ".git") for folder in (root, *root.parents)):
-            repository = Repository.find(root)
-            return cls(repository, root, shadow=repository.location.git_dir / "cdd" / "shadow")
-        folder = private.resolve()
+    def of_repository(cls, repository: Repository, project: Path) -> Self:
+        """Return the checkpoints of a project in a repository."""
+        return cls(repository, project, shadow=repository.location.git_dir / "cdd" / "shadow")
+
+    @classmethod
+    def without_git(cls, project: Path, *, private: Path) -> Self:
+        """Return the checkpoints of a project in no repository, which are in the folder ``private``."""
+        root, folder = project.resolve(), private.resolve()
         _write_git_folder(folder, CONFIG)
         location = RepositoryLocation(root=root, git_dir=folder, common_dir=folder)
         return cls(Repository(root, location), root, shadow=folder)
 
     def list_all(self, *, everywhere: bool = False) -> tuple[Checkpoint, ...]:
         """Return the checkpoints of this work tree, or of all work trees of the repository, oldest first."""
-        refs = self.repository.list_refs(_PREFIX.rstrip("/"))
-        numbers = ((int(match["number"]), ref) for ref in refs if (match := REF.fullmatch(ref)))
-        found = (self._read(ref, refs[ref], number=number) for number, ref in sorted(numbers))
+        refs = self.repository.list_ref_names(_PREFIX)
+        numbers = sorted((int(match["number"]), ref) for ref in refs if (match := REF.fullmatch(ref)))
+        named = ((ref, self.repository.read_ref(ref), number) for number, ref in numbers)
+        found = (self._read(ref, top, number=number) for ref, top, number in named if top)
         return tuple(each for each in found if everywhere or each.about.root == str(self.repository.root))
 
     def find(self, name: str) -> Checkpoint:
@@ -375,28 +378,24 @@ class Checkpoints:
         hidden = dict(self._list_modes(path for path in held if path not in known))
         known |= hidden.keys()
         dropped = {path for path in known if is_internal(path)}
-        tracked: Collection[str] | None = None
 
-        def is_tracked(path: str) -> bool:
-            nonlocal tracked
-            if tracked is None:
-                listed = self.repository.git("ls-files", "-z") if self._has_git else ""
-                tracked = set(listed.split("\0"))
-            return path in tracked
+        @cache  # asked for new files only
+        def list_tracked() -> set[str]:
+            return set(self.repository.git("ls-files", "-z").split("\0")) if self._has_git else set()
 
         if any(path.rpartition("/")[2] == ".gitignore" for path in found.changed):
             listed = files.git("ls-files", "-z", "--cached", "--ignored", "--exclude-standard", variables=index)
-            dropped |= {path for path in listed.split("\0") if path and not is_tracked(path)}
+            dropped |= {path for path in listed.split("\0") if path and path not in list_tracked()}
         if rules:
             dropped |= self._list_ignored(held, [path for path in known if path not in held])
         skipped = {path: "it is another repository" for path in found.nested}
         for path in found.changed - dropped - held.keys():
             why = self._explain_skip(path)
-            if why and not is_tracked(path):
+            if why and path not in list_tracked():
                 skipped[path] = why
         dropped = (dropped | skipped.keys()) - held.keys()
         changed = (found.changed | hidden.keys()) - dropped
-        self._require_few(path for path in found.new & changed if not is_tracked(path))
+        self._require_few(path for path in found.new & changed if path not in list_tracked())
         update_index(files, changed, *STAGE, index=index)
         update_index(files, dropped & found.staged.keys(), "--force-remove", index=index)
         modes = dict(self._list_modes(path for path in known if path not in dropped))
@@ -451,11 +450,9 @@ class Checkpoints:
         with tempfile.TemporaryDirectory(prefix="cdd-rules-") as folder, private_index() as index:
             # Not in the user's files: after a kill, they would have the ignore files of another time.
             listing = "".join(f"{held[path][0]} {held[path][1]}\t{path}\0" for path in rules)
-            variables, add = (
-                {**self._index, **index, "GIT_WORK_TREE": folder, "GIT_LITERAL_PATHSPECS": "0"},
-                ("--add", "-z", "--index-info"),
-            )
-            self._files.git("update-index", *add, stdin=encode_text(listing), variables=variables)
+            variables = {**self._index, **index, "GIT_WORK_TREE": folder, "GIT_LITERAL_PATHSPECS": "0"}
+            add = ("update-index", "--add", "-z", "--index-info")
+            self._files.git(*add, stdin=encode_text(listing), variables=variables)
             self._files.git("checkout-index", "--all", f"--prefix={folder}/", variables=variables)
             try:
                 found = self._files.git("check-ignore", "--no-index", "-z", "--stdin", stdin=asked, variables=variables)
@@ -473,13 +470,16 @@ class Checkpoints:
                     yield path, 0 if stat.S_ISLNK(mode) else stat.S_IMODE(mode)
 
     def _list_empty_folders(self) -> Iterator[str]:
-        which = ("--others", "--directory", "--exclude-standard")
-        for path in self._files.git("ls-files", "-z", *which, "--", *self._folders, variables=self._index).split("\0"):
-            if path.endswith("/") and not os.path.lexists(self._place(path) / ".git"):
-                for folder, inside, names in os.walk(self._place(path)):
-                    inside[:] = [name for name in inside if name not in _NOT_OURS]
-                    if not inside and not names:
-                        yield Path(folder).relative_to(self.repository.root).as_posix()
+        empty = []
+        for folder, inside, names in os.walk(self.repository.root):
+            inside[:] = [name for name in inside if name not in _NOT_OURS and name not in (".git", ".cdd")]
+            if not inside and not names:
+                empty.append(Path(folder).relative_to(self.repository.root).as_posix())
+        if empty:  # usually there is none, and no process is needed
+            which = ("--others", "--directory", "--exclude-standard", "--", *self._folders)
+            listed = self._files.git("ls-files", "-z", *which, variables=self._index).split("\0")
+            tops = tuple(top for top in listed if top.endswith("/") and not os.path.lexists(self._place(top) / ".git"))
+            yield from (folder for folder in empty if f"{folder}/".startswith(tops))
 
     def _save(self, about: Description, captured: _Capture) -> Checkpoint:
         """Set the ref of a new checkpoint."""
@@ -498,7 +498,7 @@ class Checkpoints:
         entries = [*self._save_index(), ("100644", "meta.json", meta), ("40000", "work", captured.tree)]
         rows = (f"{mode} {name}\0".encode() + bytes.fromhex(entry) for mode, name, entry in entries)
         top = repository.trees.write(b"".join(rows))
-        refs = repository.list_refs(_PREFIX.rstrip("/"))
+        refs = repository.list_ref_names(_PREFIX)
         number = 1 + max((int(match["number"]) for ref in refs if (match := REF.fullmatch(ref))), default=0)
         ref = f"{_PREFIX}{about.ticket or BY_HAND}/{number}"
         repository.refs.set(ref, top)

@@ -63,13 +63,14 @@ def commit_paths(
     message: str,
     *,
     paths: Iterable[str],
-    source: CommitId | None = None,
+    entries: Mapping[str, Entry | None] | None = None,
     allow_empty: bool = False,
 ) -> CommitId:
-    """Commit ``paths`` only, with their content in the work tree or in ``source``, and update the index for them.
+    """Commit ``paths`` only, as they are in the work tree or in ``entries``, and update the index for them.
 
-    Returns HEAD if nothing changed, unless ``allow_empty``. Signing and approved hooks take part; raises ``GateClosed``
-    with their output if they refuse, and ``GitUnable`` if a file needs a filter that cdd does not run.
+    An entry None is a deleted file. Returns HEAD if nothing changed, unless ``allow_empty``. Signing and approved hooks
+    take part; raises ``GateClosed`` with their output if they refuse, and ``GitUnable`` if a file needs a filter that
+    cdd does not run.
     """
     paths = tuple(paths)
     _require_convertible(repository, paths)
@@ -77,9 +78,9 @@ def commit_paths(
         raise GitUnable(f"{path} cannot be committed. {why}", hint="change it yourself, and commit it")
     head = repository.read_head()
     with private_index() as index:
-        tree = _write_tree_of_run(repository, paths, source=source, base=head, index=index)
+        tree = _write_tree_of_run(repository, paths, entries=entries, base=head, index=index)
         is_of_run = tree is not None
-        tree = tree or _write_tree(repository, paths, source=source, base=head, index=index)
+        tree = tree or _write_tree(repository, paths, entries=entries, base=head, index=index)
         if head is not None and not allow_empty and tree == repository.objects.require(f"{head}^{{tree}}").id:
             refresh_index(repository, paths)
             return head
@@ -105,18 +106,18 @@ def _write_tree(
     repository: Repository,
     paths: Iterable[str],
     *,
-    source: CommitId | None = None,
+    entries: Mapping[str, Entry | None] | None = None,
     base: CommitId | None,
     index: Mapping[str, str],
 ) -> str:
     if base is not None:
         read_files(repository, resolve_revision(repository, base), index=index)
     add = ("update-index", "--add", "--remove", "--replace", "-z")
-    if source is None:
+    if entries is None:
         repository.git(*add, "--stdin", stdin=format_paths(paths), variables=index)
     else:
-        gone = Entry("0", "0" * len(source))
-        found = ((path, repository.objects.find_entry(source, path) or gone) for path in paths)
+        gone = Entry("0", "0" * len(repository.read_head() or ""))
+        found = ((path, entries[path] or gone) for path in paths)
         lines = "".join(f"{entry.mode} {entry.id}\t{path}\0" for path, entry in found)
         repository.git(*add, "--index-info", stdin=encode_text(lines), variables=index)
     return repository.git("write-tree", variables=index).strip()
@@ -126,7 +127,7 @@ def _write_tree_of_run(
     repository: Repository,
     paths: tuple[str, ...],
     *,
-    source: CommitId | None,
+    entries: Mapping[str, Entry | None] | None,
     base: CommitId | None,
     index: Mapping[str, str],
 ) -> str | None:
@@ -134,7 +135,7 @@ def _write_tree_of_run(
     if base is None or repository.source == repository.root:
         return None
     shutil.copy2(repository.location.git_dir / "index", index["GIT_INDEX_FILE"])
-    tree = _write_tree(repository, paths, source=source, base=None, index=index)
+    tree = _write_tree(repository, paths, entries=entries, base=None, index=index)
     changed = repository.objects.compare(base, tree)
     return tree if changed.keys() <= set(paths) else None
 

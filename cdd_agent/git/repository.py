@@ -325,6 +325,11 @@ class Repository:
         run_once(Call(arguments=("init", "--quiet", f"--initial-branch={branch}")), folder=folder)
         return cls(folder)
 
+    def share_processes(self, other: "Repository") -> None:
+        """Read and write objects and refs through the processes of ``other``, a work tree of the same repository."""
+        self.objects, self.refs, self.commits = other.objects, other.refs, other.commits
+        self.blobs, self.trees = other.blobs, other.trees
+
     @property
     def location(self) -> RepositoryLocation:
         """The folders of this work tree and its repository."""
@@ -474,8 +479,17 @@ class Repository:
 
     def list_refs(self, pattern: str) -> dict[str, CommitId]:
         """Return ref -> object of the ref ``pattern`` and the refs below it."""
-        lines = self.git("for-each-ref", "--format=%(refname) %(objectname)", pattern).splitlines()
-        return {ref: CommitId(value) for ref, _, value in (line.partition(" ") for line in lines)}
+        listed = self.git("for-each-ref", "--format=%(refname) %(objectname)", pattern).split()
+        return dict(zip(listed[::2], map(CommitId, listed[1::2]), strict=True))
+
+    def list_ref_names(self, folder: str) -> frozenset[str]:
+        """Return the names of the refs below ``folder``, which ends in a slash. Starts git only for reftables."""
+        if ((common := self.location.common_dir) / "reftable").exists():
+            return frozenset(self.list_refs(folder))
+        names = {path.relative_to(common).as_posix() for path in (common / folder).rglob("*") if not path.is_dir()}
+        with contextlib.suppress(FileNotFoundError):
+            names |= {line.partition(" ")[2] for line in _read_git_file(common / "packed-refs").splitlines()}
+        return frozenset(name for name in names if name.startswith(folder) and not name.endswith(".lock"))
 
     def list_changes(self, before: str, after: str, *, submodules: bool = True) -> tuple[Change, ...]:
         """Return the paths that differ between two trees or commits, in git's order."""

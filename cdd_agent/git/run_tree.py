@@ -323,7 +323,7 @@ class RunTrees:
             repository, repository.location, provided=repository.location.git_dir / "lfs"
         )
         repository.runner = Runner(root, locate=lambda: self._find_or_create(root))
-        repository.objects, repository.refs, repository.commits = main.objects, main.refs, main.commits
+        repository.share_processes(main)
         return repository
 
     def has(self, name: str) -> bool:

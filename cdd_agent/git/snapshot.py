@@ -110,8 +110,7 @@ class Snapshots:
         """
         if self._repository.read_ref(ref) is None:
             ignored = format_paths(self._repository.list_ignored())
-            blob = self._repository.git("hash-object", "-w", "--stdin", stdin=ignored).strip()
-            self._repository.refs.set(ref, blob)
+            self._repository.refs.set(ref, self._repository.blobs.write(ignored))
         paths = [path for path in self._repository.objects.require(ref).text.split("\0") if path]
         self._ignored_folders = tuple(path for path in paths if path.endswith("/"))
         self._ignored_files = frozenset(paths)

@@ -298,8 +298,7 @@ class Rollbacks:
             self.emit(Notice(text=text))
 
     def _save_files(self, record: RollbackRecord) -> Checkpoint:
-        root = self.repository.root
-        checkpoints = Checkpoints.of_project(root, private=root)
+        checkpoints = Checkpoints.of_repository(self.repository, self.repository.root)
         checkpoints.is_limited = False  # a rollback must be able to finish
         return checkpoints.create(Description(kind="rollback", ticket=record.ticket))
 

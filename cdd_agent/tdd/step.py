@@ -22,7 +22,7 @@ from cdd_agent.events import Committed, Notice, RolledBack, SuiteStarted
 from cdd_agent.evidence.clean_copy import clean_copy
 from cdd_agent.git import commits
 from cdd_agent.git.notes import append_line
-from cdd_agent.git.repository import CommitId, Repository, has_ref, require_usable, resolve_revision
+from cdd_agent.git.repository import CommitId, Entry, Repository, has_ref, require_usable, resolve_revision
 from cdd_agent.git.snapshot import Snapshot, Snapshots
 from cdd_agent.storage import is_leftover, scratch
 from cdd_agent.tdd.context import Context, Phase, Progress, WorkItem, commit_prefix
@@ -303,7 +303,7 @@ class StepRecovery:
 
     def _free_ref(self, word: str, *, under: str = "attempts") -> str:
         prefix = f"refs/cdd/{under}/{self.ticket}/step-{self.step.step_number}-{word}"
-        used = set(self.context.repository.git("for-each-ref", "--format=%(refname)", f"{prefix}-*").split())
+        used = self.context.repository.list_ref_names(f"refs/cdd/{under}/")
         return next(ref for ref in (f"{prefix}-{number}" for number in range(1, len(used) + 2)) if ref not in used)
 
 
@@ -395,20 +395,21 @@ class Landing:
     def make(self, paths: tuple[str, ...], *, source: CommitId) -> CommitId:
         """Commit ``paths`` as they are in ``source``; raises ``GateClosed`` if a hook of the user refuses."""
         message, tree = self._format_message(paths, source=source), self.context.workplace.tree
-        if self.attempt.phase == self.item.phases[-1] and (closed := self._close_ticket(source)):
-            paths, source = (*paths, self.item.closes), closed
-        return commits.commit_paths(tree, message, paths=paths, source=source, allow_empty=not paths)
+        entries = {path: tree.objects.find_entry(source, path) for path in paths}
+        if self.attempt.phase == self.item.phases[-1]:
+            entries |= self._close_ticket()
+        return commits.commit_paths(tree, message, paths=entries, entries=entries, allow_empty=not entries)
 
-    def _close_ticket(self, source: CommitId) -> CommitId | None:
-        """Return ``source`` with the spec of the ticket set to done; None if the item does not complete one."""
+    def _close_ticket(self) -> dict[str, Entry]:
+        """Set the spec of the ticket to done, and return its path and entry; none if the item does not complete one."""
         path, tree = self.item.closes, self.context.workplace.tree
         # The committed text: programs of the run may have written into the file.
         committed = tree.objects.read(f"HEAD:{path}") if path else None
         changed = spec.advance(committed.text, "done", path=path) if committed is not None else None
         if changed is None:
-            return None
+            return {}
         ConfinedFolder(tree.root).write(path, changed.encode())
-        return commits.commit_aside(tree, (path,), parent=source, message="The ticket is done")
+        return {path: Entry("100644", tree.blobs.write(changed.encode()))}
 
     def report(self, commit: CommitId) -> None:
         """Put the handoff note on ``commit``, which has landed, and emit the event."""

@@ -196,7 +196,7 @@ def test_the_conversations_about_the_ticket_are_cut_where_the_step_began(finishe
     (step,) = state(finished).step_executions.values()
     about = Description(kind="run", ticket=SLUG, step=1, session=here.id, talks={"abcdef": 1})
     git(finished, "checkout", "-q", "--detach", str(step.base_commit))
-    Checkpoints.of_project(finished, private=finished / ".cdd").create(about)
+    Checkpoints.of_repository(Repository.find(finished), finished).create(about)
     git(finished, "checkout", "-q", "-")
     made = fork(finished, "In words")  # while the session is open
     here.close()

@@ -184,7 +184,11 @@ def test_a_restore_is_exact_and_so_is_its_undo(repository: Repository, prepare: 
     if prepare in (use_text_auto, use_autocrlf, use_lfs):
         prepare_crlf(root)
     prepare(root)
-    checkpoints, before, untouched = Checkpoints.of_project(root, private=root), observe(root), observe_git(root)
+    checkpoints, before, untouched = (
+        Checkpoints.of_repository(Repository.find(root), root),
+        observe(root),
+        observe_git(root),
+    )
     made = checkpoints.create()
     if prepare is swap_folders:
         (root / "a.txt" / "inside").unlink()
@@ -204,6 +208,15 @@ def test_a_restore_is_exact_and_so_is_its_undo(repository: Repository, prepare: 
     assert prepare is swap_folders or acted == untouched
 
 
+def checkpoints_of(root: Path, private: Path) -> Checkpoints:
+    has_git = (root / ".git").exists()
+    return (
+        Checkpoints.of_repository(Repository.find(root), root)
+        if has_git
+        else Checkpoints.without_git(root, private=private)
+    )
+
+
 def test_the_first_commit_is_not_needed_and_neither_is_git(tmp_path: Path) -> None:
     for name in ("unborn", "plain"):
         root = tmp_path / name
@@ -214,7 +227,7 @@ def test_the_first_commit_is_not_needed_and_neither_is_git(tmp_path: Path) -> No
         (root / ".venv").mkdir()
         (root / ".venv" / "x").write_text("x\n")
         (root / ".gitignore").write_text(".venv/\n" if name == "unborn" else "")
-        checkpoints, before = Checkpoints.of_project(root, private=tmp_path / "private"), observe(root)
+        checkpoints, before = checkpoints_of(root, tmp_path / "private"), observe(root)
         made = checkpoints.create()
         (root / "a.txt").unlink()
         (root / "b.txt").write_text("b\n")
@@ -223,7 +236,7 @@ def test_the_first_commit_is_not_needed_and_neither_is_git(tmp_path: Path) -> No
         before[".venv/x"] = ("file", 0o644, b"y\n")
         assert observe(root) == before
         assert not (root / ".git" / "cdd" / "shadow" / "refs" / "heads").exists()
-        assert [each.number for each in Checkpoints.of_project(root, private=tmp_path / "private").list_all()] == [1, 2]
+        assert [each.number for each in checkpoints_of(root, tmp_path / "private").list_all()] == [1, 2]
 
 
 def test_a_changed_gitignore_hands_over_no_ignored_file(repository: Repository) -> None:
@@ -231,7 +244,7 @@ def test_a_changed_gitignore_hands_over_no_ignored_file(repository: Repository) 
     (root / ".gitignore").write_text("build/\n*.log\n")
     (root / "build").mkdir()
     (root / "build" / "out").write_text("made\n")
-    checkpoints = Checkpoints.of_project(root, private=root)
+    checkpoints = Checkpoints.of_repository(Repository.find(root), root)
     made = checkpoints.create()
     (root / ".gitignore").unlink()
     (root / "later.log").write_text("later\n")
@@ -247,7 +260,7 @@ def test_a_changed_gitignore_hands_over_no_ignored_file(repository: Repository) 
 def test_an_ignored_file_in_the_place_of_a_saved_one_comes_back_with_the_undo(repository: Repository) -> None:
     root = repository.root
     (root / "data.csv").write_text("1\n")
-    checkpoints = Checkpoints.of_project(root, private=root)
+    checkpoints = Checkpoints.of_repository(Repository.find(root), root)
     made = checkpoints.create()
     (root / ".gitignore").write_text("data.csv\n")
     checkpoints.create()
@@ -261,7 +274,7 @@ def test_an_ignored_file_in_the_place_of_a_saved_one_comes_back_with_the_undo(re
 
 def test_an_ignored_folder_in_the_way_stops_the_restore_before_it_begins(repository: Repository) -> None:
     root = repository.root
-    checkpoints = Checkpoints.of_project(root, private=root)
+    checkpoints = Checkpoints.of_repository(Repository.find(root), root)
     made = checkpoints.create()
     (root / "a.txt").unlink()
     (root / "a.txt").mkdir()
@@ -279,7 +292,7 @@ def test_secrets_and_large_files_are_left_out_and_left_alone(
     root = repository.root
     (root / ".env").write_text("KEY=1\n")
     (root / "large.bin").write_bytes(b"x" * 101)
-    checkpoints = Checkpoints.of_project(root, private=root)
+    checkpoints = Checkpoints.of_repository(Repository.find(root), root)
     made = checkpoints.create()
     assert made.about.skipped == {".env": "it holds secrets", "large.bin": "it is larger than 0 MiB"}
     (root / ".env").write_text("KEY=2\n")
@@ -300,7 +313,7 @@ def test_too_many_new_files_make_no_checkpoint(
     (root / "data").mkdir()
     for name in "abc":
         (root / "data" / name).write_text(name)
-    checkpoints = Checkpoints.of_project(root, private=root)
+    checkpoints = Checkpoints.of_repository(Repository.find(root), root)
     with pytest.raises(UsageError, match="3 new files") as refused:
         checkpoints.create()
     assert "data: add it to .gitignore" in refused.value.hint
@@ -309,7 +322,7 @@ def test_too_many_new_files_make_no_checkpoint(
 
 def test_a_project_in_a_folder_leaves_the_others_alone(repository: Repository) -> None:
     root = repository.root
-    checkpoints = Checkpoints.of_project(root / "sub", private=root)
+    checkpoints = Checkpoints.of_repository(Repository.find(root / "sub"), root / "sub")
     made = checkpoints.create()
     (root / "a.txt").write_text("mine\n")
     (root / "sub" / "b.txt").write_text("changed\n")
@@ -319,17 +332,17 @@ def test_a_project_in_a_folder_leaves_the_others_alone(repository: Repository) -
 
 def test_a_linked_work_tree_has_checkpoints_of_its_own(repository: Repository, tmp_path: Path) -> None:
     git(repository.root, "worktree", "add", "-q", str(tmp_path / "linked"))
-    linked = Checkpoints.of_project(tmp_path / "linked", private=tmp_path)
+    linked = Checkpoints.of_repository(Repository.find(tmp_path / "linked"), tmp_path / "linked")
     made = linked.create()
     (tmp_path / "linked" / "a.txt").write_text("changed\n")
     linked.restore(linked.plan(made))
     assert (tmp_path / "linked" / "a.txt").read_text() == "one\n"
-    assert Checkpoints.of_project(repository.root, private=tmp_path).list_all() == ()
+    assert Checkpoints.of_repository(repository, repository.root).list_all() == ()
     assert [each.number for each in linked.list_all()] == [1, 2]
 
 
 def test_git_shows_no_checkpoint_and_keeps_each(repository: Repository) -> None:
-    checkpoints = Checkpoints.of_project(repository.root, private=repository.root)
+    checkpoints = Checkpoints.of_repository(repository, repository.root)
     (repository.root / "new.txt").write_text("new\n")
     made = checkpoints.create()
     before = git(repository.root, "log", "--all", "--oneline")
@@ -341,7 +354,7 @@ def test_git_shows_no_checkpoint_and_keeps_each(repository: Repository) -> None:
 
 
 def test_old_checkpoints_without_a_name_are_pruned(repository: Repository) -> None:
-    checkpoints = Checkpoints.of_project(repository.root, private=repository.root)
+    checkpoints = Checkpoints.of_repository(repository, repository.root)
     for name in ("", "mine", "", ""):
         checkpoints.create(Description(kind="manual", name=name))
     assert checkpoints.prune(keep=1) == 2
@@ -356,7 +369,7 @@ def test_the_state_of_a_ticket_stays(repository: Repository) -> None:
     state = repository.root / "tickets" / "t" / "execution-state.json"
     state.parent.mkdir(parents=True)
     state.write_text("1")
-    checkpoints = Checkpoints.of_project(repository.root, private=repository.root)
+    checkpoints = Checkpoints.of_repository(repository, repository.root)
     made = checkpoints.create()
     state.write_text("2")
     checkpoints.restore(checkpoints.plan(made))
@@ -366,12 +379,12 @@ def test_the_state_of_a_ticket_stays(repository: Repository) -> None:
 def test_a_submodule_is_listed_as_left_out(repository: Repository, committed: Path) -> None:
     copied(committed, repository.root / "module")
     git(repository.root, "add", "module")
-    made = Checkpoints.of_project(repository.root, private=repository.root).create()
+    made = Checkpoints.of_repository(repository, repository.root).create()
     assert made.about.skipped == {"module/": "it is another repository"}
 
 
 def test_a_damaged_private_index_is_made_again(repository: Repository) -> None:
-    checkpoints = Checkpoints.of_project(repository.root, private=repository.root)
+    checkpoints = Checkpoints.of_repository(repository, repository.root)
     one = checkpoints.create()
     (repository.root / ".git" / "cdd" / "shadow" / "index").write_bytes(b"junk")
     (repository.root / ".git" / "cdd" / "shadow" / "index.lock").write_bytes(b"")

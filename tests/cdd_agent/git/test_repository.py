@@ -33,6 +33,19 @@ def test_a_detached_head_has_no_branch(repository: Repository) -> None:
     assert repository.read_branch() is None
 
 
+def test_loose_and_packed_refs_are_listed_without_git(repository: Repository) -> None:
+    for name in ("packed/1", "packed/2", "kept"):
+        repository.git("update-ref", f"refs/cdd/{name}", "HEAD")
+    repository.git("pack-refs", "--all")
+    repository.git("update-ref", "-d", "refs/cdd/packed/2")
+    repository.git("update-ref", "refs/cdd/loose/deep/3", "HEAD")
+    (repository.location.common_dir / "refs" / "cdd" / "kept.lock").touch()
+    names = {"refs/cdd/packed/1", "refs/cdd/kept", "refs/cdd/loose/deep/3"}
+    assert repository.list_ref_names("refs/cdd/") == names == repository.list_refs("refs/cdd/").keys()
+    assert repository.list_ref_names("refs/cdd/loose/") == {"refs/cdd/loose/deep/3"}
+    assert not repository.list_ref_names("refs/other/")
+
+
 def test_variables_of_the_user_do_not_reach_git(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_DIR", "/nowhere")
     assert repository.read_head() is not None

@@ -122,7 +122,7 @@ def test_what_changed_before_it_is_gone_on_with_is_kept(run: Run) -> None:
     (run.root / "calc.py").write_text("mine, since\n")
     with alone(rollbacks.repository):
         rollbacks.finish()
-    checkpoints = Checkpoints.of_project(run.root, private=run.root).list_all()
+    checkpoints = Checkpoints.of_repository(Repository.find(run.root), run.root).list_all()
     ref = checkpoints[-1].ref
     assert [each.about.label for each in checkpoints] == ["before the rollback", "before the rollback"]
     assert rollbacks.repository.git("show", f"{ref}:work/calc.py") == "mine, since\n"
