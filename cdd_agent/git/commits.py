@@ -151,7 +151,7 @@ def commit_aside(repository: Repository, paths: Iterable[str], *, parent: Commit
 def commit_tree(repository: Repository, tree: str, *, parent: CommitId, message: str) -> CommitId:
     """Return a commit of cdd, on no branch; ``tree`` may name a commit."""
     parent_id, tree_id = resolve_revision(repository, parent), repository.objects.require(f"{tree}^{{tree}}").id
-    return repository.commits.write(tree_id, message=message, parent=parent_id)
+    return repository.write_commit(tree_id, message=message, parent=parent_id)
 
 
 def reapply(repository: Repository, commit: CommitId, *, tree: str, parent: CommitId) -> CommitId:

@@ -367,9 +367,9 @@ class Landings:
 
     def _merge(self, base: Entry | None, ours: Entry | None, *, theirs: Entry | None) -> tuple[Entry | None, bool]:
         """Return the merged file and whether the merge is clean; None if there can be no merged file."""
-        if base is None or ours is None or theirs is None or _LINK in (base.mode, ours.mode, theirs.mode):
+        if base is None or ours is None or theirs is None or ours.id == "unmerged":
             return None, False
-        if "unmerged" in (ours.id,):
+        if _LINK in (base.mode, ours.mode, theirs.mode):
             return None, False
         mode = theirs.mode if ours.mode == base.mode else ours.mode
         with tempfile.TemporaryDirectory(prefix="cdd-merge-") as folder:
@@ -383,12 +383,11 @@ class Landings:
             except GitUnable:
                 return None, False
             except GitRefused as error:
-                if error.status is None or error.status >= 128:  # not text
+                if error.status >= 128:  # not text
                     return None, False
                 is_clean = False
             data = names[0].read_bytes()
-        blob = self._repository.git("hash-object", "-w", "--stdin", stdin=data).strip()
-        return Entry(mode, blob), is_clean
+        return Entry(mode, self._repository.blobs.write(data)), is_clean
 
     # How to do it.
 

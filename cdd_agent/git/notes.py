@@ -9,7 +9,6 @@ so this module also merges those that were fetched from another repository.
 
 import contextlib
 import re
-import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -287,17 +286,6 @@ def read_objects(repository: Repository, objects: Iterable[str]) -> dict[str, by
             if (each := repository.objects.read(name)) is not None:
                 found[name] = each.data
     return found
-
-
-def write_objects(repository: Repository, contents: Iterable[bytes]) -> list[str]:
-    """Store each of ``contents`` as a blob, with one call of git, and return the ids."""
-    with tempfile.TemporaryDirectory(prefix="cdd-objects-") as folder:
-        paths = []
-        for number, content in enumerate(contents):
-            paths.append(Path(folder, str(number)))
-            paths[-1].write_bytes(content)
-        listing = format_lines(map(str, paths))
-        return repository.git("hash-object", "-w", "--no-filters", "--stdin-paths", stdin=listing).split()
 
 
 def _sort_newest_first(

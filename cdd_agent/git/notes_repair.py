@@ -157,11 +157,10 @@ def write_notes_commit(
     if base is not None and not changes:
         return base
     texts = {commit: noted.format_note(lines).encode() for commit, lines in changes.items() if lines}
-    blobs = noted.write_objects(repository, texts.values())
     paths = {note.commit: note.paths for note in notes}
     entries = [f"0 {'0' * len(commit)}\t{path}\0" for commit in changes for path in paths.get(commit, ())]
-    for commit, blob in zip(texts, blobs, strict=True):
-        entries.append(f"100644 {blob}\t{paths.get(commit, (commit,))[0]}\0")
+    for commit, text in texts.items():
+        entries.append(f"100644 {repository.blobs.write(text)}\t{paths.get(commit, (commit,))[0]}\0")
     with private_index() as index:
         repository.git("read-tree", base or "--empty", variables=index)
         repository.git("update-index", "-z", "--index-info", stdin="".join(entries).encode(), variables=index)
@@ -185,7 +184,7 @@ def replace_tip(repository: Repository, new: str, *, found: str | None, now: str
     if content is None and not has_ref(repository.location, REF):
         repository.git("update-ref", *why, REF, new, "0" * len(new))
         return NotesRepaired(backup=None, undo=f"git update-ref -d {REF}")
-    saved = repository.git("hash-object", "-w", "--stdin", stdin=b"broken\n" if content is None else content).strip()
+    saved = repository.blobs.write(b"broken\n" if content is None else content)
     repository.git("update-ref", backup, saved, "0" * len(saved))
     if content is None or _NAMES_AN_OBJECT.fullmatch(content):
         repository.git("update-ref", *why, REF, new)

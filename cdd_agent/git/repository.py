@@ -266,21 +266,6 @@ class ObjectWriter:
                 return answer.read_line().decode()
 
 
-class CommitWriter:
-    """Writes commits of cdd, which are on no branch."""
-
-    def __init__(self, runner: Runner) -> None:
-        """Start nothing before the first commit."""
-        self._objects = ObjectWriter(runner, "commit")
-
-    def write(self, tree: str, *, message: str, parent: str | None = None) -> CommitId:
-        """Return a new commit of the tree with the id ``tree``; raises ``GitError``."""
-        who = f"cdd <cdd@localhost> {int(time.time())} {time.strftime('%z')}"
-        parents = "" if parent is None else f"parent {parent}\n"
-        text = f"tree {tree}\n{parents}author {who}\ncommitter {who}\n\n{message}\n"
-        return CommitId(self._objects.write(encode_text(text)))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyLimits:
     """How much a run tree gets that commits do not contain: of ignored files, and once more of files in Git LFS."""
@@ -308,8 +293,8 @@ class Repository:
         self.runner = Runner(root, location)
         self.objects = ObjectReader(self.runner)
         self.refs = RefWriter(self.runner)
-        self.commits = CommitWriter(self.runner)
         self.blobs, self.trees = ObjectWriter(self.runner, "blob"), ObjectWriter(self.runner, "tree")
+        self.commits = ObjectWriter(self.runner, "commit")
 
     @classmethod
     def find(cls, folder: Path) -> "Repository":
@@ -354,9 +339,7 @@ class Repository:
             if found.startswith(_REF):
                 text = _read_file(self.location.common_dir / found.removeprefix(_REF)) or ""
             with contextlib.suppress(GitError):
-                if (
-                    commit := self.objects.read(f"{text}^{{commit}}") if OBJECT_ID.fullmatch(text) else None
-                ) is not None:
+                if OBJECT_ID.fullmatch(text) and (commit := self.objects.read(f"{text}^{{commit}}")) is not None:
                     return CommitId(commit.id)
         try:
             return CommitId(self.git("rev-parse", "--verify", "--quiet", "HEAD^{commit}").strip())
@@ -404,6 +387,20 @@ class Repository:
         except GitRefused:
             return False
         return True
+
+    def write_commit(self, tree: str, *, message: str, parent: str | None = None) -> CommitId:
+        """Return a new commit of cdd, on no branch, of the tree with the id ``tree``; raises ``GitError``."""
+        who = f"cdd <cdd@localhost> {int(time.time())} {time.strftime('%z')}"
+        parents = "" if parent is None else f"parent {parent}\n"
+        text = f"tree {tree}\n{parents}author {who}\ncommitter {who}\n\n{message}\n"
+        return CommitId(self.commits.write(encode_text(text)))
+
+    def merge_trees(self, ours: CommitId, theirs: str) -> str | None:
+        """Return the merged tree of two commits, whose common ancestor git finds; None if there are conflicts."""
+        try:
+            return self.git("merge-tree", "--write-tree", "--no-messages", ours, theirs).strip()
+        except GitRefused:
+            return None
 
     def list_uncommitted(self) -> tuple[str, ...]:
         """Return staged, changed and untracked paths, in git's order, even if marked with ``skip-worktree``."""

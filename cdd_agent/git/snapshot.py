@@ -94,7 +94,7 @@ class Snapshots:
         tree = self._capture()
         commit = next((commit for commit, saved in self._trees.items() if saved == tree), None)
         if commit is None:
-            commit = self._repository.commits.write(tree, message=message)
+            commit = self._repository.write_commit(tree, message=message)
             self._trees[commit] = tree
         self._repository.refs.set(ref, commit)
         return Snapshot(ref=ref, commit=commit)

@@ -16,7 +16,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 
 from cdd_agent.errors import DocumentError, UsageError
-from cdd_agent.git.notes import read_objects, write_objects
+from cdd_agent.git.notes import read_objects
 from cdd_agent.git.repository import ROLLBACK, CommitId, Repository, encode_text, format_lines, private_index
 from cdd_agent.git.snapshot import CDD_IDENTITY, list_entries
 from cdd_agent.storage import is_leftover, read_ordinary, write_atomic
@@ -74,7 +74,7 @@ class StoredRecord:
 def store(repository: Repository, record: RollbackRecord, *, folders: Mapping[str, Files]) -> StoredRecord:
     """Commit ``record`` with the runs' files, which git does not track, in ``folders``. No ref names the commit yet."""
     files = {f"{folder}/{name}": data for folder, content in folders.items() for name, data in content.items()}
-    blobs = list(zip(files, write_objects(repository, files.values()), strict=True))
+    blobs = [(path, repository.blobs.write(data)) for path, data in files.items()]
     kinds = _read_object_kinds(repository, record.refs.values())
     blobs += [(f"refs/{each}", each) for each in sorted(kinds) if kinds[each] == "blob"]
     with private_index() as index:

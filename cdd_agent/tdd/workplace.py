@@ -36,7 +36,6 @@ from cdd_agent.git.run_tree import (
     RunTree,
     copy_ignored,
 )
-from cdd_agent.git.runner import GitRefused
 from cdd_agent.sandbox.port import Result
 from cdd_agent.work.state import lock_repository
 
@@ -171,18 +170,16 @@ class RunTreeWorkplace:
         head, user = self.user.read_head(), self.user
         if head is None or head == tip:
             return made
-        # merge-tree finds the common ancestor itself, so the user's files become a commit on the tip.
-        ours = commit_tree(user, head, parent=tip, message="files of HEAD")
-        try:
-            tree = user.git("merge-tree", "--write-tree", "--no-messages", ours, made).strip()
-        except GitRefused as refused:
+        # The common ancestor must be the tip, so the user's files become a commit on it.
+        tree = user.merge_trees(commit_tree(user, head, parent=tip, message="files of HEAD"), made)
+        if tree is None:
             mine = {change.path for change in user.list_changes(tip, head)}
             both = [change.path for change in user.list_changes(tip, made) if change.path in mine]
             why = "the run changed lines of it that differ in your branch"
             conflict = LandingConflict(dict.fromkeys(both or ["a file"], why), commit=made)
             if not self._is_carrying(tip):  # all changes are in commits already
                 conflict.hint = "restart on top of your commits: the same command with --retry or --anew"
-            raise conflict from refused
+            raise conflict
         return reapply(user, made, tree=tree, parent=head)
 
     def land(self, commit: CommitId, *, made: CommitId, tip: CommitId) -> None:
@@ -245,12 +242,8 @@ class RunTreeWorkplace:
         return _CHOICES[number][0]
 
     def _make_tip(self, *, carries: bool) -> CommitId:
-        head = self.user.read_head()
-        if head is None:
-            raise UsageError("This repository has no commits.", hint="make one: git commit --allow-empty -m start")
-        paths = (
-            [path for path in list_own_uncommitted(self.user) if not path.startswith(self.left_out)] if carries else []
-        )
+        head, changed = _require_head(self.user), list_own_uncommitted(self.user) if carries else ()
+        paths = [path for path in changed if not path.startswith(self.left_out)]
         return commit_aside(self.user, paths, parent=head, message=CARRIED) if paths else head
 
     @contextlib.contextmanager
@@ -276,6 +269,13 @@ class RunTreeWorkplace:
             self.emit(Notice(text=f"{why}: {join_first(paths, most=_SHOWN_PATHS)}. {then}."))
 
 
+def _require_head(repository: Repository) -> CommitId:
+    head = repository.read_head()
+    if head is None:
+        raise UsageError("This repository has no commits.", hint="make one: git commit --allow-empty -m start")
+    return head
+
+
 def _name(paths: tuple[str, ...], what: str) -> str:
     return what.format(join_first(paths, most=_SHOWN_PATHS)) if paths else ""
 
@@ -291,10 +291,7 @@ class InPlace:
 
     def begin(self) -> CommitId:
         """Return HEAD; uncommitted changes are there anyway."""
-        head = self.tree.read_head()
-        if head is None:
-            raise UsageError("This repository has no commits.", hint="make one: git commit --allow-empty -m start")
-        return head
+        return _require_head(self.tree)
 
     def resume(self, tip: CommitId) -> None:
         """Make ``tip`` HEAD again; raises ``UsageError`` if that would take commits of the user off the branch."""

@@ -21,7 +21,6 @@ from cdd_agent.events import Emit, Notice
 from cdd_agent.git.commits import commit_tree
 from cdd_agent.git.fork import Fork, Forks, make_name
 from cdd_agent.git.repository import CommitId
-from cdd_agent.git.runner import GitRefused
 from cdd_agent.git.snapshot import Snapshot
 from cdd_agent.storage import private_folder
 from cdd_agent.tdd.context import Context, Phase
@@ -162,13 +161,11 @@ class Ahead:
             return done  # the phase changed nothing, so its note is on the commit of the one before
         repository = context.workplace.tree
         parent = CommitId(repository.objects.require(f"{commit}^").id)
-        # git finds the common ancestor itself, so both sides become commits on it.
-        ours = commit_tree(
-            repository, context.snapshots.take_unsaved().commit, parent=parent, message="the run's files"
+        files = context.snapshots.take_unsaved().commit
+        merged = repository.merge_trees(
+            commit_tree(repository, files, parent=parent, message="the run's files"), commit
         )
-        try:
-            merged = repository.git("merge-tree", "--write-tree", "--no-messages", ours, commit).strip()
-        except GitRefused:
+        if merged is None:
             self._found = None
             text = f"The work on step {number} does not fit the commits that have landed since, so it is done again."
             self._emit(Notice(text=text))
