@@ -80,13 +80,17 @@ class Fork(msgspec.Struct, frozen=True, kw_only=True):
         return f"{ABANDONED}/{self.name}"
 
 
-class ForkFile(msgspec.Struct, frozen=True, kw_only=True):
+class ForkFile(msgspec.Struct, kw_only=True):
     """The content of ``.cdd/forks.json``."""
 
     schema: int = 1
-    forks: tuple[Fork, ...] = ()
+    forks: list[Fork] = []
     current: dict[str, str] = {}
     """Ticket -> name of the fork in which its plan is carried out."""
+
+    def replace(self, fork: Fork) -> None:
+        """Put ``fork`` in the place of the one with its name."""
+        self.forks = [fork if each.name == fork.name else each for each in self.forks]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +157,7 @@ class Forks:
 
     def list_all(self) -> tuple[Fork, ...]:
         """Return all forks, oldest first."""
-        return _read(self._path).forks
+        return tuple(_read(self._path).forks)
 
     def find(self, word: str) -> Fork:
         """Return the fork whose name, or a part of it, is ``word``. Raises ``UsageError``."""
@@ -184,8 +188,9 @@ class Forks:
         if fork is not None:
             self.open(fork)
         with self._changing() as file:
-            current = {slug: name for slug, name in file.current.items() if slug != ticket}
-            self._write(file, current={**current, ticket: fork.name} if fork else current)
+            file.current.pop(ticket, None)
+            if fork is not None:
+                file.current[ticket] = fork.name
 
     def locate(self, fork: Fork) -> Path:
         """Return the top level of a fork's work tree."""
@@ -206,7 +211,7 @@ class Forks:
             raise UsageError(f"The branch {fork.branch} exists already.", hint="wait a second, or use other words")
         private_folder(self.project)
         with self._changing() as file:
-            self._write(file, forks=(*file.forks, fork))  # first, so that what a kill leaves can be dropped
+            file.forks.append(fork)  # first, so that what a kill leaves can be dropped
         self.repository.git("update-ref", f"refs/heads/{fork.branch}", fork.base, "")  # "": it must not be there yet
         tree = self._trees.tree(self.locate(fork).name)
         missing = tree.reset(CommitId(fork.base))
@@ -227,32 +232,33 @@ class Forks:
     def record_session(self, fork: Fork, session: str) -> None:
         """Record which session continues the conversations."""
         with self._changing() as file:
-            changed = msgspec.structs.replace(fork, session=session)
-            self._write(file, forks=tuple(changed if each.name == fork.name else each for each in file.forks))
+            file.replace(msgspec.structs.replace(fork, session=session))
 
     def open(self, fork: Fork) -> Repository:
         """Return the repository of a fork's work tree; raises ``UsageError`` if a run cannot work in it."""
-        root = self.locate(fork)
+        root, tree = self.locate(fork), self._find_tree(fork)
         self._require_branch(fork)
-        if not (root.is_dir() and self._trees.has(root.name)):
+        if tree is None:
             hint = f"bring its files back: git worktree add -ff {root} {fork.branch}; or: cdd fork drop {fork.name}"
             raise UsageError(
                 f"The folder of the fork {fork.name} is gone; its commits are on {fork.branch}.", hint=hint
             )
-        tree = self._trees.tree(root.name)
-        branch = tree.repository.read_branch()
+        branch = tree.read_branch()
         if branch != fork.branch:
             where = f"on {branch}" if branch else "on no branch"
             hint = f"git -C {root} switch {fork.branch}"
             raise UsageError(f"The work tree of the fork {fork.name} is {where}, not on {fork.branch}.", hint=hint)
-        return tree.repository
+        return tree
+
+    def _find_tree(self, fork: Fork) -> Repository | None:
+        """Return the repository of a fork's work tree; None if its folder is gone."""
+        root = self.locate(fork)
+        return self._trees.open(root.name) if root.is_dir() and self._trees.has(root.name) else None
 
     def list_changed(self, fork: Fork) -> tuple[str, ...]:
         """Return the uncommitted files of a fork; none if its folder is gone."""
-        root = self.locate(fork)
-        if not (root.is_dir() and self._trees.has(root.name)):
-            return ()
-        return list_own_uncommitted(self._trees.open(root.name))
+        tree = self._find_tree(fork)
+        return () if tree is None else list_own_uncommitted(tree)
 
     def read_tip(self, fork: Fork) -> CommitId:
         """Return the last commit of a fork. Raises ``UsageError``."""
@@ -363,10 +369,8 @@ class Forks:
 
     def is_resolving(self, fork: Fork) -> bool:
         """Return whether a merge into the fork is unfinished."""
-        root = self.locate(fork)
-        if not (root.is_dir() and self._trees.has(root.name)):
-            return False
-        return (self._trees.open(root.name).location.git_dir / "MERGE_HEAD").exists()
+        tree = self._find_tree(fork)
+        return tree is not None and (tree.location.git_dir / "MERGE_HEAD").exists()
 
     def abort(self, fork: Fork) -> None:
         """End an unfinished merge: the fork is as it was before."""
@@ -415,12 +419,10 @@ class Forks:
 
     def _list_edited_submodules(self, fork: Fork) -> list[str]:
         """Return the submodules whose files differ from the recorded commit; git does not look into their folders."""
-        root, edited = self.locate(fork), []
-        if not (root.is_dir() and self._trees.has(root.name)):
-            return []
-        tree = self._trees.open(root.name)
-        for path in tree.list_submodules():
-            folder, own = root / path, tree.location.git_dir / SUBMODULES / name_submodule(path)
+        tree, edited = self._find_tree(fork), list[str]()
+        for path in tree.list_submodules() if tree is not None else ():
+            assert tree is not None
+            folder, own = tree.root / path, tree.location.git_dir / SUBMODULES / name_submodule(path)
             if own.is_dir() and folder.is_dir() and any(folder.iterdir()):
                 inner = Repository(folder, RepositoryLocation(root=folder, git_dir=own, common_dir=own))
                 edited += [path] if inner.list_uncommitted() else []
@@ -432,8 +434,7 @@ class Forks:
         repository, root = self.repository, self.locate(fork)
         tip = self.read_tip(fork) if has_ref(repository.location, f"refs/heads/{fork.branch}") else None
         kept = tip or CommitId(fork.base)
-        if root.is_dir() and self._trees.has(root.name):
-            tree = self._trees.open(root.name)
+        if (tree := self._find_tree(fork)) is not None:
             kept = tree.read_head() or kept
             if changed := self.list_changed(fork):
                 message = f"uncommitted files of the fork {fork.name}"
@@ -455,12 +456,8 @@ class Forks:
                 hint=f"see why: git worktree list, git branch --list {fork.branch}; then the same command again",
             )
         with self._changing() as file:
-            ended = msgspec.structs.replace(fork, is_abandoned=True)
-            self._write(
-                file,
-                forks=tuple(ended if each.name == fork.name else each for each in file.forks),
-                current={slug: name for slug, name in file.current.items() if name != fork.name},
-            )
+            file.replace(msgspec.structs.replace(fork, is_abandoned=True))
+            file.current = {slug: name for slug, name in file.current.items() if name != fork.name}
 
     def forget(self, fork: Fork) -> None:
         """Delete what a dropped fork has left: its place in the list, and the refs that keep its work."""
@@ -468,7 +465,7 @@ class Forks:
             if has_ref(self.repository.location, ref):
                 self.repository.git("update-ref", "-d", ref)
         with self._changing() as file:
-            self._write(file, forks=tuple(each for each in file.forks if each.name != fork.name))
+            file.forks = [each for each in file.forks if each.name != fork.name]
 
     def forget_snapshots(self, *, before: datetime) -> int:
         """Delete the refs of attempts in forks that are gone, if all are older than ``before``; return how many."""
@@ -517,15 +514,9 @@ class Forks:
     def _changing(self) -> Iterator[ForkFile]:
         lock = private_folder(self.project) / "locks" / "forks.lock"
         with exclusive_lock(lock, purpose="A change of the forks", wait_s=_PATIENCE_S):
-            yield _read(self._path)
-
-    def _write(
-        self, file: ForkFile, *, forks: tuple[Fork, ...] | None = None, current: dict[str, str] | None = None
-    ) -> None:
-        changed = ForkFile(
-            forks=file.forks if forks is None else forks, current=file.current if current is None else current
-        )
-        write_atomic(self._path, msgspec.json.encode(changed))
+            file = _read(self._path)
+            yield file
+            write_atomic(self._path, msgspec.json.encode(file))
 
 
 def _list_unmerged(tree: Repository) -> tuple[str, ...]:
