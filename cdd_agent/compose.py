@@ -31,7 +31,6 @@ from cdd_agent.git.run_tree import GitExport, Kept, RunTrees, list_packages
 from cdd_agent.git.snapshot import Snapshots
 from cdd_agent.history.fork import TicketForks
 from cdd_agent.hooks import NO_HOOKS, Hooks
-from cdd_agent.journal import Publisher, journal_path
 from cdd_agent.model import budget
 from cdd_agent.model.anthropic import AnthropicModel, Endpoint
 from cdd_agent.model.budget import Budget, Ceilings, Meter, Tally, format_unknown_price
@@ -50,6 +49,7 @@ from cdd_agent.testrun.frameworks.project import NoFramework, SuiteContext, make
 from cdd_agent.testrun.root import find_root
 from cdd_agent.testrun.suite import Suite, run_setup
 from cdd_agent.tickets.ticket import Ticket, find
+from cdd_agent.work.journal import Publisher, journal_path
 from cdd_agent.workflows.conversation.dialog import Dialog
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.scout import Scout

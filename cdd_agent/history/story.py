@@ -9,11 +9,11 @@ from pathlib import Path
 from cdd_agent import events
 from cdd_agent.errors import UsageError
 from cdd_agent.git.fork import Forks, arrange
-from cdd_agent.journal import journal_path, read_timed
 from cdd_agent.review import Comment, Comments
 from cdd_agent.tdd.step import load_report
 from cdd_agent.tickets import plan_markdown, spec
 from cdd_agent.tickets.ticket import Ticket
+from cdd_agent.work.journal import journal_path, read_timed
 from cdd_agent.work.state import RunState, StepExecution, Usage, load_state
 from cdd_agent.workflows.execution.review import StepToReview, load_completed_steps
 

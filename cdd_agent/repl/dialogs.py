@@ -9,10 +9,9 @@ from cdd_agent.repl.commands import TAKE_A_STEP, ExecutorLine, as_prompt_command
 from cdd_agent.repl.render import show_plan, show_steps
 from cdd_agent.repl.screen import Screen
 from cdd_agent.tickets import spec
-from cdd_agent.tickets.plan import Plan
+from cdd_agent.tickets.plan import Plan, find_dependents
 from cdd_agent.tickets.spec import Spec
 from cdd_agent.untrusted.text import clean
-from cdd_agent.work.order import find_dependents
 from cdd_agent.work.state import RunState, Status
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.scout import TicketProposal

@@ -18,10 +18,9 @@ from cdd_agent.events import Event, StepListed, TicketListed
 from cdd_agent.repl.screen import Screen
 from cdd_agent.review import FileDiff
 from cdd_agent.tickets import plan_markdown, spec
-from cdd_agent.tickets.plan import Plan, Step
+from cdd_agent.tickets.plan import Plan, Step, sort_by_dependencies
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.untrusted.text import clean
-from cdd_agent.work.order import sort_by_dependencies
 from cdd_agent.work.state import Phase, RunState, Status, StepExecution, Usage, is_unverified, load_state
 
 READY = "getting ready"
@@ -147,12 +146,8 @@ def _sort_steps(plan: Plan) -> tuple[Step, ...]:
     for step in plan.steps:
         by_number.setdefault(step.number, step)
     known = {n: [d for d in step.depends_on if d in by_number] for n, step in by_number.items()}
-    try:
-        numbers = sort_by_dependencies(known)
-    except UsageError:  # a cycle
-        numbers = tuple(by_number)
     duplicates = (step for step in plan.steps if by_number[step.number] is not step)
-    return (*(by_number[number] for number in numbers), *duplicates)
+    return (*(by_number[number] for number in sort_by_dependencies(known)), *duplicates)
 
 
 def _draw_step(step: Step, *, after: Sequence[int], new: Collection[str]) -> Group:

@@ -44,7 +44,7 @@ from cdd_agent.model.conversation import (
 )
 from cdd_agent.tdd import verdict
 from cdd_agent.tdd.baseline import Baseline, leave_out, list_added_tests, name_scope
-from cdd_agent.tdd.briefing import ShownFiles, show_step_files
+from cdd_agent.tdd.briefing import ShownFiles, format_diff, format_guidance, format_refusal, is_cut, show_step_files
 from cdd_agent.tdd.context import (
     Brief,
     Context,
@@ -60,7 +60,6 @@ from cdd_agent.tdd.context import (
     summarize_evidence,
 )
 from cdd_agent.tdd.examination import Examination
-from cdd_agent.tdd.refusal import format_diff, format_guidance, format_refusal, is_cut
 from cdd_agent.tdd.step import StepRecovery, load_report
 from cdd_agent.tdd.tools import CommentAnswers, make_lock_check, make_tools
 from cdd_agent.tdd.verdict import PhaseLocks, RedVerdict

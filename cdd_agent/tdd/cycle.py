@@ -20,8 +20,8 @@ from cdd_agent.git.snapshot import Snapshot
 from cdd_agent.storage import private_folder
 from cdd_agent.tdd.attempt import LANDED_ON_OTHERS, Attempt, has_code, has_given_up, list_attempts
 from cdd_agent.tdd.baseline import Baseline, take_baseline
+from cdd_agent.tdd.briefing import describe_interruption, describe_refusal
 from cdd_agent.tdd.context import Context, Phase, Progress, WorkItem, format_reasons
-from cdd_agent.tdd.refusal import describe_interruption, describe_refusal
 from cdd_agent.tdd.step import (
     Landing,
     StepRecovery,

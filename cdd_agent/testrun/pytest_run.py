@@ -2,11 +2,13 @@
 
 Each run gets a private folder outside the project with the report and a copy of the plugin, which is never installed in
 the project. The copy's name is new for every run, so no package of the project can pose as the plugin, even in the
-workers of xdist. Bytecode goes to cdd's own cache (see ``inside/run_plugin.py``).
+workers of xdist. Bytecode goes to cdd's own cache (see ``inside/run_plugin.py``). The runs of gates trust no bytecode
+that tests could write: for them, ``CompiledSources`` keeps it as long as cdd runs.
 """
 
 import contextlib
 import errno
+import hashlib
 import io
 import os
 import re
@@ -16,8 +18,9 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+import weakref
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -35,13 +38,65 @@ from cdd_agent.testrun.access import (
     find_test_code,
     find_top,
 )
-from cdd_agent.testrun.compiled import CompiledSources
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.testrun.suite import PYTEST, Conventions, SuiteRun, save_report
 from cdd_agent.untrusted.documents import encode_json
 from pytest_tdd_agent.codec import ReportError, load
 from pytest_tdd_agent.recording.spool import find_running_tests
 from pytest_tdd_agent.report import Case, Failure, SuiteReport
+
+_LEAST_BYTES = 30_000
+"""Of sources: the process takes as long as pytest takes to compile these."""
+_MOST_BYTES = 2_000_000
+"""Of one source."""
+
+
+@dataclass(kw_only=True)
+class CompiledSources:
+    """The bytecode of the sources seen so far, for one interpreter.
+
+    A process of its own compiles the files and runs nothing of the project. Runs only read the result, by the digest of
+    each source.
+    """
+
+    folder: Path | None = None
+    """Where it is; None: nowhere yet."""
+    _known: set[str] = field(default_factory=set)
+
+    def add(self, files: Iterable[Path], *, interpreter: Interpreter, sandbox: Sandbox, timeout_s: float) -> None:
+        """Compile the Python files that are new or have changed, if they are many."""
+        found: dict[str, bytes] = {}
+        for file in files:
+            if any(part.endswith("-packages") for part in file.parts):
+                continue  # installed in the project's folder
+            try:
+                content = read_ordinary(file, limit_bytes=_MOST_BYTES)
+            except OSError:
+                continue
+            is_test = file.name.startswith(("test_", "conftest.py")) or file.name.endswith("_test.py")
+            found[f"{'rewritten' if is_test else 'plain'}-{hashlib.sha256(content).hexdigest()}"] = content
+        new = found.keys() - self._known
+        if sum(len(found[name]) for name in new) < _LEAST_BYTES:
+            return
+        self._known |= new
+        if self.folder is None:
+            self.folder = Path(tempfile.mkdtemp(prefix="cdd-compiled-")).resolve()
+            weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+        with tempfile.TemporaryDirectory(prefix="cdd-sources-", ignore_cleanup_errors=True) as name:
+            place = Path(name).resolve()
+            (place / "sources").mkdir()
+            for each in new:
+                (place / "sources" / each).write_bytes(found[each])
+            program = shutil.copy(Path(__file__).parent / "inside" / "compiler.py", place)
+            command = Command(
+                argv=(str(interpreter.path), "-B", str(program), str(place / "sources"), str(self.folder)),
+                cwd=place,
+                access=build_access(place, interpreter, read_write=(self.folder,)),
+                variables=build_user_base_variable(interpreter.user_base),
+                timeout_s=timeout_s,
+            )
+            sandbox.run(command)
+
 
 SHOWN_TESTS = 5
 _STREAM_LIMIT_BYTES = 64 * 1024 * 1024

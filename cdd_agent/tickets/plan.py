@@ -1,10 +1,10 @@
-"""A plan: steps with dependencies, and the rules that it must follow before cdd executes it. Pure.
+"""A plan: steps with dependencies, their order, and the rules that it must follow before cdd executes it. Pure.
 
 ``plan_markdown`` reads the text of a plan.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from typing import Literal, TypeAlias, get_args
@@ -172,3 +172,27 @@ def _check_step(step: Step) -> Iterable[Problem]:
 def is_outside(path: str) -> bool:
     """Return whether a path in a plan leads out of the project."""
     return _OUTSIDE.match(path) is not None or ".." in re.split(r"[/\\]", path)
+
+
+def sort_by_dependencies(depends: Mapping[int, Collection[int]]) -> tuple[int, ...]:
+    """Return the number of each step after those it depends on; steps that wait for each other come last."""
+    done: dict[int, None] = {}
+    while ready := find_ready(depends, completed=done):
+        done[ready[0]] = None
+    return (*done, *(number for number in depends if number not in done))
+
+
+def find_ready(depends: Mapping[int, Collection[int]], *, completed: Collection[int]) -> tuple[int, ...]:
+    """Return the steps that are not completed, but whose dependencies are, in the order of the mapping."""
+    return tuple(
+        number for number, needs in depends.items() if number not in completed and set(needs) <= set(completed)
+    )
+
+
+def find_dependents(depends: Mapping[int, Collection[int]], roots: Iterable[int]) -> tuple[int, ...]:
+    """Return all steps that depend on a root, directly or not, in the order of the mapping, without the roots."""
+    excluded = set(roots)
+    reached = set(excluded)
+    while new := {number for number in depends.keys() - reached if not reached.isdisjoint(depends[number])}:
+        reached |= new
+    return tuple(number for number in depends if number in reached - excluded)

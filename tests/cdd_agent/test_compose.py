@@ -9,9 +9,9 @@ from cdd_agent.config.options import Options
 from cdd_agent.config.trust import NotApproved
 from cdd_agent.errors import BudgetSpent
 from cdd_agent.events import Event, Notice, TurnEnded
-from cdd_agent.journal import Journal
 from cdd_agent.model.conversation import Request, Text, UserMessage
 from cdd_agent.tickets.ticket import create
+from cdd_agent.work.journal import Journal
 from cdd_agent.work.state import RunState, Usage, save_state
 from cdd_agent.workflows.green.request import resolve_targets
 from cdd_agent.workflows.orchestration.feature import Feature

@@ -24,11 +24,11 @@ from cdd_agent.compose import Composition
 from cdd_agent.config.options import Options
 from cdd_agent.errors import ExitCode
 from cdd_agent.events import Emit, Event, Notice, RunFinished
-from cdd_agent.journal import Journal, read
 from cdd_agent.repl import session
 from cdd_agent.sandbox.warden import supervision
 from cdd_agent.storage import exclusive_lock, write_atomic
 from cdd_agent.tickets.ticket import find
+from cdd_agent.work.journal import Journal, read
 from cdd_agent.work.state import Status
 from cdd_agent.workflows.execution.executor import Executor
 from tests.fakes.cases import soak_after

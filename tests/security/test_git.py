@@ -478,7 +478,7 @@ def test_whole_folders_are_deleted_only_where_the_program_made_them() -> None:
     """No work tree, with content or without, is ever removed."""
     found = {module.relative_to(PACKAGE).as_posix() for module in modules() if "rmtree" in text_of(module)}
     own = {"git/run_tree.py", "git/landing.py"}  # run trees, exports, and prepared files
-    temporary = {"storage.py", "testrun/compiled.py", "testrun/pytest_run.py", "testrun/frameworks/environment.py"}
+    temporary = {"storage.py", "testrun/pytest_run.py", "testrun/frameworks/environment.py"}
     assert found == temporary | own
 
 

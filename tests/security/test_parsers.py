@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent import journal
 from cdd_agent.config import settings
 from cdd_agent.config.trust import Approvals, Offer
 from cdd_agent.errors import CddError, DocumentError, EnvironmentMissing, RecordingError
@@ -20,6 +19,7 @@ from cdd_agent.model import recording
 from cdd_agent.storage import read_holder
 from cdd_agent.testrun.interpreter import ask_interpreter, find_candidates
 from cdd_agent.tickets import plan_markdown, spec
+from cdd_agent.work import journal
 from cdd_agent.work.state import load_state
 from pytest_tdd_agent import codec
 from tests.fakes.approval import users_folder

@@ -30,7 +30,6 @@ from cdd_agent.clock import SystemClock
 from cdd_agent.config.trust import Offer
 from cdd_agent.errors import UsageError
 from cdd_agent.events import Event, encode
-from cdd_agent.journal import Journal
 from cdd_agent.repl import question, session
 from cdd_agent.repl.completion import Candidates
 from cdd_agent.repl.prompt import make_reader
@@ -40,6 +39,7 @@ from cdd_agent.repl.terminal import PromptStatus
 from cdd_agent.tickets import plan_markdown
 from cdd_agent.tickets.ticket import create, find, list_tickets
 from cdd_agent.untrusted.text import clean
+from cdd_agent.work.journal import Journal
 from cdd_agent.work.state import RunState, Status, StepKey, end_step, pending_steps, start_step
 from tests.fakes.cases import soak_after
 from tests.fakes.demo import captured

@@ -139,8 +139,8 @@ def _crashing(folder: Path) -> str:
     """A search path on which the program fails once it has begun, with its whole environment in the message."""
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(
-        "import os\nimport cdd_agent.journal\n\n\ndef broken(*_, **__):\n    held = dict(os.environ)\n"
-        "    raise ZeroDivisionError(str(held))\n\n\ncdd_agent.journal.Journal.write = broken\n",
+        "import os\nimport cdd_agent.work.journal\n\n\ndef broken(*_, **__):\n    held = dict(os.environ)\n"
+        "    raise ZeroDivisionError(str(held))\n\n\ncdd_agent.work.journal.Journal.write = broken\n",
         encoding="ascii",
     )
     return os.pathsep.join([str(folder), str(ROOT)])

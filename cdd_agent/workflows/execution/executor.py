@@ -25,19 +25,18 @@ from cdd_agent.git import commits
 from cdd_agent.git.repository import Repository
 from cdd_agent.model.budget import Meter
 from cdd_agent.tdd.attempt import RAN_OUT
+from cdd_agent.tdd.briefing import describe_refusal
 from cdd_agent.tdd.context import Brief, BriefFor, Context, Phase, WorkItem, describe_item, phases_of, read_phase_rules
-from cdd_agent.tdd.refusal import describe_refusal
 from cdd_agent.tdd.step import StepRecovery, alone_on
 from cdd_agent.tdd.workflow_run import WorkflowRun
 from cdd_agent.testrun.frameworks.project import NoFramework, has_framework, map_projects
 from cdd_agent.tickets import plan_markdown, spec
-from cdd_agent.tickets.plan import Plan, Step
+from cdd_agent.tickets.plan import Plan, Step, find_dependents, find_ready, sort_by_dependencies
 from cdd_agent.tickets.spec import Spec
 from cdd_agent.tickets.ticket import Ticket, find
 from cdd_agent.untrusted.text import format_line
 from cdd_agent.work import state as states
 from cdd_agent.work.handoff import phase_name
-from cdd_agent.work.order import find_dependents, find_ready, sort_by_dependencies
 from cdd_agent.work.state import RunState, Status, StepKey, backup_path, load_state, reconcile
 from cdd_agent.workflows.execution.ahead import Ahead
 

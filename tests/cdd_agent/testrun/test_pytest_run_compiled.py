@@ -2,9 +2,8 @@ import marshal
 from dataclasses import replace
 from pathlib import Path
 
-from cdd_agent.testrun import compiled
-from cdd_agent.testrun.compiled import CompiledSources
-from cdd_agent.testrun.pytest_run import PytestSuite
+from cdd_agent.testrun import pytest_run
+from cdd_agent.testrun.pytest_run import CompiledSources, PytestSuite
 from pytest_tdd_agent.report import SuiteReport
 from tests.fakes.suite import TrustedSandbox
 
@@ -22,7 +21,7 @@ def test_a_gate_reads_what_cdd_compiled_as_long_as_the_source_is_the_same(suite:
     project = tmp_path / "project"
     project.mkdir()
     (project / "product.py").write_text("def double(number):\n    return number * 2\n")
-    padding = "# nothing\n" * (compiled._LEAST_BYTES // 10)
+    padding = "# nothing\n" * (pytest_run._LEAST_BYTES // 10)
     (project / "test_double.py").write_text(TEST + padding)
     (project / "test_warned.py").write_text("assert ('always', 'true')\n\ndef test_one():\n    pass\n")
     own = replace(suite, root=project, bytecode=None, sandbox=TrustedSandbox(), compiled=CompiledSources())

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.events import FileChanged, Notice, TextDelta, Waiting
-from cdd_agent.journal import MAX_DIFF_CHARACTERS, Journal, read
+from cdd_agent.work.journal import MAX_DIFF_CHARACTERS, Journal, read
 from tests.fakes.clock import FakeClock
 
 
