@@ -35,8 +35,8 @@ from cdd_agent.model import budget
 from cdd_agent.model.anthropic import AnthropicModel, Endpoint
 from cdd_agent.model.budget import Budget, Ceilings, Meter, Tally, format_unknown_price
 from cdd_agent.model.conversation import Model, derive_token
-from cdd_agent.model.failure import AnswerLimits, redact_url
 from cdd_agent.model.recording import PrivateData, RecordingModel, ReplayModel
+from cdd_agent.model.stream import AnswerLimits, redact_url
 from cdd_agent.review import Comments
 from cdd_agent.sandbox.choice import choose, resolve_level
 from cdd_agent.sandbox.port import ISOLATING_LEVELS, Access, Sandbox

@@ -28,8 +28,7 @@ from cdd_agent.sandbox.port import Access, Command, Result, Sandbox, join_output
 from cdd_agent.shell.permission import Permission
 from cdd_agent.untrusted.keys import MASK, mask
 from cdd_agent.untrusted.text import find_controls, format_counts_by_line, format_line, require_visible
-from cdd_agent.workspace.files import PAGED_CAP_BYTES, SIZE_CAP_BYTES, Workspace, decode, encode
-from cdd_agent.workspace.search import Hits, glob, grep
+from cdd_agent.workspace.files import PAGED_CAP_BYTES, SIZE_CAP_BYTES, Hits, Workspace, decode, encode, glob, grep
 
 T = TypeVar("T")
 _MAX_SHOWN = 60

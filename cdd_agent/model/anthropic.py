@@ -29,11 +29,10 @@ from cdd_agent.config.settings import DEFAULT_MODEL
 from cdd_agent.errors import ModelError, UsageError
 from cdd_agent.events import Emit, Event, RetryScheduled, TextDelta, Waiting
 from cdd_agent.model import conversation
-from cdd_agent.model import failure as failures
+from cdd_agent.model import stream as streams
 from cdd_agent.model.budget import make_answer_lost
 from cdd_agent.model.conversation import JSON, Request, Turn, repair_calls
-from cdd_agent.model.failure import AnswerLimits, RequestFailed
-from cdd_agent.model.stream import parse_object, read_answer
+from cdd_agent.model.stream import AnswerLimits, RequestFailed, parse_object, read_answer
 from cdd_agent.untrusted.keys import Secret
 from cdd_agent.work.state import Usage
 
@@ -85,7 +84,7 @@ class Endpoint:
         except ValueError:
             is_usable = False
         if not is_usable:
-            happened = f"ANTHROPIC_BASE_URL is not an address of a server: {failures.redact_url(url)}."
+            happened = f"ANTHROPIC_BASE_URL is not an address of a server: {streams.redact_url(url)}."
             raise UsageError(happened, hint=f"write it like {API_URL}, or: unset ANTHROPIC_BASE_URL")
         names = (f"{parts.scheme}_proxy", f"{parts.scheme}_proxy".upper(), "all_proxy", "ALL_PROXY")
         proxy = next((environment[name] for name in names if environment.get(name)), None)
@@ -144,7 +143,7 @@ class AnthropicModel:
 
         The SDK is loaded in the background meanwhile: a run of tests often comes before the first request.
         """
-        failures.check_key(self._key.reveal())
+        streams.check_key(self._key.reveal())
         _load_sdk()
 
     def reply(self, request: Request, *, emit: Emit) -> Turn:
@@ -166,7 +165,7 @@ class AnthropicModel:
                 retry = self._plan_retry(failed, number, waited_s=waited_s, withdrawn=bool(shown))
                 if retry is None:
                     cleaned = replace(failed, message=self._clean(failed.message).rstrip("."))
-                    error = failures.explain(cleaned, model=name, url=self._endpoint.url, tries=number)
+                    error = streams.explain(cleaned, model=name, url=self._endpoint.url, tries=number)
                     raise error from self._drop_if_revealing(failed.__cause__)
             except ModelError as error:
                 raise ModelError(self._clean(error.happened), hint=error.hint) from self._drop_if_revealing(
@@ -205,12 +204,12 @@ class AnthropicModel:
         self, failed: RequestFailed, number: int, *, waited_s: float, withdrawn: bool
     ) -> RetryScheduled | None:
         limit, may_wait = self._limits.tries, self._may_wait or (lambda *_: False)
-        wait_s = failures.choose_pause_s(failed, number, chance=random.random())
-        if wait_s is None or wait_s > failures.LONGEST_ASKED_S:
+        wait_s = streams.choose_pause_s(failed, number, chance=random.random())
+        if wait_s is None or wait_s > streams.LONGEST_ASKED_S:
             return None
         if failed.is_busy and waited_s + wait_s <= self._limits.busy_s:
             limit = 0
-        elif number >= limit or (wait_s > failures.LONGEST_WAIT_S and not may_wait(failed.summary, wait_s)):
+        elif number >= limit or (wait_s > streams.LONGEST_WAIT_S and not may_wait(failed.summary, wait_s)):
             return None
         return RetryScheduled(why=failed.summary, wait_s=wait_s, number=number + 1, limit=limit, withdrawn=withdrawn)
 
@@ -388,12 +387,12 @@ class Transport:
                 case {"error": {"message": str(message)}}:
                     pass
         if 300 <= answer.status < 400 and "location" in headers:
-            message = f"it points to {failures.redact_url(headers['location'])}"
+            message = f"it points to {streams.redact_url(headers['location'])}"
         return RequestFailed(
             cause="status",
             status=answer.status,
             message=message,
-            retry_after_s=failures.parse_retry_after(headers.get("retry-after", ""), now=self._clock.now()),
+            retry_after_s=streams.parse_retry_after(headers.get("retry-after", ""), now=self._clock.now()),
             may_retry=headers.get("x-should-retry") != "false",
         )
 

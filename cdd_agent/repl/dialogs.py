@@ -17,7 +17,7 @@ from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.scout import TicketProposal
 from cdd_agent.workflows.conversation.socrates import Socrates
 from cdd_agent.workflows.execution.executor import Executor
-from cdd_agent.workflows.execution.intervention import DEFAULT_MESSAGE, Intervention
+from cdd_agent.workflows.execution.review import DEFAULT_MESSAGE, Intervention
 
 MOST_FILES_SHOWN = 8
 MOST_CHANGES_SHOWN = 10

@@ -17,8 +17,7 @@ from cdd_agent.tickets import plan_markdown, spec
 from cdd_agent.tickets.ticket import find
 from cdd_agent.work.state import AttemptRecord, RunState, Status, pending_steps, save_state
 from cdd_agent.workflows.execution.executor import step_key
-from cdd_agent.workspace.files import Workspace
-from cdd_agent.workspace.search import grep
+from cdd_agent.workspace.files import Workspace, grep
 from tests.bench.bars import Bars
 from tests.bench.measure import ROOT, inherited, spend
 from tests.bench.step import SLUG, Size

@@ -12,8 +12,7 @@ from cdd_agent.errors import ModelError
 from cdd_agent.events import Event, TextDelta, ThinkingDelta
 from cdd_agent.model import conversation, recording
 from cdd_agent.model.conversation import JSON, AssistantMessage, Turn, repair_calls
-from cdd_agent.model.failure import AnswerLimits, RequestFailed
-from cdd_agent.model.stream import read_answer
+from cdd_agent.model.stream import AnswerLimits, RequestFailed, read_answer
 from tests.fakes.messages_server import Fault, event_bytes, turn_events
 from tests.fuzz.figures import Figures
 from tests.fuzz.grammar import pick, text, value

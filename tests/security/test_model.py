@@ -24,8 +24,8 @@ from cdd_agent.model import recording
 from cdd_agent.model.anthropic import AnthropicModel, Endpoint
 from cdd_agent.model.budget import Budget
 from cdd_agent.model.conversation import JSON, Conversation, Request, ToolResult, Turn
-from cdd_agent.model.failure import AnswerLimits, RequestFailed
 from cdd_agent.model.recording import PrivateData, RecordedTurn, RecordingModel
+from cdd_agent.model.stream import AnswerLimits, RequestFailed
 from cdd_agent.untrusted.keys import Secret
 from tests.fakes.cases import soak_after
 from tests.fakes.messages_server import STREAM_HEAD, Fault, MessagesServer, event_bytes, turn_events

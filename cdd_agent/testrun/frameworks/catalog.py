@@ -2,7 +2,7 @@
 
 **To add a framework, add its record here**, and to ``FRAMEWORKS``. ``framework.Framework`` explains the fields, and
 the records below show what exists already: ``find_by_manifest``, the toolchains in ``environment``, and the readers in
-``reports``. A new report format or language gets a new module, such as ``go``, and its errors a section in
+``framework``. A new report format or language gets a new module, such as ``go``, and its errors a section in
 ``kinds.toml``. Test it with the stored output of a real run in ``tests/cdd_agent/testrun/frameworks/data``.
 """
 
@@ -17,13 +17,14 @@ import pytest_tdd_agent
 from cdd_agent.testrun import inside
 from cdd_agent.testrun.frameworks import dotnet, environment, go, javascript, javascript_results, jvm, rust
 from cdd_agent.testrun.frameworks.framework import (
+    REPORT,
     FinishedRun,
     Framework,
     FrameworkMatch,
     ParsedResults,
     find_by_manifest,
+    read_lines,
 )
-from cdd_agent.testrun.frameworks.reports import REPORT, read_lines
 from cdd_agent.testrun.frameworks.sources import list_own_files, match_path, read_text
 from cdd_agent.testrun.interpreter import FOLDERS
 

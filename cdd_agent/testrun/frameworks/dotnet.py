@@ -5,8 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from cdd_agent.testrun.frameworks.framework import FinishedRun, ParsedResults
-from cdd_agent.testrun.frameworks.reports import XmlCase, read_trx
+from cdd_agent.testrun.frameworks.framework import FinishedRun, ParsedResults, XmlCase, read_trx
 from cdd_agent.testrun.frameworks.sources import Call, Language, Sources, classify, match_path
 from pytest_tdd_agent.report import Case, Failure
 

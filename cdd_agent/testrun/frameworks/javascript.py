@@ -13,8 +13,7 @@ import msgspec
 from cdd_agent.storage import read_ordinary
 from cdd_agent.testrun.frameworks import environment
 from cdd_agent.testrun.frameworks.environment import MODULES
-from cdd_agent.testrun.frameworks.framework import FrameworkMatch
-from cdd_agent.testrun.frameworks.reports import REPORT
+from cdd_agent.testrun.frameworks.framework import REPORT, FrameworkMatch
 from cdd_agent.testrun.frameworks.sources import match_path, read_text
 from cdd_agent.testrun.interpreter import list_folders_to_top
 

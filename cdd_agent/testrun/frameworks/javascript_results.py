@@ -11,17 +11,18 @@ from urllib.parse import unquote
 
 import msgspec
 
-from cdd_agent.testrun.frameworks.framework import FinishedRun, ParsedResults
-from cdd_agent.testrun.frameworks.javascript import is_mocha_test, is_node_test, is_test
-from cdd_agent.testrun.frameworks.reports import (
+from cdd_agent.testrun.frameworks.framework import (
     REPORT,
     SEPARATOR,
+    FinishedRun,
+    ParsedResults,
     ReportLine,
     format_last_lines,
     number_titles,
     read_lines,
     read_report,
 )
+from cdd_agent.testrun.frameworks.javascript import is_mocha_test, is_node_test, is_test
 from cdd_agent.testrun.frameworks.sources import Language, Sources, match_rule, strip_terminal_codes
 from pytest_tdd_agent.failure import FRAMES_CAP, MESSAGE_CAP, TEXT_CAP
 from pytest_tdd_agent.report import FAILING, Case, CollectError, Failure, Frame

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path, PurePosixPath
 
-from cdd_agent.testrun.frameworks.framework import FinishedRun, ParsedResults
-from cdd_agent.testrun.frameworks.reports import XmlCase, read_junit
+from cdd_agent.testrun.frameworks.framework import FinishedRun, ParsedResults, XmlCase, read_junit
 from cdd_agent.testrun.frameworks.sources import (
     Language,
     Meaning,

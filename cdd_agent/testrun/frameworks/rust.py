@@ -9,8 +9,14 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 
-from cdd_agent.testrun.frameworks.framework import FinishedRun, FrameworkMatch, ParsedResults, number_cases
-from cdd_agent.testrun.frameworks.reports import XmlCase, read_junit
+from cdd_agent.testrun.frameworks.framework import (
+    FinishedRun,
+    FrameworkMatch,
+    ParsedResults,
+    XmlCase,
+    number_cases,
+    read_junit,
+)
 from cdd_agent.testrun.frameworks.sources import (
     Call,
     Language,

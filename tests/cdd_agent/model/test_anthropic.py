@@ -21,8 +21,8 @@ from cdd_agent.events import AnswerLost, Event, RetryScheduled, TextDelta, Think
 from cdd_agent.model import recording
 from cdd_agent.model.anthropic import API_URL, AnthropicModel, Connection, Deadline, Endpoint, MayWait, is_loopback
 from cdd_agent.model.conversation import JSON, Conversation, Model, Opaque, Request, Text, ToolResult, ToolSpec, Turn
-from cdd_agent.model.failure import AnswerLimits, Cause, RequestFailed
 from cdd_agent.model.recording import ReplayModel
+from cdd_agent.model.stream import AnswerLimits, Cause, RequestFailed
 from cdd_agent.untrusted.keys import Secret
 from cdd_agent.work.state import Usage
 from tests.fakes.cases import soak_after

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.errors import ModelError
-from cdd_agent.model.failure import AnswerLimits, Cause, RequestFailed, check_key, explain
-from cdd_agent.model.stream import StreamedTurn
+from cdd_agent.model.stream import AnswerLimits, Cause, RequestFailed, StreamedTurn, check_key, explain
 
 DOC = (Path(__file__).parents[3] / "docs/reference/model.md").read_text(encoding="utf-8")
 SAID = dict(re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", DOC.partition("## What errors say")[2], re.MULTILINE))

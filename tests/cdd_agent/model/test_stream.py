@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from cdd_agent.errors import ModelError
 from cdd_agent.model import recording
 from cdd_agent.model.conversation import JSON, Turn
-from cdd_agent.model.failure import RequestFailed
-from cdd_agent.model.stream import MAX_DEPTH, StreamedTurn, parse_events, parse_object
+from cdd_agent.model.stream import MAX_DEPTH, RequestFailed, StreamedTurn, parse_events, parse_object
 from tests.cdd_agent.model.test_recording_recorded import turns
 from tests.fakes.messages_server import Fault, turn_events
 

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from cdd_agent.repl.paste import Pastes
-from cdd_agent.repl.prompt import MOST_KEPT_CHARACTERS, ProjectHistory
+from cdd_agent.repl.prompt import MOST_KEPT_CHARACTERS, Pastes, ProjectHistory
 
 BLOCK = "\n".join(f"line {number}" for number in range(40))
 

@@ -5,8 +5,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from cdd_agent.testrun.frameworks.framework import FinishedRun, Framework, ParsedResults
-from cdd_agent.testrun.frameworks.reports import XmlCase, read_junit
+from cdd_agent.testrun.frameworks.framework import FinishedRun, Framework, ParsedResults, XmlCase, read_junit
 from pytest_tdd_agent.report import Case, Failure
 
 DATA = Path(__file__).parent / "data" / "compiled"

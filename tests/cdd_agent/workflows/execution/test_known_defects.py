@@ -15,7 +15,7 @@ Each is tried below by the test of its number; behind most stands a whole room o
 | 9 | leaving half-way completes the run | ``tests/cdd_agent/work/test_state.py`` |
 | 10 | a damaged state reads as none | ``tests/cdd_agent/work/test_state_file.py`` |
 | 11 | the state is written in place, steps are known by number | ``tests/cdd_agent/work/test_state_reconcile.py`` |
-| 12 | a later dependency, or a cycle, is waited for for ever | ``tests/cdd_agent/work/test_order.py`` |
+| 12 | a later dependency, or a cycle, is waited for for ever | ``tests/cdd_agent/tickets/test_plan_order.py`` |
 | 13 | comments and unknown keys of the spec are dropped | ``tests/cdd_agent/tickets/test_spec.py`` |
 | 14 | its own templates are not valid | ``tests/cdd_agent/tickets/test_ticket.py`` |
 | 15 | a long conversation is not summed up | ``tests/cdd_agent/workflows/conversation/test_dialog_compaction.py`` |

@@ -7,7 +7,7 @@ import pytest
 from cdd_agent.errors import GateClosed, UsageError
 from cdd_agent.events import Committed, GateJudged
 from cdd_agent.work.state import Status
-from cdd_agent.workflows.execution.intervention import Intervention
+from cdd_agent.workflows.execution.review import Intervention
 from tests.cdd_agent.workflows.execution.conftest import ONE, Grounds, MakeWork, Work, plan
 from tests.fakes.model import ScriptedModel, says
 from tests.fakes.project import CODE, TEST, TEST_FILE, Project, writes

@@ -4,7 +4,7 @@ import pytest
 from prompt_toolkit.input.vt100_parser import Vt100Parser
 from prompt_toolkit.key_binding import KeyPress
 
-from cdd_agent.repl.paste import group_pastes, restore_enter
+from cdd_agent.repl.prompt import group_pastes, restore_enter
 
 
 def pressed(text: str) -> list[KeyPress]:

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.testrun.frameworks.reports import read_junit
+from cdd_agent.testrun.frameworks.framework import read_junit
 from tests.cdd_agent.testrun.frameworks.compiled_samples import parse_junit
 
 

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdd_agent.errors import UsageError
-from cdd_agent.workspace.files import Workspace
-from cdd_agent.workspace.search import Hit, Hits, glob, grep
+from cdd_agent.workspace.files import Hit, Hits, Workspace, glob, grep
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdd_agent.errors import ExitCode, ModelError, UsageError
-from cdd_agent.model.failure import (
+from cdd_agent.model.stream import (
     AnswerLimits,
     Cause,
     RequestFailed,

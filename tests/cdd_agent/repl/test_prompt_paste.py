@@ -9,7 +9,7 @@ from prompt_toolkit.formatted_text.utils import fragment_list_to_text
 from prompt_toolkit.layout.controls import BufferControl
 from prompt_toolkit.layout.processors import Transformation, TransformationInput
 
-from cdd_agent.repl.paste import ChipProcessor, Pastes
+from cdd_agent.repl.prompt import ChipProcessor, Pastes
 
 BLOCK = "\n".join(f"line {number}" for number in range(40))
 
