@@ -45,7 +45,7 @@ from cdd_agent.storage import private_folder, read_ordinary, write_atomic
 from cdd_agent.tdd.context import BriefFor, Context, Policy
 from cdd_agent.tdd.workplace import InPlace, RunTreeWorkplace, Workplace
 from cdd_agent.testrun.access import SHOWN_PRIVATE, Original
-from cdd_agent.testrun.frameworks.project import NoFramework, SuiteContext, make_suite
+from cdd_agent.testrun.project import NoFramework, SuiteContext, make_suite
 from cdd_agent.testrun.root import find_root
 from cdd_agent.testrun.suite import Suite, run_setup
 from cdd_agent.tickets.ticket import Ticket, find

@@ -34,8 +34,8 @@ from cdd_agent.sandbox.port import ISOLATING_LEVELS, Sandbox
 from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.storage import private_folder, scratch
 from cdd_agent.testrun import interpreter
-from cdd_agent.testrun.frameworks.project import offer_properties, read_properties
 from cdd_agent.testrun.interpreter import NO_ENVIRONMENT, NamedEnvironment
+from cdd_agent.testrun.project import offer_properties, read_properties
 from cdd_agent.testrun.pytest_command import parse_command
 from cdd_agent.testrun.pytest_run import NOT_INSTALLED, PytestSuite
 from cdd_agent.testrun.suite import Suite

@@ -22,6 +22,6 @@ def find_root(options: Options, environment: Mapping[str, str] = os.environ) -> 
     top = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
     if here == top:
         return top
-    from cdd_agent.testrun.frameworks.project import find_project  # slow to import and rarely needed
+    from cdd_agent.testrun.project import find_project  # slow to import and rarely needed
 
     return find_project(here, top=top)

@@ -15,7 +15,7 @@ from cdd_agent.work.journal import Journal
 from cdd_agent.work.state import RunState, Usage, save_state
 from cdd_agent.workflows.green.request import resolve_targets
 from cdd_agent.workflows.orchestration.feature import Feature
-from tests.cdd_agent.testrun.frameworks.test_detection import lay
+from tests.cdd_agent.testrun.test_project_detection import lay
 from tests.fakes.approval import approves, users_folder
 from tests.fakes.clock import FakeClock
 

@@ -61,13 +61,10 @@ def read(run: FinishedRun) -> ParsedResults:
     read = [read_trx(path) for path in sorted(run.results.glob("*.trx"))[:TRX_CAP]]
     tests = tuple(_convert(case, sources) for cases, _ in read for case in cases)
     problem = "; ".join(problem for _, problem in read if problem) or None
-
-    def explain() -> str:
-        other = _OTHER_ERROR.search(run.plain_output)
-        reason = other["message"] if other else run.plain_output.strip()[-300:] or "no output"
-        return f"dotnet failed outside of the tests: {reason}"
-
-    return run.conclude(ParsedResults(tests=tests, collect_errors=errors, problem=problem), explain)
+    other = _OTHER_ERROR.search(run.plain_output)
+    reason = other["message"] if other else run.plain_output.strip()[-300:] or "no output"
+    found = ParsedResults(tests=tests, collect_errors=errors, problem=problem)
+    return run.conclude(found, f"dotnet failed outside of the tests: {reason}")
 
 
 def _convert(case: XmlCase, sources: Sources) -> Case:

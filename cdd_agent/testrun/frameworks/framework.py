@@ -77,10 +77,10 @@ class FinishedRun:
         """The output without colors and with ``\\n`` as line ends."""
         return strip_terminal_codes(self.output)
 
-    def conclude(self, found: ParsedResults, explain: Callable[[], str]) -> ParsedResults:
-        """Return the results, with the problem that ``explain`` returns if the run failed and nothing says why."""
+    def conclude(self, found: ParsedResults, problem: str) -> ParsedResults:
+        """Return the results, with the ``problem`` if the run failed and nothing says why."""
         is_explained = any(case.outcome in FAILING for case in found.tests) or found.collect_errors or found.problem
-        return found if self.exit_status == 0 or is_explained else replace(found, problem=explain())
+        return found if self.exit_status == 0 or is_explained else replace(found, problem=problem)
 
 
 class NameRule(Protocol):
@@ -353,7 +353,7 @@ def read_report(run: FinishedRun, tool: str, *, parse: Callable[[bytes], ParsedR
     except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         return ParsedResults(problem=f"The results that {tool} wrote cannot be read: {error}")
     what = "no test failed" if results.tests else "no test ran"
-    return run.conclude(results, lambda: f"{tool} ended with status {run.exit_status} although {what}{last}")
+    return run.conclude(results, f"{tool} ended with status {run.exit_status} although {what}{last}")
 
 
 def read_lines(

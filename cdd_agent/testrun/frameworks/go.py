@@ -135,7 +135,7 @@ def read(run: FinishedRun) -> ParsedResults:
         problems.append(f"package {event.package} failed outside of its tests: {said[-1] if said else 'no output'}")
     explained_tests, problem = tuple(_explain_parents(tests)), "; ".join(sorted(problems)) or None
     found = ParsedResults(tests=explained_tests, collect_errors=errors, problem=problem)
-    return run.conclude(found, lambda: f"go ended without a result: {run.output.strip()[:500] or 'no output'}")
+    return run.conclude(found, f"go ended without a result: {run.output.strip()[:500] or 'no output'}")
 
 
 def _explain_parents(tests: list[Case]) -> Iterator[Case]:

@@ -256,13 +256,10 @@ def read_cargo(run: FinishedRun) -> ParsedResults:
 def _read_unbuilt(run: FinishedRun) -> ParsedResults:
     """Return the compile errors of a run without tests, or the reason why nothing was built."""
     output = run.plain_output
-
-    def explain() -> str:
-        lines = [line.strip() for line in output[output.find("\nerror") + 1 :].splitlines() if line.strip()]
-        reason = " ".join(line.removeprefix("error: ") for line in lines[:6] if not line.startswith("-->"))
-        return f"cargo built nothing: {reason[:600] or 'no output'}"
-
-    return run.conclude(ParsedResults(collect_errors=Sources(run.root, LANGUAGE).read_errors(output)), explain)
+    lines = [line.strip() for line in output[output.find("\nerror") + 1 :].splitlines() if line.strip()]
+    reason = " ".join(line.removeprefix("error: ") for line in lines[:6] if not line.startswith("-->"))
+    found = ParsedResults(collect_errors=Sources(run.root, LANGUAGE).read_errors(output))
+    return run.conclude(found, f"cargo built nothing: {reason[:600] or 'no output'}")
 
 
 @dataclass(slots=True, kw_only=True)

@@ -29,7 +29,7 @@ from cdd_agent.tdd.briefing import describe_refusal
 from cdd_agent.tdd.context import Brief, BriefFor, Context, Phase, WorkItem, describe_item, phases_of, read_phase_rules
 from cdd_agent.tdd.step import StepRecovery, alone_on
 from cdd_agent.tdd.workflow_run import WorkflowRun
-from cdd_agent.testrun.frameworks.project import NoFramework, has_framework, map_projects
+from cdd_agent.testrun.project import NoFramework, has_framework, map_projects
 from cdd_agent.tickets import plan_markdown, spec
 from cdd_agent.tickets.plan import Plan, Step, find_dependents, find_ready, sort_by_dependencies
 from cdd_agent.tickets.spec import Spec

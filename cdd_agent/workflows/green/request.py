@@ -14,7 +14,7 @@ from cdd_agent.errors import UsageError, join_first, suggest
 from cdd_agent.storage import private_folder, read_ordinary, write_atomic
 from cdd_agent.tdd.context import Kind, ResumeCommands, WorkItem
 from cdd_agent.tdd.verdict import is_or_contains
-from cdd_agent.testrun.frameworks.project import has_framework, map_projects
+from cdd_agent.testrun.project import has_framework, map_projects
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.untrusted.text import format_line
 from cdd_agent.workspace.files import Workspace

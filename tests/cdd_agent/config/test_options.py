@@ -8,7 +8,7 @@ import pytest
 from cdd_agent.config.options import Options
 from cdd_agent.errors import UsageError
 from cdd_agent.testrun.root import find_root
-from tests.cdd_agent.testrun.frameworks.test_detection import lay
+from tests.cdd_agent.testrun.test_project_detection import lay
 
 
 @pytest.fixture

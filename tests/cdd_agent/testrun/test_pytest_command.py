@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.errors import EnvironmentMissing
-from cdd_agent.testrun.frameworks.project import detect
 from cdd_agent.testrun.interpreter import NamedEnvironment
+from cdd_agent.testrun.project import detect
 from cdd_agent.testrun.pytest_command import explain_ignored, parse_command
-from tests.cdd_agent.testrun.frameworks.test_detection import lay
+from tests.cdd_agent.testrun.test_project_detection import lay
 
 FILES: Mapping[str, str] = {
     "tests/unit/test_a.py": "",

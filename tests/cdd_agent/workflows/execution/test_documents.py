@@ -4,7 +4,7 @@ import pytest
 
 from cdd_agent.errors import DocumentError, EnvironmentMissing, UsageError
 from cdd_agent.events import Committed
-from cdd_agent.testrun.frameworks.project import NoFramework, detect
+from cdd_agent.testrun.project import NoFramework, detect
 from cdd_agent.tickets import ticket as tickets
 from cdd_agent.workflows.execution.executor import Documents, TicketFiles, make_work_item, step_key, suggest_project
 from tests.cdd_agent.workflows.execution.conftest import ONE, MakeWork, Work, plan

@@ -15,7 +15,7 @@ from cdd_agent.workflows.green.request import (
 )
 from pytest_tdd_agent.failure import describe
 from pytest_tdd_agent.report import Case, CollectError, Failure, SuiteReport
-from tests.cdd_agent.testrun.frameworks.test_detection import lay
+from tests.cdd_agent.testrun.test_project_detection import lay
 
 WRONG = Failure(phase="call", kind="assertion", origin="test", exception="AssertionError", message="1 != 2")
 MISSING = replace(WRONG, kind="missing_module", exception="ModuleNotFoundError", phase="collect")

@@ -2,7 +2,7 @@ from pathlib import Path
 
 from cdd_agent.workflows.green.run import MAX_RELATED_CHARACTERS, find_related_code
 from cdd_agent.workspace.files import Workspace
-from tests.cdd_agent.testrun.frameworks.test_detection import lay
+from tests.cdd_agent.testrun.test_project_detection import lay
 
 
 def code(root: Path, *tests: str) -> tuple[str, ...]:

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.errors import DocumentError
-from cdd_agent.testrun.frameworks.project import FILE, Properties, offer_properties, read_properties
+from cdd_agent.testrun.project import FILE, Properties, offer_properties, read_properties
 
 
 def test_the_two_keys_are_read_once_the_user_has_approved_just_these_lines(tmp_path: Path) -> None:

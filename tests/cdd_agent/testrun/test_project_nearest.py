@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.testrun.frameworks.project import find_project, has_framework, map_projects
-from tests.cdd_agent.testrun.frameworks.test_detection import CARGO, PACKAGE, lay
+from cdd_agent.testrun.project import find_project, has_framework, map_projects
+from tests.cdd_agent.testrun.test_project_detection import CARGO, PACKAGE, lay
 
 NODE = PACKAGE % "node --test"
 PYTHON = '[project]\nname = "a"\n'

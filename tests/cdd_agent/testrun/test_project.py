@@ -9,9 +9,9 @@ from cdd_agent.config.settings import Settings
 from cdd_agent.config.trust import Approvals, Offer, Trust
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.sandbox.supervised import PlainSandbox
-from cdd_agent.testrun.frameworks.project import SuiteContext, make_suite
 from cdd_agent.testrun.frameworks.suite import CommandSuite
 from cdd_agent.testrun.interpreter import Interpreter
+from cdd_agent.testrun.project import SuiteContext, make_suite
 from cdd_agent.testrun.pytest_run import PytestSuite
 from tests.fakes.approval import users_folder
 

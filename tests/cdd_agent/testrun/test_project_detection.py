@@ -7,7 +7,7 @@ import pytest
 
 from cdd_agent.errors import EnvironmentMissing, UsageError
 from cdd_agent.testrun.frameworks.catalog import FRAMEWORKS
-from cdd_agent.testrun.frameworks.project import detect, find_matches
+from cdd_agent.testrun.project import detect, find_matches
 
 PACKAGE = '{"scripts": {"test": "%s"}}'
 CARGO = '[package]\nname = "a"\nversion = "0.1.0"\n'
