@@ -89,7 +89,7 @@ class ForkFile(msgspec.Struct, kw_only=True):
     """Ticket -> name of the fork in which its plan is carried out."""
 
     def replace(self, fork: Fork) -> None:
-        """Put ``fork`` in the place of the one with its name."""
+        """Replace the fork that has the name of ``fork``."""
         self.forks = [fork if each.name == fork.name else each for each in self.forks]
 
 

@@ -1,4 +1,4 @@
-"""What an attempt shows the model: the files of its step, and the memory of an earlier, refused try at it.
+"""The parts of a first message about the past: the files of a step, and an earlier, refused try at it.
 
 The files are shown as they were when the step began, whole if they fit, else the parts that matter, and then the
 changes since. So the first part is the same for all attempts of the step, and the server can read it from its cache.

@@ -55,7 +55,7 @@ _MOST_BYTES = 2_000_000
 class CompiledSources:
     """The bytecode of the sources seen so far, for one interpreter.
 
-    A process of its own compiles the files and runs nothing of the project. Runs only read the result, by the digest of
+    A separate process compiles the files and runs nothing of the project. Runs only read the result, by the digest of
     each source.
     """
 

@@ -1,4 +1,4 @@
-"""What the user does between two steps: review the completed ones, or work by hand.
+"""The user's part between two steps: review the completed ones, or work by hand.
 
 A review shows commits, evidence and diff of each step, and records the person's decision. ``add_examples`` adds the
 Examiner's further examples of a step to the project's tests.
