@@ -45,7 +45,16 @@ _LITERAL, _CONSTANT, _MADE, _COMPUTED = range(4)
 """How constant an expression is. Made is an object of a class of the product, from literals: its class compares it."""
 _UNEQUAL = (ast.NotEq, ast.NotIn, ast.IsNot)
 _ORDERED = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
-_RAISES = frozenset({"raises", "assertRaises", "assertRaisesRegex", "warns", "assertWarns", "assertWarnsRegex"})
+_ENDS = frozenset({"raises", "assertRaises", "assertRaisesRegex"})
+_RAISES = _ENDS | {"warns", "assertWarns", "assertWarnsRegex"}
+_OF_MOCKS = (
+    "assert_called",
+    "assert_any_call",
+    "assert_has_calls",
+    "assert_awaited",
+    "assert_any_await",
+    "assert_has_awaits",
+)
 _BUILTINS = frozenset(dir(builtins)) | {"__file__"}
 _SHIFT = 7919
 
@@ -192,7 +201,12 @@ class _Reader:
 
     def _read_function(self, function: Function, given: _Scope) -> None:
         scope = _Scope(names=_read_names(function, given), outer=given, depth=given.depth)
+        # A block that has to raise may end before its assertions run.
+        blocks = (node for node in ast.walk(function) if isinstance(node, (ast.With, ast.AsyncWith)) and _ends(node))
+        unreached = {id(inner) for block in blocks for statement in block.body for inner in ast.walk(statement)}
         for node in ast.walk(function):
+            if id(node) in unreached:
+                continue
             match node:
                 case ast.Assert(test=test):
                     self._read_condition(test, scope)
@@ -234,12 +248,16 @@ class _Reader:
             texts = [*call.args[1:2], *(word.value for word in call.keywords if word.arg == "match")]
             for text in (text for text in texts if self._rank(text, scope) == _LITERAL):
                 self._alter(text, scope)
-            if call.args:
-                self._add(call.args[0], ("BlockingIOError", "EOFError"), is_exact=True)
+            if call.args:  # a correct product may raise either exception, but not both
+                self._add(call.args[0], ("BlockingIOError", "EOFError"), is_exact=False)
         elif (helper := self._find_helper(call.func)) is not None:
             if scope.depth < _MOST_CALLS:
                 passed = _Scope(names=_bind(helper, call), outer=scope, is_passed=True, depth=scope.depth + 1)
                 self._read_function(helper, passed)
+        elif name.startswith(_OF_MOCKS) and isinstance(call.func, ast.Attribute):
+            # The product computes the arguments of the mock. Names stay, because the product may be given them too.
+            given = ast.Tuple(elts=[*call.args, *(word.value for word in call.keywords)])
+            self.answers.setdefault(self._list_values(call, scope), []).append((given, scope, True))
         elif name.startswith("assert") or (is_asserted and self._is_of_library(call.func)):
             sides = call.args  # keywords are tolerances and messages
             if not name.startswith("assertNot"):
@@ -353,6 +371,11 @@ def _alter_constant(value: object) -> tuple[str, str]:
             return repr(value + b"altered"), repr(b"altered")
         case _:
             return "NotImplemented", "NotImplemented"
+
+
+def _ends(block: ast.With | ast.AsyncWith) -> bool:
+    calls = (item.context_expr for item in block.items)
+    return any(isinstance(call, ast.Call) and read_last_name(call.func) in _ENDS for call in calls)
 
 
 def _fails(body: Sequence[ast.stmt]) -> bool:

@@ -55,6 +55,8 @@ BODIES = {
     "def test_it(): assert math.isclose(add(1), 5)": "5",
     "def test_it(): assert add(1) == Money(3)": "3",
     "def test_it():\n    one = Money(1)\n    assert one + Money(2) == Money(amount=3)": "3",
+    "def test_it(mocked):\n    add(mocked)\n    mocked.call.assert_called_once_with('a', by=3)": "'a' 3",
+    "def test_it(mocked):\n    add(mocked)\n    mocked.assert_any_call(1)\n    mocked.assert_any_call(2)": "1 2",
     # What has no expected value, or one that may be anything:
     "def test_it(): assert Money() == 3 and Money() == 'x'": "",
     "@pytest.mark.parametrize('other', [1, 'x'])\ndef test_it(other): assert Money() == other": "",
@@ -65,6 +67,9 @@ BODIES = {
     "def test_it(): assert sorted(add(CASES)) == CASES": "",
     "def test_it():\n    got = add(CASES)\n    assert sorted(got) == CASES": "",
     "def test_it(): assert round(add(1), 3)": "",
+    "def test_it():\n    with pytest.raises(KeyError):\n        assert add(1) == 3": "KeyError",
+    "def test_it(mocked):\n    given = 3\n    add(mocked, given)\n    mocked.assert_called_with(given)": "",
+    "def test_it(mocked):\n    add(mocked)\n    mocked.assert_called_once()": "",
 }
 
 
@@ -139,8 +144,18 @@ def test_a_golden_file_that_the_product_writes_proves_nothing(make: Make) -> Non
     assert "another content of tests/sum.txt" in reason.message
 
 
-def test_a_limit_is_tried_in_both_directions(make: Make) -> None:
-    step = make(
-        {"tests/test_product.py": TEST.replace("== 35", "< 36")}, {"product.py": "def add(a, b):\n    return a + b\n"}
-    )
-    assert check(step) == Findings()
+@soak_after(
+    1,
+    ("test", "code"),
+    [
+        pytest.param(TEST.replace("== 35", "< 36"), "def add(a, b):\n    return a + b\n", id="limit"),
+        pytest.param(
+            "import pytest\nfrom product import add\n\n\ndef test_it():\n"
+            "    with pytest.raises(BlockingIOError):\n        add(1, 2)\n",
+            "def add(a, b):\n    raise BlockingIOError\n",
+            id="the exception of the first try",
+        ),
+    ],
+)
+def test_what_an_altered_value_may_meet_is_tried_twice(make: Make, *, test: str, code: str) -> None:
+    assert check(make({"tests/test_product.py": test}, {"product.py": code})) == Findings()
