@@ -32,6 +32,7 @@ _TEXTS = (
 )
 _REPORT = re.compile(r"tdd[-_]agent", re.IGNORECASE)
 _TRIVIAL = (None, True, False, Ellipsis, 0, 1, -1, 2, 10, 100)
+_FEWEST_IN_LIST = 3
 _MOST_SHOWN = 3
 _INSTEAD = "Leave test tools and reports alone; make the product itself do what the tests expect."
 
@@ -142,12 +143,12 @@ def _find_repeated(
 
 
 def _list_examples(tree: ast.Module | None) -> Iterator[frozenset[str]]:
-    """Return the literals of each assertion and each row of a table, without those that have only trivial ones."""
+    """Return the literals of each assertion, row of a table and longer list that has others than trivial ones."""
     for node in ast.walk(tree) if tree is not None else ():
-        if isinstance(node, (ast.Assert, ast.Tuple)):
+        if isinstance(node, (ast.Assert, ast.Tuple, ast.List)):
             inside = (inner.value for inner in ast.walk(node) if isinstance(inner, ast.Constant))
             values = frozenset(repr(value) for value in inside if not _is_trivial(value))
-            if values:
+            if len(values) >= (_FEWEST_IN_LIST if isinstance(node, ast.List) else 1):
                 yield values
 
 

@@ -6,7 +6,7 @@ from cdd_agent.evidence.clean_copy import Findings
 from cdd_agent.evidence.signs import find_signs, judge_signs
 from tests.cdd_agent.evidence.requests import request
 
-TEST = "def test_it():\n    assert minutes('2 h 5') == 125\n"
+TEST = "def test_it():\n    assert minutes('2 h 5') == 125\n    assert [steps(n) for n in range(5, 8)] == [5, 8, 13]\n"
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,7 @@ TEST = "def test_it():\n    assert minutes('2 h 5') == 125\n"
             "def minutes(text):\n    if text == '2 h 5':\n        return 125\n",
             "repeats an example of the tests ('2 h 5', 125)",
         ),
+        ("def steps(n):\n    return [5, 8, 13][n]\n", "repeats an example of the tests (13, 5, 8)"),
     ],
 )
 def test_a_sign_is_told_and_refuses_nothing(code: str, what: str) -> None:
