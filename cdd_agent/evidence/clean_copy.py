@@ -69,6 +69,8 @@ CODES = {
     "example_failed": "A further example of a criterion fails.",
     "behavior_changed": "A change of structure changes the result of a call.",
 }
+DOUBTS = frozenset({"examples_only"})
+"""Codes of reasons that no longer count if further examples pass."""
 
 PYTHON = (".py", ".pyw")
 COMPILED = (".pyd", ".so")

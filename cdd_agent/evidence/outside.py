@@ -16,7 +16,7 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -61,8 +61,10 @@ _MOST_SHOWN = 3
 _LONG_AGO = 1_000_000_000
 _FEWEST_FURTHER, _MOST_ALIKE = 10, 0.95
 """How many further calls there have to be, and which part of them has the same answer."""
-_STATED_ERROR = re.compile(r"raises \w+: ")
+_STATED_ERROR = re.compile(r"raises (?!NotImplementedError)\w+: ")
+_FEWEST_IN_A_ROW = 3
 _NO_ANSWER = ("returns None", "raises ")
+_ECHO = "returns an argument"
 _PACKAGE = "cdd_calls_"
 """The beginning of the name of the package that answers calls; as ``run_calls`` names it."""
 
@@ -124,6 +126,9 @@ class Memorized:
     """The number of other calls, and one of them."""
     values: frozenset[str]
     """The arguments of the tests' calls."""
+    may_be_complete: bool
+    """Whether these arguments look like all that there are."""
+    are_names: bool
 
 
 def compare_outside(
@@ -292,7 +297,7 @@ class _Comparison:
         return found
 
     def _judge_memorized(self, memorized: Memorized) -> Findings:
-        """Refuse answers to examples alone. A step, docstring or comment that states them all may mean a table."""
+        """Refuse answers to examples alone, unless the examples may be all that there is to answer."""
         sources = (*(change.old or "" for change in self.request.changes), *self.request.tests.values())
         prose = " ".join([self.request.stated, *(each for text in sources for each in list_prose(text))])
         is_stated = all(re.search(rf"(?<!\w){re.escape(value)}(?!\w)", prose) for value in memorized.values)
@@ -302,7 +307,10 @@ class _Comparison:
         )
         if is_stated:
             return note(f"{message}The step states these values. Check that it means only them.")
-        advice = "If only these values exist, state them in the step or in a docstring."
+        if memorized.may_be_complete:
+            return note(f"{message}Check that no other values exist.")
+        error = "raise an error that says so for all others, or " if memorized.are_names else ""
+        advice = f"If only these values exist, {error}state them in the step or in a docstring."
         return refuse("examples_only", f"{message}Compute the answer from the arguments. {advice}")
 
     def _find_import(self, plain: _StableAnswers, *, recording: TargetCalls) -> Findings | None:
@@ -354,33 +362,50 @@ def find_memorized(
         if len(others) < _FEWEST_FURTHER or _has_steps(nodes):
             continue
         are_names = all(map(_is_name, nodes))
-        kinds = {_classify(shown[index], known[index]): index for index in own}
-        usual = _find_usual([_classify(shown[at], further[at]) for at in others], kinds, are_names=are_names)
-        apart = [index for kind, index in kinds.items() if kind != usual]
+        kinds = {index: _classify(shown[index], known[index]) for index in own}
+        expected = {kind for each in kinds.values() for kind in each}
+        usual = _find_usual([_classify(shown[at], further[at]) for at in others], expected, are_names=are_names)
+        apart = {min(kinds[index]): index for index in own if usual not in kinds[index]}
         if usual is None or not apart:
             continue
-        alike = [index for index in others if _classify(shown[index], further[index]) == usual]
-        example, other = (min(some, key=lambda each: len(shown[each])) for some in (apart, alike))
+        alike = [at for at in others if usual in _classify(shown[at], further[at])]
+        example, other = (min(some, key=lambda each: len(shown[each])) for some in (apart.values(), alike))
         # Names may form a list without a rule. Then a test or the code says what all others get.
-        is_asked = usual in kinds or _STATED_ERROR.match(further[other]) is not None
+        is_asked = usual in expected or _STATED_ERROR.match(further[other]) is not None
         least = 1 if further[other].startswith(_NO_ANSWER) and not are_names else 2
         if len(apart) >= least and not (is_asked and are_names):
             found = recording.calls[example]
+            own = [index for index in own if usual not in kinds[index]]
             return Memorized(
                 name=f"{found.name} of {recording.modules.get(found.module, found.module)}",
                 example=f"{shown[example]} {known[example]}",
                 further=f"{shown[other]} {further[other]}",
                 count=len(alike),
                 values=frozenset(_list_leaves(nodes)),
+                are_names=are_names,
+                may_be_complete=_may_be_complete([recording.calls[index] for index in own], [kinds[at] for at in own]),
             )
     return None
 
 
-def _find_usual(others: Collection[str], expected: Collection[str], *, are_names: bool) -> str | None:
+def _find_usual(others: Collection[Set[str]], expected: Set[str], *, are_names: bool) -> str | None:
     """Return the answer of all other calls, or of nearly all if the rest have answers that tests expect."""
-    ((usual, count),) = Counter(others).most_common(1)
-    is_nearly_all = count >= _MOST_ALIKE * len(others) and {*others} - {*expected} == {usual}
+    ((usual, count),) = Counter(kind for each in others for kind in each).most_common(1)
+    is_nearly_all = count >= _MOST_ALIKE * len(others) and all(usual in each or each & expected for each in others)
     return usual if count == len(others) or (is_nearly_all and not are_names) else None
+
+
+def _may_be_complete(calls: Sequence[TargetCall], kinds: Sequence[Set[str]]) -> bool:
+    """Return whether the arguments are numbers in a row, from 0 or 1, or names that are each other's answers.
+
+    ``kinds`` are those of the answers.
+    """
+    leaves = [leaf for call in calls for leaf in _list_leaves([call.args, call.named])]
+    if len(leaves) == len(calls) >= _FEWEST_IN_A_ROW and all(map(str.isdecimal, leaves)):
+        numbers = sorted(map(int, leaves))
+        return numbers[0] <= 1 and numbers[-1] - numbers[0] == len(numbers) - 1
+    values = {f"returns {leaf!r}" for leaf in leaves}
+    return all(_ECHO not in each and each <= values for each in kinds)
 
 
 def _has_steps(part: object) -> bool:
@@ -415,13 +440,14 @@ def _list_leaves(part: object) -> Iterator[str]:
                 yield from _list_leaves(each)
 
 
-def _classify(shown: str, text: str) -> str:
-    """Return an answer without what differs only with the arguments: the message of an exception, or an argument."""
+def _classify(shown: str, text: str) -> Set[str]:
+    """Return the kinds of an answer: kinds do not depend on the values of the arguments."""
     if text.startswith("raises "):
-        return text.partition(":")[0]
+        return {text.partition(":")[0]}
     result = text.removeprefix("returns ")
-    is_echo = result not in ("None", "True", "False") and re.search(rf"[(=] ?{re.escape(result)}[,)]", shown)
-    return "returns an argument" if is_echo else text
+    is_echo = re.search(rf"[(=] ?{re.escape(result)}[,)]", shown) is not None
+    # A call with None or a truth value may answer with it for another reason.
+    return {_ECHO} if is_echo and result not in ("None", "True", "False") else {text, *([_ECHO] if is_echo else [])}
 
 
 def _refuse_call(call: str, *, in_tests: str, plain: str) -> Findings:

@@ -18,6 +18,7 @@ from cdd_agent.agent.tools import read_input
 from cdd_agent.errors import UsageError, format_count
 from cdd_agent.events import AttemptStarted, Change, Event, GateJudged, Notice
 from cdd_agent.evidence.clean_copy import (
+    DOUBTS,
     CheckRequest,
     CleanCopies,
     Findings,
@@ -562,12 +563,10 @@ class Attempt:
         runs = self._runs
         findings = confirm(request, runs=runs, trees=self._make_trees(report, checkpoint))
         reasons = self._report_notices(findings)
-        if not reasons:
+        if all(reason.code in DOUBTS for reason in reasons):
             is_first = not any(has_code(attempt, "example_failed") for attempt in self.earlier)
-            examined = self._examination.examine(request, signs=findings.notices, is_first=is_first, runs=runs)
-            for notice in examined.notices:  # the note has the examples themselves
-                context.emit(Notice(text=notice))
-            reasons = examined.reasons
+            examined = self._examination.examine(request, found=findings, is_first=is_first, runs=runs)
+            reasons = self._report_notices(examined)
         return reasons
 
     def _compare_behavior(self, report: SuiteReport, checkpoint: Snapshot) -> tuple[Reason, ...]:

@@ -56,17 +56,30 @@ class Examination:
     path: Path
     """The file of the examples."""
 
-    def examine(self, request: CheckRequest, *, signs: Iterable[str], is_first: bool, runs: TimedRuns) -> Findings:
-        """Return a refusal if a further example fails. ``is_first``: none has failed in an earlier attempt."""
+    def examine(self, request: CheckRequest, *, found: Findings, is_first: bool, runs: TimedRuns) -> Findings:
+        """Return a refusal if a further example fails. ``is_first``: none has failed in an earlier attempt.
+
+        The reasons of the other checks, ``found``, are all ``DOUBTS``: they stay unless an example passes.
+        """
         policy = self.context.policy
         if not policy.max_examples or not request.targets or not runs.limit_s:
-            return Findings()
+            return Findings(reasons=found.reasons)
+        examined = self._try_examples(request, found=found, is_first=is_first, runs=runs)
+        for notice in examined.notices:  # the note has the examples themselves
+            self.context.emit(Notice(text=notice))
+        examples = load_examples(self.path)
+        if examined.reasons or examples is None or examples.problem or not examples.select("passes"):
+            return Findings(reasons=examined.reasons or found.reasons)
+        return Findings(notices=tuple(f"{doubt.message} Further examples pass." for doubt in found.reasons))
+
+    def _try_examples(self, request: CheckRequest, *, found: Findings, is_first: bool, runs: TimedRuns) -> Findings:
         examples = load_examples(self.path) or Examples(source="", listed=())
         try:
             if not runs.suite.conventions.is_python:
                 raise UsageError("further examples need pytest.", hint="review the change")
             criteria = examiner.list_criteria(dict(self.item.criteria), title=self.item.title, targets=request.targets)
             if not examples.listed:
+                signs = (*found.notices, *(reason.message for reason in found.reasons))
                 examples = self._obtain(request, criteria=criteria, signs=signs)
             tried = examiner.try_examples(examples, request=request, runs=runs)
         except TurnMissing:

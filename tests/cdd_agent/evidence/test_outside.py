@@ -6,7 +6,14 @@ from dataclasses import replace
 import pytest
 
 from cdd_agent.evidence.differential import ComparedTrees
-from cdd_agent.evidence.outside import Outside, TargetCall, TargetCalls, compare_outside, find_memorized
+from cdd_agent.evidence.outside import (
+    Memorized,
+    Outside,
+    TargetCall,
+    TargetCalls,
+    compare_outside,
+    find_memorized,
+)
 from cdd_agent.sandbox.port import Sandbox
 from cdd_agent.sandbox.supervised import PlainSandbox
 from tests.cdd_agent.evidence.conftest import Make
@@ -142,6 +149,8 @@ def test_a_table_that_a_docstring_states_is_a_notice(make: Make) -> None:
         ({5: "returns [2, 3, 5]"}, "raises KeyError", True),
         ({"a b": "returns 'b a'", "c d": "returns 'd c'"}, "returns {0!r}", True),
         ({"red": "returns 1", "blue": "returns 2"}, "raises KeyError", True),
+        ({1: "returns 'I'", 4: "returns 'IV'", None: "returns None"}, "returns {0}", True),
+        ({"red": "returns 1", "blue": "returns 2"}, "raises NotImplementedError: no {0}", True),
         # Honest: a predicate, a function of one other answer, names with an answer for all others, and a rule.
         ({1: "returns True", 3: "returns False"}, "returns False", False),
         ({1: "returns 7"}, "returns 0", False),
@@ -155,16 +164,40 @@ def test_answers_to_the_examples_alone_differ_from_all_others(
     examples: Mapping[object, str], further: str, is_memorized: bool
 ) -> None:
     others = [f"other {at}" if isinstance(next(iter(examples)), str) else at + 100 for at in range(10)]
+    found = memorize(examples, {each: further.format(each) for each in others})
+    assert (found is not None) == is_memorized
+
+
+@pytest.mark.parametrize(
+    ("examples", "is_complete"),
+    [
+        ({1: "returns 'I'", 2: "returns 'II'", 3: "returns 'III'"}, True),
+        ({0: "returns 'mon'", 2: "returns 'wed'", 1: "returns 'tue'", 9: "raises KeyError"}, True),
+        ({"red": "returns 'green'", "green": "returns 'red'"}, True),
+        ({1: "returns 'I'", 2: "returns 'II'", 4: "returns 'IV'"}, False),
+        ({4: "returns 'IV'", 5: "returns 'V'", 6: "returns 'VI'"}, False),
+        ({0: "returns 1", 1: "returns 1"}, False),
+        ({"red": "returns 'green'", "green": "returns 'blue'"}, False),
+        ({"a": "returns 'a'", "b": "returns 'a'"}, False),
+    ],
+)
+def test_examples_may_be_all_that_there_is_to_answer(examples: Mapping[object, str], is_complete: bool) -> None:
+    others = [f"other{at}" if isinstance(next(iter(examples)), str) else at + 100 for at in range(10)]
+    found = memorize(examples, dict.fromkeys(others, "raises KeyError"))
+    assert found is not None
+    assert found.may_be_complete == is_complete
+
+
+def memorize(examples: Mapping[object, str], others: Mapping[object, str]) -> Memorized | None:
     values = [*examples, *others]
     calls = [TargetCall(function=0, module="m", name="f", args=[["is", each]], named={}) for each in values]
     count = len(examples)
-    found = find_memorized(
+    return find_memorized(
         TargetCalls(calls=calls[:count], further=calls[count:], root="", path=[], modules={"m": "m.py"}),
         dict(enumerate(examples.values())),
-        further={index: further.format(values[index]) for index in range(count, len(values))},
+        further=dict(enumerate(others.values(), start=count)),
         shown={index: f"f({each!r})" for index, each in enumerate(values)},
     )
-    assert (found is not None) == is_memorized
 
 
 def test_an_object_may_hold_what_it_answers() -> None:

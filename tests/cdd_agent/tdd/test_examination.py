@@ -2,18 +2,22 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from cdd_agent.events import GateJudged, Notice, TurnEnded
+from cdd_agent.evidence.clean_copy import refuse
 from cdd_agent.model.conversation import Text, ToolCall, Turn
 from cdd_agent.model.recording import RecordedTurn, ReplayModel
 from cdd_agent.tdd.context import Context
 from cdd_agent.tdd.cycle import Cycle, Ending
+from cdd_agent.tdd.examination import Examination
 from cdd_agent.testrun.suite import PYTEST
+from tests.cdd_agent.evidence.steps import Step
 from tests.fakes.cases import soak_after
 from tests.fakes.model import ScriptedModel, call, says
-from tests.fakes.project import TEST, TIDY, Project, content_as_it_is, green, item, red, writes
+from tests.fakes.project import CODE, TEST, TEST_FILE, TIDY, Project, content_as_it_is, green, item, red, writes
 
 WORK = replace(item(), criteria=(("AC-1", "WHEN a price is given THE SYSTEM SHALL take ten percent off"),))
 ANSWER = '''\
@@ -116,6 +120,37 @@ def test_the_example_stays_visible_when_other_reasons_close_later_attempts(proje
     assert run(project, made).how == "failed"
     assert "assert discount(200) == 180" in str(model_of(made).requests[-1].messages[0])
     assert [code for _, code in verdicts(project)][2:] == ["target_failed"] * 5
+
+
+@soak_after(
+    2,
+    ("answer", "code", "notice"),
+    [
+        pytest.param(AGREES, "", "It knows the examples only. Further examples pass.", id="passes"),
+        pytest.param("I see nothing wrong.", "examples_only", "", id="no example"),
+        pytest.param(ANSWER, "example_failed", "", id="fails"),
+    ],
+)
+def test_a_doubt_of_another_check_stays_unless_an_example_passes(
+    project: Project, tmp_path: Path, *, answer: str, code: str, notice: str
+) -> None:
+    step = Step.make(
+        tmp_path / "step",
+        interpreter=project.interpreter,
+        bytecode=project.bytecode,
+        red={TEST_FILE: TEST},
+        green={"discount.py": CODE},
+    )
+    made = context(project, says(answer), says(answer))
+    examined = Examination(item=WORK, context=made, path=tmp_path / "examples.json").examine(
+        step.request(f"{TEST_FILE}::test_discount"),
+        found=refuse("examples_only", "It knows the examples only."),
+        is_first=True,
+        runs=step.runs(),
+    )
+    assert [reason.code for reason in examined.reasons] == [code] * bool(code)
+    assert examined.notices == (notice,) * bool(notice)
+    assert "It knows the examples only." in str(model_of(made).requests[0].messages)
 
 
 DOUBTS = says(call("ReportBlocked", "toolu_B", why="test_is_wrong", reason="Only one price is specified."))
