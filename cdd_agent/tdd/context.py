@@ -82,7 +82,8 @@ class WorkItem:
     plan_body: str = ""
     """Text between the subject and the trailers of PLAN's commit."""
     closes: str = ""
-    """The spec of a ticket that this item completes, from the top of the work tree: its last commit sets it to done."""
+    """The spec of a ticket that this item completes, from the top of the work tree: the commit that completes its code
+    sets it to done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -387,6 +387,11 @@ class Landing:
     def _id(self) -> str:
         return make_handoff_id(self.item.ticket, self.item.number, phase=self.attempt.phase, base=self.step.base_commit)
 
+    @property
+    def _completes_code(self) -> bool:
+        """Whether the item can be used from this commit on: a REFACTOR that follows may change nothing."""
+        return self.attempt.phase == ("green" if "green" in self.item.phases else self.item.phases[-1])
+
     def find(self) -> CommitId | None:
         """Return the commit of a landing that was interrupted after the commit was on the user's branch."""
         since = landed_head(self.step)
@@ -396,7 +401,7 @@ class Landing:
         """Commit ``paths`` as they are in ``source``; raises ``GateClosed`` if a hook of the user refuses."""
         message, tree = self._format_message(paths, source=source), self.context.workplace.tree
         entries = {path: tree.objects.find_entry(source, path) for path in paths}
-        if self.attempt.phase == self.item.phases[-1]:
+        if self._completes_code:
             entries |= self._close_ticket()
         return commits.commit_paths(tree, message, paths=entries, entries=entries, allow_empty=not entries)
 
@@ -440,7 +445,7 @@ class Landing:
     def _describe_change(self, paths: tuple[str, ...], *, source: CommitId) -> Iterator[str]:
         """Yield what the commit that completes the code of a step did: summary, criteria, files."""
         item, attempt = self.item, self.attempt
-        if attempt.phase == "plan" or attempt.phase != ("green" if "green" in item.phases else item.phases[-1]):
+        if attempt.phase == "plan" or not self._completes_code:
             return
         # One line each: no text of the model can pass for a trailer, which is only read in the last paragraph.
         words = format_line(attempt.words)
@@ -455,14 +460,12 @@ class Landing:
             tree = self.context.workplace.tree
             head, find = tree.read_head(), tree.objects.find_entry
             letters = {(False, True): "A", (True, True): "M", (True, False): "D"}
-            shown = paths[:_MAX_PATHS]
-            kinds = (
-                letters.get((head is not None and find(head, path) is not None, find(source, path) is not None), "M")
-                for path in shown
-            )
-            rows = (f"{kind} {format_line(path)}" for kind, path in zip(kinds, shown, strict=True))
+            files = []
+            for path in paths[:_MAX_PATHS]:
+                before, after = head is not None and find(head, path) is not None, find(source, path) is not None
+                files.append(f"{letters.get((before, after), 'M')} {format_line(path)}")
             more = [f"and {len(paths) - _MAX_PATHS} more"] if len(paths) > _MAX_PATHS else []
-            yield "\n".join(("Files:", *rows, *more))
+            yield "\n".join(("Files:", *files, *more))
 
     def _make_handoff(self, commit: CommitId) -> Handoff:
         item, attempt = self.item, self.attempt

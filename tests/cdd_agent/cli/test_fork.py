@@ -79,7 +79,7 @@ def test_a_fork_is_worked_on_compared_merged_and_dropped(finished: Path, capsys:
     assert run(["--project", here, "fork", "compare", "one-form", "--json"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()[-2:]]
     assert [(row["steps"], row["tests"], row["changes"]) for row in rows] == [
-        ({"1": "completed"}, {"passed": 11}, "2 files, +20 -5")
+        ({"1": "completed"}, {"passed": 11}, "3 files, +21 -6")
     ] * 2
     assert [row["gates"][1] for row in rows] == ["GREEN open after 2 attempts"] * 2
 

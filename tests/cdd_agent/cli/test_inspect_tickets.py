@@ -104,7 +104,7 @@ def test_a_review_shows_each_step_and_keeps_what_is_approved(
     assert "RED: gate open; its report is unchanged" in shown
     assert shown.rstrip().endswith("not reviewed")
     assert run(["--project", str(finished), "review", SLUG, "--approve", "1"]) == 0
-    assert "  approved\nThe whole ticket: 2 files, +20 -5 in 2 commits.\n" in capsys.readouterr().out
+    assert "  approved\nThe whole ticket: 3 files, +21 -6 in 2 commits.\n" in capsys.readouterr().out
 
 
 def test_the_size_of_a_ticket_counts_an_iteration_that_came_last(
@@ -120,7 +120,7 @@ def test_the_size_of_a_ticket_counts_an_iteration_that_came_last(
     steps = {1: replace(first, base_commit=base, commits={"refactor": head}), 2: replace(first, step_number=2)}
     save_state(path, replace(state, step_executions=steps))
     assert run(["--project", str(finished), "review", SLUG, "--approve", "1", "--approve", "2"]) == 0
-    assert "The whole ticket: 3 files, +21 -" in (shown := capsys.readouterr().out)
+    assert "The whole ticket: 4 files, +22 -" in (shown := capsys.readouterr().out)
     assert "in 3 commits." in shown
 
 

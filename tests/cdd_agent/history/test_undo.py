@@ -45,7 +45,7 @@ def test_the_last_step_goes_and_comes_back(finished: Path, undo: Undo) -> None:
     )
     plan = undo.plan_undo()
     assert [each.subject.partition(":")[0] for each in plan.effects.going][-1] == "test"
-    assert {change.path for change in plan.effects.files} == {SOURCE, TESTS}
+    assert {change.path for change in plan.effects.files} == {SOURCE, TESTS, f"tickets/{SLUG}/spec.yaml"}
     assert subjects(finished) == log
     undo.apply(plan)
     assert subjects(finished) == log[len(plan.effects.going) :]

@@ -169,3 +169,4 @@ def test_a_refactor_without_files_leaves_the_code_as_green_has_it(work: MakeWork
         executor.run_all()
     assert made.saved.execution(1).status == Status.COMPLETED
     assert [event.open for event in project.seen if isinstance(event, GateJudged)] == [True, True, True]
+    assert "status: done\n" in project.git("show", f"HEAD:{made.ticket.spec_path.relative_to(project.folder)}")
