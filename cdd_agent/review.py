@@ -410,7 +410,7 @@ class Anchors:
 
     In this order: by the offsets of git's hunks, which keep every unchanged line; by the text in the same file; by the
     text in the other files that changed. Text counts only where it, with its neighbors, fits best in exactly one place.
-    A line that was edited in place is found by its likeness.
+    A line that was edited in place is found by its likeness, and a range by the lines of it that are unchanged.
     """
 
     def __init__(self, repository: Repository, target: str) -> None:
@@ -433,6 +433,8 @@ class Anchors:
             return Place(comment.file, found, found + len(comment.lines) - 1)
         if lines is not None and (edited := _find_edited(comment, hunks or (), lines=lines)) is not None:
             return Place(comment.file, *edited)
+        if (rest := _find_rest(comment, hunks or ())) is not None:
+            return Place(comment.file, *rest)
         return self._search_elsewhere(comment)
 
     def _search_elsewhere(self, comment: Comment) -> Place | None:
@@ -488,6 +490,13 @@ def _shift(hunks: Sequence[_Hunk], *, start: int, end: int) -> tuple[int, int] |
             return None
         offset += hunk.added - hunk.removed
     return start + offset, end + offset
+
+
+def _find_rest(comment: Comment, hunks: Sequence[_Hunk]) -> tuple[int, int] | None:
+    """Return the range from the first to the last unchanged line, if at least half of the lines are unchanged."""
+    numbers = [number for number, line in enumerate(comment.lines, comment.start) if line.strip()]
+    rest = [found for number in numbers if (found := _shift(hunks, start=number, end=number))] if hunks else []
+    return (rest[0][0], rest[-1][1]) if rest and 2 * len(rest) >= len(numbers) else None
 
 
 def _search(comment: Comment, lines: Sequence[str], *, min_neighbors: int = 0) -> int | None:

@@ -86,6 +86,23 @@ def test_an_edited_line_is_found_by_its_likeness(comments: Comments, commit: Com
     assert find(comments, comment, moved) == Place("table.py", LINE, LINE)
 
 
+def test_a_range_is_found_by_the_half_of_its_lines_that_is_unchanged(comments: Comments, commit: Commit) -> None:
+    text = "".join(TABLE)
+    commit({"table.py": text})
+    comment = comments.add(Place("table.py", LINE - 1, LINE), "Document it.", commit="HEAD")
+    head, body = comment.lines
+    for change, place in (
+        ({head: f"{head}\n    # two\n"}, (LINE - 1, LINE + 2)),
+        ({body: "    x = 1\n    y = x * 5\n    return y / 7 - 3"}, (LINE - 1, LINE - 1)),
+        ({head: "# of the table\ndef second_column(self, *args):"}, (LINE + 1, LINE + 1)),
+        ({head: "class Column:", body: "    pass"}, None),
+    ):
+        changed = text
+        for old, new in change.items():
+            changed = changed.replace(old, new)
+        assert find(comments, comment, commit({"table.py": changed})) == (place and Place("table.py", *place)), change
+
+
 def test_a_line_is_found_in_the_file_to_which_it_moved(comments: Comments, commit: Commit) -> None:
     commit({"table.py": "".join(TABLE)})
     comment = comments.add(Place("table.py", LINE - 1, LINE - 1), "?", commit="HEAD")
