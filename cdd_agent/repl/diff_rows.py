@@ -58,6 +58,10 @@ class Row(NamedTuple):
     is_first: bool = True
     """Whether this is the first row of a comment."""
 
+    def is_like(self, other: "Row") -> bool:
+        """Return whether both are rows of the same line, file or comment, or both are above the files."""
+        return (self.kind, *self[2:5]) == (other.kind, *other[2:5])
+
 
 class PlacedComment(NamedTuple):
     """A comment, and the place of its lines in the shown files; None if it is outdated."""

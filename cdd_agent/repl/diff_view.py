@@ -167,8 +167,12 @@ class DiffView:
         self._build()
 
     def _build(self) -> None:
+        """Make the rows anew; the cursor stays on its line, file or comment."""
+        before = self._rows[self._cursor : self._cursor + 1]
         self._shown.build(self._placed, folded=self._folded, width=self._width)
-        self._cursor = min(self._cursor, len(self._rows) - 1)
+        same = [at for at, row in enumerate(self._rows) if any(map(row.is_like, before))]
+        last = len(self._rows) - 1
+        self._cursor = min(same or [min(self._cursor, last)], key=lambda at: abs(at - self._cursor))
 
     @property
     def _rows(self) -> list[Row]:
@@ -412,7 +416,7 @@ class DiffView:
                 place, side = self._find_place()
                 base = self._step.base if side == "old" else None
                 self._comments.add(place, text, commit=self._commit, side=side, base=base)
-                self._from = None
+                self._cursor, self._from = self._find_selection()[-1], None  # above the comment, which r answers
                 self._load_comments()
             case "reply" if text:
                 self._comments.reply(self._find_comment(), text)

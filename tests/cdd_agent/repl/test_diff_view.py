@@ -154,7 +154,7 @@ def test_a_comment_is_written_answered_folded_and_resolved(viewer: Viewer) -> No
 
 
 def test_a_range_and_a_removed_line_can_be_commented(viewer: Viewer) -> None:
-    viewer.press(*"/column_3", "\r", "v", "j", "j", "c", *"Both", "\r")
+    viewer.press(*"/return 3 +", "\r", "v", "k", "k", "c", *"Both", "\r", "r", *"Yes", "\r")
     viewer.press(*"/gone", "\r", "c", *"Still used", "\r")
     viewer.press("c", *"All of it", "\r")
     places = {comment.text: comment.place for comment in viewer.comments.list_all()}
@@ -163,6 +163,7 @@ def test_a_range_and_a_removed_line_can_be_commented(viewer: Viewer) -> None:
         "Still used": "old.txt:1 (removed line)",
         "All of it": "the whole commit",
     }
+    assert [reply.text for comment in viewer.comments.list_all() for reply in comment.replies] == ["Yes"]
     _, screen = viewer.press()
     assert find(screen, "All of it")
 
