@@ -106,7 +106,8 @@ def show_files(files: Iterable[FileDiff], *, screen: Screen) -> None:
 def show_file_name(file: FileDiff, *, screen: Screen) -> None:
     """Show the kind of change of a file, its path, and the numbers of changed lines."""
     counts = "" if file.added is None else f"  {file.counts}"
-    screen.line(Text.assemble((f"{file.letter} {clean(file.path)}", "bold cyan"), counts), indent=2)
+    name = clean(file.path).replace("\n", "<U+000A>")
+    screen.line(Text.assemble((f"{file.letter} {name}", "bold cyan"), counts), indent=2)
 
 
 def show_plan(

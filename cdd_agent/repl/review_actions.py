@@ -130,7 +130,9 @@ def show_choices(review: Review, *, screen: Screen) -> None:
     has_examples = any(fact.endswith(": passes") for fact in facts)
     more = ", view (v)" if screen.has_full_screen else ""
     more += ", examples (e): add them to the tests" if has_examples else ""
-    text = f"approve (a), next (n), previous (p), diff (d) [FILE]{more} or exit; {review.remaining} left to review"
+    more += " or exit"
+    text = "approve (a), change this: WORDS, fork: WORDS, next (n), previous (p), diff (d) [FILE]"
+    text += f"{more}; {review.remaining} left to review"
     screen.line(text, style="bold")
 
 

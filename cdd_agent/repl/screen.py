@@ -275,7 +275,8 @@ class Screen:
     def items(self, texts: Sequence[str | Text], *, most: int, hang: int = 2) -> None:
         """Print ``most`` of the texts, indented, and how many there are besides."""
         for text in texts[:most]:
-            self.line(text, indent=2, hang=hang)
+            # Each is one line, also a path with line ends in it, which could pass for several.
+            self.line(text.replace("\n", "<U+000A>") if isinstance(text, str) else text, indent=2, hang=hang)
         if len(texts) > most:
             self.line(f"and {len(texts) - most} more", indent=2)
 
