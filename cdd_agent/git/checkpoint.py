@@ -39,6 +39,7 @@ from cdd_agent.git.snapshot import (
     list_entries,
     remove_empty_parents,
     update_index,
+    write_paths,
 )
 from cdd_agent.storage import exclusive_lock
 from cdd_agent.untrusted.paths import ENVIRONMENT_FOLDERS, STATE_FILE, is_secret
@@ -550,18 +551,10 @@ class Checkpoints:
             )
 
     def _write(self, target: Checkpoint, changes: Iterable[Change], *, entries: Collection[str]) -> None:
-        changes = tuple(changes)
-        for change in changes:
-            if change.kind == "deleted":
-                self._place(change.path).unlink(missing_ok=True)
-                remove_empty_parents(self.repository.root, change.path)
+        changes, tree = tuple(changes), self.repository.objects.require(target.files).id
+        deleted = [change.path for change in changes if change.kind == "deleted"]
         paths = [change.path for change in changes if change.kind != "deleted"]
-        if paths:
-            with private_index() as index:
-                variables = {**self._index, **index}
-                self._files.git("read-tree", self.repository.objects.require(target.files).id, variables=variables)
-                stdin = format_paths(paths)
-                self._files.git("checkout-index", "--force", "-z", "--stdin", stdin=stdin, variables=variables)
+        write_paths(self._files, tree, paths=paths, deleted=deleted, variables=self._index)
         about = target.about
         for folder in about.folders:
             with contextlib.suppress(OSError):

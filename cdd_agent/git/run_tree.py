@@ -55,7 +55,7 @@ class RunTree:
 
     def __init__(self, trees: "RunTrees", name: str) -> None:
         """Creates nothing."""
-        self._trees = trees
+        self.trees = trees
         self._name = name
         self.repository = trees.open(name)
         """Its files and history. Its branch and index are not the user's."""
@@ -73,8 +73,8 @@ class RunTree:
         try:
             missing = self._reset(base)
         except (GitError, OSError):
-            self._trees.remove(self._name)
-            self.repository.runner = self._trees.open(self._name).runner
+            self.trees.remove(self._name)
+            self.repository.runner = self.trees.open(self._name).runner
             missing = self._reset(base)
         os.utime(self.root)
         return missing
@@ -82,14 +82,6 @@ class RunTree:
     def restore_files(self, base: CommitId) -> None:
         """Write the files of ``base`` again, and leave all others."""
         self.repository.git("read-tree", "--reset", "-u", resolve_revision(self.repository, base))
-
-    def restore_access(self) -> None:
-        """Give us access again to everything in the tree, and delete pipes, sockets and devices."""
-        clear_way(self.root)
-
-    def prune_others(self, kept: "Kept") -> None:
-        """Delete the run trees beyond the limits: see ``RunTrees.prune``."""
-        self._trees.prune(kept)
 
     def _reset(self, base: CommitId) -> tuple[str, ...]:
         repository, target = self.repository, resolve_revision(self.repository, base)

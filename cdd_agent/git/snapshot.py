@@ -152,19 +152,12 @@ class Snapshots:
         """
         wanted = None if only is None else set(only)
         undone = tuple(c for c in self.list_changes_since(snapshot) if wanted is None or c.path in wanted)
-        for change in undone:
-            if change.kind == "created":
-                (self._repository.root / change.path).unlink(missing_ok=True)
-                remove_empty_parents(self._repository.root, change.path)
+        created = [change.path for change in undone if change.kind == "created"]
         paths = [change.path for change in undone if change.kind != "created"]
-        if paths:
-            before = {path: _read_mode(self._repository.root / path) for path in paths}
-            listed = format_paths(paths)
-            with private_index() as index:
-                self._repository.git("read-tree", snapshot.commit, variables=index)
-                self._repository.git("checkout-index", "--force", "-z", "--stdin", stdin=listed, variables=index)
-            for path, mode in before.items():
-                _keep_private(self._repository.root / path, mode)
+        before = {path: _read_mode(self._repository.root / path) for path in paths}
+        write_paths(self._repository, snapshot.commit, paths=paths, deleted=created)
+        for path, mode in before.items():
+            _keep_private(self._repository.root / path, mode)
         return undone
 
     def _capture(self) -> str:
@@ -298,6 +291,25 @@ def update_index(repository: Repository, paths: Iterable[str], *options: str, in
     """Update a private index with the files at ``paths``; see ``STAGE``."""
     if stdin := format_paths(sorted(paths)):
         repository.git("update-index", *options, "-z", "--stdin", stdin=stdin, variables=index)
+
+
+def write_paths(
+    repository: Repository,
+    tree: str,
+    *,
+    paths: Iterable[str],
+    deleted: Iterable[str],
+    variables: Mapping[str, str] | None = None,
+) -> None:
+    """Write the files at ``paths`` as they are in a tree or commit, and delete others with the folders they leave."""
+    for path in deleted:
+        (repository.root / path).unlink(missing_ok=True)
+        remove_empty_parents(repository.root, path)
+    if listed := format_paths(paths):
+        with private_index() as index:
+            variables = {**(variables or {}), **index}
+            repository.git("read-tree", tree, variables=variables)
+            repository.git("checkout-index", "--force", "-z", "--stdin", stdin=listed, variables=variables)
 
 
 def _require_own_ref(ref: str) -> str:

@@ -59,10 +59,15 @@ _RED_VERDICT_OF_CODES = {
 }
 
 
-def classify_red_run(
-    judged: Verdict, report: SuiteReport | None, *, baseline: SuiteReport, expects: Sequence[str] = ()
+def classify_red(
+    item: WorkItem,
+    judged: Verdict,
+    *,
+    report: SuiteReport | None,
+    baseline: SuiteReport,
+    conventions: Conventions = PYTEST,
 ) -> RedVerdict:
-    """Return the outcome of RED; ``expects`` is as for ``pytest_tdd_agent.gate.judge``."""
+    """Return the outcome of an attempt at RED."""
     codes = {reason.code for reason in judged.reasons}
     for outcome, telling in _RED_VERDICT_OF_CODES.items():
         if codes & telling:
@@ -74,21 +79,9 @@ def classify_red_run(
         return RedVerdict.INVALID
     failures = [case.failure for case in report.tests if case.failure is not None and case.nodeid not in old]
     failures += [error.failure for error in report.collect_errors if error.nodeid not in old]
+    expects = _list_expected(item, report, conventions=conventions)
     is_structural = any(find_stage(failure, expects) == "structural" for failure in failures)
     return RedVerdict.VALID_MISSING_SYMBOL if is_structural else RedVerdict.VALID
-
-
-def classify_red(
-    item: WorkItem,
-    judged: Verdict,
-    *,
-    report: SuiteReport | None,
-    baseline: SuiteReport,
-    conventions: Conventions = PYTEST,
-) -> RedVerdict:
-    """Return the outcome of an attempt at RED."""
-    expects = () if report is None else _list_expected(item, report, conventions=conventions)
-    return classify_red_run(judged, report, baseline=baseline, expects=expects)
 
 
 def find_doubtful_failures(judged: Verdict, report: SuiteReport) -> tuple[str, ...]:

@@ -34,6 +34,7 @@ from cdd_agent.git.run_tree import (
     IgnoredFiles,
     Kept,
     RunTree,
+    clear_way,
     copy_ignored,
 )
 from cdd_agent.sandbox.port import Result
@@ -93,7 +94,7 @@ class RunTreeWorkplace:
     def begin(self) -> CommitId:
         """Prepare the files of the user's HEAD, with uncommitted changes if ``carries``, and return the tip."""
         if self.kept is not None:
-            self.run_tree.prune_others(self.kept)
+            self.run_tree.trees.prune(self.kept)
             self.kept = None
         tip, prepared = self._make_tip(carries=self.carries), self.prepared
         self.prepared = None
@@ -155,7 +156,7 @@ class RunTreeWorkplace:
 
     def restore_access(self) -> None:
         """Give us access again to files whose permissions a program took away."""
-        self.run_tree.restore_access()
+        clear_way(self.run_tree.root)
 
     def restore_head(self, tip: CommitId) -> None:
         """Make ``tip`` HEAD again, and its content the index."""

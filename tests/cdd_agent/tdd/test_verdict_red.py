@@ -4,7 +4,7 @@ import pytest
 
 from cdd_agent.tdd.verdict import (
     RedVerdict,
-    classify_red_run,
+    classify_red,
     find_absent_tests,
     find_doubtful_failures,
     find_extra_tests,
@@ -36,17 +36,23 @@ def closed(*codes: str) -> Verdict:
 OPEN = Verdict(phase="red", open=True)
 
 
+def classify(judged: Verdict, run: SuiteReport | None, *, baseline: SuiteReport = EMPTY) -> RedVerdict:
+    """Classify RED of a step that adds ``calc.py``."""
+    step = replace(item(), sources=("calc.py",))
+    return classify_red(step, judged, report=run, baseline=baseline)
+
+
 def test_an_open_red_is_valid_or_waits_for_a_name_that_is_to_be_made() -> None:
-    assert classify_red_run(OPEN, report(failure("assertion")), baseline=EMPTY) is RedVerdict.VALID
+    assert classify(OPEN, report(failure("assertion"))) is RedVerdict.VALID
     missing = report(failure("import_error", missing="calc.add"), failure("assertion"))
-    assert classify_red_run(OPEN, missing, baseline=EMPTY, expects=("calc",)) is RedVerdict.VALID_MISSING_SYMBOL
+    assert classify(OPEN, missing) is RedVerdict.VALID_MISSING_SYMBOL
 
 
 def test_what_failed_before_says_nothing_of_the_new_tests() -> None:
     old = CollectError(nodeid="old.py", failure=failure("missing_module", phase="collect", missing="calc"))
     run = report(failure("assertion"))
     with_old = replace(run, collect_errors=(old,))
-    assert classify_red_run(OPEN, with_old, baseline=with_old, expects=("calc",)) is RedVerdict.VALID
+    assert classify(OPEN, with_old, baseline=with_old) is RedVerdict.VALID
 
 
 @pytest.mark.parametrize(
@@ -65,13 +71,13 @@ def test_what_failed_before_says_nothing_of_the_new_tests() -> None:
     ],
 )
 def test_a_closed_red_has_one_word_the_worst_first(codes: tuple[str, ...], word: RedVerdict) -> None:
-    assert classify_red_run(closed(*codes), EMPTY, baseline=EMPTY) is word
+    assert classify(closed(*codes), EMPTY) is word
 
 
 def test_red_is_not_green_already_while_one_of_its_new_tests_fails() -> None:
     one = report(failure("assertion"))
-    assert classify_red_run(closed("already_green"), one, baseline=EMPTY) is RedVerdict.INVALID
-    assert classify_red_run(closed("already_green"), one, baseline=one) is RedVerdict.ALREADY_GREEN, "it failed before"
+    assert classify(closed("already_green"), one) is RedVerdict.INVALID
+    assert classify(closed("already_green"), one, baseline=one) is RedVerdict.ALREADY_GREEN, "it failed before"
 
 
 def names(*nodeids: str, line: int = 0) -> SuiteReport:
@@ -176,4 +182,4 @@ def test_a_file_that_cannot_be_read_as_python_defines_what_it_may() -> None:
 
 
 def test_without_a_run_nothing_is_valid() -> None:
-    assert classify_red_run(closed("no_change"), None, baseline=EMPTY) is RedVerdict.INVALID
+    assert classify(closed("no_change"), None) is RedVerdict.INVALID
