@@ -469,7 +469,7 @@ class ForkCompared(msgspec.Struct, frozen=True, kw_only=True):
     """Number -> status."""
     gates: tuple[str, ...]
     tests: dict[str, int]
-    """Outcome -> number of tests in the last report."""
+    """Outcome -> number of tests in the last report; empty without one."""
     evidence: tuple[str, ...]
     changes: str
     """The size of the changes."""

@@ -9,9 +9,8 @@ from cdd_agent.cli.invocation import Invocation, headless
 from cdd_agent.errors import GateClosed, UsageError, format_count, join_first
 
 if TYPE_CHECKING:
-    from cdd_agent.events import Answer, ForkCompared, ForkListed
+    from cdd_agent.events import Answer, ForkListed
     from cdd_agent.git.fork import Favor, Fork, Forks, MergePlan
-    from cdd_agent.history.fork import ForkSummary
 
 _MOST_FILES = 20
 _OWN = "main"
@@ -144,35 +143,16 @@ def compare(invocation: Invocation, *, one: str, other: str) -> None:
     like = next((each for each in pair if each is not None), None)
     if like is None:
         raise UsageError("Name at least one fork.", hint="cdd fork list")
-    found = [ticket_forks.summarize(each, like=like) for each in pair]
+    rows = [ticket_forks.summarize(each, like=like) for each in pair]
     if invocation.as_json:
-        for each in found:
-            _print(_summarize(each))
+        for row in rows:
+            _print(row)
         return
-    rows = [_summarize(each) for each in found]
     table = create_table("", *(row.name for row in rows))
     for key in rows[0].__struct_fields__:
         if key not in ("name", "files"):
             table.add_row(key, *(clean(_format(getattr(row, key))) for row in rows))
     invocation.screen.show(table)
-
-
-def _summarize(each: "ForkSummary") -> "ForkCompared":
-    from cdd_agent.events import ForkCompared
-    from cdd_agent.review import describe_size
-
-    return ForkCompared(
-        name=each.name,
-        branch=each.branch,
-        steps={str(number): status for number, status in each.steps.items()},
-        gates=each.gates,
-        tests={name: count for name, count in each.tests.items() if count},
-        evidence=each.evidence,
-        changes=describe_size(each.files),
-        tokens=each.tokens,
-        cost=each.cost_usd,
-        files=tuple(file.path for file in each.files),
-    )
 
 
 def _format(value: object) -> str:

@@ -7,17 +7,18 @@ as guidance of the step. Its runs work in its own folder and land on its own bra
 import contextlib
 import shutil
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from cdd_agent.agent.sessions import fork_session
 from cdd_agent.clock import Clock
 from cdd_agent.errors import UsageError
+from cdd_agent.events import ForkCompared
 from cdd_agent.git.checkpoint import Checkpoints
 from cdd_agent.git.fork import Fork, Forks, MergePlan, make_name
 from cdd_agent.git.landing import Landed
 from cdd_agent.git.repository import Repository
-from cdd_agent.review import FileDiff, diff_commits, resolve_recorded
+from cdd_agent.review import describe_size, diff_commits, resolve_recorded
 from cdd_agent.storage import private_folder
 from cdd_agent.tdd.attempt import FORKED, name_conversation
 from cdd_agent.tdd.step import load_report
@@ -42,27 +43,6 @@ _GUIDANCE = (
     "Carry the step out in another way: {}"
 )
 _MOST_COMMITS = 1000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForkSummary:
-    """The progress of a fork, or of the user's own branch."""
-
-    name: str
-    branch: str
-    steps: dict[int, str]
-    """Number -> status."""
-    gates: tuple[str, ...]
-    """The phases of the fork's step, each with its verdict and the number of attempts."""
-    tests: dict[str, int]
-    """Outcome -> number of tests in the last report; empty without one."""
-    evidence: tuple[str, ...]
-    """The findings of the checks of its open gates."""
-    files: tuple[FileDiff, ...]
-    """Changes since the commit before the step."""
-    tokens: int
-    cost_usd: float | None
-    """Used since the fork was made; for the user's branch, by the whole ticket."""
 
 
 class TicketForks:
@@ -172,7 +152,7 @@ class TicketForks:
         if session:
             self.forks.record_session(fork, session)
 
-    def summarize(self, fork: Fork | None, *, like: Fork) -> ForkSummary:
+    def summarize(self, fork: Fork | None, *, like: Fork) -> ForkCompared:
         """Return what ``fork`` has reached, or the user's own branch since the base of the fork ``like``."""
         forks, base = self.forks, (fork or like).base
         repository: Repository = forks.repository if fork is None else forks.open(fork)
@@ -180,19 +160,20 @@ class TicketForks:
         state = load_state(find(project, (fork or like).ticket).state_path)
         head = str(forks.repository.read_head() if fork is None else forks.read_tip(fork))
         executions = {} if state is None else dict(state.step_executions)
-        step = executions.get((fork or like).step)
+        step, files = executions.get((fork or like).step), diff_commits(repository, base, after=head)
         used = Usage() if state is None else state.usage
         paid = used.cost_usd
-        return ForkSummary(
+        return ForkCompared(
             name=fork.name if fork else "your branch",
             branch=fork.branch if fork else repository.read_branch() or "",
-            steps={number: str(each.status) for number, each in executions.items()},
+            steps={str(number): str(each.status) for number, each in executions.items()},
             gates=_list_gates(step),
             tests=_count_tests(executions.values(), root=repository.root),
             evidence=() if step is None else tuple(line for attempt in step.attempts for line in attempt.evidence),
-            files=diff_commits(repository, base, after=head),
+            changes=describe_size(files),
             tokens=used.tokens - (fork.tokens if fork else 0),
-            cost_usd=None if paid is None else paid - ((fork.cost_usd or 0.0) if fork else 0.0),
+            cost=None if paid is None else paid - ((fork.cost_usd or 0.0) if fork else 0.0),
+            files=tuple(file.path for file in files),
         )
 
     def merge(self, plan: MergePlan) -> tuple[Landed, tuple[int, ...]]:
@@ -276,4 +257,5 @@ def _count_tests(steps: Iterable[StepExecution], *, root: Path) -> dict[str, int
     attempts = [attempt for step in sorted(steps, key=lambda each: each.started_at or "") for attempt in step.attempts]
     reports = (load_report(attempt, root=root) for attempt in reversed(attempts))
     last = next((report for report in reports if report is not None), None)
-    return {} if last is None else {name: count for name, count in count_outcomes(last).items() if name in OUTCOMES}
+    counts = {} if last is None else count_outcomes(last)
+    return {name: count for name, count in counts.items() if count and name in OUTCOMES}
