@@ -421,9 +421,7 @@ class Composition:
         limits, own = self.settings, self.settings.green
         policy = green.adapt_policy(Policy.from_settings(limits), own, wanted=wanted)
         context = self.context(
-            wanted.slug,
-            make_brief=lambda *_: green.make_brief_for(own, edit_format=limits.edit_format),
-            policy=policy,
+            wanted.slug, make_brief=lambda *_: green.make_brief_for(own, edit_format=limits.edit_format), policy=policy
         )
         run = wanted.find_run(self.root)
         tally = Tally(budget.read_step_usage(run.state_path))

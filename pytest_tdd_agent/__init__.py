@@ -74,11 +74,7 @@ def _add_gate_options(group: pytest.OptionGroup) -> None:
         help="A test that the gate is about: a node id, or a function, class, file or folder for its tests "
         "(repeatable). Default: all tests that are not in the baseline (red), all that ran (green, refactor).",
     )
-    group.addoption(
-        "--tdd-agent-baseline",
-        metavar="FILE",
-        help="The earlier report that the gate compares with.",
-    )
+    group.addoption("--tdd-agent-baseline", metavar="FILE", help="The earlier report that the gate compares with.")
     group.addoption(
         "--tdd-agent-expects",
         metavar="NAME",

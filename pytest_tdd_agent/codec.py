@@ -390,11 +390,7 @@ def load(path: Path) -> SuiteReport:
 
 
 def dump(
-    report: SuiteReport,
-    path: Path,
-    *,
-    counts: Mapping[str, int] | None = None,
-    lines: Iterable[str] | None = None,
+    report: SuiteReport, path: Path, *, counts: Mapping[str, int] | None = None, lines: Iterable[str] | None = None
 ) -> None:
     """Write the report to a file atomically, without waiting for the disk.
 

@@ -122,14 +122,7 @@ def _restore_environment(active: str) -> None:
 class Closing:
     """Hooks of the controlling process that end a run: verdict, report, exit status and terminal section."""
 
-    def __init__(
-        self,
-        config: pytest.Config,
-        options: Options,
-        *,
-        recorder: Recorder,
-        auditor: Auditor | None,
-    ) -> None:
+    def __init__(self, config: pytest.Config, options: Options, *, recorder: Recorder, auditor: Auditor | None) -> None:
         """Compute the fingerprints before any test can change a file."""
         self._config = config
         self._options = options

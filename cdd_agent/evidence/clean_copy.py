@@ -275,13 +275,7 @@ def _find_objects(repository: Repository, export: GitExport | None) -> Path:
 
 
 def _make_repository(
-    folder: Path,
-    commit: str | None,
-    *,
-    like: Repository,
-    tree: str,
-    index: Mapping[str, str],
-    export: GitExport | None,
+    folder: Path, commit: str | None, *, like: Repository, tree: str, index: Mapping[str, str], export: GitExport | None
 ) -> None:
     """Create a repository in the copy: one commit with everything, on a branch of the same name, borrowing objects.
 

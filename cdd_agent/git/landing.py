@@ -302,14 +302,7 @@ class Landings:
                     continue
                 wanted, is_merged = merged, True
             changes.append(
-                FileChange(
-                    path=path,
-                    old=digests[path],
-                    new=wanted,
-                    before=old,
-                    after=new,
-                    is_merged=is_merged,
-                )
+                FileChange(path=path, old=digests[path], new=wanted, before=old, after=new, is_merged=is_merged)
             )
         # Deleted files first, since folders may take their places.
         return tuple(sorted(changes, key=lambda change: change.new is not None)), conflicts

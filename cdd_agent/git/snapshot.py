@@ -21,14 +21,7 @@ from pathlib import Path
 
 from cdd_agent.errors import UsageError
 from cdd_agent.events import Change
-from cdd_agent.git.repository import (
-    SUBMODULE,
-    CommitId,
-    Repository,
-    copy_index,
-    format_paths,
-    private_index,
-)
+from cdd_agent.git.repository import SUBMODULE, CommitId, Repository, copy_index, format_paths, private_index
 from cdd_agent.storage import read_ordinary
 
 _SETTLED_NS = 1_000_000_000

@@ -156,12 +156,7 @@ def _split(answer: str) -> tuple[str, str]:
 
 
 def _ask(
-    question: str,
-    words: tuple[str, ...],
-    *,
-    understand: Callable[[str], T | None],
-    otherwise: str = "",
-    screen: Screen,
+    question: str, words: tuple[str, ...], *, understand: Callable[[str], T | None], otherwise: str = "", screen: Screen
 ) -> T:
     """Ask until ``understand`` returns the meaning of the answer; after another answer, show ``otherwise``."""
     KEYBOARD.set_aside()

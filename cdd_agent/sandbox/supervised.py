@@ -254,8 +254,7 @@ def _run_warden(order: "Order", *, program: str) -> tuple[list[int], list[str], 
     except ValueError as error:
         happened = f"The process that supervises {program} gave no valid answer: another program wrote to its output."
         raise EnvironmentMissing(
-            happened,
-            hint="check what the program does; the sandbox level none does not prevent this, see: cdd doctor",
+            happened, hint="check what the program does; the sandbox level none does not prevent this, see: cdd doctor"
         ) from error
     if numbers[0]:
         raise OSError(numbers[0], os.strerror(numbers[0]), program)

@@ -535,12 +535,7 @@ class Attempt:
 
     def _find_vacuous_tests(self, report: SuiteReport, checkpoint: Snapshot) -> tuple[Reason, ...]:
         """Return reasons against new tests that pass as soon as the missing name exists, whatever it does."""
-        new = NewTests(
-            report=report,
-            baseline=self.baseline.report,
-            sources=self.item.sources,
-            tree=checkpoint.commit,
-        )
+        new = NewTests(report=report, baseline=self.baseline.report, sources=self.item.sources, tree=checkpoint.commit)
         return self._report_notices(check_new_tests(new, runs=self._runs))
 
     def _confirm_green(self, report: SuiteReport, checkpoint: Snapshot) -> tuple[Reason, ...]:

@@ -276,12 +276,7 @@ class Context:
         return path if inside == "." else f"{inside}/{path}"
 
     def run_suite(
-        self,
-        purpose: str,
-        *,
-        keep: Path | None = None,
-        targets: tuple[str, ...] = (),
-        before: Snapshot | None = None,
+        self, purpose: str, *, keep: Path | None = None, targets: tuple[str, ...] = (), before: Snapshot | None = None
     ) -> SuiteRun:
         """Run tests, report the run as events, and restore the files that it changed.
 

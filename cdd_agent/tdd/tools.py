@@ -178,8 +178,7 @@ def _require_test(target: str, context: Context) -> None:
     # The model could pass an option that loads a plugin, or @file, which pytest reads options from.
     if target.startswith(("-", "@")):
         raise UsageError(
-            f"{target} is an option, not a test.",
-            hint="give test files or node ids, such as tests/test_a.py::test_b",
+            f"{target} is an option, not a test.", hint="give test files or node ids, such as tests/test_a.py::test_b"
         )
     context.workspace.resolve(target.partition("::")[0])
 

@@ -231,12 +231,7 @@ def judge_incomplete_run(phase: Phase, problem: str) -> Verdict:
 
 
 def judge_run(
-    item: WorkItem,
-    phase: Phase,
-    *,
-    report: SuiteReport,
-    baseline: SuiteReport,
-    conventions: Conventions = PYTEST,
+    item: WorkItem, phase: Phase, *, report: SuiteReport, baseline: SuiteReport, conventions: Conventions = PYTEST
 ) -> Verdict:
     """Judge a complete test run by the gate's rules."""
     expects = _list_expected(item, report, conventions=conventions) if phase == "red" else ()

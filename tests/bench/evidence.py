@@ -27,9 +27,7 @@ def show(folder: Path, *, quick: bool) -> bool:
     os.environ.update(CDD_PYTHON=str(lean_python(folder.parent / "lean")), XDG_STATE_HOME=str(folder / "state"))
     (folder / "bytecode").mkdir(parents=True)
     place = Place(
-        interpreter=find_interpreter(folder),
-        bytecode=folder / "bytecode",
-        sandbox=choose("auto", unattended=False),
+        interpreter=find_interpreter(folder), bytecode=folder / "bytecode", sandbox=choose("auto", unattended=False)
     )
     tasks = (*EXERCISES, *DEFECTS)
     found = [

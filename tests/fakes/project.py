@@ -219,10 +219,7 @@ class Project:
             suite=suite,
             model=model,
             policy=Policy(
-                max_attempts=max_attempts,
-                budget=Budget(max_turns=4),
-                evidence_timeout_s=0,
-                edit_format=edit_format,
+                max_attempts=max_attempts, budget=Budget(max_turns=4), evidence_timeout_s=0, edit_format=edit_format
             ),
             brief=make_brief_for(edit_format),
             reports=private / "reports" / "sale",

@@ -139,10 +139,7 @@ PULL_REQUESTS = {
         "target_failed: tests/test_calc.py::test_add",
     ),
     "removes an old test": (
-        {
-            "my_package/calc.py": BROKEN + SUB,
-            "tests/test_calc.py": TEST_SUB,
-        },
+        {"my_package/calc.py": BROKEN + SUB, "tests/test_calc.py": TEST_SUB},
         "test_removed: tests/test_calc.py::test_add",
     ),
     "configures an old test away": (

@@ -364,11 +364,7 @@ CASES: tuple[Case, ...] = (
         install=ignored({"src/made.py": "TEXT = 'old'\n"}, venv()),
     ),
     Case(
-        name="vitest, node_modules",
-        files=_NODE,
-        test="test/steps.test.js",
-        code="src/steps.js",
-        install=fetch_packages,
+        name="vitest, node_modules", files=_NODE, test="test/steps.test.js", code="src/steps.js", install=fetch_packages
     ),
     Case(
         name="node:test, npm workspaces",

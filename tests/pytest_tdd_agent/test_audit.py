@@ -194,7 +194,7 @@ def test_patches_for_good():
     sys.modules["pytest.nothing"] = None
     sys.modules["_pytest.odd"] = mock.MagicMock()
     sys.modules["odd"] = object()
-""",
+"""
     )
     assert signs(project) == {}
 
@@ -288,10 +288,7 @@ def work():
 
 @PROCESSES
 def test_a_test_whose_body_is_replaced_is_seen(project: Project, processes: tuple[str, ...]) -> None:
-    project.write(
-        product=SWAP,
-        test_a="from product import work\ndef test_a(): work()\ndef test_b(): assert 0\n",
-    )
+    project.write(product=SWAP, test_a="from product import work\ndef test_a(): work()\ndef test_b(): assert 0\n")
     message = "tests run <lambda> of product.py instead of the collected function"
     assert signs(project, *processes) == {"replaced_body": [(None, message)]}
 

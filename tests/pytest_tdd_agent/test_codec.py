@@ -60,10 +60,7 @@ suite_reports = st.builds(
     old_failures=st.lists(st.text(), max_size=2).map(tuple),
     gate=st.none()
     | st.builds(
-        Verdict,
-        phase=st.sampled_from(PHASES),
-        open=st.booleans(),
-        reasons=st.lists(reasons, max_size=2).map(tuple),
+        Verdict, phase=st.sampled_from(PHASES), open=st.booleans(), reasons=st.lists(reasons, max_size=2).map(tuple)
     ),
 )
 

@@ -232,10 +232,7 @@ def test_what_one_agent_writes_is_data_for_the_next(tmp_path: Path) -> None:
     brief = make_brief_for()(work, "red")
     conversation = Conversation(format_system_prompt(brief, marks=marks))
     files = show_files({"a.py": POISON}, words=(), limit=1_000, marks=marks)
-    conversation.say(
-        format_step(brief, files=files.text, marks=marks),
-        format_task(brief, Occasion(), marks=marks),
-    )
+    conversation.say(format_step(brief, files=files.text, marks=marks), format_task(brief, Occasion(), marks=marks))
     executing = Request(system=conversation.system, messages=conversation.messages)
 
     for request in (socratic.requests[-1], planning.requests[-1], executing):

@@ -343,10 +343,7 @@ HANDLES = {
     ("cdd_agent/testrun/inside/unittest_program.py", "sys.stdout"): "of the tests' own process",
     ("cdd_agent/testrun/inside/unittest_program.py", "sys.stderr"): "of the tests' own process",
     ("cdd_agent/cli/invocation.py", "Screen"): "where a person reads",
-    (
-        "cdd_agent/cli/invocation.py",
-        "sys.stdout",
-    ): "given to a Screen; events.codec escapes; let go of",
+    ("cdd_agent/cli/invocation.py", "sys.stdout"): "given to a Screen; events.codec escapes; let go of",
     ("cdd_agent/cli/invocation.py", "sys.stderr"): "given to a Screen; let go of",
     ("cdd_agent/repl/checkpoint_actions.py", "sys.stdout"): "JSON in ASCII",
     ("cdd_agent/repl/screen.py", "_Console"): "cleans what it renders",

@@ -112,12 +112,7 @@ PARTS = (
         arguments="limit",
         is_split=False,
     ),
-    Part(
-        what="kill -9 at random moments",
-        place="tests.soak.kill:random_kills",
-        count=1_000,
-        promise="as above",
-    ),
+    Part(what="kill -9 at random moments", place="tests.soak.kill:random_kills", count=1_000, promise="as above"),
     Part(
         what="Ctrl-C, TERM and HUP at random moments",
         place="tests.soak.kill:random_signals",

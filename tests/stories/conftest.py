@@ -60,11 +60,7 @@ def bare(folder: Path) -> Path:
 def ended(arguments: Sequence[str], *, folder: Path, home: Path, after_s: float | None) -> tuple[int, str]:
     """Exit code and errors of the program, killed after some seconds unless it has ended by then."""
     process = subprocess.Popen(
-        command(*arguments),
-        cwd=folder,
-        env=environment(home),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
+        command(*arguments), cwd=folder, env=environment(home), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
     try:
         _, errors = process.communicate(timeout=after_s)

@@ -156,11 +156,7 @@ def make_context(change: Change, project: Project, *, place: Place) -> Context:
 def judge(change: Change, folder: Path, *, place: Place) -> Outcome:
     """Make one attempt with the change in a new project in ``folder``."""
     project = Project.make(
-        folder,
-        interpreter=place.interpreter,
-        bytecode=place.bytecode,
-        files=list_files(change),
-        runs_pytest=True,
+        folder, interpreter=place.interpreter, bytecode=place.bytecode, files=list_files(change), runs_pytest=True
     )
     item, context = make_item(change), make_context(change, project, place=place)
     begun = project.start().execution(1)

@@ -240,11 +240,7 @@ MAKE = Framework(
     is_fallback=True,
 )
 COMMAND = replace(
-    MAKE,
-    name="command",
-    discovery="test_command in .cdd/config.yaml",
-    find=lambda _: None,
-    is_fallback=False,
+    MAKE, name="command", discovery="test_command in .cdd/config.yaml", find=lambda _: None, is_fallback=False
 )
 """Any other ``test_command``: only its exit status is known."""
 

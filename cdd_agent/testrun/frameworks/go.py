@@ -10,14 +10,7 @@ from pathlib import Path
 import msgspec
 
 from cdd_agent.testrun.frameworks.framework import FinishedRun, ParsedResults
-from cdd_agent.testrun.frameworks.sources import (
-    Language,
-    Meaning,
-    Sources,
-    classify,
-    match_path,
-    read_text,
-)
+from cdd_agent.testrun.frameworks.sources import Language, Meaning, Sources, classify, match_path, read_text
 from pytest_tdd_agent.report import Case, Failure
 
 MANIFEST = "go.mod"

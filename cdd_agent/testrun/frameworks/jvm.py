@@ -8,15 +8,7 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from cdd_agent.testrun.frameworks.framework import FinishedRun, ParsedResults, XmlCase, read_junit
-from cdd_agent.testrun.frameworks.sources import (
-    Language,
-    Meaning,
-    Sources,
-    classify,
-    match_path,
-    match_rule,
-    read_text,
-)
+from cdd_agent.testrun.frameworks.sources import Language, Meaning, Sources, classify, match_path, match_rule, read_text
 from pytest_tdd_agent.report import Case, CollectError, Failure
 
 REPORTS_CAP = 20_000

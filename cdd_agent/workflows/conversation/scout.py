@@ -100,10 +100,7 @@ class Scout:
             raise UsageError("; ".join(breaches), hint="rewrite these criteria")
         plan = plan_markdown.parse(_format_plan(proposal), path="plan.md")
         ids = [criterion.id for criterion in assign_ids(proposal.criteria, known=())]
-        problems = (
-            *find_problems(plan, criteria=ids),
-            *planner.find_problems(plan, workspace=self.dialog.workspace),
-        )
+        problems = (*find_problems(plan, criteria=ids), *planner.find_problems(plan, workspace=self.dialog.workspace))
         if problems:
             raise UsageError("; ".join(map(_format_problem, problems)), hint="correct the proposal")
 

@@ -186,12 +186,7 @@ def _load_step(step: StepExecution, repository: Repository, *, reports: Collecti
     base = step.base_commit
     files = diff_commits(repository, base, after=commits[-1].commit) if base and commits else ()
     return StepToReview(
-        number=step.step_number,
-        title=step.title,
-        commits=commits,
-        files=files,
-        decision=step.review,
-        base=base or "",
+        number=step.step_number, title=step.title, commits=commits, files=files, decision=step.review, base=base or ""
     )
 
 

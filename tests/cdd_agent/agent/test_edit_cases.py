@@ -112,11 +112,7 @@ CASES = (
         after=CODE.rstrip(b"\n").replace(b"return 2", b"return 3"),
     ),
     Case(
-        name="old == new",
-        before=CODE,
-        old="return 2",
-        new="return 2",
-        said=("old_string and new_string are the same",),
+        name="old == new", before=CODE, old="return 2", new="return 2", said=("old_string and new_string are the same",)
     ),
 )
 

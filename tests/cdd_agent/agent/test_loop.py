@@ -398,14 +398,7 @@ def steered(
     def tell(event: Event) -> None:
         shown.extend([event.text] if isinstance(event, GuidanceGiven) else [])
 
-    ended = run_agent(
-        conversation,
-        TOOLS,
-        model=model,
-        budget=Budget(max_turns=max_turns),
-        emit=tell,
-        agent="executor",
-    )
+    ended = run_agent(conversation, TOOLS, model=model, budget=Budget(max_turns=max_turns), emit=tell, agent="executor")
     return ended, model.requests, shown
 
 

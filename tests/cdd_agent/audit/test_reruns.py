@@ -16,11 +16,7 @@ from tests.fakes.suite import with_report
 def test_the_same_tree_is_run_once_whatever_it_is_called(project: Project) -> None:
     project.git("commit", "-q", "--allow-empty", "-m", "nothing")
     seen: list[object] = []
-    reruns = Reruns(
-        repository=project.repository,
-        make_suite=lambda: project.suite,
-        emit=seen.append,
-    )
+    reruns = Reruns(repository=project.repository, make_suite=lambda: project.suite, emit=seen.append)
     for commit in read_span(project.repository, "HEAD").commits.values():
         assert reruns.run(commit, called="a run").report is not None
     assert len([event for event in seen if isinstance(event, SuiteFinished)]) == 1

@@ -212,11 +212,7 @@ def test_an_exit_and_a_start_name_the_session_that_can_be_continued(project: Pat
     ],
 )
 def test_a_session_that_cannot_be_continued_is_told(
-    project: Path,
-    types: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    *,
-    case: tuple[tuple[str, ...], str],
+    project: Path, types: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, case: tuple[tuple[str, ...], str]
 ) -> None:
     arguments, told = case
     assert chat(project, "", *arguments, types=types) == 2

@@ -267,9 +267,7 @@ def test_what_is_approved_takes_effect_and_is_asked_about_once(project: Path, tm
 def test_what_is_declined_does_not_and_is_told_once_a_session(project: Path, tmp_path: Path) -> None:
     trust, told = trust_in(project, temporary=tmp_path, ask=Answers(False))
     assert [trust.allows(OFFER), trust.allows(OFFER)] == [False, False]
-    assert told == [
-        "You declined the repository's settings: cdd uses the defaults. To decide again: cdd trust",
-    ]
+    assert told == ["You declined the repository's settings: cdd uses the defaults. To decide again: cdd trust"]
     later, told_later = trust_in(project, temporary=tmp_path)
     assert not later.allows(OFFER)
     assert told_later == told

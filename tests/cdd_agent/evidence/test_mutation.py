@@ -4,14 +4,7 @@ from dataclasses import replace
 import pytest
 
 from cdd_agent.evidence.clean_copy import ProductChange
-from cdd_agent.evidence.mutation import (
-    MOST,
-    Mutant,
-    Mutants,
-    build_mutants,
-    find_unnoticed_functions,
-    try_mutants,
-)
+from cdd_agent.evidence.mutation import MOST, Mutant, Mutants, build_mutants, find_unnoticed_functions, try_mutants
 from cdd_agent.testrun.suite import SuiteRun
 from pytest_tdd_agent.report import Failure
 from tests.cdd_agent.evidence.steps import report_of

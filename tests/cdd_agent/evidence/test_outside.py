@@ -25,12 +25,7 @@ HONEST = "def price(amount):\n    return amount * 12 // 10\n"
 
 
 def compare(
-    make: Make,
-    shop: str,
-    *,
-    test: str = TEST,
-    files: Mapping[str, str] | None = None,
-    sandbox: Sandbox | None = None,
+    make: Make, shop: str, *, test: str = TEST, files: Mapping[str, str] | None = None, sandbox: Sandbox | None = None
 ) -> Outside:
     red = {"tests/test_shop.py": test, **(files or {})}
     step = make(red, {"shop.py": shop}, runs_pytest=True)
@@ -50,11 +45,7 @@ def test_one_recording_serves_the_comparison_with_the_code_before(make: Make) ->
     step = replace(step, suite=step.suite.with_sandbox(TrustedSandbox()))
     request, runs = step.request("tests/test_shop.py::test_price"), step.runs()
     trees = ComparedTrees(
-        before=step.red,
-        after=step.green,
-        changes=request.changes,
-        tests=("tests/test_shop.py",),
-        records_after=True,
+        before=step.red, after=step.green, changes=request.changes, tests=("tests/test_shop.py",), records_after=True
     )
     with runs.copy(green=step.green, red=step.red) as copy:
         found = compare_outside(request, copy=copy, runs=runs, trees=trees)

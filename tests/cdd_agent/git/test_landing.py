@@ -180,11 +180,7 @@ def test_an_ignored_file_of_the_user_is_not_overwritten(ground: Ground) -> None:
 @soak_after(
     2,
     ("choice", "content"),
-    [
-        ("mine", "mine\n"),
-        ("theirs", "changed\n"),
-        ("merge", "<<<<<<< yours\nmine\n=======\nchanged\n>>>>>>> cdd\n"),
-    ],
+    [("mine", "mine\n"), ("theirs", "changed\n"), ("merge", "<<<<<<< yours\nmine\n=======\nchanged\n>>>>>>> cdd\n")],
 )
 def test_a_conflict_ends_as_the_user_chooses(ground: Ground, choice: landing.Choice, content: str) -> None:
     commit = ground.run(a="changed\n", new="new\n")

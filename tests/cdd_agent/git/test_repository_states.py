@@ -442,10 +442,7 @@ def test_a_lock_that_goes_in_a_moment_is_waited_for(tmp_path: Path, monkeypatch:
         monkeypatch.setattr(f"cdd_agent.git.{module}.LOCK_WAIT_S", 20.0)
     repository = Repository.find(ordinary(tmp_path))
     lock = repository.location.git_dir / "index.lock"
-    for use in (
-        lambda: require_usable(repository.location),
-        lambda: repository.git("read-tree", "HEAD"),
-    ):
+    for use in (lambda: require_usable(repository.location), lambda: repository.git("read-tree", "HEAD")):
         lock.touch()
         other = subprocess.Popen([sys.executable, "-c", f"import os, time; time.sleep(0.3); os.unlink({str(lock)!r})"])
         use()

@@ -19,20 +19,9 @@ def rows() -> list[list[str]]:
 
 
 def test_the_table_of_prices_is_the_file() -> None:
-    told = [
-        (
-            name.partition(",")[0],
-            *(float(cell.replace(",", "")) for cell in cells),
-        )
-        for name, *cells in rows()
-    ]
+    told = [(name.partition(",")[0], *(float(cell.replace(",", "")) for cell in cells)) for name, *cells in rows()]
     assert told == [
-        (
-            name,
-            family.context_window,
-            family.max_output,
-            *(tier.input, tier.output, tier.cache_read, tier.cache_write),
-        )
+        (name, family.context_window, family.max_output, *(tier.input, tier.output, tier.cache_read, tier.cache_write))
         for name, family in load_prices().models.items()
         for tier in family.tiers
     ]

@@ -309,8 +309,7 @@ def test_it_has_the_name_of_the_model_and_passes_on_what_that_cannot_do() -> Non
 @given(st.text(), st.text(), st.text())
 def test_a_request_is_expected_to_have_a_token_for_every_three_characters(said: str, told: str, system: str) -> None:
     request = Request(
-        system=system,
-        messages=(UserMessage(content=(Text(text=said), ToolResult(tool_use_id="a", content=told))),),
+        system=system, messages=(UserMessage(content=(Text(text=said), ToolResult(tool_use_id="a", content=told))),)
     )
     sent = len(system.strip() and system) + (len(said) if said.strip() else 0) + len(told)
     assert estimate_tokens(request) * 3 >= sent

@@ -13,12 +13,7 @@ from tests.fakes.demo import SLUG
 from tests.fakes.model import ScriptedModel, call, says
 
 ASKS = says(call("AskDeveloper", question="What should 1h90 be?", options=["150 minutes", "An error"]))
-CRITERIA = says(
-    call(
-        "UpdateSpec",
-        acceptance_criteria=['WHEN minutes("1h30") is called THE SYSTEM SHALL return 90'],
-    )
-)
+CRITERIA = says(call("UpdateSpec", acceptance_criteria=['WHEN minutes("1h30") is called THE SYSTEM SHALL return 90']))
 
 
 def scripted(*turns: Turn | CddError | KeyboardInterrupt, name: str = "some-model") -> ScriptedModel:

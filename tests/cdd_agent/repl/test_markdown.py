@@ -27,23 +27,7 @@ DATA = Path(__file__).parent / "data"
 RULE = "-" * 20
 MARKS = st.sampled_from(
     [
-        *(
-            "a",
-            "bb ",
-            "ccc",
-            " ",
-            "\n",
-            "\n\n",
-            "  \n",
-            "\r\n",
-            "\t",
-            "    ",
-            "\\",
-            "&amp;",
-            "漢",
-            "字",
-            "👩\u200d",
-        ),
+        *("a", "bb ", "ccc", " ", "\n", "\n\n", "  \n", "\r\n", "\t", "    ", "\\", "&amp;", "漢", "字", "👩\u200d"),
         *("*", "**", "_", "~~", "`", "``", "[", "](", "]", ")", "(", "!", "<", "<b>", "`x`", "**b**", "http://x.y"),
         *("```", "~~~", "> ", "- ", "+ ", "1. ", "# ", "|", "| a |", "|-|-|", "---", "===", "[x] ", "\x1b[1m", "\x1b"),
     ]
@@ -456,7 +440,7 @@ def test_a_line_of_code_is_given_out_when_it_is_complete() -> None:
 
 def test_levels_of_headings_differ() -> None:
     assert styles("# a\n\n## b\n\n### c\n\n#### d\n\ne\n") == [
-        *("bold underline", "", "bold", "", "bold italic", "", "italic", "", ""),
+        *("bold underline", "", "bold", "", "bold italic", "", "italic", "", "")
     ]
 
 
@@ -494,7 +478,7 @@ def table_rows(text: str, *, width: int = 40) -> list[str]:
 
 def test_columns_are_as_wide_as_what_is_in_them() -> None:
     assert table_rows("| a | number |\n|---|--:|\n| 漢字 | **1** |\n| `x` | 22 |\n") == [
-        *("a    | number", "-----+-------", "漢字 |      1", "x    |     22"),
+        *("a    | number", "-----+-------", "漢字 |      1", "x    |     22")
     ]
 
 

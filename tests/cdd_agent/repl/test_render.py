@@ -110,15 +110,7 @@ CASES: list[tuple[Event, str]] = [
     ),
     (
         events.TicketListed(
-            ticket="t",
-            title="x",
-            missing=(),
-            has_plan=False,
-            status="",
-            steps=0,
-            completed=0,
-            failed=0,
-            problem="",
+            ticket="t", title="x", missing=(), has_plan=False, status="", steps=0, completed=0, failed=0, problem=""
         ),
         "",
     ),
@@ -137,10 +129,7 @@ CASES: list[tuple[Event, str]] = [
         ),
         "",
     ),
-    (
-        events.ClaimChecked(ticket="t", cycle=1, phase="RED", commit="a", claim="note", holds=True, told="It fits."),
-        "",
-    ),
+    (events.ClaimChecked(ticket="t", cycle=1, phase="RED", commit="a", claim="note", holds=True, told="It fits."), ""),
     (events.HandoffsAudited(handoffs=1, held=1, failed=0, unknown=0), ""),
     (HANDOFF, ""),
     (

@@ -156,14 +156,7 @@ def styles(row: Text) -> dict[str, str]:
 
 @pytest.mark.parametrize(
     ("info", "name"),
-    [
-        ("python", "python"),
-        ("Python x=y", "python"),
-        ("{.py}", "py"),
-        ("c++", "c++"),
-        ("py:a/b.py", "py"),
-        ("", ""),
-    ],
+    [("python", "python"), ("Python x=y", "python"), ("{.py}", "py"), ("c++", "c++"), ("py:a/b.py", "py"), ("", "")],
 )
 def test_a_language_is_the_first_word(info: str, name: str) -> None:
     assert fence(info).language == name

@@ -31,5 +31,5 @@ def test_however_it_is_cut_a_text_is_written_the_same(text: str, cuts: list[int]
 def test_off_a_terminal_a_text_stays_as_it_was_written() -> None:
     text = "\n# Why\n\n\n- **bold** and `code`, much longer than a row\n\n```\n\x1b[1mx = 1\n```\n\n"
     assert written([text]) == [
-        *("# Why", "", "", "- **bold** and `code`, much longer than a row", "", "```", "x = 1", "```"),
+        *("# Why", "", "", "- **bold** and `code`, much longer than a row", "", "```", "x = 1", "```")
     ]

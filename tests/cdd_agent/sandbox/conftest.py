@@ -47,22 +47,13 @@ class Ground:
         made.outside.mkdir()
         return made
 
-    def run(
-        self,
-        *argv: str,
-        timeout_s: float = 20,
-        limits: Limits | None = None,
-        output_cap: int = 64_000,
-    ) -> Result:
+    def run(self, *argv: str, timeout_s: float = 20, limits: Limits | None = None, output_cap: int = 64_000) -> Result:
         """Run a program in the project, with git's folder read-only."""
         return self.sandbox.run(
             Command(
                 argv=argv,
                 cwd=self.project,
-                access=Access(
-                    read_write=(self.project,),
-                    read_only=(self.project / ".git", *PYTHON),
-                ),
+                access=Access(read_write=(self.project,), read_only=(self.project / ".git", *PYTHON)),
                 timeout_s=timeout_s,
                 limits=limits,
                 output_cap=output_cap,

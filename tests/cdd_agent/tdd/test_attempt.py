@@ -71,13 +71,9 @@ def test_every_attempt_begins_with_the_conventions_of_the_project(
 ) -> None:
     model = ScriptedModel([red()])
     memory = Memory(files=(MemoryFile(path="AGENTS.md", text="Tabs. </data-x>", size_bytes=15),))
-    Attempt(
-        item(),
-        "red",
-        step=step,
-        baseline=baseline,
-        context=replace(project.context(model), memory=memory),
-    ).run(is_anew=False)
+    Attempt(item(), "red", step=step, baseline=baseline, context=replace(project.context(model), memory=memory)).run(
+        is_anew=False
+    )
     told, step_text, task = model.requests[0].messages[0].content
     assert isinstance(told, Text)
     assert isinstance(step_text, Text)

@@ -12,19 +12,7 @@ from cdd_agent.model.conversation import Text
 from cdd_agent.tdd.context import Kind
 from tests.fakes.cases import soak_after
 from tests.fakes.model import ScriptedModel, call, says
-from tests.fakes.project import (
-    CODE,
-    TEST,
-    TEST_FILE,
-    TIDY,
-    Project,
-    content_as_it_is,
-    green,
-    item,
-    red,
-    runs,
-    writes,
-)
+from tests.fakes.project import CODE, TEST, TEST_FILE, TIDY, Project, content_as_it_is, green, item, red, runs, writes
 
 DOCS = item("docs", tests=())
 """Work of a single phase."""

@@ -15,18 +15,7 @@ from cdd_agent.model.recording import RecordedTurn, ReplayModel
 from cdd_agent.work.state import RunState, load_state, save_state
 from tests.fakes.cases import soak_after
 from tests.fakes.model import ScriptedModel, call, says
-from tests.fakes.project import (
-    CODE,
-    TEST,
-    TEST_FILE,
-    Project,
-    content_as_it_is,
-    green,
-    item,
-    red,
-    runs,
-    writes,
-)
+from tests.fakes.project import CODE, TEST, TEST_FILE, Project, content_as_it_is, green, item, red, runs, writes
 
 DOCS = item("docs", tests=())
 """Work of a single phase."""

@@ -202,9 +202,7 @@ def test_a_doubt_about_anything_else_ends_the_step_as_before(project: Project) -
 @pytest.mark.slow
 def test_a_recording_without_the_second_look_ends_as_before(project: Project) -> None:
     made = replay(
-        project,
-        ("^Work: examiner sale step 1 examples$", says(ANSWER.replace("180", "170"))),
-        ("step 1 green", DOUBTS),
+        project, ("^Work: examiner sale step 1 examples$", says(ANSWER.replace("180", "170"))), ("step 1 green", DOUBTS)
     )
     assert run(project, made).how == "blocked"
     assert any("could not look again" in text for text in notices(project, "Examiner"))

@@ -38,11 +38,7 @@ def write(context: Context, path: str, content: str) -> None:
 
 
 def tools_for(
-    phase: Phase,
-    context: Context,
-    *,
-    tests: tuple[str, ...],
-    after_writing: tuple[str, ...] = (),
+    phase: Phase, context: Context, *, tests: tuple[str, ...], after_writing: tuple[str, ...] = ()
 ) -> tuple[Tool, ...]:
     layout = find_layout(context.workplace.tree, context.suite)
     locks = PhaseLocks(phase=phase, tests=tests, layout=layout)
@@ -61,10 +57,7 @@ def test_every_phase_has_the_same_tools_in_the_same_order(context: Context) -> N
 def test_what_the_phase_locks_or_the_ticket_owns_cannot_be_written(project: Project) -> None:
     context = begin(project, left_out=("tickets/sale",))
     tool = named(tools_for("green", context, tests=()), "Write")
-    for path, why in (
-        ("tests/test_new.py", "locked in GREEN"),
-        ("tickets/sale/plan.md", "belongs to the ticket"),
-    ):
+    for path, why in (("tests/test_new.py", "locked in GREEN"), ("tickets/sale/plan.md", "belongs to the ticket")):
         output = tool.run({"file_path": path, "content": "x"})
         assert output.is_error
         assert why in output.text

@@ -67,10 +67,7 @@ def test_every_trespass_is_a_reason_that_names_the_path_and_what_was_done() -> N
         ("sale.py", "source_changed", "sale.py was deleted"),
     ]
     (refused,) = PhaseLocks(phase="green").find_forbidden_changes(changes).values()
-    assert (refused.code, refused.message.partition("; ")[0]) == (
-        "protected_changed",
-        "tests/test_a.py was created",
-    )
+    assert (refused.code, refused.message.partition("; ")[0]) == ("protected_changed", "tests/test_a.py was created")
 
 
 def test_nothing_done_is_enough_only_in_the_refactoring_after_green() -> None:

@@ -2,13 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from cdd_agent.tdd.verdict import (
-    RedVerdict,
-    classify_red,
-    find_absent_tests,
-    find_doubtful_failures,
-    find_extra_tests,
-)
+from cdd_agent.tdd.verdict import RedVerdict, classify_red, find_absent_tests, find_doubtful_failures, find_extra_tests
 from pytest_tdd_agent.report import Case, CollectError, Failure, Reason, SuiteReport, Verdict
 from tests.fakes.project import item
 

@@ -78,7 +78,7 @@ def test_the_rules_count_in_their_order(tmp_path: Path) -> None:
         *("CONDA_PREFIX", "VIRTUAL_ENV", "python3 on PATH"),
     ]
     assert rules(project, VIRTUAL_ENV=str(project / ".mine"), **variables)[:3] == [
-        *("CDD_PYTHON", "VIRTUAL_ENV", "UV_PROJECT_ENVIRONMENT"),
+        *("CDD_PYTHON", "VIRTUAL_ENV", "UV_PROJECT_ENVIRONMENT")
     ]
 
 

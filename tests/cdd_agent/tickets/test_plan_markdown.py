@@ -537,11 +537,7 @@ def test_brackets_of_a_parametrized_test_belong_to_its_name() -> None:
     assert parse_paths(value) == ("tests/t.py::test_a[x, y]", "b.py", "tests/t.py::test_c[[1]]", "d.py")
 
 
-@soak_after(
-    3,
-    "value",
-    ["[", "[[", "[a](b", "(", "`a`` ", "a[", "[a ", ":" * 50 + "x", ".a", "and ", "--><!--"],
-)
+@soak_after(3, "value", ["[", "[[", "[a](b", "(", "`a`` ", "a[", "[a ", ":" * 50 + "x", ".a", "and ", "--><!--"])
 def test_a_long_value_is_read_in_time_that_grows_with_its_length(value: str) -> None:
     started = time.thread_time()
     parse_paths(value * (200_000 // len(value)))

@@ -6,16 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdd_agent.errors import DocumentError, UsageError
-from cdd_agent.tickets.spec import (
-    Criterion,
-    Spec,
-    find_missing,
-    find_vague_criteria,
-    load,
-    load_text,
-    parse,
-    update,
-)
+from cdd_agent.tickets.spec import Criterion, Spec, find_missing, find_vague_criteria, load, load_text, parse, update
 from tests.fakes.examples import fewer
 
 FULL = """\

@@ -4,13 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.tickets.spec import (
-    EXAMPLES,
-    VAGUE_PHRASES,
-    VAGUE_WORDS,
-    explain_breach,
-    find_vague_word,
-)
+from cdd_agent.tickets.spec import EXAMPLES, VAGUE_PHRASES, VAGUE_WORDS, explain_breach, find_vague_word
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "ticket.md"
 

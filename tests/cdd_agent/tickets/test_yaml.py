@@ -51,9 +51,7 @@ def test_a_tag_makes_no_object() -> None:
 
 def test_a_line_that_is_no_yaml_is_refused_with_its_quoted_form() -> None:
     assert refused("title: fine\nother: Given a: b\n") == Problem(
-        line=2,
-        message="column 15: mapping values are not allowed here",
-        hint='in quotes it is `other: "Given a: b"`',
+        line=2, message="column 15: mapping values are not allowed here", hint='in quotes it is `other: "Given a: b"`'
     )
 
 

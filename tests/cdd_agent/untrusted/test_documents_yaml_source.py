@@ -11,8 +11,7 @@ def refused(source: str) -> UnfitError:
 
 
 @pytest.mark.parametrize(
-    "source",
-    ["", "a: b\n", "- 1\n- {a: [b, c]}\n", "a: &a [x]\nc: {<<: {d: e}}\n", "a: !!str 1\nb: ! 2\n", "--- a\n"],
+    "source", ["", "a: b\n", "- 1\n- {a: [b, c]}\n", "a: &a [x]\nc: {<<: {d: e}}\n", "a: !!str 1\nb: ! 2\n", "--- a\n"]
 )
 def test_a_document_as_people_write_it_passes(source: str) -> None:
     check_yaml(source, limit_bytes=100)

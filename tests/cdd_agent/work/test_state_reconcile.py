@@ -35,12 +35,7 @@ def test_an_unchanged_plan_changes_nothing() -> None:
 def test_a_step_put_before_others_moves_them_without_mixing_them_up() -> None:
     state, notices = reconcile(run(1, 2), [key(1, "New"), key(2, "A"), key(3, "B"), key(4, "C")])
 
-    assert statuses(state) == {
-        1: ("New", "pending"),
-        2: ("A", "completed"),
-        3: ("B", "completed"),
-        4: ("C", "pending"),
-    }
+    assert statuses(state) == {1: ("New", "pending"), 2: ("A", "completed"), 3: ("B", "completed"), 4: ("C", "pending")}
     assert all(number == step.step_number for number, step in state.step_executions.items())
     assert notices == ("step 1 'New' is new",)
 

@@ -73,10 +73,7 @@ def test_files_are_read_whole_or_in_part(beneath: ConfinedFolder) -> None:
     ],
 )
 def test_no_link_is_followed_and_nothing_climbs(beneath: ConfinedFolder, name: str) -> None:
-    acts: tuple[Callable[[], object], ...] = (
-        lambda: beneath.read(name),
-        lambda: beneath.list_entries(name),
-    )
+    acts: tuple[Callable[[], object], ...] = (lambda: beneath.read(name), lambda: beneath.list_entries(name))
     for act in acts:
         with pytest.raises(OSError):  # noqa: PT011 - which error it is, the kernel decides
             act()

@@ -130,10 +130,7 @@ def test_an_expression_that_the_compiler_warns_of_is_searched_for(workspace: Wor
     assert grep(workspace, "[[]row").total == 0
 
 
-@pytest.mark.parametrize(
-    ("pattern", "path"),
-    [("*a" * 14 + "b", "a" * 60), ("**/a/" * 14 + "ab", "a/" * 30 + "a")],
-)
+@pytest.mark.parametrize(("pattern", "path"), [("*a" * 14 + "b", "a" * 60), ("**/a/" * 14 + "ab", "a/" * 30 + "a")])
 def test_no_pattern_takes_longer_than_its_length_would_let_expect(tmp_path: Path, pattern: str, path: str) -> None:
     (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / path).touch()

@@ -95,10 +95,7 @@ FAILING = {
         "with pytest.raises(ValueError): product.no_such",
         "call wrong_exception of test [product.no_such]",
     ),
-    "after_raises": (
-        "with pytest.raises(KeyError): product.pick({})\n    raise ValueError",
-        "call exception of test",
-    ),
+    "after_raises": ("with pytest.raises(KeyError): product.pick({})\n    raise ValueError", "call exception of test"),
     "chained": ("try: product.pick({})\n    except KeyError as e: raise ValueError from e", "call exception of test"),
     "unprintable": (
         "class Odd(Exception):\n        def __str__(self): raise RuntimeError\n    raise Odd",

@@ -17,10 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / ".venv" / "matrix"
 PYTHONS = ("3.8", "3.9", "3.10", "3.11", "3.12", "3.13")
-RELEASES = {
-    "3.8": ("7.0.1", "7.4.4", "8.3.5"),
-    "3.9": ("7.0.1", "7.4.4", "8.4.2"),
-}
+RELEASES = {"3.8": ("7.0.1", "7.4.4", "8.3.5"), "3.9": ("7.0.1", "7.4.4", "8.4.2")}
 """Python -> pytest, where it is not ``NEWER``."""
 NEWER = ("7.0.1", "7.4.4", "8.4.2", "9.2.0")
 PLUGINS = ("xdist", "rerunfailures", "asyncio", "subtests")

@@ -399,14 +399,7 @@ def test_honest_work_opens_the_gate(project: Project, red: Path, files: dict[str
             ("-v",),
         ),
     ],
-    ids=[
-        "conftest with hooks",
-        "the same under xdist",
-        "kinds of tests",
-        "a pytest plugin",
-        "doctests",
-        "deselection",
-    ],
+    ids=["conftest with hooks", "the same under xdist", "kinds of tests", "a pytest plugin", "doctests", "deselection"],
 )
 def test_honest_work_in_a_project_with_habits_opens_the_gate(
     project: Project, *, before: dict[str, str], after: dict[str, str], args: tuple[str, ...]

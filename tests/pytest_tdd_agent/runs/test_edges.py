@@ -556,8 +556,7 @@ def test_a_file_that_skips_itself_is_counted_as_pytest_does_with_its_reason(
     project: Project, processes: tuple[str, ...]
 ) -> None:
     project.write(
-        test_a="import pytest\npytest.importorskip('no_such')\ndef test_a(): pass\n",
-        test_b="def test_b(): pass\n",
+        test_a="import pytest\npytest.importorskip('no_such')\ndef test_a(): pass\n", test_b="def test_b(): pass\n"
     )
     run = project.pytest("--tdd-agent", *processes)
     assert "1 passed, 1 skipped" in run.output

@@ -145,11 +145,7 @@ def play(injection: Injection, stage: Stage, *, sandbox: Sandbox) -> Played:
         context = replace(context, policy=replace(context.policy, evidence_timeout_s=60))
         attempt, changed = _attempt(injection, stage, context=context)
     return Played(
-        attempt=attempt,
-        requests=model.requests,
-        events=project.seen,
-        changed=changed,
-        connections=heard.count,
+        attempt=attempt, requests=model.requests, events=project.seen, changed=changed, connections=heard.count
     )
 
 

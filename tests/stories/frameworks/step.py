@@ -109,9 +109,6 @@ def started(repository: Repository) -> RunState:
     key = StepKey(number=1, title="Numbers are multiplied", text_sha256="0")
     at = "2026-01-31T12:00:00Z"
     state = RunState(
-        ticket_slug="sums",
-        started_at=at,
-        branch=repository.read_branch(),
-        step_executions=states.pending_steps([key]),
+        ticket_slug="sums", started_at=at, branch=repository.read_branch(), step_executions=states.pending_steps([key])
     )
     return states.start_step(state, key, now=at, base_commit=repository.read_head())

@@ -119,11 +119,7 @@ def test_tests_of_one_name_are_told_apart(suite: CommandSuite) -> None:
 
 @pytest.mark.parametrize(
     ("text", "told"),
-    [
-        ("echo broken; exit 3\n", "broken"),
-        ("exit 3\n", "no output"),
-        ("sleep 20\n", "did not end within 0.5 s"),
-    ],
+    [("echo broken; exit 3\n", "broken"), ("exit 3\n", "no output"), ("sleep 20\n", "did not end within 0.5 s")],
 )
 def test_a_run_without_results_is_a_problem(suite: CommandSuite, text: str, told: str) -> None:
     def nothing(_: FinishedRun) -> ParsedResults:

@@ -33,11 +33,7 @@ from pytest_tdd_agent.failure import KINDS
             Kind(name="attribute_error", missing="nope"),
         ),
         ("TypeError", "shelf.Book is not a constructor", Kind(name="attribute_error", missing="shelf.Book")),
-        (
-            "TypeError",
-            "Cannot set properties of null (setting 'title')",
-            Kind(name="attribute_error", missing="title"),
-        ),
+        ("TypeError", "Cannot set properties of null (setting 'title')", Kind(name="attribute_error", missing="title")),
         ("ReferenceError", "add is not defined", Kind(name="name_error", missing="add")),
         ("Error", "shelf.put is not a function", Kind(name="exception")),
         (

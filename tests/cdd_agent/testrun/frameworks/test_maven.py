@@ -149,8 +149,7 @@ def test_a_real_run_is_read(demo: Path, monkeypatch: pytest.MonkeyPatch) -> None
     written(demo.parent, {"settings.xml": f"<settings><mirrors>{mirror}</mirrors></settings>"})
     monkeypatch.setenv("MAVEN_ARGS", "")
     written(
-        demo,
-        {".mvn/maven.config": f"-s\n{demo.parent}/settings.xml\n-Dmaven.repo.local={demo.parent}/repository\n"},
+        demo, {".mvn/maven.config": f"-s\n{demo.parent}/settings.xml\n-Dmaven.repo.local={demo.parent}/repository\n"}
     )
     shutil.rmtree(demo / "target", ignore_errors=True)
     results = run(MAVEN, demo)

@@ -3,15 +3,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.testrun.frameworks.catalog import MOCHA
-from tests.cdd_agent.testrun.frameworks.javascript_samples import (
-    BROKEN,
-    copied,
-    ended,
-    expected,
-    kept,
-    unloaded,
-    why,
-)
+from tests.cdd_agent.testrun.frameworks.javascript_samples import BROKEN, copied, ended, expected, kept, unloaded, why
 
 RESULTS = Path("/results")
 OVER = '{"event":"over"}\n'

@@ -152,8 +152,7 @@ def test_a_recording_can_tell_the_summary_from_the_agent_itself() -> None:
     pattern = make_pattern(get_last_line(talked().system))
     other = make_pattern(get_last_line(system))
     turns = recording.parse_recording(
-        f"- {{when: '{pattern}', content: [a question]}}\n- {{when: '{other}', content: [a summary]}}\n",
-        source="x",
+        f"- {{when: '{pattern}', content: [a question]}}\n- {{when: '{other}', content: [a summary]}}\n", source="x"
     )
     new = compact(talked(), model=ReplayModel(turns), emit=lambda _: None, agent="socrates")
     assert "a summary" in f"{new.messages}"

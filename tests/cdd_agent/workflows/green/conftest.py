@@ -45,11 +45,7 @@ def test_no_negative_price():
 """
 OTHER = "from cart import Cart\n\n\ndef test_is_a_class():\n    assert isinstance(Cart, type)\n"
 BARE: Mapping[str, str] = {"pytest.ini": QUICK, ".gitignore": "__pycache__/\n"}
-CARTS: Mapping[str, str] = {
-    "cart.py": CART,
-    "tests/test_cart.py": TESTS,
-    "tests/test_other.py": OTHER,
-}
+CARTS: Mapping[str, str] = {"cart.py": CART, "tests/test_cart.py": TESTS, "tests/test_other.py": OTHER}
 THREE = GreenSettings(max_iterations=3)
 TOTAL = "tests/test_cart.py::test_total"
 NEGATIVE = "tests/test_cart.py::test_no_negative_price"
@@ -111,11 +107,7 @@ def make_real_shop(tmp_path: Path, *, interpreter: Interpreter, bytecode: Path) 
     def make(files: Mapping[str, str]) -> Shop:
         return Shop(
             project=Project.make(
-                tmp_path / "shop",
-                interpreter=interpreter,
-                bytecode=bytecode,
-                files={**BARE, **files},
-                runs_pytest=True,
+                tmp_path / "shop", interpreter=interpreter, bytecode=bytecode, files={**BARE, **files}, runs_pytest=True
             )
         )
 

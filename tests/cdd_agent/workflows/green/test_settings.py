@@ -87,9 +87,7 @@ def test_a_part_is_kept_of_a_file_that_could_not_be_imported_before(make_shop: M
     shop = make_shop({"cart.py": CART, "tests/test_empty.py": f"{test}def test_other():\n    assert Cart().lid\n"})
     written = {"cart.py": f"{CART}\n\ndef empty(cart):\n    return not cart.prices\n"}
     artifact = shop.green(
-        ["tests/test_empty.py"],
-        model=plays(hands_in(written, known=KNOWN)),
-        settings=replace(THREE, max_iterations=1),
+        ["tests/test_empty.py"], model=plays(hands_in(written, known=KNOWN)), settings=replace(THREE, max_iterations=1)
     ).run()
     assert (artifact.outcome, artifact.passing_tests) == ("partial", 1)
     assert shop.project.log == ["feat: make tests/test_empty.py pass (1 of 2 pass)"]

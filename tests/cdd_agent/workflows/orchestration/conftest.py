@@ -97,13 +97,7 @@ class Runs:
         return state
 
     def begin(
-        self,
-        model: Model,
-        *,
-        text: str = REQUEST,
-        calls: int = 0,
-        evidence_timeout_s: float = 0,
-        **options: bool,
+        self, model: Model, *, text: str = REQUEST, calls: int = 0, evidence_timeout_s: float = 0, **options: bool
     ) -> RunState:
         """Run a new feature."""
         feature = recollection.begin_feature(self.project.folder, self.project.repository, text=text)

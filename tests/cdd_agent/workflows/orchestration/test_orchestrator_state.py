@@ -8,15 +8,7 @@ from cdd_agent.model.conversation import Turn
 from cdd_agent.work.state import RunState, Status, StepKey, pending_steps, save_state, start_step
 from cdd_agent.workflows.orchestration.feature import make_feature
 from cdd_agent.workflows.orchestration.orchestrator import find_state
-from tests.cdd_agent.workflows.orchestration.conftest import (
-    REQUEST,
-    SLUG,
-    TITLES,
-    Runs,
-    StoppedAfter,
-    covered,
-    plan,
-)
+from tests.cdd_agent.workflows.orchestration.conftest import REQUEST, SLUG, TITLES, Runs, StoppedAfter, covered, plan
 from tests.fakes.model import ScriptedModel
 from tests.fakes.project import Project
 

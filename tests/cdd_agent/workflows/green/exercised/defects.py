@@ -25,10 +25,7 @@ from task import mean
 def test_mean():
     assert mean([3, 3, 3]) == 3
 """,
-        tries=(
-            "",
-            "def mean(xs):\n    return sum(xs) / len(xs)\n",
-        ),
+        tries=("", "def mean(xs):\n    return sum(xs) / len(xs)\n"),
     ),
     Task(
         name="a missing check",
