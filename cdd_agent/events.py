@@ -430,7 +430,7 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FileDiffed(msgspec.Struct, frozen=True, kw_only=True):
-    """One file in the answer of ``cdd checkpoint diff``."""
+    """One file before and after, also in the answer of ``cdd checkpoint diff``."""
 
     path: str
     kind: ChangeKind
@@ -438,6 +438,17 @@ class FileDiffed(msgspec.Struct, frozen=True, kw_only=True):
     """The number of lines; None for a binary file."""
     removed: int | None
     hunks: str
+    """The unified diff from the first ``@@`` on; empty without lines to compare."""
+
+    @property
+    def letter(self) -> str:
+        """The letter of the kind of change."""
+        return CHANGE_LETTERS[self.kind]
+
+    @property
+    def counts(self) -> str:
+        """The numbers of added and removed lines, such as ``+3 -1``."""
+        return "binary" if self.added is None else f"+{self.added} -{self.removed}"
 
 
 class ForkListed(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,7 +8,6 @@ import re
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import groupby
 from pathlib import Path
@@ -18,7 +17,7 @@ import msgspec
 
 from cdd_agent.clock import Clock
 from cdd_agent.errors import DocumentError, Problem, UsageError, format_count, suggest
-from cdd_agent.events import CHANGE_LETTERS, ChangeKind
+from cdd_agent.events import FileDiffed
 from cdd_agent.git.repository import CommitId, Repository, resolve_revision
 from cdd_agent.storage import exclusive_lock, private_folder, read_ordinary, require_private, write_atomic
 
@@ -39,60 +38,38 @@ class DiffLine(NamedTuple):
     """Without the sign."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileDiff:
-    """One file before and after."""
-
-    path: str
-    kind: ChangeKind
-    added: int | None
-    """The number of lines. None for a binary file."""
-    removed: int | None
-    hunks: str
-    """The unified diff from the first ``@@`` on. Empty without lines to compare."""
-
-    @property
-    def letter(self) -> str:
-        """The letter of the kind of change."""
-        return CHANGE_LETTERS[self.kind]
-
-    @property
-    def counts(self) -> str:
-        """The numbers of added and removed lines, such as ``+3 -1``."""
-        return "binary" if self.added is None else f"+{self.added} -{self.removed}"
-
-    def list_lines(self) -> Iterator[DiffLine]:
-        """Yield the headings of the hunks and their lines."""
-        old = new = 0
-        for line in self.hunks.split("\n") if self.hunks else ():
-            if heading := _HUNK.match(line):
-                old, new = int(heading[1]), int(heading[3])
-                yield DiffLine("@", None, None, line)
-            elif line.startswith("+"):
-                yield DiffLine("+", None, new, line[1:])
-                new += 1
-            elif line.startswith("-"):
-                yield DiffLine("-", old, None, line[1:])
-                old += 1
-            elif line.startswith("\\"):
-                yield DiffLine("\\", None, None, line)
-            else:
-                yield DiffLine(" ", old, new, line[1:])
-                old, new = old + 1, new + 1
+def list_lines(file: FileDiffed) -> Iterator[DiffLine]:
+    """Yield the headings of a file's hunks and their lines."""
+    old = new = 0
+    for line in file.hunks.split("\n") if file.hunks else ():
+        if heading := _HUNK.match(line):
+            old, new = int(heading[1]), int(heading[3])
+            yield DiffLine("@", None, None, line)
+        elif line.startswith("+"):
+            yield DiffLine("+", None, new, line[1:])
+            new += 1
+        elif line.startswith("-"):
+            yield DiffLine("-", old, None, line[1:])
+            old += 1
+        elif line.startswith("\\"):
+            yield DiffLine("\\", None, None, line)
+        else:
+            yield DiffLine(" ", old, new, line[1:])
+            old, new = old + 1, new + 1
 
 
-def count_lines(files: Sequence[FileDiff]) -> tuple[int, int]:
+def count_lines(files: Sequence[FileDiffed]) -> tuple[int, int]:
     """Return the numbers of added and of removed lines."""
     return sum(file.added or 0 for file in files), sum(file.removed or 0 for file in files)
 
 
-def describe_size(files: Sequence[FileDiff]) -> str:
+def describe_size(files: Sequence[FileDiffed]) -> str:
     """Return the number of files and of their changed lines in words."""
     added, removed = count_lines(files)
     return f"{format_count(len(files), 'file')}, +{added} -{removed}"
 
 
-def diff_commits(repository: Repository, before: str, *, after: str) -> tuple[FileDiff, ...]:
+def diff_commits(repository: Repository, before: str, *, after: str) -> tuple[FileDiffed, ...]:
     """Compare the trees of two commits, without running the repository's diff programs.
 
     Raises ``UsageError`` if one of the commits no longer exists.
@@ -101,7 +78,7 @@ def diff_commits(repository: Repository, before: str, *, after: str) -> tuple[Fi
     return diff_trees(repository, commits[0], after=commits[1])
 
 
-def diff_trees(repository: Repository, before: str, *, after: str) -> tuple[FileDiff, ...]:
+def diff_trees(repository: Repository, before: str, *, after: str) -> tuple[FileDiffed, ...]:
     """Compare two trees, given by their ids."""
     compare = ("diff-tree", "-r", "--no-renames", "--no-color", "--ignore-submodules=none")
     counts = repository.git(*compare, "-z", "--numstat", before, after, "--").split("\0")
@@ -113,7 +90,7 @@ def diff_trees(repository: Repository, before: str, *, after: str) -> tuple[File
         added, removed = (int(count) if count.isdigit() else None for count in row.split("\t")[:2])
         starts = [(part, _HUNK.search(part)) for part in parts]
         hunks = "\n".join(part[match.start() :].rstrip("\n") for part, match in starts if match)
-        diffs.append(FileDiff(path=change.path, kind=change.kind, added=added, removed=removed, hunks=hunks))
+        diffs.append(FileDiffed(path=change.path, kind=change.kind, added=added, removed=removed, hunks=hunks))
     return tuple(diffs)
 
 

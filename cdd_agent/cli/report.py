@@ -2,15 +2,17 @@
 
 import html
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
+import msgspec
+
 from cdd_agent.errors import format_count
+from cdd_agent.events import FileDiffed
 from cdd_agent.history.story import JudgedAttempt, Spent, StepStory, Story
 from cdd_agent.repl.dialogs import format_duration
 from cdd_agent.repl.render import create_table, format_cost
 from cdd_agent.repl.screen import Screen
-from cdd_agent.review import Comment, DiffLine, FileDiff
+from cdd_agent.review import Comment, DiffLine, list_lines
 from cdd_agent.untrusted.keys import mask
 from cdd_agent.untrusted.text import clean
 
@@ -248,9 +250,9 @@ def _format_changes(step: StepStory) -> str:
     return f"<h3>Step {number}</h3>{whole}{files or '<p>No landed changes.</p>'}"
 
 
-def _format_file(file: FileDiff, comments: Iterable[Comment]) -> str:
+def _format_file(file: FileDiffed, comments: Iterable[Comment]) -> str:
     own = [each for each in comments if each.file == file.path]
-    lines = list(replace(file, hunks=mask(file.hunks).text).list_lines())
+    lines = list(list_lines(msgspec.structs.replace(file, hunks=mask(file.hunks).text)))
     rows, placed = [], set[str]()
     for line in lines[:_MOST_DIFF_LINES]:
         rows.append(_format_line(line))

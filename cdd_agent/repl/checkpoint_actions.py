@@ -11,7 +11,7 @@ import msgspec
 from rich.text import Text
 
 from cdd_agent.errors import CddError, UsageError, format_count, join_first
-from cdd_agent.events import CHANGE_LETTERS, Change, FileDiffed, Notice, encode
+from cdd_agent.events import CHANGE_LETTERS, Change, Notice, encode
 from cdd_agent.git.checkpoint import Checkpoint, Checkpoints, Description, RestorePlan
 from cdd_agent.history.undo import Undo
 from cdd_agent.repl.question import confirm
@@ -86,8 +86,7 @@ class CheckpointView:
         files = [file for file in diff_trees(self.checkpoints.repository, before, after=after) if file.path in paths]
         if self._as_json:
             for file in files:
-                line = FileDiffed(**{name: getattr(file, name) for name in FileDiffed.__struct_fields__})
-                sys.stdout.write(f"{encode(line).decode()}\n")
+                sys.stdout.write(f"{encode(file).decode()}\n")
         elif files:
             show_files(files, screen=self._screen)
         else:

@@ -13,7 +13,8 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
-from cdd_agent.review import Comment, DiffLine, FileDiff, Place, describe_size
+from cdd_agent.events import FileDiffed
+from cdd_agent.review import Comment, DiffLine, Place, describe_size, list_lines
 from cdd_agent.untrusted.text import clean, show_controls
 from cdd_agent.workspace.outline import find_lexer
 
@@ -73,10 +74,10 @@ class PlacedComment(NamedTuple):
 class DiffRows:
     """The rows for the files of one diff."""
 
-    def __init__(self, files: Sequence[FileDiff], *, head: Sequence[str]) -> None:
+    def __init__(self, files: Sequence[FileDiffed], *, head: Sequence[str]) -> None:
         """``head`` is shown above the list of files."""
         self.files = tuple(files)
-        self.lines = tuple(tuple(file.list_lines()) for file in files)
+        self.lines = tuple(tuple(list_lines(file)) for file in files)
         self.rows: list[Row] = []
         self._head = tuple(head)
         numbers = (line.new or line.old or 0 for lines in self.lines for line in lines[-1:])
@@ -303,5 +304,5 @@ def _wrap(text: str, width: int) -> list[str]:
     return textwrap.wrap(text, max(20, width), subsequent_indent=indent, drop_whitespace=True) or [""]
 
 
-def _describe_file(file: FileDiff) -> str:
+def _describe_file(file: FileDiffed) -> str:
     return f"{file.letter} {clean_line(file.path)}  {file.counts}"

@@ -14,9 +14,8 @@ from rich.tree import Tree
 
 from cdd_agent import events
 from cdd_agent.errors import UsageError, format_count
-from cdd_agent.events import Event, StepListed, TicketListed
+from cdd_agent.events import Event, FileDiffed, StepListed, TicketListed
 from cdd_agent.repl.screen import Screen
-from cdd_agent.review import FileDiff
 from cdd_agent.tickets import plan_markdown, spec
 from cdd_agent.tickets.plan import Plan, Step, sort_by_dependencies
 from cdd_agent.tickets.ticket import Ticket
@@ -93,7 +92,7 @@ def _list_unverified(step: StepExecution) -> tuple[str, ...]:
     return tuple(filter(is_unverified, dict.fromkeys(found)))
 
 
-def show_files(files: Iterable[FileDiff], *, screen: Screen) -> None:
+def show_files(files: Iterable[FileDiffed], *, screen: Screen) -> None:
     """Show the diff of each file."""
     for file in files:
         show_file_name(file, screen=screen)
@@ -103,7 +102,7 @@ def show_files(files: Iterable[FileDiff], *, screen: Screen) -> None:
             screen.line("binary file; git cannot show the change", style="dim", indent=4)
 
 
-def show_file_name(file: FileDiff, *, screen: Screen) -> None:
+def show_file_name(file: FileDiffed, *, screen: Screen) -> None:
     """Show the kind of change of a file, its path, and the numbers of changed lines."""
     counts = "" if file.added is None else f"  {file.counts}"
     name = clean(file.path).replace("\n", "<U+000A>")

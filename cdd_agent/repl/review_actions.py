@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Literal
 from rich.text import Text
 
 from cdd_agent.errors import UsageError, format_count, suggest
+from cdd_agent.events import FileDiffed
 from cdd_agent.git.repository import resolve_revision
 from cdd_agent.repl.render import show_file_name, show_files
 from cdd_agent.repl.screen import Screen
-from cdd_agent.review import WHOLE, Anchors, Comment, Comments, FileDiff, Place, describe_size, parse_place
+from cdd_agent.review import WHOLE, Anchors, Comment, Comments, Place, describe_size, parse_place
 from cdd_agent.tickets.ticket import list_tickets
 from cdd_agent.untrusted.text import clean, format_line
 from cdd_agent.work.state import is_unverified, load_state
@@ -212,7 +213,7 @@ def _format_evidence(evidence: Evidence) -> str:
     return f"{evidence.phase.upper()}: {verdict}{tries}; {report}"
 
 
-def _find_files(step: StepToReview, path: str) -> tuple[FileDiff, ...]:
+def _find_files(step: StepToReview, path: str) -> tuple[FileDiffed, ...]:
     files = tuple(file for file in step.files if path in ("", file.path))
     if path and not files:
         known = (file.path for file in step.files)

@@ -15,14 +15,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from cdd_agent.errors import GateClosed, UsageError, format_count, join_first
-from cdd_agent.events import Committed, GateJudged, StepFinished, StepReviewed, StepStarted
+from cdd_agent.events import Committed, FileDiffed, GateJudged, StepFinished, StepReviewed, StepStarted
 from cdd_agent.evidence.examiner import Examples
 from cdd_agent.git.commits import commit_paths, require_finished, require_identity
 from cdd_agent.git.landing import BranchMoved
 from cdd_agent.git.notes import read_note
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.git.run_tree import RunTrees
-from cdd_agent.review import FileDiff, count_lines, describe_size, diff_commits, resolve_recorded
+from cdd_agent.review import count_lines, describe_size, diff_commits, resolve_recorded
 from cdd_agent.storage import private_folder, read_ordinary
 from cdd_agent.tdd import verdict
 from cdd_agent.tdd.context import Context, format_reasons, summarize_evidence
@@ -110,7 +110,7 @@ class StepToReview:
     number: int
     title: str
     commits: tuple[LandedCommit, ...]
-    files: tuple[FileDiff, ...]
+    files: tuple[FileDiffed, ...]
     """The changes from before the step to its last commit."""
     decision: str | None
     """The person's decision, or None."""

@@ -7,8 +7,8 @@ import pytest
 
 from cdd_agent.cli.app import run
 from cdd_agent.errors import UsageError
+from cdd_agent.events import FileDiffed
 from cdd_agent.repl.review_actions import show_in_program, show_step
-from cdd_agent.review import FileDiff
 from cdd_agent.workflows.execution.review import StepToReview
 from tests.cdd_agent.repl.typed_prompt import Prompt
 from tests.fakes.demo import SLUG, captured
@@ -48,7 +48,9 @@ def test_a_commit_is_shown_with_its_evidence(finished: Path, capsys: pytest.Capt
 
 
 def test_a_program_of_the_user_gets_the_diff_without_escape_sequences(tmp_path: Path) -> None:
-    file = FileDiff(path="a\x1b[2J.py", kind="modified", added=1, removed=0, hunks="@@ -1 +1,2 @@\n one\n+\x1b[31mtwo")
+    file = FileDiffed(
+        path="a\x1b[2J.py", kind="modified", added=1, removed=0, hunks="@@ -1 +1,2 @@\n one\n+\x1b[31mtwo"
+    )
     step = StepToReview(number=1, title="?", commits=(), files=(file,), decision=None)
     with captured() as (screen, _):
         show_in_program(f"tee {tmp_path / 'shown'}", step, screen=screen)
@@ -66,7 +68,7 @@ def test_a_program_of_the_user_gets_the_diff_without_escape_sequences(tmp_path: 
 
 
 def test_a_long_diff_is_left_out_with_the_command_that_shows_it() -> None:
-    file = FileDiff(path="a.py", kind="modified", added=99, removed=0, hunks="@@ -0,0 +1,99 @@\n" + "+x\n" * 99)
+    file = FileDiffed(path="a.py", kind="modified", added=99, removed=0, hunks="@@ -0,0 +1,99 @@\n" + "+x\n" * 99)
     step = StepToReview(number=1, title="?", commits=(), files=(file,), decision=None)
     with captured() as (screen, stream):
         show_step(step, screen=screen)
