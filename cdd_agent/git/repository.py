@@ -230,6 +230,7 @@ CommitId = NewType("CommitId", str)
 """Forty hexadecimal digits, or sixty-four in a SHA-256 repository."""
 
 OBJECT_ID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_STEPS_BACK = re.compile(r"(?<=.)(?:[~^]\d{0,6}){1,20}\Z")
 
 
 _REF, _BRANCH = "ref: ", "ref: refs/heads/"
@@ -511,19 +512,19 @@ def _read_file(path: Path) -> str | None:
 
 
 def resolve_revision(repository: Repository, name: str) -> str:
-    """Return the full id of a commit's name, or an id unchanged; raises ``UsageError`` if it names no commit."""
+    """Return the id of a commit, whose name may end in ``~2`` or ``^``, or an id unchanged; raises ``UsageError``."""
     if OBJECT_ID.fullmatch(name):
         return name
+    start = _STEPS_BACK.sub("", name)
     try:
         # The name may come from a file that somebody else wrote, and must not be read as an option.
-        if not name.startswith("refs/") and name != "HEAD":
-            repository.git("check-ref-format", "--branch", name)
+        if not start.startswith("refs/") and start != "HEAD" and not OBJECT_ID.fullmatch(start):
+            repository.git("check-ref-format", "--branch", start)
         return repository.git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}").strip()
     except GitRefused as error:
-        raise UsageError(
-            f"{name!r} does not name a commit of this repository.",
-            hint="list branches and commits: git branch --all, git log --oneline",
-        ) from error
+        steps = "" if start == name else ", or goes back further than its history"
+        hint = "list branches and commits: git branch --all, git log --oneline"
+        raise UsageError(f"{name!r} does not name a commit of this repository{steps}.", hint=hint) from error
 
 
 def encode_text(text: str) -> bytes:

@@ -32,7 +32,6 @@ from cdd_agent.work.handoff import Handoff
 from cdd_agent.work.state import RunState, Status, StepExecution
 from cdd_agent.workflows.orchestration.feature import BEGIN, PREFIX, RUN
 
-_RELATIVE = re.compile(r"(?P<name>[^~^]+)(?P<steps>(?:[~^]\d{0,6}){1,20})")
 _CHECKPOINTS = f"refs/cdd/checkpoints/{PREFIX}"
 _BEFORE = "refs/cdd/rollback/before"
 _MAX_LISTED_PATHS = 20
@@ -329,7 +328,7 @@ def _find_target(repository: Repository, name: str) -> tuple[CommitId, Handoff]:
 
     Raises ``UsageError``, naming the nearest suitable commit, if HEAD does not contain it or it has no note of a run.
     """
-    commit = _resolve(repository, name)
+    commit = CommitId(resolve_revision(repository, name))
     head = repository.read_head()
     if head is None or not _is_ancestor(repository, commit, of=head):
         branch = repository.read_branch() or "HEAD"
@@ -354,18 +353,6 @@ def _find_target(repository: Repository, name: str) -> tuple[CommitId, Handoff]:
             hint="redo one of its steps: cdd exec SLUG --retry N; or choose a commit from: cdd tdd history",
         )
     return commit, handoff
-
-
-def _resolve(repository: Repository, name: str) -> CommitId:
-    """Resolve a name that may end in ``~2`` or ``^``. Raises ``UsageError`` if there is no such commit."""
-    parts = _RELATIVE.fullmatch(name)
-    if parts is None:
-        return CommitId(resolve_revision(repository, name))
-    expression = f"{resolve_revision(repository, parts['name'])}{parts['steps']}^{{commit}}"
-    try:
-        return CommitId(repository.git("rev-parse", "--verify", "--quiet", expression).strip())
-    except GitRefused as error:
-        raise UsageError(f"{name!r} goes back further than the history.", hint="cdd tdd history") from error
 
 
 def _is_ancestor(repository: Repository, commit: str, *, of: str) -> bool:
