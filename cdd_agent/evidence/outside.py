@@ -277,14 +277,18 @@ class _Comparison:
                 each for each in subfolders if each not in (".git", "__pycache__") and not each.startswith(_PACKAGE)
             ]
             linked = [each for each in subfolders if os.path.islink(os.path.join(folder, each))]
+            inside = "" if folder == str(source) else f"{os.path.relpath(folder, source)}/"
+            made = set[Path]()
             for name in (*names, *linked):
-                file = Path(folder, name)
-                inside = file.relative_to(source).as_posix()
-                top = tests if is_test(inside) else root
-                if top is not None:
-                    (top / inside).parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copy2(file, top / inside, follow_symlinks=False)
-                    os.utime(top / inside, (_LONG_AGO, _LONG_AGO), follow_symlinks=False)  # as after an installation
+                top = tests if is_test(f"{inside}{name}") else root
+                if top is None:
+                    continue
+                target = os.path.join(top, inside)
+                if top not in made:
+                    made.add(top)
+                    os.makedirs(target, exist_ok=True)
+                shutil.copy(os.path.join(folder, name), f"{target}{name}", follow_symlinks=False)
+                os.utime(f"{target}{name}", (_LONG_AGO, _LONG_AGO), follow_symlinks=False)  # as after an installation
 
     def _list_path(self, recording: TargetCalls, root: Path, *, shown: Path) -> list[str]:
         """Return the folders of the project from which the tests import, in the copy."""

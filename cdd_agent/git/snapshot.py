@@ -9,7 +9,6 @@ normalized, and only one bit of the permissions is kept. Restored files are as g
 """
 
 import contextlib
-import hashlib
 import os
 import stat
 import tempfile
@@ -71,8 +70,8 @@ class Snapshots:
         self._left_out = tuple(f"{folder}/" for folder in left_out)
         self._ignored_folders: tuple[str, ...] = ()
         self._ignored_files: frozenset[str] = frozenset()
-        self._captured: tuple[bytes, str] | None = None
-        """The last capture, and a digest of the state of all files at that time."""
+        self._captured: tuple[list[tuple[str, tuple[int, ...]]], str] | None = None
+        """The last capture, and the state of all files at that time."""
         self._trees: dict[CommitId, str] = {}
         self._index: Path | None = None
         """An index with the files of the last capture."""
@@ -170,9 +169,9 @@ class Snapshots:
             self._captured = state, captured
         return self._captured[1]
 
-    def _scan(self) -> bytes | None:
-        """Return a digest of the state of all files; None if the last change is too recent to tell."""
-        begun, newest, digest = time.time_ns(), 0, hashlib.sha256()
+    def _scan(self) -> list[tuple[str, tuple[int, ...]]] | None:
+        """Return path and state of all files; None if the last change is too recent to tell."""
+        begun, newest, found = time.time_ns(), 0, []
         folders = [""]
         try:
             while folders:
@@ -181,18 +180,18 @@ class Snapshots:
                     for entry in sorted(entries, key=lambda each: each.name):
                         path = f"{folder}{entry.name}"
                         about = entry.stat(follow_symlinks=False)
-                        key: tuple[int, ...] = ()
                         if not stat.S_ISDIR(about.st_mode):
-                            newest, key = max(newest, about.st_mtime_ns, about.st_ctime_ns), _stat_key(about)
+                            newest = max(newest, about.st_mtime_ns, about.st_ctime_ns)
+                            found.append((path, (about.st_mode, *_stat_key(about))))
                         elif entry.name == ".git" or self.is_excluded(f"{path}/config.yaml") or _ignores_itself(entry):
                             continue
                         else:
                             folders.append(f"{path}/")
-                        digest.update(f"{path}\0{about.st_mode}{key}".encode("utf-8", "surrogateescape"))
+                            found.append((path, (about.st_mode,)))
         except OSError:
             return None
         is_recent = newest > begun - (_TICK_NS if newest % _SECOND_NS else _SETTLED_NS)
-        return None if is_recent else digest.digest()
+        return None if is_recent else found
 
     def _write_tree(self) -> str:
         repository, index = self._repository, self._open_index()

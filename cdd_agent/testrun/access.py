@@ -7,6 +7,7 @@ each of its paths before the sandbox grants access.
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
@@ -254,10 +255,14 @@ def find_protected_tests(root: Path, is_test: Callable[[str], bool] = is_protect
 
 def find_test_code(root: Path) -> tuple[Path, ...]:
     """Return test modules and pytest's configuration, which test runs need not change; data files stay writable."""
-    files, _ = _find_test_files(root, is_protected)
+    files, _ = _find_test_files(root, _is_protected)
     code = [path for path in files if path.suffix == ".py" or path.name in _CONFIGURATION]
     configuration = [root / name for name in _SECTIONS if (root / name).is_file()]
     return (*configuration, *_limit_mounts(code, root))
+
+
+# Each run of the tests looks at all files again.
+_is_protected = lru_cache(maxsize=100_000)(is_protected)
 
 
 def _limit_mounts(paths: list[Path], root: Path) -> tuple[Path, ...]:
