@@ -11,6 +11,7 @@ from cdd_agent.events import FileDiffed
 from cdd_agent.history.story import JudgedAttempt, Spent, StepStory, Story
 from cdd_agent.repl.dialogs import format_duration
 from cdd_agent.repl.render import create_table, format_cost
+from cdd_agent.repl.review_actions import describe_place
 from cdd_agent.repl.screen import Screen
 from cdd_agent.review import Comment, DiffLine, list_lines
 from cdd_agent.untrusted.keys import mask
@@ -47,7 +48,7 @@ def show_story(story: Story, *, screen: Screen) -> None:
         for landed in step.landed.commits if step.landed else ():
             screen.line(f"{landed.commit[:10]} {landed.subject}", indent=2)
         for comment in step.comments:
-            screen.line(f"{_describe_comment(comment)}: {comment.text}", indent=2)
+            screen.line(f"{_describe_comment(comment, step)}: {comment.text}", indent=2)
     if story.forks:
         screen.gap()
         screen.line("Forks", style="bold")
@@ -89,8 +90,9 @@ def _describe(step: StepStory) -> str:
     return f"{step.execution.status}{error}{', ' + step.execution.review if step.execution.review else ''}"
 
 
-def _describe_comment(comment: Comment) -> str:
-    return f"{comment.author} on {comment.place}{' (resolved)' if comment.resolved else ''}"
+def _describe_comment(comment: Comment, step: StepStory) -> str:
+    where = describe_place(comment, step.places.get(comment.id))
+    return f"{comment.author} on {where}{' (resolved)' if comment.resolved else ''}"
 
 
 def _list_costs(story: Story) -> Iterator[tuple[str, ...]]:
@@ -244,22 +246,25 @@ def _format_attempt(attempt: JudgedAttempt) -> str:
 
 def _format_changes(step: StepStory) -> str:
     number = step.execution.step_number
-    shown = {file.path for file in step.landed.files} if step.landed else set()
-    whole = "".join(_format_comment(each) for each in step.comments if each.file not in shown)
-    files = "".join(_format_file(file, step.comments) for file in (step.landed.files if step.landed else ()))
-    return f"<h3>Step {number}</h3>{whole}{files or '<p>No landed changes.</p>'}"
+    files = step.landed.files if step.landed else ()
+    shown = {file.path for file in files}
+    others = [each for each in step.comments if each.id not in step.places or step.places[each.id].path not in shown]
+    whole = "".join(_format_comment(each, step) for each in others)
+    diffs = "".join(_format_file(file, step) for file in files)
+    return f"<h3>Step {number}</h3>{whole}{diffs or '<p>No landed changes.</p>'}"
 
 
-def _format_file(file: FileDiffed, comments: Iterable[Comment]) -> str:
-    own = [each for each in comments if each.file == file.path]
+def _format_file(file: FileDiffed, step: StepStory) -> str:
+    own = [each for each in step.comments if each.id in step.places and step.places[each.id].path == file.path]
     lines = list(list_lines(msgspec.structs.replace(file, hunks=mask(file.hunks).text)))
     rows, placed = [], set[str]()
     for line in lines[:_MOST_DIFF_LINES]:
         rows.append(_format_line(line))
-        here = [each for each in own if (line.old if each.side == "old" else line.new) == each.end and each.end]
-        rows += [f'<tr class="comment"><td colspan="3">{_format_comment(each)}</td></tr>' for each in here]
+        numbers = {"old": line.old, "new": line.new}
+        here = [each for each in own if numbers[each.side] == step.places[each.id].end]
+        rows += [f'<tr class="comment"><td colspan="3">{_format_comment(each, step)}</td></tr>' for each in here]
         placed.update(each.id for each in here)
-    others = "".join(_format_comment(each) for each in own if each.id not in placed)
+    others = "".join(_format_comment(each, step) for each in own if each.id not in placed)
     if len(lines) > _MOST_DIFF_LINES:
         others += f"<p>{len(lines) - _MOST_DIFF_LINES} more lines are left out.</p>"
     remarks = f", {format_count(len(own), 'comment')}" if own else ""
@@ -278,9 +283,9 @@ def _format_line(line: DiffLine) -> str:
     )
 
 
-def _format_comment(comment: Comment) -> str:
+def _format_comment(comment: Comment, step: StepStory) -> str:
     replies = "".join(f"<br>{_escape(each.author)}: {_escape(each.text)}" for each in comment.replies)
-    return f"<p><b>{_escape(_describe_comment(comment))}</b>: {_escape(comment.text)}{replies}</p>"
+    return f"<p><b>{_escape(_describe_comment(comment, step))}</b>: {_escape(comment.text)}{replies}</p>"
 
 
 def _format_costs(story: Story) -> str:

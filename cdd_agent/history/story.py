@@ -9,7 +9,8 @@ from pathlib import Path
 from cdd_agent import events
 from cdd_agent.errors import UsageError
 from cdd_agent.git.fork import Forks, arrange
-from cdd_agent.review import Comment, Comments
+from cdd_agent.git.repository import Repository
+from cdd_agent.review import Anchors, Comment, Comments, Place, Side
 from cdd_agent.tdd.step import load_report
 from cdd_agent.tickets import plan_markdown, spec
 from cdd_agent.tickets.ticket import Ticket
@@ -80,6 +81,8 @@ class StepStory:
     landed: StepToReview | None = None
     """Its commits, evidence and changes; None if it is not completed, or if its commits no longer exist."""
     comments: tuple[Comment, ...] = ()
+    places: Mapping[str, Place] = field(default_factory=dict)
+    """Id of a comment -> its lines in the changes of the step; outdated comments are missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +150,7 @@ def load_story(ticket: Ticket, *, project: Path, comments: Comments, forks: Fork
         problems.append("The journal of this ticket is not on this machine: times and costs are missing.")
     steps = []
     for number, execution in state.step_executions.items():
+        own = comments.list_of_step(ticket.slug, number)
         made = [each for each in journal.attempts if each.step == number]
         step = planned.get(number)
         steps.append(
@@ -156,7 +160,8 @@ def load_story(ticket: Ticket, *, project: Path, comments: Comments, forks: Fork
                 criteria=step.criteria if step else (),
                 attempts=tuple(_complete(made, execution)),
                 landed=landed.get(number),
-                comments=comments.list_of_step(ticket.slug, number),
+                comments=own,
+                places=_place_comments(own, landed.get(number), repository=comments.repository),
             )
         )
     return Story(
@@ -171,6 +176,18 @@ def load_story(ticket: Ticket, *, project: Path, comments: Comments, forks: Fork
         slowest_tests=_list_slowest(state, root=comments.repository.root),
         problems=tuple(problems),
     )
+
+
+def _place_comments(
+    comments: Iterable[Comment], landed: StepToReview | None, *, repository: Repository
+) -> dict[str, Place]:
+    if landed is None or not landed.commits:
+        return {}
+    anchors: dict[Side, Anchors] = {"new": Anchors(repository, landed.commits[-1].commit)}
+    if landed.base:
+        anchors["old"] = Anchors(repository, landed.base)
+    found = {each.id: anchors[each.side].find(each) for each in comments if each.side in anchors}
+    return {name: place for name, place in found.items() if place is not None}
 
 
 def _complete(made: list[JudgedAttempt], execution: StepExecution) -> Iterator[JudgedAttempt]:

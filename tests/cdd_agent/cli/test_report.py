@@ -93,6 +93,15 @@ def test_texts_of_others_are_escaped_and_keys_masked(finished: Path, tmp_path: P
     assert "\x1b" not in text
 
 
+def test_a_comment_on_an_earlier_version_of_the_step_is_where_its_line_is_now(finished: Path, tmp_path: Path) -> None:
+    place = "durations/reading.py:9"  # the docstring, which GREEN moves to line 12
+    assert run(["--project", str(finished), "comment", "add", place, "Name them.", "--commit", "HEAD~1"]) == 0
+    _, _, below = make_page(finished, tmp_path / "report.html").partition('<td class="n">9</td><td class="n">12</td>')
+    row = below.partition("</tr>")[2].partition("</tr>")[0]
+    assert row.startswith('<tr class="comment">')
+    assert "durations/reading.py:12 (was durations/reading.py:9)</b>: Name them." in row
+
+
 def test_without_a_journal_the_page_says_what_is_missing(finished: Path, tmp_path: Path) -> None:
     (finished / ".cdd/journal" / SLUG / "events.jsonl").unlink()
     text = make_page(finished, tmp_path / "report.html")

@@ -6,14 +6,7 @@ from dataclasses import replace
 import pytest
 
 from cdd_agent.evidence.differential import ComparedTrees
-from cdd_agent.evidence.outside import (
-    Memorized,
-    Outside,
-    TargetCall,
-    TargetCalls,
-    compare_outside,
-    find_memorized,
-)
+from cdd_agent.evidence.outside import Memorized, Outside, TargetCall, TargetCalls, compare_outside, find_memorized
 from cdd_agent.sandbox.port import Sandbox
 from cdd_agent.sandbox.supervised import PlainSandbox
 from tests.cdd_agent.evidence.conftest import Make
