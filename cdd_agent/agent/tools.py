@@ -371,6 +371,7 @@ def _format_edit(name: str, steps: tuple[editing.Edited, ...], *, before: str) -
 PATHS_CAP = 500
 LIMIT_S = 20.0
 """Time limit for one search."""
+_TOP = "search only in this folder or file; the default is the whole project"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -378,6 +379,7 @@ class GlobInput:
     """List the project's files whose path matches a pattern."""
 
     pattern: Annotated[str, Meta(description="such as src/**/*.py; a pattern without a slash matches in any folder")]
+    path: Annotated[str, Meta(description=_TOP)] = "."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -386,25 +388,31 @@ class GrepInput:
 
     pattern: Annotated[str, Meta(min_length=1, description="a Python regular expression, matched against each line")]
     glob: Annotated[str, Meta(description="search only files that match this pattern, such as *.py")] = "**"
+    path: Annotated[str, Meta(description=_TOP)] = "."
 
 
 def make_search_tools(workspace: Workspace, *, limit_s: float = LIMIT_S) -> tuple[Tool, Tool]:
     """Return Glob and Grep over the files of ``workspace``; a search longer than ``limit_s`` is an error."""
 
     def run_glob(inputs: GlobInput) -> ToolOutput:
-        paths = run_within(limit_s, lambda: glob(workspace, inputs.pattern), hint="use a narrower pattern")
+        narrower = "use a narrower pattern"
+        paths = run_within(limit_s, lambda: glob(workspace, inputs.pattern, top=inputs.path), hint=narrower)
         return ToolOutput(text=_format_paths(paths, inputs.pattern))
 
     def run_grep(inputs: GrepInput) -> ToolOutput:
         hint = "use a simpler expression, without nested repetition, or search fewer files with glob"
-        hits = run_within(limit_s, lambda: grep(workspace, inputs.pattern, files=inputs.glob), hint=hint)
+        hits = run_within(
+            limit_s, lambda: grep(workspace, inputs.pattern, files=inputs.glob, top=inputs.path), hint=hint
+        )
         return ToolOutput(text=_format_hits(hits))
 
-    def name_search(inputs: GrepInput) -> str:
-        return inputs.pattern if inputs.glob == "**" else f"{inputs.pattern} in {inputs.glob}"
+    def name_search(inputs: GlobInput | GrepInput) -> str:
+        named = ("" if inputs.path == "." else inputs.path, inputs.glob if isinstance(inputs, GrepInput) else "**")
+        where = " and ".join(each for each in named if each not in ("", "**"))
+        return f"{inputs.pattern} in {where}" if where else inputs.pattern
 
     return (
-        define_tool("Glob", GlobInput, run=run_glob, subject=lambda inputs: inputs.pattern),
+        define_tool("Glob", GlobInput, run=run_glob, subject=name_search),
         define_tool("Grep", GrepInput, run=run_grep, subject=name_search),
     )
 

@@ -451,18 +451,18 @@ class Hits:
     """Number of keys masked in the files with hits."""
 
 
-def glob(workspace: Workspace, pattern: str) -> tuple[str, ...]:
-    """Return the files whose relative path matches ``pattern``, sorted.
+def glob(workspace: Workspace, pattern: str, *, top: str = ".") -> tuple[str, ...]:
+    """Return the files in the folder ``top`` whose path, relative to it, matches ``pattern``, sorted.
 
     ``*`` and ``?`` stay within a name, ``**`` stands for any folders, ``[abc]`` and ``[!abc]`` are sets, ``{a,b}``
-    are alternatives. A pattern without a slash matches names in any folder. Raises ``UsageError`` for a pattern that
-    could only match outside the project or cannot be read.
+    are alternatives. A pattern without a slash matches names in any folder. ``top`` may be a file. Raises
+    ``UsageError`` for a pattern that could only match outside the project or cannot be read, and without ``top``.
     """
-    return tuple(path for path in _find_matching(workspace, pattern) if workspace.is_file(path))
+    return tuple(path for path in _find_matching(workspace, pattern, top=top) if workspace.is_file(path))
 
 
-def grep(workspace: Workspace, pattern: str, *, files: str = "**", limit: int = HIT_CAP) -> Hits:
-    """Find the lines that match a regular expression in matching files; ``UsageError`` if it is invalid."""
+def grep(workspace: Workspace, pattern: str, *, files: str = "**", top: str = ".", limit: int = HIT_CAP) -> Hits:
+    """Find the lines that match a regular expression in the files that ``glob`` finds; raises ``UsageError``."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -472,7 +472,7 @@ def grep(workspace: Workspace, pattern: str, *, files: str = "**", limit: int = 
         raise UsageError(f"{pattern!r} is not a regular expression: {error}.", hint=hint) from error
     shown: list[Hit] = []
     total = unread = count = 0
-    for path in _find_matching(workspace, files):
+    for path in _find_matching(workspace, files, top=top):
         try:
             # Masked before the search: a series of patterns could otherwise reveal a key letter by letter.
             masked = mask(decode(workspace.read(path)))
@@ -489,7 +489,7 @@ def grep(workspace: Workspace, pattern: str, *, files: str = "**", limit: int = 
     return Hits(shown=tuple(shown), total=total, unread=unread, masked=count)
 
 
-def _find_matching(workspace: Workspace, pattern: str) -> Iterator[str]:
+def _find_matching(workspace: Workspace, pattern: str, *, top: str) -> Iterator[str]:
     if pattern.startswith("/") or ".." in pattern.split("/") or not pattern.strip():
         raise UsageError(f"The pattern {pattern!r} does not stay inside the project.", hint=_SUCH_AS)
     anywhere = pattern if "/" in pattern else f"**/{pattern}"
@@ -497,7 +497,12 @@ def _find_matching(workspace: Workspace, pattern: str) -> Iterator[str]:
         alternatives = [_split_pattern(each) for each in _expand_braces(anywhere.removeprefix("./"))]
     except ValueError as error:
         raise UsageError(f"The pattern {pattern!r} cannot be read: {error}.", hint=_SUCH_AS) from error
-    return (path for path in workspace.list_files() if any(_matches(path.split("/"), each) for each in alternatives))
+    folder = "" if (name := workspace.resolve(top or ".")) == "." else f"{name}/"
+    if folder and not os.path.lexists(workspace.root / name):
+        raise UsageError(f"There is no file or folder {top!r} in the project.", hint="see what there is: Glob *")
+    listed = (path for path in workspace.list_files() if f"{path}/".startswith(folder))
+    parts = ((path, path.removeprefix(folder).split("/")) for path in listed)
+    return (path for path, names in parts if any(_matches(names, each) for each in alternatives))
 
 
 _BRACES = re.compile(r"\{([^{}]*)\}")

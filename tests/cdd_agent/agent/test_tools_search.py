@@ -12,6 +12,9 @@ def test_paths_are_listed_one_a_line(tmp_path: Path) -> None:
     assert glob.run({"pattern": "*.js"}).text == "No file matches *.js."
     assert glob.run({"pattern": "../*"}).is_error
     assert glob.subject({"pattern": "*.py"}) == "*.py"
+    assert glob.run({"pattern": "*.py", "path": "a.py"}).text == "a.py"
+    assert glob.subject({"pattern": "*.py", "path": "src"}) == "*.py in src"
+    assert "There is no file or folder 'lib'" in glob.run({"pattern": "*.py", "path": "lib"}).text
 
 
 def test_a_long_list_is_cut_and_counted(tmp_path: Path) -> None:
@@ -31,6 +34,7 @@ def test_hits_are_listed_with_path_and_line(tmp_path: Path) -> None:
     assert grep.run({"pattern": "none", "glob": "*.py"}).text == "No line matches."
     assert grep.run({"pattern": "("}).is_error
     assert grep.subject({"pattern": "x", "glob": "*.py"}) == "x in *.py"
+    assert grep.subject({"pattern": "x", "glob": "*.py", "path": "src"}) == "x in src and *.py"
 
 
 def test_many_hits_are_cut_and_counted(tmp_path: Path) -> None:

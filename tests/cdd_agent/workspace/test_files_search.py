@@ -60,6 +60,20 @@ def test_a_pattern_finds_the_files_it_names_sorted(workspace: Workspace, pattern
     assert glob(workspace, pattern) == paths
 
 
+def test_a_search_stays_in_the_folder_or_file_that_it_is_given(workspace: Workspace) -> None:
+    (workspace.root / "src" / "deep" / "link").symlink_to("er")
+    for top in ("src/deep", "./src/deep/", "src/deep/link", str(workspace.root / "src" / "deep")):
+        assert glob(workspace, "*.py", top=top) == ("src/deep/er/cell.py",)
+    assert glob(workspace, "*.toml", top="") == glob(workspace, "*.toml")
+    assert glob(workspace, "er/*.py", top="src/deep") == ("src/deep/er/cell.py",)
+    assert glob(workspace, "*", top="src/table.py") == ("src/table.py",)
+    assert {hit.path for hit in grep(workspace, ".", top="src/table.py").shown} == {"src/table.py"}
+    assert grep(workspace, ".", files="*.md", top="src/deep").total == 0
+    for outside in ("missing", "/etc", "..", "src/dee"):
+        with pytest.raises(UsageError):
+            glob(workspace, "*", top=outside)
+
+
 def test_ignored_files_and_folders_are_not_found(workspace: Workspace) -> None:
     ignoring = Workspace(workspace.root, list_ignored=lambda: ("src/deep/", "setup.py"))
     assert glob(ignoring, "*.py") == ("src/odd[1].py", "src/table.py")
