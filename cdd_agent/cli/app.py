@@ -164,7 +164,7 @@ def run(arguments: Sequence[str], *, key: Secret | None = None) -> int:
     except CddError as error:
         return _report(error.happened, hint=error.hint, code=error.exit_code)
     except click.ClickException as error:
-        return _report(error.format_message(), hint=_usage(error), code=ExitCode.USAGE)
+        return _report(_explain(error), hint=_usage(error), code=ExitCode.USAGE)
     except (KeyboardInterrupt, click.Abort):
         hint = "your work is saved; run the same command again to continue"
         return _report("Stopped.", hint=hint, code=ExitCode.INTERRUPTED)
@@ -237,6 +237,16 @@ def _report(happened: str, *, hint: str, code: int) -> int:
         except OSError:  # the exit code still reports the error
             drop_output()
     return int(code)
+
+
+def _explain(error: click.ClickException) -> str:
+    if not isinstance(error, click.exceptions.NoArgsIsHelpError):
+        return error.format_message()
+    # Its message is the whole help, which would be printed as an error.
+    context = error.ctx
+    assert isinstance(context.command, click.Group)
+    commands = ", ".join(context.command.list_commands(context))
+    return f"{context.command_path} needs one of its commands: {commands}."
 
 
 def _usage(error: click.ClickException) -> str:

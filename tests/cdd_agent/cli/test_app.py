@@ -56,6 +56,13 @@ def test_a_missing_argument_shows_how_the_command_is_typed(capsys: pytest.Captur
     assert "hint: cdd spec [OPTIONS] SLUG; cdd spec --help shows more" in capsys.readouterr().err
 
 
+def test_a_group_without_a_command_names_its_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["comment"]) == 2
+    assert capsys.readouterr().err.startswith(
+        "error: cdd comment needs one of its commands: add, list, reply, resolve.\n"
+    )
+
+
 def test_a_project_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert in_project(tmp_path / "nowhere", "status") == 2
     assert "nowhere" in capsys.readouterr().err
