@@ -196,6 +196,12 @@ class Composition:
         session, talks = self.measure_talks()
         return self.checkpoints.create(structs.replace(about, session=session, talks=talks))
 
+    def _save_before_phase(self, about: Description) -> str:
+        """Make a checkpoint, and return the trailers of the phase's commit that name it and the session."""
+        made = self.save_files(about)
+        session = f"Session: {made.about.session}\n" if made.about.session else ""
+        return f"{session}Checkpoint: {made.number}\n"
+
     @cached_property
     def sandbox(self) -> Sandbox:
         """Where programs run that the user has not started."""
@@ -475,7 +481,7 @@ class Composition:
             hear=self.options.hear,
             emit=self.emit,
             memory=self.memory(),
-            checkpoint=self.save_files,
+            checkpoint=self._save_before_phase,
             token=self._make_token(),
             hooks=self.hooks(name, suite=suite),
             comments=self.comments(),

@@ -236,8 +236,8 @@ class Context:
     """Asks a person to decide; None: nobody is there."""
     hear: HearUser | None = None
     """Returns what a person says to the model while it works."""
-    checkpoint: Callable[[Description], object] = bool
-    """Saves the user's files before a phase, or raises ``CddError``, which stops the phase."""
+    checkpoint: Callable[[Description], str] = lambda _: ""
+    """Saves the user's files before a phase, and returns trailers for its commit; ``CddError`` stops the phase."""
     hooks: Hooks = NO_HOOKS
     """Commands of the user that get events of the run."""
     commands: ResumeCommands | None = None

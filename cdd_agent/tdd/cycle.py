@@ -89,6 +89,8 @@ class Cycle:
         """False while the state is being saved, when the file may hold the old or the new state."""
         self._tip: CommitId | None = None
         """The commit on which the cycle works."""
+        self._trailers = ""
+        """Those of the phase's commit that name the user's checkpoint and session."""
         self._nested: frozenset[str] = frozenset()
         self._attempt: Attempt | None = None
         """The attempt that is being made."""
@@ -173,7 +175,8 @@ class Cycle:
         """Run one phase; return the ending of the cycle, or None if the next phase may begin."""
         item, context = self._item, self._context
         assert self._tip is not None
-        context.checkpoint(Description(kind="run", ticket=item.ticket, step=item.number, phase=phase))
+        about = Description(kind="run", ticket=item.ticket, step=item.number, phase=phase)
+        self._trailers = context.checkpoint(about)
         baseline = take_baseline(item, phase, step=self._step, tip=self._tip, context=context)
         self._save_state(enter_phase(self._state, item.number, phase=phase, baseline=baseline.report_path))
         while True:
@@ -258,7 +261,9 @@ class Cycle:
         self._save_state(record_commit(self._state, self._item.number, phase=phase, commit=commit))
 
     def _landing(self, attempt: AttemptRecord, *, item: WorkItem | None = None) -> Landing:
-        return Landing(item=item or self._item, attempt=attempt, step=self._step, context=self._context)
+        return Landing(
+            item=item or self._item, attempt=attempt, step=self._step, context=self._context, trailers=self._trailers
+        )
 
     def _commit(self, attempt: AttemptRecord, baseline: Baseline, *, item: WorkItem | None = None) -> CommitId | None:
         """Commit the changes since ``baseline`` and land them; None: the commit was refused and the attempt closed.

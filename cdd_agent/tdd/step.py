@@ -382,6 +382,7 @@ class Landing:
     attempt: AttemptRecord
     step: StepExecution
     context: Context
+    trailers: str = ""  # those that name the user's checkpoint and session
 
     @property
     def _id(self) -> str:
@@ -439,7 +440,7 @@ class Landing:
         body += "".join(f"{part}\n\n" for part in self._describe_change(paths, source=source))
         return (
             f"{subject}\n\n{body}Ticket: {item.ticket}\nPhase: {phase_name(phase)}\nCycle: {item.number}\n"
-            f"Handoff-Id: {self._id}\n"
+            f"Handoff-Id: {self._id}\n{self.trailers}"
         )
 
     def _describe_change(self, paths: tuple[str, ...], *, source: CommitId) -> Iterator[str]:
@@ -484,7 +485,6 @@ class Landing:
             progress = replace(progress, completed=(*progress.completed, *own), pending=pending)
         kind = attempt.finding or attempt.reasons[0].partition(":")[0] if has_failed else ""
         report = self.context.repository.root / attempt.report if attempt.report else None
-        has_report = report is not None and report.exists()
         return Handoff(
             seq=sequence(phase_name(attempt.phase), cycle=item.number),
             id=self._id,
@@ -509,7 +509,7 @@ class Landing:
                 phase=attempt.phase,
                 open=attempt.verdict == "open",
                 reasons=attempt.reasons,
-                report_sha256=hashlib.sha256(report.read_bytes()).hexdigest() if report and has_report else None,
+                report_sha256=hashlib.sha256(report.read_bytes()).hexdigest() if report and report.is_file() else None,
                 examples=self._list_examples(),
                 evidence=attempt.evidence,
             ),

@@ -59,16 +59,18 @@ def test_the_phases_land_in_their_order_each_with_what_it_changed(real_project: 
 def test_a_phase_whose_checkpoint_fails_does_not_begin(project: Project) -> None:
     saved: list[tuple[str, int, str]] = []
 
-    def save(about: Description) -> None:
+    def save(about: Description) -> str:
         saved.append((about.ticket, about.step, about.phase))
         if about.phase == "green":
             raise UsageError("There are 9000 new files.", hint="ignore them")
+        return "Session: noon\nCheckpoint: 7\n"
 
     model = ScriptedModel([red(), green()])
     with pytest.raises(UsageError, match="9000 new files"):
         project.run(item(), context=replace(project.context(model), checkpoint=save))
     assert saved == [("sale", 1, "red"), ("sale", 1, "green")]
     assert project.log == ["test: Ten percent off"]
+    assert project.git("log", "-1", "--format=%(trailers:only)").endswith("\nSession: noon\nCheckpoint: 7")
 
 
 def test_every_commit_carries_trailers_and_a_note_with_its_evidence(project: Project) -> None:
