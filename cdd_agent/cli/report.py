@@ -293,7 +293,7 @@ def _format_costs(story: Story) -> str:
     heads = f"<th scope=col>{first}</th>" + "".join(f'<th scope=col class="number">{name}</th>' for name in others)
     rows = "".join(
         f"<tr><th scope=row>{_escape(name)}</th>"
-        + "".join(f'<td class="number">{_escape(text)}</td>' for text in texts)
+        + "".join(f'<td class="number">{_escape(text.removeprefix("cost "))}</td>' for text in texts)
         + "</tr>"
         for name, *texts in _list_costs(story)
     )
