@@ -1,15 +1,14 @@
 """The command ``cdd fork``: make forks of a ticket, compare, merge and drop them."""
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
 
-from cdd_agent.cli.invocation import Invocation, headless
+from cdd_agent.cli.invocation import Invocation, headless, print_json
 from cdd_agent.errors import GateClosed, UsageError, format_count, join_first
 
 if TYPE_CHECKING:
-    from cdd_agent.events import Answer, ForkListed
+    from cdd_agent.events import ForkListed
     from cdd_agent.git.fork import Favor, Fork, Forks, MergePlan
 
 _MOST_FILES = 20
@@ -69,7 +68,7 @@ def start(invocation: Invocation, *, slug: str, words: tuple[str, ...]) -> None:
     for remark in remarks:
         project.emit(Notice(text=remark))
     if invocation.as_json:
-        _print(_describe(made, project.forks, status="active"))
+        print_json(_describe(made, project.forks, status="active"))
         return
     screen = invocation.screen
     screen.line(f"{screen.symbols['open']} Fork {made.name}, before step {made.step} of {slug}", style="bold green")
@@ -92,7 +91,7 @@ def list_(invocation: Invocation) -> None:
     statuses = forks.find_statuses(known)
     if invocation.as_json:
         for each in known:
-            _print(_describe(each, forks, status=statuses[each.name]))
+            print_json(_describe(each, forks, status=statuses[each.name]))
         return
     screen = invocation.screen
     if not known:
@@ -146,7 +145,7 @@ def compare(invocation: Invocation, *, one: str, other: str) -> None:
     rows = [ticket_forks.summarize(each, like=like) for each in pair]
     if invocation.as_json:
         for row in rows:
-            _print(row)
+            print_json(row)
         return
     table = create_table("", *(row.name for row in rows))
     for key in rows[0].__struct_fields__:
@@ -221,7 +220,7 @@ def merge(invocation: Invocation, name: str, *, how: str | None, dry_run: bool) 
     if invocation.as_json:
         from cdd_agent.events import ForkMerged
 
-        _print(ForkMerged(name=chosen.name, commit=landed.commit, steps=taken))
+        print_json(ForkMerged(name=chosen.name, commit=landed.commit, steps=taken))
         return
     screen.line(f"{screen.symbols['open']} Merged into {plan.branch}: {landed.commit[:10]}", style="bold green")
     changed = {change.path for change in plan.changes}
@@ -245,7 +244,7 @@ def _show_plan(plan: "MergePlan", *, invocation: Invocation) -> None:
             conflicts=plan.conflicts,
             changes=plan.changes,
         )
-        _print(line)
+        print_json(line)
         return
     screen = invocation.screen
     screen.line(f"{plan.fork.branch} into {plan.branch}: {format_count(len(plan.subjects), 'commit')}", style="bold")
@@ -295,7 +294,7 @@ def drop(invocation: Invocation, name: str, *, typed: str | None) -> None:
     if invocation.as_json:
         from cdd_agent.events import ForkDropped
 
-        _print(ForkDropped(name=chosen.name, kept=chosen.kept))
+        print_json(ForkDropped(name=chosen.name, kept=chosen.kept))
         return
     screen.line(f"Removed. Its work is in {chosen.kept}; to have it back: git branch NAME {chosen.kept}")
 
@@ -316,10 +315,3 @@ def _describe(each: "Fork", forks: "Forks", *, status: str) -> "ForkListed":
         is_current=forks.find_current(each.ticket) == each,
         status=status,
     )
-
-
-def _print(line: "Answer") -> None:
-    from cdd_agent.events import encode
-
-    sys.stdout.write(f"{encode(line).decode()}\n")
-    sys.stdout.flush()

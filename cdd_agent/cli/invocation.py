@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from cdd_agent.compose import Composition
     from cdd_agent.config.options import Options
-    from cdd_agent.events import Emit, Event
+    from cdd_agent.events import Answer, Emit, Event
     from cdd_agent.repl.screen import Screen
     from cdd_agent.tickets.ticket import Ticket
 
@@ -83,7 +83,7 @@ class Invocation:
 
         if self.as_json and isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(encoding="utf-8")
-        write = _print_json if self.as_json else Renderer(self.screen).write
+        write = print_json if self.as_json else Renderer(self.screen).write
 
         def tell(event: "Event") -> None:
             try:
@@ -227,7 +227,8 @@ def _list_slugs(context: click.Context, start: str) -> list[str]:
         return []
 
 
-def _print_json(event: "Event") -> None:
+def print_json(event: "Event | Answer") -> None:
+    """Print one event, or one line of an answer, on standard output."""
     from cdd_agent.events import encode
 
     sys.stdout.write(encode(event).decode("utf-8") + "\n")
