@@ -13,10 +13,11 @@ from typing import TypeAlias
 
 from cdd_agent.audit import handoffs
 from cdd_agent.audit.handoffs import Chain, Claim, PlacedHandoff, Placement, Span, confirm, leave_open, refute
-from cdd_agent.audit.reruns import GreenChange, RerunClaims, Reruns
+from cdd_agent.audit.reruns import PhaseChange, RerunClaims, Reruns
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.events import ClaimChecked, Emit, Event, HandoffsAudited, Notice
 from cdd_agent.evidence.clean_copy import (
+    DOUBTS,
     CheckRequest,
     find_layout,
     find_newly_passing,
@@ -24,7 +25,8 @@ from cdd_agent.evidence.clean_copy import (
     read_product_sources,
     read_sources,
 )
-from cdd_agent.evidence.confirm import confirm as confirm_green
+from cdd_agent.evidence.confirm import confirm as confirm_phase
+from cdd_agent.evidence.differential import ComparedTrees, refuse_changed_behavior
 from cdd_agent.evidence.mutation import TimedRuns
 from cdd_agent.git.notes import REF, REPAIR_COMMAND, Note, NotesDamaged, read_notes, read_shallow_commits, read_tip
 from cdd_agent.git.repository import CommitId, Repository
@@ -48,7 +50,8 @@ _FOLLOWING = {
 }
 """An open phase -> the phases that can follow it."""
 _MADE_BY = "create some with: cdd exec SLUG, cdd tdd run WORDS or cdd green TEST"
-_CHECKED = "Checked in a clean copy"
+_CHECKED = ("Checked in a clean copy", "Compared with the code before")
+_UNKNOWN = ("not verified", "not compared")
 _SUBJECT = 40
 """Characters of a description that a commit's subject surely has."""
 _LIMIT_S = 120.0
@@ -294,35 +297,45 @@ def check_examples(stated: tuple[str, ...], saved: tuple[str, ...] | None, *, ha
         return leave_open("checks", "The further examples are not on this machine.")
     if stated != saved:
         known = "; ".join(saved or ()) or "nothing"
-        return refute("checks", f"It states {'; '.join(stated)}, but the examples beside the report say {known}.")
+        return refute(
+            "checks",
+            f"It states {'; '.join(stated)}, but the examples beside the report say {known.removesuffix('.')}.",
+        )
     return confirm("checks", "The results of the further examples are those on this machine.")
 
 
-def recheck(stated: tuple[str, ...], change: GreenChange, *, repository: Repository, suite: Suite) -> Claim:
-    """Run the checks of an open GREEN again, and compare what they find with what the note states."""
-    layout, red = find_layout(repository, suite), change.red
-    targets = find_newly_passing(change.after, baseline=change.before)
-    seen: list[Event] = []
-    findings = confirm_green(
-        CheckRequest(
+def recheck(stated: tuple[str, ...], change: PhaseChange, *, repository: Repository, suite: Suite) -> Claim:
+    """Run the checks of an open phase again, and compare what they find with what the note states."""
+    layout, seen = find_layout(repository, suite), list[Event]()
+    changes = list_product_changes(repository, layout=layout, red=change.old, green=change.new, tests=change.tests)
+    runs = TimedRuns(repository=repository, suite=suite, limit_s=_LIMIT_S, emit=seen.append)
+    if change.phase == "refactor":
+        files = dict.fromkeys(case.file for case in change.after.tests if case.outcome == "passed")
+        trees = ComparedTrees(before=change.old, after=change.new, changes=changes, tests=tuple(files))
+        findings = refuse_changed_behavior(trees, runs=runs)
+    else:
+        targets = find_newly_passing(change.after, baseline=change.before)
+        request = CheckRequest(
             targets=targets,
-            changes=list_product_changes(repository, layout=layout, red=red, green=change.green, tests=change.tests),
-            tests=read_sources(repository, project=layout.project, tree=red, paths=targets),
+            changes=changes,
+            tests=read_sources(repository, project=layout.project, tree=change.old, paths=targets),
             stated=change.title,
-            red=red,
-            green=change.green,
+            red=change.old,
+            green=change.new,
             baseline=change.before,
-            elsewhere=lambda: read_product_sources(repository, project=layout.project, tree=red),
-        ),
-        runs=TimedRuns(repository=repository, suite=suite, limit_s=_LIMIT_S, emit=seen.append),
-    )
+            elsewhere=lambda: read_product_sources(repository, project=layout.project, tree=change.old),
+        )
+        findings = confirm_phase(request, runs=runs)
     if findings.reasons:
-        return refute("checks", f"The checks, run again, refuse the change: {findings.reasons[0].message}")
+        text = f"The checks, run again, refuse the change: {findings.reasons[0].message}"
+        # The text of the step and the further examples, which may have refuted a doubt, are not in the history.
+        is_doubt = all(reason.code in DOUBTS for reason in findings.reasons)
+        return leave_open("checks", text) if is_doubt else refute("checks", text)
     now = [*findings.notices, *(event.text for event in seen if isinstance(event, Notice))]
-    claims, holds = (any(line.startswith(_CHECKED) for line in lines) for lines in (stated, now))
-    if claims and not holds:
-        is_unknown = any("not verified" in line.lower() for line in now)
-        text = f"It states that the change was checked in a clean copy. Now: {' '.join(now) or 'nothing was found'}"
+    claimed = next((line for line in stated if line.startswith(_CHECKED)), None)
+    if claimed is not None and not any(line.startswith(_CHECKED) for line in now):
+        is_unknown = any(word in line.lower() for line in now for word in _UNKNOWN)
+        text = f"It states: {claimed} Now: {' '.join(now) or 'nothing was found'}"
         return leave_open("checks", text) if is_unknown else refute("checks", text)
     return confirm("checks", "The checks, run again, accept the change.")
 
@@ -460,9 +473,9 @@ class Auditor:
         return check_listed(placed, facts)
 
     def _check_checks(self, reruns: RerunClaims, *, has_run: bool, has_report: bool) -> Iterator[Claim]:
-        """Check the results of the checks that the note of an open GREEN states."""
+        """Check the results of the checks that the note of an open GREEN or REFACTOR states."""
         placed, gate = reruns.placed, reruns.placed.handoff.gate if reruns.placed.handoff is not None else None
-        if gate is None or placed.phase != "green":
+        if gate is None or placed.phase not in ("green", "refactor"):
             return
         if gate.examples and placed.base is not None:
             # Those of a second round, after a return to RED, count before those of the first.
@@ -471,7 +484,7 @@ class Auditor:
             saved = next(filter(None, map(load_examples, files)), None)
             facts = saved.facts if saved is not None else None
             yield check_examples(gate.examples, facts, has_reports=has_report)
-        change = reruns.green_change
+        change = reruns.change
         if gate.evidence and has_run and change is not None:
             yield recheck(gate.evidence, change, repository=self._repository, suite=reruns.runs.suite)
 

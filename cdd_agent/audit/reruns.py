@@ -20,7 +20,7 @@ from cdd_agent.git.runner import GitError
 from cdd_agent.git.snapshot import list_entries
 from cdd_agent.tdd import verdict
 from cdd_agent.tdd.baseline import add_hidden_tests
-from cdd_agent.tdd.context import WorkItem
+from cdd_agent.tdd.context import Phase, WorkItem
 from cdd_agent.tdd.verdict import list_files
 from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.testrun.suite import PYTEST, Conventions, ProjectLayout, Suite
@@ -301,11 +301,12 @@ def _list_reasons(reasons: Sequence[Reason]) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GreenChange:
-    """An open GREEN between two commits, with the reports of their tests."""
+class PhaseChange:
+    """An open GREEN or REFACTOR between two commits, with the reports of their tests."""
 
-    red: CommitId
-    green: CommitId
+    phase: Phase | None
+    old: CommitId
+    new: CommitId
     before: SuiteReport
     after: SuiteReport
     tests: tuple[str, ...]
@@ -333,14 +334,15 @@ class RerunClaims:
         return self._run()[0].report
 
     @property
-    def green_change(self) -> GreenChange | None:
-        """The change of an open GREEN whose tests run again."""
+    def change(self) -> PhaseChange | None:
+        """The change of an open phase whose tests run again."""
         now, before = self._run()
         if self._before is None or before is None or now.report is None or before.report is None:
             return None
-        return GreenChange(
-            red=self._before.id,
-            green=self.placed.commit.id,
+        return PhaseChange(
+            phase=self.placed.phase,
+            old=self._before.id,
+            new=self.placed.commit.id,
             before=before.report,
             after=now.report,
             tests=list_files(self._item.tests, apart_from=self._item.sources),

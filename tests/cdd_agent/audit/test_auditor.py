@@ -149,6 +149,13 @@ def test_the_checks_of_green_run_again(project: Project) -> None:
     assert "The checks, run again, refuse the change" in str(history.seen)
 
 
+def test_what_the_note_of_refactor_states_is_compared_again(history: History) -> None:
+    history.forge("refactor", gate(evidence=["Compared with the code before: 5 calls of discount."]))
+    (checks,) = (each for handoff in history.audit() for each in handoff.claims if each.name == "checks")
+    assert checks.holds is None
+    assert checks.text.startswith("It states: Compared with the code before: 5 calls of discount. Now: Not compared")
+
+
 @pytest.mark.slow
 def test_a_note_that_was_moved_is_missed_in_one_place_and_named_in_the_other(history: History) -> None:
     moved = history.lines("test")
@@ -384,7 +391,7 @@ def test_a_phase_that_was_given_up_and_one_that_changed_nothing_are_honest(proje
 
 @pytest.mark.slow
 def test_a_failure_that_is_kept_in_a_note_is_no_claim_about_tests(project: Project) -> None:
-    blocked = says(call("ReportBlocked", why="test_is_wrong", reason="no"))
+    blocked = says(call("ReportBlocked", why="cannot_be_done", reason="no"))
     assert carry_out(project, item(), red(), writes("discount.py", WRONG), blocked, keeps_landed=True) == "blocked"
     audited = History(project=project).audit()
     assert [(each.phase, [claim.name for claim in each.claims]) for each in audited] == [
