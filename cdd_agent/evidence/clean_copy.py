@@ -70,7 +70,7 @@ CODES = {
     "behavior_changed": "A change of structure changes the result of a call.",
 }
 DOUBTS = frozenset({"examples_only"})
-"""Codes of reasons that no longer count if further examples pass."""
+"""Codes of reasons that no longer count if enough further examples pass."""
 
 PYTHON = (".py", ".pyw")
 COMPILED = (".pyd", ".so")

@@ -26,7 +26,8 @@ from pytest_tdd_agent.failure import STRUCTURAL, find_effective_kind, find_stage
 from pytest_tdd_agent.gate import strip_parameters
 from pytest_tdd_agent.report import Failure, SuiteReport
 
-_LEAST = 3
+LEAST = 3
+"""So many examples are asked for at least. If fewer pass, the doubts of other checks stay."""
 _MOST_CHARACTERS = 40_000
 """Of the tests, and of the change, in the question."""
 _MOST_SHOWN = 4
@@ -130,7 +131,7 @@ def format_question(
         parts.insert(2, f"The docstrings before the change:\n{marks.wrap(documented, source='docstrings')}")
     found = "\n".join(f"- {sign}" for sign in signs)
     parts += [f"Signs, which prove nothing:\n{marks.wrap(found, source='checks')}"] if found else []
-    count = f"{min(_LEAST, most)} to {most}" if most > 1 else "1"
+    count = f"{min(LEAST, most)} to {most}" if most > 1 else "1"
     parts.append(f"Write {format_count(most, 'further example').replace(str(most), count, 1)} that would refute it.")
     return "\n\n".join(parts)
 

@@ -59,7 +59,7 @@ class Examination:
     def examine(self, request: CheckRequest, *, found: Findings, is_first: bool, runs: TimedRuns) -> Findings:
         """Return a refusal if a further example fails. ``is_first``: none has failed in an earlier attempt.
 
-        The reasons of the other checks, ``found``, are all ``DOUBTS``: they stay unless an example passes.
+        The reasons of the other checks, ``found``, are all ``DOUBTS``: they stay unless enough examples pass.
         """
         policy = self.context.policy
         if not policy.max_examples or not request.targets or not runs.limit_s:
@@ -68,7 +68,8 @@ class Examination:
         for notice in examined.notices:  # the note has the examples themselves
             self.context.emit(Notice(text=notice))
         examples = load_examples(self.path)
-        if examined.reasons or examples is None or examples.problem or not examples.select("passes"):
+        passing = examples.select("passes") if examples is not None and not examples.problem else ()
+        if examined.reasons or len(passing) < examiner.LEAST:
             return Findings(reasons=examined.reasons or found.reasons)
         return Findings(notices=tuple(f"{doubt.message} Further examples pass." for doubt in found.reasons))
 

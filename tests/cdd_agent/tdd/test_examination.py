@@ -32,6 +32,7 @@ def test_twice():
 '''
 AGREES = ANSWER.replace("== 180", "== 190")
 """An example that a wrong change passes."""
+THIRD = 'def test_{0}():\n    """AC-1: {0}"""\n    assert discount(ord("{0}")) == ord("{0}") - 10\n'
 
 
 def rewrites(code: str) -> Turn:
@@ -123,15 +124,21 @@ def test_the_example_stays_visible_when_other_reasons_close_later_attempts(proje
 
 
 @soak_after(
-    2,
+    3,
     ("answer", "code", "notice"),
     [
-        pytest.param(AGREES, "", "It knows the examples only. Further examples pass.", id="passes"),
+        pytest.param(
+            AGREES.replace("```python", "```python\n" + "\n\n".join(map(THIRD.format, "ab"))),
+            "",
+            "It knows the examples only. Further examples pass.",
+            id="three pass",
+        ),
+        pytest.param(AGREES, "examples_only", "", id="one passes"),
         pytest.param("I see nothing wrong.", "examples_only", "", id="no example"),
         pytest.param(ANSWER, "example_failed", "", id="fails"),
     ],
 )
-def test_a_doubt_of_another_check_stays_unless_an_example_passes(
+def test_a_doubt_of_another_check_stays_unless_three_examples_pass(
     project: Project, tmp_path: Path, *, answer: str, code: str, notice: str
 ) -> None:
     step = Step.make(
