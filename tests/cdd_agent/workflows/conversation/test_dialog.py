@@ -6,8 +6,10 @@ import pytest
 from cdd_agent.agent.sessions import Transcript, load_session
 from cdd_agent.agent.tools import Completion, Tool, ToolOutput, define_tool
 from cdd_agent.errors import BudgetSpent, ExitCode, ModelError
+from cdd_agent.events import Event, Notice
 from cdd_agent.model.conversation import AssistantMessage, Opaque, Text, ToolResult, UserMessage
 from cdd_agent.workspace.memory import Memory, MemoryFile
+from tests.cdd_agent.agent.test_hooks import make_hooks, on
 from tests.cdd_agent.workflows.conversation.conftest import MakeRoom
 from tests.fakes.clock import FakeClock
 from tests.fakes.model import call, says
@@ -100,6 +102,21 @@ def test_a_long_conversation_is_replaced_by_its_summary_and_a_short_one_stays(ro
     (archive,) = (dialog.workspace.root / ".cdd/archive").iterdir()
     assert archive.name == "sale-socrates-1.jsonl"
     assert "Hello." in archive.read_text()
+
+
+def test_a_hook_gets_the_archive_before_a_summary_and_can_keep_the_conversation(room: MakeRoom) -> None:
+    made, seen = room(says("They talked.")), list[Event]()
+    read = "import json, sys; print(open(json.load(sys.stdin)['transcript_path']).read())"
+    command = f'python3 -c "{read}" | grep -o Hello >&2; exit 2'
+    hooks = make_hooks(made.dialog.workspace.root, on("PreCompact", command, matcher="manual"), seen=seen)
+    dialog = replace(made.dialog, hooks=hooks, agent="socrates", ticket="sale")
+    conversation = dialog.start()
+    conversation.say("Hello.")
+    assert dialog.summarize(conversation) is conversation
+    (notice,) = seen
+    assert isinstance(notice, Notice)
+    assert notice.text.endswith("blocked PreCompact manual: Hello")
+    assert "They talked." in str(dialog.summarize(conversation, trigger="auto").messages)
 
 
 def test_a_resumed_conversation_goes_on_in_the_transcript(room: MakeRoom, tmp_path: Path) -> None:
