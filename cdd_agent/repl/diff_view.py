@@ -3,6 +3,7 @@
 Only the visible rows are drawn, so a key takes as long in a diff of ten lines as in one of ten thousand.
 """
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -366,10 +367,19 @@ class DiffView:
             return found
         raise UsageError("There is nothing to answer here.", hint="n goes to the next one, c writes one.")
 
+    def _approach_line(self) -> None:
+        """Move from a heading to the line below it, or from a comment to the line above it."""
+        if self._from is not None or self._row.kind not in ("file", "hunk", "comment"):
+            return
+        step = -1 if self._row.kind == "comment" else 1
+        own = itertools.takewhile(lambda row: row.file == self._row.file, self._rows[self._cursor :: step])
+        distance = next((count for count, row in enumerate(own) if row.kind == "line"), 0)
+        self._go(self._cursor + step * distance)
+
     def _find_place(self) -> tuple[Place, Side]:
         """Return the lines of the range, or the one at the cursor. Added lines count more than removed ones."""
         rows = [self._rows[at] for at in self._find_selection()]
-        if self._from is None and self._row.file < 0:
+        if self._from is None and (self._row.file < 0 or self._row.kind == "entry"):
             return WHOLE, "new"
         lines = [line for row in rows if row.kind == "line" and (line := self._shown.find_line(row)) is not None]
         if not lines or len({row.file for row in rows}) > 1:
@@ -387,6 +397,7 @@ class DiffView:
 
     def _begin_input(self, mode: str) -> None:
         if mode == "comment":
+            self._approach_line()
             self._find_place()  # refuse before the user types
         if mode == "reply":
             self._find_comment()

@@ -157,11 +157,14 @@ def test_a_range_and_a_removed_line_can_be_commented(viewer: Viewer) -> None:
     viewer.press(*"/return 3 +", "\r", "v", "k", "k", "c", *"Both", "\r", "r", *"Yes", "\r")
     viewer.press(*"/gone", "\r", "c", *"Still used", "\r")
     viewer.press("c", *"All of it", "\r")
+    viewer.press("\t", "c", *"From a heading", "\r", "j", "c", *"From a comment", "\r")
     places = {comment.text: comment.place for comment in viewer.comments.list_all()}
     assert places == {
         "Both": "table.py:10-11",
         "Still used": "old.txt:1 (removed line)",
         "All of it": "the whole commit",
+        "From a heading": "evil\x1b[2J.txt:1",
+        "From a comment": "evil\x1b[2J.txt:1",
     }
     assert [reply.text for comment in viewer.comments.list_all() for reply in comment.replies] == ["Yes"]
     _, screen = viewer.press()
