@@ -210,9 +210,10 @@ class TicketForks:
             return ()
         if state is None or made is None:
             return ()
-        taken = []
+        taken, used = [], state.usage
         for number in made.numbers(Status.COMPLETED):
             if number in state.step_executions and state.execution(number) != made.execution(number):
+                used += _subtract(made.execution(number).usage, state.execution(number).usage)
                 state = replace_step(state, _move_reports(made.execution(number), fork))
                 taken.append(number)
         if taken:
@@ -221,9 +222,20 @@ class TicketForks:
                 target = private_folder(self._project) / "reports" / self.forks.locate(fork).name
                 shutil.copytree(reports, target, symlinks=True, dirs_exist_ok=True)
             with lock_ticket(self._project, ticket.folder):
-                state = replace(state, status=Status.IN_PROGRESS, current_step=None)
+                state = replace(state, usage=used, status=Status.IN_PROGRESS, current_step=None)
                 save_state(ticket.state_path, states.finish(state, now=self._clock.now()))
         return tuple(taken)
+
+
+def _subtract(used: Usage, before: Usage) -> Usage:
+    """Return what was used since ``before``; the cost is unknown if either is."""
+    return used + Usage(
+        **{kind: -count for kind, count in before.token_counts.items()},
+        calls=-before.calls,
+        minutes=-before.minutes,
+        cost_usd=None if before.cost_usd is None else -before.cost_usd,
+        known_usd=-before.known_usd,
+    )
 
 
 def _move_reports(step: StepExecution, fork: Fork) -> StepExecution:

@@ -45,8 +45,7 @@ def commit(folder: Path, path: str, text: str) -> None:
 
 def test_a_fork_is_worked_on_compared_merged_and_dropped(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     here, log = str(finished), git(finished, "log", "--format=%H")
-    own = ("for-each-ref", f"refs/cdd/checkpoints/{SLUG}/step-*")
-    checkpoints = git(finished, *own)
+    checkpoints = git(finished, *(own := ("for-each-ref", f"refs/cdd/checkpoints/{SLUG}/step-*")))
     made = fork(finished, "1", "Use", "one form")
     inside = Forks(finished).find_project(made)
     assert (made.direction, git(inside, "rev-parse", "HEAD").strip()) == ("Use one form", made.base)
@@ -86,12 +85,14 @@ def test_a_fork_is_worked_on_compared_merged_and_dropped(finished: Path, capsys:
     commit(inside, "README.md", "# From the fork\n")
     (finished / "notes.txt").write_text("mine\n")
     (finished / TESTS).write_text("mine, not committed\n")
+    tokens = state(finished).usage.tokens
     assert run(["--project", here, "fork", "merge", "one-form"]) == 2
     assert "cdd cannot ask you here. Nothing was merged." in capsys.readouterr().err
     assert run(["--project", here, "fork", "merge", "one-form", "--yes"]) == 0
     assert git(finished, "status", "--porcelain") == f" M {TESTS}\n?? notes.txt\n"
     assert (finished / "README.md").read_text() == "# From the fork\n"
     assert state(finished).execution(1).commits == state(inside).execution(1).commits
+    assert state(finished).usage.tokens == state(inside).usage.tokens > tokens
     assert run(["--project", here, "review", SLUG, "--json"]) == 0
     assert "merged" in listed(here, capsys)
     assert run(["--project", here, "fork", "drop", "one-form", "--yes"]) == 0
