@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from cdd_agent.git.fork import Favor, Fork, Forks, MergePlan
 
 _MOST_FILES = 20
+_MOST_DIRECTION = 200
 _OWN = "main"
 """The word for the user's own branch, whatever its name is."""
 _CHOICES = (
@@ -85,6 +86,7 @@ def list_(invocation: Invocation) -> None:
     A fork is merged if merging it into your branch would change nothing, also after it was dropped.
     """
     from cdd_agent.git.fork import arrange
+    from cdd_agent.untrusted.text import shorten
 
     forks = invocation.project.forks
     known = forks.list_all()
@@ -106,7 +108,8 @@ def list_(invocation: Invocation) -> None:
         style = {"active": "green", "merged": "cyan", "abandoned": "dim"}[status]
         screen.line(f"{row.name}  {status}{current}", style=style, indent=2 * depth)
         work = f"kept: {row.kept}" if row.is_abandoned else format_count(forks.count_commits(row), "commit")
-        screen.line(f"{row.ticket} step {row.step}: {row.direction}  ({work})", style="dim", indent=2 * depth + 2)
+        direction = shorten(row.direction, _MOST_DIRECTION)
+        screen.line(f"{row.ticket} step {row.step}: {direction}  ({work})", style="dim", indent=2 * depth + 2)
 
 
 @fork.command(short_help="Choose where the plan of a ticket is carried out.")

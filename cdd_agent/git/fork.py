@@ -34,6 +34,7 @@ from cdd_agent.git.repository import CommitId, Repository, has_ref, name_submodu
 from cdd_agent.git.run_tree import SUBMODULES, RunTrees, copy_ignored
 from cdd_agent.git.runner import GitRefused, GitUnable, RepositoryLocation
 from cdd_agent.storage import exclusive_lock, load_record, private_folder, read_ordinary, write_atomic
+from cdd_agent.untrusted.text import shorten
 from cdd_agent.work.state import lock_repository
 
 Status: TypeAlias = Literal["active", "merged", "abandoned"]
@@ -46,6 +47,7 @@ _MOST_BYTES = 10_000_000
 _PATIENCE_S = 30.0
 _MOST_WORDS = 30
 """Characters of the direction that the name holds."""
+_MOST_SUBJECT = 65
 _SHOWN = 10
 _MARK = b"<<<<<<< "
 
@@ -324,7 +326,7 @@ class Forks:
         if not repository.is_ancestor(plan.head, of=plan.fork.base):
             require_identity(repository)
             sign = list_sign_options(repository)
-            message = f"merge: {plan.fork.direction}\n\nFork: {plan.fork.name}\nTicket: {plan.fork.ticket}\n"
+            message = f"merge: {shorten(plan.fork.direction, _MOST_SUBJECT)}\n\nFork: {plan.fork.name}\nTicket: {plan.fork.ticket}\n"
             arguments = ("commit-tree", plan.tree, "-p", plan.head, "-p", plan.tip, *sign, "-F", "-")
             commit = CommitId(repository.git(*arguments, stdin=message.encode(), hooks=bool(sign)).strip())
         landings = Landings(repository, private_folder(self.project) / "landing", merges=False)

@@ -69,7 +69,7 @@ def test_a_fork_is_never_pruned(forks: Forks) -> None:
 
 
 def test_a_merge_lands_beside_uncommitted_work(forks: Forks) -> None:
-    fork = start(forks)
+    fork = start(forks, "Use a dict, " * 100)
     commit(forks.open(fork), "a.txt", "forked\n")
     commit(forks.repository, "new.txt", "mine\n")
     mine = forks.repository.root / "sub" / "b.txt"
@@ -81,7 +81,10 @@ def test_a_merge_lands_beside_uncommitted_work(forks: Forks) -> None:
     assert (forks.repository.root / "a.txt").read_text() == "forked\n"
     assert mine.read_text() == "not committed\n"
     assert forks.repository.git("status", "--porcelain") == " M sub/b.txt\n"
-    assert forks.repository.git("log", "-1", "--format=%s|%P") == f"merge: Use a dict|{plan.head} {plan.tip}\n"
+    subject, _, parents = forks.repository.git("log", "-1", "--format=%s|%P").partition("|")
+    assert parents == f"{plan.head} {plan.tip}\n"
+    assert subject.startswith("merge: Use a dict, ")
+    assert len(subject) <= 72
     assert forks.find_statuses([fork]) == {fork.name: "merged"}
 
 
