@@ -326,7 +326,8 @@ class Forks:
         if not repository.is_ancestor(plan.head, of=plan.fork.base):
             require_identity(repository)
             sign = list_sign_options(repository)
-            message = f"merge: {shorten(plan.fork.direction, _MOST_SUBJECT)}\n\nFork: {plan.fork.name}\nTicket: {plan.fork.ticket}\n"
+            subject = shorten(plan.fork.direction, _MOST_SUBJECT)
+            message = f"merge: {subject}\n\nFork: {plan.fork.name}\nTicket: {plan.fork.ticket}\n"
             arguments = ("commit-tree", plan.tree, "-p", plan.head, "-p", plan.tip, *sign, "-F", "-")
             commit = CommitId(repository.git(*arguments, stdin=message.encode(), hooks=bool(sign)).strip())
         landings = Landings(repository, private_folder(self.project) / "landing", merges=False)
