@@ -12,7 +12,7 @@ import re
 import secrets
 import stat
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -333,6 +333,14 @@ class _Call(msgspec.Struct):
     function: int
     by_test: bool
     is_recorded: bool
+    args: list[object]
+    named: dict[str, object]
+
+    @property
+    def values(self) -> dict[tuple[int, int | str], str]:
+        """The function and the place of each argument -> its value."""
+        given: list[tuple[int | str, object]] = [*enumerate(self.args), *self.named.items()]
+        return {(self.function, at): repr(value) for at, value in given}
 
 
 class _Recording(msgspec.Struct):
@@ -494,17 +502,20 @@ def _compare_answers(
     compared: Counter[int] = Counter()
     unstable: set[int] = set()
     differing: dict[int, list[tuple[_Call, Difference]]] = {}
+    unexpected = _find_unexpected(first.recording.calls, (second if records_after else first).texts)
     for index, call in enumerate(first.recording.calls):
-        one, other, once_more = (each.texts.get(index, MISSING) for each in answers)
+        shown = first.shown.get(index) or second.shown.get(index, "")
+        one, other, once_more = (_drop_value(each.texts.get(index, MISSING), shown) for each in answers)
         old, new = (other, one) if records_after else (one, other)
-        is_unfit = old.startswith(UNFIT) or (records_after and new.startswith(UNFIT))
+        is_unfit = old.startswith(UNFIT) or (
+            new.startswith(UNFIT) and (records_after or not unexpected.isdisjoint(call.values.items()))
+        )
         if MISSING in (old, new) or is_unfit or not 0 <= call.function < len(watched):
             continue
         compared[call.function] += 1
         if once_more not in (one, MISSING):
             unstable.add(call.function)
         if old != new and once_more == one and not (records_after and call.is_recorded):
-            shown = first.shown.get(index) or second.shown.get(index, "")
             difference = Difference(path=watched[call.function].path, call=shown, before=old, after=new)
             differing.setdefault(call.function, []).append((call, difference))
     internal = {key for key, found in differing.items() if any(c.is_recorded and not c.by_test for c, _ in found)}
@@ -523,6 +534,26 @@ def _compare_answers(
             watched, {key for key in internal if not any(c.by_test for c, _ in differing[key])}
         ),
     )
+
+
+def _find_unexpected(calls: Sequence[_Call], texts: Mapping[int, str]) -> Set[tuple[tuple[int, int | str], str]]:
+    """Return the places and values that the code before does not expect in calls that are otherwise recorded ones.
+
+    It may never reach such a value if another argument is empty, and the code after may.
+    """
+    recorded = [call.values.items() for call in calls if call.is_recorded]
+    unfit = [call.values.items() for index, call in enumerate(calls) if texts.get(index, "").startswith(UNFIT)]
+    changes = (each - known for each in unfit for known in recorded if len(each) == len(known))
+    return {place for change in changes if len(change) == 1 for place in change}
+
+
+def _drop_value(text: str, shown: str) -> str:
+    """Return an answer without the message of an exception that only names an argument of the call.
+
+    An operation that fails, such as a look-up, may name it too.
+    """
+    head, _, message = text.partition(": ")
+    return head if head.startswith("raises ") and message in shown else text
 
 
 def _list_function_names(watched: Sequence[Watched], keys: Iterable[int]) -> tuple[str, ...]:

@@ -128,6 +128,41 @@ class Basket:
     )
 
 
+TAKE = """\
+def take(stock, name):
+    if name not in stock:
+        raise KeyError(name)
+    return stock[name]
+
+
+def number(lines, start=1):
+    for line in lines:
+        yield f"{start}: {line}"
+        start += 1
+"""
+TAKE_TEST = """\
+import shop
+
+
+def test_take():
+    assert shop.take({"nut": 3}, "nut") == 3
+
+
+def test_number():
+    assert list(shop.number(["x", "y"], 5)) == ["5: x", "6: y"]
+"""
+
+
+def test_an_operation_may_raise_what_the_code_raised_and_may_come_earlier(make: Make) -> None:
+    after = (
+        "def take(stock, name):\n    return stock[name]\n\n\n"
+        "def number(lines, start=1):\n    return (f'{at}: {line}' for at, line in enumerate(lines, start))\n"
+    )
+    found = compare(make, TAKE, after, test=TAKE_TEST)
+    assert found.reasons == ()
+    assert " calls of take, number have the same results." in found.notices[0]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
