@@ -257,6 +257,11 @@ class Comments:
             identifier, lambda comment: msgspec.structs.replace(comment, replies=(*comment.replies, reply))
         )
 
+    def edit(self, identifier: str, text: str) -> Comment:
+        """Give a comment another text, and return it. Raises ``UsageError`` as ``reply`` does."""
+        _require_text(text)
+        return self._replace(identifier, lambda comment: msgspec.structs.replace(comment, text=text.strip()))
+
     def resolve(self, identifier: str, *, resolved: bool = True) -> Comment:
         """Mark a comment as resolved, or as open again, and return it. Raises ``UsageError`` as ``reply`` does."""
         return self._replace(identifier, lambda comment: msgspec.structs.replace(comment, resolved=resolved))

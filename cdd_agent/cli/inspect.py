@@ -251,6 +251,15 @@ def reply_to_comment(invocation: Invocation, *, identifier: str, text: tuple[str
     _report_comments(invocation, [comments.reply(identifier, " ".join(text), author="ai" if ai else "user")])
 
 
+@comment.command("edit", short_help="Change the text of a comment.")
+@click.argument("identifier", metavar="ID")
+@click.argument("text", nargs=-1, required=True)
+@headless
+def edit_comment(invocation: Invocation, *, identifier: str, text: tuple[str, ...]) -> None:
+    """Replace the text of the comment whose id begins with ID."""
+    _report_comments(invocation, [invocation.project.comments().edit(identifier, " ".join(text))])
+
+
 @comment.command("resolve", short_help="Mark a comment as resolved.")
 @click.argument("identifier", metavar="ID")
 @click.option("--reopen", is_flag=True, help="Mark it as open again.")

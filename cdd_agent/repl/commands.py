@@ -29,7 +29,7 @@ COMMANDS = (
     SlashCommand("plan", "[SLUG]", "the Planner writes a plan from the complete spec"),
     SlashCommand("exec", "[SLUG]", "the Executor carries out the plan, test first"),
     SlashCommand("review", "[SLUG]", "see what completed steps changed, and approve them"),
-    SlashCommand("comment", "FILE:LINE TEXT", "comment on a line; list, reply ID TEXT, resolve ID"),
+    SlashCommand("comment", "FILE:LINE TEXT", "comment on a line; list, reply ID TEXT, edit ID TEXT, resolve ID"),
     SlashCommand("fork", "[DIRECTION]", "try a step in another way; list, switch, compare, merge, drop"),
     SlashCommand("green", "TEST...", "write the code for tests that already fail"),
     SlashCommand("tdd", "[WORD ...]", "run TEXT, resume, status, history, rollback COMMIT, repair-notes"),

@@ -66,7 +66,7 @@ _HELP = (
     ("Enter", "open a file of the list; fold a file or comment, or unfold it"),
     ("v", "begin a range of lines, or end it"),
     ("c", "comment on the line or range; above the files, on all of it"),
-    ("r", "reply to the comment"),
+    ("r e", "reply to the comment, edit it"),
     ("x", "resolve the comment, or open it again"),
     ("a", "approve the step"),
     ("i", "iterate: run the step again with your words and open comments"),
@@ -76,6 +76,7 @@ _HELP = (
 _LABELS = {
     "comment": "Comment: ",
     "reply": "Reply: ",
+    "edit": "Comment: ",
     "iterate": "What should change? ",
     "fork": "What should be done in another way? ",
     "search": "/",
@@ -274,6 +275,7 @@ class DiffView:
             (("v",), self._select),
             (("c",), lambda: self._begin_input("comment")),
             (("r",), lambda: self._begin_input("reply")),
+            (("e",), lambda: self._begin_input("edit")),
             (("x",), self._resolve),
             (("a",), lambda: self._decide("approve")),
             (("i",), lambda: self._decide("iterate")),
@@ -399,10 +401,11 @@ class DiffView:
         if mode == "comment":
             self._approach_line()
             self._find_place()  # refuse before the user types
-        if mode == "reply":
-            self._find_comment()
+        comment = self._comments.find(self._find_comment()) if mode in ("reply", "edit") else None
         self._mode = mode
         self._input.reset()
+        if comment is not None and mode == "edit":
+            self._input.insert_text(" ".join(comment.text.split()))
         self.application.layout.focus(self._typed)
 
     def _stop_input(self) -> None:
@@ -431,6 +434,9 @@ class DiffView:
                 self._load_comments()
             case "reply" if text:
                 self._comments.reply(self._find_comment(), text)
+                self._load_comments()
+            case "edit" if text:
+                self._comments.edit(self._find_comment(), text)
                 self._load_comments()
             case "iterate":
                 if not text and not any(not placed.comment.resolved for placed in self._placed):

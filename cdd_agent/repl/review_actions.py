@@ -303,7 +303,7 @@ def format_feedback(comments: Iterable[Comment], words: str) -> str:
 
 
 def comment(session: "SessionState", argument: str) -> None:
-    """Add a comment, reply to one, resolve one, or list them.
+    """Add a comment, reply to one, edit one, resolve one, or list them.
 
     In a review the comment is on the last commit of the step; elsewhere on HEAD.
     """
@@ -319,6 +319,8 @@ def comment(session: "SessionState", argument: str) -> None:
             return
         case "reply":
             changed = comments.reply(identifier, words)
+        case "edit":
+            changed = comments.edit(identifier, words)
         case "resolve":
             changed = comments.resolve(identifier)
         case _:

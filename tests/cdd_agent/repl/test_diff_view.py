@@ -142,14 +142,14 @@ def test_a_key_moves_the_cursor(keys: tuple[str, ...], row: str, *, viewer: View
 
 
 def test_a_comment_is_written_answered_folded_and_resolved(viewer: Viewer) -> None:
-    _, screen = viewer.press(*"/return 3 +", "\r", "c", *"Why + 1?", "\r", "r", *"It is.", "\r")
+    _, screen = viewer.press(*"/return 3 +", "\r", "c", *"Why + 1?", "\r", "r", *"It is.", "\r", "e", *" Or 2?", "\r")
     at = screen.index(find(screen, "return 3 + 1"))
-    assert screen[at + 1 : at + 4] == [screen[at + 1], "   ┃ Why + 1?", "   ┃ user: It is."]
+    assert screen[at + 1 : at + 4] == [screen[at + 1], "   ┃ Why + 1? Or 2?", "   ┃ user: It is."]
     assert screen[at + 1].endswith(" user, open, 1 reply")
     (comment,) = viewer.comments.list_all()
-    assert (comment.place, comment.text) == ("table.py:11", "Why + 1?")
+    assert (comment.place, comment.text) == ("table.py:11", "Why + 1? Or 2?")
     _, screen = viewer.press("n", "n", "n", "n", "x", "\r")
-    assert find(screen, "┃").endswith(" user, resolved, 1 reply: Why + 1?")
+    assert find(screen, "┃").endswith(" user, resolved, 1 reply: Why + 1? Or 2?")
     assert viewer.comments.list_all()[0].resolved
 
 

@@ -57,10 +57,11 @@ def test_a_comment_keeps_its_lines_and_the_step_of_its_commit(comments: Comments
 def test_replies_and_a_resolution_are_saved_with_the_comment(comments: Comments, commit: Commit) -> None:
     commit({"table.py": "".join(TABLE)})
     comment = comments.add(WHOLE, "Too long.", commit="HEAD")
+    comments.edit(comment.id[:5], "Too long, I think. ")
     comments.reply(comment.id[:5], "Shortened.", author="ai")
     comments.resolve(comment.id)
     (found,) = comments.list_all()
-    assert found.resolved
+    assert (found.text, found.resolved) == ("Too long, I think.", True)
     assert [(reply.author, reply.text) for reply in found.replies] == [("ai", "Shortened.")]
     assert not comments.resolve(comment.id, resolved=False).resolved
 
