@@ -177,20 +177,16 @@ class Stubs:
 
 
 def list_answers(tests: Iterable[ast.Module]) -> tuple[Stubs, ...]:
-    """Return stubs that answer wrongly, with values of the types that the tests ask for, or else compare with.
+    """Return stubs that answer wrongly, with values of the types that the tests compare with.
 
-    First come values that the tests do not name, then the empty value and those that they name: to be unequal to one
-    of these is no wrong answer.
+    First come values that no test names, then the empty value and those that the tests name: to be unequal to one of
+    these is no wrong answer.
     """
-    nodes = [node for tree in tests for node in ast.walk(tree)]
-    compared = (node for node in nodes if isinstance(node, ast.Compare))
+    compared = (node for tree in tests for node in ast.walk(tree) if isinstance(node, ast.Compare))
     values = [value for node in compared for part in (node.left, *node.comparators) for value in _read_value(part)]
-    calls = (node for node in nodes if isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance")
-    asked = {name.id for call in calls for name in ast.walk(call) if isinstance(name, ast.Name)}
-    wanted = [kind for kind in dict.fromkeys(map(type, _WRONG)) if kind.__name__ in asked]
-    types = (wanted or list(dict.fromkeys(map(type, values))))[:_MOST_TYPES] or [int, str]
+    types = list(dict.fromkeys(map(type, values)))[:_MOST_TYPES] or [int, str]
     found = [wrong for kind in types for wrong in _WRONG if type(wrong) is kind and wrong not in values]
-    found += [types[0](), *(value for value in values if not wanted or type(value) in wanted)]
+    found += [types[0](), *values]
     different = {repr(value): Stubs(answer=(value,)) for value in found}
     return tuple(different.values())[:_MOST_ANSWERS]
 

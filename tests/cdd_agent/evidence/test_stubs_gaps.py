@@ -129,8 +129,6 @@ def test_names_are_added_to_what_a_module_has() -> None:
         ("assert rows() == [['a', 1]]", [["cdd-wrong"], [], [["a", 1]]]),
         ("assert cut(3) != -2 or cut(3) < 1.5", [1009, -1009, 1009.5, -1009.5, 0, -2]),
         ("assert cut(1009) == 1009", [-1009, 0, 1009]),
-        ("assert add.__name__ == 'add' and isinstance(add(1), (int, list))", [1009, -1009, ["cdd-wrong"], 0]),
-        ("assert isinstance(name(), str) and name() != 'x'", ["cdd-wrong", "", "x"]),
         ("assert f(1) == f(2)", [1009, -1009, "cdd-wrong", 0]),
         ("assert f(1) == 1e999", [1009, -1009, "cdd-wrong", 0]),
     ],
