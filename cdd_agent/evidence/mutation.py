@@ -537,7 +537,7 @@ def judge_covered_tests(targets: tuple[str, ...], sources: Sequence[str], *, tre
     if outcome.noticed is None:
         return note(f"{kept} Not verified: a run with altered code did not end.")
     if not runs.suite.conventions.is_python:
-        return note(f"{kept} It needs {shown}. Not verified: cdd cannot alter single results in this language.")
+        return note(f"{kept} It needs {shown}. Not verified: cdd cannot alter single results with this framework.")
     return Findings()
 
 

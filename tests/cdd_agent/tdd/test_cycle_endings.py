@@ -166,7 +166,7 @@ def test_a_test_that_passes_whatever_the_code_does_is_dropped(project: Project) 
     1,
     ("test", "how", "why"),
     [
-        (GREEN_AT_ONCE, "covered", "Not verified: cdd cannot alter single results in this language"),
+        (GREEN_AT_ONCE, "covered", "Not verified: cdd cannot alter single results with this framework"),
         ("def test_discount():\n    assert True\n", "dropped", "discount.py: has no content"),
     ],
 )
