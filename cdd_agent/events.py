@@ -439,11 +439,18 @@ class FileDiffed(msgspec.Struct, frozen=True, kw_only=True):
     removed: int | None
     hunks: str
     """The unified diff from the first ``@@`` on; empty without lines to compare."""
+    source: str = ""
+    """The path before, of a file that was renamed."""
 
     @property
-    def letter(self) -> str:
-        """The letter of the kind of change."""
-        return CHANGE_LETTERS[self.kind]
+    def old_path(self) -> str:
+        """The path before the change."""
+        return self.source or self.path
+
+    @property
+    def name(self) -> str:
+        """The letter of the kind of change, and the path, or both paths."""
+        return f"R {self.source} -> {self.path}" if self.source else f"{CHANGE_LETTERS[self.kind]} {self.path}"
 
     @property
     def counts(self) -> str:

@@ -23,6 +23,8 @@ from cdd_agent.storage import exclusive_lock, private_folder, read_ordinary, req
 
 # No line of content can match these: it begins with a blank, a sign or a backslash.
 _FILE = re.compile(r"^diff --git ", re.MULTILINE)
+_MOST_RENAMED = 200
+"""Pairs of files beyond this number are compared by their names only, because each is compared with each."""
 _HUNK = re.compile(r"^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@", re.MULTILINE)
 
 
@@ -91,7 +93,23 @@ def diff_trees(repository: Repository, before: str, *, after: str) -> tuple[File
         starts = [(part, _HUNK.search(part)) for part in parts]
         hunks = "\n".join(part[match.start() :].rstrip("\n") for part, match in starts if match)
         diffs.append(FileDiffed(path=change.path, kind=change.kind, added=added, removed=removed, hunks=hunks))
-    return tuple(diffs)
+    if not {"created", "deleted"} <= {each.kind for each in diffs}:
+        return tuple(diffs)
+    renamed = {each.path: each for each in _list_renamed(repository, before, after=after)}
+    sources = {each.source for each in renamed.values()}
+    return tuple(renamed.get(each.path, each) for each in diffs if each.kind != "deleted" or each.path not in sources)
+
+
+def _list_renamed(repository: Repository, before: str, *, after: str) -> Iterator[FileDiffed]:
+    """Yield the files that have another path, and most of their lines."""
+    compare = ("diff-tree", "-r", "-M", f"-l{_MOST_RENAMED}", "--diff-filter=R", "--no-color")
+    fields = repository.git(*compare, "-z", "--numstat", before, after, "--").split("\0")
+    patches = _FILE.split(repository.git(*compare, "-p", before, after, "--"))[1:]
+    for counts, source, path, patch in zip(fields[::3], fields[1::3], fields[2::3], patches, strict=False):
+        added, removed = (int(count) if count.isdigit() else None for count in counts.split("\t")[:2])
+        match = _HUNK.search(patch)
+        hunks = patch[match.start() :].rstrip("\n") if match else ""
+        yield FileDiffed(path=path, source=source, kind="modified", added=added, removed=removed, hunks=hunks)
 
 
 def resolve_recorded(repository: Repository, commit: str) -> CommitId:

@@ -247,7 +247,7 @@ def _format_attempt(attempt: JudgedAttempt) -> str:
 def _format_changes(step: StepStory) -> str:
     number = step.execution.step_number
     files = step.landed.files if step.landed else ()
-    shown = {file.path for file in files}
+    shown = {path for file in files for path in (file.path, file.old_path)}
     others = [each for each in step.comments if each.id not in step.places or step.places[each.id].path not in shown]
     whole = "".join(_format_comment(each, step) for each in others)
     diffs = "".join(_format_file(file, step) for file in files)
@@ -255,7 +255,8 @@ def _format_changes(step: StepStory) -> str:
 
 
 def _format_file(file: FileDiffed, step: StepStory) -> str:
-    own = [each for each in step.comments if each.id in step.places and step.places[each.id].path == file.path]
+    paths = {"old": file.old_path, "new": file.path}
+    own = [each for each in step.comments if each.id in step.places and step.places[each.id].path == paths[each.side]]
     lines = list(list_lines(msgspec.structs.replace(file, hunks=mask(file.hunks).text)))
     rows, placed = [], set[str]()
     for line in lines[:_MOST_DIFF_LINES]:
@@ -268,8 +269,9 @@ def _format_file(file: FileDiffed, step: StepStory) -> str:
     if len(lines) > _MOST_DIFF_LINES:
         others += f"<p>{len(lines) - _MOST_DIFF_LINES} more lines are left out.</p>"
     remarks = f", {format_count(len(own), 'comment')}" if own else ""
+    kind = f"renamed from <code>{_escape(file.source)}</code>" if file.source else file.kind
     return (
-        f"<details><summary><code>{_escape(file.path)}</code> {file.kind}, {file.counts}{remarks}</summary>"
+        f"<details><summary><code>{_escape(file.path)}</code> {kind}, {file.counts}{remarks}</summary>"
         f'<div>{others}<div class="scroll" tabindex="0" role="region" aria-label="Diff of {_escape(file.path)}">'
         f'<table class="diff">{"".join(rows)}</table></div></div></details>'
     )

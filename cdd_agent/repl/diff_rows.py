@@ -105,7 +105,8 @@ class DiffRows:
             rows.append(Row("file", _describe_file(file), file=number))
             if file.path in folded:
                 continue
-            here = {key: found for key, found in beside.items() if key[0] == file.path}
+            paths = {"old": file.old_path, "new": file.path}
+            here = {key: found for key, found in beside.items() if key[0] == paths[key[1]]}
             body = list(self._list_body(number, here, folded=folded, width=width))
             for comment in (comment for found in here.values() for comment in found):
                 rows += _make_comment(comment, where=comment.place, file=number, folded=folded, width=width)
@@ -125,8 +126,8 @@ class DiffRows:
             yield Row("hunk" if line.kind == "@" else "line", line.text, file=number, at=at)
             if not beside:
                 continue
-            for side, shown in (("old", line.old), ("new", line.new)):
-                for comment in beside.pop((file.path, side, shown or 0), ()):
+            for path, side, shown in ((file.old_path, "old", line.old), (file.path, "new", line.new)):
+                for comment in beside.pop((path, side, shown or 0), ()):
                     yield from _make_comment(comment, where="", file=number, folded=folded, width=width)
 
     def find_line(self, row: Row) -> DiffLine | None:
@@ -305,4 +306,4 @@ def _wrap(text: str, width: int) -> list[str]:
 
 
 def _describe_file(file: FileDiffed) -> str:
-    return f"{file.letter} {clean_line(file.path)}  {file.counts}"
+    return f"{clean_line(file.name)}  {file.counts}"

@@ -160,7 +160,7 @@ class DiffView:
         else:
             found = self._comments.list_all()
         placed = [PlacedComment(comment, self._anchors[comment.side].find(comment)) for comment in found]
-        paths = {file.path for file in self._step.files}
+        paths = {path for file in self._step.files for path in (file.path, file.old_path)}
         if not self._ticket:  # comments on other changes are not for this one
             placed = [each for each in placed if each.comment.commit == self._commit or _is_in(each, paths)]
         if first:
@@ -386,10 +386,10 @@ class DiffView:
         lines = [line for row in rows if row.kind == "line" and (line := self._shown.find_line(row)) is not None]
         if not lines or len({row.file for row in rows}) > 1:
             raise UsageError("A comment is for lines of one file.", hint="Move to a line; g, then c: for all of it.")
-        path = self._step.files[rows[0].file].path
+        file = self._step.files[rows[0].file]
         new = [line.new for line in lines if line.new is not None]
         old = [line.old for line in lines if line.old is not None]
-        return (Place(path, new[0], new[-1]), "new") if new else (Place(path, old[0], old[-1]), "old")
+        return (Place(file.path, new[0], new[-1]), "new") if new else (Place(file.old_path, old[0], old[-1]), "old")
 
     def _resolve(self) -> None:
         comment = self._comments.find(self._find_comment())

@@ -105,8 +105,8 @@ def show_files(files: Iterable[FileDiffed], *, screen: Screen) -> None:
 def show_file_name(file: FileDiffed, *, screen: Screen) -> None:
     """Show the kind of change of a file, its path, and the numbers of changed lines."""
     counts = "" if file.added is None else f"  {file.counts}"
-    name = clean(file.path).replace("\n", "<U+000A>")
-    screen.line(Text.assemble((f"{file.letter} {name}", "bold cyan"), counts), indent=2)
+    name = clean(file.name).replace("\n", "<U+000A>")
+    screen.line(Text.assemble((name, "bold cyan"), counts), indent=2)
 
 
 def show_plan(

@@ -280,10 +280,9 @@ def show_in_program(pager: str, step: StepToReview, *, screen: Screen) -> None:
     names = {"created": ("/dev/null", "b/{}"), "modified": ("a/{}", "b/{}"), "deleted": ("a/{}", "/dev/null")}
     parts = []
     for file in step.files:
-        old, new = (name.format(clean(file.path)) for name in names[file.kind])
-        parts.append(
-            f"diff --git a/{clean(file.path)} b/{clean(file.path)}\n--- {old}\n+++ {new}\n{clean(file.hunks)}\n"
-        )
+        source, path = clean(file.old_path), clean(file.path)
+        old, new = (name.format(each) for name, each in zip(names[file.kind], (source, path), strict=True))
+        parts.append(f"diff --git a/{source} b/{path}\n--- {old}\n+++ {new}\n{clean(file.hunks)}\n")
     with screen.lend():
         try:
             subprocess.run(shlex.split(pager), input="".join(parts).encode(), check=False)

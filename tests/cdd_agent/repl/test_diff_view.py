@@ -171,6 +171,24 @@ def test_a_range_and_a_removed_line_can_be_commented(viewer: Viewer) -> None:
     assert find(screen, "All of it")
 
 
+def test_a_removed_line_of_a_renamed_file_keeps_its_comment(tmp_path: Path) -> None:
+    repository = Repository.create(tmp_path)
+    repository.git("config", "user.name", "Ada")
+    repository.git("config", "user.email", "ada@example.org")
+    text = "".join(f"line {number}\n" for number in range(20))
+    (tmp_path / "old.py").write_text(text)
+    commit_paths(repository, "first", paths=["old.py"])
+    (tmp_path / "old.py").rename(tmp_path / "new.py")
+    (tmp_path / "new.py").write_text(text.replace("line 3\n", "three\n"))
+    commit_paths(repository, "second", paths=["old.py", "new.py"])
+    viewer = Viewer(tmp_path)
+    _, screen = viewer.press(*"/line 3", "\r", "c", *"Why?", "\r")
+    assert find(screen, " R old.py -> new.py  +1 -1")
+    at = screen.index(find(screen, "- line 3"))
+    assert screen[at + 2] == "   \u2503 Why?"
+    assert [comment.place for comment in viewer.comments.list_all()] == ["old.py:4 (removed line)"]
+
+
 def test_a_decision_ends_the_viewer(viewer: Viewer) -> None:
     assert viewer.press("a")[0] == ReviewDecision("approve")
     assert viewer.press("i", *"Use csv", "\r")[0] == ReviewDecision("iterate", "Use csv")

@@ -41,6 +41,24 @@ def test_each_file_has_its_kind_its_counts_and_its_hunks(tmp_path: Path) -> None
     assert found["picture"].hunks == ""
 
 
+def test_a_renamed_file_is_one_with_two_names(tmp_path: Path) -> None:
+    repository = made(tmp_path / "r")
+    lines = [f"line {number}\n" for number in range(20)]
+    for name in ("a\tb.py", "b.py"):
+        (repository.root / name).write_text(name + "".join(lines))
+    before = commit_paths(repository, "second", paths=["a\tb.py", "b.py"])
+    (repository.root / "a\tb.py").rename(repository.root / "c.py")
+    (repository.root / "b.py").rename(repository.root / "d.py")
+    (repository.root / "d.py").write_text("b.py" + "".join(lines).replace("line 3\n", "line three\n"))
+    (repository.root / "gone.txt").unlink()
+    after = commit_paths(repository, "third", paths=["a\tb.py", "b.py", "c.py", "d.py", "gone.txt"])
+    same, edited, gone = diff_commits(repository, before, after=after)
+    assert [file.name for file in (same, edited, gone)] == ["R a\tb.py -> c.py", "R b.py -> d.py", "D gone.txt"]
+    assert (same.counts, same.hunks) == ("+0 -0", "")
+    assert edited.counts == "+1 -1"
+    assert "\n-line 3\n+line three\n" in edited.hunks
+
+
 def test_a_mode_alone_is_a_change_without_hunks(tmp_path: Path) -> None:
     repository = made(tmp_path / "r")
     before = repository.read_head() or ""
