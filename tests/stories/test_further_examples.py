@@ -110,12 +110,13 @@ def add_to_the_tests(cdd: Cdd, project: Path) -> None:
 
 
 @pytest.mark.slow
-def test_without_the_turns_of_the_second_agent_the_table_is_accepted_and_that_is_said(cdd: Cdd, tmp_path: Path) -> None:
+def test_without_the_turns_of_the_second_agent_other_calls_refute_the_table(cdd: Cdd, tmp_path: Path) -> None:
     turns = yaml.safe_load(RECORDING.read_text(encoding="ascii"))
     recording = tmp_path / "recording.json"
     recording.write_text(json.dumps([turn for turn in turns if "examiner" not in turn["when"]]), encoding="ascii")
     told = execute(cdd, tmp_path / "project", recording)
-    assert [is_open for is_open, _ in told.gates] == [True]
-    assert told.notices == told.examples == ["Not examined: the recording has no such turn."]
-    assert "_KNOWN" in told.code
-    assert told.calls == 3
+    ((first, reasons), (second, _)) = told.gates
+    assert (first, second) == (False, True)
+    assert reasons[0].startswith("examples_only: to_roman of roman.py knows only the tests' calls")
+    assert told.examples == ["Not examined: the recording has no such turn."]
+    assert "divmod" in told.code
