@@ -71,7 +71,9 @@ class Examination:
         passing = examples.select("passes") if examples is not None and not examples.problem else ()
         if examined.reasons or len(passing) < examiner.LEAST:
             return Findings(reasons=examined.reasons or found.reasons)
-        return Findings(notices=tuple(f"{doubt.message} Further examples pass." for doubt in found.reasons))
+        return Findings(
+            notices=tuple(f"Not refused, because further examples pass: {doubt.message}" for doubt in found.reasons)
+        )
 
     def _try_examples(self, request: CheckRequest, *, found: Findings, is_first: bool, runs: TimedRuns) -> Findings:
         examples = load_examples(self.path) or Examples(source="", listed=())

@@ -130,7 +130,7 @@ def test_the_example_stays_visible_when_other_reasons_close_later_attempts(proje
         pytest.param(
             AGREES.replace("```python", "```python\n" + "\n\n".join(map(THIRD.format, "ab"))),
             "",
-            "It knows the examples only. Further examples pass.",
+            "Not refused, because further examples pass: It knows the examples only.",
             id="three pass",
         ),
         pytest.param(AGREES, "examples_only", "", id="one passes"),
