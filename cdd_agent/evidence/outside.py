@@ -393,9 +393,10 @@ def find_memorized(
 
 
 def _find_usual(others: Collection[Set[str]], expected: Set[str], *, are_names: bool) -> str | None:
-    """Return the answer of all other calls, or of nearly all if the rest have answers that tests expect."""
+    """Return the answer of all other calls, or of nearly all if tests expect those of the rest, and not this one."""
     ((usual, count),) = Counter(kind for each in others for kind in each).most_common(1)
-    is_nearly_all = count >= _MOST_ALIKE * len(others) and all(usual in each or each & expected for each in others)
+    is_rest_expected = usual not in expected and all(usual in each or each & expected for each in others)
+    is_nearly_all = count >= _MOST_ALIKE * len(others) and is_rest_expected
     return usual if count == len(others) or (is_nearly_all and not are_names) else None
 
 
