@@ -240,7 +240,8 @@ class Orchestrator:
             self._run.end_step(self._state, number)
             self._run.save(states.finish(self._state, now=self.clock.now()))
             return
-        entries = read_list(self.context.workspace)
+        # Not in the run tree, which still has the list of before a rollback until the cycle begins.
+        entries = read_committed_list(self.context.repository, self.context.project)
         item = make_test_item(plan_item, chosen, feature=self.feature, entries=entries)
         self.context.emit(StepStarted(number=number, total=max(len(entries), number), title=item.title))
         self._run.save(states.replace_step(self._state, replace(step, title=item.title)))
@@ -294,7 +295,7 @@ def make_brief_for(repository: Repository, workspace: Workspace) -> BriefFor:
 
     def judge(item: WorkItem, answer: str) -> tuple[Reason, ...]:
         facts = ListFacts(
-            before=read_committed_list(repository, workspace),
+            before=read_committed_list(repository, workspace.root),
             now=read_list(workspace),
             completed=item.progress.completed if item.progress else (),
             dropped=item.progress.dropped if item.progress else (),
@@ -386,9 +387,9 @@ def make_test_item(
     )
 
 
-def read_committed_list(repository: Repository, workspace: Workspace) -> tuple[ListEntry, ...]:
-    """Return the test list in HEAD."""
-    inside = workspace.root.resolve().relative_to(repository.root.resolve()) / test_list.NAME
+def read_committed_list(repository: Repository, folder: Path) -> tuple[ListEntry, ...]:
+    """Return the test list in HEAD, of the project at ``folder``."""
+    inside = folder.resolve().relative_to(repository.root.resolve()) / test_list.NAME
     try:
         return test_list.parse(repository.git("show", f"HEAD:{inside.as_posix()}")[:LIMIT_BYTES])
     except GitRefused:

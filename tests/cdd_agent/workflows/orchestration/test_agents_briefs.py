@@ -74,7 +74,7 @@ def test_the_list_of_a_project_inside_a_repository_is_its_own(project: Project) 
     context = project.context(None)  # type: ignore[arg-type]
     context.workplace.begin()
     inner = type(context.workspace)(context.workspace.root / "inner")
-    assert [entry.text for entry in orchestrator.read_committed_list(context.workplace.tree, inner)] == ["inner"]
+    assert [entry.text for entry in orchestrator.read_committed_list(context.workplace.tree, inner.root)] == ["inner"]
     assert [entry.text for entry in orchestrator.read_list(context.workspace)] == ["outer"]
 
 
