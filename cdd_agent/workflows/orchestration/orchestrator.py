@@ -240,7 +240,7 @@ class Orchestrator:
             self._run.end_step(self._state, number)
             self._run.save(states.finish(self._state, now=self.clock.now()))
             return
-        # Not in the run tree, which still has the list of before a rollback until the cycle begins.
+        # After a rollback, the run tree has the later list until the cycle begins.
         entries = read_committed_list(self.context.repository, self.context.project)
         item = make_test_item(plan_item, chosen, feature=self.feature, entries=entries)
         self.context.emit(StepStarted(number=number, total=max(len(entries), number), title=item.title))

@@ -117,7 +117,9 @@ def landed(cases: Sequence[Case]) -> list[str]:
             subjects += [f"test: {case.title}", f"feat: {case.title}", "refactor: no changes needed"]
         elif not case.is_dropped:
             subjects.append(f"test: {case.title}")
-    return [*subjects, f"plan: complete, {len(cases)} of {len(cases)} tests"]
+    dropped = sum(case.is_dropped for case in cases)
+    end = f", {dropped} dropped" if dropped else ""
+    return [*subjects, f"plan: complete, {len(cases) - dropped} of {len(cases)} tests{end}"]
 
 
 def _turns(cases: Sequence[Case], slug: str) -> Iterator[Turn]:
@@ -156,9 +158,10 @@ def _turns(cases: Sequence[Case], slug: str) -> Iterator[Turn]:
 def _plan(cases: Sequence[Case], number: int, *, slug: str) -> Iterator[Turn]:
     """The list agent at work: the list with what is completed, then its choice."""
     plan = _Attempts(slug, number, "plan")
+    ends = ["" if case.code else " (dropped)" if case.is_dropped else " (covered)" for case in cases]
     lines = [
-        f"- [{'x' if at < number else ' '}] {case.title}{' (covered)' if at < number and case.code is None else ''}"
-        for at, case in enumerate(cases, start=1)
+        f"- [{' ' if case.is_dropped else 'x'}] {case.title}{end}" if at < number else f"- [ ] {case.title}"
+        for at, (case, end) in enumerate(zip(cases, ends, strict=True), start=1)
     ]
     write = _write("test-list.md", f"# {REQUEST}\n\n" + "\n".join(lines) + "\n")
     if number == len(cases):
