@@ -398,10 +398,13 @@ class DiffView:
         self._load_comments()
 
     def _begin_input(self, mode: str) -> None:
+        try:
+            comment = self._comments.find(self._find_comment()) if mode in ("reply", "edit") else None
+        except UsageError:  # a new comment, because the words that the user types next must not act as keys
+            mode, comment = "comment", None
         if mode == "comment":
             self._approach_line()
             self._find_place()  # refuse before the user types
-        comment = self._comments.find(self._find_comment()) if mode in ("reply", "edit") else None
         self._mode = mode
         self._input.reset()
         if comment is not None and mode == "edit":
