@@ -451,8 +451,8 @@ def _classify(shown: str, text: str) -> Set[str]:
         return {text.partition(":")[0]}
     result = text.removeprefix("returns ")
     is_echo = re.search(rf"[(=] ?{re.escape(result)}[,)]", shown) is not None
-    # A call with None or a truth value may answer with it for another reason.
-    return {_ECHO} if is_echo and result not in ("None", "True", "False") else {text, *([_ECHO] if is_echo else [])}
+    # A call that is given the usual answer may return it for another reason.
+    return {text, *([_ECHO] if is_echo else [])}
 
 
 def _refuse_call(call: str, *, in_tests: str, plain: str) -> Findings:

@@ -162,7 +162,7 @@ def test_answers_to_the_examples_alone_differ_from_all_others(
         ({4: "returns 'IV'", 5: "returns 'V'", 6: "returns 'VI'"}, False),
         ({0: "returns 1", 1: "returns 1"}, False),
         ({"red": "returns 'green'", "green": "returns 'blue'"}, False),
-        ({"a": "returns 'a'", "b": "returns 'a'"}, False),
+        ({"a": "returns 'a'", "b": "returns 'a'", "c": "returns 'b'"}, False),
     ],
 )
 def test_examples_may_be_all_that_there_is_to_answer(examples: Mapping[object, str], is_complete: bool) -> None:
@@ -177,6 +177,11 @@ def test_nearly_all_others_are_alike_only_with_an_answer_that_no_test_expects(us
     examples: dict[object, str] = {1: "returns None", 4: "returns 5", 7: "raises AssertionError"}
     others: dict[object, str] = {at: "returns None" if at == 100 else usual for at in range(100, 130)}
     assert (memorize(examples, others) is not None) == is_memorized
+
+
+def test_a_call_that_is_given_the_usual_answer_is_like_the_others() -> None:
+    examples: dict[object, str] = {"a b": "returns 'AB'", "c d": "returns 'CD'", "e f": "returns 'EF'"}
+    assert memorize(examples, {f"{at}": "returns 'AB'" for at in ("AB", *range(20))}) is not None
 
 
 def memorize(examples: Mapping[object, str], others: Mapping[object, str]) -> Memorized | None:
