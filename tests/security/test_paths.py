@@ -96,13 +96,17 @@ def test_a_folder_whose_name_begins_like_the_projects_is_outside(agent: Agent) -
     assert outside(agent) == UNTOUCHED
 
 
-def test_no_input_of_a_tool_names_the_folder_that_paths_are_relative_to(agent: Agent) -> None:
+def test_no_input_of_a_tool_names_a_folder_outside_of_the_project(agent: Agent) -> None:
     inputs = (ReadInput, WriteInput, EditInput, GlobInput, GrepInput, BashInput, RunTestsInput, Completion)
     names = {field.name for shape in inputs for field in fields(shape)}
     assert names == {
         *("file_path", "offset", "limit", "content", "old_string", "new_string", "replace_all", "edits"),
-        *("pattern", "glob", "command", "timeout_s", "targets", "implementation_files", "summary"),
+        *("pattern", "glob", "path", "command", "timeout_s", "targets", "implementation_files", "summary"),
     }
+    (agent.root / "folder").symlink_to(agent.root.parent / "app-evil")
+    for path in ("..", "/", "src/../..", str(agent.root.parent), f"{agent.root}-evil", "folder", ".git", ".cdd"):
+        for name in ("Glob", "Grep"):
+            assert agent.call(name, pattern="*" if name == "Glob" else ".", path=path).is_error, path
     assert set(Replacement.__struct_fields__) == {"old_string", "new_string", "replace_all"}
     assert agent.call("Read", file_path="src/a.py", cwd="/").is_error
 

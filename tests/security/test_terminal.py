@@ -334,7 +334,6 @@ HANDLES = {
     ("cdd_agent/cli/app.py", "Screen"): "what went wrong",
     ("cdd_agent/cli/app.py", "sys.stdout"): "flushed; a file of the package",
     ("cdd_agent/cli/app.py", "sys.stderr"): "given to a Screen; a constant that shows the cursor again",
-    ("cdd_agent/cli/fork.py", "sys.stdout"): "JSON in ASCII",
     ("cdd_agent/cli/inspect.py", "sys.stdout"): "JSON in ASCII",
     ("cdd_agent/cli/run.py", "sys.stdout"): "JSON of the artifact",
     ("cdd_agent/git/lfs_filter.py", "sys.stdout"): "read by git",

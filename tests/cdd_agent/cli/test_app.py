@@ -59,7 +59,7 @@ def test_a_missing_argument_shows_how_the_command_is_typed(capsys: pytest.Captur
 def test_a_group_without_a_command_names_its_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["comment"]) == 2
     assert capsys.readouterr().err.startswith(
-        "error: cdd comment needs one of its commands: add, list, reply, resolve.\n"
+        "error: cdd comment needs one of its commands: add, edit, list, reply, resolve.\n"
     )
 
 
