@@ -471,16 +471,13 @@ class Checkpoints:
                     yield path, 0 if stat.S_ISLNK(mode) else stat.S_IMODE(mode)
 
     def _list_empty_folders(self) -> Iterator[str]:
-        empty = []
-        for folder, inside, names in os.walk(self.repository.root):
-            inside[:] = [name for name in inside if name not in _NOT_OURS and name not in (".git", ".cdd")]
-            if not inside and not names:
-                empty.append(Path(folder).relative_to(self.repository.root).as_posix())
-        if empty:  # usually there is none, and no process is needed
-            which = ("--others", "--directory", "--exclude-standard", "--", *self._folders)
-            listed = self._files.git("ls-files", "-z", *which, variables=self._index).split("\0")
-            tops = tuple(top for top in listed if top.endswith("/") and not os.path.lexists(self._place(top) / ".git"))
-            yield from (folder for folder in empty if f"{folder}/".startswith(tops))
+        which = ("--others", "--directory", "--exclude-standard")
+        for path in self._files.git("ls-files", "-z", *which, "--", *self._folders, variables=self._index).split("\0"):
+            if path.endswith("/") and not os.path.lexists(self._place(path) / ".git"):
+                for folder, inside, names in os.walk(self._place(path)):
+                    inside[:] = [name for name in inside if name not in _NOT_OURS]
+                    if not inside and not names:
+                        yield Path(folder).relative_to(self.repository.root).as_posix()
 
     def _save(self, about: Description, captured: _Capture) -> Checkpoint:
         """Set the ref of a new checkpoint."""

@@ -66,7 +66,7 @@ def commit_paths(
     entries: Mapping[str, Entry | None] | None = None,
     allow_empty: bool = False,
 ) -> CommitId:
-    """Commit ``paths`` only, as they are in the work tree or in ``entries``, and update the index for them.
+    """Commit ``paths`` only, with the content in ``entries`` or else in the work tree, and update the index for them.
 
     An entry None is a deleted file. Returns HEAD if nothing changed, unless ``allow_empty``. Signing and approved hooks
     take part; raises ``GateClosed`` with their output if they refuse, and ``GitUnable`` if a file needs a filter that

@@ -224,8 +224,8 @@ def _name_diff(refusal: RefusedTry, phase: Phase) -> str:
     if refusal.kept is not None and phase == "green":
         return "The code of that attempt, kept aside. Take over what fits the new test"
     if phase != refusal.phase:
-        return f"What its {phase_name(phase)} had changed"
-    return "What it had changed. Do not repeat what was refused"
+        return f"The changes of its {phase_name(phase)}"
+    return "Its refused changes. Do not repeat them"
 
 
 def format_guidance(step: StepExecution, phase: Phase, *, marks: Marks) -> str:

@@ -382,7 +382,8 @@ class Landing:
     attempt: AttemptRecord
     step: StepExecution
     context: Context
-    trailers: str = ""  # those that name the user's checkpoint and session
+    trailers: str = ""
+    """Trailers of the commit that name the user's checkpoint and session."""
 
     @property
     def _id(self) -> str:
@@ -410,12 +411,12 @@ class Landing:
         """Set the spec of the ticket to done, and return its path and entry; none if the item does not complete one."""
         path, tree = self.item.closes, self.context.workplace.tree
         # The committed text: programs of the run may have written into the file.
-        committed = tree.objects.read(f"HEAD:{path}") if path else None
-        changed = spec.advance(committed.text, "done", path=path) if committed is not None else None
-        if changed is None:
+        committed = tree.objects.find_entry("HEAD", path) if path else None
+        changed = spec.advance(tree.objects.require(committed.id).text, "done", path=path) if committed else None
+        if committed is None or changed is None:
             return {}
         ConfinedFolder(tree.root).write(path, changed.encode())
-        return {path: Entry("100644", tree.blobs.write(changed.encode()))}
+        return {path: Entry(committed.mode, tree.blobs.write(changed.encode()))}
 
     def report(self, commit: CommitId) -> None:
         """Put the handoff note on ``commit``, which has landed, and emit the event."""

@@ -261,7 +261,7 @@ def find_test_code(root: Path) -> tuple[Path, ...]:
     return (*configuration, *_limit_mounts(code, root))
 
 
-# Each run of the tests looks at all files again.
+# Each run of the tests asks this about every file.
 _is_protected = lru_cache(maxsize=100_000)(is_protected)
 
 

@@ -454,8 +454,8 @@ class Hits:
 def glob(workspace: Workspace, pattern: str, *, top: str = ".") -> tuple[str, ...]:
     """Return the files in the folder ``top`` whose path, relative to it, matches ``pattern``, sorted.
 
-    ``*`` and ``?`` stay within a name, ``**`` stands for any folders, ``[abc]`` and ``[!abc]`` are sets, ``{a,b}``
-    are alternatives. A pattern without a slash matches names in any folder. ``top`` may be a file. Raises
+    ``*`` and ``?`` match within a name, ``**`` matches any folders, ``[abc]`` and ``[!abc]`` are sets, ``{a,b}`` are
+    alternatives. A pattern without a slash matches names in any folder. ``top`` may be a file. Raises
     ``UsageError`` for a pattern that could only match outside the project or cannot be read, and without ``top``.
     """
     return tuple(path for path in _find_matching(workspace, pattern, top=top) if workspace.is_file(path))
@@ -499,7 +499,7 @@ def _find_matching(workspace: Workspace, pattern: str, *, top: str) -> Iterator[
         raise UsageError(f"The pattern {pattern!r} cannot be read: {error}.", hint=_SUCH_AS) from error
     folder = "" if (name := workspace.resolve(top or ".")) == "." else f"{name}/"
     if folder and not os.path.lexists(workspace.root / name):
-        raise UsageError(f"There is no file or folder {top!r} in the project.", hint="see what there is: Glob *")
+        raise UsageError(f"{top!r} does not exist in the project.", hint="list the files: Glob with the pattern *")
     listed = (path for path in workspace.list_files() if f"{path}/".startswith(folder))
     parts = ((path, path.removeprefix(folder).split("/")) for path in listed)
     return (path for path, names in parts if any(_matches(names, each) for each in alternatives))
@@ -510,7 +510,7 @@ _MOST_ALTERNATIVES = 200
 
 
 def _expand_braces(pattern: str) -> list[str]:
-    """Return the patterns without braces that the alternatives in ``pattern`` stand for."""
+    """Replace braces with each of their alternatives, and return the patterns."""
     waiting, plain = [pattern], list[str]()
     while waiting:
         each = waiting.pop()

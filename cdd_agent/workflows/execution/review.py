@@ -416,14 +416,14 @@ class Intervention:
         """Let the next steps run without the user's changes; ``UsageError`` if they work in the user's files."""
         self._require_changes("leave out")
         if self._context.workplace.is_shared:
-            hint = "type commit or keep; without --in-place a run has files of its own"
+            hint = "type commit or keep; a run without --in-place works in other files"
             raise UsageError("The run works in your own files, so it cannot leave your changes out.", hint=hint)
         self._executor.keeps_changes, self._executor.leaves_changes = False, True
 
     def _require_changes(self, verb: str) -> None:
         if not self._executor.files.list_user_changes():
             raise UsageError(
-                f"There are no uncommitted changes to {verb}.", hint="press Enter to continue with the plan"
+                f"All files are committed, so you cannot {verb} changes.", hint="press Enter to continue with the plan"
             )
 
     def mark_done(self, step: Step) -> None:

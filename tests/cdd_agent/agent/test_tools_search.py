@@ -14,7 +14,7 @@ def test_paths_are_listed_one_a_line(tmp_path: Path) -> None:
     assert glob.subject({"pattern": "*.py"}) == "*.py"
     assert glob.run({"pattern": "*.py", "path": "a.py"}).text == "a.py"
     assert glob.subject({"pattern": "*.py", "path": "src"}) == "*.py in src"
-    assert "There is no file or folder 'lib'" in glob.run({"pattern": "*.py", "path": "lib"}).text
+    assert "'lib' does not exist in the project" in glob.run({"pattern": "*.py", "path": "lib"}).text
 
 
 def test_a_long_list_is_cut_and_counted(tmp_path: Path) -> None:

@@ -156,7 +156,7 @@ def test_a_comment_is_written_answered_folded_and_resolved(viewer: Viewer) -> No
 def test_a_range_and_a_removed_line_can_be_commented(viewer: Viewer) -> None:
     viewer.press(*"/return 3 +", "\r", "v", "k", "k", "c", *"Both", "\r", "r", *"Yes", "\r")
     viewer.press(*"/gone", "\r", "c", *"Still used", "\r")
-    viewer.press("r", *"All of it", "\r")  # without a comment to reply to, a new one, so that "A" is no key
+    viewer.press("r", *"All of it", "\r")  # it begins a comment if it cannot reply to one, so "A" is text and not a key
     viewer.press("\t", "c", *"From a heading", "\r", "j", "c", *"From a comment", "\r")
     places = {comment.text: comment.place for comment in viewer.comments.list_all()}
     assert places == {

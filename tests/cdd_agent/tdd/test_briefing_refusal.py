@@ -101,7 +101,7 @@ def test_a_retry_begins_with_what_was_refused_and_with_the_guidance(project: Pro
     assert run(project, model, retried(ending, "Subtract ten.")).how == "done"
     in_red, in_green, in_refactor = (task(model, number) for number in range(3))
     assert "An earlier try at this step was refused in GREEN and undone:" in in_red
-    assert "What its RED had changed:" in in_red
+    assert "The changes of its RED:" in in_red
     assert "+    return price" in in_green
     assert ("no way" if last else "no_change") in in_green
     assert "An earlier try" not in in_refactor
