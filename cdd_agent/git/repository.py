@@ -484,7 +484,8 @@ class Repository:
         """Return the names of the refs below ``folder``, which ends in a slash. Starts git only for reftables."""
         if ((common := self.location.common_dir) / "reftable").exists():
             return frozenset(self.list_refs(folder))
-        names = {path.relative_to(common).as_posix() for path in (common / folder).rglob("*") if not path.is_dir()}
+        found = (os.path.join(top, name) for top, _, names in os.walk(common / folder) for name in names)
+        names = {os.path.relpath(path, common) for path in found}
         with contextlib.suppress(FileNotFoundError):
             names |= {line.partition(" ")[2] for line in _read_git_file(common / "packed-refs").splitlines()}
         return frozenset(name for name in names if name.startswith(folder) and not name.endswith(".lock"))
