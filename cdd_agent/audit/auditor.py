@@ -151,9 +151,9 @@ def check_commit(placed: PlacedHandoff, *, find: FindCommit) -> Claim:
 
 
 def _compare_trailers(placed: PlacedHandoff, handoff: Handoff) -> str:
-    stated = {"Ticket": handoff.ticket, "Phase": handoff.phase, "Cycle": str(handoff.cycle_number)}
-    trailers = {"Ticket": placed.ticket, "Phase": placed.phase_name, "Cycle": str(placed.cycle)}
-    missing = [key for key in stated if not placed.commit.trailers[key]]
+    stated = {"Ticket": handoff.ticket, "Phase": handoff.phase, "number": str(handoff.cycle_number)}
+    trailers = {"Ticket": placed.ticket, "Phase": placed.phase_name, "number": str(placed.cycle)}
+    missing = [" or ".join(handoffs.TRAILERS[key]) for key in stated if not placed.commit.trailers[key]]
     if missing:
         return f"The commit has a Handoff-Id, but no {' and no '.join(missing)}."
     return " ".join(

@@ -22,7 +22,7 @@ from cdd_agent.git.repository import CommitId, Repository, format_lines
 from cdd_agent.git.runner import GitRefused
 from cdd_agent.storage import read_ordinary
 from cdd_agent.tdd.step import make_handoff_id, step_label
-from cdd_agent.work.handoff import PHASE_OF, Handoff, decode_line, is_newer, phase_name
+from cdd_agent.work.handoff import NUMBER_KEYS, PHASE_OF, Handoff, decode_line, is_newer, phase_name
 from cdd_agent.work.state import Phase
 from pytest_tdd_agent.codec import LIMIT_BYTES, ReportError, load
 from pytest_tdd_agent.report import SuiteReport
@@ -84,12 +84,21 @@ def leave_open(name: str, text: str) -> Claim:
     return Claim(name=name, holds=None, text=text)
 
 
-TRAILERS = ("Ticket", "Phase", "Cycle", "Handoff-Id")
-"""The trailers of commits that cdd makes."""
+_NUMBER = "number"
+TRAILERS: Mapping[str, tuple[str, ...]] = {
+    "Ticket": ("Ticket",),
+    "Phase": ("Phase",),
+    _NUMBER: NUMBER_KEYS,
+    "Handoff-Id": ("Handoff-Id",),
+}
+"""Statement of a commit of cdd -> the keys of the trailers that can make it."""
 _REVISION = re.compile(r"\^?(?:[0-9a-f]{64}|[0-9a-f]{40})")
 _FIELD, _VALUE = "\x1f", "\x1e"
 _FORMAT = "%x1f".join(
-    ("%H", "%T", "%P", "%at", "%ct", "%s", *(f"%(trailers:key={key},valueonly,separator=%x1e)" for key in TRAILERS))
+    (
+        *("%H", "%T", "%P", "%at", "%ct", "%s"),
+        *(f"%(trailers:key={',key='.join(keys)},valueonly,separator=%x1e)" for keys in TRAILERS.values()),
+    )
 )
 
 
@@ -104,7 +113,7 @@ class AuditedCommit:
     """Whether author and committer date differ, as after a rebase or ``--amend``."""
     subject: str
     trailers: Mapping[str, tuple[str, ...]]
-    """Key, one of ``TRAILERS`` -> its values. A squashed commit has several."""
+    """Key of ``TRAILERS`` -> its values. A squashed commit has several."""
 
     @property
     def parent(self) -> CommitId | None:
@@ -367,7 +376,7 @@ def _classify(
         return Placement.MISPLACED
     if handoff.phase == "REFACTOR" and (ids or gate is None or gate.report_sha256 is None):
         is_in_trailers = (
-            handoff.ticket in commit.trailers["Ticket"] and str(handoff.cycle_number) in commit.trailers["Cycle"]
+            handoff.ticket in commit.trailers["Ticket"] and str(handoff.cycle_number) in commit.trailers[_NUMBER]
         )
         return Placement.WITHOUT_COMMIT if has_sibling or is_in_trailers else Placement.MISPLACED
     if is_covered:
@@ -387,7 +396,7 @@ def _find_base(handoff: Handoff, commit: AuditedCommit, *, span: Span) -> str | 
 def _read_trailers(commit: AuditedCommit, identity: str) -> _Position | None:
     """Return the position that a commit's trailers state for one of their ids, or None if they are incomplete."""
     index = commit.trailers["Handoff-Id"].index(identity)
-    tickets, cycles, phases = (commit.trailers[key] for key in ("Ticket", "Cycle", "Phase"))
+    tickets, cycles, phases = (commit.trailers[key] for key in ("Ticket", _NUMBER, "Phase"))
     if not len(tickets) == len(cycles) == len(phases) == len(commit.trailers["Handoff-Id"]):
         return None
     phase = PHASE_OF.get(phases[index])

@@ -21,7 +21,16 @@ from cdd_agent.git.notes import REF, REF_NAME, Note, NotesDamaged
 from cdd_agent.git.repository import CommitId, Repository, encode_text, format_lines, has_ref, private_index
 from cdd_agent.git.runner import GitRefused, GitUnable
 from cdd_agent.storage import read_ordinary
-from cdd_agent.work.handoff import PHASE_OF, CurrentTest, Handoff, encode, next_phase_after, phase_name, sequence
+from cdd_agent.work.handoff import (
+    NUMBER_KEYS,
+    PHASE_OF,
+    CurrentTest,
+    Handoff,
+    encode,
+    next_phase_after,
+    phase_name,
+    sequence,
+)
 
 LIMIT_COMMITS = 5_000
 _CHUNK = 20_000
@@ -66,7 +75,7 @@ def _parse_trailers(message: str) -> Iterator[dict[str, str]]:
 def _reconstruct_handoff(commit: str, message: str, *, trailers: Mapping[str, str]) -> Handoff:
     """Return the handoff that ``trailers`` describe; raises an error if one is missing or has an impossible value."""
     phase = phase_name(PHASE_OF[trailers["Phase"]])
-    cycle = msgspec.convert(trailers["Cycle"], type=int, strict=False)
+    cycle = msgspec.convert(next(trailers[key] for key in NUMBER_KEYS if key in trailers), type=int, strict=False)
     if cycle < 1:
         raise ValueError(cycle)
     subject = message.partition("\n")[0]

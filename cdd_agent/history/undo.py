@@ -20,6 +20,7 @@ from cdd_agent.git.landing import Landings
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.storage import load_record, private_folder, write_atomic
 from cdd_agent.tickets.ticket import Ticket, list_tickets
+from cdd_agent.work.handoff import NUMBER_KEYS
 from cdd_agent.work.state import (
     decode_state,
     encode_state,
@@ -31,7 +32,8 @@ from cdd_agent.work.state import (
 )
 from cdd_agent.workflows.orchestration.feature import PREFIX
 
-_TRAILERS = "%x00".join(f"%(trailers:key={key},valueonly)" for key in ("Ticket", "Cycle", "Handoff-Id"))
+_KEYS = ("Ticket", ",key=".join(NUMBER_KEYS), "Handoff-Id")
+_TRAILERS = "%x00".join(f"%(trailers:key={key},valueonly)" for key in _KEYS)
 _FORMAT = f"--format=%H%x00%s%x00{_TRAILERS}"
 _MOST_COMMITS = 50
 _MOST_BYTES = 10_000_000
@@ -65,7 +67,7 @@ class _OwnCommit(NamedTuple):
     commit: str
     subject: str
     ticket: str
-    cycle: str
+    number: str
     handoff: str
 
 
@@ -100,7 +102,7 @@ class Undo:
         state = None if ticket is None else load_state(ticket.state_path)
         step = UndoneStep(
             ticket=own[0].ticket,
-            number=int(own[0].cycle),
+            number=int(own[0].number),
             branch=branch,
             base=base,
             head=own[0].commit,
@@ -134,7 +136,7 @@ class Undo:
         earlier = self._read_commits("--max-count=1", base)
         if not later or not all(map(self._is_of_ticket, later)) or later[-1][2:4] == earlier[0][2:4]:
             return ()
-        return tuple(dict.fromkeys(f"step {commit.cycle} of {commit.ticket}" for commit in later))
+        return tuple(dict.fromkeys(f"step {commit.number} of {commit.ticket}" for commit in later))
 
     def apply(self, plan: UndoPlan) -> None:
         """Move the branch, the files and the state of the ticket as planned."""
@@ -168,8 +170,8 @@ class Undo:
         """Return the commits of the last step, newest first."""
         commits = self._read_commits(f"--max-count={_MOST_COMMITS}", "HEAD")
         last = commits[0]
-        own = takewhile(lambda commit: (commit.ticket, commit.cycle) == (last.ticket, last.cycle), commits)
-        if not (last.ticket and last.cycle.isdecimal() and last.handoff):
+        own = takewhile(lambda commit: (commit.ticket, commit.number) == (last.ticket, last.number), commits)
+        if not (last.ticket and last.number.isdecimal() and last.handoff):
             raise UsageError(
                 f"The last commit, {last.commit[:10]} {last.subject!r}, is not of a step, so it stays.",
                 hint="git revert HEAD takes it back with a new commit",
@@ -186,7 +188,7 @@ class Undo:
         return [_OwnCommit(*row) for row in zip(*(fields[start::width] for start in range(width)), strict=False)]
 
     def _is_of_ticket(self, commit: _OwnCommit) -> bool:
-        is_step = commit.cycle.isdecimal() and bool(commit.handoff)
+        is_step = commit.number.isdecimal() and bool(commit.handoff)
         return is_step and self._find_ticket(commit.ticket) is not None
 
     def _make_plan(self, step: UndoneStep, *, is_redo: bool) -> UndoPlan:

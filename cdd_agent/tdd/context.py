@@ -29,6 +29,7 @@ from cdd_agent.testrun.suite import Suite, SuiteRun, save_report
 from cdd_agent.tickets import plan
 from cdd_agent.untrusted.keys import mask
 from cdd_agent.work import state
+from cdd_agent.work.handoff import NumberKey
 from cdd_agent.work.state import AttemptRecord, StepExecution
 from cdd_agent.workspace.files import Workspace
 from cdd_agent.workspace.memory import NO_MEMORY, Memory
@@ -61,6 +62,8 @@ class WorkItem:
     ticket: str
     number: int
     """1-based number of the step or cycle."""
+    number_key: NumberKey = "Step"
+    """The trailer of its commits that names the number."""
     title: str
     goal: str
     """Description and acceptance criteria for the model."""

@@ -440,7 +440,7 @@ class Landing:
         subject += item.title_end
         body += "".join(f"{part}\n\n" for part in self._describe_change(paths, source=source))
         return (
-            f"{subject}\n\n{body}Ticket: {item.ticket}\nPhase: {phase_name(phase)}\nCycle: {item.number}\n"
+            f"{subject}\n\n{body}Ticket: {item.ticket}\nPhase: {phase_name(phase)}\n{item.number_key}: {item.number}\n"
             f"Handoff-Id: {self._id}\n{self.trailers}"
         )
 

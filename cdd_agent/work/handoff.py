@@ -19,6 +19,8 @@ LIMIT_BYTES = 1_000_000
 
 PhaseName: TypeAlias = Literal["PLAN", "RED", "GREEN", "REFACTOR"]
 """A phase as in notes and trailers."""
+NumberKey: TypeAlias = Literal["Step", "Cycle"]
+"""The trailer with the number of a work item: a step of a plan, or the cycle of a feature's test."""
 NextPhase: TypeAlias = PhaseName | Literal["COMPLETE"]
 """The phase after a handoff, or the end of the run."""
 
@@ -30,6 +32,7 @@ _Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 
 _ORDER: tuple[PhaseName, ...] = get_args(PhaseName)
 _NAMES: Mapping[Phase, PhaseName] = dict(zip(get_args(Phase), _ORDER, strict=True))
+NUMBER_KEYS: tuple[NumberKey, ...] = get_args(NumberKey)
 PHASE_OF: Mapping[str, Phase] = {name: phase for phase, name in _NAMES.items()}
 """The inverse of ``phase_name``."""
 

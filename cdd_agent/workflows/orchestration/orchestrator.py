@@ -342,6 +342,7 @@ def make_plan_item(feature: Feature, number: int, *, done: Mapping[str, bool], d
     return WorkItem(
         ticket=feature.slug,
         number=number,
+        number_key="Cycle",
         title="choose the next test",
         goal=f"# The request\n\n{feature.text}\n\n# Completed\n\n{listed}",
         kind="bug" if feature.is_fix else "feature",

@@ -38,16 +38,18 @@ def test_a_range_is_what_git_takes(three: Project, revisions: str, inside: list[
 
 def test_trailers_are_read_and_none_can_be_made_up_by_a_subject(project: Project) -> None:
     project.git("commit", "-q", "--allow-empty", "-m", f"test: it\n\n{BODY}")
+    project.git("commit", "-q", "--allow-empty", "-m", f"test: it\n\n{BODY.replace('Cycle', 'Step')}")
     project.git("commit", "-q", "--allow-empty", "-m", "a\x1fb\x1fc\x1fd: \x1e\n\nHandoff-Id: 0123456789abcdef")
-    _, honest, sly = read_span(project.repository, "HEAD").commits.values()
+    _, honest, of_step, sly = read_span(project.repository, "HEAD").commits.values()
+    assert honest.trailers == of_step.trailers
     assert dict(honest.trailers) == {
         "Ticket": ("sale",),
         "Phase": ("RED",),
-        "Cycle": ("1",),
+        "number": ("1",),
         "Handoff-Id": ("0123456789abcdef",),
     }
     assert not any(sly.trailers.values())
-    assert (sly.parents, sly.parent) == ((honest.id,), honest.id)
+    assert (sly.parents, sly.parent) == ((of_step.id,), of_step.id)
 
 
 def test_an_amended_commit_is_known_for_one(project: Project) -> None:

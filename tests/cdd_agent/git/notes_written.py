@@ -50,7 +50,7 @@ def handoff(commit: str, *, phase: PhaseName = "RED", cycle: int = 1, base: str 
 
 def message(said: Handoff) -> str:
     """The message of the commit that it lands with."""
-    trailers = {"Ticket": said.ticket, "Phase": said.phase, "Cycle": said.cycle_number, "Handoff-Id": said.id}
+    trailers = {"Ticket": said.ticket, "Phase": said.phase, "Step": said.cycle_number, "Handoff-Id": said.id}
     return "feat: Header\n\n" + "".join(f"{key}: {value}\n" for key, value in trailers.items())
 
 

@@ -398,11 +398,11 @@ def test_trailers_that_no_phase_has_make_no_note(repository: Repository) -> None
     landed(repository)
     for number, text in enumerate(
         (
-            "feat: x\n\nTicket: csv\nPhase: SHIP\nCycle: 1\nHandoff-Id: a\n",
-            "feat: x\n\nTicket: csv\nPhase: RED\nCycle: 0\nHandoff-Id: a\n",
-            "feat: x\n\nTicket: csv\nPhase: RED\nCycle: one\nHandoff-Id: a\n",
-            "feat: x\n\nTicket: csv\nPhase: RED\nCycle: 1\nHandoff-Id: a b\n",
-            "feat: x\n\nPhase: RED\nCycle: 1\nHandoff-Id: a\n",
+            "feat: x\n\nTicket: csv\nPhase: SHIP\nStep: 1\nHandoff-Id: a\n",
+            "feat: x\n\nTicket: csv\nPhase: RED\nStep: 0\nHandoff-Id: a\n",
+            "feat: x\n\nTicket: csv\nPhase: RED\nStep: one\nHandoff-Id: a\n",
+            "feat: x\n\nTicket: csv\nPhase: RED\nStep: 1\nHandoff-Id: a b\n",
+            "feat: x\n\nPhase: RED\nStep: 1\nHandoff-Id: a\n",
             "feat: x\n\nIn words.\nTicket: csv\nPhase: RED\nCycle: 1\nHandoff-Id: a\n",
         )
     ):

@@ -43,7 +43,7 @@ def find(comments: Comments, comment: Comment, at: str) -> Place | None:
 
 
 def test_a_comment_keeps_its_lines_and_the_step_of_its_commit(comments: Comments, commit: Commit) -> None:
-    made = commit({"table.py": "".join(TABLE)}, "feat: table\n\nTicket: csv\nCycle: 2\n")
+    made = commit({"table.py": "".join(TABLE)}, "feat: table\n\nTicket: csv\nStep: 2\n")
     comment = comments.add(Place("table.py", LINE, LINE), " Why 2? ", commit="HEAD")
     assert (comment.commit, comment.text, comment.author, comment.resolved) == (made, "Why 2?", "user", False)
     assert comment.lines == ("    return 2",)

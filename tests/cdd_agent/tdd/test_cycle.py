@@ -78,7 +78,7 @@ def test_every_commit_carries_trailers_and_a_note_with_its_evidence(project: Pro
     for phase, following, result in (("red", "GREEN", "FAIL"), ("green", "REFACTOR", "PASS")):
         commit = step.commits[phase]
         trailers = project.git("log", "-1", "--format=%(trailers:only)", commit).splitlines()
-        assert trailers[:3] == ["Ticket: sale", f"Phase: {phase.upper()}", "Cycle: 1"]
+        assert trailers[:3] == ["Ticket: sale", f"Phase: {phase.upper()}", "Step: 1"]
         note = json.loads(project.git("notes", "--ref=tdd-handoffs", "show", commit).splitlines()[0])
         assert trailers[3] == f"Handoff-Id: {note['id']}"
         assert set(note) == {
