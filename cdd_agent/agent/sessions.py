@@ -10,7 +10,7 @@ import fcntl
 import itertools
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from difflib import get_close_matches
@@ -47,6 +47,8 @@ from cdd_agent.untrusted.text import shorten
 SCHEMA = 1
 """The schema of the file; a file with a greater number is refused."""
 FILE = "transcript.jsonl"
+ARCHIVED = "archive/"
+"""The prefix of the name of an archived session."""
 
 
 class SessionStarted(msgspec.Struct, kw_only=True, tag_field="kind", tag="begun"):
@@ -100,6 +102,11 @@ Line = SessionStarted | ConversationStarted | MessageAdded | AgentSwitched | Use
 def sessions_folder(project: Path) -> Path:
     """Return the folder that contains one folder for each session of ``project``."""
     return project / ".cdd" / "sessions"
+
+
+def archive_folder(project: Path) -> Path:
+    """Return the folder of archived sessions, and of conversations before they were compacted."""
+    return project / ".cdd" / "archive"
 
 
 class Transcript:
@@ -198,7 +205,8 @@ def archive_conversation(conversation: Conversation, project: Path, *, name: str
 
     Raises ``EnvironmentMissing`` if it cannot be written.
     """
-    folder = private_folder(project) / "archive"
+    private_folder(project)
+    folder = archive_folder(project)
     number = next(number for number in itertools.count(1) if not (folder / f"{name}-{number}.jsonl").exists())
     path = folder / f"{name}-{number}.jsonl"
     lines = _encode(conversation.messages, token=conversation.token)
@@ -255,6 +263,8 @@ class EarlierSession:
     """The first input of the user, in one line."""
     continues: tuple[str, ...] = ()
     """The sessions that were copied into it."""
+    tickets: frozenset[str] = frozenset()
+    """The tickets that it was about."""
 
 
 def list_sessions(project: Path, *, present: str = "") -> tuple[EarlierSession, ...]:
@@ -264,7 +274,7 @@ def list_sessions(project: Path, *, present: str = "") -> tuple[EarlierSession, 
     ones.
     """
     sessions = []
-    for name in sorted(_list_names(project), reverse=True):
+    for name in sorted(_list_names(sessions_folder(project)), reverse=True):
         if name != present and not _is_open(_transcript_path(project, name)):
             with contextlib.suppress(UsageError, OSError):
                 path = _transcript_path(project, name)
@@ -277,7 +287,7 @@ def list_sessions(project: Path, *, present: str = "") -> tuple[EarlierSession, 
 def load_last_session(project: Path, *, present: str = "") -> EarlierSession:
     """Return the latest session that can be resumed; raise ``UsageError`` if none exists or a later file is damaged."""
     known = list_sessions(project, present=present)
-    later = {name for name in _list_names(project) if not known or name > known[0].id} - {present}
+    later = {name for name in _list_names(sessions_folder(project)) if not known or name > known[0].id} - {present}
     for name in sorted(later, reverse=True):
         if not _is_open(_transcript_path(project, name)) and _transcript_path(project, name).exists():
             load_session(project, name)
@@ -294,7 +304,11 @@ def load_session(project: Path, name: str, *, present: str = "") -> EarlierSessi
     schema, or is damaged. Nothing is changed.
     """
     path = _transcript_path(project, name)
-    if name not in _list_names(project):
+    archived = {f"{ARCHIVED}{each}" for each in _list_names(archive_folder(project))}
+    if f"{ARCHIVED}{name}" in archived:
+        happened = f"The session {name} is archived, because its ticket is finished."
+        raise UsageError(happened, hint=f"to open it all the same: cdd --resume {ARCHIVED}{name}")
+    if name not in _list_names(sessions_folder(project)) | archived:
         known = [session.id for session in list_sessions(project, present=present)]
         near = get_close_matches(name, known, n=1, cutoff=0.3) or known[:1]
         hint = f"did you mean {near[0]}" if near else "start one with /spec"
@@ -311,9 +325,28 @@ def load_session(project: Path, name: str, *, present: str = "") -> EarlierSessi
         raise UsageError(f"{path} cannot be read: {error.strerror}.", hint=f"inspect the file: ls -l {path}") from error
 
 
+def archive_sessions(project: Path, finished: Collection[str], *, present: str = "") -> tuple[str, ...]:
+    """Move the closed sessions that were only about ``finished`` tickets to the archive, and return their ids.
+
+    Nothing removes them from there. Sessions that cannot be read or moved stay.
+    """
+    moved = []
+    for name in sorted(_list_names(sessions_folder(project)) - {present}) if finished else ():
+        path = _transcript_path(project, name)
+        if not _is_open(path):
+            with contextlib.suppress(UsageError, OSError):
+                status = os.stat(path, follow_symlinks=False)
+                tickets = _read_outline(path, (status.st_mtime_ns, status.st_size)).tickets
+                if tickets and tickets <= set(finished):
+                    archive_folder(project).mkdir(exist_ok=True, mode=0o700)
+                    path.parent.rename(archive_folder(project) / name)
+                    moved.append(name)
+    return tuple(moved)
+
+
 def prune_sessions(project: Path, *, present: str = "") -> None:
     """Remove the oldest sessions beyond ``MAX_SESSIONS``, except open ones and folders with other files."""
-    for name in sorted(_list_names(project))[:-MAX_SESSIONS]:
+    for name in sorted(_list_names(sessions_folder(project)))[:-MAX_SESSIONS]:
         path = _transcript_path(project, name)
         if name != present and not _is_open(path):
             with contextlib.suppress(OSError):
@@ -326,7 +359,9 @@ def fork_session(project: Path, target: Path, *, ticket: str, talks: Mapping[str
 
     ``talks`` is token -> the number of messages to copy, for those that are cut. Returns nothing without conversations.
     """
-    for name in sorted(_list_names(project), reverse=True):
+    archived = (f"{ARCHIVED}{name}" for name in _list_names(archive_folder(project)))
+    names = (*_list_names(sessions_folder(project)), *archived)
+    for name in sorted(names, key=lambda name: name.removeprefix(ARCHIVED), reverse=True):
         with contextlib.suppress(UsageError, OSError):
             found = [each for each in _read(_transcript_path(project, name)).conversations if each.ticket == ticket]
             if not found:
@@ -406,16 +441,17 @@ def remove_thoughts(messages: Iterable[Message]) -> tuple[Message, ...]:
     return tuple(plain)
 
 
-def _list_names(project: Path) -> set[str]:
+def _list_names(folder: Path) -> set[str]:
     try:
-        with os.scandir(sessions_folder(project)) as entries:
+        with os.scandir(folder) as entries:
             return {entry.name for entry in entries if _ID.fullmatch(entry.name) and not entry.is_symlink()}
     except OSError:
         return set()
 
 
 def _transcript_path(project: Path, name: str) -> Path:
-    return sessions_folder(project) / name / FILE
+    folder = archive_folder(project) if name.startswith(ARCHIVED) else sessions_folder(project)
+    return folder / name.removeprefix(ARCHIVED) / FILE
 
 
 def _is_open(path: Path) -> bool:
@@ -460,6 +496,7 @@ class _TranscriptReader:
         self._typed: dict[tuple[str, str], str] = {}
         self._first = ""
         self._continues: list[str] = []
+        self._tickets: set[str] = set()
 
     def read_line(self, line: bytes, number: int) -> None:
         """Read one line; ignore it if it was cut off."""
@@ -475,6 +512,8 @@ class _TranscriptReader:
             raise self._make_error(number, str(error)) from error
 
     def _add(self, line: Line) -> None:
+        if isinstance(line, ConversationStarted | AgentSwitched):
+            self._tickets.add(line.ticket)
         match line:
             case SessionStarted(schema=schema) if schema > SCHEMA:
                 raise UsageError(
@@ -524,6 +563,7 @@ class _TranscriptReader:
             conversations=tuple(each for each in conversations if each.messages),
             first_words=shorten(self._first, MAX_FIRST_WORDS),
             continues=tuple(self._continues),
+            tickets=frozenset(self._tickets - {""}),
         )
 
     def _make_error(self, number: int, why: str) -> UsageError:

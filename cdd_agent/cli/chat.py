@@ -74,9 +74,11 @@ def _run(invocation: Invocation, *, first: str) -> ExitCode:
         read.pending = stop
     with closing(session):
         code = session.run(first=first)
-        if somebody_types and session.id:
-            screen.line(f"Continue this session: {project.options.as_command(f'--resume {session.id}')}", style="dim")
-        return code
+    if somebody_types and session.id:
+        is_archived = session.saved_as != session.id
+        what = "Its ticket is done, so this session is archived. Open it" if is_archived else "Continue this session"
+        screen.line(f"{what}: {project.options.as_command(f'--resume {session.saved_as}')}", style="dim")
+    return code
 
 
 def run_at_prompt(

@@ -167,7 +167,9 @@ def review(
 
         chat(invocation, first=f"/review {slug}")
         return
-    from cdd_agent.repl.review_actions import MOST_LINES, show_overview, show_step
+    from cdd_agent.agent.sessions import ARCHIVED
+    from cdd_agent.repl.review_actions import MOST_LINES, show_end, show_overview, show_step
+    from cdd_agent.workflows.execution.review import archive_finished
 
     with invocation.open_ticket(slug) as (project, ticket):
         opened = project.review(ticket)
@@ -175,7 +177,8 @@ def review(
             opened.approve(number)
         for number in examples:
             opened.add_examples(number)
-        told = opened.finish() if approve else ()
+        end = opened.finish() if approve else None
+        archived = archive_finished(project.root) if end is not None else ()
         steps = project.review(ticket).steps if examples else opened.steps
     if invocation.as_json:
         for step in steps:
@@ -191,8 +194,10 @@ def review(
             show_comments(found, comments, screen=invocation.screen)
         invocation.screen.gap()
     show_overview(steps, screen=invocation.screen)
-    for text in told:
-        invocation.screen.line(text)
+    if end is not None:
+        show_end(end, screen=invocation.screen)
+    for name in archived:
+        invocation.screen.line(f"Its session is archived: cdd --resume {ARCHIVED}{name}")
 
 
 def _show_commit(invocation: Invocation, name: str, *, full: bool) -> bool:

@@ -90,7 +90,8 @@ def _start(name: str, ticket: Ticket, *, session: SessionState, goes_back: bool 
         if review.remaining and session.screen.has_full_screen:
             _view(review, session=session)
             return
-        has_work = review_actions.start_review(review, screen=session.screen)
+        asks = session.project.options.attended
+        has_work = review_actions.start_review(review, screen=session.screen, asks=asks)
     if not has_work:
         session.leave_agent(for_good=True)
 
@@ -101,7 +102,7 @@ def _view(review: Review, *, session: SessionState) -> None:
         if decision.action in ("iterate", "fork"):
             _do_otherwise(decision.action, decision.text, review=review, session=session)
             return
-        if not review_actions.approve(review, screen=session.screen):
+        if not review_actions.approve(review, screen=session.screen, asks=session.project.options.attended):
             session.leave_agent()
             return
     review_actions.show_choices(review, screen=session.screen)
@@ -130,7 +131,7 @@ def _review_completed(executor: Executor, number: int, *, session: SessionState)
     if decision is not None and decision.action in ("iterate", "fork"):
         _do_otherwise(decision.action, decision.text, review=review, session=session)
     elif decision is not None and decision.action == "approve":
-        review_actions.approve(review, screen=session.screen)
+        review_actions.approve(review, screen=session.screen, asks=session.project.options.attended)
         executor.read()
         if session.agent is executor and executor.find_next_step() is not None:
             send(session, "continue")
@@ -201,8 +202,10 @@ def send(session: SessionState, words: str) -> None:
                 _do_otherwise(*wish, review=agent, session=session)
             elif words.strip().lower() in ("v", "view") and screen.has_full_screen:
                 _view(agent, session=session)
-            elif not review_actions.handle_review_input(agent, words, screen=screen):
-                session.leave_agent()
+            else:
+                asks = session.project.options.attended
+                if not review_actions.handle_review_input(agent, words, screen=screen, asks=asks):
+                    session.leave_agent()
         case _ if words:
             _ask_scout(session, words)
 

@@ -154,6 +154,7 @@ def as_prompt_command(hint: str) -> str:
     >>> as_prompt_command("decide again: cdd --sandbox none trust")
     'decide again: /permissions'
     """
+    hint = hint.replace("cdd --resume ", "/resume ")
     hint = re.sub(r"decide again: cdd\b(?: --sandbox \w+)? trust$", "decide again: /permissions", hint)
     names = "|".join(command.name for command in COMMANDS)
     return re.sub(rf"\bcdd (?=(?:{'|'.join(RUN_AS_IN_SHELL)})\b|(?:{names})\b(?!.* --))", "/", hint)

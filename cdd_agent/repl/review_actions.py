@@ -11,14 +11,16 @@ from rich.text import Text
 
 from cdd_agent.errors import UsageError, format_count, suggest
 from cdd_agent.events import FileDiffed
+from cdd_agent.git.push import Push
 from cdd_agent.git.repository import resolve_revision
+from cdd_agent.repl.question import confirm
 from cdd_agent.repl.render import show_file_name, show_files
 from cdd_agent.repl.screen import Screen
 from cdd_agent.review import WHOLE, Anchors, Comment, Comments, Place, describe_size, parse_place
 from cdd_agent.tickets.ticket import list_tickets
 from cdd_agent.untrusted.text import clean, format_line
 from cdd_agent.work.state import is_unverified, load_state
-from cdd_agent.workflows.execution.review import Evidence, LandedCommit, Review, StepToReview, load_commit
+from cdd_agent.workflows.execution.review import Evidence, LandedCommit, Review, StepToReview, TicketEnd, load_commit
 
 if TYPE_CHECKING:
     from cdd_agent.compose import Composition
@@ -45,18 +47,21 @@ WHOLE_COMMIT = "commit"
 _MOST_LINES_OF_CODE = 3
 
 
-def start_review(review: Review, *, screen: Screen) -> bool:
-    """Show the first step without a decision, or the overview. Return whether a decision is left to make."""
+def start_review(review: Review, *, screen: Screen, asks: bool = False) -> bool:
+    """Show the first step without a decision, or the overview. Return whether a decision is left to make.
+
+    ``asks``: the user can be asked whether to push at the end of the ticket; here and below.
+    """
     if not review.remaining:
         show_overview(review.steps, screen=screen)
         screen.line(f"All {len(review.steps)} completed steps of {review.ticket.slug} are approved.", style="bold")
-        _show_end(review, screen=screen)
+        _show_end(review, screen=screen, asks=asks)
         return False
     _show_current_step(review, screen=screen)
     return True
 
 
-def handle_review_input(review: Review, words: str, *, screen: Screen) -> bool:
+def handle_review_input(review: Review, words: str, *, screen: Screen, asks: bool = False) -> bool:
     """Carry out a line. Return whether the review stays active."""
     word, argument = _parse(words, review)
     match word:
@@ -64,7 +69,7 @@ def handle_review_input(review: Review, words: str, *, screen: Screen) -> bool:
             screen.line("Left the review. Return with /review.")
             return False
         case "approve":
-            if not approve(review, screen=screen):
+            if not approve(review, screen=screen, asks=asks):
                 return False
         case "examples":
             review.add_examples()
@@ -85,7 +90,7 @@ def handle_review_input(review: Review, words: str, *, screen: Screen) -> bool:
     return True
 
 
-def approve(review: Review, *, screen: Screen) -> bool:
+def approve(review: Review, *, screen: Screen, asks: bool = False) -> bool:
     """Approve the current step, and return whether any is left. Raises ``UsageError`` if it changed meanwhile."""
     number = review.step.number
     _require_unchanged(review)
@@ -94,13 +99,35 @@ def approve(review: Review, *, screen: Screen) -> bool:
     if not review.remaining:
         show_overview(review.steps, screen=screen)
         screen.line("Every completed step is approved.", style="bold")
-        _show_end(review, screen=screen)
+        _show_end(review, screen=screen, asks=asks)
     return review.remaining > 0
 
 
-def _show_end(review: Review, *, screen: Screen) -> None:
-    for text in review.finish():
-        screen.line(text)
+def _show_end(review: Review, *, screen: Screen, asks: bool) -> None:
+    if (end := review.finish()) is not None:
+        show_end(end, screen=screen, asks=asks)
+
+
+def show_end(end: TicketEnd, *, screen: Screen, asks: bool = False) -> None:
+    """Show the end of a ticket. With ``asks``, ask whether to push; otherwise show the command."""
+    for text in end.lines:
+        screen.line(screen.as_typed(text))
+    if end.push is None:
+        return
+    if asks and _wants_push(end.push, screen=screen):
+        # Git and ssh may ask for a password in the terminal.
+        with screen.lend():
+            end.push.run(lambda line: screen.line(line, style="dim", indent=2))
+        screen.line(f"{screen.symbols['open']} Pushed {end.push.branch} to {end.push.remote}.", style="bold green")
+        return
+    screen.line(f"To push it: {end.push.command}")
+
+
+def _wants_push(push: Push, *, screen: Screen) -> bool:
+    try:
+        return confirm(f"push {push.branch} to {push.remote}? [y/N]", screen=screen)
+    except KeyboardInterrupt:  # the review has ended; only the push is refused
+        return False
 
 
 _WISH = re.compile(

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cdd_agent import __version__
-from cdd_agent.agent.sessions import prune_sessions
+from cdd_agent.agent.sessions import ARCHIVED, prune_sessions
 from cdd_agent.errors import CddError, EnvironmentMissing, ExitCode
 from cdd_agent.repl.actions import carry_out, report_stop, send
 from cdd_agent.repl.checkpoint_actions import prune_old
@@ -29,6 +29,7 @@ from cdd_agent.repl.workflow_actions import open_shell, run_in_shell
 from cdd_agent.storage import find_deleted
 from cdd_agent.untrusted.keys import redact_keys
 from cdd_agent.untrusted.text import clean
+from cdd_agent.workflows.execution.review import archive_finished
 
 if TYPE_CHECKING:
     from cdd_agent.compose import Composition
@@ -133,18 +134,25 @@ class Session:
         screen.as_typed = as_prompt_command
         self._read = read
         self._somebody_types = somebody_types
+        self._is_archived = False
 
     def close(self) -> None:
-        """Close the journals and the transcript, and remove old sessions and checkpoints."""
+        """Close the journals and the transcript, archive finished sessions, and remove old ones and old checkpoints."""
         prune_old(self._state.project)
         self._state.project.close()
         self._state.transcript.close()
-        prune_sessions(self._state.project.root, present=self._state.transcript.id)
+        self._is_archived = self.id in archive_finished(self._state.project.root)
+        prune_sessions(self._state.project.root, present=self.id)
 
     @property
     def id(self) -> str:
-        """The name under which the session can be continued; empty while nothing is saved."""
+        """The id of the session; empty while nothing is saved."""
         return self._state.transcript.id
+
+    @property
+    def saved_as(self) -> str:
+        """The name under which it can be continued after ``close``, which archives it if its tickets are finished."""
+        return f"{ARCHIVED}{self.id}" if self._is_archived else self.id
 
     @property
     def prompt_status(self) -> PromptStatus:

@@ -214,6 +214,12 @@ class RunState:
         """Return the steps in one of these statuses, in the order of the plan."""
         return tuple(number for number, step in self.step_executions.items() if step.status in statuses)
 
+    @property
+    def is_approved(self) -> bool:
+        """Whether the run is completed, and the reviewer has decided about each of its steps."""
+        done = self.numbers(Status.COMPLETED)
+        return self.status == Status.COMPLETED and all(self.execution(number).review for number in done)
+
 
 def pending_steps(steps: Iterable[StepKey]) -> dict[int, StepExecution]:
     """Return the executions of a new run."""

@@ -8,18 +8,19 @@ model's: no step is completed without a run of all tests.
 """
 
 import hashlib
-import re
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from cdd_agent.errors import GateClosed, UsageError, format_count, join_first
+from cdd_agent.agent.sessions import archive_sessions
+from cdd_agent.errors import CddError, GateClosed, UsageError, format_count, join_first
 from cdd_agent.events import Committed, FileDiffed, GateJudged, StepFinished, StepReviewed, StepStarted
 from cdd_agent.evidence.examiner import Examples
 from cdd_agent.git.commits import commit_paths, require_finished, require_identity
 from cdd_agent.git.landing import BranchMoved
 from cdd_agent.git.notes import read_note
+from cdd_agent.git.push import Push, find_push
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.git.run_tree import RunTrees
 from cdd_agent.review import count_lines, describe_size, diff_commits, resolve_recorded
@@ -29,7 +30,7 @@ from cdd_agent.tdd.context import Context, format_reasons, summarize_evidence
 from cdd_agent.tdd.examination import load_examples
 from cdd_agent.tdd.step import MAX_SUBJECT, StepRecovery, alone_on
 from cdd_agent.tickets.plan import Step
-from cdd_agent.tickets.ticket import Ticket
+from cdd_agent.tickets.ticket import Ticket, list_tickets
 from cdd_agent.work import state as states
 from cdd_agent.work.state import (
     AttemptRecord,
@@ -204,6 +205,27 @@ def approve_step(ticket: Ticket, number: int, *, project: Path) -> RunState:
         return decided
 
 
+def archive_finished(project: Path, *, present: str = "") -> tuple[str, ...]:
+    """Archive the sessions of tickets whose every step is approved, except ``present``, and return their ids."""
+    finished = set()
+    for ticket in list_tickets(project):
+        with suppress(CddError):  # a damaged state is reported where it is needed
+            state = load_state(ticket.state_path)
+            if state is not None and state.is_approved:
+                finished.add(ticket.slug)
+    return archive_sessions(project, finished, present=present)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TicketEnd:
+    """The end of a ticket whose every step is approved."""
+
+    lines: tuple[str, ...]
+    """The size of all changes, what was removed, and the commands that may follow."""
+    push: Push | None
+    """The push that the user may want; None if there is nothing to push, or no remote."""
+
+
 class Review:
     """A session that goes through the completed steps of one ticket."""
 
@@ -253,15 +275,15 @@ class Review:
             raise UsageError("Nothing can be committed here.", hint=f"cdd review {self.ticket.slug}")
         return self._add(self.step.number if number is None else number)
 
-    def finish(self) -> tuple[str, ...]:
+    def finish(self) -> TicketEnd | None:
         """End a ticket whose every step is approved: remove its run tree if nothing in it is missing on a branch.
 
-        Returns the size of all changes and the commands that may follow, or nothing if steps are left.
+        Returns None if steps are left.
         """
         state = load_state(self.ticket.state_path)
         landed = [each.commit for step in self.steps for each in step.commits if each.is_in_history]
-        if self.remaining or state is None or state.status != Status.COMPLETED or not (landed and state.base_commit):
-            return ()
+        if state is None or not (state.is_approved and landed and state.base_commit):
+            return None
         repository = self._repository
         # An iteration of an early step may be the last commit; of its step, only its own commits are known.
         later = repository.git("rev-list", "--topo-order", f"{state.base_commit}..HEAD").split()
@@ -271,14 +293,11 @@ class Review:
         told = [f"The whole ticket: {describe_size(files)} in {format_count(len(commits), 'commit')}."]
         told += ["Its run tree is removed."] if self._remove_tree() else []
         told.append(f"What happened: cdd report {self.ticket.slug} --html report.html")
-        branch = repository.read_branch()
-        keys = (each.key for each in repository.runner.configuration())
-        remotes = [key[len("remote.") : -len(".url")] for key in keys if re.fullmatch(r"remote\..+\.url", key)]
-        if branch and branch.startswith("fork/"):
+        branch = repository.read_branch() or ""
+        if branch.startswith("fork/"):
             told.append(f"To take it over: cdd fork merge {branch.removeprefix('fork/')}")
-        elif branch and remotes:  # only the user pushes
-            told.append(f"To push it: git push {'origin' if 'origin' in remotes else remotes[0]} {branch}")
-        return tuple(told)
+            return TicketEnd(lines=tuple(told), push=None)
+        return TicketEnd(lines=tuple(told), push=find_push(repository))
 
     def _remove_tree(self) -> bool:
         name, trees = self.ticket.slug, self._trees

@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdd_agent.agent.sessions import (
+    ARCHIVED,
     MAX_SESSIONS,
     Transcript,
+    archive_sessions,
     list_sessions,
     load_last_session,
     load_session,
@@ -150,6 +152,25 @@ def test_an_unknown_id_names_the_nearest(tmp_path: Path) -> None:
     assert error.value.hint == f"did you mean {name}"
     with pytest.raises(UsageError, match="There is no session"):
         load_session(tmp_path, "../../etc")
+
+
+def test_the_sessions_of_finished_tickets_are_archived_and_can_still_be_read(tmp_path: Path) -> None:
+    done, both, still_open = held(tmp_path), held(tmp_path), held(tmp_path, close=False)
+    for folder in sessions_folder(tmp_path).iterdir():  # a session about a second ticket, which is not finished
+        if folder.name == both.id:
+            lines = (folder / "transcript.jsonl").read_bytes()
+            (folder / "transcript.jsonl").write_bytes(lines + lines.split(b"\n")[1].replace(b"sale", b"menu") + b"\n")
+    before = load_session(tmp_path, done.id)
+    assert archive_sessions(tmp_path, {"sale"}) == (done.id,)
+    assert load_session(tmp_path, f"{ARCHIVED}{done.id}") == before
+    assert [session.id for session in list_sessions(tmp_path)] == [both.id]
+    with pytest.raises(UsageError, match="is archived, because its ticket is finished") as refused:
+        load_session(tmp_path, done.id)
+    assert refused.value.hint.endswith(f"cdd --resume {ARCHIVED}{done.id}")
+    prune_sessions(tmp_path)
+    still_open.close()
+    assert archive_sessions(tmp_path, {"sale", "menu"}, present=both.id) == (still_open.id,)
+    assert archive_sessions(tmp_path, ()) == ()
 
 
 def test_a_newer_form_is_refused_and_kept(tmp_path: Path) -> None:

@@ -1,5 +1,8 @@
 """The words of a review, over steps that really landed."""
 
+import io
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +26,7 @@ class Talk:
         with captured(width=100) as (self.screen, self._shown):
             self.review = Review(find(folder, SLUG), repository=Repository.find(folder), project=folder)
         self.is_listening = True
+        self.asks = False
 
     def greets(self) -> str:
         self.is_listening = review_actions.start_review(self.review, screen=self.screen)
@@ -30,7 +34,7 @@ class Talk:
 
     def says(self, words: str) -> str:
         before = len(self._shown.getvalue())
-        self.is_listening = review_actions.handle_review_input(self.review, words, screen=self.screen)
+        self.is_listening = review_actions.handle_review_input(self.review, words, screen=self.screen, asks=self.asks)
         return self._shown.getvalue()[before:]
 
 
@@ -90,6 +94,26 @@ def test_approving_the_last_open_step_ends_the_review(finished: Path) -> None:
     again = Talk(finished)
     assert "are approved." in again.greets()
     assert not again.is_listening
+
+
+@pytest.mark.parametrize("answer", ["y\n", "\n", ""])
+def test_at_the_end_of_a_ticket_the_user_is_asked_whether_to_push(
+    finished: Path, answer: str, *, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote, repository = tmp_path / "remote", Repository.find(finished)
+    subprocess.run(["git", "init", "-q", "--bare", str(remote)], check=True)
+    repository.git("remote", "add", "origin", str(remote))
+    branch, talk = repository.read_branch(), Talk(finished)
+    talk.greets()
+    monkeypatch.setattr(sys, "stdin", io.StringIO(answer))
+    talk.asks = True
+    end = talk.says("a")
+    assert f"push {branch} to origin? [y/N]" in end
+    assert (f"Pushed {branch} to origin." in end) is (answer == "y\n")
+    assert (f"To push it: git push origin {branch}" in end) is (answer != "y\n")
+    pushed = subprocess.run(["git", "branch"], cwd=remote, check=True, capture_output=True).stdout
+    assert bool(pushed) is (answer == "y\n")
+    assert not talk.is_listening
 
 
 @pytest.mark.parametrize("has_work", [False, True])

@@ -1,0 +1,85 @@
+"""A push as the user's own git makes it."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.errors import GateClosed
+from cdd_agent.git.push import Push, find_push
+from cdd_agent.git.repository import Repository
+
+
+def plain(folder: Path, *arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.fixture
+def remote(repository: Repository, tmp_path: Path) -> Path:
+    """The empty repository that is the remote ``origin``."""
+    plain(tmp_path, "init", "-q", "--bare", "remote")
+    plain(repository.root, "remote", "add", "origin", str(tmp_path / "remote"))
+    return tmp_path / "remote"
+
+
+def found(repository: Repository) -> Push:
+    push = find_push(Repository(repository.root))
+    assert push is not None
+    return push
+
+
+def test_a_push_runs_with_the_hooks_of_the_user_and_is_not_offered_again(repository: Repository, remote: Path) -> None:
+    hook = repository.root / ".git" / "hooks" / "pre-push"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\necho hooked >&2\n")
+    hook.chmod(0o755)
+    push, lines = found(repository), list[str]()
+    assert push.command == f"git push origin {push.branch}"
+    push.run(lines.append)
+    assert "hooked" in lines
+    assert plain(remote, "rev-parse", push.branch) == repository.read_head()
+    assert find_push(Repository(repository.root)) is None
+
+
+def test_no_push_is_offered_without_a_remote_or_a_branch(repository: Repository, tmp_path: Path) -> None:
+    assert find_push(repository) is None
+    plain(repository.root, "remote", "add", "origin", str(tmp_path))
+    plain(repository.root, "checkout", "-q", "--detach")
+    assert find_push(Repository(repository.root)) is None
+
+
+def test_the_remote_is_the_one_that_git_would_take(repository: Repository, tmp_path: Path) -> None:
+    for name in ("backup", "origin", "mine"):
+        plain(repository.root, "remote", "add", name, str(tmp_path))
+    branch = repository.read_branch()
+    assert found(repository).remote == "origin"
+    plain(repository.root, "config", f"branch.{branch}.remote", "backup")
+    assert found(repository).remote == "backup"
+    plain(repository.root, "config", f"branch.{branch}.pushRemote", "mine")
+    assert found(repository).remote == "mine"
+
+
+def test_a_failure_names_its_cause_and_what_to_type(
+    repository: Repository, remote: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    push = found(repository)
+    push.run(lambda _: None)
+    plain(repository.root, "commit", "-q", "--amend", "-m", "other")
+    with pytest.raises(GateClosed, match="origin has commits that you do not have") as behind:
+        push.run(lambda _: None)
+    assert behind.value.hint == f"git pull --rebase origin {push.branch}, then: {push.command}"
+    # Nothing listens on this port.
+    plain(repository.root, "remote", "set-url", "origin", "http://127.0.0.1:9/x.git")
+    with pytest.raises(GateClosed, match="origin cannot be reached"):
+        push.run(lambda _: None)
+    plain(repository.root, "remote", "set-url", "origin", str(remote / "nowhere"))
+    with pytest.raises(GateClosed, match="origin is not there"):
+        push.run(lambda _: None)
+    plain(repository.root, "remote", "set-url", "origin", str(remote))
+    refusal = remote / "hooks" / "update"
+    refusal.write_text("#!/bin/sh\necho no >&2\nexit 1\n")
+    refusal.chmod(0o755)
+    plain(repository.root, "reset", "-q", "--soft", plain(remote, "rev-parse", push.branch))
+    plain(repository.root, "commit", "-q", "--allow-empty", "-m", "more")
+    with pytest.raises(GateClosed, match="origin refuses the commits"):
+        push.run(lambda _: None)
