@@ -84,6 +84,29 @@ def _replace_file(path: Path, data: bytes, *, mode: int | None) -> None:
         raise
 
 
+def append_durably(path: Path, data: bytes, *, after_bytes: int) -> None:
+    """Write ``data`` after the first ``after_bytes`` of ``path``, in place of what follows them, and sync it.
+
+    Creates a missing file. Raises ``OSError`` naming ``path``, also for anything but an ordinary file or if it is
+    shorter; the first bytes stay in any case.
+    """
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(path, flags, 0o666), "wb") as stream:
+            about = os.fstat(stream.fileno())
+            _require_ordinary(about.st_mode, path)
+            if about.st_size < after_bytes:
+                raise OSError(errno.EIO, f"It has {about.st_size} bytes of {after_bytes}")
+            os.ftruncate(stream.fileno(), after_bytes)
+            stream.seek(after_bytes)
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
+
+
 def read_ordinary(path: Path, *, limit_bytes: int, through_links: bool = False) -> bytes:
     """Return the content of an ordinary file, without ever waiting.
 

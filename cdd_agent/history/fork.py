@@ -25,17 +25,8 @@ from cdd_agent.tdd.step import load_report
 from cdd_agent.tickets import spec
 from cdd_agent.tickets.ticket import Ticket, find
 from cdd_agent.work import state as states
-from cdd_agent.work.state import (
-    RunState,
-    Status,
-    StepExecution,
-    Usage,
-    load_state,
-    lock_checkpoints,
-    lock_ticket,
-    replace_step,
-    save_state,
-)
+from cdd_agent.work.state import RunState, Status, StepExecution, Usage, lock_checkpoints, lock_ticket, replace_step
+from cdd_agent.work.state_file import load_state, save_state
 from pytest_tdd_agent.report import OUTCOMES, count_outcomes
 
 _GUIDANCE = (

@@ -21,11 +21,13 @@ from cdd_agent.git.repository import ROLLBACK, CommitId, Repository, encode_text
 from cdd_agent.git.snapshot import CDD_IDENTITY, list_entries
 from cdd_agent.storage import is_leftover, read_ordinary, write_atomic
 from cdd_agent.work.handoff import PHASE_OF, Handoff
-from cdd_agent.work.state import RunState, Status, StepExecution, decode_state, encode_state
+from cdd_agent.work.state import RunState, Status, StepExecution
+from cdd_agent.work.state_file import decode_state, encode_state, lines_path
 from cdd_agent.workflows.orchestration.feature import PREFIX, RUN
 
 SCHEMA = 1
 STATE = "execution-state.json"
+_LINES = lines_path(Path(STATE)).name
 _Object: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{40,64}\Z")]
 _Checkpoint: TypeAlias = Annotated[str, msgspec.Meta(pattern=rf"^refs/cdd/checkpoints/{PREFIX}(?!.*\.\.)[\w./-]+\Z")]
 _RECORD_REF = re.compile(r"refs/cdd/abandoned/[^/]+/rollback-(\d+)")
@@ -163,9 +165,13 @@ def rewind(files: Files, handoff: Handoff, *, commit: CommitId, removed: Set[str
     after: dict[str, bytes] = {}
     for slug in dict.fromkeys(name.partition("/")[0] for name in files):
         own = {name: data for name, data in files.items() if name.startswith(f"{slug}/")}
-        state = _decode_state(own.get(f"{slug}/{STATE}"))
+        state = _decode_state(own, slug)
         if slug == handoff.ticket:
-            after |= {name: own[name] for name in own if name not in (f"{slug}/{STATE}", f"{slug}/{STATE}.bak")}
+            after |= {
+                name: own[name]
+                for name in own
+                if name not in {f"{slug}/{each}" for each in (STATE, f"{STATE}.bak", _LINES)}
+            }
             rewound = rewind_state(state, handoff, commit=commit) if state is not None else None
             if rewound is not None:
                 after[f"{slug}/{STATE}"] = encode_state(rewound)
@@ -221,7 +227,7 @@ def rewind_state(state: RunState, handoff: Handoff, *, commit: CommitId) -> RunS
 
 def decode_states(files: Files) -> tuple[RunState, ...]:
     """Decode the readable states among ``files``."""
-    states = (_decode_state(data) for name, data in files.items() if name.endswith(f"/{STATE}"))
+    states = (_decode_state(files, name.partition("/")[0]) for name in files if name.endswith(f"/{STATE}"))
     return tuple(state for state in states if state is not None)
 
 
@@ -262,8 +268,9 @@ def _find_landed_commits(step: StepExecution, handoff: Handoff, *, commit: Commi
     return {**{each: step.commits[each] for each in phases[: phases.index(phase)]}, phase: commit}
 
 
-def _decode_state(data: bytes | None) -> RunState | None:
+def _decode_state(files: Files, slug: str) -> RunState | None:
+    data = files.get(f"{slug}/{STATE}")
     try:
-        return None if data is None else decode_state(data, path=STATE)
+        return None if data is None else decode_state(data, path=STATE, lines=files.get(f"{slug}/{_LINES}", b""))
     except DocumentError:
         return None

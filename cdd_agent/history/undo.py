@@ -21,15 +21,8 @@ from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.storage import load_record, private_folder, write_atomic
 from cdd_agent.tickets.ticket import Ticket, list_tickets
 from cdd_agent.work.handoff import NUMBER_KEYS
-from cdd_agent.work.state import (
-    decode_state,
-    encode_state,
-    load_state,
-    lock_ticket,
-    replace_step,
-    retry_step,
-    save_state,
-)
+from cdd_agent.work.state import RunState, lock_ticket, replace_step, retry_step
+from cdd_agent.work.state_file import decode_state, encode_state, load_state, save_state
 from cdd_agent.workflows.orchestration.feature import PREFIX
 
 _KEYS = ("Ticket", ",key=".join(NUMBER_KEYS), "Handoff-Id")
@@ -106,7 +99,7 @@ class Undo:
             branch=branch,
             base=base,
             head=own[0].commit,
-            state=None if state is None else encode_state(state).decode(),
+            state=None if state is None else _encode_step(state, int(own[0].number)),
         )
         return self._make_plan(step, is_redo=False)
 
@@ -241,3 +234,9 @@ class Undo:
     def _write(self, steps: tuple[UndoneStep, ...]) -> None:
         file = UndoFile(steps=steps[-_MOST_RECORDS:])
         write_atomic(self._path, json.dumps(msgspec.to_builtins(file)).encode())
+
+
+def _encode_step(state: RunState, number: int) -> str:
+    """Return ``state`` with only one of its steps, which may be missing."""
+    only = {each: step for each, step in state.step_executions.items() if each == number}
+    return encode_state(replace(state, step_executions=only)).decode()

@@ -26,7 +26,8 @@ from cdd_agent.events import AnswerLost, Emit, Event, TurnEnded, decode
 from cdd_agent.model import conversation
 from cdd_agent.model.conversation import Model, Request, Turn
 from cdd_agent.storage import read_ordinary
-from cdd_agent.work.state import Usage, load_state
+from cdd_agent.work.state import Usage
+from cdd_agent.work.state_file import load_state
 
 _FILE = Path(__file__).with_name("prices.json")
 _DATE = re.compile(r"-\d{8}\Z", re.ASCII)

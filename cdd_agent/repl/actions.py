@@ -29,7 +29,8 @@ from cdd_agent.repl.render import format_cost, format_time
 from cdd_agent.repl.state import AGENT_COMMANDS, SessionState, create_agent, report_dropped
 from cdd_agent.tickets.ticket import Ticket, create, find, list_tickets
 from cdd_agent.untrusted.text import clean, shorten
-from cdd_agent.work.state import load_state, lock_ticket
+from cdd_agent.work.state import lock_ticket
+from cdd_agent.work.state_file import load_state
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.scout import AGENT as SCOUT
 from cdd_agent.workflows.conversation.scout import Scout, TicketProposal, name_ticket

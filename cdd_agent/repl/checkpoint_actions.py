@@ -20,7 +20,8 @@ from cdd_agent.repl.screen import Screen
 from cdd_agent.review import diff_trees
 from cdd_agent.tickets.ticket import list_tickets
 from cdd_agent.untrusted.text import clean, shorten
-from cdd_agent.work.state import Status, load_state
+from cdd_agent.work.state import Status
+from cdd_agent.work.state_file import load_state
 
 if TYPE_CHECKING:
     from cdd_agent.compose import Composition

@@ -110,7 +110,7 @@ def find_candidates(root: Path) -> Candidates:
 
     def list_steps(slug: str) -> Iterator[Described]:
         from cdd_agent.tickets.ticket import find
-        from cdd_agent.work.state import load_state
+        from cdd_agent.work.state_file import load_state
 
         state = load_state(find(root, slug).state_path)
         for number, step in state.step_executions.items() if state else ():

@@ -20,7 +20,8 @@ from cdd_agent.tickets import plan_markdown, spec
 from cdd_agent.tickets.plan import Plan, Step, sort_by_dependencies
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.untrusted.text import clean
-from cdd_agent.work.state import Phase, RunState, Status, StepExecution, Usage, is_unverified, load_state
+from cdd_agent.work.state import Phase, RunState, Status, StepExecution, Usage, is_unverified
+from cdd_agent.work.state_file import load_state
 
 READY = "getting ready"
 WAITING = "waiting for the model"

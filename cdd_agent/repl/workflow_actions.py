@@ -40,7 +40,7 @@ from cdd_agent.review import diff_commits
 from cdd_agent.tdd.step import alone
 from cdd_agent.tickets.ticket import find
 from cdd_agent.untrusted.text import clean
-from cdd_agent.work.state import load_state
+from cdd_agent.work.state_file import load_state
 from cdd_agent.workflows.green.artifact import GreenArtifact
 
 if TYPE_CHECKING:

@@ -12,17 +12,8 @@ from cdd_agent.model.budget import Meter
 from cdd_agent.tdd.context import Context, WorkItem
 from cdd_agent.tdd.cycle import Cycle, Ending
 from cdd_agent.tickets.ticket import Ticket
-from cdd_agent.work.state import (
-    RunState,
-    Status,
-    StepKey,
-    end_step,
-    finish,
-    record_usage,
-    replace_step,
-    save_state,
-    start_step,
-)
+from cdd_agent.work.state import RunState, Status, StepKey, end_step, finish, record_usage, replace_step, start_step
+from cdd_agent.work.state_file import save_state
 
 Workflow: TypeAlias = Literal["exec", "tdd", "green"]
 

@@ -15,7 +15,8 @@ from cdd_agent.testrun.interpreter import find_interpreter
 from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.tickets import plan_markdown, spec
 from cdd_agent.tickets.ticket import find
-from cdd_agent.work.state import AttemptRecord, RunState, Status, pending_steps, save_state
+from cdd_agent.work.state import AttemptRecord, RunState, Status, StepKey, pending_steps
+from cdd_agent.work.state_file import lines_path, save_state
 from cdd_agent.workflows.execution.executor import step_key
 from cdd_agent.workspace.files import Workspace, grep
 from tests.bench.bars import Bars
@@ -26,6 +27,9 @@ from tests.fakes.lean import lean_python
 BAR_HYPOTHESIS = 1.5
 BAR_GREP = 8
 BAR_STATUS = 3
+BAR_SAVE = 1.1
+_SAVES = 62
+"""Enough for steps to move out of ``execution-state.json`` twice."""
 _ROUNDS = 7
 _STEPS = 1000
 _FILES = 20_000
@@ -41,6 +45,10 @@ def show(folder: Path, *, quick: bool) -> bool:
     for words in (("status",), ("status", SLUG)):
         name = " ".join(words)
         bars.at_most(f"cdd {name} with {_STEPS:,} steps", _compare_status(projects, words), limit=BAR_STATUS)
+    name = f"bytes of {_SAVES} saves after {_STEPS:,} finished steps, in those after 10"
+    bars.at_most(
+        name, _count_saved(folder / "after many", _STEPS) / _count_saved(folder / "after 10", 10), limit=BAR_SAVE
+    )
     if not quick:
         bars.at_most(f"Grep in {_FILES:,} files, in git grep", _compare_search(folder / "many"), limit=BAR_GREP)
     return bars.are_kept
@@ -91,6 +99,20 @@ def _finish_steps(folder: Path, count: int) -> Path:
     }
     save_state(ticket.state_path, RunState(ticket_slug=SLUG, started_at="2026-01-31T12:00:00Z", step_executions=steps))
     return folder / "project"
+
+
+def _count_saved(folder: Path, finished: int) -> int:
+    """Return the bytes that ``_SAVES`` saves write, each with one more completed step, after ``finished`` of them."""
+    keys = [StepKey(number=number, title=f"Step {number}", text_sha256="a" * 64) for number in range(2 * _STEPS)]
+    steps, path, written, before = pending_steps(keys), folder / "execution-state.json", 0, 0
+    for done in (finished, *range(finished + 1, finished + 1 + _SAVES)):
+        completed = {key.number: replace(steps[key.number], status=Status.COMPLETED) for key in keys[:done]}
+        state = RunState(ticket_slug=SLUG, started_at="2026-01-31T12:00:00Z", step_executions={**steps, **completed})
+        save_state(path, state)
+        size_bytes = lines_path(path).stat().st_size
+        written += (path.stat().st_size + size_bytes - before) if done > finished else 0
+        before = size_bytes
+    return written
 
 
 def _compare_status(projects: dict[int, Path], words: tuple[str, ...]) -> float:

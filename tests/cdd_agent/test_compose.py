@@ -12,7 +12,8 @@ from cdd_agent.events import Event, Notice, TurnEnded
 from cdd_agent.model.conversation import Request, Text, UserMessage
 from cdd_agent.tickets.ticket import create
 from cdd_agent.work.journal import Journal
-from cdd_agent.work.state import RunState, Usage, save_state
+from cdd_agent.work.state import RunState, Usage
+from cdd_agent.work.state_file import save_state
 from cdd_agent.workflows.green.request import resolve_targets
 from cdd_agent.workflows.orchestration.feature import Feature
 from tests.cdd_agent.testrun.test_project_detection import lay

@@ -11,7 +11,7 @@ from cdd_agent.config import settings
 from cdd_agent.errors import RecordingError, UsageError
 from cdd_agent.model import recording
 from cdd_agent.tickets import plan, plan_markdown, spec, yaml
-from cdd_agent.work.state import decode_state
+from cdd_agent.work.state_file import decode_state
 from pytest_tdd_agent import codec
 from pytest_tdd_agent.recording.spool import find_running_tests
 from tests.fuzz.figures import Figures

@@ -20,7 +20,7 @@ from cdd_agent.storage import read_holder
 from cdd_agent.testrun.interpreter import ask_interpreter, find_candidates
 from cdd_agent.tickets import plan_markdown, spec
 from cdd_agent.work import journal
-from cdd_agent.work.state import load_state
+from cdd_agent.work.state_file import load_state
 from pytest_tdd_agent import codec
 from tests.fakes.approval import users_folder
 from tests.fuzz import large

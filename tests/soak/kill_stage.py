@@ -20,7 +20,8 @@ from cdd_agent.config import settings
 from cdd_agent.config.trust import Approvals
 from cdd_agent.errors import CddError
 from cdd_agent.storage import is_leftover
-from cdd_agent.work.state import Status, load_state
+from cdd_agent.work.state import Status
+from cdd_agent.work.state_file import load_state
 from tests.fakes.lean import lean_python
 from tests.fakes.project import QUICK
 from tests.soak.kill_recording import RECORDING

@@ -26,7 +26,8 @@ from cdd_agent.tickets.plan import TEST_FIRST, Plan, Step, choose_default_kind, 
 from cdd_agent.tickets.spec import Spec
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.untrusted.keys import redact_keys
-from cdd_agent.work.state import Status, load_state
+from cdd_agent.work.state import Status
+from cdd_agent.work.state_file import load_state
 from cdd_agent.workflows.conversation.dialog import Dialog
 from cdd_agent.workspace.files import Workspace, decode
 

@@ -26,7 +26,8 @@ from cdd_agent.storage import private_folder
 from cdd_agent.tdd.context import Context, Phase
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.untrusted import keys
-from cdd_agent.work.state import RunState, Status, StepExecution, StepKey, Usage, load_state, replace_step, save_state
+from cdd_agent.work.state import RunState, Status, StepExecution, StepKey, Usage, replace_step
+from cdd_agent.work.state_file import load_state, save_state
 
 _SHOWN = 5
 _PATIENCE_S = 10.0

@@ -37,7 +37,8 @@ from cdd_agent.tickets.ticket import Ticket, find
 from cdd_agent.untrusted.text import format_line
 from cdd_agent.work import state as states
 from cdd_agent.work.handoff import phase_name
-from cdd_agent.work.state import RunState, Status, StepKey, backup_path, load_state, reconcile
+from cdd_agent.work.state import RunState, Status, StepKey, reconcile
+from cdd_agent.work.state_file import backup_path, load_state
 from cdd_agent.workflows.execution.ahead import Ahead
 
 

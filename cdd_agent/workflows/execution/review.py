@@ -32,16 +32,8 @@ from cdd_agent.tdd.step import MAX_SUBJECT, StepRecovery, alone_on
 from cdd_agent.tickets.plan import Step
 from cdd_agent.tickets.ticket import Ticket, list_tickets
 from cdd_agent.work import state as states
-from cdd_agent.work.state import (
-    AttemptRecord,
-    RunState,
-    Status,
-    StepExecution,
-    load_state,
-    lock_ticket,
-    review_step,
-    save_state,
-)
+from cdd_agent.work.state import AttemptRecord, RunState, Status, StepExecution, lock_ticket, review_step
+from cdd_agent.work.state_file import load_state, save_state
 from cdd_agent.workflows.execution.executor import Executor, make_work_item, step_key
 from pytest_tdd_agent.codec import LIMIT_BYTES
 from pytest_tdd_agent.gate import judge

@@ -22,7 +22,8 @@ from cdd_agent.tdd.step import StepRecovery, alone_on
 from cdd_agent.tdd.verdict import is_or_contains
 from cdd_agent.tdd.workflow_run import WorkflowRun
 from cdd_agent.work import state as states
-from cdd_agent.work.state import RefusedTry, Status, StepKey, load_state
+from cdd_agent.work.state import RefusedTry, Status, StepKey
+from cdd_agent.work.state_file import load_state
 from cdd_agent.workflows.green import request as requests
 from cdd_agent.workflows.green.artifact import GreenArtifact, make_artifact
 from cdd_agent.workflows.green.request import GreenRequest, Wanted

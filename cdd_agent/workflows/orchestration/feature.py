@@ -20,7 +20,8 @@ from cdd_agent.tdd.step import StepRecovery
 from cdd_agent.tdd.verdict import RedVerdict
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work.handoff import PHASE_OF, CurrentTest, Handoff
-from cdd_agent.work.state import AttemptRecord, RunState, Status, StepExecution, load_state
+from cdd_agent.work.state import AttemptRecord, RunState, Status, StepExecution
+from cdd_agent.work.state_file import load_state
 from cdd_agent.workflows.orchestration import test_list
 
 PREFIX = "tdd-"

@@ -11,7 +11,7 @@ from cdd_agent.cli.app import run
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
 from cdd_agent.tickets.ticket import find
-from cdd_agent.work.state import load_state, save_state
+from cdd_agent.work.state_file import load_state, save_state
 from tests.fakes.demo import SLUG
 from tests.fakes.program import command, environment
 

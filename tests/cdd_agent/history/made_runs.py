@@ -28,7 +28,8 @@ from cdd_agent.work.handoff import (
     encode,
     sequence,
 )
-from cdd_agent.work.state import AttemptRecord, RunState, Status, StepExecution, save_state
+from cdd_agent.work.state import AttemptRecord, RunState, Status, StepExecution
+from cdd_agent.work.state_file import save_state
 
 SLUG = "tdd-calculator"
 TITLES = ("adds two numbers", "subtracts", "divides")

@@ -14,7 +14,8 @@ from cdd_agent.git.run_tree import RunTrees
 from cdd_agent.git.snapshot import Snapshots
 from cdd_agent.history.runs import read_reachable_notes
 from cdd_agent.tdd.step import StepCheckpoints, alone, checkpoint_ref, landed_head
-from cdd_agent.work.state import Status, StepExecution, load_state, save_state
+from cdd_agent.work.state import Status, StepExecution, StepKey, pending_steps
+from cdd_agent.work.state_file import lines_path, load_state, save_state
 from tests.cdd_agent.history.made_runs import SLUG, Run, back, history, own_files, refused, undo, work_tree
 from tests.fakes.cases import soak_after
 
@@ -143,6 +144,17 @@ def test_between_two_cycles_the_later_ones_are_forgotten(run: Run) -> None:
     assert state.execution(1).status == Status.COMPLETED
     assert (state.status, state.current_step) == (Status.IN_PROGRESS, None)
     assert (run.state_path.parent / "request.md").read_text() == "A calculator."
+
+
+def test_a_run_with_more_steps_than_one_file_holds_goes_back_too(run: Run) -> None:
+    later = pending_steps(StepKey(number=number, title="Later", text_sha256="a") for number in range(3, 60))
+    run.save(replace(run.state, step_executions={**run.state.step_executions, **later}))
+    assert lines_path(run.state_path).exists()
+    back(run, run.commits["refactor 1"])
+    state = load_state(run.state_path)
+    assert state is not None
+    assert list(state.step_executions) == [1]
+    assert not lines_path(run.state_path).exists()
 
 
 @soak_after(1, ("name", "landed"), [("plan 2", ["plan"]), ("red 2", ["plan", "red"]), ("green 1", None)])

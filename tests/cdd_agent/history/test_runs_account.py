@@ -16,7 +16,7 @@ from cdd_agent.git.repository import Repository
 from cdd_agent.history.runs import find_status, list_handoffs, read_reachable_notes, status_from_notes
 from cdd_agent.storage import exclusive_lock
 from cdd_agent.work.handoff import encode
-from cdd_agent.work.state import load_state, save_state
+from cdd_agent.work.state_file import load_state, save_state
 from cdd_agent.workflows.orchestration import feature
 from tests.cdd_agent.history.made_runs import SLUG, TITLES, Run, said
 

@@ -11,7 +11,8 @@ from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
 from cdd_agent.history.undo import Undo
 from cdd_agent.tickets.ticket import find
-from cdd_agent.work.state import RunState, Status, load_state
+from cdd_agent.work.state import RunState, Status
+from cdd_agent.work.state_file import load_state
 from tests.fakes.demo import SLUG
 from tests.fakes.files import describe_files
 

@@ -5,7 +5,8 @@ from pathlib import Path
 from cdd_agent.events import Notice, TurnEnded
 from cdd_agent.model.budget import read_conversation_usage, read_step_usage
 from cdd_agent.work.journal import Journal
-from cdd_agent.work.state import RunState, Usage, save_state
+from cdd_agent.work.state import RunState, Usage
+from cdd_agent.work.state_file import save_state
 from tests.fakes.clock import FakeClock
 
 

@@ -14,7 +14,8 @@ from cdd_agent.git.run_tree import RunTrees
 from cdd_agent.repl import review_actions
 from cdd_agent.repl.commands import as_prompt_command
 from cdd_agent.tickets.ticket import find
-from cdd_agent.work.state import StepKey, load_state, pending_steps, save_state
+from cdd_agent.work.state import StepKey, pending_steps
+from cdd_agent.work.state_file import load_state, save_state
 from cdd_agent.workflows.execution.review import Review
 from tests.fakes.demo import SLUG, captured
 

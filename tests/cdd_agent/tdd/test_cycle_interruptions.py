@@ -12,7 +12,8 @@ from cdd_agent.events import Event, GateJudged, Notice, RolledBack, SuiteStarted
 from cdd_agent.git.landing import LandingConflict
 from cdd_agent.model.conversation import Text, ToolCall, Turn
 from cdd_agent.model.recording import RecordedTurn, ReplayModel
-from cdd_agent.work.state import RunState, load_state, save_state
+from cdd_agent.work.state import RunState
+from cdd_agent.work.state_file import load_state, save_state
 from tests.fakes.cases import soak_after
 from tests.fakes.model import ScriptedModel, call, says
 from tests.fakes.project import CODE, TEST, TEST_FILE, Project, content_as_it_is, green, item, red, runs, writes

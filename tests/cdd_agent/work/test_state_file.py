@@ -1,6 +1,8 @@
 import json
 import os
 import random
+import resource
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,19 +12,8 @@ from hypothesis import strategies as st
 
 from cdd_agent.errors import DocumentError, UsageError
 from cdd_agent.work import state as work
-from cdd_agent.work.state import (
-    AttemptRecord,
-    RunState,
-    Status,
-    StepExecution,
-    StepKey,
-    Usage,
-    backup_path,
-    decode_state,
-    encode_state,
-    load_state,
-    save_state,
-)
+from cdd_agent.work.state import AttemptRecord, RunState, Status, StepExecution, StepKey, Usage
+from cdd_agent.work.state_file import backup_path, decode_state, encode_state, lines_path, load_state, save_state
 
 FIRST = RunState(
     ticket_slug="csv",
@@ -435,3 +426,139 @@ def test_a_step_that_begins_at_what_is_no_commit_or_report_is_refused(tmp_path: 
     path.write_text(json.dumps(document))
     with pytest.raises(DocumentError, match=name):
         load_state(path)
+
+
+# A long plan, most of whose steps are in a second file.
+
+
+def make_long(count: int) -> RunState:
+    steps = [StepKey(number=number, title=f"Step {number}", text_sha256="abc") for number in range(1, count + 1)]
+    return replace(FIRST, step_executions=work.pending_steps(steps))
+
+
+def complete(state: RunState, *numbers: int) -> RunState:
+    attempts = tuple(AttemptRecord(phase=phase, number=1, verdict="open") for phase in ("red", "green", "refactor"))
+    done = {number: replace(state.execution(number), status=Status.COMPLETED, attempts=attempts) for number in numbers}
+    return replace(state, step_executions={**state.step_executions, **done})
+
+
+def measure_saves(path: Path, state: RunState, numbers: range) -> int:
+    """Complete steps one by one; return the bytes that saving has written."""
+    save_state(path, state)
+    written, before = 0, lines_path(path).stat().st_size
+    for number in numbers:
+        state = complete(state, number)
+        save_state(path, state)
+        written += path.stat().st_size
+    assert load_state(path) == state
+    return written + lines_path(path).stat().st_size - before
+
+
+def test_what_a_save_writes_does_not_grow_with_the_finished_steps(tmp_path: Path) -> None:
+    plan = make_long(1000)
+    early = measure_saves(tmp_path / "early.json", plan, range(1, 32))
+    late = measure_saves(tmp_path / "late.json", complete(plan, *range(1, 901)), range(901, 932))
+    assert late < 1.05 * early
+
+
+def change_at_random(state: RunState, chance: random.Random) -> RunState:
+    steps = dict(state.step_executions)
+    number = chance.choice(list(steps))
+    match chance.choice(["change", "change", "change", "remove", "add", "shuffle"]):
+        case "remove" if len(steps) > 1:
+            del steps[number]
+        case "add":
+            steps |= work.pending_steps([StepKey(number=max(steps) + 1, title="More", text_sha256="abc")])
+        case "shuffle":
+            steps = dict(chance.sample(list(steps.items()), len(steps)))
+        case _:
+            status = chance.choice(list(Status))
+            steps[number] = replace(steps[number], status=status, error=f"caf\u00e9 {chance.random()}")
+    return replace(state, step_executions=steps)
+
+
+def list_steps(state: RunState | None) -> list[StepExecution]:
+    return [] if state is None else list(state.step_executions.values())
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_long_state_is_read_as_it_was_saved_whatever_changes_between(seed: int, tmp_path: Path) -> None:
+    path, chance, state = tmp_path / "execution-state.json", random.Random(seed), make_long(45)
+    for _ in range(60):
+        before, state = state, change_at_random(state, chance)
+        content = path.read_bytes() if path.exists() else None
+        save_state(path, state)
+        assert list_steps(load_state(path)) == list_steps(state)
+        if content is not None and chance.random() < 0.3:
+            path.write_bytes(content)  # a save that was killed before its last rename
+            assert list_steps(load_state(path)) == list_steps(before)
+            state = before
+
+
+def test_the_backup_of_a_long_state_can_be_restored(tmp_path: Path) -> None:
+    path, state = tmp_path / "execution-state.json", make_long(45)
+    save_state(path, state)
+    moved = complete(state, *range(1, 41))
+    save_state(path, moved)
+    path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(DocumentError) as error:
+        load_state(path)
+    assert f"cp {backup_path(path)} {path}" in error.value.hint
+    backup_path(path).replace(path)
+    assert load_state(path) == state
+    save_state(path, complete(moved, 41))
+    assert load_state(path) == complete(moved, 41)
+
+
+@pytest.mark.parametrize("damage", ["missing", "short", "changed", "folder"])
+def test_damage_to_the_second_file_is_an_error_that_names_it(damage: str, tmp_path: Path) -> None:
+    path = tmp_path / "execution-state.json"
+    save_state(path, make_long(45))
+    lines = lines_path(path)
+    content = lines.read_bytes()
+    lines.unlink()
+    match damage:
+        case "short":
+            lines.write_bytes(content[:-1])
+        case "changed":
+            lines.write_bytes(content.replace(b"Step 7", b"Step 8"))
+        case "folder":
+            lines.mkdir()
+    before = path.read_bytes()
+    with pytest.raises((DocumentError, UsageError), match=r"execution-state\.jsonl"):
+        load_state(path)
+    with pytest.raises((DocumentError, UsageError), match=r"execution-state\.jsonl"):
+        save_copy(path, replace(make_long(45), model="other"))
+    assert path.read_bytes() == before
+
+
+def save_copy(path: Path, state: RunState) -> None:
+    """Save ``state`` to a copy of the files, which this process has not read."""
+    folder = path.parent / "copy"
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(path.parent, folder)
+    save_state(folder / path.name, state)
+
+
+def test_a_version_that_does_not_know_the_second_file_refuses_the_first(tmp_path: Path) -> None:
+    path = tmp_path / "execution-state.json"
+    save_state(path, make_long(30))
+    assert (json.loads(path.read_bytes())["schema"], lines_path(path).exists()) == (1, False)
+    save_state(path, make_long(31))
+    assert (json.loads(path.read_bytes())["schema"], lines_path(path).exists()) == (2, True)
+
+
+def test_a_full_disk_leaves_the_long_state_as_it_was(tmp_path: Path) -> None:
+    path, state, limits = tmp_path / "execution-state.json", make_long(45), resource.getrlimit(resource.RLIMIT_FSIZE)
+    save_state(path, state)
+    failed = {number: replace(step, error="e" * 5000) for number, step in state.step_executions.items()}
+    resource.setrlimit(resource.RLIMIT_FSIZE, (lines_path(path).stat().st_size + 1000, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large") as error:
+            save_state(path, replace(state, step_executions=failed))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert error.value.filename == str(lines_path(path))
+    assert load_state(path) == state
+    save_state(path, replace(state, step_executions=failed))
+    assert list_steps(load_state(path)) == list(failed.values())

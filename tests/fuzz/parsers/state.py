@@ -4,7 +4,7 @@ from random import Random
 
 from cdd_agent.errors import DocumentError
 from cdd_agent.model.conversation import JSON
-from cdd_agent.work.state import decode_state, encode_state
+from cdd_agent.work.state_file import decode_state, encode_state
 from tests.fuzz.figures import Figures
 from tests.fuzz.grammar import as_bytes, as_json, bent, nested, pick, text, value
 from tests.fuzz.trial import Broken, Target, stored

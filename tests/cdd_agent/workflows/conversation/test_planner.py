@@ -7,7 +7,8 @@ from cdd_agent.errors import DocumentError, ExitCode, GateClosed, UsageError
 from cdd_agent.events import Event, Notice, PlanDrafted, ToolCalled
 from cdd_agent.model.conversation import JSON, Text, ToolResult, Turn
 from cdd_agent.tickets.ticket import Ticket
-from cdd_agent.work.state import RunState, StepKey, pending_steps, save_state, start_step
+from cdd_agent.work.state import RunState, StepKey, pending_steps, start_step
+from cdd_agent.work.state_file import save_state
 from cdd_agent.workflows.conversation.planner import Planner
 from tests.cdd_agent.workflows.conversation.conftest import MakeRoom, Room
 from tests.fakes.model import call, says

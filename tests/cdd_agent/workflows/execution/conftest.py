@@ -12,7 +12,8 @@ from cdd_agent.model.conversation import Model
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.tickets import ticket as tickets
 from cdd_agent.tickets.ticket import Ticket
-from cdd_agent.work.state import RunState, load_state
+from cdd_agent.work.state import RunState
+from cdd_agent.work.state_file import load_state
 from cdd_agent.workflows.execution.executor import Executor, TicketFiles
 from tests.fakes.clock import FakeClock
 from tests.fakes.model import ScriptedModel, says

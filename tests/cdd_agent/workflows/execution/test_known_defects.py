@@ -38,7 +38,8 @@ from cdd_agent.repl.render import show_steps
 from cdd_agent.storage import write_atomic
 from cdd_agent.tickets import spec
 from cdd_agent.tickets.ticket import create
-from cdd_agent.work.state import Status, save_state
+from cdd_agent.work.state import Status
+from cdd_agent.work.state_file import save_state
 from cdd_agent.workflows.conversation.dialog import compact, needs_compaction
 from tests.cdd_agent.workflows.execution.conftest import FEATURE, ONE, SPEC, Grounds, MakeWork, Work, plan
 from tests.fakes.cases import soak_after

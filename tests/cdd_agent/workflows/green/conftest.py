@@ -11,7 +11,8 @@ from cdd_agent.errors import CddError
 from cdd_agent.model.conversation import Model, Turn
 from cdd_agent.tdd.context import Context
 from cdd_agent.testrun.interpreter import Interpreter
-from cdd_agent.work.state import RunState, load_state
+from cdd_agent.work.state import RunState
+from cdd_agent.work.state_file import load_state
 from cdd_agent.workflows.green.request import Wanted, resolve_in_project
 from cdd_agent.workflows.green.run import Green, adapt_policy, make_brief_for
 from tests.fakes.clock import FakeClock

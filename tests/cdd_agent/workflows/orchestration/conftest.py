@@ -10,7 +10,8 @@ import pytest
 from cdd_agent.model.budget import Ceiling, Ceilings, Meter
 from cdd_agent.model.conversation import Model, Turn
 from cdd_agent.testrun.interpreter import Interpreter
-from cdd_agent.work.state import RunState, load_state
+from cdd_agent.work.state import RunState
+from cdd_agent.work.state_file import load_state
 from cdd_agent.workflows.orchestration import feature as recollection
 from cdd_agent.workflows.orchestration.feature import RESUME, Feature
 from cdd_agent.workflows.orchestration.orchestrator import Orchestrator, adapt_policy, make_brief_for

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.errors import DocumentError, UsageError
-from cdd_agent.work.state import RunState, Status, save_state
+from cdd_agent.work.state import RunState, Status
+from cdd_agent.work.state_file import save_state
 from cdd_agent.workflows.orchestration import feature
 from cdd_agent.workflows.orchestration.feature import make_slug
 

@@ -5,7 +5,8 @@ import pytest
 from cdd_agent.errors import EnvironmentMissing, UsageError
 from cdd_agent.events import Notice
 from cdd_agent.model.conversation import Turn
-from cdd_agent.work.state import RunState, Status, StepKey, pending_steps, save_state, start_step
+from cdd_agent.work.state import RunState, Status, StepKey, pending_steps, start_step
+from cdd_agent.work.state_file import save_state
 from cdd_agent.workflows.orchestration.feature import make_feature
 from cdd_agent.workflows.orchestration.orchestrator import find_state
 from tests.cdd_agent.workflows.orchestration.conftest import REQUEST, SLUG, TITLES, Runs, StoppedAfter, covered, plan

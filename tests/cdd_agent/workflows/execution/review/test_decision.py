@@ -6,7 +6,7 @@ import pytest
 
 from cdd_agent.errors import UsageError
 from cdd_agent.tickets.ticket import find
-from cdd_agent.work.state import load_state
+from cdd_agent.work.state_file import load_state
 from cdd_agent.workflows.execution.review import approve_step
 from tests.fakes.demo import SLUG
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from cdd_agent.git.notes import append_line
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.tickets.ticket import find
-from cdd_agent.work.state import load_state
+from cdd_agent.work.state_file import load_state
 from cdd_agent.workflows.execution.review import hash_reports, read_evidence
 from tests.fakes.demo import SLUG
 
