@@ -60,6 +60,8 @@ _CONVERSIONS = ("text", "crlf", "filter", "ident", "working-tree-encoding")
 _PASSED_ON = ("core.excludesfile", "core.filemode", "core.symlinks", "core.ignorecase", "core.precomposeunicode")
 """Settings of the repository that say which files there are and how to write them."""
 _NOT_OURS = {*ENVIRONMENT_FOLDERS, "node_modules"}
+_WITHOUT_FOLDERS = {*_NOT_OURS, ".git", ".cdd"}
+"""Folders whose empty folders are not restored."""
 
 Kind: TypeAlias = Literal["run", "talk", "manual", "rollback", "restore", "undo", "redo"]
 """Before a phase or a message of the user; by hand; before a rollback, a restore, its undo, or the redo of that."""
@@ -404,7 +406,7 @@ class Checkpoints:
             tree=files.git("write-tree", variables=index).strip(),
             modes=modes,
             skipped=skipped,
-            folders=tuple(self._list_empty_folders()),
+            folders=tuple(self._list_empty_folders(known - dropped)),
         )
 
     def _explain_skip(self, path: str) -> str:
@@ -470,14 +472,27 @@ class Checkpoints:
                 if not stat.S_ISDIR(mode):
                     yield path, 0 if stat.S_ISLNK(mode) else stat.S_IMODE(mode)
 
-    def _list_empty_folders(self) -> Iterator[str]:
-        which = ("--others", "--directory", "--exclude-standard")
-        for path in self._files.git("ls-files", "-z", *which, "--", *self._folders, variables=self._index).split("\0"):
-            if path.endswith("/") and not os.path.lexists(self._place(path) / ".git"):
-                for folder, inside, names in os.walk(self._place(path)):
-                    inside[:] = [name for name in inside if name not in _NOT_OURS]
-                    if not inside and not names:
-                        yield Path(folder).relative_to(self.repository.root).as_posix()
+    def _list_empty_folders(self, known: Iterable[str]) -> Iterator[str]:
+        """Yield the innermost folders of those that hold no file, given the files that count."""
+        tops = self._folders or ("",)
+        parents = {Path(path.rpartition("/")[0]) for path in known}
+        above = {f"{parent.as_posix()}/" for each in parents for parent in (each, *each.parents)}
+        inhabited = {*tops, *(folder for folder in above - {"./"} if folder.startswith(tops))}
+        for folder in sorted(inhabited):
+            with contextlib.suppress(OSError), os.scandir(self._place(folder)) as entries:
+                for entry in entries:
+                    is_other = f"{folder}{entry.name}/" in inhabited or entry.name in _WITHOUT_FOLDERS
+                    if not is_other and entry.is_dir(follow_symlinks=False):
+                        yield from self._list_leaves(entry.path)
+
+    def _list_leaves(self, top: str) -> tuple[str, ...]:
+        """Return the folders without content in ``top``; none if it holds a file, which git ignores then."""
+        leaves = []
+        for folder, inside, names in os.walk(top):
+            if names or ".git" in inside:
+                return ()
+            leaves += [] if inside else [Path(folder).relative_to(self.repository.root).as_posix()]
+        return tuple(leaves)
 
     def _save(self, about: Description, captured: _Capture) -> Checkpoint:
         """Set the ref of a new checkpoint."""

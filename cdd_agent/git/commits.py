@@ -198,9 +198,10 @@ def list_pointers(repository: Repository) -> tuple[str, ...]:
 
 
 def refresh_index(repository: Repository, paths: Iterable[str]) -> None:
-    """Make the user's index agree with HEAD for ``paths``, and only for them."""
+    """Make the user's index agree with HEAD for ``paths``, and only for them; git notes the times of all files."""
     if listed := format_paths(paths):  # without paths, git would reset all of them
-        repository.git("reset", "--quiet", "--pathspec-from-file=-", "--pathspec-file-nul", stdin=listed)
+        # Before git 2.36, --quiet left out the times.
+        repository.git("reset", "--no-quiet", "--pathspec-from-file=-", "--pathspec-file-nul", stdin=listed)
 
 
 def move_head(repository: Repository, to: CommitId, *, expected: CommitId, why: str) -> None:

@@ -23,7 +23,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from cdd_agent.errors import ExitCode, UsageError, join_first
-from cdd_agent.git.commits import require_finished
+from cdd_agent.git.commits import refresh_index, require_finished
 from cdd_agent.git.repository import (
     SUBMODULE,
     CommitId,
@@ -239,10 +239,8 @@ class Landings:
             ) from error
 
     def _update(self, journal: LandingJournal) -> Landed:
-        self._update_index(journal.index)
         done = [self._bring(change, base=journal.before) for change in journal.files]
-        if done:
-            self._repository.git("update-index", "-q", "--unmerged", "--refresh")
+        self._update_index(journal)
         self._journal.unlink()
         return Landed(
             commit=CommitId(journal.after),
@@ -401,26 +399,31 @@ class Landings:
             if entry.mode != _LINK:
                 _copy_permissions(self._repository.root / path, staged)
 
-    def _update_index(self, changes: Iterable[IndexChange]) -> None:
-        """Change the entries of the user's index that are still as they were."""
-        changes = tuple(changes)
+    def _update_index(self, journal: LandingJournal) -> None:
+        """Change the entries of the user's index that are still as they were, and let git note the times of files."""
+        repository, changes = self._repository, journal.index
         # git replaces the file when it changes the index.
         state, known, now = self._known
         paths = {change.path for change in changes}
-        if state != read_state(self._repository.location.git_dir / "index") or not paths <= known:
+        if state != read_state(repository.location.git_dir / "index") or not paths <= known:
             now = self._read_index(paths).entries
         due = [change for change in changes if now.get(change.path) == change.old]
-        if not due:
+        committed = repository.objects.compare(journal.before, journal.after)
+        is_plain = all(change.new == committed[change.path][1] and not change.is_skipped for change in due)
+        if due and is_plain and repository.read_head() == journal.after:
+            refresh_index(repository, (change.path for change in due))
             return
-        zeros = "0" * len(self._repository.read_head() or "")
         listing = "".join(
-            f"{change.new.mode} {change.new.id}\t{change.path}\0" if change.new else f"0 {zeros}\t{change.path}\0"
+            f"{change.new.mode} {change.new.id}\t{change.path}\0"
+            if change.new
+            else f"0 {'0' * len(journal.after)}\t{change.path}\0"
             for change in due
         )
-        self._repository.git("update-index", "--add", "-z", "--index-info", stdin=encode_text(listing))
-        skipped = [change.path for change in due if change.is_skipped and change.new]
-        if skipped:
-            self._repository.git("update-index", "--skip-worktree", "-z", "--stdin", stdin=format_paths(skipped))
+        if listing:
+            repository.git("update-index", "--add", "-z", "--index-info", stdin=encode_text(listing))
+        if skipped := format_paths(change.path for change in due if change.is_skipped and change.new):
+            repository.git("update-index", "--skip-worktree", "-z", "--stdin", stdin=skipped)
+        repository.git("update-index", "-q", "--unmerged", "--refresh")
 
     def _bring(self, change: FileChange, *, base: str) -> tuple[FileChange, Literal["updated", "merged", "kept"]]:
         """Change one file, again with what the user saves in the same moment, and return how it ended."""
