@@ -20,6 +20,7 @@ import tempfile
 import threading
 import time
 import weakref
+import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -32,6 +33,7 @@ from cdd_agent.git.repository import (
     SUBMODULE,
     CopyLimits,
     Entry,
+    ObjectReader,
     Repository,
     encode_text,
     is_sparse,
@@ -72,6 +74,7 @@ CODES = {
 DOUBTS = frozenset({"examples_only"})
 """Codes of reasons that no longer count if enough further examples pass."""
 
+_TREE = "40000"
 PYTHON = (".py", ".pyw")
 COMPILED = (".pyd", ".so")
 
@@ -286,7 +289,7 @@ def _make_repository(
         information.mkdir(parents=True)
         (information / "alternates").write_text(f"{_find_objects(like, export)}\n")
         if export is not None:
-            export.pack_others(like, commit or tree, folder=information.with_name("pack"))
+            _add_objects(like.objects, commit or tree, held=export.read_head(), folder=information.parent)
         if commit is None:
             variables = {**CDD_IDENTITY, "GIT_OBJECT_DIRECTORY": str(information.parent)}
             commit = like.git("commit-tree", tree, "-m", "copy", variables=variables).strip()
@@ -295,6 +298,31 @@ def _make_repository(
         if export is not None:
             shown = SHOWN_PRIVATE / export.folder.parent.name / export.folder.name / "objects"
             (information / "alternates").write_text(f"{shown}\n")
+
+
+def _add_objects(objects: ObjectReader, name: str, *, held: str | None, folder: Path) -> None:
+    """Write the objects of a commit or tree into the folder ``folder`` of objects, but none of the commit ``held``."""
+    tree = objects.require(f"{name}^{{tree}}").id
+    for each in (name, *_list_new_objects(objects, tree, held=held)):
+        found = objects.require(each)
+        file = folder / found.id[:2] / found.id[2:]
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(zlib.compress(f"{found.kind} {len(found.data)}\0".encode() + found.data, 1))
+
+
+def _list_new_objects(objects: ObjectReader, tree: str, *, held: str | None) -> Iterator[str]:
+    """Yield the id of ``tree``, and of what is in it and not at the same place in the tree or commit ``held``."""
+    before = objects.read_tree(held) if held else {}
+    yield tree
+    for name, entry in objects.read_tree(tree).items():
+        old = before.get(name)
+        if entry == old or entry.mode == SUBMODULE:
+            continue
+        if entry.mode == _TREE:
+            inside = old.id if old is not None and old.mode == _TREE else None
+            yield from _list_new_objects(objects, entry.id, held=inside)
+        else:
+            yield entry.id
 
 
 def _format_protected_entries(repository: Repository, *, green: str, red: str, layout: ProjectLayout) -> Iterator[str]:

@@ -14,6 +14,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import stat
 import tempfile
 from collections import Counter
@@ -29,13 +30,14 @@ from cdd_agent.clock import SystemClock
 from cdd_agent.errors import UsageError, format_count, join_first
 from cdd_agent.events import Change
 from cdd_agent.git.landing import find_obstacle
-from cdd_agent.git.repository import SUBMODULE, Repository, copy_index, encode_text, format_paths, private_index
+from cdd_agent.git.repository import SUBMODULE, Repository, encode_text, format_paths, private_index
 from cdd_agent.git.run_tree import CONFIG, SHA256_CONFIG
 from cdd_agent.git.runner import GitError, GitRefused, RepositoryLocation
 from cdd_agent.git.snapshot import (
     STAGE,
     compare_files,
     is_internal,
+    list_empty_folders,
     list_entries,
     remove_empty_parents,
     update_index,
@@ -60,8 +62,6 @@ _CONVERSIONS = ("text", "crlf", "filter", "ident", "working-tree-encoding")
 _PASSED_ON = ("core.excludesfile", "core.filemode", "core.symlinks", "core.ignorecase", "core.precomposeunicode")
 """Settings of the repository that say which files there are and how to write them."""
 _NOT_OURS = {*ENVIRONMENT_FOLDERS, "node_modules"}
-_WITHOUT_FOLDERS = {*_NOT_OURS, ".git", ".cdd"}
-"""Folders whose empty folders are not restored."""
 
 Kind: TypeAlias = Literal["run", "talk", "manual", "rollback", "restore", "undo", "redo"]
 """Before a phase or a message of the user; by hand; before a rollback, a restore, its undo, or the redo of that."""
@@ -351,26 +351,30 @@ class Checkpoints:
             return self._update(rules)
 
     def _start_index(self) -> None:
-        """Begin with the user's index, which saves reading all files, if git converts none of them."""
+        """Begin with the user's index, which saves reading all files, if git converts none of them and it has no marks.
+
+        Marks hide changes of a file, or a sparse checkout omits it.
+        """
         user, target = self.repository, self._shadow / "index"
         values = {each.key: each.value.lower() for each in user.runner.configuration()}
         if not self._has_git or values.get("core.autocrlf", "false") not in ("false", "no", "off", "0"):
             return
         try:
-            tracked = user.git("ls-files", "-z", "--stage").split("\0")[:-1]
-            paths = format_paths(line.partition("\t")[2] for line in tracked)
+            tracked = [line.partition("\t") for line in user.git("ls-files", "-v", "-z", "--stage").split("\0")[:-1]]
+            paths = format_paths(path for _, _, path in tracked)
             attributes = user.git("check-attr", "-z", "--stdin", *_CONVERSIONS, stdin=paths).split("\0")
             is_raw = all(value in ("unspecified", "unset") for value in attributes[2::3])
-            if not tracked or not is_raw or any(line.split("\t")[0][-1] != "0" for line in tracked):
+            if not is_raw or any(about[0] != "H" or about[-1] != "0" for about, _, _ in tracked):
                 return
-            copy_index(user, target)
+            # copy2 keeps the time: git compares it to find files that changed in the same moment as the index.
+            shutil.copy2(user.location.git_dir / "index", target)
             absent = [
                 path
-                for about, _, path in (line.partition("\t") for line in tracked)
-                if about.startswith(SUBMODULE) or not os.path.lexists(self._place(path))
+                for about, _, path in tracked
+                if about.startswith(f"H {SUBMODULE}") or not os.path.lexists(self._place(path))
             ]
             update_index(self._files, absent, "--force-remove", index=self._index)
-        except GitError:  # an index that depends on others, for example
+        except (GitError, FileNotFoundError):  # no index, or one that depends on others, for example
             target.unlink(missing_ok=True)
 
     def _update(self, rules: str) -> _Capture:
@@ -406,7 +410,7 @@ class Checkpoints:
             tree=files.git("write-tree", variables=index).strip(),
             modes=modes,
             skipped=skipped,
-            folders=tuple(self._list_empty_folders(known - dropped)),
+            folders=tuple(list_empty_folders(self.repository.root, known - dropped, tops=self._folders or ("",))),
         )
 
     def _explain_skip(self, path: str) -> str:
@@ -471,28 +475,6 @@ class Checkpoints:
                 mode = os.lstat(f"{self.repository.root}/{path}").st_mode
                 if not stat.S_ISDIR(mode):
                     yield path, 0 if stat.S_ISLNK(mode) else stat.S_IMODE(mode)
-
-    def _list_empty_folders(self, known: Iterable[str]) -> Iterator[str]:
-        """Yield the innermost folders of those that hold no file, given the files that count."""
-        tops = self._folders or ("",)
-        parents = {Path(path.rpartition("/")[0]) for path in known}
-        above = {f"{parent.as_posix()}/" for each in parents for parent in (each, *each.parents)}
-        inhabited = {*tops, *(folder for folder in above - {"./"} if folder.startswith(tops))}
-        for folder in sorted(inhabited):
-            with contextlib.suppress(OSError), os.scandir(self._place(folder)) as entries:
-                for entry in entries:
-                    is_other = f"{folder}{entry.name}/" in inhabited or entry.name in _WITHOUT_FOLDERS
-                    if not is_other and entry.is_dir(follow_symlinks=False):
-                        yield from self._list_leaves(entry.path)
-
-    def _list_leaves(self, top: str) -> tuple[str, ...]:
-        """Return the folders without content in ``top``; none if it holds a file, which git ignores then."""
-        leaves = []
-        for folder, inside, names in os.walk(top):
-            if names or ".git" in inside:
-                return ()
-            leaves += [] if inside else [Path(folder).relative_to(self.repository.root).as_posix()]
-        return tuple(leaves)
 
     def _save(self, about: Description, captured: _Capture) -> Checkpoint:
         """Set the ref of a new checkpoint."""

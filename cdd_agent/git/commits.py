@@ -23,7 +23,7 @@ from cdd_agent.git.repository import (
     read_files,
     resolve_revision,
 )
-from cdd_agent.git.runner import GitError, GitRefused, GitUnable
+from cdd_agent.git.runner import GitError, GitRefused, GitUnable, read_state
 from cdd_agent.storage import read_ordinary
 from cdd_agent.tickets.ticket import list_ticket_paths
 from cdd_agent.untrusted import paths
@@ -78,10 +78,12 @@ def commit_paths(
         raise GitUnable(f"{path} cannot be committed. {why}", hint="change it yourself, and commit it")
     head = repository.read_head()
     with private_index() as index:
-        tree = _write_tree_of_run(repository, paths, entries=entries, base=head, index=index)
-        is_of_run = tree is not None
-        tree = tree or _write_tree(repository, paths, entries=entries, base=head, index=index)
-        if head is not None and not allow_empty and tree == repository.objects.require(f"{head}^{{tree}}").id:
+        has_changed = _stage_in_run_tree(repository, paths, entries=entries, base=head, index=index)
+        is_of_run = has_changed is not None
+        if has_changed is None:
+            tree = _write_tree(repository, paths, entries=entries, base=head, index=index)
+            has_changed = head is None or tree != repository.objects.require(f"{head}^{{tree}}").id
+        if head is not None and not allow_empty and not has_changed:
             refresh_index(repository, paths)
             return head
         try:
@@ -99,7 +101,31 @@ def commit_paths(
     commit = repository.read_head()
     if commit is None:
         raise GitError("git commit reported success, but HEAD does not name a commit.", hint="run: git status")
+    if is_of_run and offer_hooks(repository) is None:  # a hook may have staged more after the commit
+        note_clean_index(repository, commit)
     return commit
+
+
+def note_clean_index(repository: Repository, commit: CommitId) -> None:
+    """Note that the index of a run tree holds the files of ``commit`` and no others."""
+    repository.clean_index = read_state(repository.location.git_dir / "index"), commit
+
+
+def _stage(
+    repository: Repository,
+    paths: Iterable[str],
+    *,
+    entries: Mapping[str, Entry | None] | None,
+    index: Mapping[str, str],
+) -> None:
+    add = ("update-index", "--add", "--remove", "--replace", "-z")
+    if entries is None:
+        repository.git(*add, "--stdin", stdin=format_paths(paths), variables=index)
+    else:
+        gone = Entry("0", "0" * len(repository.read_head() or ""))
+        found = ((path, entries[path] or gone) for path in paths)
+        lines = "".join(f"{entry.mode} {entry.id}\t{path}\0" for path, entry in found)
+        repository.git(*add, "--index-info", stdin=encode_text(lines), variables=index)
 
 
 def _write_tree(
@@ -112,32 +138,32 @@ def _write_tree(
 ) -> str:
     if base is not None:
         read_files(repository, resolve_revision(repository, base), index=index)
-    add = ("update-index", "--add", "--remove", "--replace", "-z")
-    if entries is None:
-        repository.git(*add, "--stdin", stdin=format_paths(paths), variables=index)
-    else:
-        gone = Entry("0", "0" * len(repository.read_head() or ""))
-        found = ((path, entries[path] or gone) for path in paths)
-        lines = "".join(f"{entry.mode} {entry.id}\t{path}\0" for path, entry in found)
-        repository.git(*add, "--index-info", stdin=encode_text(lines), variables=index)
+    _stage(repository, paths, entries=entries, index=index)
     return repository.git("write-tree", variables=index).strip()
 
 
-def _write_tree_of_run(
+def _stage_in_run_tree(
     repository: Repository,
     paths: tuple[str, ...],
     *,
     entries: Mapping[str, Entry | None] | None,
     base: CommitId | None,
     index: Mapping[str, str],
-) -> str | None:
-    """Do the same in a run tree, whose index holds ``base`` already; None if it holds other files, or is a user's."""
+) -> bool | None:
+    """Stage the paths in a copy of a run tree's index, which holds ``base``; return whether they differ from it.
+
+    None: it holds other files too, or is a user's.
+    """
     if base is None or repository.source == repository.root:
         return None
-    shutil.copy2(repository.location.git_dir / "index", index["GIT_INDEX_FILE"])
-    tree = _write_tree(repository, paths, entries=entries, base=None, index=index)
-    changed = repository.objects.compare(base, tree)
-    return tree if changed.keys() <= set(paths) else None
+    own = repository.location.git_dir / "index"
+    is_clean = repository.clean_index == (read_state(own), base)
+    shutil.copy2(own, index["GIT_INDEX_FILE"])
+    _stage(repository, paths, entries=entries, index=index)
+    if is_clean and entries is not None:
+        return any(entries[path] != repository.objects.find_entry(base, path) for path in paths)
+    changed = repository.objects.compare(base, repository.git("write-tree", variables=index).strip())
+    return bool(changed) if changed.keys() <= set(paths) else None
 
 
 def commit_aside(repository: Repository, paths: Iterable[str], *, parent: CommitId, message: str) -> CommitId:

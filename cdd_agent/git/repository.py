@@ -232,7 +232,6 @@ CommitId = NewType("CommitId", str)
 OBJECT_ID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _STEPS_BACK = re.compile(r"(?<=.)(?:[~^]\d{0,6}){1,20}\Z")
 
-
 _REF, _BRANCH = "ref: ", "ref: refs/heads/"
 _HEAD_BYTES = 10_000
 
@@ -288,6 +287,8 @@ class Repository:
         """The work tree of the user, where submodules are checked out; a run tree is elsewhere."""
         self.submodules: Collection[str] | None = None
         """Paths of those in a run tree, which no commit changes; None: not listed yet."""
+        self.clean_index: tuple[tuple[int, ...] | None, str] = None, ""
+        """A state of a run tree's index file, and the commit whose files it holds then."""
         self.copy_limits = CopyLimits()
         self.settings: Callable[[], tuple[tuple[str, str], ...]] = tuple
         """Returns keys and values that replace those of the configuration."""

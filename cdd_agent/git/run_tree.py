@@ -25,7 +25,7 @@ from pathlib import Path
 
 from cdd_agent.errors import CddError, UsageError
 from cdd_agent.git import lfs_filter
-from cdd_agent.git.commits import CARRIED, list_pointers
+from cdd_agent.git.commits import CARRIED, list_pointers, note_clean_index
 from cdd_agent.git.hardening import list_active_filters
 from cdd_agent.git.repository import CommitId, CopyLimits, Repository, name_submodule, resolve_revision
 from cdd_agent.git.runner import GitError, GitUnable, RepositoryLocation, Runner, find_location
@@ -42,8 +42,6 @@ _LAST = "exported"
 """File in an export with the commit whose history it holds."""
 _MOST_HISTORY_BYTES = 300_000_000
 """Packing more takes longer than tests are worth that read git's history."""
-_PACKED = ("--revs", "--quiet", "--missing=allow-promisor")
-"""In a partial clone, the history lacks what was not fetched."""
 _SHA1_CHARACTERS = 40
 SUBMODULES = "cdd-submodules"
 CONFIG = "[core]\n\trepositoryformatversion = 0\n\tbare = false\n"
@@ -77,6 +75,7 @@ class RunTree:
             self.repository.runner = self.trees.open(self._name).runner
             missing = self._reset(base)
         os.utime(self.root)
+        note_clean_index(self.repository, base)
         return missing
 
     def restore_files(self, base: CommitId) -> None:
@@ -129,7 +128,7 @@ class GitExport:
 
         Programs find the folder at ``shown_at``. A history of more than ``_MOST_HISTORY_BYTES`` is cut before ``head``.
         """
-        target, last = resolve_revision(repository, head), self._read_last()
+        target, last = resolve_revision(repository, head), self.read_head()
         if last != target:
             if last is None or not repository.is_ancestor(last, of=target):
                 last = None
@@ -145,13 +144,6 @@ class GitExport:
             self._write(_LAST, target)  # at the end: after a kill everything is exported again
         shutil.copyfile(repository.location.git_dir / "index", self.folder / "index")
 
-    def pack_others(self, repository: Repository, tree: str, *, folder: Path) -> None:
-        """Write the objects of ``tree`` that the export does not hold as a pack into ``folder``."""
-        folder.mkdir(parents=True, exist_ok=True)
-        last = self._read_last()
-        stdin = f"{tree}\n" + (f"^{last}\n" if last else "")
-        repository.git("pack-objects", *_PACKED, str(folder / "pack"), stdin=stdin.encode())
-
     def _add_objects(self, repository: Repository, target: str, *, tags: list[str], last: str | None) -> None:
         packs = self.folder / "objects" / "pack"
         packs.mkdir(parents=True, exist_ok=True)
@@ -163,9 +155,12 @@ class GitExport:
             self._write("shallow", "".join(f"{commit}\n" for commit in cut))
         wanted = [*(f"--shallow {commit}" for commit in cut), target, *tags, *([f"^{last}"] if last else [])]
         stdin = "".join(f"{line}\n" for line in wanted).encode()
-        repository.git("pack-objects", *_PACKED, "--shallow", str(packs / "pack"), stdin=stdin)
+        # In a partial clone, the history lacks what was not fetched.
+        which = ("--revs", "--quiet", "--missing=allow-promisor", "--shallow")
+        repository.git("pack-objects", *which, str(packs / "pack"), stdin=stdin)
 
-    def _read_last(self) -> str | None:
+    def read_head(self) -> str | None:
+        """Return the commit whose history it holds."""
         try:
             return read_ordinary(self.folder / _LAST, limit_bytes=_PATH_BYTES).decode().strip() or None
         except (OSError, ValueError):

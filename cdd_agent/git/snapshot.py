@@ -14,7 +14,7 @@ import stat
 import tempfile
 import time
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from cdd_agent.errors import UsageError
 from cdd_agent.events import Change
 from cdd_agent.git.repository import SUBMODULE, CommitId, Repository, copy_index, format_paths, private_index
 from cdd_agent.storage import read_ordinary
+from cdd_agent.untrusted.paths import ENVIRONMENT_FOLDERS
 
 _SETTLED_NS = 1_000_000_000
 """A file that changed more recently may change again without new times."""
@@ -29,6 +30,7 @@ _TICK_NS = 50_000_000
 """The same where the file system keeps fractions of seconds."""
 _SECOND_NS = 1_000_000_000
 _RULES_BYTES = 1_000
+_WITHOUT_FOLDERS = {*ENVIRONMENT_FOLDERS, "node_modules", ".git", ".cdd"}
 
 
 def _stat_key(about: os.stat_result) -> tuple[int, ...]:
@@ -324,3 +326,29 @@ def remove_empty_parents(root: Path, path: str) -> None:
     for folder in Path(path).parents[:-1]:
         with contextlib.suppress(OSError):
             (root / folder).rmdir()
+
+
+def list_empty_folders(root: Path, known: Iterable[str], *, tops: tuple[str, ...]) -> Iterator[str]:
+    """Yield the innermost folders below ``tops`` that hold no file, given the files of the work tree that count.
+
+    ``tops`` end with a slash, or are the top level as an empty text.
+    """
+    parents = {Path(path.rpartition("/")[0]) for path in known}
+    above = {f"{parent.as_posix()}/" for each in parents for parent in (each, *each.parents)}
+    inhabited = {*tops, *(folder for folder in above - {"./"} if folder.startswith(tops))}
+    for folder in sorted(inhabited):
+        with contextlib.suppress(OSError), os.scandir(root / folder) as entries:
+            for entry in entries:
+                is_other = f"{folder}{entry.name}/" in inhabited or entry.name in _WITHOUT_FOLDERS
+                if not is_other and entry.is_dir(follow_symlinks=False):
+                    yield from (Path(leaf).relative_to(root).as_posix() for leaf in _list_leaves(entry.path))
+
+
+def _list_leaves(top: str) -> tuple[str, ...]:
+    """Return the folders without content in ``top``; none if it holds a file, which git ignores then."""
+    leaves = []
+    for folder, inside, names in os.walk(top):
+        if names or ".git" in inside:
+            return ()
+        leaves += [] if inside else [folder]
+    return tuple(leaves)

@@ -49,7 +49,7 @@ def test_a_cycle_starts_few_git_processes(demo: Demo) -> None:
     made = demo.calls.index("pack-objects --revs")  # the run tree is ready
     cycle = demo.calls[made + 1 :]
     assert cycle.count("commit --quiet") == 2
-    assert len(cycle) <= 63, "\n".join(cycle)
+    assert len(cycle) <= 57, "\n".join(cycle)
 
 
 def test_every_refused_attempt_is_shown_with_its_reason(demo: Demo) -> None:

@@ -1,7 +1,12 @@
+import subprocess
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 from cdd_agent.evidence import clean_copy
 from cdd_agent.evidence.clean_copy import ProductChange
+from cdd_agent.git.run_tree import GitExport
+from cdd_agent.testrun.access import SHOWN_PRIVATE, Original
 from cdd_agent.testrun.suite import PLAIN_LAYOUT
 from tests.cdd_agent.evidence.conftest import Make
 from tests.cdd_agent.evidence.steps import FILES, report_of
@@ -49,3 +54,20 @@ def test_newly_passing_tests_are_those_that_failed_or_were_not_there() -> None:
     assert clean_copy.find_newly_passing(after, baseline=known) == ("b.py::test_hidden",)
     only = replace(before, old_failures=("a.py::test_red", "b.py::test_hidden"))
     assert clean_copy.find_newly_passing(after, baseline=only) == ("a.py::test_red", "b.py::test_hidden")
+
+
+def test_a_copy_adds_to_the_exported_history_the_objects_of_its_commit(make: Make, tmp_path: Path) -> None:
+    step = make({"tests/deep/test_product.py": TEST, "src/a/same.py": "s = 1\n"}, {"src/a/product.py": "x = 1\n"})
+    base = step.repository.read_head()
+    assert base is not None
+    export = GitExport(folder=tmp_path / "git" / "sale")
+    export.update(step.repository, base, branch="main", shown_at=SHOWN_PRIVATE)
+    original = Original(root=step.repository.root, git=export.folder)
+    suite = step.suite.in_run_tree(step.suite.root, original=original)
+    with clean_copy.clean_copy(step.repository, suite, green=step.green, red=step.red) as copy:
+        objects = {"GIT_ALTERNATE_OBJECT_DIRECTORIES": str(export.folder / "objects")}
+        call = partial(subprocess.run, check=True, capture_output=True, text=True, cwd=copy.root, env=objects)
+        call(["git", "fsck", "--full", "--strict"])
+        listed = call(["git", "ls-tree", "-r", "--name-only", "HEAD"]).stdout.split()
+        assert {"src/a/product.py", "src/a/same.py", "tests/deep/test_product.py"} <= set(listed)
+        assert call(["git", "status", "--porcelain"]).stdout == ""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from cdd_agent.events import Change
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
-from cdd_agent.git.snapshot import Snapshot, Snapshots
+from cdd_agent.git.snapshot import Snapshot, Snapshots, list_empty_folders
 
 REF = "refs/cdd/checkpoints/t/1"
 
@@ -394,3 +394,15 @@ def test_a_snapshot_names_the_repositories_that_it_leaves_out(repository: Reposi
     snapshots = Snapshots(repository)
     snapshots.take(REF, message="before")
     assert snapshots.nested == {"inner/"}
+
+
+def test_empty_folders_are_found_among_those_with_files(tmp_path: Path) -> None:
+    for path in ("src/a.py", "build/deep/ignored.o", "node_modules/x", "other/.git/HEAD"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).touch()
+    for path in ("src/empty", "new/one", "new/two/three", "build/none", "node_modules/none", ".venv/lib"):
+        (tmp_path / path).mkdir(parents=True)
+    (tmp_path / "link").symlink_to("src")
+    found = list_empty_folders(tmp_path, ["src/a.py", "link"], tops=("",))
+    assert sorted(found) == ["new/one", "new/two/three", "src/empty"]
+    assert list(list_empty_folders(tmp_path, ["src/a.py"], tops=("src/",))) == ["src/empty"]

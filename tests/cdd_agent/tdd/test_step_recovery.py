@@ -1,6 +1,6 @@
 """The files of a step after an interruption or a failure, in a run tree and in the user's own files."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +9,7 @@ import pytest
 from cdd_agent.errors import UsageError
 from cdd_agent.events import Notice, RolledBack
 from cdd_agent.git.commits import commit_paths
-from cdd_agent.git.landing import IndexChange, Landings
+from cdd_agent.git.landing import Landed, LandingJournal, Landings
 from cdd_agent.git.repository import CommitId
 from cdd_agent.tdd.context import Context
 from cdd_agent.tdd.step import StepRecovery, alone_on, checkpoint_ref
@@ -329,7 +329,7 @@ def test_in_the_users_files_undoing_returns_branch_and_files(project: Project, i
 class KilledLandings(Landings):
     """Are killed after the branch has moved."""
 
-    def _update_index(self, changes: Iterable[IndexChange]) -> None:
+    def _update(self, journal: LandingJournal) -> Landed:
         raise KeyboardInterrupt
 
 

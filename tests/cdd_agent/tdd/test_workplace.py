@@ -9,7 +9,7 @@ from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.events import Notice
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.landing import BranchMoved, LandingConflict, Landings
-from cdd_agent.git.repository import CommitId, CopyLimits, Repository
+from cdd_agent.git.repository import CommitId, CopyLimits, Entry, Repository
 from cdd_agent.git.run_tree import GitExport, RunTrees
 from cdd_agent.sandbox.port import Result
 from cdd_agent.tdd.workplace import RunTreeWorkplace
@@ -288,3 +288,18 @@ def test_later_changes_nothing(ground: Ground) -> None:
         ground.land(made, tip=tip)
     assert ground.head() == ground.base
     assert (ground.user.root / "ten.txt").read_text().startswith("by the user")
+
+
+def test_a_second_commit_of_a_run_holds_only_its_own_files(tmp_path: Path) -> None:
+    ground = Ground(tmp_path / "project")
+    ground.place.begin()
+    first, tree = ground.run("line 1\n", "line one\n"), ground.place.tree
+    (tree.root / "more.txt").write_text("more\n")
+    blob = tree.git("hash-object", "-w", "more.txt").strip()
+    second = commit_paths(tree, "more", paths=["more.txt"], entries={"more.txt": Entry("100644", blob)})
+    assert tree.objects.compare(first, second).keys() == {"more.txt"}
+    assert commit_paths(tree, "the same", paths=["more.txt"], entries={"more.txt": Entry("100644", blob)}) == second
+    (tree.root / "other.txt").write_text("staged by a test\n")
+    tree.git("add", "other.txt")
+    third = commit_paths(tree, "without", paths=["more.txt"], entries={"more.txt": None})
+    assert tree.objects.compare(second, third).keys() == {"more.txt"}
