@@ -87,10 +87,11 @@ def _replace_file(path: Path, data: bytes, *, mode: int | None) -> None:
 def append_durably(path: Path, data: bytes, *, after_bytes: int) -> None:
     """Write ``data`` after the first ``after_bytes`` of ``path``, in place of what follows them, and sync it.
 
-    Creates a missing file. Raises ``OSError`` naming ``path``, also for anything but an ordinary file or if it is
+    Creates a missing file and its folder. Raises ``OSError`` naming ``path``, also for anything but an ordinary file or if it is
     shorter; the first bytes stay in any case.
     """
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
         with os.fdopen(os.open(path, flags, 0o666), "wb") as stream:
             about = os.fstat(stream.fileno())

@@ -15,6 +15,7 @@ from rich.tree import Tree
 from cdd_agent import events
 from cdd_agent.errors import UsageError, format_count
 from cdd_agent.events import Event, FileDiffed, StepListed, TicketListed
+from cdd_agent.repl.rows import LEAST_WIDTH, wrap
 from cdd_agent.repl.screen import Screen
 from cdd_agent.tickets import plan_markdown, spec
 from cdd_agent.tickets.plan import Plan, Step, sort_by_dependencies
@@ -38,6 +39,8 @@ _GUIDE_WIDTH = 4
 _MIN_STEP_WIDTH = 36
 """Least width for the text of a step, however deep in the tree."""
 _MIN_WIDTH_FOR_COMMITS = 76
+_GAP = 2
+"""Between two columns."""
 _PHASE_STYLE = {"red": "bold red", "green": "bold green", "refactor": "bold blue"}
 _STATUS_LOOK = {
     Status.COMPLETED: ("open", "green"),
@@ -400,13 +403,14 @@ def show_ticket(ticket: Ticket, *, screen: Screen) -> None:
 def show_steps(state: RunState, *, screen: Screen) -> None:
     """Show the steps of a run with their phases, gates, commits and errors, and what the run used."""
     phases = dict.fromkeys(attempt.phase for step in state.step_executions.values() for attempt in step.attempts)
-    table = create_table("step", "title", "status", *phases)
+    width = screen.console.width
+    rows = [[Text(heading, style="dim") for heading in ("step", "title", "status", *phases)]]
     for number, step in state.step_executions.items():
         symbol, style = _STATUS_LOOK[step.status]
-        status = Text(f"{screen.symbols[symbol]} {step.status.replace('_', ' ')}", style=style, no_wrap=True)
-        gates = [_draw_gate(step, phase, screen=screen) for phase in phases]
-        table.add_row(str(number), clean(step.title), status, *gates)
-    screen.show(table)
+        status = Text(f"{screen.symbols[symbol]} {step.status.replace('_', ' ')}", style=style)
+        gates = (_draw_gate(step, phase, screen=screen, width=width) for phase in phases)
+        rows.append([Text(str(number)), Text(clean(step.title)), status, *gates])
+    screen.show(Text("\n").join(_align_steps(rows, width=width)), wrap=False)
     for number, step in state.step_executions.items():
         if step.error and step.status in {Status.FAILED, Status.SKIPPED}:
             screen.line(f"Step {number} {step.status}: {step.error}", style=_STATUS_LOOK[step.status][1])
@@ -424,18 +428,35 @@ def show_steps(state: RunState, *, screen: Screen) -> None:
         screen.line("; ".join(part for part in parts if part), style="dim")
 
 
-def _draw_gate(step: StepExecution, phase: Phase, *, screen: Screen) -> Text:
+def _align_steps(rows: Sequence[Sequence[Text]], *, width: int) -> Iterator[Text]:
+    """Yield the lines of a table whose second column is wrapped if the width needs it."""
+    # rich's own table takes 1 ms a row, which is most of the time of a status with 1,000 steps.
+    widths = [max(cell.cell_len for cell in column) for column in zip(*rows, strict=True)]
+    others = sum(widths) - widths[1] + _GAP * (len(widths) - 1)
+    widths[1] = min(widths[1], max(LEAST_WIDTH, width - others))
+    for first, title, *rest in rows:
+        parts = [title] if title.cell_len <= widths[1] else wrap(title, widths[1])
+        for at, part in enumerate(parts):
+            line = Text()
+            for cell, columns in zip([first, part, *rest] if at == 0 else [Text(), part], widths, strict=False):
+                line.append_text(cell)
+                line.pad_right(columns + _GAP - cell.cell_len)
+            line.rstrip()
+            yield line
+
+
+def _draw_gate(step: StepExecution, phase: Phase, *, screen: Screen, width: int) -> Text:
     attempts = [attempt for attempt in step.attempts if attempt.phase == phase]
     if not attempts:
         return Text()
     verdict = attempts[-1].verdict
     style = "green" if verdict == "open" else "red"
-    text = Text(f"{len(attempts)}{screen.symbols[verdict]}", style=style, no_wrap=True)
+    text = Text.assemble((f"{len(attempts)}{screen.symbols[verdict]}", style))
     # Phases can share a commit; only the first of them shows it.
     commits = list(step.commits.values())
     is_own = phase in step.commits and commits.index(step.commits[phase]) == list(step.commits).index(phase)
-    if is_own and screen.console.width >= _MIN_WIDTH_FOR_COMMITS:
-        text.append(f" {step.commits[phase][:7]}", style="default")
+    if is_own and width >= _MIN_WIDTH_FOR_COMMITS:
+        text.append(f" {step.commits[phase][:7]}")
     return text
 
 

@@ -115,3 +115,24 @@ def test_a_step_that_was_not_verified_says_so() -> None:
     with captured() as (screen, shown):
         show_steps(state, screen=screen)
     assert shown.getvalue().splitlines()[3:] == [f"Step 1: {line}"]
+
+
+def test_only_the_titles_of_steps_are_wrapped() -> None:
+    keys = [StepKey(number=1, title="A title that is too long for its column", text_sha256="a"), KEYS[1]]
+    with captured(44) as (screen, shown):
+        show_steps(
+            record_attempt(
+                start_step(NEW, KEYS[0], now="t"), 1, attempt=AttemptRecord(phase="red", number=1, verdict="open")
+            ),
+            screen=screen,
+        )
+        show_steps(RunState(ticket_slug="t", started_at="t", step_executions=pending_steps(keys)), screen=screen)
+    assert shown.getvalue().splitlines() == [
+        "step  title  status         red",
+        "1     One    → in progress  1✔",
+        "2     Two    ○ pending",
+        "step  title                        status",
+        "1     A title that is too long     ○ pending",
+        "      for its column",
+        "2     Two                          ○ pending",
+    ]
