@@ -87,8 +87,8 @@ def _replace_file(path: Path, data: bytes, *, mode: int | None) -> None:
 def append_durably(path: Path, data: bytes, *, after_bytes: int) -> None:
     """Write ``data`` after the first ``after_bytes`` of ``path``, in place of what follows them, and sync it.
 
-    Creates a missing file and its folder. Raises ``OSError`` naming ``path``, also for anything but an ordinary file or if it is
-    shorter; the first bytes stay in any case.
+    Creates a missing file and its folder. Raises ``OSError`` naming ``path``, also for a file that is shorter or is not
+    an ordinary one; the first bytes stay in any case.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -467,10 +467,10 @@ def clear(session: SessionState, _argument: str) -> None:
     session.screen.line(f"{text} /{AGENT_COMMANDS[agent.dialog.agent]}.")
 
 
-def _require_conversation(session: SessionState, *, verb: str) -> Socrates | Planner | None:
+def _require_conversation(session: SessionState, *, verb: str) -> Socrates | Planner | Scout | None:
     """Return the agent with a conversation, or None after a message that says why it has none."""
-    match session.agent:
-        case Socrates() | Planner() as agent:
+    match session.agent or session.scout:
+        case Socrates() | Planner() | Scout() as agent:
             return agent
         case Executor():
             session.screen.line(f"The Executor starts a new conversation for each attempt; there is nothing to {verb}.")

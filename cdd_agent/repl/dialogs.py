@@ -193,7 +193,7 @@ def start_execution(executor: Executor, *, screen: Screen) -> bool:
 
 def handle_executor_input(executor: Executor, words: str, *, screen: Screen) -> bool:
     """Carry out a line. Return whether the Executor stays active."""
-    line = parse_executor_line(words)
+    line = parse_executor_line(words.strip() or executor.postponed)
     failed = executor.state.numbers(Status.FAILED)
     if line.text and line.word != "commit":
         line = _guide(executor, line)
@@ -219,14 +219,20 @@ def handle_executor_input(executor: Executor, words: str, *, screen: Screen) -> 
         case "continue" | "retry" if _is_blocked_by_changes(executor, word, screen=screen):
             screen.gap()
             screen.line(
-                "Type: commit, keep, leave, status, exit. Or change the files yourself and press Enter.", style="bold"
+                "Type: commit, keep or leave, and the step runs. Or: status, exit. "
+                "Or change the files yourself and press Enter.",
+                style="bold",
             )
+            executor.postponed = word if line.number is None else f"{word} {line.number}"
             return True
         case _:
+            executor.postponed = ""
             _carry_out(word, line.number, executor=executor)
             if not executor.state.numbers(Status.PENDING, Status.IN_PROGRESS):
                 screen.gap()
                 show_summary(executor.state, screen=screen, is_at_prompt=True)
+    if word in ("commit", "keep", "leave") and executor.postponed:
+        return handle_executor_input(executor, executor.postponed, screen=screen)
     screen.gap()
     return show_choices(executor, screen=screen)
 

@@ -285,6 +285,8 @@ class Executor:
         self.files = TicketFiles(repository=context.repository, ticket=ticket)
         self.reported_remarks: tuple[str, ...] = ()
         """Remarks that the user has seen."""
+        self.postponed = ""
+        """The user's words that wait for a decision about uncommitted changes."""
         self._refactor = refactor
         self._has_checked = False
         """Uncommitted changes since then are not the run's concern."""

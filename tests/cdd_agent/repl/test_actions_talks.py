@@ -245,12 +245,15 @@ def choosing(prompt: Prompt, word: str) -> list[str]:
 
 
 def test_words_without_an_agent_are_answered_by_scout_with_the_files_they_name(project: Path) -> None:
-    model = scripted(says("It reads hours."), says("And minutes."))
+    model = scripted(says("It reads hours."), says("And minutes."), says("It can read hours."), says("No."))
     prompt = Prompt(project, model=model)
     assert prompt.says("What does @durations/reading.py read?") == "It reads hours.\n"
     assert "def minutes" in last_words(model)
     assert prompt.says("What else?") == "And minutes.\n"
     assert prompt.where == ("cdd", "")
+    assert "was replaced by a summary of" in prompt.says("/compact")
+    assert prompt.says("And days?") == "No.\n"
+    assert "It can read hours." in texts(model)[0]
     assert "Started a new conversation" in prompt.says("/clear")
 
 

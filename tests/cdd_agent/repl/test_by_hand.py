@@ -88,12 +88,21 @@ def test_changes_made_by_hand_are_listed_and_committed_by_a_word(talk: MakeTalk,
     project.write({"prices.py": "def total(prices):\n    return sum(prices) + 0\n"})
     told = made.says("retry")
     assert "You have uncommitted changes. cdd did not touch them: prices.py commit" in told
-    assert "Type: commit, keep, leave, status, exit" in told
+    assert "Type: commit, keep or leave, and the step runs." in told
     assert made.work.statuses == {1: "failed"}
-    assert "failed and was rolled back" in made.says("commit Prices, by Hand")
-    assert "1 of 1 steps are completed; nothing is left to do." in made.says("retry")
+    assert "1 of 1 steps are completed; nothing is left to do." in made.says("commit Prices, by Hand")
     assert not made.is_listening
     assert project.log == ["plan: A sale", "Prices, by Hand", "docs: Ten percent off"]
+
+
+def test_a_retry_that_waited_for_a_decision_runs_when_enter_finds_no_changes(talk: MakeTalk, project: Project) -> None:
+    made = talk(ONE, ScriptedModel([says("No."), writes("a.md", "# a\n")]))
+    made.says("")
+    project.write({"extra.py": ""})
+    assert "You have uncommitted changes" in made.says("retry 1")
+    assert "You have uncommitted changes" in made.says("")
+    (project.folder / "extra.py").unlink()
+    assert "nothing is left to do" in made.says("")
 
 
 @pytest.mark.slow
@@ -102,8 +111,9 @@ def test_changes_made_by_hand_can_be_kept_out_of_the_commits(talk: MakeTalk, pro
     project.write({"prices.py": "def total(prices):\n    return sum(prices) + 0\n"})
     assert "You have uncommitted changes" in made.says("")
     assert "You have uncommitted changes" in made.says("")
-    assert "take your changes along" in made.says("keep")
-    assert "nothing is left to do" in made.says("")
+    told = made.says("keep")
+    assert "take your changes along" in told
+    assert "nothing is left to do" in told
     assert project.status == " M prices.py"
     assert project.git("show", "--format=", "--name-only", "HEAD").split() == ["a.md", "tickets/sale/spec.yaml"]
 
@@ -186,8 +196,7 @@ def test_a_sentence_after_a_refusal_is_guidance_for_the_next_attempts(talk: Make
     assert "use one heading only" in get_first_message(model)
     project.write({"prices.py": "def total(prices):\n    return sum(prices) + 0\n"})
     assert "You have uncommitted changes" in made.says("retry 1 and name it a")
-    made.says("keep")
-    assert "nothing is left to do" in made.says("retry")
+    assert "nothing is left to do" in made.says("keep")
     assert "use one heading only\\nand name it a" in get_first_message(model)
 
 
