@@ -97,7 +97,7 @@ class TicketForks:
     def _reset(self, state: RunState, fork: Fork) -> RunState:
         """Return the state of the plan before the fork's step."""
         repository = self.forks.repository
-        form = "--format=%(trailers:key=Ticket,valueonly,separator=%x20) %(trailers:key=Cycle,valueonly,separator=%x20)"
+        form = "--format=%(trailers:key=Ticket,valueonly,separator=%x20) %(trailers:key=Step,valueonly,separator=%x20)"
         present = set(repository.git("log", f"-{_MOST_COMMITS}", form, fork.base).splitlines())
         for known in state.step_executions.values():
             landed = list(known.commits.values())
