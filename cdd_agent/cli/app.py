@@ -203,7 +203,7 @@ class _Interruption:
             if sys.stderr.isatty():
                 os.write(sys.stderr.fileno(), _SHOW_CURSOR)
             os._exit(int(ExitCode.INTERRUPTED))
-        self._last = now
+        self._last, KEYBOARD.can_stop = now, False
         raise KeyboardInterrupt
 
 

@@ -240,6 +240,6 @@ def list_help(own: Iterable[SlashCommand] = ()) -> tuple[tuple[str, str], ...]:
         ("in /review", "approve, next, previous, diff [FILE], the number of a step, exit"),
         ("", "change this: WORDS runs the step again with your words; fork: WORDS does it in another way"),
         ("", ""),
-        ("Ctrl-C", "stops the current command; the session continues"),
+        ("Ctrl-C", "stops the current command; the session continues. While cdd works, Esc does the same"),
         ("Ctrl-D", "leaves, like /exit"),
     )

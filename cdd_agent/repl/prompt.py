@@ -231,7 +231,7 @@ DEFAULT_EDITOR = "vi"
 MOST_KEPT_CHARACTERS = 50_000
 """Longer messages are not written to the history file."""
 CLEARED = "Cleared; the up arrow brings it back."
-HELD = "Typed before Ctrl-C. Enter sends it, Ctrl-C clears it."
+HELD = "Typed before the stop. Enter sends it, Ctrl-C clears it."
 KEYS = "/help  Ctrl-D leaves"
 NEARLY_FULL_PERCENT = 70
 """From here on, the toolbar shows the context as a warning."""
@@ -446,6 +446,11 @@ def _measure(parts: list[_Part]) -> int:
     return 1 + sum(get_cwidth(part.text) for part in parts) + 3 * (len(parts) - 1)
 
 
+def _choose_patience(pressed: Sequence[KeyPress]) -> float:
+    """Return the seconds to wait for more keys. A letter after Esc is text, unless Alt sends both at once."""
+    return ESCAPE_S if pressed and pressed[-1].key == Keys.Escape else 1.0
+
+
 def make_reader(
     history: Path | None,
     *,
@@ -513,6 +518,7 @@ class _Prompt:
         app.renderer.cpr_not_supported_callback = app.invalidate
         app.renderer.erase = _erase_reflowed(app)  # type: ignore[method-assign]
         app.key_processor.before_key_press += lambda _: self._say("")
+        app.key_processor.after_key_press += lambda keys: setattr(app, "timeoutlen", _choose_patience(keys.key_buffer))
 
     def read(self, status: PromptStatus) -> str:
         self._status, app, typed = status, self._session.app, KEYBOARD.typed

@@ -148,7 +148,8 @@ class LiveLine:
             yield (f"{self._tail} {frame}" if passed_s >= PATIENCE_S else self._tail), ""
         elif passed_s >= PATIENCE_S:
             shown_s = passed_s if self._for_s is None else max(0, math.ceil(self._for_s - passed_s))
-            yield f"{frame} {self._label}  {shown_s:.0f} s, Ctrl-C stops", "dim"
+            keys = "Esc or Ctrl-C" if self._keyboard.can_stop else "Ctrl-C"
+            yield f"{frame} {self._label}  {shown_s:.0f} s, {keys} stops", "dim"
         typed = self._keyboard.typed
         if row := format_typed(typed.queued, typed.draft, width=self._width):
             yield row, "cyan"

@@ -196,7 +196,7 @@ class Session:
                 return ExitCode.DONE
             if words.startswith("!"):
                 return run_in_shell(self._state, words[1:].strip())
-            with self._screen.working(READY):
+            with KEYBOARD.stop_at_escape(), self._screen.working(READY):
                 if words.startswith("/"):
                     return carry_out(self._state, words) or ExitCode.DONE
                 send(self._state, words)

@@ -66,6 +66,8 @@ def choose_symbols(encoding: str | None, *, besides: str = "") -> Mapping[str, s
 _LOCAL, _CHARACTERS = 3, 6
 """Indexes in what ``tcgetattr`` returns."""
 _Modes: TypeAlias = list[Any]
+ESCAPE_S = 0.05
+"""How long after Esc the rest of a key may come that begins with the same byte, such as an arrow."""
 BURST_S = 0.01
 """Keys closer together than this were pasted: nobody types that fast."""
 SHORTEST_PASTE = 8
@@ -167,6 +169,8 @@ class Keyboard:
         self.typed = TypedLines()
         self.has_changed = threading.Event()
         """Set when a key was pressed. The screen clears it when it has shown the key."""
+        self.can_stop = False
+        """Whether Esc stops what runs, as the first Ctrl-C does. It never counts as the second one."""
         self._keeps = False
         self._before: _Modes | None = None
         """The terminal's modes before the keys were hidden; None while they are shown."""
@@ -180,6 +184,21 @@ class Keyboard:
             yield
         finally:
             self._keeps = False
+
+    @contextlib.contextmanager
+    def stop_at_escape(self) -> Iterator[None]:
+        """Let Esc stop the block, if its keys are kept."""
+        self.can_stop = self._keeps
+        try:
+            yield
+        finally:
+            self.can_stop = False
+
+    def _stop(self) -> None:
+        if self.can_stop:
+            self.can_stop = False
+            # The main thread may be blocked in a call, which only its own signal ends.
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     @contextlib.contextmanager
     def hide_keys(self) -> Iterator[None]:
@@ -239,7 +258,7 @@ class Keyboard:
         with defer_interrupts():
             self._before = _hide(keeps=self._keeps)
             if self._before is not None and self._keeps:
-                self._reader = _KeyReader(sys.stdin.fileno(), self.typed, tell=self.has_changed.set)
+                self._reader = _KeyReader(sys.stdin.fileno(), self.typed, tell=self.has_changed.set, stop=self._stop)
 
     def _suspend(self, number: int, _frame: object) -> None:
         with self.show_keys():
@@ -254,10 +273,11 @@ KEYBOARD = Keyboard()
 class _KeyReader:
     """Reads the terminal in a thread."""
 
-    def __init__(self, terminal: int, typed: TypedLines, *, tell: Callable[[], None]) -> None:
+    def __init__(self, terminal: int, typed: TypedLines, *, tell: Callable[[], None], stop: Callable[[], None]) -> None:
         self._terminal = terminal
         self._typed = typed
         self._tell = tell
+        self._stop_work = stop
         self._wakes, self._waking = os.pipe()
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         # Keys that are waiting were pressed one by one, while nobody read them.
@@ -282,7 +302,10 @@ class _KeyReader:
                 return  # the terminal was closed
             is_burst = len(data) > 1 or data == b"\x1b"
             if is_burst:
-                data += self._read(within_s=BURST_S)
+                data += self._read(within_s=ESCAPE_S if data == b"\x1b" else BURST_S)
+            if data and not data.strip(b"\x1b") and not is_stopped:
+                self._stop_work()
+                continue
             text = self._decoder.decode(data, final=is_stopped)
             lines = text.rstrip("\r\n").replace("\r", "\n")
             if is_burst and "\n" in lines and "\x1b" not in text and len(lines) >= SHORTEST_PASTE:

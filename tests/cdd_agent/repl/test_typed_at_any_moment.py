@@ -29,11 +29,11 @@ _MOMENTS = 1_000
 """More answers than any test needs."""
 
 
-def _answer_slowly(number: int, *, draw: random.Random) -> Fault:
+def _answer_slowly(number: int, *, pause_s: float) -> Fault:
     turn = RecordedTurn(number=number, content=(Text(text="I think about it. " * 9),), stop_reason="end_turn")
     events = [event_bytes(event) for event in turn_events(turn)]
     half = len(events) // 2
-    return Fault(raw=(STREAM_HEAD, *events[:half], draw.uniform(0.1, 0.9), *events[half:]))
+    return Fault(raw=(STREAM_HEAD, *events[:half], pause_s, *events[half:]))
 
 
 class Terminal:
@@ -68,6 +68,14 @@ class Terminal:
                     for _ in range(piece.count("\x1b[6n")):
                         self.type("\x1b[40;1R")
 
+    def watch_for(self, text: str, *, within_s: float = 60) -> None:
+        """Until ``text`` is shown after what was shown before."""
+        end = time.monotonic() + within_s
+        while text not in self.shown and time.monotonic() < end:
+            self.watch(0.1)
+        assert text in self.shown, self.shown
+        self.shown = ""
+
     def watch_until_idle(self) -> None:
         """Until nothing has been shown for two seconds."""
         before = None
@@ -100,7 +108,7 @@ def _draw_line(number: int, *, draw: random.Random) -> str:
 def _try_moments(project: Path, home: Path, *, moments: int, seed: int) -> tuple[list[str], str]:
     """Type a line at each of the moments; return those that were not carried out, and all that was shown."""
     draw, typed = random.Random(seed), ""
-    faults = [_answer_slowly(number, draw=draw) for number in range(_MOMENTS)]
+    faults = [_answer_slowly(number, pause_s=draw.uniform(0.1, 0.9)) for number in range(_MOMENTS)]
     with MessagesServer(faults=faults) as server:
         more = {"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": KEY, "TERM": "xterm", "COLUMNS": "200"}
         terminal = Terminal(project, environment(home, **more))
@@ -115,7 +123,7 @@ def _try_moments(project: Path, home: Path, *, moments: int, seed: int) -> tuple
                 if draw.random() < 0.1:
                     terminal.watch(2)  # a second Ctrl-C soon after the first would end the program
                     shown = len(terminal.shown)
-                    terminal.type("\x03")
+                    terminal.type(draw.choice("\x03\x1b"))
                     terminal.watch(0.3)
                     if "Cleared" in terminal.shown[shown:]:  # later letters are not drawn if they are there already
                         terminal.type("\x1b[A")
@@ -137,6 +145,31 @@ def _try_moments(project: Path, home: Path, *, moments: int, seed: int) -> tuple
 def test_lines_typed_at_a_few_moments_are_kept(project: Path, tmp_path: Path) -> None:
     lost, story = _try_moments(project, tmp_path / "home", moments=3, seed=5)
     assert lost == [], story
+
+
+def test_esc_stops_an_answer_once_and_keeps_what_was_typed(project: Path, tmp_path: Path) -> None:
+    faults = [_answer_slowly(number, pause_s=120) for number in range(2)]
+    with MessagesServer(faults=faults) as server:
+        more = {"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": KEY, "TERM": "xterm", "COLUMNS": "200"}
+        terminal = Terminal(project, environment(tmp_path / "home", **more))
+        try:
+            terminal.type("what does it read?\r")
+            terminal.watch_for("I think about it.")
+            terminal.type("/status")
+            terminal.watch(0.3)
+            terminal.type("\x1b[D")  # an arrow begins with the same byte
+            terminal.watch(0.5)
+            assert "Stopped" not in terminal.shown
+            terminal.type("\x1b\x1b")
+            terminal.watch(0.2)
+            terminal.type("\x1b")
+            terminal.watch_for("Stopped. All work is in a consistent state.")
+            terminal.watch(1)
+            terminal.type("\r")
+            terminal.watch_for("Minutes without a unit are lost")
+            assert terminal.process.poll() is None
+        finally:
+            terminal.close()
 
 
 @pytest.mark.slow
