@@ -20,7 +20,7 @@ from cdd_agent.errors import DocumentError, Problem, UsageError, format_count, s
 from cdd_agent.events import FileDiffed
 from cdd_agent.git.repository import CommitId, Repository, resolve_revision
 from cdd_agent.storage import exclusive_lock, private_folder, read_ordinary, require_private, write_atomic
-from cdd_agent.work.handoff import NUMBER_KEYS
+from cdd_agent.work.handoff import NUMBER_OPTIONS
 
 # No line of content can match these: it begins with a blank, a sign or a backslash.
 _FILE = re.compile(r"^diff --git ", re.MULTILINE)
@@ -329,7 +329,7 @@ class Comments:
         return lines
 
     def _read_step(self, commit: CommitId) -> tuple[str, int]:
-        trailers = f"%(trailers:key=Ticket,valueonly)%x00%(trailers:key={',key='.join(NUMBER_KEYS)},valueonly)"
+        trailers = f"%(trailers:key=Ticket,valueonly)%x00%(trailers:{NUMBER_OPTIONS},valueonly)"
         shown = self.repository.git("log", "-1", f"--format={trailers}", commit, "--")
         ticket, _, step = (field.strip() for field in shown.partition("\0"))
         return (ticket, int(step)) if ticket and step.isdecimal() else ("", 0)

@@ -25,6 +25,7 @@ from cdd_agent.tdd.step import load_report
 from cdd_agent.tickets import spec
 from cdd_agent.tickets.ticket import Ticket, find
 from cdd_agent.work import state as states
+from cdd_agent.work.handoff import NUMBER_OPTIONS
 from cdd_agent.work.state import RunState, Status, StepExecution, Usage, lock_checkpoints, lock_ticket, replace_step
 from cdd_agent.work.state_file import load_state, save_state
 from pytest_tdd_agent.report import OUTCOMES, count_outcomes
@@ -97,7 +98,8 @@ class TicketForks:
     def _reset(self, state: RunState, fork: Fork) -> RunState:
         """Return the state of the plan before the fork's step."""
         repository = self.forks.repository
-        form = "--format=%(trailers:key=Ticket,valueonly,separator=%x20) %(trailers:key=Step,valueonly,separator=%x20)"
+        keys = ("key=Ticket", NUMBER_OPTIONS)
+        form = "--format=" + " ".join(f"%(trailers:{each},valueonly,separator=%x20)" for each in keys)
         present = set(repository.git("log", f"-{_MOST_COMMITS}", form, fork.base).splitlines())
         for known in state.step_executions.values():
             landed = list(known.commits.values())

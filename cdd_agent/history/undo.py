@@ -20,13 +20,13 @@ from cdd_agent.git.landing import Landings
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.storage import load_record, private_folder, write_atomic
 from cdd_agent.tickets.ticket import Ticket, list_tickets
-from cdd_agent.work.handoff import NUMBER_KEYS
+from cdd_agent.work.handoff import NUMBER_OPTIONS
 from cdd_agent.work.state import RunState, lock_ticket, replace_step, retry_step
 from cdd_agent.work.state_file import decode_state, encode_state, load_state, save_state
 from cdd_agent.workflows.orchestration.feature import PREFIX
 
-_KEYS = ("Ticket", ",key=".join(NUMBER_KEYS), "Handoff-Id")
-_TRAILERS = "%x00".join(f"%(trailers:key={key},valueonly)" for key in _KEYS)
+_KEYS = ("key=Ticket", NUMBER_OPTIONS, "key=Handoff-Id")
+_TRAILERS = "%x00".join(f"%(trailers:{key},valueonly)" for key in _KEYS)
 _FORMAT = f"--format=%H%x00%s%x00{_TRAILERS}"
 _MOST_COMMITS = 50
 _MOST_BYTES = 10_000_000

@@ -33,6 +33,8 @@ _Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 _ORDER: tuple[PhaseName, ...] = get_args(PhaseName)
 _NAMES: Mapping[Phase, PhaseName] = dict(zip(get_args(Phase), _ORDER, strict=True))
 NUMBER_KEYS: tuple[NumberKey, ...] = get_args(NumberKey)
+NUMBER_OPTIONS = ",".join(f"key={key}" for key in NUMBER_KEYS)
+"""What ``%(trailers:...)`` of ``git log`` needs to show the number, whichever key it has."""
 PHASE_OF: Mapping[str, Phase] = {name: phase for phase, name in _NAMES.items()}
 """The inverse of ``phase_name``."""
 
