@@ -535,6 +535,8 @@ class Composition:
         fork = self.forks.find_around(ticket.folder) or (
             self.forks.find_current(ticket.slug) if self.root == self.home else None
         )
+        if fork is not None and fork.is_merging and self.ticket_forks().finish_merges():
+            return self._enter(ticket)
         if fork is None or self.forks.find_project(fork) == self.root:
             return None
         root = self.forks.enter(fork)

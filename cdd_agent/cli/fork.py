@@ -9,7 +9,9 @@ from cdd_agent.errors import GateClosed, UsageError, format_count, join_first
 
 if TYPE_CHECKING:
     from cdd_agent.events import ForkListed
-    from cdd_agent.git.fork import Favor, Fork, Forks, MergePlan
+    from cdd_agent.git.fork import Fork, Forks, MergePlan
+    from cdd_agent.git.landing import Favor
+    from cdd_agent.repl.screen import Screen
 
 _MOST_FILES = 20
 _MOST_DIRECTION = 200
@@ -189,10 +191,15 @@ def merge(invocation: Invocation, name: str, *, how: str | None, dry_run: bool) 
     from cdd_agent.git.commits import list_pointers
 
     project, screen = invocation.project, invocation.screen
-    forks, chosen = project.forks, project.forks.find(name)
+    forks, ticket_forks = project.forks, project.ticket_forks()
+    finished, chosen = ticket_forks.finish_merges(), forks.find(name)
     if how == "abort":
         forks.abort(chosen)
         screen.line(f"The merge has ended; the fork {chosen.name} is as it was before.")
+        return
+    if chosen.name in finished:
+        screen.line(f"Finished the merge of {chosen.name}, which was interrupted.", style="bold green")
+        _show_taken(chosen, finished[chosen.name], screen=screen)
         return
     plan = forks.plan_merge(chosen)
     _show_plan(plan, invocation=invocation)
@@ -219,7 +226,7 @@ def merge(invocation: Invocation, name: str, *, how: str | None, dry_run: bool) 
         raise UsageError(f"The fork {chosen.name} has no commits that {plan.branch} lacks.", hint="cdd fork list")
     if not invocation.is_agreed(f"Merge it into {plan.branch}?", otherwise="Nothing was merged."):
         return
-    landed, taken = project.ticket_forks().merge(plan)
+    landed, taken = ticket_forks.merge(plan)
     if invocation.as_json:
         from cdd_agent.events import ForkMerged
 
@@ -230,6 +237,10 @@ def merge(invocation: Invocation, name: str, *, how: str | None, dry_run: bool) 
     if pointers := changed.intersection(list_pointers(forks.repository)):
         names = join_first(sorted(pointers), most=_MOST_FILES)
         screen.line(f"Only pointers of Git LFS for now: {names}. Their content: git lfs checkout", style="yellow")
+    _show_taken(chosen, taken, screen=screen)
+
+
+def _show_taken(chosen: "Fork", taken: tuple[int, ...], *, screen: "Screen") -> None:
     if taken:
         steps = ", ".join(map(str, taken))
         screen.line(f"The ticket {chosen.ticket} takes over what the fork says of step {steps}.")

@@ -9,7 +9,7 @@ so does one that was squashed into another commit.
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
@@ -29,8 +29,17 @@ from cdd_agent.git.commits import (
     require_identity,
 )
 from cdd_agent.git.hardening import list_disabled_drivers
-from cdd_agent.git.landing import Landed, Landings
-from cdd_agent.git.repository import CommitId, Repository, has_ref, name_submodule
+from cdd_agent.git.landing import Favor, Landed, Landings, merge_entries
+from cdd_agent.git.repository import (
+    SUBMODULE,
+    CommitId,
+    Entry,
+    Repository,
+    encode_text,
+    has_ref,
+    name_submodule,
+    private_index,
+)
 from cdd_agent.git.run_tree import SUBMODULES, RunTrees, copy_ignored
 from cdd_agent.git.runner import GitRefused, GitUnable, RepositoryLocation
 from cdd_agent.storage import exclusive_lock, load_record, private_folder, read_ordinary, write_atomic
@@ -38,8 +47,6 @@ from cdd_agent.untrusted.text import shorten
 from cdd_agent.work.state import lock_repository
 
 Status: TypeAlias = Literal["active", "merged", "abandoned"]
-Favor: TypeAlias = Literal["ours", "theirs"]
-"""Whose lines count where both have changed them: those of the user's branch, or those of the fork."""
 
 ABANDONED = "refs/cdd/abandoned"
 _FILE = "forks.json"
@@ -50,6 +57,7 @@ _MOST_WORDS = 30
 _MOST_SUBJECT = 65
 _SHOWN = 10
 _MARK = b"<<<<<<< "
+_TEXT_MODES = ("100644", "100755")
 
 
 class Fork(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +78,8 @@ class Fork(msgspec.Struct, frozen=True, kw_only=True):
     cost_usd: float | None = None
     """The usage of the ticket when the fork was made."""
     is_abandoned: bool = False
+    is_merging: bool = False
+    """A merge was begun; its ticket may not have taken over the steps yet."""
 
     @property
     def branch(self) -> str:
@@ -194,6 +204,13 @@ class Forks:
             if fork is not None:
                 file.current[ticket] = fork.name
 
+    def record_merge(self, fork: Fork, *, is_begun: bool, has_landed: bool = False) -> None:
+        """Record that a merge begins or ends; once it has landed, the ticket is carried out in the user's branch."""
+        with self._changing() as file:
+            file.replace(msgspec.structs.replace(fork, is_merging=is_begun))
+            if has_landed and file.current.get(fork.ticket) == fork.name:
+                del file.current[fork.ticket]
+
     def locate(self, fork: Fork) -> Path:
         """Return the top level of a fork's work tree."""
         return self._folder / f"fork-{fork.name}"
@@ -311,7 +328,7 @@ class Forks:
             head=head,
             tip=tip,
             tree=tree,
-            conflicts=conflicts,
+            conflicts=tuple(conflicts),
             subjects=tuple(log),
             changes=() if conflicts else repository.list_changes(head, tree),
         )
@@ -330,33 +347,53 @@ class Forks:
             message = f"merge: {subject}\n\nFork: {plan.fork.name}\nTicket: {plan.fork.ticket}\n"
             arguments = ("commit-tree", plan.tree, "-p", plan.head, "-p", plan.tip, *sign, "-F", "-")
             commit = CommitId(repository.git(*arguments, stdin=message.encode(), hooks=bool(sign)).strip())
-        landings = Landings(repository, private_folder(self.project) / "landing", merges=False)
         with lock_repository(repository.location.common_dir, wait_s=_PATIENCE_S):
-            return landings.land(commit, expected=plan.head, base=plan.head, result=commit)
+            return self._landings.land(commit, expected=plan.head, base=plan.head, result=commit)
+
+    @property
+    def _landings(self) -> Landings:
+        return Landings(self.repository, private_folder(self.project) / "landing", merges=False)
+
+    def has_landed(self, fork: Fork) -> bool:
+        """Return whether the user's branch has the commits of a fork, after a landing that was killed is finished."""
+        with lock_repository(self.repository.location.common_dir, wait_s=_PATIENCE_S):
+            self._landings.finish()
+        tip = self.repository.read_ref(f"refs/heads/{fork.branch}")
+        return tip is not None and self.repository.is_ancestor(tip, of="HEAD")
 
     def settle(self, plan: MergePlan, favor: Favor) -> MergePlan:
         """Return the plan of a merge in which one side counts where both changed the same lines.
 
-        Raises ``UsageError`` if that is not enough, because one side has deleted a file. The fork stays as it is.
+        Raises ``UsageError`` if that is not enough, because one side has deleted a file. It touches no file, so a kill
+        leaves nothing behind.
         """
-        tree = self.open(plan.fork)
-        # git merges in the fork's files, where "ours" means the fork, and then takes it back.
-        side = "theirs" if favor == "ours" else "ours"
-        try:
-            tree.git("merge", "--quiet", "--no-ff", "--no-commit", "-X", side, plan.head)
-            merged = tree.git("write-tree").strip()
-        except GitRefused:
-            if unmerged := _list_unmerged(tree):
-                raise UsageError(
-                    f"One side has deleted or renamed {join_first(unmerged, most=_SHOWN)}, so no side can be taken.",
-                    hint=f"resolve it by hand: cdd fork merge {plan.fork.name} --resolve",
-                ) from None
-            raise
-        finally:
-            if self.is_resolving(plan.fork):
-                tree.git("merge", "--abort")
-        changes = self.repository.list_changes(plan.head, merged)
+        repository = self.repository
+        tree, conflicts = self._merge(plan.head, plan.tip)
+        attributes = repository.read_attribute("merge", conflicts)
+        is_text = {path: attributes[path] not in ("unset", "binary") for path in conflicts}
+        taken = {path: self._take_side(each, favor, is_text=is_text[path]) for path, each in conflicts.items()}
+        if unmerged := [path for path, entry in taken.items() if entry is None]:
+            raise UsageError(
+                f"One side has deleted or renamed {join_first(unmerged, most=_SHOWN)}, so no side can be taken.",
+                hint=f"resolve it by hand: cdd fork merge {plan.fork.name} --resolve",
+            )
+        listing = "".join(f"{entry.mode} {entry.id}\t{path}\0" for path, entry in taken.items() if entry)
+        with private_index() as index:
+            repository.git("read-tree", tree, variables=index)
+            repository.git("update-index", "-z", "--index-info", stdin=encode_text(listing), variables=index)
+            merged = repository.git("write-tree", variables=index).strip()
+        changes = repository.list_changes(plan.head, merged)
         return replace(plan, tree=merged, conflicts=(), changes=changes)
+
+    def _take_side(self, stages: Mapping[str, Entry], favor: Favor, *, is_text: bool) -> Entry | None:
+        """Return a merged file in which the lines of one side count; None if one side has no file there."""
+        base, ours, theirs = map(stages.get, ("1", "2", "3"))
+        if ours is None or theirs is None or SUBMODULE in (ours.mode, theirs.mode):
+            return None
+        side = ours if favor == "ours" else theirs
+        if not is_text or any(each is not None and each.mode not in _TEXT_MODES for each in (base, ours, theirs)):
+            return side
+        return merge_entries(self.repository, base, ours, theirs=theirs, favor=favor)[0] or side
 
     def resolve(self, plan: MergePlan) -> tuple[str, ...]:
         """Merge the user's branch into the fork, in its work tree; return the files to be resolved there by hand."""
@@ -493,12 +530,17 @@ class Forks:
             hint = f"end the fork: cdd fork drop {fork.name}; or make the branch again: git branch {fork.branch} COMMIT"
             raise UsageError(f"The branch {fork.branch} is gone.", hint=hint)
 
-    def _merge(self, head: CommitId, tip: CommitId) -> tuple[str, tuple[str, ...]]:
-        """Return the merged tree, and the files with conflicts."""
+    def _merge(self, head: CommitId, tip: CommitId) -> tuple[str, dict[str, dict[str, Entry]]]:
+        """Return the merged tree, and each file with conflicts -> stage -> entry; 1 is the base, 2 ours, 3 theirs."""
         # With --stdin, git exits with 0 although there are conflicts.
-        arguments = ("merge-tree", "--write-tree", "--stdin", "-z", "--name-only")
+        arguments = ("merge-tree", "--write-tree", "--stdin", "-z")
         is_clean, tree, *rest = self.repository.git(*arguments, stdin=f"{head} {tip}\n".encode()).split("\0")
-        return tree, () if is_clean == "1" else tuple(rest[: rest.index("")])
+        conflicts: dict[str, dict[str, Entry]] = {}
+        for line in () if is_clean == "1" else rest[: rest.index("")]:
+            about, _, path = line.partition("\t")
+            mode, blob, stage = about.split(" ")
+            conflicts.setdefault(path, {})[stage] = Entry(mode, blob)
+        return tree, conflicts
 
     def _require_drivers(self, fork: Fork, paths: Iterable[str]) -> None:
         """Raise ``UsageError`` if git would merge one of these files by a program that the repository names."""

@@ -43,6 +43,9 @@ from cdd_agent.storage import read_ordinary, sweep, write_atomic
 Choice: TypeAlias = Literal["merge", "mine", "theirs"]
 """What to do with a file that cannot be merged: write both versions with conflict marks, or take one of them."""
 
+Favor: TypeAlias = Literal["ours", "theirs"]
+"""Whose lines count where both have changed them: those of the user's branch, or those of the fork."""
+
 _JOURNAL_BYTES = 100_000_000
 _LINK = "120000"
 _SHOWN_PATHS = 10
@@ -362,23 +365,7 @@ class Landings:
             return None, False
         if _LINK in (base.mode, ours.mode, theirs.mode):
             return None, False
-        mode = theirs.mode if ours.mode == base.mode else ours.mode
-        with tempfile.TemporaryDirectory(prefix="cdd-merge-") as folder:
-            names = [Path(folder) / name for name in ("yours", "before", "cdd")]
-            for path, entry in zip(names, (ours, base, theirs), strict=True):
-                path.write_bytes(self._repository.objects.require(entry.id).data)
-            try:
-                labels = [option for path in names for option in ("-L", path.name)]
-                self._repository.git("merge-file", "--quiet", *labels, *map(str, names))
-                is_clean = True
-            except GitUnable:
-                return None, False
-            except GitRefused as error:
-                if error.status >= 128:  # not text
-                    return None, False
-                is_clean = False
-            data = names[0].read_bytes()
-        return Entry(mode, self._repository.blobs.write(data)), is_clean
+        return merge_entries(self._repository, base, ours, theirs=theirs)
 
     # How to do it.
 
@@ -482,6 +469,32 @@ class Landings:
             return False
         remove_empty_parents(self._repository.root, change.path)
         return True
+
+
+def merge_entries(
+    repository: Repository, base: Entry | None, ours: Entry, *, theirs: Entry, favor: Favor | None = None
+) -> tuple[Entry | None, bool]:
+    """Return the merged file and whether the merge is clean; None if they are not text.
+
+    With ``favor``, the lines of that side count where both changed them. ``base`` is None if both created the file.
+    """
+    mode = theirs.mode if base is not None and ours.mode == base.mode else ours.mode
+    with tempfile.TemporaryDirectory(prefix="cdd-merge-") as folder:
+        names = [Path(folder) / name for name in ("yours", "before", "cdd")]
+        for path, entry in zip(names, (ours, base, theirs), strict=True):
+            path.write_bytes(b"" if entry is None else repository.objects.require(entry.id).data)
+        try:
+            options = ["--quiet", *([f"--{favor}"] if favor else ()), *(o for path in names for o in ("-L", path.name))]
+            repository.git("merge-file", *options, *map(str, names))
+            is_clean = True
+        except GitUnable:
+            return None, False
+        except GitRefused as error:
+            if error.status >= 128:  # not text
+                return None, False
+            is_clean = False
+        data = names[0].read_bytes()
+    return Entry(mode, repository.blobs.write(data)), is_clean
 
 
 def _list_files(pairs: Mapping[str, Pair]) -> Iterator[tuple[str, Pair]]:

@@ -176,11 +176,29 @@ class TicketForks:
         """
         fork = plan.fork
         with self._working(fork):
+            self.forks.record_merge(fork, is_begun=True)
             landed = self.forks.merge(plan)
-            taken = self._adopt_state(fork)
-        if self.forks.find_current(fork.ticket) == fork:
-            self.forks.switch(fork.ticket, None)
-        return landed, taken
+            return landed, self._complete(fork)
+
+    def finish_merges(self) -> dict[str, tuple[int, ...]]:
+        """Finish the merges that were killed, or forget those that changed nothing.
+
+        Return the names of finished forks -> the numbers of the steps that the ticket takes over.
+        """
+        finished = {}
+        for fork in self.forks.list_all():
+            if fork.is_merging:
+                with self._working(fork):
+                    if self.forks.has_landed(fork):
+                        finished[fork.name] = self._complete(fork)
+                    else:
+                        self.forks.record_merge(fork, is_begun=False)
+        return finished
+
+    def _complete(self, fork: Fork) -> tuple[int, ...]:
+        taken = self._adopt_state(fork)
+        self.forks.record_merge(fork, is_begun=False, has_landed=True)
+        return taken
 
     def drop(self, fork: Fork) -> None:
         """Remove a fork, once no run works in it; see ``Forks.drop``."""
@@ -205,9 +223,10 @@ class TicketForks:
             return ()
         taken, used = [], state.usage
         for number in made.numbers(Status.COMPLETED):
-            if number in state.step_executions and state.execution(number) != made.execution(number):
-                used += _subtract(made.execution(number).usage, state.execution(number).usage)
-                state = replace_step(state, _move_reports(made.execution(number), fork))
+            step = _move_reports(made.execution(number), fork)
+            if number in state.step_executions and state.execution(number) not in (made.execution(number), step):
+                used += _subtract(step.usage, state.execution(number).usage)
+                state = replace_step(state, step)
                 taken.append(number)
         if taken:
             reports = inside / ".cdd" / "reports" / fork.ticket

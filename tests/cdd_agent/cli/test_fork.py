@@ -1,7 +1,10 @@
 """``cdd fork``: a step is done in another way, compared, merged and dropped."""
 
 import json
+import random
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +17,7 @@ from cdd_agent.git.fork import Fork, Forks
 from cdd_agent.git.repository import Repository
 from cdd_agent.model.conversation import Conversation, Text, UserMessage
 from cdd_agent.tickets.ticket import find
+from tests.fakes.cases import soak_after
 from cdd_agent.work.state import RunState
 from cdd_agent.work.state_file import load_state, save_state
 from tests.fakes.clock import FakeClock
@@ -144,6 +148,63 @@ def test_conflicts_are_listed_resolved_or_aborted(finished: Path, capsys: pytest
     assert run([*merge, "--yes"]) == 0
     assert "Only pointers of Git LFS for now: a.bin. Their content: git lfs checkout" in capsys.readouterr().out
     assert (finished / "README.md").read_text() == "# Theirs\n"
+
+
+KILLED = """
+import os, sys
+from cdd_agent.cli.app import run
+count, point, words = 0, int(sys.argv[1]), sys.argv[2:]
+def at_each(event, arguments):
+    global count
+    if event in ("os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir", "subprocess.Popen") or (
+        event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
+    ):
+        count += 1
+        if count == point:
+            os.kill(os.getpid(), 9)
+sys.addaudithook(at_each)
+status = run(words)
+print(count)
+sys.exit(int(status))
+"""
+
+
+@soak_after(1, "most", (1, 30))
+def test_a_merge_that_is_killed_at_any_point_is_finished_by_the_next_one(
+    finished: Path, tmp_path: Path, *, most: int
+) -> None:
+    made = fork(finished, "Rename it")
+    inside, before = Forks(finished).locate(made), git(finished, "rev-parse", "HEAD")
+    commit(inside, "README.md", "# Theirs\n")
+    commit(finished, "README.md", "# Ours\n")
+    tip = git(inside, "rev-parse", "HEAD").strip()
+    done = state(finished)
+    landed = replace(done.execution(1), commits={"green": tip}, review=None)
+    save_state(find(inside, SLUG).state_path, replace(done, step_executions={1: landed}))
+    words = ["--project", str(finished), "fork", "merge", made.name, "--theirs", "--yes"]
+    start = tmp_path / "start"
+    subprocess.run(["cp", "-a", str(finished), str(start)], check=True)
+
+    def attempt(point: int) -> subprocess.CompletedProcess[str]:
+        subprocess.run(["rm", "-rf", str(finished)], check=True)
+        subprocess.run(["cp", "-a", str(start), str(finished)], check=True)
+        argv = [sys.executable, "-c", KILLED, str(point), *words]
+        return subprocess.run(argv, capture_output=True, text=True, check=False)
+
+    points = range(1, int(attempt(-1).stdout.split()[-1]) + 1)
+    outcome = git(finished, "rev-parse", "HEAD^{tree}")
+    # The last writes are those that a kill used to cut off: the branch has moved, and the ticket not followed yet.
+    for point in (points[-6], *random.Random(0).sample(points, k=most)):
+        assert attempt(point).returncode == -9
+        assert git(inside, "status", "--porcelain") == ""
+        assert git(inside, "rev-parse", "HEAD").strip() == tip
+        run(words)
+        assert git(finished, "rev-parse", "HEAD^{tree}") == outcome, point
+        assert git(finished, "rev-list", "--count", "--merges", f"{before.strip()}..HEAD") == "1\n", point
+        assert (git(finished, "status", "--porcelain"), (finished / "README.md").read_text()) == ("", "# Theirs\n")
+        assert state(finished).execution(1).commits == {"green": tip}, point
+        assert Forks(finished).find_current(SLUG) is None
+        assert not any(each.is_merging for each in Forks(finished).list_all())
 
 
 def test_work_that_is_nowhere_else_is_dropped_only_by_its_full_name(

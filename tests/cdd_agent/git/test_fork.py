@@ -9,8 +9,8 @@ import pytest
 
 from cdd_agent.errors import UsageError
 from cdd_agent.git.commits import commit_paths
-from cdd_agent.git.fork import Favor, Fork, Forks, find_home, format_loss, make_name
-from cdd_agent.git.landing import LandingConflict
+from cdd_agent.git.fork import Fork, Forks, find_home, format_loss, make_name
+from cdd_agent.git.landing import Favor, LandingConflict
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.run_tree import Kept, RunTrees
 from tests.fakes.cases import soak_after
@@ -119,12 +119,51 @@ def test_one_side_can_be_taken(forks: Forks, conflicting: Fork, favor: Favor) ->
     plan = forks.plan_merge(conflicting)
     assert plan.conflicts == ("a.txt",)
     tip, tree = forks.read_tip(conflicting), forks.open(conflicting)
+    places = (forks.repository.root, tree.location.git_dir)
+    before = [describe_files(place, leave_out=("objects",), times=True) for place in places]
     settled = forks.settle(plan, favor)
-    assert (forks.read_tip(conflicting), tree.git("status", "--porcelain")) == (tip, "")
+    # Not even written and restored: a kill in between has nothing to leave behind.
+    assert [describe_files(place, leave_out=("objects",), times=True) for place in places] == before
     assert forks.plan_merge(conflicting).conflicts == ("a.txt",)
     merged = forks.merge(settled).commit
     assert forks.repository.git("rev-parse", f"{merged}^@").split() == [plan.head, tip]
     assert (forks.repository.root / "a.txt").read_text() == {"ours": "mine\n", "theirs": "forked\n"}[favor]
+
+
+@pytest.mark.parametrize("favor", ["ours", "theirs"])
+def test_a_side_is_taken_as_git_merge_takes_it(forks: Forks, favor: Favor) -> None:
+    lines = [f"line {number}\n" for number in range(30)]
+    shared = {
+        "t.txt": "".join(lines).encode(),
+        "b.bin": b"\0one",
+        "x.sh": b"echo\n",
+        "whole.lock": b"1\n2\n3\n4\n5\n6\n",
+    }
+    shared[".gitattributes"] = b"*.lock -merge\n"
+    root, git = forks.repository.root, forks.repository.git
+
+    def save(folder: Path, files: dict[str, bytes], *, link: str, mode: int) -> None:
+        for path, data in files.items():
+            (folder / path).write_bytes(data)
+        (folder / "x.sh").chmod(mode)
+        (folder / "link").unlink(missing_ok=True)
+        (folder / "link").symlink_to(link)
+        commit_paths(Repository.find(folder), "all", paths=[*files, "x.sh", "link"])
+
+    save(root, shared, link="before", mode=0o644)
+    fork = start(forks)
+    sides = ((forks.locate(fork), b"fork", 0o755), (root, b"mine", 0o644))
+    for folder, word, mode in sides:
+        own = [*lines]
+        own[3], own[28 if word == b"mine" else 14] = f"both {word!r}\n", "only here\n"
+        changed = {"t.txt": "".join(own).encode(), "b.bin": b"\0" + word, "new.txt": b"same\n" + word + b"\n"}
+        changed["whole.lock"] = (b"" if word == b"mine" else b"0\n") + b"1\n2\n3\n4\n5\n" + word + b"\n"
+        save(folder, changed, link=word.decode(), mode=mode)
+    plan = forks.plan_merge(fork)
+    assert set(plan.conflicts) == {"t.txt", "b.bin", "new.txt", "whole.lock", "link"}
+    settled = forks.settle(plan, favor)
+    git("merge", "--quiet", "--no-commit", "--no-ff", "-X", favor, plan.tip)
+    assert git("diff", settled.tree, git("write-tree").strip()) == ""
 
 
 def test_a_merge_driver_of_the_repository_is_named_and_never_run(forks: Forks, conflicting: Fork) -> None:
