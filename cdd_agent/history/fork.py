@@ -19,17 +19,19 @@ from cdd_agent.git.fork import Fork, Forks, MergePlan, make_name
 from cdd_agent.git.landing import Landed
 from cdd_agent.git.repository import Repository
 from cdd_agent.review import describe_size, diff_commits, resolve_recorded
-from cdd_agent.storage import private_folder
+from cdd_agent.storage import private_folder, read_ordinary, write_atomic
 from cdd_agent.tdd.attempt import FORKED, name_conversation
 from cdd_agent.tdd.step import load_report
 from cdd_agent.tickets import spec
 from cdd_agent.tickets.ticket import Ticket, find
 from cdd_agent.work import state as states
 from cdd_agent.work.handoff import NUMBER_OPTIONS
+from cdd_agent.work.journal import dropped_journal_path
 from cdd_agent.work.state import RunState, Status, StepExecution, Usage, lock_checkpoints, lock_ticket, replace_step
 from cdd_agent.work.state_file import load_state, save_state
 from pytest_tdd_agent.report import OUTCOMES, count_outcomes
 
+_MOST_JOURNAL_BYTES = 1_000_000_000
 _GUIDANCE = (
     "This is a fork of the step: the files are as they were before it, without the changes that you made to them. "
     "Carry the step out in another way: {}"
@@ -201,8 +203,15 @@ class TicketForks:
         return taken
 
     def drop(self, fork: Fork) -> None:
-        """Remove a fork, once no run works in it; see ``Forks.drop``."""
+        """Remove a fork, once no run works in it, and keep its journal; see ``Forks.drop``."""
         with self._working(fork):
+            self.forks.require_droppable(fork)
+            with contextlib.suppress(FileNotFoundError):  # no run has worked in it, or its folder is gone
+                path = self.forks.find_project(fork) / ".cdd" / "journal" / fork.ticket / "events.jsonl"
+                journal = read_ordinary(path, limit_bytes=_MOST_JOURNAL_BYTES)
+                kept = dropped_journal_path(self._project, fork.ticket, fork=fork.name)
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                write_atomic(kept, journal, mode=0o600)
             self.forks.drop(fork)
 
     @contextlib.contextmanager

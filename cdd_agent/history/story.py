@@ -14,6 +14,7 @@ from cdd_agent.review import Anchors, Comment, Comments, Place, Side
 from cdd_agent.tdd.step import load_report
 from cdd_agent.tickets import plan_markdown, spec
 from cdd_agent.tickets.ticket import Ticket
+from cdd_agent.work.journal import dropped_journal_path, journal_path, read_timed
 from cdd_agent.work.journal import journal_path, read_timed
 from cdd_agent.work.state import RunState, StepExecution, Usage
 from cdd_agent.work.state_file import load_state
@@ -98,7 +99,7 @@ class Story:
     state: RunState
     steps: tuple[StepStory, ...]
     phases: Mapping[str, Spent]
-    """Phase -> the sum of its attempts; ``spec`` and ``plan`` come first."""
+    """Phase -> the sum of its attempts; ``spec`` and ``plan`` come first, ``fork NAME, STATUS`` last."""
     slowest_tests: tuple[tuple[str, float], ...]
     """Node id and seconds of the slowest tests in the last report."""
     forks: tuple[tuple[int, str], ...] = ()
@@ -113,16 +114,31 @@ class Story:
 
     @property
     def spent(self) -> Spent:
-        """The sum over all phases."""
+        """The sum over all phases and forks."""
         return sum(self.phases.values(), Spent())
 
 
-def list_forks(ticket: str, forks: Forks) -> Iterator[tuple[int, str]]:
-    """Yield depth and text of the forks of a ticket, and of the branches that they were made from."""
+def _read_forks(
+    ticket: str, forks: Forks, *, project: Path
+) -> tuple[tuple[tuple[int, str], ...], dict[str, Spent], tuple[str, ...]]:
+    """Return depth and text of the forks of a ticket and of their branches, what each has cost, and problems."""
     known = tuple(each for each in forks.list_all() if each.ticket == ticket)
     statuses = forks.find_statuses(known) if known else {}
+    rows, costs, problems = list[tuple[int, str]](), dict[str, Spent](), list[str]()
     for each, depth in arrange(known):
-        yield depth, each if isinstance(each, str) else f"{each.name} {statuses[each.name]}: {each.direction}"
+        rows.append((depth, each if isinstance(each, str) else f"{each.name} {statuses[each.name]}: {each.direction}"))
+        if isinstance(each, str) or (inside := forks.find_project(each)) == project:
+            continue
+        kept = dropped_journal_path(forks.project, ticket, fork=each.name)
+        journal = _JournalReader()
+        try:
+            path = kept if each.is_abandoned else inside / ".cdd" / "journal" / ticket / "events.jsonl"
+            journal.read(read_timed(path))
+        except ValueError as error:
+            problems.append(f"The journal of the fork {each.name} is damaged, so its cost is incomplete: {error}.")
+        if spent := _sum_phases(journal):
+            costs[f"fork {each.name}, {statuses[each.name]}"] = sum(spent.values(), Spent())
+    return tuple(rows), costs, tuple(problems)
 
 
 def load_story(ticket: Ticket, *, project: Path, comments: Comments, forks: Forks | None = None) -> Story:
@@ -165,6 +181,7 @@ def load_story(ticket: Ticket, *, project: Path, comments: Comments, forks: Fork
                 places=_place_comments(own, landed.get(number), repository=comments.repository),
             )
         )
+    forked = _read_forks(ticket.slug, forks, project=project) if forks else ((), {}, ())
     return Story(
         ticket=ticket.slug,
         title=about.title,
@@ -172,10 +189,10 @@ def load_story(ticket: Ticket, *, project: Path, comments: Comments, forks: Fork
         criteria={each.id: each.text for each in about.acceptance_criteria},
         state=state,
         steps=tuple(steps),
-        phases=_sum_phases(journal),
-        forks=tuple(list_forks(ticket.slug, forks)) if forks else (),
+        phases=_sum_phases(journal) | forked[1],
+        forks=forked[0],
         slowest_tests=_list_slowest(state, root=comments.repository.root),
-        problems=tuple(problems),
+        problems=(*problems, *forked[2]),
     )
 
 

@@ -23,6 +23,11 @@ def journal_path(project: Path, slug: str) -> Path:
     return private_folder(project) / "journal" / slug / "events.jsonl"
 
 
+def dropped_journal_path(project: Path, slug: str, *, fork: str) -> Path:
+    """Return where the journal of a ticket in a fork is kept after the fork was dropped."""
+    return journal_path(project, slug).with_name(f"fork-{fork}.jsonl")
+
+
 class Journal:
     """Appends events to a file; its ``write`` is an ``Emit``."""
 

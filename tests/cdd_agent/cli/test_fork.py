@@ -17,6 +17,7 @@ from cdd_agent.git.fork import Fork, Forks
 from cdd_agent.git.repository import Repository
 from cdd_agent.model.conversation import Conversation, Text, UserMessage
 from cdd_agent.tickets.ticket import find
+from cdd_agent.work.journal import journal_path
 from tests.fakes.cases import soak_after
 from cdd_agent.work.state import RunState
 from cdd_agent.work.state_file import load_state, save_state
@@ -148,6 +149,27 @@ def test_conflicts_are_listed_resolved_or_aborted(finished: Path, capsys: pytest
     assert run([*merge, "--yes"]) == 0
     assert "Only pointers of Git LFS for now: a.bin. Their content: git lfs checkout" in capsys.readouterr().out
     assert (finished / "README.md").read_text() == "# Theirs\n"
+
+
+def test_a_report_has_the_cost_of_each_fork_also_when_it_was_dropped(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made, report = fork(finished, "Use a table"), ["--project", str(finished), "report", SLUG, "--json"]
+    journal = journal_path(Forks(finished).find_project(made), SLUG)
+    journal.parent.mkdir(parents=True)
+    shutil.copy(journal_path(finished, SLUG), journal)
+
+    def read_phases() -> dict[str, dict[str, dict[str, int]]]:
+        capsys.readouterr()
+        assert run(report) == 0
+        phases: dict[str, dict[str, dict[str, int]]] = json.loads(capsys.readouterr().out)["phases"]
+        return phases
+
+    *own, active = (phase["usage"]["calls"] for phase in read_phases().values())
+    assert active == sum(own) > 0
+    commit(Forks(finished).locate(made), "README.md", "# Not merged\n")
+    assert run(["--project", str(finished), "fork", "drop", "table", "--confirm", made.name]) == 0
+    assert read_phases()[f"fork {made.name}, abandoned"]["usage"]["calls"] == active
 
 
 KILLED = """
