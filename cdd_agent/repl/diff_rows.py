@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
 from cdd_agent.events import FileDiffed
-from cdd_agent.review import Comment, DiffLine, Place, describe_size, list_lines
+from cdd_agent.review import Comment, DiffLine, Place, Side, describe_size, list_lines
 from cdd_agent.untrusted.text import clean, show_controls
 from cdd_agent.workspace.outline import find_lexer
 
@@ -84,10 +84,12 @@ class DiffRows:
         self._digits = max(4, *(len(str(number)) for number in numbers), 0)
         self._colors: dict[tuple[int, int], dict[int, Fragments]] = {}
         self._spans: dict[tuple[int, int], dict[int, list[Span]]] = {}
+        self._bodies: dict[int, tuple[list[Row], dict[tuple[Side, int], int]]] = {}
+        """File -> its rows without comments, and where its lines are among them."""
 
     def build(self, comments: Iterable[PlacedComment], *, folded: Collection[str], width: int) -> None:
         """Make the rows anew. ``folded`` has ids of comments and paths of files of which one row is shown."""
-        beside: dict[tuple[str, str, int], list[Comment]] = defaultdict(list)
+        beside: dict[tuple[str, Side, int], list[Comment]] = defaultdict(list)
         above: list[PlacedComment] = []
         for placed in comments:
             place = placed.place
@@ -105,30 +107,36 @@ class DiffRows:
             rows.append(Row("file", _describe_file(file), file=number))
             if file.path in folded:
                 continue
-            paths = {"old": file.old_path, "new": file.path}
+            paths: dict[Side, str] = {"old": file.old_path, "new": file.path}
             here = {key: found for key, found in beside.items() if key[0] == paths[key[1]]}
-            body = list(self._list_body(number, here, folded=folded, width=width))
-            for comment in (comment for found in here.values() for comment in found):
-                rows += _make_comment(comment, where=comment.place, file=number, folded=folded, width=width)
-            rows += body
+            body, places = self._find_body(number)
+            between: dict[int, list[Row]] = defaultdict(list)
+            for (_, side, line), found in here.items():
+                at = places.get((side, line))
+                target = rows if at is None else between[at]  # below the heading, if its line is not shown
+                for comment in found:
+                    where = comment.place if at is None else ""
+                    target += _make_comment(comment, where=where, file=number, folded=folded, width=width)
+            start = 0
+            for at in sorted(between):
+                rows += (*body[start : at + 1], *between[at])
+                start = at + 1
+            rows += body[start:]
         self.rows = rows
 
-    def _list_body(
-        self, number: int, beside: dict[tuple[str, str, int], list[Comment]], *, folded: Collection[str], width: int
-    ) -> Iterator[Row]:
-        """Yield the rows of a file. The comments on them are taken out of ``beside``."""
-        file = self.files[number]
-        if file.added is None:
-            yield Row("note", "binary file; git cannot show the change", file=number)
-        elif not file.hunks:
-            yield Row("note", "no lines changed", file=number)
-        for at, line in enumerate(self.lines[number]):
-            yield Row("hunk" if line.kind == "@" else "line", line.text, file=number, at=at)
-            if not beside:
-                continue
-            for path, side, shown in ((file.old_path, "old", line.old), (file.path, "new", line.new)):
-                for comment in beside.pop((path, side, shown or 0), ()):
-                    yield from _make_comment(comment, where="", file=number, folded=folded, width=width)
+    def _find_body(self, number: int) -> tuple[list[Row], dict[tuple[Side, int], int]]:
+        """Return the rows of a file without comments, and side and number of a line -> its index among them."""
+        if number not in self._bodies:
+            file, rows, places = self.files[number], list[Row](), dict[tuple[Side, int], int]()
+            if file.added is None:
+                rows.append(Row("note", "binary file; git cannot show the change", file=number))
+            elif not file.hunks:
+                rows.append(Row("note", "no lines changed", file=number))
+            for at, line in enumerate(self.lines[number]):
+                places |= {(side, shown): len(rows) for side, shown in _list_numbers(line)}
+                rows.append(Row("hunk" if line.kind == "@" else "line", line.text, file=number, at=at))
+            self._bodies[number] = rows, places
+        return self._bodies[number]
 
     def find_line(self, row: Row) -> DiffLine | None:
         """Return the line of the diff that a row shows."""
@@ -199,6 +207,13 @@ class DiffRows:
         if (file, start) not in self._spans:
             self._spans[file, start] = _compare_block(lines, start)
         return self._spans[file, start].get(at, [])
+
+
+def _list_numbers(line: DiffLine) -> Iterator[tuple[Side, int]]:
+    if line.old is not None:
+        yield "old", line.old
+    if line.new is not None:
+        yield "new", line.new
 
 
 def clean_line(text: str) -> str:

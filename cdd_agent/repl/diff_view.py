@@ -3,6 +3,7 @@
 Only the visible rows are drawn, so a key takes as long in a diff of ten lines as in one of ten thousand.
 """
 
+import gc
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
@@ -150,7 +151,13 @@ class DiffView:
 
     def run(self) -> ReviewDecision:
         """Show the changes until the user leaves, and return the decision."""
-        return self.application.run()
+        self._shown.draw(self._rows[-1])  # loads the colors of a language, which the first key should not wait for
+        # A full collection of garbage takes 0.1 s, in the middle of a key; what is there now stays until the end.
+        gc.freeze()
+        try:
+            return self.application.run()
+        finally:
+            gc.unfreeze()
 
     # Content.
 
@@ -172,7 +179,10 @@ class DiffView:
         """Make the rows anew; the cursor stays on its line, file or comment."""
         before = self._rows[self._cursor : self._cursor + 1]
         self._shown.build(self._placed, folded=self._folded, width=self._width)
-        same = [at for at, row in enumerate(self._rows) if any(map(row.is_like, before))]
+        near = [
+            (at, row) for old in before for at, row in enumerate(self._rows) if (row.file, row.at) == (old.file, old.at)
+        ]
+        same = [at for at, row in near if row.is_like(before[0])]
         last = len(self._rows) - 1
         self._cursor = min(same or [min(self._cursor, last)], key=lambda at: abs(at - self._cursor))
 
@@ -317,10 +327,9 @@ class DiffView:
         return row.kind == "hunk" or (row.kind == "comment" and row.is_first)
 
     def _find(self, step: int, is_wanted: Callable[[Row], bool]) -> None:
-        at = self._cursor + step
-        while 0 <= at < len(self._rows) and not is_wanted(self._rows[at]):
-            at += step
-        if 0 <= at < len(self._rows):
+        rows, last = self._rows, len(self._rows) if step > 0 else -1
+        at = next((at for at in range(self._cursor + step, last, step) if is_wanted(rows[at])), None)
+        if at is not None:
             self._go(at)
             self._top = max(0, at - _MARGIN)
         else:

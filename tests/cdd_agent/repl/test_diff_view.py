@@ -224,6 +224,9 @@ def test_ten_thousand_changed_lines_open_in_a_second_and_a_key_takes_50_ms(tmp_p
     viewer.press()
     assert time.process_time() - started_s < 1
     viewer.delays_s.clear()
-    viewer.press(*["\x1b[6~"] * 20, "\t", *"jjjjjjjjjjjnnnG")
-    _, *delays = sorted(viewer.delays_s)
-    assert delays[len(delays) * 9 // 10] < 0.05, delays
+    folds = ["\r", "\r", "j", "c", *"why", "\r", "x", "x", "/", "9", "\r", "/", "\r", ":", "7", "\r"]
+    viewer.press("G", "g", *["\x1b[6~"] * 20, "\t", *"jjjjjjjjjjjnnnN", "\x1b[Z", *folds, *"gG")
+    first, *delays = viewer.delays_s
+    assert first < 1
+    # Not the slowest one, which another process may have kept from the processor's cache.
+    assert sorted(delays)[-2] < 0.05, delays
