@@ -199,7 +199,7 @@ def merge(invocation: Invocation, name: str, *, how: str | None, dry_run: bool) 
         return
     if chosen.name in finished:
         screen.line(f"Finished the merge of {chosen.name}, which was interrupted.", style="bold green")
-        _show_taken(chosen, finished[chosen.name], screen=screen)
+        _report_steps(chosen, finished[chosen.name], screen=screen)
         return
     plan = forks.plan_merge(chosen)
     _show_plan(plan, invocation=invocation)
@@ -237,10 +237,10 @@ def merge(invocation: Invocation, name: str, *, how: str | None, dry_run: bool) 
     if pointers := changed.intersection(list_pointers(forks.repository)):
         names = join_first(sorted(pointers), most=_MOST_FILES)
         screen.line(f"Only pointers of Git LFS for now: {names}. Their content: git lfs checkout", style="yellow")
-    _show_taken(chosen, taken, screen=screen)
+    _report_steps(chosen, taken, screen=screen)
 
 
-def _show_taken(chosen: "Fork", taken: tuple[int, ...], *, screen: "Screen") -> None:
+def _report_steps(chosen: "Fork", taken: tuple[int, ...], *, screen: "Screen") -> None:
     if taken:
         steps = ", ".join(map(str, taken))
         screen.line(f"The ticket {chosen.ticket} takes over what the fork says of step {steps}.")

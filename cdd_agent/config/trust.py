@@ -22,7 +22,15 @@ from cdd_agent.errors import EnvironmentMissing, UsageError
 from cdd_agent.storage import exclusive_lock, read_ordinary, write_atomic
 
 Subject: TypeAlias = Literal[
-    "settings", "test command", "framework", "interpreter", "hooks", "agent hooks", "own command", "command"
+    "settings",
+    "test command",
+    "framework",
+    "interpreter",
+    "hooks",
+    "push hooks",
+    "agent hooks",
+    "own command",
+    "command",
 ]
 
 SCHEMA = 1
@@ -40,6 +48,7 @@ _SUBJECTS: Mapping[Subject, tuple[str, str, str]] = {
     "framework": ("test framework", "has", "cdd asks again"),
     "interpreter": ("interpreter", "has", "the tests need another one, named by CDD_PYTHON"),
     "hooks": ("commit hooks", "have", "cdd commits without them"),
+    "push hooks": ("push hooks", "have", "cdd does not push"),
     "agent hooks": ("hooks", "have", "they do not run"),
     "own command": ("slash command", "has", "nothing is sent to the agent"),
     "command": ("command", "has", "it does not run"),

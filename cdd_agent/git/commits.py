@@ -312,6 +312,8 @@ COMMIT_HOOKS = (
     *("post-index-change", "post-rewrite", "reference-transaction"),
 )
 """All hooks that ``git commit`` can run."""
+PUSH_HOOKS = ("pre-push", "reference-transaction")
+"""All hooks that ``git push`` can run."""
 
 _SHOWN_LINES = 6
 _SHOWN_NAMES = 8
@@ -321,20 +323,22 @@ _LIMIT_BYTES = 200_000_000
 """Total size of all hook files; a hook may be a self-contained program."""
 
 
-def may_run_hooks(repository: Repository, *, allows: Callable[[Offer | None], bool]) -> bool:
-    """Return whether the repository's hooks may run with a commit, asking ``allows``."""
-    return allows(offer_hooks(repository))
+def may_run_hooks(
+    repository: Repository, names: Sequence[str] = COMMIT_HOOKS, *, allows: Callable[[Offer | None], bool]
+) -> bool:
+    """Return whether the hooks ``names`` of the repository may run, asking ``allows``."""
+    return allows(offer_hooks(repository, names))
 
 
-def offer_hooks(repository: Repository) -> Offer | None:
-    """Return the hooks of a commit for approval; None if there are none, or only the user's own.
+def offer_hooks(repository: Repository, hooks_of_git: Sequence[str] = COMMIT_HOOKS) -> Offer | None:
+    """Return the repository's hooks for approval, by default those of a commit; None for none, or only the user's own.
 
     The user's own hooks are those in a folder that the user's git configuration names, outside the repository. Programs
     that a hook calls are not included, except files beside it in the work tree and the settings of common hook runners.
     """
     settings = repository.runner.configuration()
     folder = _find_hook_folder(settings, repository)
-    files = [] if folder is None else [folder / name for name in COMMIT_HOOKS]
+    files = [] if folder is None else [folder / name for name in hooks_of_git]
     hooks = [path for path in files if path.is_file() and os.access(path, os.X_OK)]
     # Newer versions of git also run hooks that the configuration names, without a file.
     named = [
@@ -350,7 +354,7 @@ def offer_hooks(repository: Repository) -> Offer | None:
     inputs = list(names.values())[len(hooks) :]
     digests = [f"{names[path]}\0{hashlib.sha256(data).hexdigest()}" for path, data in contents.items()]
     return Offer(
-        subject="hooks",
+        subject="push hooks" if hooks_of_git is PUSH_HOOKS else "hooks",
         source=_format_path(folder, repository) if folder is not None and hooks else "git's configuration",
         shown=(*shown, *named, *((f"configured by {join_first(inputs, most=_SHOWN_NAMES)}",) if inputs else ())),
         content="\n".join((*digests, *named)).encode("utf-8", "surrogateescape"),

@@ -393,7 +393,7 @@ class Forks:
         side = ours if favor == "ours" else theirs
         if not is_text or any(each is not None and each.mode not in _TEXT_MODES for each in (base, ours, theirs)):
             return side
-        return merge_entries(self.repository, base, ours, theirs=theirs, favor=favor)[0] or side
+        return merge_entries(self.repository, base=base, ours=ours, theirs=theirs, favor=favor)[0] or side
 
     def resolve(self, plan: MergePlan) -> tuple[str, ...]:
         """Merge the user's branch into the fork, in its work tree; return the files to be resolved there by hand."""

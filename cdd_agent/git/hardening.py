@@ -191,11 +191,8 @@ def build_environment(given: Mapping[str, str], *, settings: Sequence[tuple[str,
         "GIT_EDITOR": "true",
         "GIT_SEQUENCE_EDITOR": "true",
         "GIT_OPTIONAL_LOCKS": "0",
-        "GIT_CONFIG_COUNT": str(len(settings)),
     }
-    # Not `git -c`, where a key ends at its first `=`, so keys that contain one could not be overridden.
-    for number, (key, value) in enumerate(settings):
-        variables |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    variables |= format_settings(settings)
     if not hooks:  # hooks inherit the variables, and their own calls of git must not be restricted
         variables |= {
             "GIT_LITERAL_PATHSPECS": "1",
@@ -204,6 +201,15 @@ def build_environment(given: Mapping[str, str], *, settings: Sequence[tuple[str,
             "GIT_LFS_SKIP_SMUDGE": "1",
             "GIT_ASKPASS": "true",
         }
+    return variables
+
+
+def format_settings(settings: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """Return the variables that give git these keys and values."""
+    variables = {"GIT_CONFIG_COUNT": str(len(settings))}
+    # Not `git -c`, where a key ends at its first `=`, so keys that contain one could not be overridden.
+    for number, (key, value) in enumerate(settings):
+        variables |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
     return variables
 
 

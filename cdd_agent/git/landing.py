@@ -365,7 +365,7 @@ class Landings:
             return None, False
         if _LINK in (base.mode, ours.mode, theirs.mode):
             return None, False
-        return merge_entries(self._repository, base, ours, theirs=theirs)
+        return merge_entries(self._repository, base=base, ours=ours, theirs=theirs)
 
     # How to do it.
 
@@ -472,7 +472,7 @@ class Landings:
 
 
 def merge_entries(
-    repository: Repository, base: Entry | None, ours: Entry, *, theirs: Entry, favor: Favor | None = None
+    repository: Repository, *, base: Entry | None, ours: Entry, theirs: Entry, favor: Favor | None = None
 ) -> tuple[Entry | None, bool]:
     """Return the merged file and whether the merge is clean; None if they are not text.
 

@@ -1,6 +1,7 @@
 """A push of the current branch, which only the user decides about: where it would go, and why it failed.
 
-It runs as the user's own git would from a shell, with the user's configuration, hooks and credentials.
+It has the user's own configuration, variables and credentials, and may ask for a password in the terminal. Programs
+that the repository's configuration names do not run; its hooks do if the user approves them.
 """
 
 import os
@@ -11,9 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cdd_agent.errors import EnvironmentMissing, GateClosed
+from cdd_agent.git.commits import PUSH_HOOKS, offer_hooks
+from cdd_agent.git.hardening import build_command, build_overrides, format_settings
 from cdd_agent.git.repository import Repository
 
 _URL = re.compile(r"remote\.(?P<name>.+)\.url", re.DOTALL)
+_PROGRAM = re.compile(
+    r"core\.(sshcommand|askpass|gitproxy)|credential\.(.*\.)?helper|remote\..*\.(receivepack|vcs)", re.DOTALL
+)
 _FAILURES: tuple[tuple[str, str, str], ...] = (
     (
         r"Authentication failed|could not read (Username|Password)|Permission denied|terminal prompts disabled"
@@ -57,28 +63,40 @@ class Push:
     @property
     def command(self) -> str:
         """The command that does the same in a shell."""
-        return shlex.join(self._argv)
+        return f"git push {shlex.quote(self.remote)} {shlex.quote(self.branch)}"
 
     @property
-    def _argv(self) -> list[str]:
-        # Git allows no name with a leading dash, but a hand-written configuration can have one.
-        guard = ["--"] if self.remote.startswith("-") else []
-        return ["git", "push", *guard, self.remote, self.branch]
+    def programs(self) -> tuple[str, ...]:
+        """The settings of the repository that name programs for a push. With any, only the user can push."""
+        return tuple(key for key, _ in self._overrides if _PROGRAM.fullmatch(key))
+
+    @property
+    def _overrides(self) -> tuple[tuple[str, str], ...]:
+        return build_overrides(self.repository.runner.configuration())
 
     def run(self, report: Callable[[str], None]) -> None:
         """Push, and give each line of git's output to ``report``; git may ask for a password in the terminal.
 
-        Raises ``GateClosed`` if it fails, and ``EnvironmentMissing`` without git.
+        Raises ``GateClosed`` if it fails, or if the user does not approve a hook; ``EnvironmentMissing`` without git.
         """
+        if offer_hooks(self.repository, PUSH_HOOKS) and not self.repository.may_run_hooks(PUSH_HOOKS):
+            happened = "Nothing was pushed: the push would run hooks of the repository that are not approved."
+            raise GateClosed(happened, hint=f"approve them next time, or push yourself: {self.command}")
+        if self.programs:
+            named = ", ".join(self.programs)
+            happened = f"Nothing was pushed: .git/config names programs ({named}), and cdd runs no such program."
+            raise GateClosed(happened, hint=f"push yourself: {self.command}")
+        # git would push submodules with the configuration that each of them has.
+        arguments = ("push", "--no-recurse-submodules", "--", self.remote, self.branch)
         try:
             process = subprocess.Popen(
-                self._argv,
+                build_command(arguments),
                 cwd=self.repository.root,
                 # Git reads passwords from the terminal itself; without one it fails at once.
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, "LC_ALL": "C"},
+                env={**os.environ, **format_settings(self._overrides), "LC_ALL": "C"},
             )
         except OSError as error:
             raise EnvironmentMissing(f"git cannot be started: {error.strerror}.", hint=self.command) from error

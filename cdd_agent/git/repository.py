@@ -281,8 +281,8 @@ class Repository:
     def __init__(self, root: Path, location: RepositoryLocation | None = None) -> None:
         """``root`` is the top level of the work tree; see ``find``."""
         self.root = root
-        self.may_run_hooks: Callable[[], bool] = lambda: False
-        """Returns whether the user approved this repository's hooks for commits."""
+        self.may_run_hooks: Callable[..., bool] = lambda *_: False
+        """Returns whether the user approved this repository's hooks; by default those of commits."""
         self.source = root
         """The work tree of the user, where submodules are checked out; a run tree is elsewhere."""
         self.submodules: Collection[str] | None = None

@@ -15,7 +15,6 @@ from cdd_agent.tdd.step import load_report
 from cdd_agent.tickets import plan_markdown, spec
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work.journal import dropped_journal_path, journal_path, read_timed
-from cdd_agent.work.journal import journal_path, read_timed
 from cdd_agent.work.state import RunState, StepExecution, Usage
 from cdd_agent.work.state_file import load_state
 from cdd_agent.workflows.execution.review import StepToReview, load_completed_steps

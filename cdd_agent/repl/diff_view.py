@@ -152,7 +152,7 @@ class DiffView:
     def run(self) -> ReviewDecision:
         """Show the changes until the user leaves, and return the decision."""
         self._shown.draw(self._rows[-1])  # loads the colors of a language, which the first key should not wait for
-        # A full collection of garbage takes 0.1 s, in the middle of a key; what is there now stays until the end.
+        # Otherwise a full garbage collection delays some key by 0.1 s. The rows stay until the end anyway.
         gc.freeze()
         try:
             return self.application.run()

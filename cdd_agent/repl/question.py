@@ -29,6 +29,7 @@ _HEADINGS: Mapping[Subject, str] = {
     "test command": "This repository names the command that runs its tests, in {source}:",
     "interpreter": "The interpreter that would run the tests is inside the project, {source}:",
     "hooks": "A commit here would run the repository's hooks without a sandbox and with all your rights, {source}:",
+    "push hooks": "A push would run the repository's hooks without a sandbox and with all your rights, {source}:",
     "agent hooks": "This repository has hooks, which run in the sandbox at events of a run, {source}:",
     "own command": "This repository has a slash command, whose text would be sent to the agent, {source}:",
     "command": "The agent wants to run a command:",

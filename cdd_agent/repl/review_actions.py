@@ -115,7 +115,7 @@ def show_end(end: TicketEnd, *, screen: Screen, asks: bool = False) -> None:
         screen.line(screen.as_typed(text))
     if end.push is None:
         return
-    if asks and _wants_push(end.push, screen=screen):
+    if asks and not end.push.programs and _wants_push(end.push, screen=screen):
         # Git and ssh may ask for a password in the terminal.
         with screen.lend():
             end.push.run(lambda line: screen.line(line, style="dim", indent=2))

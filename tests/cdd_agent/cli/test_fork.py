@@ -18,9 +18,9 @@ from cdd_agent.git.repository import Repository
 from cdd_agent.model.conversation import Conversation, Text, UserMessage
 from cdd_agent.tickets.ticket import find
 from cdd_agent.work.journal import journal_path
-from tests.fakes.cases import soak_after
 from cdd_agent.work.state import RunState
 from cdd_agent.work.state_file import load_state, save_state
+from tests.fakes.cases import soak_after
 from tests.fakes.clock import FakeClock
 from tests.fakes.demo import RECORDING, SLUG, ProjectCrew, captured
 

@@ -1,11 +1,14 @@
 """A push as the user's own git makes it."""
 
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from cdd_agent.config.trust import Offer
 from cdd_agent.errors import GateClosed
+from cdd_agent.git.commits import may_run_hooks
 from cdd_agent.git.push import Push, find_push
 from cdd_agent.git.repository import Repository
 
@@ -33,12 +36,34 @@ def test_a_push_runs_with_the_hooks_of_the_user_and_is_not_offered_again(reposit
     hook.parent.mkdir(exist_ok=True)
     hook.write_text("#!/bin/sh\necho hooked >&2\n")
     hook.chmod(0o755)
+    with pytest.raises(GateClosed, match="hooks of the repository that are not approved"):
+        found(repository).run(lambda _: None)
     push, lines = found(repository), list[str]()
+    offers: list[Offer | None] = []
+
+    def allow(offer: Offer | None) -> bool:
+        offers.append(offer)
+        return True
+
+    push.repository.may_run_hooks = partial(may_run_hooks, push.repository, allows=allow)
     assert push.command == f"git push origin {push.branch}"
     push.run(lines.append)
     assert "hooked" in lines
+    assert [offer and (offer.subject, offer.shown[0]) for offer in offers] == [("push hooks", ".git/hooks/pre-push")]
     assert plain(remote, "rev-parse", push.branch) == repository.read_head()
     assert find_push(Repository(repository.root)) is None
+
+
+def test_no_program_that_the_repository_names_is_run(repository: Repository, remote: Path, tmp_path: Path) -> None:
+    for key in ("remote.origin.receivepack", "core.sshCommand", "credential.helper", "core.askPass"):
+        plain(repository.root, "config", key, f"touch {tmp_path}/ran; false")
+        push = found(repository)
+        assert push.programs == (key.lower(),)
+        with pytest.raises(GateClosed, match=key.lower()) as refused:
+            push.run(lambda _: None)
+        assert refused.value.hint == f"push yourself: {push.command}"
+        plain(repository.root, "config", "--unset", key)
+    assert not (tmp_path / "ran").exists()
 
 
 def test_no_push_is_offered_without_a_remote_or_a_branch(repository: Repository, tmp_path: Path) -> None:
