@@ -37,9 +37,9 @@ from cdd_agent.git.snapshot import (
     STAGE,
     compare_files,
     is_internal,
-    list_empty_folders,
     list_entries,
     remove_empty_parents,
+    survey_folders,
     update_index,
     write_paths,
 )
@@ -400,6 +400,10 @@ class Checkpoints:
             why = self._explain_skip(path)
             if why and path not in list_tracked():
                 skipped[path] = why
+        survey = survey_folders(self.repository.root, known - dropped - skipped.keys(), tops=self._folders or ("",))
+        special = {path for path in survey.special if path not in list_tracked()}
+        ignored = self._match_rules(special, variables=index)
+        skipped |= dict.fromkeys(sorted(special - ignored), "it is a socket, a pipe or a device")
         dropped = (dropped | skipped.keys()) - held.keys()
         changed = (found.changed | hidden.keys()) - dropped
         self._require_few(path for path in found.new & changed if path not in list_tracked())
@@ -407,10 +411,7 @@ class Checkpoints:
         update_index(files, dropped & found.staged.keys(), "--force-remove", index=index)
         modes = dict(self._list_modes(path for path in known if path not in dropped))
         return _Capture(
-            tree=files.git("write-tree", variables=index).strip(),
-            modes=modes,
-            skipped=skipped,
-            folders=tuple(list_empty_folders(self.repository.root, known - dropped, tops=self._folders or ("",))),
+            tree=files.git("write-tree", variables=index).strip(), modes=modes, skipped=skipped, folders=survey.empty
         )
 
     def _explain_skip(self, path: str) -> str:
@@ -419,8 +420,6 @@ class Checkpoints:
             about = os.lstat(self._place(path))
         except OSError:
             return ""
-        if not (stat.S_ISREG(about.st_mode) or stat.S_ISLNK(about.st_mode) or stat.S_ISDIR(about.st_mode)):
-            return "it is a pipe or a device"
         if is_secret(path):
             return "it holds secrets"
         if stat.S_ISREG(about.st_mode) and not os.access(self._place(path), os.R_OK):
@@ -450,23 +449,30 @@ class Checkpoints:
 
     def _list_ignored(self, held: Mapping[str, tuple[str, str]], paths: Iterable[str]) -> set[str]:
         """Return the ``paths`` that the ignore files among the files ``held`` by a tree exclude."""
-        asked = format_paths(f"./{path}" for path in paths)  # a colon at the start would be taken for a pattern
+        asked = tuple(paths)
         if not asked:
             return set()
         rules = [path for path in held if path.rpartition("/")[2] == ".gitignore"]
         with tempfile.TemporaryDirectory(prefix="cdd-rules-") as folder, private_index() as index:
             # Not in the user's files: after a kill, they would have the ignore files of another time.
             listing = "".join(f"{held[path][0]} {held[path][1]}\t{path}\0" for path in rules)
-            variables = {**self._index, **index, "GIT_WORK_TREE": folder, "GIT_LITERAL_PATHSPECS": "0"}
+            variables = {**self._index, **index, "GIT_WORK_TREE": folder}
             add = ("update-index", "--add", "-z", "--index-info")
             self._files.git(*add, stdin=encode_text(listing), variables=variables)
             self._files.git("checkout-index", "--all", f"--prefix={folder}/", variables=variables)
-            try:
-                found = self._files.git("check-ignore", "--no-index", "-z", "--stdin", stdin=asked, variables=variables)
-            except GitRefused as error:
-                if error.status != 1:  # 1: none of them
-                    raise
-                return set()
+            return self._match_rules(asked, "--no-index", variables=variables)
+
+    def _match_rules(self, paths: Iterable[str], *options: str, variables: Mapping[str, str]) -> set[str]:
+        """Return the ``paths`` that git ignores."""
+        asked = format_paths(f"./{path}" for path in paths)  # a colon at the start would be taken for a pattern
+        ask = ("check-ignore", *options, "-z", "--stdin")
+        variables = {**variables, "GIT_LITERAL_PATHSPECS": "0"}  # git refuses it here
+        try:
+            found = self._files.git(*ask, stdin=asked, variables=variables) if asked else ""
+        except GitRefused as error:
+            if error.status != 1:  # 1: none of them
+                raise
+            return set()
         return {path.removeprefix("./") for path in found.split("\0") if path}
 
     def _list_modes(self, paths: Iterable[str]) -> Iterator[tuple[str, int]]:

@@ -14,9 +14,10 @@ import stat
 import tempfile
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from cdd_agent.errors import UsageError
 from cdd_agent.events import Change
@@ -328,27 +329,46 @@ def remove_empty_parents(root: Path, path: str) -> None:
             (root / folder).rmdir()
 
 
-def list_empty_folders(root: Path, known: Iterable[str], *, tops: tuple[str, ...]) -> Iterator[str]:
-    """Yield the innermost folders below ``tops`` that hold no file, given the files of the work tree that count.
+class FolderSurvey(NamedTuple):
+    """What git does not list of a work tree."""
+
+    empty: tuple[str, ...]
+    """The innermost folders that hold nothing."""
+    special: tuple[str, ...]
+    """Sockets, pipes and devices, also ignored ones."""
+
+
+def survey_folders(root: Path, known: Iterable[str], *, tops: tuple[str, ...]) -> FolderSurvey:
+    """Look below ``tops`` for what is neither file nor link, given the files of the work tree that count.
 
     ``tops`` end with a slash, or are the top level as an empty text.
     """
     parents = {Path(path.rpartition("/")[0]) for path in known}
     above = {f"{parent.as_posix()}/" for each in parents for parent in (each, *each.parents)}
     inhabited = {*tops, *(folder for folder in above - {"./"} if folder.startswith(tops))}
+    empty, special = list[str](), list[str]()
     for folder in sorted(inhabited):
         with contextlib.suppress(OSError), os.scandir(root / folder) as entries:
             for entry in entries:
                 is_other = f"{folder}{entry.name}/" in inhabited or entry.name in _WITHOUT_FOLDERS
-                if not is_other and entry.is_dir(follow_symlinks=False):
-                    yield from (Path(leaf).relative_to(root).as_posix() for leaf in _list_leaves(entry.path))
+                if entry.is_dir(follow_symlinks=False):
+                    inside = FolderSurvey((), ()) if is_other else _survey_folder(entry.path)
+                    empty += inside.empty
+                    special += inside.special
+                elif not (entry.is_file(follow_symlinks=False) or entry.is_symlink()):
+                    special.append(entry.path)
+    return FolderSurvey(*(tuple(os.path.relpath(path, root) for path in paths) for paths in (empty, special)))
 
 
-def _list_leaves(top: str) -> tuple[str, ...]:
-    """Return the folders without content in ``top``; none if it holds a file, which git ignores then."""
-    leaves = []
+def _survey_folder(top: str) -> FolderSurvey:
+    """Survey a folder in which git lists nothing. If it holds a file, which git ignores, the rest does not count."""
+    empty, special = list[str](), list[str]()
     for folder, inside, names in os.walk(top):
-        if names or ".git" in inside:
-            return ()
-        leaves += [] if inside else [folder]
-    return tuple(leaves)
+        for path in (f"{folder}/{name}" for name in names):
+            if stat.S_IFMT(os.lstat(path).st_mode) in (stat.S_IFREG, stat.S_IFLNK):
+                return FolderSurvey((), tuple(special))
+            special.append(path)
+        if ".git" in inside:
+            return FolderSurvey((), ())
+        empty += [] if inside or names else [folder]
+    return FolderSurvey(tuple(empty), tuple(special))

@@ -1,6 +1,7 @@
 """Checkpoints save and restore files byte for byte, and leave git's own data alone."""
 
 import os
+import socket
 import stat
 import subprocess
 from collections.abc import Callable
@@ -292,13 +293,21 @@ def test_secrets_and_large_files_are_left_out_and_left_alone(
     root = repository.root
     (root / ".env").write_text("KEY=1\n")
     (root / "large.bin").write_bytes(b"x" * 101)
+    (root / ".gitignore").write_text("ignored\n")
+    (root / "run").mkdir()
+    for name in ("run/pipe", "ignored"):
+        os.mkfifo(root / name)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(root / "sub" / "s"))
     checkpoints = Checkpoints.of_repository(Repository.find(root), root)
     made = checkpoints.create()
-    assert made.about.skipped == {".env": "it holds secrets", "large.bin": "it is larger than 0 MiB"}
+    special = dict.fromkeys(("run/pipe", "sub/s"), "it is a socket, a pipe or a device")
+    assert made.about.skipped == {".env": "it holds secrets", "large.bin": "it is larger than 0 MiB", **special}
     (root / ".env").write_text("KEY=2\n")
     (root / "large.bin").write_bytes(b"small")
     checkpoints.restore(checkpoints.plan(made))
     assert (root / ".env").read_text() == "KEY=2\n"
+    assert (root / "run" / "pipe").is_fifo()
     assert (root / "large.bin").read_bytes() == b"small"
     (root / "a.txt").write_bytes(b"y" * 101)  # git tracks it
     assert "a.txt" not in checkpoints.create().about.skipped

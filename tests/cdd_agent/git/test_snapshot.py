@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from cdd_agent.events import Change
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
-from cdd_agent.git.snapshot import Snapshot, Snapshots, list_empty_folders
+from cdd_agent.git.snapshot import Snapshot, Snapshots, survey_folders
 
 REF = "refs/cdd/checkpoints/t/1"
 
@@ -403,6 +403,10 @@ def test_empty_folders_are_found_among_those_with_files(tmp_path: Path) -> None:
     for path in ("src/empty", "new/one", "new/two/three", "build/none", "node_modules/none", ".venv/lib"):
         (tmp_path / path).mkdir(parents=True)
     (tmp_path / "link").symlink_to("src")
-    found = list_empty_folders(tmp_path, ["src/a.py", "link"], tops=("",))
-    assert sorted(found) == ["new/one", "new/two/three", "src/empty"]
-    assert list(list_empty_folders(tmp_path, ["src/a.py"], tops=("src/",))) == ["src/empty"]
+    (tmp_path / "run").mkdir()
+    for path in ("src/pipe", "run/pipe"):
+        os.mkfifo(tmp_path / path)
+    found = survey_folders(tmp_path, ["src/a.py", "link"], tops=("",))
+    assert sorted(found.empty) == ["new/one", "new/two/three", "src/empty"]
+    assert sorted(found.special) == ["run/pipe", "src/pipe"]
+    assert survey_folders(tmp_path, ["src/a.py"], tops=("src/",)) == (("src/empty",), ("src/pipe",))
