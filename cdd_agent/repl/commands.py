@@ -72,6 +72,11 @@ _SHORT_FORMS = {"set": "config"}
 RUN_AS_IN_SHELL = ("fork", "green", "tdd", "audit", "status", "report", "doctor")
 """The commands that are the same as those of the command line, with all options."""
 
+IN_SHELL = frozenset({*RUN_AS_IN_SHELL, "spec", "plan", "exec", "review", "comment", "checkpoint", "new"})
+"""The commands that the command line has too."""
+_WORDS_BEFORE = {"comment": ("add", "list|add|reply|edit|resolve"), "checkpoint": ("create", "list|diff|restore|.*do")}
+"""Command -> the word that only the command line needs before the argument, and the other words."""
+
 TDD_WORDS = {
     "run": "TEXT: build the feature that TEXT describes",
     "resume": "continue with the next phase; WORDS: guidance for the model",
@@ -158,6 +163,35 @@ def as_prompt_command(hint: str) -> str:
     hint = re.sub(r"decide again: cdd\b(?: --sandbox \w+)? trust$", "decide again: /permissions", hint)
     names = "|".join(command.name for command in COMMANDS)
     return re.sub(rf"\bcdd (?=(?:{'|'.join(RUN_AS_IN_SHELL)})\b|(?:{names})\b(?!.* --))", "/", hint)
+
+
+def as_shell_command(hint: str) -> str:
+    """Return ``hint`` with slash commands as they are typed in a shell; it says of others that the prompt has them.
+
+    >>> as_shell_command("create one: /new csv-export"), as_shell_command("see tests/new")
+    ('create one: cdd new csv-export', 'see tests/new')
+    >>> as_shell_command("/comment a.py:3 Why?"), as_shell_command("/comment list shows them")
+    ('cdd comment add a.py:3 Why?', 'cdd comment list shows them')
+    >>> as_shell_command("/undo takes it back")
+    '/undo takes it back (at the prompt of cdd)'
+    """
+    names = "|".join(command.name for command in COMMANDS)
+    is_elsewhere = False
+
+    def convert(match: re.Match[str]) -> str:
+        nonlocal is_elsewhere
+        name, rest = match["name"], match["rest"]
+        if name == "resume":
+            return f"cdd --resume{rest}"
+        if name not in IN_SHELL:
+            is_elsewhere = True
+            return match[0]
+        word, known = _WORDS_BEFORE.get(name, ("", ""))
+        needs_word = word and rest and not re.match(rf" (?:{known})\b", f"{rest}{hint[match.end() :]}")
+        return f"cdd {name}{f' {word}' if needs_word else ''}{rest}"
+
+    converted = re.sub(rf"(?<![\w/.~-])/(?P<name>{names})\b(?![\w/.-])(?P<rest> ?)", convert, hint)
+    return f"{converted} (at the prompt of cdd)" if is_elsewhere else converted
 
 
 def match_executor_word(line: str) -> str | None:

@@ -74,7 +74,7 @@ def _show_complete(socrates: Socrates, *, screen: Screen) -> None:
     for criterion in wanted.acceptance_criteria:
         screen.line(Text.assemble((criterion.id, "bold"), f"  {clean(criterion.text)}"), indent=2, hang=6)
     _show_vague_criteria(wanted, screen=screen)
-    screen.line("Write what to change, or continue: /plan", style="bold")
+    screen.line(screen.as_typed("Write what to change, or continue: /plan"), style="bold")
 
 
 def continue_plan(planner: Planner, words: str, *, screen: Screen) -> None:
@@ -95,7 +95,7 @@ def continue_plan(planner: Planner, words: str, *, screen: Screen) -> None:
         for warning in planner.find_warnings(plan):
             screen.note(str(warning))
     _show_plan(plan, planner, screen=screen)
-    screen.line("Write what to change, or continue: /exec", style="bold")
+    screen.line(screen.as_typed("Write what to change, or continue: /exec"), style="bold")
 
 
 def _show_plan(plan: Plan, planner: Planner, *, screen: Screen) -> None:
@@ -291,7 +291,7 @@ def show_choices(executor: Executor, *, screen: Screen) -> bool:
     else:
         text = f"{len(completed)} of {total} steps are completed; nothing is left to do."
         text += " Review them: /review" if completed else ""
-    screen.line(text, style="bold")
+    screen.line(screen.as_typed(text), style="bold")
     return bool(failed or step or pending or outdated or skipped)
 
 

@@ -366,7 +366,7 @@ def show_comments(shown: Iterable[Comment], comments: Comments, *, screen: Scree
     """Show comments with their replies, and where their lines are in HEAD now."""
     shown = tuple(shown)
     if not shown:
-        screen.line("No comments yet. To write one: /comment FILE:LINE TEXT")
+        screen.line(screen.as_typed("No comments yet. To write one: /comment FILE:LINE TEXT"))
         return
     anchors = Anchors(comments.repository, "HEAD")
     for each in shown:

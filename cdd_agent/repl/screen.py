@@ -23,6 +23,7 @@ from rich.text import Text
 
 from cdd_agent.doctor import Check
 from cdd_agent.errors import format_count
+from cdd_agent.repl.commands import as_shell_command
 from cdd_agent.repl.markdown import MarkdownStream
 from cdd_agent.repl.rows import ASCII, UNICODE, wrap_hanging
 from cdd_agent.repl.terminal import KEYBOARD, SYMBOLS, Keyboard, choose_symbols
@@ -239,8 +240,8 @@ class Screen:
         """The indentation of the model's text and of diffs."""
         self.shows_changes = self._is_terminal
         """Whether the change of a file is shown when the model makes it."""
-        self.as_typed: Callable[[str], str] = str
-        """Turns a shell command into what the reader types here."""
+        self.as_typed: Callable[[str], str] = as_shell_command
+        """Turns the commands in a text, of a shell or of the prompt, into those that the reader types here."""
         self._prose: MarkdownStream | PlainStream | None = None
         self._is_blank = True
 
@@ -316,7 +317,7 @@ class Screen:
         """Print an error and its hint: wrapped on a terminal, one line each elsewhere."""
         for text in (
             Text.assemble(("error: ", "bold red"), clean(happened)),
-            Text.assemble(("hint: ", "bold yellow"), clean(hint)),
+            Text.assemble(("hint: ", "bold yellow"), clean(self.as_typed(hint))),
         ):
             if self.console.is_terminal:
                 self.line(text)

@@ -20,7 +20,7 @@ from cdd_agent.agent.sessions import ARCHIVED, prune_sessions
 from cdd_agent.errors import CddError, EnvironmentMissing, ExitCode
 from cdd_agent.repl.actions import carry_out, report_stop, send
 from cdd_agent.repl.checkpoint_actions import prune_old
-from cdd_agent.repl.commands import as_prompt_command
+from cdd_agent.repl.commands import as_prompt_command, as_shell_command
 from cdd_agent.repl.render import READY
 from cdd_agent.repl.screen import Screen
 from cdd_agent.repl.state import RunCommand, SessionState, agent_name
@@ -131,10 +131,14 @@ class Session:
         """Prepare a session. Without ``somebody_types`` the lines are a script, whose errors set the exit code."""
         self._state = SessionState(project, screen=screen, run=run, model=model)
         self._screen = screen
-        screen.as_typed = as_prompt_command
+        screen.as_typed = self._as_typed
         self._read = read
         self._somebody_types = somebody_types
-        self._is_archived = False
+        self._is_archived = self._is_first = False
+
+    def _as_typed(self, text: str) -> str:
+        # A first line that opens no conversation ends the session, also after an error: the reader is in a shell.
+        return (as_shell_command if self._is_first and self._state.agent is None else as_prompt_command)(text)
 
     def close(self) -> None:
         """Close the journals and the transcript, archive finished sessions, and remove old ones and old checkpoints."""
@@ -166,7 +170,9 @@ class Session:
         """
         code, last_stop = ExitCode.DONE, -LEAVES_WITHIN_S
         if first:
+            self._is_first = True
             code = self.handle(first)
+            self._is_first = False
             if code != ExitCode.DONE and self._state.agent is None:
                 return code
         while not self._state.is_over:
@@ -221,5 +227,5 @@ class Session:
         return ExitCode.DONE
 
     def _report(self, error: CddError) -> ExitCode:
-        self._screen.error(error.happened, hint=as_prompt_command(error.hint))
+        self._screen.error(error.happened, hint=error.hint)
         return error.exit_code

@@ -1,17 +1,24 @@
 """What is typed after a slash, and to the Executor."""
 
+from pathlib import Path
+
 import pytest
 
+from cdd_agent.cli.app import cdd, run
 from cdd_agent.errors import UsageError
+from cdd_agent.git.repository import Repository
 from cdd_agent.repl.commands import (
     COMMANDS,
+    IN_SHELL,
     as_prompt_command,
+    as_shell_command,
     is_guidance,
     list_help,
     match_executor_word,
     parse_command,
     parse_executor_line,
 )
+from tests.fakes.demo import ProjectCrew, captured, open_session
 
 
 def test_a_command_is_its_name_and_the_rest_of_the_line() -> None:
@@ -98,3 +105,30 @@ def test_a_line_that_is_neither_is_refused_with_the_words_to_type(line: str, hin
 def test_commands_are_no_guidance() -> None:
     assert not is_guidance("/plan split step 2")
     assert not is_guidance("!make clean all")
+
+
+def test_a_hint_is_what_the_reader_can_type_at_the_prompt_and_in_a_shell() -> None:
+    assert {command.name for command in COMMANDS} & set(cdd.commands) == IN_SHELL
+    in_shell = "did you mean: cdd new SLUG"
+    assert as_shell_command(in_shell) == in_shell
+    assert as_prompt_command(as_shell_command("create one: /new SLUG")) == "create one: /new SLUG"
+    assert as_shell_command("continue: /resume 20260101-120000-abc") == "continue: cdd --resume 20260101-120000-abc"
+    assert as_prompt_command("continue: cdd --resume 20260101-120000-abc") == "continue: /resume 20260101-120000-abc"
+    assert as_shell_command("rm -r /tmp/new; ls /status/x ./plan") == "rm -r /tmp/new; ls /status/x ./plan"
+
+
+def test_an_error_outside_of_the_prompt_names_shell_commands(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Repository.create(tmp_path)
+    with captured() as (screen, stream):
+        session = open_session(ProjectCrew(tmp_path, screen=screen), screen=screen, read=lambda _: "/exit")
+        session.run(first="/review nope")
+        outside = stream.getvalue()
+        session.run(first="")
+        session.handle("/review nope")
+    assert "cdd new" in outside
+    assert "cdd new" not in stream.getvalue()[len(outside) :]
+    assert "/new" in stream.getvalue()[len(outside) :]
+    assert run(["--project", str(tmp_path), "spec", "nope", "--yes"]) == 2
+    assert "cdd new" in capsys.readouterr().err
