@@ -67,7 +67,7 @@ def plan(invocation: Invocation, slug: str) -> None:
 @click.command(name="exec", short_help="The Executor carries out the plan, test first.")
 @name_ticket()
 @click.option("--step", type=int, metavar="N", help="Run only step N.")
-@click.option("--retry", type=int, metavar="N", help="Run the failed or skipped step N again, then continue.")
+@click.option("--retry", type=int, metavar="N", help="Run step N again if it failed or was skipped, then continue.")
 @click.option("--guidance", default="", metavar="TEXT", help="With --retry: what the model is told about the step.")
 @click.option("--skip", type=int, metavar="N", help="Skip step N, then continue.")
 @click.option("--no-review", is_flag=True, help="At the prompt, do not show each completed step for review.")

@@ -505,7 +505,8 @@ class Executor:
         """Make a step pending again, and the steps that were skipped because of it; undo it if it is in progress.
 
         Its next attempts begin with why the last one was refused, and with the user's ``guidance``. A completed step
-        can only be retried if its text has changed since, or with guidance; its commits stay.
+        can only be retried if its text has changed since, or with guidance; its commits stay. One that never ran must
+        not wait for a step that has ended.
         """
         step = self.state.execution(number)
         status, is_asked = step.status, bool(guidance or step.guidance) or number in self.list_stale_steps()
@@ -514,6 +515,8 @@ class Executor:
                 f"Step {number} is completed, and its text has not changed.",
                 hint=f"say what to do differently: cdd exec {self.ticket.slug} --retry {number} --guidance TEXT",
             )
+        if status == Status.PENDING:
+            self._report_first_run(self.step(number))
         guidance = submit_prompt(guidance, self.context.hooks) if guidance else ""
         self._discard_ahead(number)
         recovery = self.make_recovery(number)
@@ -521,6 +524,17 @@ class Executor:
         recovery.undo_if_underway(why="the step is restarted")
         state = states.record_refusal(self.state, number, refusal=refusal) if refusal else self.state
         self.save(self.unskip_dependents(states.retry_step(state, number, guidance=guidance), number))
+
+    def _report_first_run(self, step: Step) -> None:
+        """Say that ``step`` was never run. Raises ``UsageError`` if it waits for a step that failed or was skipped."""
+        for number in self.list_blocking_steps(step):
+            status = self.state.execution(number).status
+            if status in {Status.FAILED, Status.SKIPPED}:
+                raise UsageError(
+                    f"Step {step.number} has not run yet: it depends on step {number}, which is {status}.",
+                    hint=f"retry that one: cdd exec {self.ticket.slug} --retry {number}",
+                )
+        self._emit(Notice(text=f"Step {step.number} has not run yet; this will be its first run."))
 
     def unskip_dependents(self, state: RunState, number: int) -> RunState:
         """Return ``state`` with the steps pending again that were skipped only because they depend on ``number``."""

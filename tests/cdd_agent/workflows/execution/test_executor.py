@@ -349,3 +349,17 @@ def test_a_project_inside_the_work_tree_has_its_own_files_tests_and_tickets(
         "sale/tickets/sale/spec.yaml",
     ]
     assert outer.status == ""
+
+
+def test_a_retry_of_a_step_that_never_ran_says_so_or_names_the_step_it_waits_for(work: MakeWork) -> None:
+    made = work(plan((1, "First", "none"), (2, "Second", "1")))
+    executor = made.executor(ScriptedModel([]))
+    with executor.running():
+        executor.retry(2)
+        assert "Step 2 has not run yet; this will be its first run." in [
+            e.text for e in made.project.seen if isinstance(e, Notice)
+        ]
+        executor.skip(1, reason="left out")
+        with pytest.raises(UsageError, match="depends on step 1, which is skipped") as refused:
+            executor.retry(2)
+    assert refused.value.hint == "retry that one: cdd exec sale --retry 1"
