@@ -129,12 +129,14 @@ def _keep_fork(wish: Wish, ticket: Ticket, *, invocation: Invocation) -> None:
         run_at_prompt((*words, "--yes", *json), project=project, screen=invocation.screen, commands={"fork": fork})
 
     enter("fork", ticket.slug, str(wish.step), wish.words)
+    project.follow(ticket.slug)
     forked = project.executor(ticket)
     with forked.running():
         forked.run_all()
     name = project.forks.list_all()[-1].name.split("-", 2)[2]  # without date and time
     enter("fork", "compare", name)
     enter("fork", "merge", name, "--theirs")
+    project.follow(ticket.slug)
     enter("fork", "drop", name)
 
 
