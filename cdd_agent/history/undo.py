@@ -7,6 +7,7 @@ works after a kill.
 
 import json
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
@@ -20,12 +21,12 @@ from cdd_agent.git.landing import Landings
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.storage import load_record, private_folder, write_atomic
 from cdd_agent.tickets.ticket import Ticket, list_tickets
-from cdd_agent.work.handoff import NUMBER_OPTIONS
-from cdd_agent.work.state import RunState, lock_ticket, replace_step, retry_step
+from cdd_agent.work.handoff import NUMBER_OPTIONS, PHASE_OF
+from cdd_agent.work.state import RunState, StepExecution, lock_ticket, replace_step, retry_step
 from cdd_agent.work.state_file import decode_state, encode_state, load_state, save_state
 from cdd_agent.workflows.orchestration.feature import PREFIX
 
-_KEYS = ("key=Ticket", NUMBER_OPTIONS, "key=Handoff-Id")
+_KEYS = ("key=Ticket", NUMBER_OPTIONS, "key=Handoff-Id", "key=Phase")
 _TRAILERS = "%x00".join(f"%(trailers:{key},valueonly)" for key in _KEYS)
 _FORMAT = f"--format=%H%x00%s%x00{_TRAILERS}"
 _MOST_COMMITS = 50
@@ -62,6 +63,7 @@ class _OwnCommit(NamedTuple):
     ticket: str
     number: str
     handoff: str
+    phase: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +165,8 @@ class Undo:
         """Return the commits of the last step, newest first."""
         commits = self._read_commits(f"--max-count={_MOST_COMMITS}", "HEAD")
         last = commits[0]
-        own = takewhile(lambda commit: (commit.ticket, commit.number) == (last.ticket, last.number), commits)
+        # An iteration is taken back alone, although the commits before it may be of the same step.
+        own = takewhile(lambda commit: commit[2:4] == last[2:4] and commit.commit != self._find_base(last), commits)
         if not (last.ticket and last.number.isdecimal() and last.handoff):
             raise UsageError(
                 f"The last commit, {last.commit[:10]} {last.subject!r}, is not of a step, so it stays.",
@@ -173,6 +176,26 @@ class Undo:
             hint = "take phases of it back: cdd tdd history, then cdd tdd rollback COMMIT"
             raise UsageError(f"The last commit belongs to the feature {last.ticket}.", hint=hint)
         return tuple(own)
+
+    def _find_base(self, last: _OwnCommit) -> str | None:
+        """Return the commit before the step whose ``last`` commit this is, if the ticket's state knows it."""
+        ticket = self._find_ticket(last.ticket)
+        state = load_state(ticket.state_path) if ticket is not None else None
+        step = state.step_executions.get(int(last.number)) if state and last.number.isdecimal() else None
+        return step.base_commit if step is not None and last.commit in step.commits.values() else None
+
+    def _find_earlier(self, state: RunState, step: UndoneStep) -> StepExecution | None:
+        """Return the step as it was before the iteration that is undone; None if it was none."""
+        since = f"^{state.base_commit}" if state.base_commit else "--max-count=0"
+        commits = iter(self._read_commits(f"--max-count={_MOST_COMMITS}", since, step.base))
+        is_own = partial(_is_of_step, step)
+        later = next((commit for commit in commits if is_own(commit)), None)
+        if later is None:
+            return None
+        own = [later, *takewhile(is_own, commits)][::-1]
+        made: dict[str, str] = {PHASE_OF[commit.phase]: commit.commit for commit in own if commit.phase in PHASE_OF}
+        base = self._repository.objects.require(f"{own[0].commit}^").id
+        return replace(state.execution(step.number), commits=made, base_commit=base, review=None)
 
     def _read_commits(self, *which: str) -> list[_OwnCommit]:
         log = self._repository.git("log", "-z", "--first-parent", _FORMAT, *which)
@@ -223,7 +246,9 @@ class Undo:
             state = replace_step(state, before.execution(step.number))
             save_state(ticket.state_path, replace(state, status=before.status, completed_at=before.completed_at))
         elif state.execution(step.number).commits:
-            save_state(ticket.state_path, retry_step(state, step.number))
+            earlier = self._find_earlier(state, step)
+            after = retry_step(state, step.number) if earlier is None else replace_step(state, earlier)
+            save_state(ticket.state_path, after)
 
     def _find_ticket(self, slug: str) -> Ticket | None:
         return next((ticket for ticket in list_tickets(self._root) if ticket.slug == slug), None)
@@ -240,3 +265,7 @@ def _encode_step(state: RunState, number: int) -> str:
     """Return ``state`` with only one of its steps, which may be missing."""
     only = {each: step for each, step in state.step_executions.items() if each == number}
     return encode_state(replace(state, step_executions=only)).decode()
+
+
+def _is_of_step(step: UndoneStep, commit: _OwnCommit) -> bool:
+    return (commit.ticket, commit.number) == (step.ticket, str(step.number)) and bool(commit.handoff)

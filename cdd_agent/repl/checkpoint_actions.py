@@ -262,7 +262,7 @@ def _move(session: "SessionState", make_plan: Callable[[], RestorePlan], *, cuts
         screen.line("Nothing was changed.")
         return
     if undo is not None and steps:
-        for _ in steps:
+        while session.project.repository.read_head() != plan.target.about.head:  # an iteration is taken back alone
             undo.apply(undo.plan_undo())
         session.read_again()
         screen.line(f"Took back {format_count(len(steps), 'step')}. To have them again: /redo", style="bold")

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,8 @@ from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
 from cdd_agent.history.undo import Undo
 from cdd_agent.tickets.ticket import find
-from cdd_agent.work.state import RunState, Status
-from cdd_agent.work.state_file import load_state
+from cdd_agent.work.state import RunState, Status, replace_step
+from cdd_agent.work.state_file import load_state, save_state
 from tests.fakes.demo import SLUG
 from tests.fakes.files import describe_files
 
@@ -60,6 +61,29 @@ def test_the_last_step_goes_and_comes_back(finished: Path, undo: Undo) -> None:
     assert state(finished) == was
     with pytest.raises(UsageError, match="Nothing was undone"):
         undo.plan_redo()
+
+
+def test_an_iteration_is_taken_back_alone(finished: Path, undo: Undo) -> None:
+    repository, first = Repository.find(finished), state(finished).execution(1)
+    head = repository.git("rev-parse", "HEAD").strip()
+    (finished / SOURCE).write_text("# iterated\n")
+    message = f"refactor: again\n\nTicket: {SLUG}\nPhase: REFACTOR\nStep: 1\nHandoff-Id: 0123456789abcdef\n"
+    commit = commit_paths(repository, message, paths=[SOURCE])
+    iterated = replace(first, commits={"refactor": commit}, base_commit=head)
+    save_state(find(finished, SLUG).state_path, replace_step(state(finished), iterated))
+    plan = undo.plan_undo()
+    assert [each.subject for each in plan.effects.going] == ["refactor: again"]
+    undo.apply(plan)
+    assert repository.git("rev-parse", "HEAD").strip() == head
+    step = state(finished).execution(1)
+    assert (step.status, step.base_commit) == (Status.COMPLETED, first.base_commit)
+    assert set(step.commits.values()) == set(first.commits.values())
+    undo.apply(undo.plan_redo())
+    assert state(finished).execution(1) == iterated
+    for _ in range(2):
+        undo.apply(undo.plan_undo())
+    assert repository.git("rev-parse", "HEAD").strip() == first.base_commit
+    assert state(finished).execution(1).status == Status.PENDING
 
 
 @pytest.mark.parametrize("stages", [False, True])
