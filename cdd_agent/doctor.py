@@ -174,14 +174,17 @@ def _list_unused(trials: Iterable[LevelTrial]) -> tuple[str, ...]:
 
 
 def list_offers(project: "Composition") -> tuple[Offer, ...]:
-    """List everything in the repository that needs approval, in the order of a run, without running it."""
+    """List everything in the repository that needs approval, in the order of a run, without running it.
+
+    That includes what matters only once the settings are approved, so that one round of answers is enough.
+    """
     try:
         hooks = commits.offer_hooks(project.repository)
     except EnvironmentMissing:  # hooks run only when cdd commits, which needs a work tree
         hooks = None
     try:
-        own_hooks = offer_hooks(project.settings.hooks, project.root)
-    except CddError:  # the settings are not approved or not valid, which another check reports
+        own_hooks = offer_hooks(_load_proposed_settings(project).hooks, project.root)
+    except CddError:  # the settings are not valid, which another check reports
         own_hooks = None
     level = resolve_level(project.options.sandbox, environment=project.environment)
     brings = project.trust.brings if level != "none" else lambda _: True
@@ -198,12 +201,16 @@ def list_offers(project: "Composition") -> tuple[Offer, ...]:
     return tuple(offer for offer in candidates if offer is not None)
 
 
+def _load_proposed_settings(project: "Composition") -> settings.Settings:
+    """Return the settings as they are if the user approves the repository's."""
+    return settings.load(project.root, allows=lambda _: True, environment=project.environment)
+
+
 def _find_environment(project: "Composition") -> NamedEnvironment:
     try:
-        properties = read_properties(
-            project.root, allows=lambda offer: project.trust.approvals.find_decision(offer) is True
-        )
-        command = project.settings.test_command or properties.command
+        properties = read_properties(project.root, allows=lambda _: True)
+        proposed = _load_proposed_settings(project).test_command
+        command = proposed or project.settings.test_command or properties.command
         return parse_command(project.root, shlex.split(command)).named
     except (CddError, ValueError):  # the checks that use them report the error
         return NO_ENVIRONMENT

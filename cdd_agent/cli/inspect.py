@@ -468,14 +468,17 @@ def _ask_about(found: "Iterable[Offer]", approvals: "Approvals", *, invocation: 
     from cdd_agent.repl.question import ask_approval, show_offer
 
     screen = invocation.screen
-    undecided = 0
+    undecided, are_declined = 0, False  # hooks are part of the settings
     for offer in found:
         decision = approvals.find_decision(offer)
+        if offer.subject == "agent hooks" and are_declined:
+            continue
         if invocation.is_interactive and not decision:
             changed = decision is None and approvals.has_changed(offer)
             decision = ask_approval(offer, changed, screen=screen)
             approvals.record(offer, approved=decision)
             screen.line("Approved." if decision else f"Declined: {offer.without}.", style="bold")
+            are_declined |= offer.subject == "settings" and not decision
             continue
         screen.gap()
         show_offer(offer, screen=screen)

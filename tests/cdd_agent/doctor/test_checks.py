@@ -107,6 +107,22 @@ def test_what_waits_for_a_decision_is_missing_and_listed(project: Composition, l
     assert trust.details == ("settings, .cdd/config.yaml: approved", "commit hooks, .git/hooks: declined")
 
 
+def test_one_round_of_decisions_is_enough(project: Composition) -> None:
+    program(project.root / ".ci" / "bin" / "python", "exit 1")
+    project.environment = {name: value for name, value in project.environment.items() if name != "CDD_PYTHON"}
+    (project.root / CONFIG_FILE).parent.mkdir()
+    (project.root / CONFIG_FILE).write_text(
+        "test_command: .ci/bin/pytest tests\n"
+        "hooks:\n  Stop:\n    - hooks:\n        - {type: command, command: ./stop.sh}\n"
+    )
+    before = list_offers(project)
+    assert [offer.subject for offer in before] == ["settings", "interpreter", "agent hooks"]
+    for offer in before:
+        project.trust.approvals.record(offer, approved=True)
+    vars(project).pop("settings", None)
+    assert list_offers(project) == before
+
+
 def test_the_interpreter_that_the_test_command_names_is_listed_too(project: Composition) -> None:
     program(project.root / ".ci" / "bin" / "python", "exit 1")
     project.environment = {name: value for name, value in project.environment.items() if name != "CDD_PYTHON"}
