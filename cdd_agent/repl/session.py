@@ -176,10 +176,10 @@ class Session:
             if code != ExitCode.DONE and self._state.agent is None:
                 return code
         while not self._state.is_over:
-            if self._somebody_types:
-                self._screen.gap()
-                code = ExitCode.DONE
             try:
+                if self._somebody_types:
+                    self._screen.gap()
+                    code = ExitCode.DONE
                 line = self._read(self.prompt_status)
             except KeyboardInterrupt:
                 if not self._somebody_types or time.monotonic() - last_stop < LEAVES_WITHIN_S:

@@ -217,6 +217,22 @@ def test_ctrl_c_at_the_prompt_says_how_to_leave(project: Path) -> None:
     assert SLUG not in shown
 
 
+def test_ctrl_c_just_before_the_prompt_ends_nothing(project: Path) -> None:
+    lines = iter(("/cost", "/exit"))
+    with captured(width=200) as (screen, shown):
+        session = open_session(ProjectCrew(project, screen=screen), screen=screen, read=lambda _: next(lines))
+        print_gap, stops = screen.gap, iter([KeyboardInterrupt])
+
+        def interrupt_once() -> None:
+            for stop in stops:
+                raise stop
+            print_gap()
+
+        screen.gap = interrupt_once  # type: ignore[method-assign]
+        assert session.run() == ExitCode.DONE
+    assert "the model was not called" in shown.getvalue()
+
+
 def test_ctrl_c_twice_at_the_prompt_leaves(project: Path) -> None:
     code, shown = run(project, KeyboardInterrupt, KeyboardInterrupt, "/status")
     assert code == ExitCode.INTERRUPTED
