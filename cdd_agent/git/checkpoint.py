@@ -43,7 +43,7 @@ from cdd_agent.git.snapshot import (
     update_index,
     write_paths,
 )
-from cdd_agent.storage import exclusive_lock
+from cdd_agent.storage import exclusive_lock, write_atomic
 from cdd_agent.untrusted.paths import ENVIRONMENT_FOLDERS, STATE_FILE, is_secret
 
 SCHEMA = 1
@@ -590,4 +590,4 @@ def _write_git_folder(folder: Path, config: str) -> None:
 
 def _write(path: Path, content: bytes) -> None:
     if not path.exists() or path.read_bytes() != content:
-        path.write_bytes(content)
+        write_atomic(path, content)  # a full disk must not leave a part of it

@@ -49,7 +49,7 @@ _AFTER_STOP = {
     ("/audit ",): "nothing was changed.",
 }
 """How a line starts -> what Ctrl-C leaves behind."""
-_NO_CONVERSATION = "start a conversation: /spec or /plan with a ticket"
+_NO_CONVERSATION = "ask a question about the project, or open /spec or /plan with a ticket"
 
 
 def open_agent(session: SessionState, argument: str, *, name: str) -> None:

@@ -1,6 +1,7 @@
 """Checkpoints save and restore files byte for byte, and leave git's own data alone."""
 
 import os
+import resource
 import socket
 import stat
 import subprocess
@@ -399,3 +400,19 @@ def test_a_damaged_private_index_is_made_again(repository: Repository) -> None:
     (repository.root / ".git" / "cdd" / "shadow" / "index.lock").write_bytes(b"")
     other = checkpoints.create()
     assert checkpoints.compare(one, other)[2] == ()
+
+
+def test_after_a_full_disk_the_next_checkpoint_is_made(repository: Repository) -> None:
+    root, limits = repository.root, resource.getrlimit(resource.RLIMIT_FSIZE)
+    checkpoints = Checkpoints.of_repository(Repository.find(root), root)
+    checkpoints.create()
+    (head,) = (root / ".git" / "cdd").glob("*/HEAD")
+    head.unlink()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large") as error:
+            checkpoints.create()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert error.value.filename == str(head)
+    checkpoints.create()
