@@ -140,8 +140,6 @@ class RestorePlan:
     kind: Kind
     changes: tuple[Change, ...]
     """From the files now to those of the checkpoint."""
-    skipped: tuple[str, ...]
-    """Files that the checkpoint lacks, and that stay as they are."""
 
 
 class Checkpoints:
@@ -220,7 +218,7 @@ class Checkpoints:
         with self._locked():
             now = self._capture(rules=target.files)
         changes = tuple(self._list_due(target, now))
-        return RestorePlan(target=target, kind=kind, changes=changes, skipped=tuple(target.about.skipped))
+        return RestorePlan(target=target, kind=kind, changes=changes)
 
     def plan_undo(self, *, is_redo: bool = False) -> RestorePlan:
         """Plan the undo of the last restore, or the redo of the last undo. Raises ``UsageError`` if there is none."""

@@ -101,7 +101,7 @@ class CheckpointView:
         rows = [f"{CHANGE_LETTERS[change.kind]} {clean(change.path)}" for change in plan.changes]
         screen.line(f"Files that change, {len(rows)}:" if rows else "No file changes.")
         screen.items(rows, most=_MOST_FILES)
-        self._show_skipped((path, "the checkpoint lacks it") for path in plan.skipped)
+        self._show_skipped(target.about.skipped.items())
         if steps:
             screen.line(f"Taken back first, with their commits: {join_first(steps, most=_MOST_STEPS)}.", style="yellow")
             return

@@ -292,13 +292,19 @@ def show_full_screen(
 
 
 def find_commit(name: str, project: "Composition") -> StepToReview | None:
-    """Return the commit ``name`` to show in a review; None if a ticket has this name, or there is no such commit."""
+    """Return the commit ``name`` to show in a review; None if it is, or may be meant as, the name of a ticket.
+
+    Raises ``UsageError`` for another word that does not name a commit.
+    """
     if name in (ticket.slug for ticket in list_tickets(project.root)):
         return None
     try:
         resolve_revision(project.repository, name)
-    except UsageError:  # neither: the error about tickets lists them
-        return None
+    except UsageError as error:
+        if re.fullmatch(r"[a-z0-9-]+", name):  # the error about tickets lists them
+            return None
+        hint = "cdd status lists the tickets, git log --oneline the commits"
+        raise UsageError(f"{name!r} is neither a ticket nor a commit.", hint=hint) from error
     return load_commit(project.repository, name, project=project.root)
 
 

@@ -90,3 +90,10 @@ def test_scripts_add_and_list_comments_as_json(finished: Path, capsys: pytest.Ca
     assert json.loads(capsys.readouterr().out)["resolved"]
     assert run([*comment, "reply", "nothing", "?"]) == 2
     assert "No comment has the id 'nothing'" in capsys.readouterr().err
+
+
+def test_a_word_that_is_neither_ticket_nor_commit_is_called_so(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["--project", str(finished), "review", "HEAD~99"]) == 2
+    assert "'HEAD~99' is neither a ticket nor a commit." in capsys.readouterr().err
