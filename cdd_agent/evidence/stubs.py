@@ -13,7 +13,7 @@ in an environment variable, which child processes inherit, and which is not set 
 import ast
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -29,6 +29,7 @@ from cdd_agent.evidence.source import (
     name_definitions,
     parse,
     read_imports,
+    read_last_name,
 )
 from cdd_agent.git.runner import GitError
 from cdd_agent.storage import read_ordinary
@@ -176,19 +177,52 @@ class Stubs:
         return f"{self.truth}, answer={self.answer!r}, acts={self.acts}"
 
 
-def list_answers(tests: Iterable[ast.Module]) -> tuple[Stubs, ...]:
+def list_answers(tests: Sequence[ast.AST]) -> tuple[Stubs, ...]:
     """Return stubs that answer wrongly, with values of the types that the tests compare with.
 
     First come values that no test names, then the empty value and those that the tests name: to be unequal to one of
     these is no wrong answer.
     """
-    compared = (node for tree in tests for node in ast.walk(tree) if isinstance(node, ast.Compare))
-    values = [value for node in compared for part in (node.left, *node.comparators) for value in _read_value(part)]
+    values = _list_compared(tests)
     types = list(dict.fromkeys(map(type, values)))[:_MOST_TYPES] or [int, str]
     found = [wrong for kind in types for wrong in _WRONG if type(wrong) is kind and wrong not in values]
-    found += [types[0](), *values]
-    different = {repr(value): Stubs(answer=(value,)) for value in found}
-    return tuple(different.values())[:_MOST_ANSWERS]
+    return _make_stubs([*found, types[0](), *values])
+
+
+def list_answers_of_types(tests: Sequence[ast.AST]) -> tuple[tuple[Stubs, ...], ...]:
+    """Return stubs that answer with wrong values of the right type, for each type for which the tests ask."""
+    nodes = [node for tree in tests for node in ast.walk(tree)]
+    values, found = _list_compared(tests), dict[str, tuple[Stubs, ...]]()
+    for name in dict.fromkeys(name for node in nodes for name in _list_types(node)):
+        own = [value for value in (*_WRONG, *values) if type(value).__name__ == name]
+        found[name] = _make_stubs([*(value for value in own if value not in values), type(own[0])(), *own])
+    return tuple(found.values())[:_MOST_TYPES]
+
+
+def _list_compared(tests: Sequence[ast.AST]) -> list[object]:
+    compared = (node for tree in tests for node in ast.walk(tree) if isinstance(node, ast.Compare))
+    return [value for node in compared for part in (node.left, *node.comparators) for value in _read_value(part)]
+
+
+def _make_stubs(values: Iterable[object]) -> tuple[Stubs, ...]:
+    return tuple({repr(value): Stubs(answer=(value,)) for value in values}.values())[:_MOST_ANSWERS]
+
+
+def _list_types(node: ast.AST) -> Iterator[str]:
+    """Yield the simple types for which an expression asks, or any type if it asks for an attribute."""
+    match node:
+        case ast.Call(func=ast.Name(id="isinstance" | "issubclass"), args=[_, types]):
+            asked = [types]
+        case ast.Compare(left=ast.Call(func=ast.Name(id="type")), comparators=types):
+            asked = types
+        case ast.Call(func=ast.Name(id="hasattr" | "callable"), args=[ast.Call(), *_]):
+            yield "int"
+            return
+        case _:
+            return
+    names = [read_last_name(each) for part in asked for each in ast.walk(part)]
+    simple = [_ABSTRACT.get(name, name) for name in names]
+    yield from (name for name in simple if name in {type(value).__name__ for value in _WRONG})
 
 
 def _read_value(part: ast.expr) -> tuple[object, ...]:
@@ -237,6 +271,8 @@ _WRONG: tuple[object, ...] = (
     {_WORD},
 )
 """Wrong answers of each type."""
+_ABSTRACT = {"Mapping": "dict", "Sequence": "list", "Iterable": "list", "Collection": "list", "Number": "int"}
+"""Abstract type -> a type that fits it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -360,7 +396,9 @@ class _StubCheck:
     def run(self) -> Findings:
         """Add stubs and run the tests until they pass, fail otherwise, or no stub is left to add."""
         failures = () if self.gaps else self.new.failures
-        answers = list_answers(_parse_tests(self.new, read=self._read))
+        tests = _parse_tests(self.new, read=self._read)
+        of_types = list_answers_of_types(self._select_code(tests))
+        answers = of_types[0] if of_types else list_answers(tests)
         for _ in range(ROUNDS):
             obstacle = self._add_gaps(failures)
             if obstacle is not None:
@@ -370,8 +408,19 @@ class _StubCheck:
                 return _undecided("a run with stubs did not end")
             failures = self._find_failures(report)
             if not _are_structural(failures):
-                return self._judge(answers, failures)
+                is_usable = not failures or _has_judgment(failures)
+                return (
+                    self._judge_types(of_types, failures) if of_types and is_usable else self._judge(answers, failures)
+                )
         return _undecided(f"more names are missing than {ROUNDS} runs show")
+
+    def _select_code(self, tests: Iterable[ast.Module]) -> list[ast.AST]:
+        """Return the new tests and the helper functions of their files."""
+        names = {nodeid.partition("[")[0].rpartition("::")[2] for nodeid in self.new.newly_failing}
+        found = [each for tree in tests for each in list_functions(tree)]
+        # A file that cannot be imported fails as a whole, and all of its tests are new.
+        is_whole = any("::" not in nodeid for nodeid in self.new.newly_failing)
+        return [each for each in found if is_whole or each.name in names or not each.name.startswith("test")]
 
     def restore(self) -> None:
         """Take the stubs out of the modules that existed, so that other checks can use the copy."""
@@ -423,7 +472,7 @@ class _StubCheck:
         names: list[str] = []
         for stubs in (*others, Stubs(answer=(None,)), Stubs(truth=True)):
             # A test that cannot use an answer of some type judges nothing by that.
-            if any(failure is not None and failure.kind in BEHAVIORAL for failure in failures):
+            if _has_judgment(failures):
                 return Findings()
             report = self._run_tests(stubs)
             if report is None:
@@ -432,9 +481,31 @@ class _StubCheck:
             if failures and not stubs.answer:
                 return Findings()
             names = [case.nodeid for case in self.new.select(report)]
+        return self._refuse(names, what, acting=Stubs(truth=True, acts=True))
+
+    def _judge_types(self, of_types: Sequence[Sequence[Stubs]], failures: Sequence[Failure | None]) -> Findings:
+        """Refuse tests that ask for a type, and pass with all values of it. ``failures`` are those with the first."""
+        for answers in of_types:
+            names: list[str] = []
+            for stubs in answers:
+                if stubs is not of_types[0][0]:
+                    report = self._run_tests(stubs)
+                    if report is None:
+                        return _undecided("a run with stubs did not end")
+                    failures = self._find_failures(report)
+                    names = [case.nodeid for case in self.new.select(report)]
+                if failures:
+                    break
+            else:
+                what = f", whatever {type(answers[0].answer[0]).__name__} it answers"
+                return self._refuse(names, what, acting=replace(answers[0], acts=True))
+        return Findings()
+
+    def _refuse(self, names: Sequence[str], what: str, *, acting: Stubs) -> Findings:
+        """Refuse the tests, unless they fail with ``acting``, a stub that has effects."""
         listed = join_first(names, most=_MOST_SHOWN)
         who = f"{listed} passes" if len(names) == 1 else f"All {len(names)} new tests, {listed}, pass"
-        report = self._run_tests(Stubs(truth=True, acts=True))
+        report = self._run_tests(acting)
         if report is not None and self._find_failures(report):
             return note(
                 f"{who} with code that does nothing, but not with code that prints, logs or writes. What should not "
@@ -445,6 +516,10 @@ class _StubCheck:
             "Assert the value, exception or effect that the code must produce."
         )
         return refuse("vacuous_test", message, nodeid=names[0])
+
+
+def _has_judgment(failures: Sequence[Failure | None]) -> bool:
+    return any(failure is not None and failure.kind in BEHAVIORAL for failure in failures)
 
 
 def _are_structural(failures: Sequence[Failure | None]) -> bool:

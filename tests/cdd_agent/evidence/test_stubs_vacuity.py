@@ -191,11 +191,39 @@ def test_tests_that_fail_for_another_reason_are_not_run_again(make: Make) -> Non
     assert seen == []
 
 
+@soak_after(1, "body", ["assert add(0, 0) is not None", "assert not isinstance(add(), type(None))", "assert add()"])
+def test_a_test_that_asks_whether_it_got_something_is_accepted(body: str, make: Make) -> None:
+    step = make({FILE: f"from product import add\n\n\ndef test_it():\n    {body}\n"}, {})
+    assert found(step, asked(step)) == Findings()
+
+
+@soak_after(
+    1,
+    ("body", "type_name"),
+    [
+        ("found = add(1)\n    assert isinstance(found, str) and found is not None", "str"),
+        ("assert type(add()) is bool", "bool"),
+        ("assert isinstance(add(), (Mapping, int))", "dict"),
+        ("assert hasattr(add(), 'close')", "int"),
+    ],
+)
+def test_a_test_that_any_value_of_the_right_type_passes_is_refused(body: str, type_name: str, make: Make) -> None:
+    source = f"from collections.abc import Mapping\n\nfrom product import add\n\n\ndef test_it():\n    {body}\n"
+    step = make({FILE: source}, {})
+    (reason,) = found(step, asked(step)).reasons
+    assert reason.code == "vacuous_test"
+    assert f"passes with a stub of product.py, whatever {type_name} it answers, so" in reason.message
+
+
 @soak_after(
     1,
     "body",
-    ["assert add(0, 0) is not None", "assert isinstance(add(), int)", "assert not isinstance(add(), type(None))"],
+    [
+        "found = add(1)\n    assert isinstance(found, str) and found == 'one'",
+        "assert isinstance(add(), bool) and add()",
+        "found = add()\n    assert isinstance(found, list)\n    assert [each * 2 for each in found] == [2]",
+    ],
 )
-def test_a_test_that_asks_what_kind_of_thing_it_got_is_accepted(body: str, make: Make) -> None:
+def test_a_test_that_asks_for_the_type_and_the_value_is_accepted(body: str, make: Make) -> None:
     step = make({FILE: f"from product import add\n\n\ndef test_it():\n    {body}\n"}, {})
     assert found(step, asked(step)) == Findings()
