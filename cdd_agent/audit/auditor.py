@@ -14,6 +14,7 @@ from typing import TypeAlias
 from cdd_agent.audit import handoffs
 from cdd_agent.audit.handoffs import Chain, Claim, PlacedHandoff, Placement, Span, confirm, leave_open, refute
 from cdd_agent.audit.reruns import PhaseChange, RerunClaims, Reruns
+from cdd_agent.audit.statements import find_false_details, find_other_details
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.events import ClaimChecked, Emit, Event, HandoffsAudited, Notice
 from cdd_agent.evidence.clean_copy import (
@@ -309,6 +310,9 @@ def recheck(stated: tuple[str, ...], change: PhaseChange, *, repository: Reposit
     layout, seen = find_layout(repository, suite), list[Event]()
     changes = list_product_changes(repository, layout=layout, red=change.old, green=change.new, tests=change.tests)
     runs = TimedRuns(repository=repository, suite=suite, limit_s=_LIMIT_S, emit=seen.append)
+    sources = read_product_sources(repository, project=layout.project, tree=change.new)
+    if false := " ".join(find_false_details(stated, changes, product="\n".join(sources))):
+        return refute("checks", false)
     if change.phase == "refactor":
         files = dict.fromkeys(case.file for case in change.after.tests if case.outcome == "passed")
         trees = ComparedTrees(before=change.old, after=change.new, changes=changes, tests=tuple(files))
@@ -337,7 +341,9 @@ def recheck(stated: tuple[str, ...], change: PhaseChange, *, repository: Reposit
         is_unknown = any(word in line.lower() for line in now for word in _UNKNOWN)
         text = f"It states: {claimed} Now: {' '.join(now) or 'nothing was found'}"
         return leave_open("checks", text) if is_unknown else refute("checks", text)
-    return confirm("checks", "The checks, run again, accept the change.")
+    if others := " ".join(find_other_details(stated, now)):
+        return leave_open("checks", f"The checks, run again, accept the change, but not all details agree. {others}")
+    return confirm("checks", "The checks, run again, accept the change and find the same. Times cannot be checked.")
 
 
 class Auditor:

@@ -1,0 +1,55 @@
+"""Details of what a note states about checks."""
+
+import pytest
+
+from cdd_agent.audit.statements import find_false_details, find_other_details
+from cdd_agent.evidence.clean_copy import ProductChange
+
+OLD = "def half(number):\n    return number // 2\n\n\ndef double(number):\n    return number + number\n"
+NEW = OLD.replace("number + number", "number * 2")
+CHANGES = [ProductChange(path="sums.py", old=OLD, new=NEW)]
+CHECKED = (
+    "Checked in a clean copy: the tests pass there too, and fail with sums.py:6 altered; outside of a test run, "
+    "3 calls of double had the same result (4 runs, 2.1 s)."
+)
+COMPARED = "Compared with the code before: 902 calls of double have the same results."
+SIGN = "To look at in the change: sums.py:6 names a test tool."
+
+
+def find(*stated: str) -> list[str]:
+    return list(find_false_details(stated, CHANGES, product=NEW))
+
+
+def test_true_details_are_accepted() -> None:
+    assert find(CHECKED, COMPARED, SIGN) == []
+    assert find("No test fails if these changed functions raise an exception: double (sums.py:5).") == []
+
+
+@pytest.mark.parametrize(
+    ("stated", "error"),
+    [
+        (CHECKED.replace(":6", ":2"), "It names sums.py:2, but this line is not part of the change."),
+        (CHECKED.replace(":6", ":600"), "It names sums.py:600, but this line is not part of the change."),
+        (SIGN.replace("sums", "other"), "It names other.py:6, but the commit does not change this file."),
+        (CHECKED.replace("3 calls", "300 calls"), "It states 300 calls of double, but cdd compares at most 10"),
+        (COMPARED.replace("902", "90200"), "It states 90200 calls of double, but cdd compares at most 7000"),
+        (COMPARED.replace("double", "triple"), "It states calls of triple, which the product does not have."),
+    ],
+)
+def test_a_detail_that_cannot_be_true_is_found(stated: str, error: str) -> None:
+    (found,) = find(stated)
+    assert found.startswith(error)
+
+
+def test_times_and_numbers_of_runs_may_differ_and_nothing_else() -> None:
+    now = CHECKED.replace("4 runs, 2.1 s", "9 runs, 7.0 s")
+    assert list(find_other_details([CHECKED], [now])) == []
+    (other,) = find_other_details([CHECKED.replace("3 calls", "8 calls")], [now])
+    assert "8 calls of double" in other
+    assert "Now: " in other
+    assert "3 calls of double" in other
+
+
+def test_what_the_note_leaves_out_or_adds_is_told() -> None:
+    assert list(find_other_details([], [SIGN])) == [f"It does not state: {SIGN}"]
+    assert list(find_other_details([SIGN], [])) == [f"It states: {SIGN} Now: not found"]
