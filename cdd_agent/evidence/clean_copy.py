@@ -29,6 +29,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
+from cdd_agent.evidence.source import find_definition
 from cdd_agent.git.repository import (
     SUBMODULE,
     CopyLimits,
@@ -130,6 +131,12 @@ def note(text: str) -> Findings:
 def refuse(code: str, message: str, *, nodeid: str | None = None) -> Findings:
     """Return a reason to refuse the change."""
     return Findings(reasons=(Reason(code=code, nodeid=nodeid, message=message),))
+
+
+def locate(path: str, name: str, *, changes: Iterable["ProductChange"]) -> str:
+    """Return the place of a changed function or class, such as ``shop.py:12``; otherwise only its file."""
+    line = next((find_definition(change.new, name) for change in changes if change.path == path), None)
+    return f"{path}:{line}" if line is not None else path
 
 
 def is_python(change: ProductChange) -> bool:

@@ -5,14 +5,10 @@ run in a clean copy of one tree; copies of both trees answer. Calls that the pro
 public, takes the same parameters, and answers all recorded calls alike: other functions are details of their callers.
 """
 
-import ast
 import contextlib
-import os
-import re
 import secrets
-import stat
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,9 +16,24 @@ from pathlib import Path
 import msgspec
 
 from cdd_agent.errors import CddError, join_first
-from cdd_agent.evidence.clean_copy import Findings, ProductChange, explain_failure, list_test_functions, note, refuse
+from cdd_agent.evidence.changed_code import (
+    ChangedCode,
+    Watched,
+    find_changed_code,
+    list_watched,
+    read_product,
+    select_tests,
+)
+from cdd_agent.evidence.clean_copy import (
+    Findings,
+    ProductChange,
+    explain_failure,
+    list_test_functions,
+    locate,
+    note,
+    refuse,
+)
 from cdd_agent.evidence.mutation import TimedRuns, TimeUp, find_unnoticed_functions, run_mutant
-from cdd_agent.evidence.source import Function, name_definitions, parse, read_names
 from cdd_agent.git.run_tree import delete_folder
 from cdd_agent.git.runner import GitError
 from cdd_agent.sandbox.port import ISOLATING_LEVELS
@@ -33,10 +44,8 @@ from cdd_agent.workspace.files import ConfinedFolder
 
 MISSING, UNFIT, ENDLESS, MOST_TEXT = "missing", "unfit: ", "does not end within ", 2000
 UNREADABLE = "returns a value that, when it is read, "
-"""As in ``testrun/inside/answers.py``, which asks for the current folder."""
-_MOST_FUNCTIONS = 300
-_MOST_STEPS = 4
-_MOST_CONSTANTS = 30
+LEAK, PAST = " and leaves a file open", " without the method of the subclass"
+"""As in ``testrun/inside/answers.py`` and ``effects.py``, which ask for the current folder."""
 _MOST_SHOWN = 5
 _MOST_TEXT = 300
 _MOST_BYTES = 30_000_000
@@ -66,25 +75,12 @@ class ComparedTrees:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChangedCode:
-    """The definitions that differ. Docstrings, comments and format do not count."""
-
-    functions: Mapping[tuple[str, str], bool]
-    """Path and dotted name of those before the change -> whether they still take the same parameters."""
-    names: frozenset[str]
-    """By which other code uses what changed."""
-    variables: frozenset[str]
-    """Those that are no functions: code that uses them has changed, too."""
-    constants: tuple[str | int | float, ...]
-    is_new: bool
-    """Whether all of it is new, no part of a class that existed before."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
     """A call with different answers."""
 
     path: str
+    function: str
+    """Its dotted name."""
     call: str
     before: str
     after: str
@@ -110,18 +106,6 @@ class Comparison:
     """Notices of changed functions that no test needs."""
     idle: tuple[str, ...] = ()
     """Changed functions that no test runs, or only with arguments that cannot be rebuilt."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
-    """A function whose calls are recorded: the changed ones, and those that use them."""
-
-    path: str
-    name: str
-    line: int
-    is_changed: bool
-    counts_inside: bool
-    """Whether calls by the product count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,8 +136,9 @@ def refuse_changed_behavior(trees: ComparedTrees, *, runs: TimedRuns) -> Finding
         return found
     findings = Findings()
     if found.differences:
-        files = join_first(tuple(dict.fromkeys(each.path for each in found.differences)), most=_MOST_SHOWN)
-        message = f"{_list_differences(found)}. REFACTOR keeps the behavior: restore it in {files}."
+        places = [locate(each.path, each.function, changes=trees.changes) for each in found.differences]
+        shown = join_first(tuple(dict.fromkeys(places)), most=_MOST_SHOWN)
+        message = f"{_list_differences(found)}. REFACTOR keeps the behavior: restore it in {shown}."
         findings += refuse("behavior_changed", message)
     elif not found.calls and not found.idle:
         findings += note("Not compared with the code before: no test runs code that uses what changed.")
@@ -215,126 +200,23 @@ def _cut(text: str) -> str:
     return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}..."
 
 
-def find_changed_code(changes: Iterable[ProductChange]) -> ChangedCode:
-    """Find the changed definitions of Python sources: functions, methods, classes, and values of names."""
-    functions: dict[tuple[str, str], bool] = {}
-    names: set[str] = set()
-    variables: set[str] = set()
-    constants: dict[str, str | int | float] = {}
-    is_new = True
-    for change in changes:
-        old, new = (_index_definitions(parse(text)) for text in (change.old, change.new))
-        for key in sorted(old.keys() | new.keys()):
-            name, before, after = key[0], old.get(key), new.get(key)
-            if _dump(before) == _dump(after):
-                continue
-            is_new &= before is None and (name.rpartition(".")[0], 0) not in old
-            names |= _list_names(name, before or after)
-            variables |= set() if isinstance(before or after, Function) else _list_names(name, before or after)
-            for one, other in ((before, after), (after, before)):
-                constants |= {repr(value): value for value in _list_constants(one, other)[:_MOST_CONSTANTS]}
-            if isinstance(before, Function):
-                is_same = _list_parameters(before) == _list_parameters(after)
-                functions[change.path, name] = is_same and functions.get((change.path, name), True)
-    return ChangedCode(
-        functions=functions,
-        names=frozenset(names),
-        variables=frozenset(variables),
-        constants=tuple(constants.values()),
-        is_new=is_new,
-    )
-
-
-def _index_definitions(tree: ast.Module | None) -> dict[tuple[str, int], ast.AST]:
-    """Return dotted name and number -> definition. The getter and the setter of a property have one name."""
-    numbers: Counter[str] = Counter()
-    found = {}
-    for name, node in name_definitions(tree):
-        found[name, numbers[name]] = node
-        numbers[name] += 1
-    return found
-
-
-def _dump(node: ast.AST | None) -> str:
-    if not isinstance(node, Function):
-        return ast.dump(node) if node is not None else ""
-    body = node.body[1:] if ast.get_docstring(node) is not None else node.body
-    return "".join(map(ast.dump, (node.args, *node.decorator_list, *body)))
-
-
-def _list_names(name: str, node: ast.AST | None) -> set[str]:
-    """Return the names by which code uses a definition: for special methods and attributes also the class."""
-    owner, _, last = name.partition("<")[0].rpartition(".")
-    own = {owner.rpartition(".")[2]} - {""}
-    match node:
-        case ast.FunctionDef() | ast.AsyncFunctionDef():
-            return own if _is_special(last) else {last}
-        case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
-            return {(alias.asname or alias.name).partition(".")[0] for alias in aliases}
-        case _:
-            return own | ({last} if last else read_names(node))
-
-
-def _is_special(name: str) -> bool:
-    return name.startswith("__") and name.endswith("__")
-
-
-def _list_constants(node: ast.AST | None, other: ast.AST | None) -> list[str | int | float]:
-    """Return the constants of ``node``, those of the smallest parts that ``other`` does not have first."""
-    known = {ast.dump(each) for each in ast.walk(other)} if other is not None else set()
-    parts = {ast.dump(each): each for each in ast.walk(node)} if node is not None else {}
-    differing = [parts[dump] for dump in sorted(parts.keys() - known, key=len)]
-    stated = {id(each.value) for each in parts.values() if isinstance(each, ast.Expr)}  # docstrings
-    nodes = (each for part in differing for each in ast.walk(part) if isinstance(each, ast.Constant))
-    found = [each.value for each in nodes if id(each) not in stated]
-    # A word that a pattern matches looks like the pattern without its special characters.
-    plain = [(each, re.sub(r"\(\?\w+\)|\W", "", each)) if isinstance(each, str) else (each,) for each in found]
-    values = {repr(each): each for pair in plain for each in pair}.values()
-    return [each for each in values if isinstance(each, (str, int, float)) and not isinstance(each, bool)]
-
-
-def _list_parameters(node: ast.AST | None) -> list[str] | None:
-    return (
-        [each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)] if isinstance(node, Function) else None
-    )
-
-
-def list_watched(code: ChangedCode, sources: Mapping[str, str]) -> tuple[Watched, ...]:
-    """List the changed functions in ``sources`` and those that use them, directly or through others, nearest first."""
-    definitions: dict[str, list[tuple[str, Function, set[str]]]] = {}
-    found: dict[tuple[str, int], Watched] = {}
-    names: set[str] = {*code.names}
-    for _ in range(_MOST_STEPS):
-        users: set[str] = set()
-        for path in [path for path, text in sources.items() if any(name in text for name in names)]:
-            if path not in definitions:
-                listed = name_definitions(parse(sources[path]))
-                definitions[path] = [
-                    (name, node, read_names(node)) for name, node in listed if isinstance(node, Function)
-                ]
-            for name, node, used in definitions[path]:
-                key, line = (path, name), min(each.lineno for each in (node, *node.decorator_list))
-                is_used = key in code.functions or not used.isdisjoint(names)
-                if is_used and (path, line) not in found and len(found) < _MOST_FUNCTIONS:
-                    is_public = all(_is_special(part) or not part.startswith("_") for part in name.split("."))
-                    found[path, line] = Watched(
-                        path=path,
-                        name=name,
-                        line=line,
-                        is_changed=key in code.functions or not used.isdisjoint(code.variables),
-                        counts_inside=is_public and code.functions.get(key, False),
-                    )
-                    users |= _list_names(name, node)
-        names = users
-    return tuple(found.values())
-
-
 class _Call(msgspec.Struct):
     function: int
     by_test: bool
     is_recorded: bool
     args: list[object]
     named: dict[str, object]
+    guess: str | None = None
+    """The types of the arguments, if they are guessed."""
+    is_guessed: bool = False
+
+    @property
+    def overrides(self) -> bool:
+        """Whether it is a call of a method on an object of a subclass that cdd made."""
+        match self.args:
+            case [["new", ["sub", *_], *_], *_]:
+                return True
+        return False
 
     @property
     def values(self) -> dict[tuple[int, int | str], str]:
@@ -361,10 +243,18 @@ class _Answers:
     """Index of a call -> its text."""
 
 
-def make_task(code: ChangedCode, watched: Iterable[Watched], *, product: Iterable[str]) -> dict[str, object]:
-    """Return the task of a run that records calls and answers them."""
-    functions = [(e.path, e.line, e.name, e.is_changed, e.counts_inside) for e in watched]
-    task = {"functions": functions, "constants": code.constants, "product": [*product], "seconds": _SECONDS}
+def make_task(
+    code: ChangedCode, watched: Iterable[Watched], *, product: Iterable[str], guesses: bool = False
+) -> dict[str, object]:
+    """Return the task of a run that records calls and answers them; with ``guesses`` also others."""
+    functions = [(e.path, e.line, e.name, e.is_changed, e.counts_inside, e.may_guess, e.is_used) for e in watched]
+    task = {
+        "guesses": guesses,
+        "functions": functions,
+        "constants": code.constants,
+        "product": [*product],
+        "seconds": _SECONDS,
+    }
     return {**task, "as_test": False, "alone": True, "targets": ()}
 
 
@@ -382,7 +272,7 @@ def compare(
             sources = dict(read_product(copy))
             watched = list_watched(code, sources)
             tests = select_tests(copy, trees.tests, code=code, watched=watched)
-            task = make_task(code, watched, product=sources)
+            task = make_task(code, watched, product=sources, guesses=not trees.records_after)
             first = _answer(copy, "calls of the changed code", task=task, tests=tests, runs=part)
     else:
         watched, tests = recorded.watched, recorded.tests
@@ -400,6 +290,7 @@ def compare(
     found = _compare_answers((first, second, again), watched, records_after=trees.records_after)
     ran = first.recording.tests if found.calls else []
     has_run = {(each.path, each.name) for each, by in zip(watched, ran, strict=False) if by}
+    has_run |= {(each.path, each.name) for each in watched if each.name in found.functions}
     idle = tuple(sorted(name for path, name in code.functions.keys() - has_run))
     return replace(found, idle=idle, left_out=first.recording.left_out, unnoticed=unnoticed.notices)
 
@@ -418,28 +309,6 @@ def _find_unnoticed(copy: Suite, trees: ComparedTrees, *, recording: _Recording,
         return Findings() if not tests else find_unnoticed_functions(trees.changes, run=run, targets=())
     except TimeUp as error:
         return note(error.happened)
-
-
-def read_product(copy: Suite) -> Iterator[tuple[str, str]]:
-    """Yield the path and the source of each module of the product."""
-    for folder, subfolders, names in os.walk(copy.root):
-        subfolders.sort()
-        inside = "" if folder == str(copy.root) else f"{os.path.relpath(folder, copy.root)}/"
-        for name in sorted(name for name in names if name.endswith(".py")):
-            file = os.path.join(folder, name)
-            if not copy.conventions.is_test(f"{inside}{name}") and stat.S_ISREG(os.lstat(file).st_mode):
-                with open(file, encoding="utf-8", errors="replace") as stream:
-                    yield f"{inside}{name}", stream.read()
-
-
-def select_tests(
-    copy: Suite, tests: Sequence[str], *, code: ChangedCode, watched: Iterable[Watched]
-) -> tuple[str, ...]:
-    """Return the test files that name one of the functions, or all of them if there is none."""
-    names = {each.name.rpartition(".")[2] for each in watched} | code.names
-    files = {path: copy.root / path for path in tests if (copy.root / path).is_file()}
-    texts = {path: file.read_text(encoding="utf-8", errors="replace") for path, file in files.items()}
-    return tuple(path for path, text in texts.items() if any(name in text for name in names)) or tuple(texts)
 
 
 def _answer(
@@ -472,7 +341,7 @@ def run_calls(
     Return the answers as tests get them, and those of the calls alone; None: the task does not ask for them.
     """
     files, package = ConfinedFolder(copy.root.resolve()), f"cdd_calls_{secrets.token_hex(4)}"
-    for name in ("__init__.py", "answers.py", "calls.py", "values.py"):
+    for name in ("__init__.py", "answers.py", "calls.py", "effects.py", "guesses.py", "values.py"):
         files.write(f"{package}/{name}", Path(inside.__file__).with_name(name).read_bytes())
     files.write(f"{package}/calls.json", encode_json(task))
     run = runs.run(copy, purpose, tests=(f"-p{package}.calls", *tests), is_usual=False)
@@ -502,23 +371,39 @@ def _compare_answers(
     compared: Counter[int] = Counter()
     unstable: set[int] = set()
     differing: dict[int, list[tuple[_Call, Difference]]] = {}
+    guessed: dict[int, dict[str, bool]] = {}
+    # A file that is part of a cycle is found to be open at any later call.
+    may_leak = any(LEAK in text for text in (second if records_after else first).texts.values())
     unexpected = _find_unexpected(first.recording.calls, (second if records_after else first).texts)
     for index, call in enumerate(first.recording.calls):
+        if call.guess is not None:
+            guessed.setdefault(call.function, {}).setdefault(call.guess, False)
         shown = first.shown.get(index) or second.shown.get(index, "")
         one, other, once_more = (_drop_value(each.texts.get(index, MISSING), shown) for each in answers)
+        if may_leak:
+            one, other, once_more = (text.replace(LEAK, "") for text in (one, other, once_more))
         old, new = (other, one) if records_after else (one, other)
-        is_unfit = old.startswith(UNFIT) or (
-            new.startswith(UNFIT) and (records_after or not unexpected.isdisjoint(call.values.items()))
-        )
-        if MISSING in (old, new) or is_unfit or not 0 <= call.function < len(watched):
+        is_expected = not records_after and unexpected.isdisjoint(call.values.items())
+        is_idle = _shows_nothing(call, old, new=new, is_expected=is_expected)
+        if is_idle or not 0 <= call.function < len(watched):
             continue
         compared[call.function] += 1
         if once_more not in (one, MISSING):
             unstable.add(call.function)
-        if old != new and once_more == one and not (records_after and call.is_recorded):
-            difference = Difference(path=watched[call.function].path, call=shown, before=old, after=new)
+        differs = old != new and once_more == one and not (records_after and call.is_recorded)
+        if differs:
+            at = watched[call.function]
+            difference = Difference(path=at.path, function=at.name, call=shown, before=old, after=new)
             differing.setdefault(call.function, []).append((call, difference))
-    internal = {key for key, found in differing.items() if any(c.is_recorded and not c.by_test for c, _ in found)}
+        if call.guess is not None:
+            guessed[call.function][call.guess] |= differs
+    for key in [key for key, types in guessed.items() if not all(types.values())]:
+        differing.pop(key, None)  # it may expect the types with which nothing differs
+    internal = {
+        key
+        for key, found in differing.items()
+        if any((c.is_recorded or c.is_guessed) and not c.by_test for c, _ in found)
+    }
     smallest: list[Difference] = []
     for key in differing.keys() - unstable:
         counting = [each for call, each in differing[key] if call.by_test or key not in internal]
@@ -534,6 +419,17 @@ def _compare_answers(
             watched, {key for key in internal if not any(c.by_test for c, _ in differing[key])}
         ),
     )
+
+
+def _shows_nothing(call: _Call, old: str, *, new: str, is_expected: bool) -> bool:
+    """Return whether two answers cannot be compared. ``is_expected``: the code before expects such arguments."""
+    is_guess = call.guess is not None
+    # A caller need not expect that guessed arguments, such as an empty list, let an operation fail.
+    is_unstated = is_guess and old.startswith("raises ") and ": " not in old
+    is_unfit = old.startswith(UNFIT) or (new.startswith(UNFIT) and (is_guess or not is_expected))
+    # The code after may do without a method, but if it runs, it is the one of the subclass.
+    is_undone = call.overrides and (PAST not in new or PAST in old)
+    return MISSING in (old, new) or is_unstated or is_unfit or is_undone
 
 
 def _find_unexpected(calls: Sequence[_Call], texts: Mapping[int, str]) -> Set[tuple[tuple[int, int | str], str]]:

@@ -23,7 +23,8 @@ from pathlib import Path
 import msgspec
 
 from cdd_agent.errors import format_count, join_first
-from cdd_agent.evidence.clean_copy import COMPILED, CheckRequest, Findings, list_test_functions, note, refuse
+from cdd_agent.evidence.changed_code import find_changed_code, list_watched, read_product, select_tests
+from cdd_agent.evidence.clean_copy import COMPILED, CheckRequest, Findings, list_test_functions, locate, note, refuse
 from cdd_agent.evidence.differential import (
     ENDLESS,
     MISSING,
@@ -34,13 +35,9 @@ from cdd_agent.evidence.differential import (
     ComparedTrees,
     NotComparedError,
     Recorded,
-    find_changed_code,
     list_changed_behavior,
-    list_watched,
     make_task,
-    read_product,
     run_calls,
-    select_tests,
 )
 from cdd_agent.evidence.mutation import SHORTEST_S, TimedRuns
 from cdd_agent.evidence.source import Function, list_prose, name_definitions, parse
@@ -88,6 +85,8 @@ class TargetCall(msgspec.Struct):
     name: str
     args: list[object]
     named: dict[str, object]
+    files: dict[str, list[object]] = {}
+    """The files that its arguments name."""
 
 
 class TargetCalls(msgspec.Struct):
@@ -118,7 +117,7 @@ class Memorized:
     """A function that answers the tests' examples, and all other calls in one way."""
 
     name: str
-    """With its file."""
+    module: str
     example: str
     """A call of a test, and its answer."""
     count: int
@@ -194,13 +193,16 @@ class _Comparison:
             ]
             if counting:
                 call = min(counting, key=lambda index: (len(in_tests.shown[index]), index))
-                file = recording.modules.get(recording.calls[call].module, recording.calls[call].module)
-                what = f"{in_tests.shown[call]} of {file}"
+                place = self._locate(recording.calls[call].module, recording.calls[call].name, recording=recording)
+                what = f"{in_tests.shown[call]} of {place}"
                 return Outside(findings=_refuse_call(what, in_tests=in_tests.texts[call], plain=plain.texts[call]))
         alike = {index: plain.texts[index] for index in both if index not in differing}
         shown = {**plain.shown, **in_tests.shown}
         memorized = find_memorized(recording, alike, further=plain.further, shown=shown)
-        findings = self._judge_memorized(memorized) if memorized is not None else Findings()
+        findings = Findings()
+        if memorized is not None:
+            place = self._locate(memorized.module, memorized.name, recording=recording)
+            findings = self._judge_memorized(memorized, place=place)
         names = join_first(tuple(dict.fromkeys(recording.calls[index].name for index in alike)), most=_MOST_SHOWN)
         return Outside(findings=findings, compared=f"{format_count(len(alike), 'call')} of {names}" if alike else "")
 
@@ -300,14 +302,17 @@ class _Comparison:
                 found.append(str(shown / inside))
         return found
 
-    def _judge_memorized(self, memorized: Memorized) -> Findings:
+    def _locate(self, module: str, name: str, *, recording: TargetCalls) -> str:
+        return locate(recording.modules.get(module, module), name, changes=self.request.changes)
+
+    def _judge_memorized(self, memorized: Memorized, *, place: str) -> Findings:
         """Refuse answers to examples alone, unless the examples may be all that there is to answer."""
         sources = (*(change.old or "" for change in self.request.changes), *self.request.tests.values())
         prose = " ".join([self.request.stated, *(each for text in sources for each in list_prose(text))])
         is_stated = all(re.search(rf"(?<!\w){re.escape(value)}(?!\w)", prose) for value in memorized.values)
         message = (
-            f"{memorized.name} knows only the tests' calls: {memorized.example}, but all {memorized.count} similar "
-            f"calls have the same answer ({memorized.further}). "
+            f"{memorized.name} of {place} knows only the tests' calls: {memorized.example}, but all "
+            f"{memorized.count} similar calls have the same answer ({memorized.further}). "
         )
         if is_stated:
             return note(f"{message}The step states these values. Check that it means only them.")
@@ -321,8 +326,12 @@ class _Comparison:
         """Return a refusal if a module of the product cannot be imported without one of the tests."""
         for module, lacking in plain.lacking.items():
             if module in recording.modules and lacking and self._is_of_tests(lacking, recording):
+                path = recording.modules[module]
+                lines = [text for change in self.request.changes if change.path == path for text in [change.new or ""]]
+                at = [number for text in lines for number in _find_imports(text, lacking)]
                 message = (
-                    f"{module} imports {lacking}, which belongs to the tests, so it cannot be used without them. "
+                    f"{path}{f':{at[0]}' if at else ''} imports {lacking}, which belongs to the tests, so it "
+                    "cannot be used without them. "
                     "Implement the behavior in the product."
                 )
                 return refuse("only_under_test", message)
@@ -333,6 +342,16 @@ class _Comparison:
         folders = [self.suite.root / entry for entry in entries if not entry.startswith("..")]
         inside = module.replace(".", "/")
         return any((folder / path).exists() for folder in folders for path in (f"{inside}.py", inside) if inside)
+
+
+def _find_imports(text: str, module: str) -> Iterator[int]:
+    """Yield the lines that import a module or a part of it."""
+    top = module.partition(".")[0]
+    for node in ast.walk(parse(text) or ast.Module(body=[], type_ignores=[])):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        if isinstance(node, ast.stmt) and any(name.partition(".")[0] == top for name in names):
+            yield node.lineno
 
 
 def _read(lines: Iterable[tuple[int, str, str]]) -> _StableAnswers:
@@ -362,8 +381,8 @@ def find_memorized(
         others = [at for at in further if recording.further[at - len(recording.calls)].function == function]
         calls = [recording.calls[index] for index in own]
         nodes = [node for call in calls for node in (*call.args, *call.named.values())]
-        # An object on which methods were called may hold what it answers, like a dictionary.
-        if len(others) < _FEWEST_FURTHER or _has_steps(nodes):
+        # An object on which methods were called may hold what it answers, like a dictionary. Other files do not exist.
+        if len(others) < _FEWEST_FURTHER or _has_steps(nodes) or any(call.files for call in calls):
             continue
         are_names = all(map(_is_name, nodes))
         kinds = {index: _classify(shown[index], known[index]) for index in own}
@@ -381,7 +400,8 @@ def find_memorized(
             found = recording.calls[example]
             own = [index for index in own if usual not in kinds[index]]
             return Memorized(
-                name=f"{found.name} of {recording.modules.get(found.module, found.module)}",
+                name=found.name,
+                module=found.module,
                 example=f"{shown[example]} {known[example]}",
                 further=f"{shown[other]} {further[other]}",
                 count=len(alike),

@@ -39,6 +39,16 @@ def list_definitions(scope: ast.AST | None) -> list[Function | ast.ClassDef]:
     return [node for node in body if isinstance(node, (Function, ast.ClassDef))]
 
 
+def find_definition(text: str | None, name: str) -> int | None:
+    """Return the 1-based line of the function or class with this dotted name. A source that has none: None."""
+    scopes: list[ast.AST] = [node for node in [parse(text)] if node is not None]
+    for part in name.split("."):
+        inner = [node for scope in scopes for node in ast.walk(scope)]
+        scopes = [node for node in inner if isinstance(node, (Function, ast.ClassDef)) and node.name == part]
+    lines = [node.lineno for node in scopes if isinstance(node, (Function, ast.ClassDef))]
+    return min(lines, default=None)
+
+
 def list_lines(node: ast.stmt | ast.expr) -> range:
     """Return the 1-based lines of a node."""
     return range(node.lineno, (node.end_lineno or node.lineno) + 1)

@@ -6,6 +6,7 @@ folder at the first import is the project's.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import functools
 import hashlib
@@ -19,12 +20,14 @@ import signal
 import sys
 import traceback
 import warnings
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from .values import build, describe, find
+from .values import build, describe, find, held
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from .values import Call, Value
@@ -37,7 +40,9 @@ UNFIT = "unfit: "
 """Begins the answer if the function does not expect such arguments, or they cannot be built."""
 ENDLESS = "does not end within "
 UNREADABLE = "returns a value that, when it is read, "
+LEAK = " and leaves a file open"
 ROOT = os.getcwd()
+_LONG_AGO = 1_000_000_000
 
 
 def is_inside(path: str) -> bool:
@@ -84,12 +89,15 @@ def answer(call: Call, *, invoke: Callable[..., Value] = invoke) -> str:
         function = find_function(call["module"], call["name"])
     except BaseException:  # noqa: BLE001 (the import runs code of the project)
         return MISSING
-    printed, stage = io.StringIO(), ""
+    printed, stage, around = io.StringIO(), "", ""
+    warned: list[warnings.WarningMessage] = []
     try:
-        with _limit_time(), _isolate(printed):
+        with _limit_time(), _isolate(printed, warned):
             try:
-                before = _format_arguments(*_build_arguments(call))
+                place_files(call)
+                before = _format_state(*_build_arguments(call))
                 args, named = _build_arguments(call)  # again: iterators have been read
+                around = _format_holdings()
             except (_TimeOver, KeyboardInterrupt):
                 raise
             except BaseException as error:  # noqa: BLE001 (constructors of the project)
@@ -97,15 +105,17 @@ def answer(call: Call, *, invoke: Callable[..., Value] = invoke) -> str:
             result = invoke(function, args, named=named)
             stage = UNREADABLE
             text = f"returns {describe(result)}"
-            after = _format_arguments(args, named)
-            text += f" and changes its arguments to ({after})" if after != before else ""
+            text += _format_changes(before, args, named=named)
             text += _find_sharing(result, function, call=call)
+            text += _end_early(result, function, call=call)
     except _TimeOver:
         return f"{ENDLESS}{_CALL_S:g} s"
     except BaseException as error:  # noqa: BLE001 (an exception is an outcome)
         text = _describe_error(error, is_recorded=call["is_recorded"])
         text = text if text.startswith(UNFIT) else f"{stage}{text}"
-    return shorten(f"{text} and prints {printed.getvalue()!r}" if printed.getvalue() else text)
+        text += f" and calls functions that then hold {_format_holdings()}" if _format_holdings() != around else ""
+    text += f" and prints {printed.getvalue()!r}" if printed.getvalue() else ""
+    return f"{shorten(text)}{LEAK if warned else ''}"
 
 
 def _find_sharing(result: Value, function: Callable[..., Any], *, call: Call) -> str:
@@ -120,12 +130,63 @@ def _find_sharing(result: Value, function: Callable[..., Any], *, call: Call) ->
     return f" and returns {again} after a caller has emptied it" if again != before else ""
 
 
+def place_files(call: Call) -> None:
+    """Write the files that the arguments of a call named when it was recorded. They are old."""
+    for path, (content, mode) in call.get("files", {}).items():
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as stream:
+            stream.write(base64.b64decode(content))
+        os.chmod(path, mode)
+        os.utime(path, (_LONG_AGO, _LONG_AGO))
+
+
+class _EarlyEndError(Exception):
+    """Ends a block early."""
+
+
+def _end_early(result: Value, function: Callable[..., Any], *, call: Call) -> str:
+    """Return what another call does when its iterator is closed after one item, or its block ends with an exception."""
+    args, named = _build_arguments(call)
+    before, text = _format_state(args, named), ""
+    if isinstance(result, Iterator):
+        again = function(*args, **named)
+        for _ in again:
+            break
+        getattr(again, "close", bool)()
+        how = "is closed after one item"
+    elif isinstance(result, AbstractContextManager):
+        again, how = function(*args, **named), "is left by an exception"
+        text = " and stops the exception"
+        try:
+            with again:
+                raise _EarlyEndError
+        except _EarlyEndError:
+            text = ""
+    else:
+        return ""
+    text += _format_changes(before, args, named=named)
+    return f", and if it {how}{text}" if text else ""
+
+
 def _build_arguments(call: Call) -> tuple[list[Value], dict[str, Value]]:
+    held.clear()
     return [build(node) for node in call["args"]], {name: build(node) for name, node in call["named"].items()}
 
 
-def _format_arguments(args: Sequence[object], named: dict[str, object]) -> str:
-    return ", ".join([*map(describe, args), *(f"{name}={describe(value)}" for name, value in named.items())])
+def _format_state(args: Sequence[object], named: dict[str, object]) -> tuple[str, str]:
+    """Return the arguments as text, and what their functions hold."""
+    arguments = ", ".join([*map(describe, args), *(f"{name}={describe(value)}" for name, value in named.items())])
+    return arguments, _format_holdings()
+
+
+def _format_holdings() -> str:
+    return ", ".join(map(describe, held))
+
+
+def _format_changes(before: tuple[str, str], args: Sequence[object], *, named: dict[str, object]) -> str:
+    arguments, around = _format_state(args, named)
+    text = f" and changes its arguments to ({arguments})" if arguments != before[0] else ""
+    return f"{text} and calls functions that then hold {around}" if around != before[1] else text
 
 
 def _describe_error(error: BaseException, *, is_recorded: bool) -> str:
@@ -146,13 +207,20 @@ def _describe_error(error: BaseException, *, is_recorded: bool) -> str:
 
 
 @contextlib.contextmanager
-def _isolate(printed: io.StringIO) -> Iterator[None]:
-    """Collect what is printed; hide the input and warnings, with which pytest does more than Python."""
+def _isolate(printed: io.StringIO, warned: list[warnings.WarningMessage]) -> Iterator[None]:
+    """Collect what is printed and warnings of open files; hide the input and other warnings, which pytest changes."""
     before, sys.stdin = sys.stdin, io.StringIO()
     try:
-        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed), warnings.catch_warnings():
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(contextlib.redirect_stdout(printed))
+            stack.enter_context(contextlib.redirect_stderr(printed))
+            found = stack.enter_context(warnings.catch_warnings(record=True))
             warnings.simplefilter("ignore")
-            yield
+            warnings.simplefilter("always", ResourceWarning)
+            try:
+                yield
+            finally:
+                warned += found or ()
     finally:
         sys.stdin = before
 

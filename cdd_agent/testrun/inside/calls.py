@@ -21,8 +21,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from .answers import ROOT, UNFIT, answer, find_function, invoke, is_inside, shorten
-from .values import Encoder, list_texts, mix, show, vary_calls, vary_functions
+from .answers import ENDLESS, MISSING, ROOT, UNFIT, answer, find_function, invoke, is_inside, shorten
+from .effects import answer_with_effects
+from .guesses import Guesser
+from .values import Encoder, encode_bytes, list_texts, mix, override_methods, show, vary_calls, vary_functions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -41,6 +43,11 @@ _MOST_CALLS = 40
 _MOST_IN_TESTS = 10
 _MOST_FURTHER = 100
 _MOST_STEPS = 20
+_MOST_BYTES = 20_000
+"""Of a file that an argument names."""
+_MOST_GUESSED = 20
+"""Functions without calls."""
+_GUESSES_S = 2.0
 _MOST_BUILT = 10_000
 _OF_TESTS = ("PYTEST_", "PYTHON", "CDD_", "PATH")
 """Beginnings of the names of variables that only a test run has, and of those that programs need."""
@@ -65,8 +72,8 @@ class Recorder:
     """A profiler that records the calls of wanted functions, and how the objects in their arguments were made."""
 
     def __init__(self, task: dict[str, Any]) -> None:
-        """``task``: ``functions``: path, line, name, whether it changed and whether calls by the product count;
-        ``constants`` of their code; ``product``: its paths.
+        """``task``: ``functions``: path, line, name, whether it changed, whether calls by the product count, whether
+        calls may be guessed, and whether the product names it; ``constants`` of their code; ``product``: its paths.
         """
         self.functions, self.constants = task["functions"], task["constants"]
         self.patience, self.patience_of_test = Patience(task["seconds"]), Patience(_TEST_S)
@@ -120,7 +127,7 @@ class Recorder:
             if len(self.calls[index]) >= _MOST_SEEN or self._looks[index] > _MOST_LOOKS:
                 return
         args, named = _read_arguments(frame)
-        this, encoder = args[0] if args else None, Encoder(self._built)
+        this, encoder = args[0] if args else None, Encoder(self._built, product=self._product)
         found, node = self._built.get(id(this), (None, None))
         is_start = frame.f_code.co_name == "__init__" and found is not this
         if is_start and len(self._built) < _MOST_BUILT:
@@ -133,6 +140,7 @@ class Recorder:
             values = {key: encoder.encode(value) for key, value in named.items()}
             call = {"function": index, "module": module, "name": name, "by_test": by_test, "is_recorded": True}
             call.update(is_start=is_start, args=[encoder.encode(value) for value in args], named=values)
+            call["files"] = _read_files(call)
             text = json.dumps(call)  # at once: more steps of its objects follow
             more = {"is_relevant": self.functions[index][3], "test": self.test}
             call = self.calls[index].setdefault(text, {**json.loads(text), **more})
@@ -154,6 +162,20 @@ class Recorder:
     def select_calls(self) -> list[list[Call]]:
         """Return the calls of each function to answer: those in which changed code ran."""
         return [[call for call in calls.values() if call["is_relevant"]][:_MOST_CALLS] for calls in self.calls]
+
+    def guess_calls(self) -> Iterator[list[Call]]:
+        """Yield calls for each function without relevant calls, which may not fit it."""
+        selected = self.select_calls()
+        modules = {file: name for name, file in _list_origins()}
+        known = [call for calls in self.calls for call in calls.values()]
+        guesser = Guesser(known, [node for _, node in self._built.values()], constants=self.constants)
+        for index, (path, _, name, _, _, may_guess, is_used) in enumerate(self.functions):
+            module = modules.get(os.path.join(ROOT, path))
+            if may_guess and not selected[index] and module is not None:
+                call = {"function": index, "module": module, "name": name, "by_test": not is_used, "test": ""}
+                call.update(is_recorded=False, is_guessed=True, is_start=False, files={})
+                guessed = guesser.guess(module, name)
+                yield [{**call, "guess": kinds, "args": args, "named": named} for kinds, args, named in guessed]
 
     def has_enough(self, names: set[str]) -> bool:
         """Return whether no more calls are needed of the functions that a test names."""
@@ -177,6 +199,18 @@ def _read_arguments(frame: FrameType) -> tuple[list[Any], dict[str, Any]]:
     count = frame.f_code.co_argcount
     args = [*(values[name] for name in names[:count]), *(values[rest] if rest else ())]
     return args, {**{name: values[name] for name in names[count:]}, **(values[others] if others else {})}
+
+
+def _read_files(call: Call) -> dict[str, tuple[str, int]]:
+    """Return the small files outside the project that the arguments name, with content and permissions."""
+    found = {}
+    for path in list_texts([call["args"], call["named"]]):
+        is_outside = path.startswith(tempfile.gettempdir() + os.sep) and not is_inside(path)
+        is_file = is_outside and os.path.isfile(path) and not os.path.islink(path)
+        if is_file and os.path.getsize(path) <= _MOST_BYTES:
+            with open(path, "rb") as stream:
+                found[path] = (encode_bytes(stream.read()), os.stat(path).st_mode)
+    return found
 
 
 def _drop_defaults(function: Callable[..., Any], args: list[Any], *, named: dict[str, Any]) -> None:
@@ -324,14 +358,48 @@ class CallSession:
             found["further"] = [*mix(map(self._vary, own, recorded))]
             return {**found, "calls": calls, "root": ROOT, "path": [*map(str, sys.path)], "modules": modules}
         varied = vary_functions(recorded, constants=self.recorder.constants)
-        return {**found, "calls": [*mix(recorded), *mix(varied)]}
+        overridden = map(override_methods, recorded)
+        guessed = self._guess_calls() if self.task["guesses"] else []
+        return {**found, "calls": [*mix(recorded), *mix(varied), *mix(overridden), *guessed]}
+
+    def _guess_calls(self) -> list[Call]:
+        """Return calls of functions that tests do not call, with each of the types that these functions accept."""
+        assert self.recorder is not None
+        found: list[Call] = []
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:  # a call may end the process, or change what other calls use
+            try:
+                self._answer_guesses(writer)
+            finally:
+                os._exit(0)
+        os.close(writer)
+        with os.fdopen(reader) as stream:
+            lines = [json.loads(line) for line in stream if line.endswith("\n")]
+        os.waitpid(child, 0)
+        for answered in lines[:_MOST_GUESSED]:
+            fit = [(call, text) for call, text in answered if not text.startswith((UNFIT, MISSING, ENDLESS))]
+            for guess in dict.fromkeys(call["guess"] for call, text in fit if text.startswith("returns ")):
+                own = [call for call, _ in fit if call["guess"] == guess]
+                found += [*own, *vary_calls(own, constants=self.recorder.constants, most=_MOST_FURTHER)]
+        return found
+
+    def _answer_guesses(self, writer: int) -> None:
+        """Write a line for each function: its calls with their answers."""
+        assert self.recorder is not None
+        patience = Patience(_GUESSES_S)
+        with os.fdopen(writer, "w", buffering=1) as stream:
+            for calls in self.recorder.guess_calls():
+                answered = [(call, "" if patience.is_over else answer_with_effects(call)) for call in calls]
+                if not patience.is_over:  # a type that was not tried may be the right one
+                    stream.write(json.dumps(answered) + "\n")
 
     def _vary(self, own: list[Call], recorded: list[Call]) -> list[Call]:
         """Return calls like those of the targets that no test makes."""
         assert self.recorder is not None
-        known = [[call["args"], call["named"]] for call in recorded]
+        known = [[call["args"], call["named"], call["files"]] for call in recorded]
         varied = vary_calls(own, constants=self.recorder.constants, most=_MOST_FURTHER)
-        return [call for call in varied if [call["args"], call["named"]] not in known]
+        return [call for call in varied if [call["args"], call["named"], call["files"]] not in known]
 
     def _is_target(self, test: str) -> bool:
         return test.partition("[")[0] in self.task["targets"]
@@ -347,7 +415,7 @@ def _answer_alone(calls: list[Call]) -> Iterator[tuple[int, Call, str]]:
     for name in [name for name in os.environ if name.startswith("PYTEST_")]:
         del os.environ[name]  # code may behave in another way under test
     for index, call in enumerate(calls):
-        yield index, call, answer(call)
+        yield index, call, answer_with_effects(call)
 
 
 def _answer_in_tests(calls: list[Call]) -> Iterator[tuple[int, Call, str]]:
@@ -356,7 +424,8 @@ def _answer_in_tests(calls: list[Call]) -> Iterator[tuple[int, Call, str]]:
     The second time, all else is different on which an honest result may depend: the current folder, the program's
     arguments and variables, the caller's names, and the results of earlier calls.
     """
-    is_named = [any(map(_is_file, list_texts([call["args"], call["named"]]))) for call in calls]
+    texts = [{*list_texts([call["args"], call["named"]])} - {*call["files"]} for call in calls]
+    is_named = [any(map(_is_file, each)) for each in texts]
     variables, arguments = dict(os.environ), [*sys.argv]
     try:
         for name in ("", "other"):

@@ -101,10 +101,10 @@ def _list_files(folder: str) -> list[str]:
 
 
 class _Tools:
-    """The plugins of a pytest run, by the names of their packages."""
+    """The plugins of a pytest run, by the names of their packages, and the test tools that it loads."""
 
     def __init__(self) -> None:
-        self.names = {"pytest", "pluggy"}
+        self.names = {"pytest", "pluggy", "unittest", "doctest"}
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Note the plugins."""

@@ -6,6 +6,7 @@ A node is a list that begins with its kind. The plugin ``calls`` uses this modul
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import dataclasses
 import enum
@@ -14,12 +15,15 @@ import importlib
 import inspect
 import itertools
 import json
+import marshal
 import sys
 from pathlib import PurePath
+from types import BuiltinMethodType, CellType, FunctionType, MethodType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from types import CodeType
     from typing import Any, TypeAlias
 
     Value: TypeAlias = Any
@@ -27,16 +31,25 @@ if TYPE_CHECKING:
     Call: TypeAlias = dict[str, Any]
     """``function``: its index in the task; ``module`` and ``name``; ``args`` and ``named``: nodes; ``by_test``: whether
     a test called it directly; ``is_recorded``: whether there was such a call; ``is_relevant``: whether changed code ran
-    in it; ``is_start``: whether it constructs an object."""
+    in it; ``is_start``: whether it constructs an object; ``files``: those that its arguments name, by their paths: the
+    content in base64, and the permissions."""
 
 _MOST_PARTS = 300
 _MOST_VARIED, _MOST_IN_ALL = 1_000, 6_000
 """Further calls of one function, and of all together."""
 _MOST_SHOWN = 100
+_MOST_OVERRIDDEN = 3
 _SEQUENCES = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}
 _END = object()
 _IN_PYTHON = 1 << 9
 """The flag of types that a class statement creates."""
+
+
+held: list[object] = []
+"""The variables around the functions that ``build`` has built, and the objects of methods."""
+
+overrides: list[tuple[type, CodeType, CodeType]] = []
+"""The subclass that was built last, the code of the method that it overrides, and the code that overrides it."""
 
 
 class Unfit(Exception):
@@ -46,9 +59,13 @@ class Unfit(Exception):
 class Encoder:
     """Encodes the arguments of one call."""
 
-    def __init__(self, built: dict[int, tuple[object, Node]]) -> None:
-        """Use ``built``: id of an object -> the object and its node, for objects whose construction was recorded."""
+    def __init__(self, built: dict[int, tuple[object, Node]], *, product: Collection[str] = ()) -> None:
+        """Use ``built``: id of an object -> the object and its node, for objects whose construction was recorded.
+
+        ``product``: the files whose code differs in the other tree.
+        """
         self.built = built
+        self.product = product
         self.left = _MOST_PARTS
 
     def encode(self, value: object) -> Node:
@@ -69,12 +86,25 @@ class Encoder:
         if isinstance(value, enum.Enum):
             return ["member", kind.__module__, kind.__qualname__, value.name]
         if callable(value) and hasattr(value, "__qualname__"):
-            name = value.__qualname__
-            module = getattr(value, "__module__", None) or "builtins"
-            if find(module, name) is not value:
-                raise Unfit
-            return ["ref", module, name]
+            return self._encode_callable(value)
         return self._encode_object(value)
+
+    def _encode_callable(self, value: Value) -> Node:
+        name = value.__qualname__
+        module = getattr(value, "__module__", None) or "builtins"
+        with contextlib.suppress(ImportError, AttributeError):
+            if find(module, name) is value:
+                return ["ref", module, name]
+        if isinstance(value, (MethodType, BuiltinMethodType)) and value.__self__ is not None:
+            return ["method", self.encode(value.__self__), value.__name__]
+        # A function without a name, which a test gives to the product. One of the product is other code there.
+        if not isinstance(value, FunctionType) or value.__code__.co_filename in self.product:
+            raise Unfit
+        code = encode_bytes(marshal.dumps(value.__code__))
+        around = [self.encode(cell.cell_contents) for cell in value.__closure__ or ()]
+        defaults = [self.encode(each) for each in value.__defaults__ or ()]
+        named = {key: self.encode(each) for key, each in (value.__kwdefaults__ or {}).items()}
+        return ["code", value.__globals__["__name__"], value.__name__, code, around, defaults, named]
 
     def _encode_object(self, value: Value) -> Node:
         kind = type(value)
@@ -124,11 +154,56 @@ def build(node: Node) -> Value:
     if kind in ("ref", "member"):
         found = find(content, node[2])
         return found if kind == "ref" else found[node[3]]
+    if kind in ("sub", "method", "code"):
+        return _build_function(node) if kind != "sub" else _override(find(content, node[2]), node[3])
     made = build(content)(*map(build, node[2]), **{name: build(value) for name, value in node[3].items()})
     for method, args, named in node[4]:
+        values, others = [*map(build, args)], {name: build(value) for name, value in named.items()}
         with contextlib.suppress(Exception):  # a test may have expected it
-            getattr(made, method)(*map(build, args), **{name: build(value) for name, value in named.items()})
+            getattr(made, method)(*values, **others)
     return made
+
+
+def _override(kind: Value, name: str) -> type:
+    function = getattr(kind, name)
+
+    def override(*args: Value, **named: Value) -> Value:
+        result = function(*args, **named)
+        if isinstance(result, bool):
+            return not result
+        # Other results stay as they are: cdd also sees which of the two methods runs.
+        return result + type(result)(1) if type(result) in (int, float, str) else result
+
+    made: type = type(kind)(kind.__name__, (kind,), {name: override, "__module__": kind.__module__})
+    overrides[:] = [(made, function.__code__, override.__code__)]
+    return made
+
+
+def override_methods(calls: Sequence[Call]) -> Iterator[Call]:
+    """Yield calls of methods on objects of a subclass that overrides another method of the project's class."""
+    for call in calls[:_MOST_OVERRIDDEN]:
+        node = call["args"][0] if call["args"] else []
+        if node[:1] == ["new"] and node[1][0] == "ref" and call["name"].startswith(f"{node[1][2]}."):
+            _, module, owner = node[1]
+            methods = [name for name, each in vars(find(module, owner)).items() if isinstance(each, FunctionType)]
+            for name in methods:
+                if not name.startswith("__") and name != call["name"].rpartition(".")[2]:
+                    this = [node[0], ["sub", module, owner, name], *node[2:]]
+                    yield {**call, "args": [this, *call["args"][1:]], "is_recorded": False}
+
+
+def _build_function(node: Node) -> Callable[..., Value]:
+    if node[0] == "method":
+        held.append(build(node[1]))
+        method: Callable[..., Value] = getattr(held[-1], node[2])
+        return method
+    _, module, name, text, around, defaults, named = node
+    cells = tuple(CellType(build(each)) for each in around)
+    held.extend(cell.cell_contents for cell in cells)
+    code, given = marshal.loads(base64.b64decode(text)), tuple(map(build, defaults))
+    function = FunctionType(code, vars(importlib.import_module(module)), name, given, cells)
+    function.__kwdefaults__ = {key: build(each) for key, each in named.items()}
+    return function
 
 
 def list_texts(part: Value) -> Iterator[str]:
@@ -143,9 +218,11 @@ def list_texts(part: Value) -> Iterator[str]:
 def show(call: Call) -> str:
     """Return a call as code."""
     args, (owner, _, last) = call["args"], call["name"].rpartition(".")
+    contents = [base64.b64decode(text).decode("utf-8", "replace") for text, _ in call.get("files", {}).values()]
+    around = f" (the file has {', '.join(map(repr, contents))})" if contents else ""
     if owner and args and args[0][0] == "new":
-        return f"{_show(args[0])}.{last}({_show_arguments(args[1:], call['named'])})"
-    return f"{call['name']}({_show_arguments(args, call['named'])})"
+        return f"{_show(args[0])}.{last}({_show_arguments(args[1:], call['named'])}){around}"
+    return f"{call['name']}({_show_arguments(args, call['named'])}){around}"
 
 
 def _show_arguments(args: Sequence[Node], named: dict[str, Node]) -> str:
@@ -156,6 +233,10 @@ def _show(node: Node) -> str:
     kind, content = node[:2]
     if kind in ("ref", "member"):
         return ".".join(node[2:])
+    if kind == "sub":
+        return f"(a subclass of {node[2]} with another {node[3]})"
+    if kind in ("method", "code"):
+        return f"{_show(content)}.{node[2]}" if kind == "method" else node[2].replace("<lambda>", "lambda")
     if kind == "new" and not node[4] and content[1] in getattr(sys, "stdlib_module_names", ()):
         with contextlib.suppress(Exception):  # varied arguments may make none
             return repr(build(node))  # some are made from bytes, which nobody can read
@@ -197,7 +278,7 @@ def vary(node: Node, constants: Sequence[Any] = (), *, is_stored: bool = False) 
         yield from ([kind, content, *each, node[4]] for each in _vary_arguments(node[2], node[3], vary_one=vary_one))
     elif kind == "member":
         yield from ([kind, content, node[2], each.name] for each in find(content, node[2]))
-    if kind not in ("ref", "new") and not is_stored:
+    if kind not in ("ref", "new", "method", "code") and not is_stored:
         yield ["is", None]
 
 
@@ -273,25 +354,45 @@ def vary_calls(calls: Sequence[Call], *, constants: Sequence[Any] = (), most: in
         mixed = (
             (swap(call, other, place=place), call["named"]) for other in calls for place in range(len(call["args"]))
         )
-        return ({**call, "args": args, "named": named} for args, named in mix((varied, mixed)))
+        changed = ({**call, "args": args, "named": named} for args, named in mix((varied, mixed)))
+        return mix((_vary_files(call), changed))
 
     def swap(call: Call, other: Call, *, place: int) -> list[Node]:
         return [*call["args"][:place], *other["args"][place : place + 1], *call["args"][place + 1 :]]
 
-    known = {json.dumps([call["args"], call["named"]]) for call in calls}
+    known = {_get_key(call) for call in calls}
     found: list[Call] = []
     level = list(calls)
     while level:
         start = len(found)
         for call in mix([vary_call(call) for call in level]):
-            key = json.dumps([call["args"], call["named"]])
+            key = _get_key(call)
             if key not in known:
                 known.add(key)
-                found.append({**call, "is_recorded": False})
+                found.append({**call, "is_recorded": False, "is_guessed": False})
             if len(found) >= most:
                 return found
         level = found[start:]
     return found
+
+
+def _get_key(call: Call) -> str:
+    return json.dumps([call["args"], call["named"], call.get("files")])
+
+
+def _vary_files(call: Call) -> Iterator[Call]:
+    for path, (content, mode) in call.get("files", {}).items():
+        with contextlib.suppress(UnicodeDecodeError):
+            text = base64.b64decode(content).decode()
+            lines = text.splitlines(keepends=True)
+            of_lines = ("".join(each) for each in _resize(lines, ()))
+            for varied in mix((of_lines, (f"{text}\n\n", text.replace("\n", "\r\n")), _vary_text(text))):
+                yield {**call, "files": {**call["files"], path: [encode_bytes(varied.encode()), mode]}}
+
+
+def encode_bytes(content: bytes) -> str:
+    """Return the content of a file as JSON can hold it."""
+    return base64.b64encode(content).decode()
 
 
 def vary_functions(recorded: Sequence[Sequence[Call]], *, constants: Sequence[Any] = ()) -> list[list[Call]]:

@@ -6,14 +6,9 @@ from dataclasses import replace
 import pytest
 
 from cdd_agent.evidence import differential
+from cdd_agent.evidence.changed_code import find_changed_code, list_watched
 from cdd_agent.evidence.clean_copy import Findings, ProductChange
-from cdd_agent.evidence.differential import (
-    ComparedTrees,
-    find_changed_code,
-    list_changed_behavior,
-    list_watched,
-    refuse_changed_behavior,
-)
+from cdd_agent.evidence.differential import ComparedTrees, list_changed_behavior, refuse_changed_behavior
 from cdd_agent.sandbox.port import Sandbox
 from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.testrun.inside import answers
@@ -164,21 +159,24 @@ def test_an_operation_may_raise_what_the_code_raised_and_may_come_earlier(make: 
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "message"),
+    ("old", "new", "place", "message"),
     [
-        ("> 1000", "> 500", "price(490) returns 588.0 before the change and returns 538.0 after it"),
+        ("> 1000", "> 500", "shop.py:4", "price(490) returns 588.0 before the change and returns 538.0 after it"),
         pytest.param(
             "sum(self._prices)",
             "max(self._prices)",
+            "shop.py:22",
             "Basket([1]).add(10).total() returns 13.0 before the change and returns 12.0 after it",
             marks=pytest.mark.slow,
         ),
     ],
 )
-def test_a_changed_rule_is_refused_with_the_smallest_call(make: Make, old: str, *, new: str, message: str) -> None:
+def test_a_changed_rule_is_refused_with_the_smallest_call(
+    make: Make, old: str, *, new: str, place: str, message: str
+) -> None:
     found = compare(make, PRICE, PRICE.replace(old, new))
     assert [(reason.code, reason.message) for reason in found.reasons] == [
-        ("behavior_changed", f"{message}. REFACTOR keeps the behavior: restore it in shop.py.")
+        ("behavior_changed", f"{message}. REFACTOR keeps the behavior: restore it in {place}.")
     ]
 
 

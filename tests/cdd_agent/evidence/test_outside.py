@@ -66,7 +66,7 @@ def test_a_function_that_asks_whether_it_is_tested_is_refused(make: Make, is_tes
     (reason,) = compare(make, shop).findings.reasons
     assert reason.code == "only_under_test"
     assert reason.message.startswith(
-        "price(10) of shop.py returns 12 in a test run, and returns 0 in a plain Python process"
+        "price(10) of shop.py:5 returns 12 in a test run, and returns 0 in a plain Python process"
     )
 
 
@@ -74,7 +74,7 @@ def test_a_function_that_asks_whether_it_is_tested_is_refused(make: Make, is_tes
 def test_a_module_that_imports_the_tests_is_refused(make: Make) -> None:
     files = {"tests/__init__.py": "", "tests/reference.py": HONEST}
     (reason,) = compare(make, "from tests.reference import price\n", files=files).findings.reasons
-    assert reason.message.startswith("shop imports tests, which belongs to the tests")
+    assert reason.message.startswith("shop.py:1 imports tests, which belongs to the tests")
 
 
 @soak_after(
@@ -112,7 +112,7 @@ TABLE_TEST = f"{TEST}    assert price(20) == 24\n"
 def test_a_table_of_the_tests_calls_is_refused(make: Make) -> None:
     (reason,) = compare(make, TABLE, test=TABLE_TEST).findings.reasons
     assert reason.code == "examples_only"
-    assert reason.message.startswith("price of shop.py knows only the tests' calls: price(10) returns 12, but all ")
+    assert reason.message.startswith("price of shop.py:4 knows only the tests' calls: price(10) returns 12, but all ")
     assert " similar calls have the same answer (price(0) returns None). Compute the answer" in reason.message
 
 

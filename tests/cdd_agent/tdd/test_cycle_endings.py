@@ -77,7 +77,7 @@ def test_a_refactoring_that_changes_a_result_is_refused_until_it_changes_none(re
     refused, accepted = (event for event in real_project.seen if isinstance(event, GateJudged))
     assert refused.reasons == (
         "behavior_changed: total([-1]) returns -1 before the change and returns 0 after it. "
-        "REFACTOR keeps the behavior: restore it in prices.py.",
+        "REFACTOR keeps the behavior: restore it in prices.py:1.",
     )
     assert accepted.open
     notices = [event.text for event in real_project.seen if isinstance(event, Notice)]

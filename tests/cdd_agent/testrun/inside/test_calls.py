@@ -18,7 +18,17 @@ from hypothesis import strategies as st
 
 from cdd_agent.testrun.inside import answers
 from cdd_agent.testrun.inside.answers import answer
-from cdd_agent.testrun.inside.values import Encoder, Unfit, build, describe, show, vary, vary_calls, vary_functions
+from cdd_agent.testrun.inside.values import (
+    Encoder,
+    Unfit,
+    build,
+    describe,
+    held,
+    show,
+    vary,
+    vary_calls,
+    vary_functions,
+)
 
 SIMPLE = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(),
@@ -109,10 +119,33 @@ def test_an_iterator_is_encoded_without_reading_it() -> None:
     assert list(iterator) == [1, 2]
 
 
-@pytest.mark.parametrize("value", [lambda: 1, (i for i in "a"), "x" * 40_000, [0] * 400, 10**400], ids=name_kind)
+@pytest.mark.parametrize("value", [(i for i in "a"), "x" * 40_000, [0] * 400, 10**400], ids=name_kind)
 def test_what_cannot_be_rebuilt_or_is_large_is_refused(value: object) -> None:
     with pytest.raises((Unfit, AttributeError, TypeError)):
         node_of(value)
+
+
+def test_a_function_without_a_name_is_rebuilt_with_copies_of_what_it_holds() -> None:
+    seen = [1]
+    held.clear()
+    add = build(node_of(lambda each, times=2, *, more=3: seen.append(each * times + more)))
+    add(5)
+    add(5, more=0)
+    assert (held, seen) == ([[1, 13, 10]], [1])
+    built = build(node_of(seen.append))
+    built(2)
+    assert (held[-1], seen) == ([1, 2], [1])
+
+
+def test_an_object_whose_steps_cannot_be_built_is_no_object_without_them() -> None:
+    node = ["new", ["ref", "collections", "deque"], [], {}, [["append", [["ref", "of_the_tests", "missing"]], {}]]]
+    with pytest.raises(ModuleNotFoundError):
+        build(node)
+
+
+def test_a_function_without_a_name_of_the_product_is_refused() -> None:
+    with pytest.raises(Unfit):
+        Encoder({}, product=(__file__,)).encode(lambda: 1)
 
 
 def test_arguments_are_varied_by_type_and_by_constants_of_the_code() -> None:
