@@ -43,7 +43,7 @@ from cdd_agent.git.snapshot import (
     update_index,
     write_paths,
 )
-from cdd_agent.storage import exclusive_lock, write_atomic
+from cdd_agent.storage import exclusive_lock
 from cdd_agent.untrusted.paths import ENVIRONMENT_FOLDERS, STATE_FILE, is_secret
 
 SCHEMA = 1
@@ -582,10 +582,14 @@ def _write_git_folder(folder: Path, config: str) -> None:
     for name in ("objects", "refs", "info"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     _write(folder / "config", config.encode())
-    if not (folder / "HEAD").exists():
-        _write(folder / "HEAD", b"ref: refs/heads/main\n")
+    head = folder / "HEAD"
+    if not head.exists() or not head.read_bytes().endswith(b"\n"):  # a full disk can leave a part of it
+        _write(head, b"ref: refs/heads/main\n")
 
 
 def _write(path: Path, content: bytes) -> None:
     if not path.exists() or path.read_bytes() != content:
-        write_atomic(path, content)  # a full disk must not leave a part of it
+        try:
+            path.write_bytes(content)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(path)) from error

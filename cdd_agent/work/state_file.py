@@ -61,7 +61,7 @@ class _StepLine(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class _MovedSteps:
-    """What the second file holds, as far as it counts."""
+    """The steps in the second file, as far as it counts."""
 
     steps: Mapping[int, tuple[int, StepExecution]] = field(default_factory=dict)
     """Number -> position and step."""
