@@ -337,7 +337,7 @@ def in_its_tests(trial: Trial, *, terminal: int | None = None) -> Iterator[tuple
             time.sleep(0.02)
         assert begun.exists()
         try:
-            yield process, set(supervision.list_living(process.pid))
+            yield process, set(supervision.list_below(process.pid))
         finally:
             process.kill()
 

@@ -99,8 +99,10 @@ class SupervisedRun:
         if not self._has_ended:
             self._terminate()
         deadline = time.monotonic() + SWEEP_S
-        while not self._reap() and time.monotonic() < deadline:
+        while not (has_ended_all := self._reap()) and time.monotonic() < deadline:
             self.survivors = supervision.end_all(os.getpid(), deadline)
+        if not has_ended_all:
+            self.survivors = max(self.survivors, 1)  # one that no look has found
         while self._read_output():
             pass
 

@@ -108,11 +108,16 @@ def end_all(root: int, deadline: float) -> int:
     spared = {os.getpgrp(), _read_stat(root)[2]}
     empty_looks = 0
     while empty_looks < _ENOUGH_LOOKS:
-        living = list_living(root)
+        below = list_below(root)
+        living = [pid for pid in below if is_alive(pid)]
         empty_looks = 0 if living else empty_looks + 1
-        for pid, group in living.items():
-            # One signal reaches the whole group, however fast it forks.
-            _kill(-group if group not in spared else pid)
+        # One signal reaches a whole group, however fast it forks. The groups of ended processes too: one that forks on
+        # and ends may be missing in every list of living ones.
+        for group in {*below.values()} - spared:
+            _kill(-group)
+        for pid in living:
+            if below[pid] in spared:
+                _kill(pid)
         if time.monotonic() > deadline:
             return sum(map(is_alive, living))
         if living:
@@ -121,8 +126,8 @@ def end_all(root: int, deadline: float) -> int:
     return 0
 
 
-def list_living(root: int) -> dict[int, int]:
-    """Return process -> process group of all running processes below ``root``; empty without ``/proc``."""
+def list_below(root: int) -> dict[int, int]:
+    """Return process -> process group of all processes below ``root``, also ended ones; empty without ``/proc``."""
     try:
         pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
     except FileNotFoundError:
@@ -134,7 +139,7 @@ def list_living(root: int) -> dict[int, int]:
         more = [pid for pid, (_, parent, _) in table.items() if parent == known and pid not in below]
         below.update(more)
         found.extend(more)
-    return {pid: table[pid][2] for pid in found[1:] if table[pid][0] not in _DEAD}
+    return {pid: table[pid][2] for pid in found[1:]}
 
 
 def _kill(pid: int) -> None:

@@ -7,7 +7,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from threading import Event as Signal
 from threading import Thread, Timer
@@ -690,10 +690,11 @@ def listening(answer: Callable[[socket.socket, Signal], None]) -> Iterator[str]:
     is_over = Signal()
 
     def serve() -> None:
-        with listener.accept()[0] as accepted:
+        with suppress(TimeoutError), listener.accept()[0] as accepted:  # the client may have given up before
             answer(accepted, is_over)
 
     with socket.socket() as listener:
+        listener.settimeout(SOON_S)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         listener.bind(("127.0.0.1", 0))
         listener.listen()

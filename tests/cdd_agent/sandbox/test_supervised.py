@@ -119,7 +119,7 @@ def test_a_run_is_ended_with_cdd_even_if_that_is_killed(tmp_path: Path, *, level
     process = subprocess.Popen([sys.executable, "-c", ENDLESS, str(tmp_path), level], cwd=root)
     wait_for_text(tmp_path / "project" / "started")
     (warden,) = wardens_of(process.pid)
-    below = [warden, *supervision.list_living(warden)]
+    below = [warden, *supervision.list_below(warden)]
     assert len(below) >= 3
     process.kill()
     process.wait()

@@ -308,7 +308,8 @@ def deaf(): wait()
 def forking_on():
     os.setsid()
     with open("started", "a") as stream: stream.write("x")
-    while True:
+    begun = time.monotonic()
+    while time.monotonic() < begun + 60:  # a test that is killed must not leave it for ever
         if os.fork(): os._exit(0)
         time.sleep(REST_S)
 for kind in (own_group, own_session, forked_twice, daemon, deaf, forking_on):
