@@ -34,6 +34,7 @@ from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.git.runner import GitRefused
 from cdd_agent.tdd.examination import load_examples
 from cdd_agent.tdd.step import step_label
+from cdd_agent.sandbox.port import ISOLATING_LEVELS
 from cdd_agent.testrun.suite import Suite
 from cdd_agent.work.handoff import PHASE_OF, GateSummary, Handoff, is_newer, phase_name, sequence
 from pytest_tdd_agent.comparison import is_inside
@@ -313,9 +314,14 @@ def recheck(stated: tuple[str, ...], change: PhaseChange, *, repository: Reposit
     sources = read_product_sources(repository, project=layout.project, tree=change.new)
     if false := " ".join(find_false_details(stated, changes, product="\n".join(sources))):
         return refute("checks", false)
+    trees = ComparedTrees(
+        before=change.old,
+        after=change.new,
+        changes=changes,
+        tests=tuple(dict.fromkeys(case.file for case in change.after.tests if case.outcome == "passed")),
+        records_after=change.phase != "refactor",
+    )
     if change.phase == "refactor":
-        files = dict.fromkeys(case.file for case in change.after.tests if case.outcome == "passed")
-        trees = ComparedTrees(before=change.old, after=change.new, changes=changes, tests=tuple(files))
         findings = refuse_changed_behavior(trees, runs=runs)
     else:
         targets = find_newly_passing(change.after, baseline=change.before)
@@ -329,7 +335,7 @@ def recheck(stated: tuple[str, ...], change: PhaseChange, *, repository: Reposit
             baseline=change.before,
             elsewhere=lambda: read_product_sources(repository, project=layout.project, tree=change.old),
         )
-        findings = confirm_phase(request, runs=runs)
+        findings = confirm_phase(request, runs=runs, trees=trees)
     if findings.reasons:
         text = f"The checks, run again, refuse the change: {findings.reasons[0].message}"
         # The text of the step and the further examples, which may have refuted a doubt, are not in the history.
@@ -341,9 +347,11 @@ def recheck(stated: tuple[str, ...], change: PhaseChange, *, repository: Reposit
         is_unknown = any(word in line.lower() for line in now for word in _UNKNOWN)
         text = f"It states: {claimed} Now: {' '.join(now) or 'nothing was found'}"
         return leave_open("checks", text) if is_unknown else refute("checks", text)
-    if others := " ".join(find_other_details(stated, now)):
+    compares = suite.sandbox.level in ISOLATING_LEVELS
+    if others := " ".join(find_other_details(stated, now, compares=compares)):
         return leave_open("checks", f"The checks, run again, accept the change, but not all details agree. {others}")
-    return confirm("checks", "The checks, run again, accept the change and find the same. Times cannot be checked.")
+    rest = "Times cannot be checked" + ("." if compares else ", nor can calls without the sandbox bwrap or docker.")
+    return confirm("checks", f"The checks, run again, accept the change and find the same. {rest}")
 
 
 class Auditor:

@@ -22,6 +22,8 @@ _OF_CHANGE = (
 _PLACE = re.compile(r"([^\s:(,;]+\.\w+):(\d+)")
 _SPENT = re.compile(r" \((?:\d+ runs?, )?[\d.]+ s\)")
 _CALLS = re.compile(r"(\d+) calls? of (.+?) (?:had|have) the same result")
+_OUTSIDE = re.compile(r"; outside of a test run, .+? had the same result")
+_OF_CALLS = ("Also changed", "Compared with the code before", "Not compared with")
 _OTHERS = re.compile(r"(?:,| and) (\d+) more$")
 _MOST_OUTSIDE, _MOST_COMPARED = 10, 7_000
 """Calls of one function that cdd compares, at most: outside of a test run, and with the code before."""
@@ -48,8 +50,15 @@ def find_false_details(stated: Sequence[str], changes: Sequence[ProductChange], 
                 yield f"It states {count} calls of {names}, but cdd compares at most {most} of each function."
 
 
-def find_other_details(stated: Sequence[str], now: Sequence[str]) -> Iterator[str]:
-    """Yield what the checks find otherwise now, what they no longer find, and what the note does not state."""
+def find_other_details(stated: Sequence[str], now: Sequence[str], *, compares: bool) -> Iterator[str]:
+    """Yield what the checks find otherwise now, what they no longer find, and what the note does not state.
+
+    Unless the sandbox ``compares`` calls, what the note says of such calls is left out.
+    """
+    if not compares:
+        stated, now = (
+            [_OUTSIDE.sub("", line) for line in lines if not line.startswith(_OF_CALLS)] for lines in (stated, now)
+        )
     known, found = ({_SPENT.sub("", line): line for line in lines} for lines in (stated, now))
     kinds = {_get_kind(line): line for line in found}
     for text in known.keys() - found.keys():

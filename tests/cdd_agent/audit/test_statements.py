@@ -43,13 +43,21 @@ def test_a_detail_that_cannot_be_true_is_found(stated: str, error: str) -> None:
 
 def test_times_and_numbers_of_runs_may_differ_and_nothing_else() -> None:
     now = CHECKED.replace("4 runs, 2.1 s", "9 runs, 7.0 s")
-    assert list(find_other_details([CHECKED], [now])) == []
-    (other,) = find_other_details([CHECKED.replace("3 calls", "8 calls")], [now])
+    assert list(find_other_details([CHECKED], [now], compares=True)) == []
+    (other,) = find_other_details([CHECKED.replace("3 calls", "8 calls")], [now], compares=True)
     assert "8 calls of double" in other
     assert "Now: " in other
     assert "3 calls of double" in other
 
 
 def test_what_the_note_leaves_out_or_adds_is_told() -> None:
-    assert list(find_other_details([], [SIGN])) == [f"It does not state: {SIGN}"]
-    assert list(find_other_details([SIGN], [])) == [f"It states: {SIGN} Now: not found"]
+    assert list(find_other_details([], [SIGN], compares=True)) == [f"It does not state: {SIGN}"]
+    assert list(find_other_details([SIGN], [], compares=True)) == [f"It states: {SIGN} Now: not found"]
+
+
+def test_what_is_said_of_calls_is_left_out_where_no_call_is_compared() -> None:
+    stated = (CHECKED, "Also changed: f(1) returns 1 before the change and returns 2 after it.")
+    now = CHECKED.partition("; outside")[0] + " (6 runs, 1.0 s)."
+    assert "; outside" in CHECKED
+    assert list(find_other_details(stated, [now], compares=False)) == []
+    assert len(list(find_other_details(stated, [now], compares=True))) == 2
