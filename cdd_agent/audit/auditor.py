@@ -32,9 +32,9 @@ from cdd_agent.evidence.mutation import TimedRuns
 from cdd_agent.git.notes import REF, REPAIR_COMMAND, Note, NotesDamaged, read_notes, read_shallow_commits, read_tip
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.git.runner import GitRefused
+from cdd_agent.sandbox.port import ISOLATING_LEVELS
 from cdd_agent.tdd.examination import load_examples
 from cdd_agent.tdd.step import step_label
-from cdd_agent.sandbox.port import ISOLATING_LEVELS
 from cdd_agent.testrun.suite import Suite
 from cdd_agent.work.handoff import PHASE_OF, GateSummary, Handoff, is_newer, phase_name, sequence
 from pytest_tdd_agent.comparison import is_inside
