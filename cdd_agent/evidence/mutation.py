@@ -42,6 +42,7 @@ from cdd_agent.evidence.source import (
     list_functions,
     list_lines,
     parse,
+    parse_valid,
     read_names,
 )
 from cdd_agent.git.repository import Repository
@@ -126,7 +127,7 @@ def build_raising_mutant(changes: Sequence[ProductChange], *, left_out: Collecti
         named = {f"{node.name} ({change.path}:{node.lineno})": node for node in found}
         for name in named.keys() - left_out:  # docstrings stay for doctests
             kept = named[name].body[:1] if ast.get_docstring(named[name]) is not None else []
-            named[name].body = [*kept, *ast.parse(f"raise SystemError({f'altered {name}'!r})").body]
+            named[name].body = [*kept, *parse_valid(f"raise SystemError({f'altered {name}'!r})").body]
         text = _unparse(tree) if tree is not None and named.keys() - left_out else None
         if text is not None:
             texts[change.path] = text
@@ -166,7 +167,7 @@ def _changes_docstring(change: ProductChange, tree: ast.Module) -> bool:
 
 
 def _find_alterations(path: str, text: str, *, touched: Collection[int]) -> Iterator[tuple[str, _Alter]]:
-    tree = ast.parse(text)
+    tree = parse_valid(text)
     fixed = find_docstrings(tree) | _find_annotations(tree)
     nodes = [(node, index, _classify(node, touched, fixed=fixed)) for index, node in enumerate(ast.walk(tree))]
     returned = {id(inner) for node, _, kind in nodes if kind == "return" for inner in ast.walk(node)}
@@ -179,7 +180,7 @@ def _find_alterations(path: str, text: str, *, touched: Collection[int]) -> Iter
 def _alter_node(path: str, text: str, *, index: int) -> Mutant | None:
     """Alter the node at this index of ``ast.walk``. None if the source stays the same or is nested too deeply."""
     try:
-        tree = ast.parse(text)
+        tree = parse_valid(text)
         before = ast.unparse(tree) + "\n"
         line, how = _alter(next(islice(ast.walk(tree), index, None)))
         altered = _unparse(tree)

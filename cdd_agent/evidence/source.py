@@ -6,6 +6,7 @@ import difflib
 import functools
 import io
 import re
+import threading
 import tokenize
 from collections import Counter
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import TypeAlias
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
+_ALONE = threading.Lock()
 _MOST_LINES = 2000
 _MOST_PAIRS = 50_000
 """Pairs of equal lines before and after. The time of a diff grows with their number."""
@@ -23,9 +25,16 @@ def parse(text: str | None) -> ast.Module | None:
     if text is None:
         return None
     try:
-        return ast.parse(text)
+        return parse_valid(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
+
+
+def parse_valid(text: str) -> ast.Module:
+    """Parse a source; raises the errors of ``ast.parse``."""
+    # Python 3.11 counts the depth of all threads together, and ends with a SystemError if two parse at the same time.
+    with _ALONE:
+        return ast.parse(text)
 
 
 def list_functions(tree: ast.AST) -> list[Function]:

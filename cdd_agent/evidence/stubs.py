@@ -28,6 +28,7 @@ from cdd_agent.evidence.source import (
     list_lines,
     name_definitions,
     parse,
+    parse_valid,
     read_imports,
     read_last_name,
 )
@@ -581,10 +582,10 @@ def add_trace(source: str, *, log: str) -> str | None:
         return None
     for function in list_functions(tree):
         at = int(ast.get_docstring(function, clean=False) is not None)
-        function.body[at:at] = ast.parse("_cdd_trace()").body
+        function.body[at:at] = parse_valid("_cdd_trace()").body
     first = [isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in tree.body]
     at = len(first) - first[::-1].index(True) if any(first) else int(ast.get_docstring(tree) is not None)
-    tree.body[at:at] = ast.parse(_TRACE.format(log=log)).body
+    tree.body[at:at] = parse_valid(_TRACE.format(log=log)).body
     try:
         return ast.unparse(ast.fix_missing_locations(tree)) + "\n"
     except (RecursionError, MemoryError):

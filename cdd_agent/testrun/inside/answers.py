@@ -90,7 +90,7 @@ def answer(call: Call, *, invoke: Callable[..., Value] = invoke) -> str:
     except BaseException:  # noqa: BLE001 (the import runs code of the project)
         return MISSING
     printed, stage, around = io.StringIO(), "", ""
-    warned: list[warnings.WarningMessage] = []
+    warned: list[object] = []
     try:
         with _limit_time(), _isolate(printed, warned):
             try:
@@ -207,20 +207,19 @@ def _describe_error(error: BaseException, *, is_recorded: bool) -> str:
 
 
 @contextlib.contextmanager
-def _isolate(printed: io.StringIO, warned: list[warnings.WarningMessage]) -> Iterator[None]:
+def _isolate(printed: io.StringIO, warned: list[object]) -> Iterator[None]:
     """Collect what is printed and warnings of open files; hide the input and other warnings, which pytest changes."""
     before, sys.stdin = sys.stdin, io.StringIO()
     try:
         with contextlib.ExitStack() as stack:
             stack.enter_context(contextlib.redirect_stdout(printed))
             stack.enter_context(contextlib.redirect_stderr(printed))
-            found = stack.enter_context(warnings.catch_warnings(record=True))
+            # Not record=True: pytest records warnings too, so code could not be told that answers only while it does.
+            stack.enter_context(warnings.catch_warnings())
             warnings.simplefilter("ignore")
             warnings.simplefilter("always", ResourceWarning)
-            try:
-                yield
-            finally:
-                warned += found or ()
+            warnings.showwarning = lambda message, *_, **__: warned.append(message)
+            yield
     finally:
         sys.stdin = before
 

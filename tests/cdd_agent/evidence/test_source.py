@@ -1,5 +1,7 @@
 import ast
+import gc
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -49,3 +51,19 @@ def test_large_files_are_compared_by_counting_lines(count: int, kinds: int) -> N
     started = time.monotonic()
     assert find_changed_lines("\n".join(old), "\n".join(new))[0] == {701}
     assert time.monotonic() - started < 5
+
+
+def test_sources_can_be_parsed_in_several_threads_at_once() -> None:
+    text, threshold = "x = [" + "f(1, [2, 3]), " * 300 + "]\n", gc.get_threshold()
+
+    def let_others_run(*_: object) -> None:
+        time.sleep(0)
+
+    gc.callbacks.append(let_others_run)  # in the middle of a tree
+    gc.set_threshold(20)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            assert all(pool.map(parse, [text] * 20))
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(let_others_run)
