@@ -307,7 +307,7 @@ def load_session(project: Path, name: str, *, present: str = "") -> EarlierSessi
     archived = {f"{ARCHIVED}{each}" for each in _list_names(archive_folder(project))}
     if f"{ARCHIVED}{name}" in archived:
         happened = f"The session {name} is archived, because its ticket is finished."
-        raise UsageError(happened, hint=f"to open it all the same: cdd --resume {ARCHIVED}{name}")
+        raise UsageError(happened, hint=f"open it with: cdd --resume {ARCHIVED}{name}")
     if name not in _list_names(sessions_folder(project)) | archived:
         known = [session.id for session in list_sessions(project, present=present)]
         near = get_close_matches(name, known, n=1, cutoff=0.3) or known[:1]

@@ -1,7 +1,7 @@
-"""Compare what a note states about the checks of a phase with the commit, and with what the checks find now. Pure.
+"""Compare a note's statements about the checks of a phase with the commit, and with the findings of a new check. Pure.
 
-Places and functions that cannot be in the change are lies. Numbers of calls depend on the time that a check had, and
-the chosen places on the version of cdd, so another possible value is told, but is no lie. Times and numbers of runs
+A place or function that cannot be in the change refutes the note. The number of calls depends on the time that a check
+had, and the chosen places on the version of cdd, so another possible value is only reported. Times and numbers of runs
 cannot be checked.
 """
 
@@ -14,7 +14,7 @@ from cdd_agent.evidence.source import find_changed_lines, list_lines, parse
 
 _OF_CHANGE = (
     "Checked in a clean copy",
-    "To look at in the change",
+    "To review in the change",
     "No test fails if these changed functions raise",
     "The targets fail if the changed functions raise",
 )
@@ -51,9 +51,9 @@ def find_false_details(stated: Sequence[str], changes: Sequence[ProductChange], 
 
 
 def find_other_details(stated: Sequence[str], now: Sequence[str], *, compares: bool) -> Iterator[str]:
-    """Yield what the checks find otherwise now, what they no longer find, and what the note does not state.
+    """Yield the statements that the checks do not find again, and their findings that the note lacks.
 
-    Unless the sandbox ``compares`` calls, what the note says of such calls is left out.
+    Statements about compared calls count only if the sandbox ``compares`` calls.
     """
     if not compares:
         stated, now = (

@@ -26,7 +26,7 @@ class ChangedCode:
     names: frozenset[str]
     """By which other code uses what changed."""
     variables: frozenset[str]
-    """Those that are no functions: code that uses them has changed, too."""
+    """The names of variables among them; code that uses a changed variable counts as changed."""
     constants: tuple[str | int | float, ...]
     is_new: bool
     """Whether all of it is new, no part of a class that existed before."""

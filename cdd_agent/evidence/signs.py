@@ -75,7 +75,7 @@ def judge_signs(signs: Iterable[Sign]) -> Findings:
     others = tuple(str(sign) for sign in signs if not sign.is_tampering)
     reasons = tuple(Reason(code="suspicious_code", nodeid=None, message=f"{sign}. {_INSTEAD}") for sign in tampering)
     shown = join_first(others, most=_MOST_SHOWN, separator="; ")
-    return Findings(reasons=reasons) + (note(f"To look at in the change: {shown}.") if others else Findings())
+    return Findings(reasons=reasons) + (note(f"To review in the change: {shown}.") if others else Findings())
 
 
 def _find_in(path: str, text: str) -> Iterator[Sign]:

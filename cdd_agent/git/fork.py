@@ -3,8 +3,7 @@
 A fork's work tree is a run tree below ``.cdd/worktrees``, which has a branch and is never pruned. In it, the project
 has its own ``.cdd``, tickets and state, so that a run works there as it does in the user's own files.
 
-The forks of a project are listed in ``.cdd/forks.json``. A fork counts as merged if merging it would change nothing:
-so does one that was squashed into another commit.
+``.cdd/forks.json`` lists the forks of a project. A fork counts as merged if merging it would change nothing.
 """
 
 import contextlib

@@ -4,8 +4,7 @@ One long-lived git process answers the many small questions about objects: the c
 two trees, the content of a file. It reads refs and objects anew each time; another process sets refs. Both end when cdd
 does, however that ends, because their input is then closed.
 
-Also detects repository states that prevent a commit, such as an unfinished merge or a lock. It finds them by the files
-that git keeps in its folder, without calling git.
+Also detects states that prevent a commit, such as an unfinished merge or a lock, by the files in git's folder.
 """
 
 import contextlib

@@ -1,8 +1,7 @@
 """The prompt at the terminal, on prompt_toolkit: keys, history, external editor, completion and the toolbar.
 
 Pastes are recognized by speed, and long ones become chips in the line. A terminal without bracketed paste sends a paste
-as keys, whose first Enter would send the first line. Nobody types that fast, so text among keys that arrive together
-counts as a paste.
+as keys, whose first Enter would send the first line. Text among keys that arrive together therefore counts as a paste.
 """
 
 import contextlib

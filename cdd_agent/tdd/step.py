@@ -1,8 +1,7 @@
 """What a step leaves in the repository: its checkpoints, and the commits of its phases with their notes.
 
 ``StepRecovery`` restores the files after an interruption or a failure, and takes back what the step landed. Before
-anything of the user's is undone, it is saved under ``refs/cdd``. ``Landing`` makes the commit of an open attempt with
-its trailers, and attaches the note with the evidence.
+anything of the user's is undone, it is saved under ``refs/cdd``. ``Landing`` commits an open attempt, with its note.
 """
 
 import contextlib

@@ -214,7 +214,7 @@ def _isolate(printed: io.StringIO, warned: list[object]) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
             stack.enter_context(contextlib.redirect_stdout(printed))
             stack.enter_context(contextlib.redirect_stderr(printed))
-            # Not record=True: pytest records warnings too, so code could not be told that answers only while it does.
+            # Not record=True: code that answers only while pytest records warnings would answer here too.
             stack.enter_context(warnings.catch_warnings())
             warnings.simplefilter("ignore")
             warnings.simplefilter("always", ResourceWarning)

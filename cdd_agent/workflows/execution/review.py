@@ -213,7 +213,7 @@ class TicketEnd:
     """The end of a ticket whose every step is approved."""
 
     lines: tuple[str, ...]
-    """The size of all changes, what was removed, and the commands that may follow."""
+    """The size of all changes, the removed run tree, and the commands that may follow."""
     push: Push | None
     """The push that the user may want; None if there is nothing to push, or no remote."""
 

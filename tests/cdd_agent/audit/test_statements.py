@@ -13,7 +13,7 @@ CHECKED = (
     "3 calls of double had the same result (4 runs, 2.1 s)."
 )
 COMPARED = "Compared with the code before: 902 calls of double have the same results."
-SIGN = "To look at in the change: sums.py:6 names a test tool."
+SIGN = "To review in the change: sums.py:6 names a test tool."
 
 
 def find(*stated: str) -> list[str]:

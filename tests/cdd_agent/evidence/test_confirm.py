@@ -60,7 +60,7 @@ def test_all_honest_changes_are_confirmed_in_one_step(make: Make) -> None:
     stated = " ".join(stated for _, _, stated in HONEST.values())
     found = asked(step, step.request(*targets, stated=stated))
     assert found.reasons == ()
-    assert [notice for notice in found.notices if not notice.startswith("To look at in the change: ")] == [
+    assert [notice for notice in found.notices if not notice.startswith("To review in the change: ")] == [
         "No test fails if these changed functions raise an exception: "
         "__hash__ (product_4.py:14), area (product_9.py:2)."
     ]
@@ -109,7 +109,7 @@ def test_a_sign_is_told_and_refuses_nothing(make: Make) -> None:
     code = "import sys\n\n\ndef add(a, b):\n    caller = sys._getframe(1)\n    return a + b\n"
     step, seen = make(RED, {"product.py": code}), list[Event]()
     assert asked(step, step.request(TARGET), seen) == Findings(
-        notices=("To look at in the change: product.py:5 looks at the code that calls it.",)
+        notices=("To review in the change: product.py:5 looks at the code that calls it.",)
     )
     assert any(isinstance(event, Notice) and event.text.startswith("Checked in a clean copy") for event in seen)
 

@@ -25,7 +25,7 @@ def remote(repository: Repository, tmp_path: Path) -> Path:
     return tmp_path / "remote"
 
 
-def found(repository: Repository) -> Push:
+def require_push(repository: Repository) -> Push:
     push = find_push(Repository(repository.root))
     assert push is not None
     return push
@@ -37,8 +37,8 @@ def test_a_push_runs_with_the_hooks_of_the_user_and_is_not_offered_again(reposit
     hook.write_text("#!/bin/sh\necho hooked >&2\n")
     hook.chmod(0o755)
     with pytest.raises(GateClosed, match="hooks of the repository that are not approved"):
-        found(repository).run(lambda _: None)
-    push, lines = found(repository), list[str]()
+        require_push(repository).run(lambda _: None)
+    push, lines = require_push(repository), list[str]()
     offers: list[Offer | None] = []
 
     def allow(offer: Offer | None) -> bool:
@@ -57,7 +57,7 @@ def test_a_push_runs_with_the_hooks_of_the_user_and_is_not_offered_again(reposit
 def test_no_program_that_the_repository_names_is_run(repository: Repository, remote: Path, tmp_path: Path) -> None:
     for key in ("remote.origin.receivepack", "core.sshCommand", "credential.helper", "core.askPass"):
         plain(repository.root, "config", key, f"touch {tmp_path}/ran; false")
-        push = found(repository)
+        push = require_push(repository)
         assert push.programs == (key.lower(),)
         with pytest.raises(GateClosed, match=key.lower()) as refused:
             push.run(lambda _: None)
@@ -77,17 +77,17 @@ def test_the_remote_is_the_one_that_git_would_take(repository: Repository, tmp_p
     for name in ("backup", "origin", "mine"):
         plain(repository.root, "remote", "add", name, str(tmp_path))
     branch = repository.read_branch()
-    assert found(repository).remote == "origin"
+    assert require_push(repository).remote == "origin"
     plain(repository.root, "config", f"branch.{branch}.remote", "backup")
-    assert found(repository).remote == "backup"
+    assert require_push(repository).remote == "backup"
     plain(repository.root, "config", f"branch.{branch}.pushRemote", "mine")
-    assert found(repository).remote == "mine"
+    assert require_push(repository).remote == "mine"
 
 
 def test_a_failure_names_its_cause_and_what_to_type(
     repository: Repository, remote: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    push = found(repository)
+    push = require_push(repository)
     push.run(lambda _: None)
     plain(repository.root, "commit", "-q", "--amend", "-m", "other")
     with pytest.raises(GateClosed, match="origin has commits that you do not have") as behind:

@@ -1,4 +1,4 @@
-"""What a call does besides its result, and calls on objects of subclasses."""
+"""Effects of a call besides its result, and calls on objects of subclasses."""
 
 import base64
 import contextlib
