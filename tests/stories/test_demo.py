@@ -71,9 +71,11 @@ def test_every_step_is_completed(demo: Demo) -> None:
     assert {step["status"] for step in steps.values()} == {"completed"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("demo", ["csv-export"], indirect=True)
 def test_a_fork_is_compared_merged_and_dropped(demo: Demo) -> None:
     shown = demo.result.stdout
+    assert demo.result.returncode == 0, demo.result.stderr
     assert "\n$ cdd fork csv-export 4 'Show the exported lines'\n" in shown
     assert "\ngates     GREEN open                                    GREEN open" in shown
     assert "\nConflicts in 1 file:\n  README.md\n" in shown

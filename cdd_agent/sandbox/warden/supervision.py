@@ -105,7 +105,8 @@ def end_all(root: int, deadline: float) -> int:
     before it is listed itself. Therefore two empty lists in a row are needed.
     """
     pause_s = 0.0
-    spared = {os.getpgrp(), _read_stat(root)[2]}
+    # To the system, the groups -1, 0 and 1 mean other processes than those of one group.
+    spared = {os.getpgrp(), _read_stat(root)[2], -1, 0, 1}
     empty_looks = 0
     while empty_looks < _ENOUGH_LOOKS:
         below = list_below(root)

@@ -78,11 +78,9 @@ def test_the_work_tree_and_the_repository_stay_as_they_are_and_runs_are_told(mak
     assert asked(step, step.request(TARGET), seen) == Findings()
     assert state() == before
     *runs, last = seen
-    assert [run.purpose for run in runs if isinstance(run, SuiteStarted)] == [
-        "targets in a clean copy",
-        "targets with the expected values altered",
-        "targets with product.py:2 altered",
-    ]
+    first, *side_by_side = (run.purpose for run in runs if isinstance(run, SuiteStarted))
+    assert first == "targets in a clean copy"
+    assert sorted(side_by_side) == ["targets with product.py:2 altered", "targets with the expected values altered"]
     assert isinstance(last, Notice)
     wanted = "Checked in a clean copy: the tests pass there too, and fail with product.py:2 altered (3 runs, "
     assert last.text.startswith(wanted)
