@@ -1,9 +1,9 @@
 """The input and the result of the evidence checks, and the clean copy of the project in which tests run again.
 
 The copy holds the product of one commit, with the tests and configuration of another. It is a temporary folder outside
-the project, with its own repository, because products and tests may call git. It holds only files that git tracks: no
-ignored files, and no compiled code that an earlier run may have planted. The user's index, HEAD, stash and
-configuration stay unchanged. ``kill -9`` leaves the temporary folder behind, nothing else.
+the project, with its own repository, because products and tests may call git. It holds only files that git tracks, and
+links to them: no ignored files, and no compiled code that an earlier run may have planted. The user's index, HEAD,
+stash and configuration stay unchanged. ``kill -9`` leaves the temporary folder behind, nothing else.
 
 ``CleanCopies`` lends one copy to all checks of the same trees. A copy is lent again only if it is as it was made. What
 was added to it is deleted. A file with other times is read again; where a program can write to a file without changing
@@ -245,7 +245,7 @@ def clean_copy(repository: Repository, suite: Suite, *, green: str, red: str) ->
             _make_repository(folder, commit, like=repository, tree=tree, index=index, export=export)
             root = folder / layout.project
             root.mkdir(parents=True, exist_ok=True)
-            _copy_compiled(suite, root)
+            _add_untracked(suite, folder, layout=layout, repository=repository, red=red)
             # The copy borrows objects, so the sandbox must let tests read them.
             copy = suite.with_root(root, reads=(_find_objects(repository, export),))
             if copy.setup:
@@ -255,19 +255,65 @@ def clean_copy(repository: Repository, suite: Suite, *, green: str, red: str) ->
         yield copy
 
 
-def _copy_compiled(suite: Suite, root: Path) -> None:
-    """Add the compiled modules of the user's project that git does not track: nobody else writes there."""
-    if suite.original is None or not suite.conventions.is_python:
-        return
-    for folder, subfolders, names in os.walk(suite.original.root):
-        subfolders[:] = [
-            each for each in subfolders if each not in IGNORED_FOLDERS and not is_environment(Path(folder, each))
-        ]
-        for file in (Path(folder, name) for name in names if name.endswith(COMPILED)):
-            target = root / file.relative_to(suite.original.root)
-            with contextlib.suppress(OSError):
-                if file.is_file() and target.parent.is_dir() and not target.exists():
-                    shutil.copyfile(file, target)
+def _add_untracked(suite: Suite, folder: Path, *, layout: ProjectLayout, repository: Repository, red: str) -> None:
+    """Add links and compiled modules of the user's work tree that git does not track.
+
+    The links are those to what is in the copy. An installation may consist of them, such as setuptools' strict editable
+    mode, and they bring no code. A compiled module is added only from where nobody but the user writes.
+    """
+    project = suite.root if suite.original is None else suite.original.root
+    top = project.parents[layout.project.count("/")] if layout.project else project
+    links, compiled = list[str](), list[str]()
+    for entry in _walk_untouched(top):
+        if entry.is_symlink():
+            links.append(os.path.relpath(entry.path, top))
+        if entry.name.endswith(COMPILED):
+            compiled.append(os.path.relpath(entry.path, top))
+    for path in links:
+        leads = _follow(top / path, top=top.resolve())
+        is_left_out = leads is None or layout.shadows_tool(path) or (layout.is_test(path) and not layout.is_test(leads))
+        # The change may have deleted a link that git tracks.
+        if leads is not None and not is_left_out and not _is_tracked(repository, path, trees=(red, "HEAD")):
+            _add_link(folder / path, folder / leads)
+    for path in compiled if suite.original is not None and suite.conventions.is_python else ():
+        target = folder / path
+        with contextlib.suppress(OSError):
+            if target.parent.is_dir() and not os.path.lexists(target):
+                shutil.copyfile(top / path, target)
+
+
+def _walk_untouched(top: Path) -> Iterator[os.DirEntry[str]]:
+    """Yield the files and links below ``top``, without caches, environments and what tools keep for themselves."""
+    waiting = [str(top)]
+    while waiting:
+        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                if not entry.is_dir(follow_symlinks=False):
+                    yield entry
+                elif entry.name not in IGNORED_FOLDERS and not is_environment(Path(entry.path)):
+                    waiting.append(entry.path)
+
+
+def _follow(link: Path, *, top: Path) -> str | None:
+    """Return where a link leads, relative to ``top``; None if that is nothing inside."""
+    try:
+        return link.resolve(strict=True).relative_to(top).as_posix()
+    except (OSError, RuntimeError, ValueError):
+        return None
+
+
+def _is_tracked(repository: Repository, path: str, *, trees: Iterable[str]) -> bool:
+    return any(repository.objects.find_entry(tree, path) is not None for tree in trees)
+
+
+def _add_link(source: Path, target: Path) -> None:
+    """Add a link to ``target``, if that is in the copy."""
+    with contextlib.suppress(OSError):  # a file of the change is in the way
+        # Through a link of the change, a program would reach what is not in the copy.
+        is_inside = source.parent.resolve() == source.parent and target.resolve() == target
+        if is_inside and target.exists():
+            source.parent.mkdir(parents=True, exist_ok=True)
+            source.symlink_to(os.path.relpath(target, source.parent))
 
 
 def _remove_planted_tests(

@@ -303,14 +303,8 @@ _MONO = {f"packages/sums/{name}": text for name, text in _FLAT.files.items()}
 CASES: tuple[Case, ...] = (
     _FLAT,
     editable("setuptools, finder", _SETUPTOOLS, requires="setuptools", more=_MAPPED),
-    replace(
-        editable(
-            "setuptools, strict",
-            _SETUPTOOLS,
-            requires="setuptools",
-            options=("--config-setting", "editable_mode=strict"),
-        ),
-        message="not installed:",
+    editable(
+        "setuptools, strict", _SETUPTOOLS, requires="setuptools", options=("--config-setting", "editable_mode=strict")
     ),
     editable("hatchling", "hatchling.build", requires="hatchling"),
     editable("poetry-core", "poetry.core.masonry.api", requires="poetry-core"),

@@ -1,10 +1,13 @@
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from cdd_agent.evidence.clean_copy import clean_copy
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.snapshot import CDD_IDENTITY
+from cdd_agent.testrun.access import Original
 from tests.cdd_agent.evidence.conftest import Make
 from tests.fakes.suite import FakeSuite
 
@@ -95,3 +98,39 @@ def test_the_setup_prepares_the_copy_and_changes_neither_tests_nor_what_is_commi
         assert (copy.root / "made" / "data.csv").exists()
         assert (copy.root / "product.py").read_text() == "x = 1\n"
         assert not any((copy.root / name).exists() for name in ("conftest.py", "pytest.py", "tests/test_more.py"))
+
+
+def test_links_that_git_does_not_track_lead_to_what_is_in_the_copy(make: Make, tmp_path: Path) -> None:
+    step = make({"src/shop/__init__.py": "", "tests/test_shop.py": ""}, {"gone.py": ""})
+    users = tmp_path / "users"
+    for name in ("src/shop/__init__.py", "tests/test_shop.py", "src/shop/untracked.py", "build/shop/fast.so"):
+        (users / name).parent.mkdir(parents=True, exist_ok=True)
+        (users / name).touch()
+    (tmp_path / "elsewhere").touch()
+    for name, leads in {
+        "build/shop/__init__.py": users / "src" / "shop" / "__init__.py",
+        "build/shop/untracked.py": users / "src" / "shop" / "untracked.py",
+        "build/shop/test_shop.py": users / "tests" / "test_shop.py",
+        "build/all": users / "src",
+        "build/circle": users / "build" / "circle",
+        "build/elsewhere": tmp_path / "elsewhere",
+        "gone.py": users / "src" / "shop" / "__init__.py",  # in RED
+        "conftest.py": users / "src" / "shop" / "__init__.py",
+        "pytest.py": users / "src" / "shop" / "__init__.py",
+        ".venv/shop.py": users / "src" / "shop" / "__init__.py",
+    }.items():
+        (users / name).parent.mkdir(exist_ok=True)
+        (users / name).symlink_to(leads)
+    suite = step.suite.in_run_tree(step.suite.root, original=Original(root=users))
+    with clean_copy(step.repository, suite, green=step.red, red=step.green) as copy:
+        links = {
+            path.relative_to(copy.root).as_posix(): os.readlink(path)
+            for path in copy.root.rglob("*")
+            if path.is_symlink()
+        }
+        assert links == {
+            "build/all": "../src",
+            "build/shop/__init__.py": "../../src/shop/__init__.py",
+            "build/shop/test_shop.py": "../../tests/test_shop.py",
+        }
+        assert (copy.root / "build" / "shop" / "fast.so").is_file()
