@@ -118,17 +118,19 @@ def format_question(
     request: CheckRequest, *, criteria: Mapping[str, str], most: int, signs: Iterable[str], marks: Marks
 ) -> str:
     """Return the question to the Examiner; ``signs`` are findings in the change that prove nothing."""
-    rows = "\n".join(f"- {name}: {text}" for name, text in criteria.items())
-    parts = [
-        f"The step:\n{marks.wrap(request.stated.strip(), source='the step')}",
-        f"Its criteria:\n{marks.wrap(rows, source='criteria')}",
+    lines = request.stated.splitlines()
+    # A step of a plan lists its criteria with their ids already.
+    rows = "\n".join(row for name, text in criteria.items() if (row := f"- {name}: {text}") not in lines)
+    step = "\n".join(line for line in lines if line not in criteria.values()).strip()
+    documented = "\n\n".join(_list_docstrings(request))[:_MOST_CHARACTERS]
+    parts = [f"The step:\n{marks.wrap(step, source='the step')}"] if step else []
+    parts += [f"Its criteria:\n{marks.wrap(rows, source='criteria')}"] if rows else []
+    parts += [f"The docstrings before the change:\n{marks.wrap(documented, source='docstrings')}"] if documented else []
+    parts += [
         "The tests that the author of the change can see:",
         *(marks.wrap(text[:_MOST_CHARACTERS], source=path) for path, text in request.tests.items()),
         f"The change, which passes these tests:\n{marks.wrap(_format_change(request), source='the change')}",
     ]
-    documented = "\n\n".join(_list_docstrings(request))[:_MOST_CHARACTERS]
-    if documented:
-        parts.insert(2, f"The docstrings before the change:\n{marks.wrap(documented, source='docstrings')}")
     found = "\n".join(f"- {sign}" for sign in signs)
     parts += [f"Signs, which prove nothing:\n{marks.wrap(found, source='checks')}"] if found else []
     count = f"{min(LEAST, most)} to {most}" if most > 1 else "1"

@@ -494,14 +494,19 @@ def format_failures(report: SuiteReport, *, rank: Callable[[str], int] = lambda 
     failed = [(case.nodeid, case.failure) for case in report.tests if case.failure is not None]
     failed += [(error.nodeid, error.failure) for error in report.collect_errors]
     failed.sort(key=lambda known: rank(known[0]))
-    shown = []
-    for nodeid, failure in failed[:MAX_FAILURES_SHOWN]:
-        location = f" at {failure.path}:{failure.line}" if failure.path else ""
-        text = mask(failure.text).text[-MAX_FAILURE_CHARACTERS:]  # masked first: a cut key would not be recognized
-        shown.append(f"{nodeid}: {failure.kind}: {failure.message}{location}\n{text}".rstrip())
+    shown = [_format_failure(nodeid, failure) for nodeid, failure in failed[:MAX_FAILURES_SHOWN]]
     if len(failed) > MAX_FAILURES_SHOWN:
         shown.append(f"... and {len(failed) - MAX_FAILURES_SHOWN} more")
     return "\n\n".join(shown)
+
+
+def _format_failure(nodeid: str, failure: Failure) -> str:
+    location = f" at {failure.path}:{failure.line}" if failure.path else ""
+    text = mask(failure.text).text[-MAX_FAILURE_CHARACTERS:]  # masked first: a cut key would not be recognized
+    # pytest's output ends with the message, which may be long.
+    is_shown = all(line.strip() in text for line in failure.message.splitlines())
+    message = "" if is_shown else f": {failure.message}"
+    return f"{nodeid}: {failure.kind}{location}{message}\n{text}".rstrip()
 
 
 def format_reasons(verdict: Verdict) -> tuple[str, ...]:

@@ -137,6 +137,16 @@ def test_the_question_holds_step_criteria_tests_change_and_signs(make: Make) -> 
     assert few.endswith("Write 1 further example that would refute it.")
 
 
+def test_the_examiner_reads_each_criterion_once(make: Make) -> None:
+    step = make({"product.py": "", "tests/test_product.py": TEST}, {"product.py": LOOKUP})
+    rows = [f"- {name}: {text}" for name, text in CRITERIA.items()]
+    for listed in (rows, rows[:1], []):
+        stated = "\n".join(["Double numbers", *listed, *CRITERIA.values()])
+        request = step.request(TARGET, stated=stated)
+        question = format_question(request, criteria=CRITERIA, most=8, signs=(), marks=Marks("kvqtzh"))
+        assert [question.count(text) for text in CRITERIA.values()] == [1, 1]
+
+
 def test_the_examiner_sees_the_docstrings_of_a_user(make: Make) -> None:
     function = 'def double(n):\n    """Return n twice; of a text its length."""\n    raise NotImplementedError\n'
     old = f'"""Numbers."""\n\n\n{function}'

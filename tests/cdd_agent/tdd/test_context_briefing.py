@@ -88,13 +88,19 @@ def test_a_first_attempt_is_told_nothing_of_others() -> None:
 
 
 def test_failures_name_test_kind_message_and_place_and_errors_of_collection_too() -> None:
-    at = replace(FAILURE, path="prices.py", line=3)
+    at = replace(FAILURE, path="prices.py", line=3, message="1 != 2\n  of many")
     broken = CollectError(nodeid="tests/test_b.py", failure=replace(FAILURE, kind="syntax", message="bad"))
     shown = format_failures(replace(REPORT, tests=(failing("t::a", at),), collect_errors=(broken,)))
     assert shown.split("\n\n") == [
-        "t::a: assertion: 1 != 2 at prices.py:3\nE  assert 1 == 2",
+        "t::a: assertion at prices.py:3: 1 != 2\n  of many\nE  assert 1 == 2",
         "tests/test_b.py: syntax: bad\nE  assert 1 == 2",
     ]
+
+
+def test_a_message_that_pytest_shows_is_not_said_twice() -> None:
+    told = replace(FAILURE, message="1 != 2\n  of many", text="> assert a == b\nE 1 != 2\nE   of many")
+    shown = format_failures(replace(REPORT, tests=(failing("t::a", told),)))
+    assert shown == "t::a: assertion\n> assert a == b\nE 1 != 2\nE   of many"
 
 
 def test_many_and_long_failures_are_cut() -> None:
