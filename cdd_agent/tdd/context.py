@@ -283,7 +283,8 @@ class Context:
     ) -> SuiteRun:
         """Run tests, report the run as events, and restore the files that it changed.
 
-        ``keep`` is the path for the report, ``before`` a snapshot of the current files if there is one.
+        ``keep`` is the path for the report, ``before`` a snapshot of the current files if there is one. Raises
+        ``EnvironmentMissing`` if the user has to install the project again.
         """
         framework = self.suite.conventions.framework
         self.emit(SuiteStarted(purpose=purpose, targets=targets, framework=framework))
@@ -300,6 +301,10 @@ class Context:
             self.snapshots.take(f"refs/cdd/tests/{self.reports.name}/after", message="changes made by a test run")
             self.snapshots.restore(before)
         self.emit(run.as_event(purpose, framework=framework))
+        if run.outdated is not None:
+            raise EnvironmentMissing(
+                run.outdated[0], hint=f"install it in a mode that finds new files: {run.outdated[1]}"
+            )
         return run
 
     def run_for_gate(

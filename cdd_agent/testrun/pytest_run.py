@@ -114,6 +114,8 @@ _REFUSAL = re.compile(
     r"(.+?)(?=\n  (?:config source|inifile|rootdir): |\n={3,} |\Z)",
     re.MULTILINE | re.DOTALL,
 )
+_NOT_FOUND = ("missing_module", "import_error")
+"""Kinds of failures whose missing name may be a module."""
 NOT_INSTALLED = "not installed"
 """In the problem of a run whose product cannot be imported; the command that installs it follows."""
 _CONFTEST = re.compile(r"^(ImportError while loading conftest '.+?')\..*?^E +(.+?)$", re.M | re.S)
@@ -151,6 +153,26 @@ def find_uninstalled_module(report: SuiteReport, root: Path) -> str | None:
     )
     wanted = {each.missing_name or "" for each in failures if each.kind == "missing_module"}
     return next((name for name in sorted(filter(str.isidentifier, wanted)) if _is_in_src(name, root)), None)
+
+
+def explain_outdated_links(report: SuiteReport, origins: Mapping[str, str], *, root: Path) -> str | None:
+    """Return that a test could not import a module only because its package consists of links that are older.
+
+    ``origins`` is as in ``SuiteRun``. setuptools' strict editable mode installs such a package.
+    """
+    failures = [*(case.failure for case in report.tests), *(error.failure for error in report.collect_errors)]
+    for name in sorted({each.missing_name or "" for each in failures if each and each.kind in _NOT_FOUND}):
+        package, _, own = name.rpartition(".")
+        links = Path(origins.get(package, root / package)).parent
+        sources = Path(origins.get(package, root / package)).resolve().parent
+        for file in (f"{own}.py", f"{own}/__init__.py"):
+            if links != sources and (sources / file).is_file() and not (links / file).exists():
+                shown, folder = (os.path.relpath(path, root.resolve()) for path in (sources / file, links.resolve()))
+                return (
+                    f"{name} cannot be imported, although there is {shown}: {package} is imported from links in "
+                    f"{folder}, which an installation made before that file."
+                )
+    return None
 
 
 def _is_in_src(name: str, root: Path) -> bool:
@@ -364,7 +386,17 @@ class PytestSuite:
             ),
             was_refused=problem is not None and problem.startswith(_REFUSED),
             origins=origins,
+            outdated=self._find_outdated(report, origins),
         )
+
+    def _find_outdated(self, report: SuiteReport | None, origins: Mapping[str, str]) -> tuple[str, str] | None:
+        what = None if report is None else explain_outdated_links(report, origins, root=self.root)
+        return None if what is None else (what, self._install_command)
+
+    @property
+    def _install_command(self) -> str:
+        project = redirects[0] if (redirects := self._redirects) else self.root
+        return f"{self.interpreter.path} -m pip install -e {project}"
 
     @property
     def _redirects(self) -> tuple[Path, Path] | None:
@@ -466,9 +498,7 @@ class PytestSuite:
         return replace(report, sandbox=result.level), None
 
     def _explain_uninstalled(self, module: str) -> str:
-        project = redirects[0] if (redirects := self._redirects) else self.root
-        install = f"{self.interpreter.path} -m pip install -e {project}"
-        return f"no test can import {module}, which is in src and {NOT_INSTALLED}: {install}"
+        return f"no test can import {module}, which is in src and {NOT_INSTALLED}: {self._install_command}"
 
 
 class _Origins(msgspec.Struct):

@@ -31,6 +31,8 @@ class SuiteRun:
     """Module that a run of a copy loaded -> its file, below ``root`` of the suite if the copy has it."""
     was_refused: bool = False
     """Whether the runner refused the request: no test has that name, or an option is unknown."""
+    outdated: tuple[str, str] | None = None
+    """A sentence about a module that the installation of the project lacks, and the command that installs it again."""
 
     @property
     def timed_out(self) -> bool:

@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import pytest
 
+from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.events import Notice, SuiteFinished, SuiteStarted
 from cdd_agent.tdd.context import Context
 from tests.fakes.model import ScriptedModel
@@ -43,6 +44,14 @@ def test_a_notice_of_the_runs_is_told_once(project: Project, context: Context) -
     for _ in range(2):
         context.run_suite("all tests")
     assert [event.text for event in project.seen if isinstance(event, Notice)] == ["without addopts"]
+
+
+def test_a_run_ends_if_the_user_has_to_install_the_project_again(project: Project, context: Context) -> None:
+    run = context.run_suite("all tests")
+    project.fake.answers.append(replace(run, outdated=("sums.new cannot be imported.", "pip install -e .")))
+    with pytest.raises(EnvironmentMissing, match="cannot be imported") as caught:
+        context.run_suite("all tests")
+    assert caught.value.hint == "install it in a mode that finds new files: pip install -e ."
 
 
 def test_files_that_the_tests_write_change_or_delete_are_put_back_and_kept(project: Project, context: Context) -> None:

@@ -1,8 +1,11 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cdd_agent.testrun import pytest_run
+from pytest_tdd_agent.report import CollectError, Failure
+from tests.cdd_agent.evidence.requests import EMPTY
 
 ARGUMENTS = """\
 ERROR: usage: __main__.py [options] [file_or_dir] [file_or_dir] [...]
@@ -89,3 +92,29 @@ def test_an_internal_error_is_told() -> None:
 def test_a_plugin_that_died_inside_is_the_cause() -> None:
     died = "pytest_tdd_agent failed: SystemError: AST constructor recursion depth mismatch"
     assert pytest_run.explain_stop(f"= tdd-agent =\ndo not trust the report: {died}\n1 passed\n") == f": {died}"
+
+
+def test_a_module_that_is_newer_than_the_links_of_an_installation_is_named(tmp_path: Path) -> None:
+    sources, links = tmp_path / "src" / "sums", tmp_path / "build" / "links" / "sums"
+    for folder in (sources, links, sources / "inner"):
+        folder.mkdir(parents=True)
+    for name in ("__init__.py", "new.py", "old.py", "inner/__init__.py"):
+        (sources / name).touch()
+    for name in ("__init__.py", "old.py"):
+        (links / name).symlink_to(sources / name)
+    (tmp_path / "linked").symlink_to(sources)
+
+    def explain(name: str, *, folder: Path = links, kind: str = "missing_module") -> str | None:
+        failure = Failure("collect", kind, "test", "ImportError", "", missing_name=name)
+        report = replace(EMPTY, collect_errors=(CollectError("tests/test_sums.py", failure),))
+        return pytest_run.explain_outdated_links(report, {"sums": str(folder / "__init__.py")}, root=tmp_path)
+
+    assert explain("sums.new") == (
+        "sums.new cannot be imported, although there is src/sums/new.py: sums is imported from links in "
+        "build/links/sums, which an installation made before that file."
+    )
+    assert "src/sums/inner/__init__.py" in (explain("sums.inner", kind="import_error") or "")
+    others = [explain(name) for name in ("sums.old", "sums.absent", "sums.old.inner", "sums", "new")]
+    others += [explain("sums.new", kind="syntax_error")]
+    others += [explain("sums.new", folder=folder) for folder in (sources, tmp_path / "linked")]
+    assert others == [None] * 8
