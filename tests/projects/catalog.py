@@ -161,6 +161,8 @@ def filter_files(place: Place) -> None:
     place.git("config", "filter.loud.smudge", "tr a-z A-Z")
     place.write({".gitattributes": "README.md filter=loud\n"}, step=0)
     place.git("add", "-A")
+    # Otherwise git cleans the file only if it was written in the same moment as the index.
+    place.git("add", "--renormalize", "-A")
     place.git("commit", "-q", "-m", "loud")
     (place.tree / "README.md").unlink()
     place.git("checkout", "-q", "README.md")
