@@ -23,6 +23,11 @@ _STEP = re.compile(r"@N\b")
 _LOCAL = (("protocol.file.allow", "always"), ("uploadpack.allowFilter", "true"))
 """Lets folders be submodules, and be cloned in part."""
 _APART = {".git", ".cdd"}
+_UNCHECKED = (
+    *("cdd could not create a clean copy", "The tests need more than a clean copy", "cannot run in a clean copy"),
+    *("The targets need files that git ignores", "Not verified: "),
+)
+"""Beginnings of what cdd says where a clean copy shows nothing."""
 
 Files = Mapping[str, tuple[str, int, int]]
 """Path -> digest of the content or target of a link, mode, and time of the last change."""
@@ -201,8 +206,8 @@ def carry_out(place: Place, step: Step, *, level: str) -> tuple[list[str], float
         wrong.append(f"{len(differing)} other files changed: {', '.join(differing[:5])}")
     if (now := place.git("status", "--porcelain")) != status:
         wrong.append(f"git status: {status!r} became {now!r}")
-    if "cdd could not create a clean copy" in ended.stdout + ended.stderr:
-        wrong.append("not checked in a clean copy")
+    if unchecked := [text for text in _UNCHECKED if text in ended.stdout + ended.stderr]:
+        wrong.append(f"not checked in a clean copy: {unchecked[0]}")
     if "Traceback" in ended.stderr:
         wrong.append(f"a traceback: {ended.stderr[-300:]}")
     return wrong, took
