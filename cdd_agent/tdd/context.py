@@ -362,6 +362,7 @@ MAX_FAILURES_SHOWN = 5
 MAX_FAILURE_CHARACTERS = 1_500
 MAX_ATTEMPTS_SHOWN = 3
 
+_RESTORED_CODES = ("protected_changed:", "source_changed:")
 _BREAKAGE_CODES = ("broke_others:", "test_removed:", "collect_error:")
 _COUNTED = ("passed", "failed", "error", "skipped", "xfailed", "xpassed")
 _PROMPTS = Path(__file__).parent / "prompts"
@@ -466,7 +467,8 @@ def _format_breakage(
     reasons = earlier[-1].reasons if earlier else ()
     codes = (*_BREAKAGE_CODES, "target_failed:") if phase == "refactor" else _BREAKAGE_CODES
     broken = [reason for reason in reasons if reason.startswith(codes)]
-    if not broken:
+    # Tests that a locked file broke are whole again, because it has been restored since.
+    if not broken or any(reason.startswith(_RESTORED_CODES) for reason in reasons):
         return ()
     todo = "It was rolled back; do not break them again" if is_anew else "Fix that first"
     shown = marks.wrap(format_bullets(broken), source="gate")

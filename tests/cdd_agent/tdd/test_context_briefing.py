@@ -146,6 +146,8 @@ def test_tests_that_the_last_attempt_broke_come_before_everything_else() -> None
     )
     anew = format_task(brief, Occasion(earlier=(closed,), is_anew=True), marks=MARKS)
     assert "The last attempt broke tests that passed before. It was rolled back; do not" in anew
+    restored = replace(closed, reasons=(*reasons, "protected_changed: tests/conftest.py was created"))
+    assert "Fix that first" not in format_task(brief, Occasion(earlier=(restored,)), marks=MARKS)
     mended = replace(closed, number=2, reasons=reasons[:1])
     later = format_task(brief, Occasion(earlier=(closed, mended)), marks=MARKS)
     assert "broke tests" not in later
