@@ -277,12 +277,17 @@ def _describe_write(block: FileBlock) -> dict[str, JSON]:
     return {"tool_name": "Write", "tool_input": {"file_path": block.path, "content": block.content}}
 
 
-def hear_prompts(hear: HearUser, *, hooks: Hooks) -> tuple[str, ...]:
-    """Return what the user says to a working model, without what a hook blocks; the user gets its reason."""
+def hear_prompts(hear: HearUser, *, hooks: Hooks, keep: Callable[[str], None]) -> tuple[str, ...]:
+    """Return what the user says to a working model, without what a hook blocks; the user gets its reason.
+
+    ``keep`` gets all of it, if there is any.
+    """
     said = []
     for words in hear():
         with contextlib.suppress(UsageError):  # the hook's notice has told the user
             said.append(submit_prompt(words, hooks))
+    if said:
+        keep("\n".join(said))
     return tuple(said)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cdd_agent.agent import tools
 from cdd_agent.agent.blocks import WholeFiles
-from cdd_agent.agent.hooks import BlockHooks, hear_prompts, run_until_stop, watch_tools
+from cdd_agent.agent.hooks import BlockHooks, run_until_stop, watch_tools
 from cdd_agent.agent.loop import AgentRun, format_conventions, run_agent, run_without_tools
 from cdd_agent.agent.sessions import load_conversation, save_conversation
 from cdd_agent.agent.tools import read_input
@@ -255,7 +255,7 @@ class Attempt:
             format_system_prompt(brief, marks=marks),
             token=marks.token,
             preface=format_conventions(context.memory, marks=marks),
-            hear_user=partial(hear_prompts, context.hear, hooks=context.hooks) if context.hear else None,
+            hear_user=context.hear,
             messages=messages,
         )
         facts = f"The project's tests run with {context.suite.conventions.framework}: `{context.suite.command}`."

@@ -211,6 +211,8 @@ def format_refusal(step: StepExecution, phase: Phase, *, marks: Marks) -> str:
             "So the step is back in RED, once. Compare that claim with the acceptance criteria, and write the test "
             "that they require. If the earlier test was right, write it again."
         )
+    if refusal.kept is not None and is_same:
+        parts.append("Since then, RED has written the test again.")
     if refusal.words:
         parts.append(f"The last words of that attempt:\n{marks.wrap(refusal.words, source='earlier attempt')}")
     if refusal.failures and is_same:

@@ -7,8 +7,10 @@ and the state is saved, before anything depends on them: a killed cycle continue
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, TypeAlias
 
+from cdd_agent.agent.hooks import hear_prompts
 from cdd_agent.errors import CddError, GateClosed, format_count
 from cdd_agent.events import GateJudged, Notice
 from cdd_agent.evidence.clean_copy import CleanCopies, Findings, find_newly_passing, refuse
@@ -83,6 +85,9 @@ class Cycle:
         """Does nothing before ``run``. The item's step is in progress in ``state``, at any point of its cycle."""
         self._item = item
         self._state = state
+        if context.hear is not None:
+            hear = partial(hear_prompts, context.hear, hooks=context.hooks, keep=self._add_guidance)
+            context = replace(context, hear=hear)
         self._context = context
         self._save = save
         self._is_saved = True
@@ -111,10 +116,14 @@ class Cycle:
         self._state = state
         self._is_saved = True
 
+    def _add_guidance(self, words: str) -> None:
+        """Keep what the user says during an attempt for the later ones and for the phases to come."""
+        guidance = "\n".join(filter(None, (self._step.guidance, words)))
+        self._save_state(replace_step(self._state, replace(self._step, guidance=guidance)))
+
     def _replace_last_attempt(self, attempt: AttemptRecord) -> None:
         step = replace(self._step, attempts=(*self._step.attempts[:-1], attempt))
-        executions = {**self._state.step_executions, step.step_number: step}
-        self._save_state(replace(self._state, step_executions=executions))
+        self._save_state(replace_step(self._state, step))
 
     def run(self) -> Ending:
         """Run all phases that have not landed, and return how the cycle ended.

@@ -57,6 +57,7 @@ def test_a_wrong_test_sends_the_step_back_to_red_once_and_its_code_to_the_next_g
     assert "Ten percent of 100 is 10." in again
     assert "The code of that attempt, kept aside" in following
     assert "+    return price - 10" in following
+    assert "Since then, RED has written the test again" in following
     (notice,) = [event.text for event in project.seen if isinstance(event, Notice) and "back to RED" in event.text]
     kept = notice.rpartition("kept as ")[2].rstrip(".")
     assert project.git("show", f"{kept}:discount.py") + "\n" == CODE
@@ -152,3 +153,16 @@ def test_a_completed_step_forgets_what_was_refused(project: Project) -> None:
     failed = states.end_step(state, 1, status=states.Status.FAILED, now="2026-01-31T12:00:00Z")
     assert states.retry_step(failed, 1).execution(1).guidance == "Be brief."
     assert states.retry_step(failed, 1, guidance="Do.").execution(1).guidance == "Do."
+
+
+def test_what_the_user_says_during_an_attempt_holds_for_the_later_phases_too(project: Project) -> None:
+    lines = [("round half up",), ("in cents",), ()]
+    model = ScriptedModel([red(), green(), content_as_it_is()])
+    context = replace(project.context(model), hear=lambda: lines.pop(0) if lines else ())
+    saved = list[RunState]()
+    assert Cycle(item(), project.start(), context=context, save=saved.append).run().how == "done"
+    first = next(step for state in saved if (step := state.execution(1)).guidance)
+    assert (first.guidance, first.attempts) == ("round half up", ())  # at once: a kill does not lose it
+    assert "The user's guidance for this step" not in task(model, 0)
+    assert "round half up" in task(model, 1)
+    assert "round half up\nin cents" in task(model, 2)
