@@ -118,6 +118,9 @@ def _report_steps(executor: "Executor", *, invocation: Invocation) -> None:
     if not invocation.as_json:
         invocation.screen.gap()
         show_summary(executor.state, screen=invocation.screen)
+    if executor.given_up is not None:
+        hint = f"say it in another way: cdd exec {slug} --retry {executor.given_up} --guidance TEXT"
+        raise GateClosed(f"Step {executor.given_up} was not changed: no attempt was accepted.", hint=hint)
     for number in executor.state.numbers(Status.FAILED):
         hint = f"change the plan or the code, then: cdd exec {slug} --retry {number}"
         raise GateClosed(f"Step {number} failed: {executor.state.execution(number).title}.", hint=hint)

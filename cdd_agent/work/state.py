@@ -169,6 +169,8 @@ class StepExecution:
     """The user's words to the next attempts. Stays until the step completes."""
     iterates: bool = False
     """Whether it landed before, and runs again with the reviewer's words. Stays until the step completes."""
+    landed: "StepExecution | None" = None
+    """The step as it landed before this iteration. It counts again if the iteration is given up."""
     was_sent_back: bool = False
     """Whether GREEN has sent the step back to RED."""
 
@@ -284,13 +286,14 @@ def end_step(state: RunState, number: int, *, status: Status, now: str, error: s
     also = (Status.PENDING, Status.FAILED) if status == Status.SKIPPED else ()
     step = _require(state, number, *also, Status.IN_PROGRESS, verb=status)
     if status == Status.COMPLETED:
-        step = replace(step, refusal=None, guidance="", iterates=False)
+        step = replace(step, refusal=None, guidance="", iterates=False, landed=None)
     return _end(state, replace(step, status=status, completed_at=now, error=error))
 
 
 def retry_step(state: RunState, number: int, *, guidance: str = "") -> RunState:
     """Reset step ``number`` to pending. Its error, refusal and usage stay, and its guidance unless there is another."""
     step = state.execution(number)
+    is_iteration = step.status == Status.COMPLETED and bool(guidance or step.guidance)
     fresh = StepExecution(
         step_number=number,
         title=step.title,
@@ -299,9 +302,22 @@ def retry_step(state: RunState, number: int, *, guidance: str = "") -> RunState:
         usage=step.usage,
         refusal=step.refusal,
         guidance=guidance or step.guidance,
-        iterates=step.iterates or (step.status == Status.COMPLETED and bool(guidance or step.guidance)),
+        iterates=step.iterates or is_iteration,
+        landed=replace(step, guidance="", review=None, landed=None) if is_iteration else step.landed,
     )
     return replace(_end(state, fresh), status=Status.IN_PROGRESS, completed_at=None)
+
+
+def restore_landed(state: RunState, number: int, *, now: str) -> RunState:
+    """Return ``state`` with step ``number`` as it landed before an iteration that was given up.
+
+    Usage and refusal stay: the next iteration begins with why this one was refused.
+    """
+    step = state.execution(number)
+    if step.landed is None:
+        raise UsageError(f"Step {number} has not landed before.", hint=f"cdd status {state.ticket_slug}")
+    restored = replace(step.landed, usage=step.usage, refusal=step.refusal)
+    return finish(_end(state, restored), now=now)
 
 
 def review_step(state: RunState, number: int, *, decision: str) -> RunState:

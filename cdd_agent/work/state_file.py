@@ -276,7 +276,9 @@ def _require_fit(path: Path, size_bytes: int, *, limit_bytes: int) -> None:
 def _find_foreign_value(state: RunState) -> str | None:
     if _has_negative(state.usage):
         return f"the run has a negative usage: {state.usage!r:.200}"
-    for number, step in state.step_executions.items():
+    steps = [*state.step_executions.items()]
+    steps += [(number, step.landed) for number, step in steps if step.landed is not None]
+    for number, step in steps:
         if _has_negative(step.usage):
             return f"step {number} has a negative usage: {step.usage!r:.200}"
         values = [

@@ -290,6 +290,8 @@ class Executor:
         self._refactor = refactor
         self._has_checked = False
         """Uncommitted changes since then are not the run's concern."""
+        self.given_up: int | None = None
+        """The step whose last iteration was given up, so that it counts as it landed before."""
         self._ahead: Ahead | None = None
         self._emit = context.emit
         self._run = WorkflowRun("exec", ticket, context=context, clock=clock, meter=meter)
@@ -399,7 +401,7 @@ class Executor:
         Raises, before anything changes, ``UsageError`` if a dependency is not completed, or for uncommitted changes or
         a merge in progress, and ``ModelError`` if the model cannot be used.
         """
-        number = step.number
+        number, self.given_up = step.number, None
         self.require_dependencies(step)
         self._run.begin_step(number)
         commits.require_finished(self.context.repository)
@@ -426,8 +428,20 @@ class Executor:
             self._suggest_split(step)
         self._discard_ahead(number, is_landed=ending.why is None)
         self._emit(StepFinished(number=number, status=self.state.execution(number).status, error=ending.why))
-        self._run.complete_task(number)
+        try:
+            self._run.complete_task(number)
+        finally:
+            self.given_up = number if self._restore_landed(number) else None
         return ending.why is None
+
+    def _restore_landed(self, number: int) -> bool:
+        """Let a step whose iteration failed or was skipped count as it landed before; return whether it was one."""
+        step = self.state.execution(number)
+        if step.status not in {Status.FAILED, Status.SKIPPED} or step.landed is None:
+            return False
+        self.save(states.restore_landed(self.state, number, now=self.clock.now()))
+        self._emit(Notice(text=f"Step {number} counts as before this iteration: its earlier commits stay."))
+        return True
 
     def _work_ahead(self, number: int, *, is_resumed: bool) -> None:
         """Let other processes work out the steps after ``number`` that are ready, and take their work on it."""
@@ -490,13 +504,15 @@ class Executor:
         skipped = states.end_step(self.state, number, status=Status.SKIPPED, now=self.clock.now(), error=reason)
         self.make_recovery(number).undo_if_underway(why="the step is skipped")
         self.save(skipped)
-        self._emit(StepFinished(number=number, status=Status.SKIPPED, error=reason))
+        if not self._restore_landed(number):
+            self._emit(StepFinished(number=number, status=Status.SKIPPED, error=reason))
 
     def guide(self, number: int, words: str) -> None:
         """Add the user's words to the guidance that the next attempts at a step begin with. Nothing is restarted."""
         with alone_on(self.ticket.folder, context=self.context):
             self.read()  # another process may have worked on the ticket
             execution = self.state.execution(number)
+            self._require_model(number)
             said = submit_prompt(words, self.context.hooks)
             guidance = "\n".join(filter(None, (execution.guidance, said)))
             self.save(states.replace_step(self.state, replace(execution, guidance=guidance)))
@@ -515,6 +531,7 @@ class Executor:
                 f"Step {number} is completed, and its text has not changed.",
                 hint=f"say what to do differently: cdd exec {self.ticket.slug} --retry {number} --guidance TEXT",
             )
+        self._require_model(number)
         if status == Status.PENDING:
             self._report_first_run(self.step(number))
         guidance = submit_prompt(guidance, self.context.hooks) if guidance else ""
@@ -524,6 +541,11 @@ class Executor:
         recovery.undo_if_underway(why="the step is restarted")
         state = states.record_refusal(self.state, number, refusal=refusal) if refusal else self.state
         self.save(self.unskip_dependents(states.retry_step(state, number, guidance=guidance), number))
+
+    def _require_model(self, number: int) -> None:
+        # Without a model a completed step would count as pending, and nobody could review it.
+        if self.state.execution(number).status == Status.COMPLETED:
+            self._run.meter.check()
 
     def _report_first_run(self, step: Step) -> None:
         """Say that ``step`` was never run. Raises ``UsageError`` if it waits for a step that failed or was skipped."""

@@ -143,6 +143,44 @@ def test_a_step_whose_checkpoints_are_gone_is_not_gone_on_with_but_can_be_begun_
     assert made.statuses == {1: "pending"}
 
 
+def test_an_iteration_that_is_given_up_leaves_the_step_as_it_landed(completed: Work) -> None:
+    made, project = completed, completed.project
+    before, log = made.saved.execution(1), project.log
+
+    def count_as_before() -> None:
+        step = made.saved.execution(1)
+        assert (step.status, step.commits, step.completed_at) == ("completed", before.commits, before.completed_at)
+        assert (step.guidance, step.iterates, step.landed, made.saved.status) == ("", False, None, Status.COMPLETED)
+        assert project.log == log
+
+    refused = made.executor(ScriptedModel([says("No.", tokens=100)]))
+    with refused.running():
+        refused.retry(1, guidance="Shorter.")
+        assert made.saved.execution(1).landed == before
+        refused.run_all()
+    assert refused.given_up == 1
+    count_as_before()
+    assert made.saved.usage != before.usage
+    skipped = made.executor()
+    with skipped.running():
+        skipped.retry(1, guidance="Longer.")
+        skipped.skip(1, reason="skipped by the user")
+    assert skipped.given_up is None
+    count_as_before()
+
+
+def test_without_a_model_a_completed_step_is_not_sent_back(completed: Work) -> None:
+    class Missing(ScriptedModel):
+        def check(self) -> None:
+            raise ModelError("No model is available.", hint="set the key")
+
+    executor, saved = completed.executor(Missing([])), completed.saved
+    for attempt in (executor.retry, executor.guide):
+        with pytest.raises(ModelError):
+            attempt(1, **({"guidance": "Shorter."} if attempt == executor.retry else {"words": "Shorter."}))
+        assert completed.saved == saved
+
+
 @pytest.mark.slow
 def test_a_plan_that_is_edited_in_the_middle_of_a_step_is_committed_after_it(interrupted: Work) -> None:
     made, project = interrupted, interrupted.project

@@ -142,7 +142,7 @@ def test_changes_that_are_kept_are_taken_along_and_stay_out_of_all_commits(work:
     assert project.git("log", "-2", "--format=", "--name-only").split() == ["b.md", "tickets/sale/spec.yaml", "a.md"]
     assert project.status == " M prices.py"
     project.write({"prices.py": "def total(prices):\n    return sum(prices)\n"})
-    with pytest.raises(UsageError, match="no uncommitted changes to keep"):
+    with pytest.raises(UsageError, match="you cannot keep changes"):
         Intervention(executor).keep_changes()
 
 
