@@ -55,22 +55,23 @@ _STYLE = Style.from_dict(
         "code.string": "ansiyellow",
     }
 )
-_HELP = (
+# With the keys before it, each text fits in 60 columns.
+HELP = (
     ("j k, arrows", "down, up"),
     ("PageDown PageUp", "a page down, up; Space too"),
-    ("g G", "to the list of files at the top, to the end"),
+    ("g G", "to the top, to the end"),
     (":N", "to line N of the file"),
     ("Tab, Shift-Tab", "next, previous file"),
     ("n N", "next, previous hunk or comment"),
     ("left right", "move long lines sideways"),
     ("/", "search; / and Enter searches on"),
-    ("Enter", "open a file of the list; fold a file or comment, or unfold it"),
+    ("Enter", "open a file; fold or unfold it, a comment"),
     ("v", "begin a range of lines, or end it"),
-    ("c", "comment on the line or range; above the files, on all of it"),
+    ("c", "comment on line or range; at the top: all"),
     ("r e", "reply to the comment, edit it"),
     ("x", "resolve the comment, or open it again"),
     ("a", "approve the step"),
-    ("i", "iterate: run the step again with your words and open comments"),
+    ("i", "run the step again: your words, comments"),
     ("f", "fork: try another way beside this one"),
     ("q", "leave and decide nothing"),
 )
@@ -196,7 +197,7 @@ class DiffView:
 
     def _draw(self, width: int, height: int) -> list[StyleAndTextTuples]:
         if self._mode == "help":
-            return [[("bold", f"  {keys:<17}"), ("", text)] for keys, text in _HELP[:height]]
+            return [[("bold", f"  {keys:<17}"), ("", text)] for keys, text in HELP[:height]]
         if width != self._width:
             self._width = width
             self._build()
@@ -232,8 +233,10 @@ class DiffView:
             return [("bold", f" {self._message}")]
         names = {"approve": "a approve", "iterate": "i iterate", "fork": "f fork"}
         choices = [text for action, text in names.items() if action in self._actions]
-        keys = "  ".join((*choices, "c comment", "? keys", "q leave"))
-        return [("", f" {self._cursor + 1}/{len(self._rows)}  {keys}")]
+        keys = [f"{self._cursor + 1}/{len(self._rows)}", *choices, "c comment", "? keys", "q leave"]
+        if len("  ".join(keys)) >= self.application.output.get_size().columns:
+            keys.remove("c comment")  # the other keys are shown by ?, so it must not be cut off
+        return [("", f" {'  '.join(keys)}")]
 
     # Keys.
 
@@ -256,7 +259,14 @@ class DiffView:
                 Window(FormattedTextControl(self._format_title), height=1, style="class:bar"),
                 self._body,
                 ConditionalContainer(
-                    Window(FormattedTextControl(self._format_status), height=1, style="class:bar"), filter=~is_typing
+                    # A message may need more than one row of a narrow screen.
+                    Window(
+                        FormattedTextControl(self._format_status),
+                        wrap_lines=True,
+                        dont_extend_height=True,
+                        style="class:bar",
+                    ),
+                    filter=~is_typing,
                 ),
                 ConditionalContainer(VSplit([label, self._typed]), filter=is_typing),
             ]
@@ -394,7 +404,8 @@ class DiffView:
             return WHOLE, "new"
         lines = [line for row in rows if row.kind == "line" and (line := self._shown.find_line(row)) is not None]
         if not lines or len({row.file for row in rows}) > 1:
-            raise UsageError("A comment is for lines of one file.", hint="Move to a line; g, then c: for all of it.")
+            hint = "Move to a line; g, then c: for all of it." if self._from is None else "Escape ends the range."
+            raise UsageError("A comment is for lines of one file.", hint=hint)
         file = self._step.files[rows[0].file]
         new = [line.new for line in lines if line.new is not None]
         old = [line.old for line in lines if line.old is not None]
@@ -438,12 +449,17 @@ class DiffView:
             case "line" if text.isdecimal() and (file := max(0, self._row.file)) < len(self._step.files):
                 found = self._shown.find_number(file, int(text))
                 self._go(self._cursor if found is None else found)
+            case "line" if text:
+                raise UsageError(f"{text!r} is not the number of a line.", hint="For example: :12")
             case "comment" if text:
                 place, side = self._find_place()
                 base = self._step.base if side == "old" else None
-                self._comments.add(place, text, commit=self._commit, side=side, base=base)
-                self._cursor, self._from = self._find_selection()[-1], None  # above the comment, which r answers
+                added = self._comments.add(place, text, commit=self._commit, side=side, base=base)
+                self._from = None
                 self._load_comments()
+                # On the comment, so that e and r are about this one.
+                own = (at for at, row in enumerate(self._rows) if row.comment == added.id and row.is_first)
+                self._go(next(own, self._cursor))
             case "reply" if text:
                 self._comments.reply(self._find_comment(), text)
                 self._load_comments()

@@ -14,7 +14,7 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import CommitId, Repository
-from cdd_agent.repl.diff_view import Action, DiffView, ReviewDecision
+from cdd_agent.repl.diff_view import HELP, Action, DiffView, ReviewDecision
 from cdd_agent.review import Comments, Place, diff_commits
 from cdd_agent.workflows.execution.review import LandedCommit, StepToReview
 from tests.fakes.cases import soak_after
@@ -151,6 +151,22 @@ def test_a_comment_is_written_answered_folded_and_resolved(viewer: Viewer) -> No
     _, screen = viewer.press("n", "n", "n", "n", "x", "\r")
     assert find(screen, "┃").endswith(" user, resolved, 1 reply: Why + 1? Or 2?")
     assert viewer.comments.list_all()[0].resolved
+
+
+def test_a_comment_on_the_whole_commit_can_be_edited_and_resolved_at_once(viewer: Viewer) -> None:
+    viewer.press("c", *"All", "\r", "e", *" of it", "\r", "x")
+    (comment,) = viewer.comments.list_all()
+    assert (comment.place, comment.text, comment.resolved) == ("the whole commit", "All of it", True)
+
+
+def test_sixty_columns_and_twenty_rows_are_enough(viewer: Viewer) -> None:
+    viewer.size, viewer.actions = (20, 60), frozenset({"approve", "iterate", "fork"})
+    keys = viewer.press()[1][-1]
+    assert keys.split("  ")[1:] == ["a approve", "i iterate", "f fork", "? keys", "q leave"]
+    assert max(len(text) for _, text in HELP) <= 60 - len(f"  {'':<17}")
+    assert len(HELP) <= 18
+    assert viewer.press("x")[1][-2:] == [" There is nothing to answer here. n goes to the next one, c", "writes one."]
+    assert "'x' is not the number of a line. For example: :12" in viewer.press(":", "x", "\r")[1][-1]
 
 
 def test_a_range_and_a_removed_line_can_be_commented(viewer: Viewer) -> None:
