@@ -160,8 +160,10 @@ class Composition:
     @cached_property
     def trust(self) -> Trust:
         """The user's approvals of files that the repository contains."""
+        # A run in the user's own files needs more approvals.
+        command = self.options.as_command("trust --in-place" if self.options.in_place else "trust")
         return Trust(
-            Approvals(self.home, environment=self.environment, decided_by=self.options.as_command("trust")),
+            Approvals(self.home, environment=self.environment, decided_by=command),
             ask=self.options.ask,
             report=self._notify,
             brings=self._brings,
@@ -314,9 +316,9 @@ class Composition:
             self.home, allows=self.trust.allows, environment=self.environment, model=self.options.model
         )
 
-    def asking_nobody(self) -> "Composition":
+    def asking_nobody(self, *, in_place: bool = False) -> "Composition":
         """Return the same project for ``cdd doctor``; to its parts, whatever is not approved yet counts as missing."""
-        options = replace(self.options, ask=None, attended=True)
+        options = replace(self.options, ask=None, attended=True, in_place=in_place or self.options.in_place)
         return Composition(options, emit=lambda _: None, environment=self.environment)
 
     def socrates(self, ticket: Ticket) -> Socrates:

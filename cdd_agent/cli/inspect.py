@@ -417,8 +417,9 @@ def report(invocation: Invocation, slug: str, *, page: Path | None) -> None:
     help="Approve the content with this sha256 without showing it; for CI.",
 )
 @click.option("--forget", is_flag=True, help="Forget all decisions about this project.")
+@click.option("--in-place", is_flag=True, help="Include what only runs with --in-place need.")
 @click.pass_obj
-def trust(invocation: Invocation, *, digests: tuple[str, ...], forget: bool) -> None:
+def trust(invocation: Invocation, *, digests: tuple[str, ...], forget: bool, in_place: bool) -> None:
     """Show the settings, the interpreter and the hooks of this repository, and ask about each.
 
     Without a terminal, cdd shows them with their digests and decides nothing. It never runs them here. The commands
@@ -426,7 +427,7 @@ def trust(invocation: Invocation, *, digests: tuple[str, ...], forget: bool) -> 
     """
     from cdd_agent.doctor import list_offers
 
-    project = invocation.project.asking_nobody()
+    project = invocation.project.asking_nobody(in_place=in_place)
     approvals = project.trust.approvals
     if forget:
         decisions = format_count(approvals.forget(), "decision")

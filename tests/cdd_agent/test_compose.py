@@ -110,6 +110,17 @@ def test_what_waits_for_a_decision_in_a_folder_below_is_decided_about_there(
     assert "cdd --project a trust --digest" in waits.value.hint
 
 
+def test_what_only_a_run_in_the_users_files_needs_approved_is_decided_about_with_that_option(tmp_path: Path) -> None:
+    root = lay(tmp_path, {".venv/bin/python": ""})
+    subprocess.run(["git", "init", "-q", str(root)], check=True)
+    composition = Composition(Options(project=root), emit=lambda _: None, environment=users_folder(tmp_path / "home"))
+    in_place = composition.asking_nobody(in_place=True)
+    python = root / ".venv" / "bin" / "python"
+    assert [each.trust.brings(python) for each in (composition, in_place)] == [False, True]
+    assert composition.trust.approvals.decided_by.endswith(" trust")
+    assert in_place.trust.approvals.decided_by.endswith(" trust --in-place")
+
+
 @pytest.mark.parametrize(("edit_format", "is_told"), [("tools", False), ("blocks", True)])
 def test_that_the_agents_of_tdd_work_with_tools_is_told_where_blocks_are_asked_for(
     tmp_path: Path, edit_format: str, *, is_told: bool
