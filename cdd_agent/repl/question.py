@@ -80,7 +80,8 @@ def ask_choice(question: str, choices: tuple[str, ...], *, screen: Screen) -> in
     for number, choice in enumerate(choices, start=1):
         screen.line(f"{number}. {choice}", indent=2, hang=3)
     numbers = {str(number): number - 1 for number in range(1, len(choices) + 1)}
-    return _ask(f"Which one? [1-{len(choices)}]", tuple(numbers), understand=numbers.get, screen=screen)
+    text, otherwise = f"Which one? [1-{len(choices)}]", f"Type a number from 1 to {len(choices)}."
+    return _ask(text, tuple(numbers), understand=numbers.get, otherwise=otherwise, screen=screen)
 
 
 def ask_objection(*, screen: Screen) -> str | None:
@@ -165,7 +166,8 @@ def _ask(
         answer = screen.ask(question, words=words).strip()
         if (meaning := understand(answer)) is not None:
             return meaning
-        if KEYBOARD.give_back(answer):  # the user was typing it when the question appeared
+        # The user was typing it when the question appeared; but a number was a choice that there is not.
+        if not answer.isdecimal() and KEYBOARD.give_back(answer):
             screen.line(f"Kept for the prompt: {KEYBOARD.typed.queued[-1]}", style="dim")
         if otherwise:
             screen.line(otherwise)

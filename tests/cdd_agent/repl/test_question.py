@@ -9,7 +9,8 @@ import pytest
 
 from cdd_agent.config.settings import CONFIG_FILE, DEFAULT_MODEL
 from cdd_agent.config.trust import Offer
-from cdd_agent.repl.question import MOST_LINES, ask_approval
+from cdd_agent.repl.question import MOST_LINES, ask_approval, ask_choice
+from cdd_agent.repl.terminal import KEYBOARD
 from tests.cdd_agent.repl.terminal_window import Window, needs_tmux
 from tests.fakes.demo import captured
 
@@ -29,6 +30,16 @@ def asked(offer: Offer, typed: str, *, monkeypatch: pytest.MonkeyPatch, changed:
 )
 def test_only_yes_is_yes(typed: str, answer: bool, *, monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked(OFFER, typed, monkeypatch=monkeypatch)[0] is answer
+
+
+def test_a_number_that_is_no_choice_is_asked_for_again_and_not_kept_for_the_prompt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("9\n2\n"))
+    with KEYBOARD.keep_keys(), captured() as (screen, stream):
+        assert ask_choice("Which?", ("this", "that"), screen=screen) == 1
+    assert "Type a number from 1 to 2." in stream.getvalue()
+    assert "Kept for the prompt" not in stream.getvalue()
 
 
 def test_no_answer_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
