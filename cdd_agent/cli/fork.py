@@ -177,19 +177,20 @@ def _format(value: object) -> str:
 
 @fork.command(short_help="Merge a fork into your branch.")
 @click.argument("name")
-@click.option("--resolve", "how", flag_value="resolve", help="Write conflicts into the fork's files, to edit them.")
-@click.option("--ours", "how", flag_value="ours", help="Where lines conflict, take those of your branch.")
-@click.option("--theirs", "how", flag_value="theirs", help="Where lines conflict, take those of the fork.")
-@click.option("--abort", "how", flag_value="abort", help="End a merge that waits to be resolved in the fork.")
+@click.option("--resolve", is_flag=True, help="Write conflicts into the fork's files, to edit them.")
+@click.option("--ours", is_flag=True, help="Where lines conflict, take those of your branch.")
+@click.option("--theirs", is_flag=True, help="Where lines conflict, take those of the fork.")
+@click.option("--abort", is_flag=True, help="End a merge that waits to be resolved in the fork.")
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 @headless
-def merge(invocation: Invocation, name: str, *, how: str | None, dry_run: bool) -> None:
+def merge(invocation: Invocation, name: str, *, dry_run: bool, **given: bool) -> None:
     """Show what merging the fork NAME would change, and merge it. Your uncommitted changes stay as they are.
 
     After you have resolved conflicts in the fork's files, the same command continues.
     """
     from cdd_agent.git.commits import list_pointers
 
+    how = _find_way(name, given)
     project, screen = invocation.project, invocation.screen
     forks, ticket_forks = project.forks, project.ticket_forks()
     finished, chosen = ticket_forks.finish_merges(), forks.find(name)
@@ -238,6 +239,14 @@ def merge(invocation: Invocation, name: str, *, how: str | None, dry_run: bool) 
         names = join_first(sorted(pointers), most=_MOST_FILES)
         screen.line(f"Only pointers of Git LFS for now: {names}. Their content: git lfs checkout", style="yellow")
     _report_steps(chosen, taken, screen=screen)
+
+
+def _find_way(name: str, given: dict[str, bool]) -> str | None:
+    ways = [way for way, is_given in given.items() if is_given]
+    if len(ways) > 1:
+        named = " and ".join(f"--{way}" for way in ways)
+        raise UsageError(f"{named} cannot be combined.", hint=f"name one: cdd fork merge {name} --{ways[0]}")
+    return next(iter(ways), None)
 
 
 def _report_steps(chosen: "Fork", taken: tuple[int, ...], *, screen: "Screen") -> None:

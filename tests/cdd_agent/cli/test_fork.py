@@ -300,6 +300,7 @@ def test_the_conversations_about_the_ticket_are_cut_where_the_step_began(finishe
         (["switch", "nope"], "There is no fork 'nope'."),
         (["compare", "main"], "Name at least one fork."),
         (["merge", "nope", "--theirs"], "make one: cdd fork SLUG DIRECTION"),
+        (["merge", "nope", "--ours", "--theirs"], "--ours and --theirs cannot be combined."),
     ],
 )
 def test_what_cannot_be_done_is_refused(
