@@ -154,6 +154,8 @@ def split_words(line: str) -> list[str]:
 def as_prompt_command(hint: str) -> str:
     """Return ``hint`` with shell commands as they are typed at the prompt. Those with options it does not have stay.
 
+    A comma or a semicolon ends a command.
+
     >>> as_prompt_command("draft it again: cdd plan csv-export")
     'draft it again: /plan csv-export'
     >>> as_prompt_command("decide again: cdd --sandbox none trust")
@@ -162,7 +164,7 @@ def as_prompt_command(hint: str) -> str:
     hint = hint.replace("cdd --resume ", "/resume ")
     hint = re.sub(r"decide again: cdd\b(?: --sandbox \w+)? trust$", "decide again: /permissions", hint)
     names = "|".join(command.name for command in COMMANDS)
-    return re.sub(rf"\bcdd (?=(?:{'|'.join(RUN_AS_IN_SHELL)})\b|(?:{names})\b(?!.* --))", "/", hint)
+    return re.sub(rf"\bcdd (?=(?:{'|'.join(RUN_AS_IN_SHELL)})\b|(?:{names})\b(?![^,;]* --))", "/", hint)
 
 
 def as_shell_command(hint: str) -> str:

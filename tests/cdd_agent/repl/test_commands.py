@@ -56,6 +56,7 @@ def test_a_hint_names_commands_as_they_are_typed_here() -> None:
     assert as_prompt_command("make it with: cdd new x") == "make it with: /new x"
     assert as_prompt_command("cdd exec x --retry 2") == "cdd exec x --retry 2"
     assert as_prompt_command("cdd schema") == "cdd schema"
+    assert as_prompt_command("cdd review x, or: git log --oneline") == "/review x, or: git log --oneline"
 
 
 def test_help_names_every_command() -> None:
