@@ -242,7 +242,11 @@ def add_comment(invocation: Invocation, *, place: str, text: tuple[str, ...], co
 def list_comments(invocation: Invocation, *, only_open: bool) -> None:
     """List all comments, oldest first, with the lines where they are in HEAD now."""
     found = invocation.project.comments().list_all()
-    _report_comments(invocation, [each for each in found if not (only_open and each.resolved)])
+    shown = [each for each in found if not (only_open and each.resolved)]
+    if found and not shown and not invocation.as_json:
+        invocation.screen.line(f"No open comments; {len(found)} resolved: cdd comment list")
+        return
+    _report_comments(invocation, shown)
 
 
 @comment.command("reply", short_help="Reply to a comment.")

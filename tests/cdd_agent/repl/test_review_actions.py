@@ -88,6 +88,8 @@ def test_scripts_add_and_list_comments_as_json(finished: Path, capsys: pytest.Ca
     assert run([*comment, "resolve", added["id"]]) == 0
     assert run([*comment, "list", "--open"]) == 0
     assert json.loads(capsys.readouterr().out)["resolved"]
+    assert run([*comment[:2], "comment", "list", "--open"]) == 0
+    assert capsys.readouterr().out.startswith("No open comments")
     assert run([*comment, "reply", "nothing", "?"]) == 2
     assert "No comment has the id 'nothing'" in capsys.readouterr().err
 
