@@ -112,6 +112,9 @@ def _view(review: Review, *, session: SessionState) -> None:
 def _do_otherwise(action: str, words: str, *, review: Review, session: SessionState) -> None:
     """Run the current step again: with the user's words and the open comments, or in a fork with another direction."""
     number, slug = review.step.number, review.ticket.slug
+    if words:  # those of the viewer would be lost with it
+        session.screen.line(f"{'fork' if action == 'fork' else 'change this'}: {clean(words)}", style="dim")
+    session.project.model.check()
     if action == "fork":
         session.run(["fork", "start", slug, str(number), words])
         session.switch_to(session.project.executor(find(session.project.root, slug)))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from rich.text import Text
 
-from cdd_agent.errors import UsageError, format_count, suggest
+from cdd_agent.errors import CddError, UsageError, format_count, suggest
 from cdd_agent.events import FileDiffed
 from cdd_agent.git.push import Push
 from cdd_agent.git.repository import resolve_revision
@@ -35,7 +35,7 @@ WORDS = {
     "diff": ("d",),
     "view": ("v",),
     "examples": ("e",),
-    "exit": (),
+    "exit": ("q",),
 }
 """The words of a review -> their short forms. A number goes to that step; ``diff`` may name a file."""
 MOST_LINES = 80
@@ -116,12 +116,23 @@ def show_end(end: TicketEnd, *, screen: Screen, asks: bool = False) -> None:
     if end.push is None:
         return
     if asks and not end.push.programs and _wants_push(end.push, screen=screen):
-        # Git and ssh may ask for a password in the terminal.
-        with screen.lend():
-            end.push.run(lambda line: screen.line(line, style="dim", indent=2))
-        screen.line(f"{screen.symbols['open']} Pushed {end.push.branch} to {end.push.remote}.", style="bold green")
+        _push(end.push, screen=screen)
         return
     screen.line(f"To push it: {end.push.command}")
+
+
+def _push(push: Push, *, screen: Screen) -> None:
+    # A push that fails is shown and not raised: the ticket is at its end, and the review has ended.
+    try:
+        with screen.lend():  # git and ssh may ask for a password in the terminal
+            push.run(lambda line: screen.line(line, style="dim", indent=2))
+    except KeyboardInterrupt:
+        screen.gap()
+        screen.line(f"The push was stopped. To push it: {push.command}", style="yellow")
+    except CddError as error:
+        screen.error(error.happened, hint=error.hint)
+    else:
+        screen.line(f"{screen.symbols['open']} Pushed {push.branch} to {push.remote}.", style="bold green")
 
 
 def _wants_push(push: Push, *, screen: Screen) -> bool:
@@ -132,20 +143,26 @@ def _wants_push(push: Push, *, screen: Screen) -> bool:
 
 
 _WISH = re.compile(
-    r"(?:/*(?:(?P<fork>fork)|change|iterate))(?:\s+this)?\s*:?\s+(?P<wish>.+)", re.IGNORECASE | re.DOTALL
+    r"(?:/*(?:(?P<fork>fork)|change|iterate))(?:\s+this)?\s*(?::|(?<=\w)(?=\s|$))(?P<wish>.*)",
+    re.IGNORECASE | re.DOTALL,
 )
 
 
 def parse_wish(words: str) -> tuple[Literal["iterate", "fork"], str] | None:
     """Return what the user wants to be different in a step of a review, and where: in it, or in a fork of it.
 
-    None for another line.
+    None for another line. Raises ``UsageError`` if the words are missing.
 
     >>> parse_wish("change this: name it minutes"), parse_wish("//fork: use a table")
     (('iterate', 'name it minutes'), ('fork', 'use a table'))
     """
     found = _WISH.fullmatch(words.strip())
-    return ("fork" if found["fork"] else "iterate", found["wish"].strip()) if found else None
+    if found is None:
+        return None
+    if not (wish := found["wish"].strip()):
+        example = "fork: use a table" if found["fork"] else "change this: name it minutes"
+        raise UsageError("It does not say what should be different.", hint=f"for example: {example}")
+    return ("fork" if found["fork"] else "iterate", wish)
 
 
 def _show_current_step(review: Review, *, screen: Screen) -> None:

@@ -88,15 +88,18 @@ def show_diff(session: "SessionState", argument: str) -> None:
     if argument.isdecimal():
         _show_step(session, int(argument))
         return
-    slug, tree = _find_run_tree(session, argument)
-    head = tree.read_head()
-    snapshot = Snapshots(tree).take(f"refs/cdd/tests/{slug}/shown", message="for a diff")
-    if files := diff_commits(tree, str(head), after=snapshot.commit):
-        show_files(files, screen=session.screen)
-        return
-    session.screen.line(f"The run of {slug} has changed nothing that has not landed.")
+    slug = argument or session.slug or session.find_ticket("").slug
     state = load_state(find(session.project.root, slug).state_path) if not argument else None
-    if state is not None and (landed := [n for n, step in state.step_executions.items() if step.commits]):
+    landed = [number for number, step in state.step_executions.items() if step.commits] if state is not None else []
+    # The end of a review removes the run tree, and what landed can still be shown.
+    if not landed or session.project.find_run_tree(slug) is not None:
+        slug, tree = _find_run_tree(session, argument)
+        snapshot = Snapshots(tree).take(f"refs/cdd/tests/{slug}/shown", message="for a diff")
+        if files := diff_commits(tree, str(tree.read_head()), after=snapshot.commit):
+            show_files(files, screen=session.screen)
+            return
+        session.screen.line(f"The run of {slug} has changed nothing that has not landed.")
+    if landed:
         _show_step(session, landed[-1])
 
 

@@ -117,6 +117,20 @@ def test_at_the_end_of_a_ticket_the_user_is_asked_whether_to_push(
     assert not talk.is_listening
 
 
+def test_a_push_that_fails_is_reported_and_the_review_ends(
+    finished: Path, *, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Repository.find(finished).git("remote", "add", "origin", str(tmp_path / "gone"))
+    talk = Talk(finished)
+    talk.greets()
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    talk.asks = True
+    end = talk.says("a")
+    assert "error: Nothing was pushed: origin is not there." in end
+    assert "hint: correct its address" in end
+    assert not talk.is_listening
+
+
 @pytest.mark.parametrize("has_work", [False, True])
 def test_the_end_of_a_ticket_removes_its_run_tree_unless_there_is_work_in_it(finished: Path, *, has_work: bool) -> None:
     talk, repository = Talk(finished), Repository.find(finished)

@@ -110,6 +110,21 @@ def test_without_a_model_the_error_says_what_works(project: Path) -> None:
     assert sitting.session.prompt_status.agent == "cdd"
 
 
+def test_without_a_model_a_review_stays_and_the_step_is_as_it_was(finished: Path) -> None:
+    sitting, state = Sitting(finished, replay=None), find(finished, SLUG).state_path.read_text()
+    sitting.says("/review")
+    for words in ("change this: name it minutes", "fork: use a table"):
+        told = sitting.says(words)
+        assert words in told, "to be copied"
+        assert "ANTHROPIC_API_KEY" in told
+        assert sitting.where == ("review", SLUG)
+    assert "It does not say what should be different." in sitting.says("change this:")
+    assert find(finished, SLUG).state_path.read_text() == state
+    assert not (finished / ".cdd" / "forks.json").exists()
+    sitting.says("q")
+    assert sitting.where[0] == "cdd"
+
+
 def test_the_only_ticket_need_not_be_named(finished: Path) -> None:
     assert "is complete" in Sitting(finished).says("/spec")
 
@@ -307,6 +322,9 @@ def test_diff_shows_the_last_step_or_the_one_that_is_named(finished: Path) -> No
     shown = sitting.says(f"/diff {SLUG}")
     assert "has no run tree yet" in shown or "nothing that has not landed" in shown
     sitting.says(f"/status {SLUG}")
+    trees = RunTrees(Repository.find(finished), finished / ".cdd" / "worktrees")
+    assert not trees.has(SLUG) or trees.remove_unused(SLUG)
+    assert "Step 1  Minutes after hours need no unit" in sitting.says("/diff"), "also without its run tree"
     shown = sitting.says("/diff 1")
     assert "Step 1  Minutes after hours need no unit" in shown
     assert "M durations/reading.py  +" in shown
