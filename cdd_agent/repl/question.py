@@ -10,6 +10,7 @@ from typing import TypeVar
 from rich.cells import chop_cells
 from rich.text import Text
 
+from cdd_agent.config.settings import CONFIG_FILE
 from cdd_agent.config.trust import Offer, Subject
 from cdd_agent.errors import format_count
 from cdd_agent.repl.screen import Screen
@@ -54,16 +55,15 @@ def ask_approval(offer: Offer, changed: bool, *, screen: Screen) -> bool:
 
 
 def show_offer(offer: Offer, *, screen: Screen) -> None:
-    """Show the content of an offer, each line cut to the width."""
+    """Show the first rows of an offer, each line folded at the width: the end of a long one must not be hidden."""
     screen.line(_HEADINGS[offer.subject].format(source=offer.source), style="bold")
     width = max(_MIN_WIDTH, screen.console.width - 4)
-    for line in offer.shown[:MOST_LINES]:
-        row = Text(clean(line).expandtabs(4))
-        row.truncate(width, overflow="ellipsis")
-        screen.line(Text.assemble((f"{screen.symbols['bar']} ", "dim"), row), indent=2)
-    if len(offer.shown) > MOST_LINES:
-        more = format_count(len(offer.shown) - MOST_LINES, "more line")
-        screen.line(f"and {more}; read all of {offer.source}", indent=2)
+    rows = [row for line in offer.shown for row in chop_cells(clean(line).expandtabs(4), width) or [""]]
+    for row in rows[:MOST_LINES]:
+        screen.show(Text.assemble((f"  {screen.symbols['bar']} ", "dim"), row), wrap=False)
+    if len(rows) > MOST_LINES:
+        where = f"{CONFIG_FILE} and the files that its hooks name" if offer.subject == "agent hooks" else offer.source
+        screen.line(f"and {format_count(len(rows) - MOST_LINES, 'more line')}; read all of {where}", indent=2)
 
 
 def ask_to_wait(why: str, wait_s: float, *, screen: Screen) -> bool:
