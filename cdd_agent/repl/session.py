@@ -134,11 +134,12 @@ class Session:
         screen.as_typed = self._as_typed
         self._read = read
         self._somebody_types = somebody_types
-        self._is_archived = self._is_first = False
+        self._is_archived = self._is_first = self._is_failing = False
 
     def _as_typed(self, text: str) -> str:
-        # A first line that opens no conversation ends the session, also after an error: the reader is in a shell.
-        return (as_shell_command if self._is_first and self._state.agent is None else as_prompt_command)(text)
+        # A first line that fails and opens no conversation ends the session: the reader is in a shell.
+        ends = self._is_first and self._is_failing and self._state.agent is None
+        return (as_shell_command if ends else as_prompt_command)(text)
 
     def close(self) -> None:
         """Close the journals and the transcript, archive finished sessions, and remove old ones and old checkpoints."""
@@ -227,5 +228,7 @@ class Session:
         return ExitCode.DONE
 
     def _report(self, error: CddError) -> ExitCode:
+        self._is_failing = True
         self._screen.error(error.happened, hint=error.hint)
+        self._is_failing = False
         return error.exit_code

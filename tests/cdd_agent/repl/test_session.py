@@ -274,6 +274,14 @@ def test_a_session_opened_with_a_line_that_fails_is_over(project: Path) -> None:
     assert "ticket      title" not in shown
 
 
+def test_a_first_line_that_ends_well_is_followed_by_the_prompt_and_names_its_commands(finished: Path) -> None:
+    run(finished, "a", first="/review")
+    code, shown = run(finished, "/status", first="/review")
+    assert code == ExitCode.DONE
+    assert f"What happened: /report {SLUG} --html report.html" in shown
+    assert "ticket        title" in shown
+
+
 def test_help_shows_every_command(project: Path) -> None:
     shown = run(project, "/help")[1]
     assert all(f"/{name}" in shown for name in ("spec", "plan", "exec", "new", "status", "help", "exit"))
