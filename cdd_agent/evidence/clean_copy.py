@@ -4,30 +4,17 @@ The copy holds the product of one commit, with the tests and configuration of an
 the project, with its own repository, because products and tests may call git. It holds only files that git tracks, and
 links to them: no ignored files, and no compiled code that an earlier run may have planted. The user's index, HEAD,
 stash and configuration stay unchanged. ``kill -9`` leaves the temporary folder behind, nothing else.
-
-``CleanCopies`` lends one copy to all checks of the same trees. A copy is lent again only if it is as it was made. What
-was added to it is deleted. A file with other times is read again; where a program can write to a file without changing
-its times, all files are. If one differs, the copy is made anew.
 """
 
 import contextlib
-import hashlib
-import mmap
 import os
 import shutil
-import stat
 import tempfile
-import threading
-import time
-import weakref
 import zlib
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
 
 from cdd_agent.evidence.source import find_definition
 from cdd_agent.git.repository import (
@@ -43,7 +30,6 @@ from cdd_agent.git.repository import (
 )
 from cdd_agent.git.run_tree import (
     GitExport,
-    clear_way,
     copy_ignored,
     delete_folder,
     write_files,
@@ -222,37 +208,68 @@ def _read_text(repository: Repository, entry: Entry) -> str:
 @contextlib.contextmanager
 def clean_copy(repository: Repository, suite: Suite, *, green: str, red: str) -> Iterator[Suite]:
     """Copy the tree ``green`` with the protected files of ``red``, and return the suite in the copy."""
-    layout = find_layout(repository, suite)
-    export = GitExport(folder=suite.original.git) if suite.original and suite.original.git else None
-    with tempfile.TemporaryDirectory(prefix="cdd-copy-", ignore_cleanup_errors=True) as temporary:
+    with make_place(repository) as place:
+        yield place.fill(suite, green=green, red=red)
+
+
+@contextlib.contextmanager
+def make_place(repository: Repository) -> Iterator["Place"]:
+    """Make a temporary folder for a copy; what is in it is deleted with it."""
+    with (
+        tempfile.TemporaryDirectory(prefix="cdd-copy-", ignore_cleanup_errors=True) as temporary,
+        private_index() as index,
+    ):
         folder = Path(temporary).resolve() / repository.root.resolve().name
         folder.mkdir()
-        with private_index() as index:
-            found = repository.objects.require(green)
-            tree = repository.objects.require(f"{green}^{{tree}}").id
-            lines = "".join(_format_protected_entries(repository, green=green, red=red, layout=layout))
-            if lines or is_sparse(repository):
-                read_files(repository, green, index=index)
-            if lines:
-                repository.git("update-index", "-z", "--index-info", stdin=encode_text(lines), variables=index)
-                tree = repository.git("write-tree", variables=index).strip()
+        yield Place(repository=repository, folder=folder, index=index)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """A folder for a copy, and the index of what git has written there."""
+
+    repository: Repository
+    folder: Path
+    index: Mapping[str, str]
+
+    def fill(self, suite: Suite, *, green: str, red: str) -> Suite:
+        """Write the copy, and return the suite in it. Of a copy that is here, files that stay the same are kept."""
+        repository, folder, index = self.repository, self.folder, self.index
+        layout = find_layout(repository, suite)
+        export = GitExport(folder=suite.original.git) if suite.original and suite.original.git else None
+        found = repository.objects.require(green)
+        tree = repository.objects.require(f"{green}^{{tree}}").id
+        lines = "".join(format_protected_entries(repository, green=green, red=red, layout=layout))
+        if lines:
+            with private_index() as other:
+                read_files(repository, green, index=other)
+                repository.git("update-index", "-z", "--index-info", stdin=encode_text(lines), variables=other)
+                tree = repository.git("write-tree", variables=other).strip()
+        if is_sparse(repository):
+            read_files(repository, tree, index=index)
+        write_files(repository, tree, folder=folder, index=index)
+        passing = Path(index["GIT_INDEX_FILE"]).with_name("submodules")
+        write_submodules(repository, folder, indexes=passing, variables=index)
+        # A checkpoint is a commit without history, as the copy's shall be.
+        is_fit = not lines and found.kind == "commit" and not found.data.split(b"\n", 2)[1].startswith(b"parent")
+        commit = found.id if is_fit else None
+        _make_repository(folder, commit, like=repository, tree=tree, index=index, export=export)
+        root = folder / layout.project
+        root.mkdir(parents=True, exist_ok=True)
+        _add_untracked(suite, folder, layout=layout, repository=repository, red=red)
+        # The copy borrows objects, so the sandbox must let tests read them.
+        copy = suite.with_root(root, reads=(_find_objects(repository, export),))
+        if copy.setup:
+            run_setup(copy, tests_too=True)  # if it fails, the tests show what that means
             write_files(repository, tree, folder=folder, index=index)
-            passing = Path(index["GIT_INDEX_FILE"]).with_name("submodules")
-            write_submodules(repository, folder, indexes=passing, variables=index)
-            # A checkpoint is a commit without history, as the copy's shall be.
-            is_fit = not lines and found.kind == "commit" and not found.data.split(b"\n", 2)[1].startswith(b"parent")
-            commit = found.id if is_fit else None
-            _make_repository(folder, commit, like=repository, tree=tree, index=index, export=export)
-            root = folder / layout.project
-            root.mkdir(parents=True, exist_ok=True)
-            _add_untracked(suite, folder, layout=layout, repository=repository, red=red)
-            # The copy borrows objects, so the sandbox must let tests read them.
-            copy = suite.with_root(root, reads=(_find_objects(repository, export),))
-            if copy.setup:
-                run_setup(copy, tests_too=True)  # if it fails, the tests show what that means
-                write_files(repository, tree, folder=folder, index=index)
-                _remove_planted_tests(repository, folder, index=index, layout=layout)
-        yield copy
+            _remove_planted_tests(repository, folder, index=index, layout=layout)
+        return copy
+
+    def clear(self) -> None:
+        """Delete what git did not write. Raises ``OSError`` or ``GitError`` if that is not possible."""
+        delete_folder(self.folder / ".git")
+        for path in _list_others(self.repository, self.folder, index=self.index):
+            (self.folder / path).unlink()
 
 
 def _add_untracked(suite: Suite, folder: Path, *, layout: ProjectLayout, repository: Repository, red: str) -> None:
@@ -320,10 +337,15 @@ def _remove_planted_tests(
     repository: Repository, folder: Path, *, index: Mapping[str, str], layout: ProjectLayout
 ) -> None:
     """Delete files that git does not track and that change how tests run: the setup runs code of the change."""
-    listed = repository.git("ls-files", "--others", "-z", variables={**index, "GIT_WORK_TREE": str(folder)})
-    for path in listed.split("\0"):
+    for path in _list_others(repository, folder, index=index):
         if layout.is_test(path) or layout.shadows_tool(path):
             (folder / path).unlink()
+
+
+def _list_others(repository: Repository, folder: Path, *, index: Mapping[str, str]) -> list[str]:
+    """List the files in ``folder`` that are not in the index."""
+    listed = repository.git("ls-files", "--others", "-z", variables={**index, "GIT_WORK_TREE": str(folder)})
+    return listed.split("\0")[:-1]
 
 
 def _find_objects(repository: Repository, export: GitExport | None) -> Path:
@@ -378,7 +400,8 @@ def _list_new_objects(objects: ObjectReader, tree: str, *, held: str | None) -> 
             yield entry.id
 
 
-def _format_protected_entries(repository: Repository, *, green: str, red: str, layout: ProjectLayout) -> Iterator[str]:
+def format_protected_entries(repository: Repository, *, green: str, red: str, layout: ProjectLayout) -> Iterator[str]:
+    """Yield a line for git's index for each protected file that is not the same in ``green`` as in ``red``."""
     for path, (now, before) in repository.objects.compare(green, red).items():
         is_shared = path.rpartition("/")[2] in layout.conventions.shared and _has_other_configuration(
             (before, now), path=path, layout=layout, repository=repository
@@ -431,136 +454,3 @@ def copy_ignored_files(repository: Repository, project: Path, *, copy: Path) -> 
 
     found = copy_ignored(repository, top, accepts=accepts, is_complete=True, limits=_LIMITS)
     return None if found.shared else tuple(path.removeprefix(prefix) for path in found.copied)
-
-
-_CLOCK_TICK_S = 0.02
-"""File systems may tell times apart only by 10 ms."""
-
-
-class CleanCopies:
-    """The clean copies of one project. They are deleted by ``close``, or together with this object."""
-
-    def __init__(self, repository: Repository, suite: Suite) -> None:
-        """Make nothing before the first use."""
-        self._repository, self._suite = repository, suite
-        self._free: defaultdict[tuple[str, ...], list[_Copy]] = defaultdict(list)
-        self._alone = threading.Lock()
-        self._stack = ExitStack()
-        weakref.finalize(self, self._stack.close)
-
-    @contextmanager
-    def lend(self, *, green: str, red: str) -> Iterator[Suite]:
-        """Lend the suite in a copy of ``green`` with the protected files of ``red``; see ``clean_copy``."""
-        layout, objects = find_layout(self._repository, self._suite), self._repository.objects
-        with self._alone:  # a repository answers one thread at a time
-            others = _format_protected_entries(self._repository, green=green, red=red, layout=layout)
-            free = self._free[objects.require(f"{green}^{{tree}}").id, *others]
-            copy = free.pop() if free else None
-            if copy is None or not copy.clean():
-                copy = self._make(green=green, red=red)
-        try:
-            yield copy.suite
-        finally:
-            free.append(copy)
-
-    def _make(self, *, green: str, red: str) -> "_Copy":
-        suite = self._stack.enter_context(clean_copy(self._repository, self._suite, green=green, red=red))
-        layout = find_layout(self._repository, self._suite)
-        top = suite.root.parents[layout.project.count("/")] if layout.project else suite.root
-
-        objects = self._repository.objects  # a reference to ``self`` would keep the copies
-
-        def read(path: str) -> bytes | None:
-            found = objects.read(f"{red if layout.is_test(path) else green}:{path}")
-            return found.data if found is not None and found.kind == "blob" else None
-
-        return _Copy(suite, top, read=read)
-
-    def close(self) -> None:
-        """Delete all copies."""
-        self._free.clear()
-        self._stack.close()
-
-
-class _Copy:
-    """A copy, and what was in it when it was made."""
-
-    def __init__(self, suite: Suite, top: Path, *, read: Callable[[str], bytes | None]) -> None:
-        """``read`` returns what git has in a path; None: nothing."""
-        self.suite = suite
-        self._top = top
-        self._read = read
-        clear_way(top)  # now too, because it changes the modes of git's objects
-        is_read = not shows_writes(top.parent.stat().st_dev, top.parent)
-        self._made = {path: (_describe(about), _digest(path, about) if is_read else b"") for path, about in _walk(top)}
-
-    def clean(self) -> bool:
-        """Delete what was added, and return whether the rest is as it was."""
-        missing = set(self._made)
-        try:
-            clear_way(self._top)
-            for path, about in _walk(self._top):
-                if path not in missing:
-                    delete_folder(Path(path)) if stat.S_ISDIR(about.st_mode) else os.unlink(path)
-                elif not self._matches(path, about):
-                    return False
-                missing.discard(path)
-        except OSError:
-            return False
-        return not missing
-
-    def _matches(self, path: str, about: os.stat_result) -> bool:
-        (made, digest), now = self._made[path], _describe(about)
-        if made == now and not digest:
-            return True
-        # The description first: a program may have left a file of any size.
-        if made.kept != now.kept or not stat.S_ISREG(about.st_mode):
-            return False
-        if digest:
-            return digest == _digest(path, about)
-        original = self._read(os.path.relpath(path, self._top))
-        return original is not None and Path(path).read_bytes() == original
-
-
-@lru_cache
-def shows_writes(_device: int, folder: Path) -> bool:
-    """Return whether a file system changes a file's times if a program writes to it through its memory."""
-    with tempfile.TemporaryFile(dir=folder) as file:
-        file.write(b"1")
-        file.flush()
-        before = os.fstat(file.fileno()).st_ctime_ns
-        time.sleep(_CLOCK_TICK_S)
-        with mmap.mmap(file.fileno(), 1) as content:
-            content[:] = content[:].replace(b"1", b"2")  # read first: then a file in memory can be written unseen
-        return os.fstat(file.fileno()).st_ctime_ns != before
-
-
-def _walk(top: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield what is in a folder; the caller may delete it."""
-    waiting = [str(top)]
-    while waiting:
-        with os.scandir(waiting.pop()) as entries:
-            found = [(entry.path, entry.stat(follow_symlinks=False)) for entry in entries]
-        yield from found
-        waiting += [path for path, about in found if stat.S_ISDIR(about.st_mode) and os.path.lexists(path)]
-
-
-class _Description(NamedTuple):
-    """The attributes of a file; of a folder only the mode counts."""
-
-    kept: tuple[int, ...]
-    """Also after the file was written again."""
-    version: tuple[int, ...] = ()
-    """Another one after each change, whose time no program can choose."""
-
-
-def _describe(about: os.stat_result) -> _Description:
-    if stat.S_ISDIR(about.st_mode):
-        return _Description((about.st_mode,))
-    # Through a second name, a later write would reach the file.
-    kept = (about.st_mode, about.st_size, about.st_nlink)
-    return _Description(kept, (about.st_ino, about.st_mtime_ns, about.st_ctime_ns))
-
-
-def _digest(path: str, about: os.stat_result) -> bytes:
-    return hashlib.sha256(Path(path).read_bytes()).digest() if stat.S_ISREG(about.st_mode) else b""

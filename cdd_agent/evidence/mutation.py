@@ -22,7 +22,6 @@ from cdd_agent.errors import CddError, join_first
 from cdd_agent.events import Emit, Notice, SuiteStarted
 from cdd_agent.evidence.clean_copy import (
     PYTHON,
-    CleanCopies,
     Findings,
     ProductChange,
     explain_failure,
@@ -34,6 +33,7 @@ from cdd_agent.evidence.clean_copy import (
     read_sources,
     refuse,
 )
+from cdd_agent.evidence.copies import CleanCopies
 from cdd_agent.evidence.source import (
     Function,
     find_changed_lines,

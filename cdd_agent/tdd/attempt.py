@@ -20,7 +20,6 @@ from cdd_agent.events import AttemptStarted, Change, Event, GateJudged, Notice
 from cdd_agent.evidence.clean_copy import (
     DOUBTS,
     CheckRequest,
-    CleanCopies,
     Findings,
     find_layout,
     find_newly_passing,
@@ -29,6 +28,7 @@ from cdd_agent.evidence.clean_copy import (
     read_sources,
 )
 from cdd_agent.evidence.confirm import confirm
+from cdd_agent.evidence.copies import CleanCopies
 from cdd_agent.evidence.differential import ComparedTrees, refuse_changed_behavior
 from cdd_agent.evidence.mutation import TimedRuns, find_changing_ids
 from cdd_agent.evidence.stubs import NewTests, check_new_tests, find_tests_of_product

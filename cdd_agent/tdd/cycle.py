@@ -13,7 +13,8 @@ from typing import Literal, TypeAlias
 from cdd_agent.agent.hooks import hear_prompts
 from cdd_agent.errors import CddError, GateClosed, format_count
 from cdd_agent.events import GateJudged, Notice
-from cdd_agent.evidence.clean_copy import CleanCopies, Findings, find_newly_passing, refuse
+from cdd_agent.evidence.clean_copy import Findings, find_newly_passing, refuse
+from cdd_agent.evidence.copies import CleanCopies
 from cdd_agent.evidence.mutation import TimedRuns, judge_covered_tests
 from cdd_agent.git.checkpoint import Description
 from cdd_agent.git.landing import BranchMoved

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.evidence.clean_copy import CleanCopies, shows_writes
+from cdd_agent.evidence.copies import CleanCopies, shows_writes
+from cdd_agent.git.repository import Repository
 from cdd_agent.git.snapshot import CDD_IDENTITY
 from tests.cdd_agent.evidence.conftest import Make
 from tests.cdd_agent.evidence.steps import Step
@@ -122,6 +123,33 @@ def test_other_trees_and_a_check_within_a_check_have_copies_of_their_own(step: S
     ):
         assert len({one.root, same.root, other.root}) == 3
         assert not (other.root / "product.py").exists()
+
+
+def test_where_there_are_many_files_a_copy_is_changed_to_other_trees(
+    step: Step, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = step.repository
+    repository.submodules = ()  # as in a run tree, where they are known
+    index = {"GIT_INDEX_FILE": str(repository.root.parent / "index")}
+    repository.git("read-tree", step.green, variables=index)
+    repository.git("rm", "--cached", "-q", "product.py", variables=index)
+    blob = repository.objects.require(f"{step.green}:product.py").id
+    repository.git("update-index", "--add", "--cacheinfo", f"100755,{blob},product.py/inner.py", variables=index)
+    other = repository.git("write-tree", variables=index).strip()
+
+    def show(trees: tuple[str, str], copies: CleanCopies) -> tuple[Path, object]:
+        with copies.lend(green=trees[0], red=trees[1]) as copy:
+            found = copy.root, (read(copy.root), Repository.find(copy.root).git("status", "--porcelain"))
+            add(copy.root)
+        return found
+
+    many = [(step.green, step.red), (other, other), (step.red, step.red), (step.green, step.red)]
+    fresh = [show(trees, CleanCopies(repository, step.suite))[1] for trees in many]
+    monkeypatch.setattr("cdd_agent.evidence.copies._MANY_FILES", 0)
+    copies = CleanCopies(repository, step.suite)
+    changed = [show(trees, copies) for trees in many]
+    assert [content for _, content in changed] == fresh
+    assert len({root for root, _ in changed}) == 1
 
 
 def test_another_commit_of_the_same_files_has_the_same_copy(step: Step) -> None:
