@@ -208,12 +208,12 @@ def _read_text(repository: Repository, entry: Entry) -> str:
 @contextlib.contextmanager
 def clean_copy(repository: Repository, suite: Suite, *, green: str, red: str) -> Iterator[Suite]:
     """Copy the tree ``green`` with the protected files of ``red``, and return the suite in the copy."""
-    with make_place(repository) as place:
+    with make_folder(repository) as place:
         yield place.fill(suite, green=green, red=red)
 
 
 @contextlib.contextmanager
-def make_place(repository: Repository) -> Iterator["Place"]:
+def make_folder(repository: Repository) -> Iterator["CopyFolder"]:
     """Make a temporary folder for a copy; what is in it is deleted with it."""
     with (
         tempfile.TemporaryDirectory(prefix="cdd-copy-", ignore_cleanup_errors=True) as temporary,
@@ -221,11 +221,11 @@ def make_place(repository: Repository) -> Iterator["Place"]:
     ):
         folder = Path(temporary).resolve() / repository.root.resolve().name
         folder.mkdir()
-        yield Place(repository=repository, folder=folder, index=index)
+        yield CopyFolder(repository=repository, folder=folder, index=index)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class CopyFolder:
     """A folder for a copy, and the index of what git has written there."""
 
     repository: Repository

@@ -21,7 +21,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from cdd_agent.evidence.clean_copy import Place, find_layout, format_protected_entries, make_place
+from cdd_agent.evidence.clean_copy import CopyFolder, find_layout, format_protected_entries, make_folder
 from cdd_agent.git.repository import Repository, is_sparse
 from cdd_agent.git.run_tree import clear_way, delete_folder
 from cdd_agent.git.runner import GitError
@@ -55,7 +55,7 @@ class CleanCopies:
             key = objects.require(f"{green}^{{tree}}").id, *others
             copy = self._reuse(key, green=green, red=red)
             if copy is None:
-                place = self._stack.enter_context(make_place(self._repository))
+                place = self._stack.enter_context(make_folder(self._repository))
                 copy = self._fill(place, green=green, red=red)
         try:
             yield copy.suite
@@ -82,7 +82,7 @@ class CleanCopies:
         # The first files of a small copy are likely to be wanted again.
         return is_known and copy.size >= _MANY_FILES
 
-    def _fill(self, place: Place, *, green: str, red: str) -> "_Copy":
+    def _fill(self, place: CopyFolder, *, green: str, red: str) -> "_Copy":
         suite = place.fill(self._suite, green=green, red=red)
         layout = find_layout(self._repository, self._suite)
         objects = self._repository.objects  # a reference to ``self`` would keep the copies
@@ -102,7 +102,7 @@ class CleanCopies:
 class _Copy:
     """A copy, and what was in it when it was made."""
 
-    def __init__(self, suite: Suite, place: Place, *, read: Callable[[str], bytes | None]) -> None:
+    def __init__(self, suite: Suite, place: CopyFolder, *, read: Callable[[str], bytes | None]) -> None:
         """``read`` returns what git has in a path; None: nothing."""
         self.suite = suite
         self.place = place
