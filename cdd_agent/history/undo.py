@@ -168,9 +168,10 @@ class Undo:
         # An iteration is taken back alone, although the commits before it may be of the same step.
         own = takewhile(lambda commit: commit[2:4] == last[2:4] and commit.commit != self._find_base(last), commits)
         if not (last.ticket and last.number.isdecimal() and last.handoff):
+            is_merge = len(self._repository.git("log", "-1", "--format=%P", last.commit).split()) > 1
             raise UsageError(
                 f"The last commit, {last.commit[:10]} {last.subject!r}, is not of a step, so it stays.",
-                hint="git revert HEAD takes it back with a new commit",
+                hint=f"git revert {'-m 1 ' if is_merge else ''}HEAD takes it back with a new commit",
             )
         if last.ticket.startswith(PREFIX) and self._find_ticket(last.ticket) is None:
             hint = "take phases of it back: cdd tdd history, then cdd tdd rollback COMMIT"

@@ -117,6 +117,23 @@ def test_other_files_of_the_user_stay(finished: Path, undo: Undo) -> None:
     assert (finished / "README.md").read_text() == "mine, too\n"
 
 
+def test_the_hint_for_a_merge_can_be_typed_as_it_is(finished: Path, undo: Undo) -> None:
+    repository = Repository.find(finished)
+    repository.git(
+        "merge",
+        "-q",
+        "--no-ff",
+        "-m",
+        "a merge",
+        repository.git("commit-tree", "-p", "HEAD", "-m", "side", "HEAD^{tree}").strip(),
+    )
+    with pytest.raises(UsageError) as refused:
+        undo.plan_undo()
+    command, _, _ = refused.value.hint.partition(" takes")
+    assert command == "git revert -m 1 HEAD"
+    repository.git(*command.split()[1:4], "--no-edit", "HEAD", "--no-commit")
+
+
 def test_a_commit_of_the_user_is_not_undone_and_ends_the_redo(finished: Path, undo: Undo) -> None:
     undo.apply(undo.plan_undo())
     (finished / "notes.txt").write_text("mine\n")
