@@ -214,7 +214,9 @@ def parse_place(text: str) -> Place:
     match = _PLACE.fullmatch(text)
     start, end = (int(match["start"]), int(match["end"] or match["start"])) if match else (0, 0)
     if match is None or end < start:
-        raise UsageError(f"{text!r} does not name lines of a file.", hint="for example: src/table.py:12 or :12-15")
+        raise UsageError(
+            f"{text!r} does not name lines of a file.", hint="for example: src/table.py:12 or src/table.py:12-15"
+        )
     return Place(match["path"].removeprefix("./"), start, end)
 
 

@@ -75,7 +75,8 @@ class CheckpointView:
             else:
                 self._screen.line(Text(f"{each.number:>4}  {describe(each, changes[each.number])}"), hang=6)
         if not known and not self._as_json:
-            self._screen.line("No checkpoints yet. cdd makes one before each phase; by hand: cdd checkpoint create")
+            by_hand = self._screen.as_typed("cdd checkpoint create")
+            self._screen.line(f"No checkpoints yet. cdd makes one before each phase; by hand: {by_hand}")
         elif len(shown) < len(known) and not self._as_json:
             self._screen.line(f"{len(known) - len(shown)} older ones are not shown; -n 0 shows all.", style="dim")
 

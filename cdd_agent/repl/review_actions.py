@@ -45,6 +45,8 @@ PAGER = "CDD_DIFF"
 
 WHOLE_COMMIT = "commit"
 """What to type in place of ``FILE:LINE`` to comment on the whole commit."""
+_NEEDS_ID = {"reply": "ID TEXT", "edit": "ID TEXT", "resolve": "ID"}
+"""The arguments of these words of ``/comment``."""
 _MOST_LINES_OF_CODE = 3
 
 
@@ -360,6 +362,8 @@ def comment(session: "SessionState", argument: str) -> None:
     comments, review = session.project.comments(), session.agent
     first, _, rest = argument.partition(" ")
     identifier, _, words = rest.strip().partition(" ")
+    if first in _NEEDS_ID and not (words.strip() if first != "resolve" else identifier):
+        raise UsageError(f"/comment {first} needs {_NEEDS_ID[first]}.", hint="/comment list shows the ids")
     match first:
         case "" | "list":
             shown = (

@@ -29,6 +29,8 @@ def test_a_comment_in_a_review_is_shown_replied_to_and_resolved(finished: Path) 
     assert f"{identifier}  {FILE}:3-4  resolved\n" in prompt.says(f"/comment resolve {identifier[:4]}")
     assert f"{identifier}  {FILE}:3-4  resolved\n" in prompt.says("/comment list")
     assert "the whole commit" in prompt.says("/comment commit Well done.")
+    for words, told in (("reply", "/comment reply needs ID TEXT."), (f"edit {identifier}", "needs ID TEXT.")):
+        assert told in prompt.says(f"/comment {words}")
     for words, told in ((f"{FILE}:9999 ?", "so line 9999 does not exist"), (f"{FILE} ?", "does not name lines")):
         assert told in prompt.says(f"/comment {words}")
 

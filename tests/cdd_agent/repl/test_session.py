@@ -141,6 +141,7 @@ def test_what_status_names_can_be_typed_at_the_prompt(project: Path) -> None:
     sitting = Sitting(project)
     sitting.says("/new another-one")
     assert "next   /spec another-one" in sitting.says("/status another-one")
+    assert "by hand: /checkpoint create" in sitting.says("/checkpoint list")
 
 
 def test_an_unknown_ticket_names_the_nearest(finished: Path) -> None:
