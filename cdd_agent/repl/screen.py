@@ -351,7 +351,7 @@ class Screen:
     def lend(self) -> Iterator[None]:
         """Leave the terminal and its keys to the block, such as a full-screen view or another program."""
         self.end_prose()
-        with self._live.pause(), KEYBOARD.show_keys():
+        with self._live.pause(), KEYBOARD.lend():
             yield
 
     @property

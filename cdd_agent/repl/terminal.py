@@ -228,6 +228,21 @@ class Keyboard:
             if was_hiding:
                 self._begin()
 
+    @contextlib.contextmanager
+    def lend(self) -> Iterator[None]:
+        """Leave the terminal to another program, and bring back the modes that it changed.
+
+        One that is killed while it asks for a password leaves the keys hidden.
+        """
+        with self.show_keys():
+            before = _read_modes()
+            try:
+                yield
+            finally:
+                if before is not None and _read_modes() not in (None, before):
+                    with contextlib.suppress(termios.error, OSError, ValueError):
+                        termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, before)
+
     def _is_hiding(self) -> bool:
         return self._before is not None
 
@@ -351,22 +366,28 @@ def wait_for(process: "subprocess.Popen[bytes]") -> int:
         signal.signal(signal.SIGINT, before)
 
 
-def _hide(*, keeps: bool) -> "_Modes | None":
-    """Hide the keys and return the modes before; None if the terminal is not ours or hides them already."""
+def _read_modes() -> "_Modes | None":
+    """Return the terminal's modes; None if it is not ours."""
     try:
         terminal = sys.stdin.fileno()
         # In the background the terminal belongs to another process, usually the shell.
-        if os.tcgetpgrp(terminal) != os.getpgrp():
-            return None
-        before, modes = termios.tcgetattr(terminal), termios.tcgetattr(terminal)
-        if not before[_LOCAL] & termios.ECHO:
-            return None
+        return termios.tcgetattr(terminal) if os.tcgetpgrp(terminal) == os.getpgrp() else None
+    except (termios.error, OSError, ValueError):
+        return None
+
+
+def _hide(*, keeps: bool) -> "_Modes | None":
+    """Hide the keys and return the modes before; None if the terminal is not ours or hides them already."""
+    before, modes = _read_modes(), _read_modes()
+    if before is None or modes is None or not before[_LOCAL] & termios.ECHO:
+        return None
+    try:
         modes[_LOCAL] &= ~termios.ECHO
         if keeps:
             # Single keys, and Ctrl-C does not throw away what was typed before it.
             modes[_LOCAL] = (modes[_LOCAL] | termios.NOFLSH) & ~(termios.ICANON | termios.IEXTEN)
             modes[_CHARACTERS][termios.VMIN], modes[_CHARACTERS][termios.VTIME] = 1, 0
-        termios.tcsetattr(terminal, termios.TCSANOW, modes)
+        termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, modes)
     except (termios.error, OSError, ValueError):
         return None
     return before

@@ -100,6 +100,22 @@ with screen.working("waiting"):
 """
 
 
+def test_a_program_that_is_killed_while_it_hides_keys_leaves_them_shown(run: Run) -> None:
+    terminal = run(
+        """
+import subprocess
+with screen.working(""):
+    with screen.lend():
+        subprocess.run(["stty", "-echo"])  # as ssh does, which asks for a password
+        print("asking", flush=True)
+print("done", flush=True)
+input()
+"""
+    )
+    terminal.shown_until("done")
+    assert terminal.shows_keys
+
+
 def test_a_question_shows_what_is_answered(run: Run) -> None:
     terminal = run(ASKS)
     terminal.shown_until("Well?")
