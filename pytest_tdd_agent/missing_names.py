@@ -28,6 +28,11 @@ _SIGNATURE = (
 )
 _CANNOT_IMPORT = r"cannot import name '(\w+)' from (?:partially initialized module )?'([\w.]+)'"
 _NO_ATTRIBUTE = r"(?:partially initialized )?(?:module|type object)? ?'([\w.]+)'(?: object)? has no attribute '(\w+)'"
+_NOT_REPLACED = (
+    r"(?:<(?:module|class) '([\w.]+)'[^>]*>|<([\w.]+) object at 0x\w+>|'\w+' object at ([\w.]+)) "
+    r"(?:has no|does not have the) attribute '(\w+)'"
+)
+"""What ``unittest.mock.patch`` and ``monkeypatch`` say if the name that they have to replace is missing."""
 _TYPE = vars(type)  # read from ``type``, because a class's metaclass may answer anything
 _NO_NAME = r"(?:free variable|name|cannot access local variable|local variable) '(\w+)'"
 
@@ -56,8 +61,8 @@ def find_missing_name(error: BaseException, message: str) -> str | None:
         if isinstance(name, str):
             owner = _name_owner(_read_field(error, "obj"))
             return f"{owner}.{name}" if owner else name
-        found = match(_NO_ATTRIBUTE, message)
-        return f"{found.group(1)}.{found.group(2)}" if found else None
+        found = match(_NO_ATTRIBUTE, message) or match(_NOT_REPLACED, message)
+        return ".".join(part for part in found.groups() if part) if found else None
     if isinstance(error, NameError):
         found = match(_NO_NAME, message)
         return found.group(1) if found else None

@@ -24,6 +24,7 @@ from pytest_tdd_agent.report import Failure
 TEST = "tests/test_a.py"
 OWNER = "test_a." if sys.version_info >= (3, 10) else ""  # before, the exception names the class only
 CASE = "__import__('unittest').TestCase()"
+PATCH = "import pathlib; from unittest import mock; mock.patch"
 
 
 def failing(root: Path, code: str, *, file: str = TEST, phase: str = "call") -> Failure:
@@ -47,6 +48,11 @@ def failing(root: Path, code: str, *, file: str = TEST, phase: str = "call") -> 
         ("import json; json.no_such", "attribute_error", "json.no_such"),
         ("class Box: pass\nBox().lid", "attribute_error", f"{OWNER}Box.lid"),
         ("class Box: pass\nBox.lid", "attribute_error", f"{OWNER}Box.lid"),
+        (f"{PATCH}('json.no_such').start()", "attribute_error", "json.no_such"),
+        (f"{PATCH}.object(pathlib.Path, 'no_such').start()", "attribute_error", "pathlib.Path.no_such"),
+        (f"class Box: pass\n{PATCH}.object(Box(), 'lid').start()", "attribute_error", f"{OWNER}Box.lid"),
+        ("pytest.MonkeyPatch().setattr('json.no_such', 1)", "attribute_error", "json.no_such"),
+        ("import json; pytest.MonkeyPatch().setattr(json, 'no_such', 1)", "attribute_error", "json.no_such"),
         ("None.lid", "exception", None),
         ("raise AttributeError('odd')", "attribute_error", None),
         ("no_such", "name_error", "no_such"),
