@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Generator, Iterator
 
 
 class Stub:
-    """An object that can be called, indexed, iterated, awaited, entered and computed with, and returns more stubs.
+    """An object that can be called, indexed, iterated, entered and computed with, and returns more stubs.
 
     Its truth value and all its comparisons are ``truth``. Other uses, such as opening it as a file, raise.
     With an ``answer``, a tuple of one value, calls return that value, which also takes most uses of a stub, and a stub
@@ -48,19 +48,26 @@ class Stub:
         for each in self:
             yield each
 
-    def __await__(self) -> Generator[None, None, Stub]:
-        """Return a stub at once."""
-        yield from ()
-        return _make_another(self)
-
     def __mro_entries__(self, bases: tuple[object, ...]) -> tuple[type, ...]:
         """Add no base class, so a class can name a stub as its base."""
         return ()
 
 
+def _await(one: Stub) -> Generator[None, None, Stub]:
+    """Return a stub at once."""
+    yield from ()
+    return _make_another(one)
+
+
+# Only what a stub returns can be awaited: ``unittest.mock.patch`` replaces whatever can be by an async function.
+_RESULT = type("Stub", (Stub,), {"__await__": _await})
+
+
 def _make_another(one: Stub, *given: object) -> Stub:
-    is_answer = type(one) is not Stub
-    return one if is_answer else Stub(one.__name__, one.__truth__, answer=one.__answer__, acts=one.__acts__)
+    if type(one) not in (Stub, _RESULT):
+        return one  # an answer
+    made: Stub = _RESULT(one.__name__, one.__truth__, answer=one.__answer__, acts=one.__acts__)
+    return made
 
 
 def _call(one: Stub, *given: object, **named: object) -> object:
@@ -76,7 +83,7 @@ def _make_answer(one: Stub, value: object) -> object:
     if value is None or base is bool:
         return value
     lent = [f"__{name}__" for name in _LENT.split()]
-    others = {name: vars(Stub)[name] for name in lent if not hasattr(base, name)}
+    others = {name: getattr(_RESULT, name) for name in lent if not hasattr(base, name)}
     made = type("Stub", (base,), others)(value)
     vars(made).update(vars(one))
     return made

@@ -75,6 +75,8 @@ VACUOUS = [
 
 
 SELF = [
+    "from unittest.mock import patch\nwith patch.object(Calc, 'add', return_value=5) as add:\n"
+    "    assert Calc.add(2) == 5\nadd.assert_called_once_with(2)",
     "assert add(1, 2) == add(2, 1)",
     "x = add(1)\nassert x == x",
     "assert len(add()) == len(add())",
