@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from cdd_agent.errors import join_first
 from cdd_agent.evidence.clean_copy import CheckRequest, Findings, is_python, note
-from cdd_agent.evidence.source import find_changed_lines, find_docstrings, parse, read_imports, resolve_name
+from cdd_agent.evidence.source import Function, find_changed_lines, find_docstrings, parse, read_imports, resolve_name
 from pytest_tdd_agent.report import Reason
 
 _TOOLS = frozenset({"pytest", "_pytest", "pluggy", "unittest", "pytest_tdd_agent", "xdist"})
@@ -83,6 +83,8 @@ def _find_in(path: str, text: str) -> Iterator[Sign]:
     if tree is None:
         return
     names, prose = read_imports(tree), find_docstrings(tree)
+    for line, unused in _list_unused(tree):
+        yield Sign(path=path, line=line, what=f"does not use its parameter {unused}")
     for node in ast.walk(tree):
         line = getattr(node, "lineno", 0)
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
@@ -97,6 +99,33 @@ def _find_in(path: str, text: str) -> Iterator[Sign]:
             yield Sign(path=path, line=line, what=what)
         elif isinstance(node, ast.Attribute) and node.attr in _FRAME_ATTRIBUTES:
             yield Sign(path=path, line=line, what=_FRAMES)
+
+
+def _list_unused(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield line and name of each parameter that a public function does not use.
+
+    What others prescribe is left out: methods of classes with a base, decorated functions, and functions that are
+    handed on. So are methods and functions that do nothing.
+    """
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and not node.bases and not node.keywords]
+    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    given = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in called}
+    owners: list[ast.Module | ast.ClassDef] = [tree, *classes]
+    for owner in owners:
+        for node in owner.body:
+            if not isinstance(node, Function) or node.name.startswith("_") or node.name in given:
+                continue
+            used = {inner.id for each in node.body for inner in ast.walk(each) if isinstance(inner, ast.Name)}
+            if node.decorator_list or "locals" in used or all(map(_does_nothing, node.body)):
+                continue
+            parameters = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+            names = [each.arg for each in parameters][0 if owner is tree else 1 :]
+            yield from ((node.lineno, name) for name in names if name not in used and not name.startswith("_"))
+
+
+def _does_nothing(node: ast.stmt) -> bool:
+    is_constant = isinstance(getattr(node, "value", None), (ast.Constant, type(None)))
+    return isinstance(node, (ast.Pass, ast.Raise)) or (isinstance(node, (ast.Expr, ast.Return)) and is_constant)
 
 
 def _find_owners(node: ast.AST, names: dict[str, str]) -> list[ast.expr]:

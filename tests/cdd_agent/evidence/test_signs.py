@@ -27,6 +27,8 @@ TEST = "def test_it():\n    assert minutes('2 h 5') == 125\n    assert [steps(n)
             "def minutes(text):\n    if text == '2 h 5':\n        return 125\n",
             "repeats an example of the tests ('2 h 5', 125)",
         ),
+        ("def run(jobs, limit):\n    return [job() for job in jobs]\n", "does not use its parameter limit"),
+        ("class A:\n    def add(self, n):\n        self.total = 5\n", "does not use its parameter n"),
         ("def steps(n):\n    return [5, 8, 13][n]\n", "repeats an example of the tests (13, 5, 8)"),
     ],
 )
@@ -69,6 +71,13 @@ def test_tampering_is_refused(code: str) -> None:
         "def minutes(text):\n    return 60 if text else 0\n",
         "TABLE = {'2 h 5': None}\n",
         "def f(x:\n",
+        "def f(x):\n    raise NotImplementedError\n",
+        "def f(x, _rest):\n    return x\n",
+        "def f(kind, frame):\n    print(kind)\nsignal(2, f)\n",
+        "@route\ndef f(request):\n    return page()\n",
+        "class A(Base):\n    def f(self, x):\n        return self.y\n",
+        "class A:\n    def __exit__(self, *error):\n        self.y()\n    def log(self, text):\n        pass\n",
+        "def f(x):\n    def g(x, y):\n        return 1\n    return '{x}'.format(**locals()), g\n",
     ],
 )
 def test_other_code_gives_no_sign(code: str) -> None:
