@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from cdd_agent.evidence.clean_copy import (
     PYTHON,
@@ -36,6 +36,8 @@ from pytest_tdd_agent.fingerprint import IGNORED_FOLDERS
 Find: TypeAlias = Callable[[str], ast.Module | None]
 """Finds a module of the project by its dotted name; None: it belongs to a library."""
 Rows: TypeAlias = Sequence[ast.expr]
+_Within: TypeAlias = Literal["", "call", "file"]
+"""Where an expression is: in a call or an operation, or in the path of a file whose whole content is compared."""
 
 _MOST_CALLS = 3
 """How deep helpers are followed."""
@@ -57,6 +59,8 @@ _OF_MOCKS = (
 )
 _BUILTINS = frozenset(dir(builtins)) | {"__file__"}
 _SHIFT = 7919
+_OTHERS = ("altered", "79", "ZQ", "#", "\N{SNOWMAN}")
+_READS = frozenset({"read", "read_bytes", "read_text"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +82,13 @@ class Expected:
     """What one test expects."""
 
     places: tuple[Expectation, ...] = ()
-    files: tuple[str, ...] = ()
-    """Files whose content it expects."""
+    files: Mapping[str, bool] = field(default_factory=dict)
+    """Files whose content it expects -> whether no other content can be right, as for ``Expectation.is_exact``."""
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether one try is enough."""
+        return any(self.files.values()) or any(place.is_exact for place in self.places)
 
     def describe(self, source: str) -> str:
         """Return the first alteration in words; ``source`` is that of the test file."""
@@ -105,7 +114,7 @@ def find_expectations(
         reader = _Reader(text=source, tree=tree, find=find, files=files)
         reader.read(test.split("::"))
         if reader.found or reader.named:
-            found[test] = Expected(places=tuple(reader.found.values()), files=tuple(reader.named))
+            found[test] = Expected(places=tuple(reader.found.values()), files=reader.named)
     return found
 
 
@@ -148,8 +157,8 @@ class _Reader:
     files: Collection[str]
     found: dict[int, Expectation] = field(init=False, default_factory=dict)
     """Offset -> place."""
-    named: dict[str, None] = field(init=False, default_factory=dict)
-    """Files whose content is expected."""
+    named: dict[str, bool] = field(init=False, default_factory=dict)
+    """As ``Expected.files``."""
     answers: dict[tuple[str, ...], list[tuple[ast.expr, _Scope, bool]]] = field(init=False, default_factory=dict)
     """What is computed -> what it is compared with, and whether that must be exactly so."""
     given: set[str] = field(init=False, default_factory=set)
@@ -190,7 +199,7 @@ class _Reader:
                     self._alter(side, where, is_exact=is_exact)
         # From a file that the product reads too, it may well answer whatever is there.
         subjects = " ".join(text for subject in self.answers for text in subject)
-        self.named = {file: None for file in self.named if file.rpartition("/")[2] not in subjects}
+        self.named = {file: whole for file, whole in self.named.items() if file.rpartition("/")[2] not in subjects}
 
     def _list_values(self, side: ast.expr, scope: _Scope) -> tuple[str, ...]:
         """Return what an expression is in turn: once for each value of its names."""
@@ -226,7 +235,10 @@ class _Reader:
             case ast.Compare(left=left, ops=ops, comparators=others):
                 for first, op, second in zip((left, *others), ops, others, strict=False):
                     if not isinstance(op, _UNEQUAL):
-                        self._compare((first, second), scope, is_exact=not isinstance(op, _ORDERED))
+                        # An altered text or list may still contain the answer.
+                        is_part = isinstance(op, ast.In) and self._rank(second, scope) < self._rank(first, scope)
+                        is_exact = not (is_part or isinstance(op, _ORDERED))
+                        self._compare((first, second), scope, is_exact=is_exact)
             case ast.Call(func=ast.Attribute(value=value, attr="startswith" | "endswith"), args=args):
                 self._compare((value, *args), scope)
             case ast.Call():
@@ -310,18 +322,18 @@ class _Reader:
         return rank if is_whole or rank != _MADE else _COMPUTED
 
     def _alter(
-        self, node: ast.expr, scope: _Scope, *, is_exact: bool = True, is_called: bool = False, steps: int = 0
+        self, node: ast.expr, scope: _Scope, *, is_exact: bool = True, within: _Within = "", steps: int = 0
     ) -> None:
-        """Alter the literals of an expression, and those that its names stand for; ``is_called``: inside a call."""
+        """Alter the literals of an expression, and those that its names stand for."""
         if steps > _MOST_STEPS:
             return
         match node:
-            case ast.Constant(value=str(text)) if is_called and (file := self._find_file(text)) is not None:
-                self.named[file] = None
-            case ast.Constant(value=str(text)) if is_called and any(f"/{text}/" in f"/{file}" for file in self.files):
+            case ast.Constant(value=str(text)) if within and (file := self._find_file(text)) is not None:
+                self.named[file] = self.named.get(file, False) or (is_exact and within == "file")
+            case ast.Constant(value=str(text)) if within and any(f"/{text}/" in f"/{file}" for file in self.files):
                 pass  # a folder of such a file
             case ast.Constant(value=value):
-                self._add(node, _alter_constant(value), is_exact=is_exact and not is_called)
+                self._add(node, _alter_constant(value), is_exact=is_exact and not within)
             case ast.List(elts=[]) | ast.Dict(keys=[]) | ast.Tuple(elts=[]):
                 brackets = ast.unparse(node)
                 filled = f"{brackets[0]}'altered'{': 1' * isinstance(node, ast.Dict)},{brackets[-1]}"
@@ -329,15 +341,17 @@ class _Reader:
             case ast.Name(id=name) if name not in self.given:
                 values, where = scope.look_up(name) or ((), scope)
                 for each in values:
-                    self._alter(each, where, is_exact=is_exact, is_called=is_called, steps=steps + 1)
+                    self._alter(each, where, is_exact=is_exact, within=within, steps=steps + 1)
             case ast.JoinedStr():
                 pass
+            case ast.Call(func=ast.Attribute(value=path, attr=attr)) if attr in _READS and not within:
+                self._alter(path, scope, is_exact=is_exact, within="file", steps=steps + 1)
             case _:
                 for part in (*ast.iter_child_nodes(node), *getattr(node, "keywords", ())):
                     inner = part.value if isinstance(part, ast.keyword) else part
                     if isinstance(inner, ast.expr):
-                        called = is_called or isinstance(node, (ast.Call, ast.BinOp))
-                        self._alter(inner, scope, is_exact=is_exact, is_called=called, steps=steps + 1)
+                        around: _Within = within or ("call" if isinstance(node, (ast.Call, ast.BinOp)) else "")
+                        self._alter(inner, scope, is_exact=is_exact, within=around, steps=steps + 1)
 
     def _find_file(self, text: str) -> str | None:
         return next((file for file in self.files if text and f"/{file}".endswith(f"/{text}")), None)
@@ -366,11 +380,16 @@ def _alter_constant(value: object) -> tuple[str, str]:
         case int() | float() | complex():
             return repr(value + _SHIFT), repr(value - _SHIFT)
         case str():
-            return repr(f"{value}altered"), repr("altered")
+            return repr(f"{value}altered"), repr(_choose_other(value))
         case bytes():
             return repr(value + b"altered"), repr(b"altered")
         case _:
             return "NotImplemented", "NotImplemented"
+
+
+def _choose_other(text: str) -> str:
+    """Return a text that shares no letter with another, if there is one."""
+    return next((each for each in _OTHERS if set(text).isdisjoint(each)), _OTHERS[0])
 
 
 def _ends(block: ast.With | ast.AsyncWith) -> bool:
@@ -500,7 +519,7 @@ def check_expectations(request: CheckRequest, *, copy: Suite, runs: TimedRuns) -
             return note("Targets with other expected values did not end, so that proves nothing.")
         failing = set(list_test_functions(find_not_passing(request.targets, report)))
         passing = {target: found for target, found in passing.items() if target not in failing}
-        exact = (target for target, (_, found) in passing.items() if any(place.is_exact for place in found.places))
+        exact = (target for target, (_, found) in passing.items() if found.is_exact)
         certain = [*exact] if attempt == 0 else [*passing]
     if not certain:
         return Findings()
