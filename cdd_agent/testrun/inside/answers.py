@@ -74,7 +74,9 @@ def find_function(module: str, name: str) -> Callable[..., Any]:
         return lambda *args: (found.fset if len(args) > 1 else found.fget)(*args)
     if isinstance(found, (classmethod, staticmethod)):
         found = found.__func__
-    function: Callable[..., Any] = found.func if isinstance(found, functools.cached_property) else found
+    if isinstance(found, functools.cached_property):
+        return lambda this: getattr(this, last)  # which finds what the object remembers
+    function: Callable[..., Any] = found
     return function
 
 

@@ -24,7 +24,17 @@ import pytest
 from .answers import ENDLESS, MISSING, ROOT, UNFIT, answer, find_function, invoke, is_inside, shorten
 from .effects import answer_with_effects
 from .guesses import Guesser
-from .values import Encoder, encode_bytes, list_texts, mix, override_methods, show, vary_calls, vary_functions
+from .values import (
+    Encoder,
+    encode_bytes,
+    list_texts,
+    mix,
+    override_methods,
+    show,
+    use_earlier,
+    vary_calls,
+    vary_functions,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -148,7 +158,8 @@ class Recorder:
             self._marked = 0
         if by_test and node and found is this and len(node[4]) < _MOST_STEPS:
             values = {key: encoder.encode(value) for key, value in named.items()}
-            node[4].append([frame.f_code.co_name, [encoder.encode(value) for value in args[1:]], values])
+            step = json.dumps([frame.f_code.co_name, [encoder.encode(value) for value in args[1:]], values])
+            node[4].append(json.loads(step))  # a copy: the object may be among the arguments
 
     def _mark_callers(self, frame: FrameType) -> None:
         caller = frame.f_back
@@ -159,6 +170,11 @@ class Recorder:
                 call["is_relevant"] = True
             caller = caller.f_back
 
+    @property
+    def objects(self) -> list[Node]:
+        """The nodes of the objects that tests have constructed, with what they did to them."""
+        return [node for _, node in self._built.values()]
+
     def select_calls(self) -> list[list[Call]]:
         """Return the calls of each function to answer: those in which changed code ran."""
         return [[call for call in calls.values() if call["is_relevant"]][:_MOST_CALLS] for calls in self.calls]
@@ -168,7 +184,7 @@ class Recorder:
         selected = self.select_calls()
         modules = {file: name for name, file in _list_origins()}
         known = [call for calls in self.calls for call in calls.values()]
-        guesser = Guesser(known, [node for _, node in self._built.values()], constants=self.constants)
+        guesser = Guesser(known, self.objects, constants=self.constants)
         for index, (path, _, name, _, _, may_guess, is_used) in enumerate(self.functions):
             module = modules.get(os.path.join(ROOT, path))
             if may_guess and not selected[index] and module is not None:
@@ -359,8 +375,9 @@ class CallSession:
             return {**found, "calls": calls, "root": ROOT, "path": [*map(str, sys.path)], "modules": modules}
         varied = vary_functions(recorded, constants=self.recorder.constants)
         overridden = map(override_methods, recorded)
+        used = (use_earlier(calls, self.recorder.objects) for calls in recorded)
         guessed = self._guess_calls() if self.task["guesses"] else []
-        return {**found, "calls": [*mix(recorded), *mix(varied), *mix(overridden), *guessed]}
+        return {**found, "calls": [*mix(recorded), *mix(used), *mix(varied), *mix(overridden), *guessed]}
 
     def _guess_calls(self) -> list[Call]:
         """Return calls of functions that tests do not call, with each of the types that these functions accept."""

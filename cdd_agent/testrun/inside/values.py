@@ -181,15 +181,39 @@ def _override(kind: Value, name: str) -> type:
 
 def override_methods(calls: Sequence[Call]) -> Iterator[Call]:
     """Yield calls of methods on objects of a subclass that overrides another method of the project's class."""
-    for call in calls[:_MOST_OVERRIDDEN]:
-        node = call["args"][0] if call["args"] else []
-        if node[:1] == ["new"] and node[1][0] == "ref" and call["name"].startswith(f"{node[1][2]}."):
-            _, module, owner = node[1]
-            methods = [name for name, each in vars(find(module, owner)).items() if isinstance(each, FunctionType)]
-            for name in methods:
-                if not name.startswith("__") and name != call["name"].rpartition(".")[2]:
-                    this = [node[0], ["sub", module, owner, name], *node[2:]]
-                    yield {**call, "args": [this, *call["args"][1:]], "is_recorded": False}
+    for call in filter(_is_of_method, calls[:_MOST_OVERRIDDEN]):
+        node = call["args"][0]
+        _, module, owner = node[1]
+        methods = [name for name, each in vars(find(module, owner)).items() if isinstance(each, FunctionType)]
+        for name in methods:
+            if not name.startswith("__") and name != call["name"].rpartition(".")[2]:
+                this = [node[0], ["sub", module, owner, name], *node[2:]]
+                yield {**call, "args": [this, *call["args"][1:]], "is_recorded": False}
+
+
+def use_earlier(calls: Sequence[Call], objects: Iterable[Node]) -> Iterator[Call]:
+    """Yield calls of methods on objects on which the method was called before, and then another one.
+
+    What an object remembers of the first call may no longer be true. ``objects`` are all those that tests construct.
+    """
+    steps: dict[str, dict[str, Node]] = {}
+    for node in objects:
+        for step in node[4]:
+            steps.setdefault(json.dumps(node[1]), {}).setdefault(step[0], step)
+    for call in filter(_is_of_method, calls[:_MOST_OVERRIDDEN]):
+        (*this, own), last = call["args"][0], call["name"].rpartition(".")[2]
+        use: Node = [last, call["args"][1:], call["named"]]
+        others = [step for name, step in steps.get(json.dumps(this[1]), {}).items() if name != last]
+        ways = [[use, *own], [*own[:-1], use, *own[-1:]]][: len(own)]
+        ways += [[*own, use, step] for step in others[:_MOST_OVERRIDDEN]]
+        for way in ways:
+            yield {**call, "args": [[*this, way], *call["args"][1:]], "is_recorded": False}
+
+
+def _is_of_method(call: Call) -> bool:
+    """Return whether it is a call of a method on an object of its class that a test constructed."""
+    node = call["args"][0] if call["args"] else []
+    return bool(node[:1] == ["new"] and node[1][0] == "ref" and call["name"].startswith(f"{node[1][2]}."))
 
 
 def _build_function(node: Node) -> Callable[..., Value]:
@@ -438,6 +462,11 @@ def _describe_items(value: Value, depth: int) -> str:
 def _describe_object(value: Value, depth: int) -> str:
     kind = type(value)
     parts = []
+def _is_remembered(kind: type, name: str) -> bool:
+    """Return whether an attribute only holds what a method has returned before."""
+    return isinstance(inspect.getattr_static(kind, name, None), functools.cached_property)
+
+
     if isinstance(value, BaseException):
         parts = [describe(each, depth - 1) for each in value.args]
     elif hasattr(kind, "__next__") or (hasattr(kind, "__iter__") and hasattr(kind, "__len__")):
@@ -452,5 +481,6 @@ def _describe_object(value: Value, depth: int) -> str:
     has_text = (kind.__str__, kind.__repr__) != (plain.__str__, plain.__repr__)
     text = str(value) if has_text and not isinstance(value, BaseException) else ""
     if text and not (parts and all(part in text for part in parts)):
+    names = [name for name in names if not _is_remembered(kind, name)]
         parts.append(repr(text))
     return f"{kind.__name__}({', '.join(parts)})"

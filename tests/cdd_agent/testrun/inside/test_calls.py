@@ -7,6 +7,7 @@ import datetime
 import decimal
 import enum
 import itertools
+import functools
 import json
 import sys
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ from cdd_agent.testrun.inside.values import (
     held,
     show,
     vary,
+    use_earlier,
     vary_calls,
     vary_functions,
 )
@@ -54,6 +56,20 @@ class Stack:
         return 0
 
     @classmethod
+    @functools.cached_property
+    def depth(self) -> int:
+        return len(self._items)
+
+    @property
+    def _items(self) -> list[int]:
+        return vars(self).setdefault("_all", [])  # type: ignore[no-any-return]
+
+    def push(self, item: int) -> None:
+        self._items.append(item)
+
+    def count(self) -> int:
+        return self.depth
+
     def make(cls, count: int) -> str:
         return cls.__name__ * count
 
@@ -273,3 +289,18 @@ def test_a_value_of_the_standard_library_is_shown_as_its_own_text() -> None:
     assert show(made) == "change(datetime.date(2026, 1, 31), Decimal('1.50'))"
     invalid = ["new", ["ref", "datetime", "date"], [["bytes", ""]], {}, []]
     assert show({**made, "args": [invalid]}) == "change(date(b''))"
+def test_a_method_is_also_called_before_something_else_happens_to_its_object() -> None:
+    stack = ["new", ["ref", __name__, "Stack"], [], {}, [["push", [["is", 1]], {}], ["push", [["is", 2]], {}]]]
+    emptied = [*stack[:4], [["clear", [], {}]]]
+    used = list(use_earlier([{**call("Stack.depth"), "args": [stack], "is_recorded": True}], [stack, emptied]))
+    assert [show(each).removeprefix("Stack()") for each in used] == [
+        ".depth().push(1).push(2).depth()",
+        ".push(1).depth().push(2).depth()",
+        ".push(1).push(2).depth().push(1).depth()",
+        ".push(1).push(2).depth().clear().depth()",
+    ]
+    assert [answer(each) for each in used] == ["returns 0", "returns 1", "returns 2", "returns 2"]
+    assert not any(each["is_recorded"] for each in used)
+    assert list(use_earlier([call("share")], [stack])) == []
+
+
