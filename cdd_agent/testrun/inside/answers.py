@@ -6,6 +6,7 @@ folder at the first import is the project's.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import functools
@@ -21,7 +22,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import TYPE_CHECKING
 
 from .values import build, describe, find, held
@@ -41,6 +42,7 @@ UNFIT = "unfit: "
 ENDLESS = "does not end within "
 UNREADABLE = "returns a value that, when it is read, "
 LEAK = " and leaves a file open"
+GIVES = ", which gives its block "
 ROOT = os.getcwd()
 _LONG_AGO = 1_000_000_000
 
@@ -107,8 +109,9 @@ def answer(call: Call, *, invoke: Callable[..., Value] = invoke) -> str:
             result = invoke(function, args, named=named)
             stage = UNREADABLE
             text = f"returns {describe(result)}"
-            text += _format_changes(before, args, named=named)
-            text += _find_sharing(result, function, call=call)
+            changes = _format_changes(before, args, named=named)
+            text += _enter_block(result, function, call=call)
+            text += changes + _find_sharing(result, function, call=call)
             text += _end_early(result, function, call=call)
     except _TimeOver:
         return f"{ENDLESS}{_CALL_S:g} s"
@@ -140,6 +143,28 @@ def place_files(call: Call) -> None:
             stream.write(base64.b64decode(content))
         os.chmod(path, mode)
         os.utime(path, (_LONG_AGO, _LONG_AGO))
+
+
+def _enter_block(result: Value, function: Callable[..., Any], *, call: Call) -> str:
+    """Return what another call gives to a ``with`` block."""
+
+    async def enter(again: AbstractAsyncContextManager[Value]) -> str:
+        async with again as given:
+            return read(given)
+
+    def read(given: Value) -> str:
+        with contextlib.suppress(Exception):  # such as of a file that is open for writing
+            return describe(given)
+        return "a value that cannot be read"
+
+    if isinstance(result, AbstractAsyncContextManager):
+        args, named = _build_arguments(call)
+        return f"{GIVES}{asyncio.run(enter(function(*args, **named)))}"
+    if not isinstance(result, AbstractContextManager):
+        return ""
+    args, named = _build_arguments(call)
+    with function(*args, **named) as given:
+        return f"{GIVES}{read(given)}"
 
 
 class _EarlyEndError(Exception):

@@ -45,6 +45,9 @@ _IN_PYTHON = 1 << 9
 """The flag of types that a class statement creates."""
 
 
+GENERATED = "a context manager"
+"""The text of one that a generator makes."""
+
 held: list[object] = []
 """The variables around the functions that ``build`` has built, and the objects of methods."""
 
@@ -459,14 +462,16 @@ def _describe_items(value: Value, depth: int) -> str:
     return left + ", ".join(texts + rest) + right
 
 
-def _describe_object(value: Value, depth: int) -> str:
-    kind = type(value)
-    parts = []
 def _is_remembered(kind: type, name: str) -> bool:
     """Return whether an attribute only holds what a method has returned before."""
     return isinstance(inspect.getattr_static(kind, name, None), functools.cached_property)
 
 
+def _describe_object(value: Value, depth: int) -> str:
+    kind = type(value)
+    if kind.__module__ == "contextlib" and kind.__name__.endswith("GeneratorContextManager"):
+        return GENERATED
+    parts = []
     if isinstance(value, BaseException):
         parts = [describe(each, depth - 1) for each in value.args]
     elif hasattr(kind, "__next__") or (hasattr(kind, "__iter__") and hasattr(kind, "__len__")):
@@ -476,11 +481,11 @@ def _is_remembered(kind: type, name: str) -> bool:
         return f"iterator of [{', '.join(parts)}]"
     slots = [name for each in kind.__mro__ for name in getattr(each, "__slots__", ())]
     names = sorted(name for name in {*getattr(value, "__dict__", ()), *slots} if not name.startswith("_"))
+    names = [name for name in names if not _is_remembered(kind, name)]
     parts += [f"{name}={describe(getattr(value, name), depth - 1)}" for name in names if hasattr(value, name)]
     plain: Value = object
     has_text = (kind.__str__, kind.__repr__) != (plain.__str__, plain.__repr__)
     text = str(value) if has_text and not isinstance(value, BaseException) else ""
     if text and not (parts and all(part in text for part in parts)):
-    names = [name for name in names if not _is_remembered(kind, name)]
         parts.append(repr(text))
     return f"{kind.__name__}({', '.join(parts)})"

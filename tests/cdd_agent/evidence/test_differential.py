@@ -8,10 +8,15 @@ import pytest
 from cdd_agent.evidence import differential
 from cdd_agent.evidence.changed_code import find_changed_code, list_watched
 from cdd_agent.evidence.clean_copy import Findings, ProductChange
-from cdd_agent.evidence.differential import ComparedTrees, list_changed_behavior, refuse_changed_behavior
+from cdd_agent.evidence.differential import (
+    ComparedTrees,
+    is_other_behavior,
+    list_changed_behavior,
+    refuse_changed_behavior,
+)
 from cdd_agent.sandbox.port import Sandbox
 from cdd_agent.sandbox.supervised import PlainSandbox
-from cdd_agent.testrun.inside import answers
+from cdd_agent.testrun.inside import answers, values
 from tests.cdd_agent.evidence.conftest import Make
 from tests.cdd_agent.evidence.steps import Step
 from tests.fakes.suite import TrustedSandbox
@@ -250,6 +255,27 @@ def test_functions_that_use_changed_code_are_watched_too() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "is_other"),
+    [
+        ("returns 1", "returns 1", False),
+        ("returns 1", "returns 2", True),
+        ("returns 1", "does not end within 1 s", True),
+        ("does not end within 1 s", "returns 1", False),
+        ("returns Lock(), which gives its block 1", "returns a context manager, which gives its block 1", False),
+        ("returns a context manager, which gives its block 1", "returns Lock(), which gives its block 1", False),
+        ("returns Lock(), which gives its block 1", "returns Gate(), which gives its block 1", True),
+        ("returns Lock(), which gives its block 1", "returns a context manager, which gives its block 2", True),
+        ("returns Lock()", "returns a context manager", True),
+    ],
+)
+def test_another_answer_is_another_behavior_unless_a_caller_does_not_see_it(
+    old: str, new: str, *, is_other: bool
+) -> None:
+    assert is_other_behavior(old, new) is is_other
+
+
 def test_the_words_of_the_answers_are_those_of_the_plugin() -> None:
     for name in ("MISSING", "UNFIT", "UNREADABLE", "ENDLESS", "MOST_TEXT"):
         assert getattr(differential, name) == getattr(answers, name)
+    assert (differential.GIVES, differential.GENERATED) == (answers.GIVES, values.GENERATED)

@@ -2,15 +2,16 @@
 
 import asyncio
 import collections
+import contextlib
 import dataclasses
 import datetime
 import decimal
 import enum
-import itertools
 import functools
+import itertools
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -26,8 +27,8 @@ from cdd_agent.testrun.inside.values import (
     describe,
     held,
     show,
-    vary,
     use_earlier,
+    vary,
     vary_calls,
     vary_functions,
 )
@@ -55,7 +56,6 @@ class Stack:
     def size(self) -> int:
         return 0
 
-    @classmethod
     @functools.cached_property
     def depth(self) -> int:
         return len(self._items)
@@ -70,6 +70,7 @@ class Stack:
     def count(self) -> int:
         return self.depth
 
+    @classmethod
     def make(cls, count: int) -> str:
         return cls.__name__ * count
 
@@ -233,6 +234,27 @@ def read_late(text: str) -> Iterator[int]:
     yield int(text)
 
 
+@contextlib.contextmanager
+def enter(number: int) -> Iterator[int]:
+    yield number
+
+
+class Enter:
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __enter__(self) -> int:
+        return self.number
+
+    def __exit__(self, *error: object) -> bool:
+        return True
+
+
+@contextlib.asynccontextmanager
+async def enter_later(number: int) -> AsyncIterator[int]:
+    yield number
+
+
 SHARED = [1]
 
 
@@ -265,6 +287,14 @@ def loop() -> None:
         (call("Stack.make", Stack, 2), "returns 'StackStack'"),
         (call("Stack.twice", 4), "returns 8"),
         (call("read_late", "x"), "returns a value that, when it is read, raises ValueError"),
+        (call("enter", 4), "returns a context manager, which gives its block 4"),
+        (call("enter_later", 4), "returns a context manager, which gives its block 4"),
+        (
+            call("Enter", 4),
+            "returns Enter(number=4), which gives its block 4, and if it is left by an exception and stops the "
+            "exception",
+        ),
+        (call("Stack.count", Stack()), "returns 0"),
         (call("share"), "returns [1] and returns [] after a caller has emptied it"),
         (call("loop"), "does not end within 0.05 s"),
     ],
@@ -284,11 +314,6 @@ def test_a_call_is_shown_as_code() -> None:
     assert show(made) == "Stack().push(1).pop(tuple([1, [b'a']]), key={'a': 0.5})"
 
 
-def test_a_value_of_the_standard_library_is_shown_as_its_own_text() -> None:
-    made = call("change", datetime.date(2026, 1, 31), decimal.Decimal("1.50"))
-    assert show(made) == "change(datetime.date(2026, 1, 31), Decimal('1.50'))"
-    invalid = ["new", ["ref", "datetime", "date"], [["bytes", ""]], {}, []]
-    assert show({**made, "args": [invalid]}) == "change(date(b''))"
 def test_a_method_is_also_called_before_something_else_happens_to_its_object() -> None:
     stack = ["new", ["ref", __name__, "Stack"], [], {}, [["push", [["is", 1]], {}], ["push", [["is", 2]], {}]]]
     emptied = [*stack[:4], [["clear", [], {}]]]
@@ -304,3 +329,8 @@ def test_a_method_is_also_called_before_something_else_happens_to_its_object() -
     assert list(use_earlier([call("share")], [stack])) == []
 
 
+def test_a_value_of_the_standard_library_is_shown_as_its_own_text() -> None:
+    made = call("change", datetime.date(2026, 1, 31), decimal.Decimal("1.50"))
+    assert show(made) == "change(datetime.date(2026, 1, 31), Decimal('1.50'))"
+    invalid = ["new", ["ref", "datetime", "date"], [["bytes", ""]], {}, []]
+    assert show({**made, "args": [invalid]}) == "change(date(b''))"
