@@ -45,7 +45,7 @@ from cdd_agent.workspace.files import ConfinedFolder
 MISSING, UNFIT, ENDLESS, MOST_TEXT = "missing", "unfit: ", "does not end within ", 2000
 UNREADABLE = "returns a value that, when it is read, "
 LEAK, PAST = " and leaves a file open", " without the method of the subclass"
-GENERATED, GIVES = "a context manager", ", which gives its block "
+GENERATED, GIVES, UNHASHABLE = "a context manager", ", which gives its block ", ", which cannot be hashed"
 """As in ``answers.py``, ``effects.py`` and ``values.py`` of ``testrun/inside``, which ask for the current folder."""
 _MOST_SHOWN = 5
 _MOST_TEXT = 300
@@ -105,6 +105,8 @@ class Comparison:
     """Number of calls with arguments that cannot be rebuilt."""
     unnoticed: tuple[str, ...] = ()
     """Notices of changed functions that no test needs."""
+    unhashable: tuple[str, ...] = ()
+    """Classes whose objects can no longer be hashed."""
     idle: tuple[str, ...] = ()
     """Changed functions that no test runs, or only with arguments that cannot be rebuilt."""
 
@@ -147,6 +149,9 @@ def refuse_changed_behavior(trees: ComparedTrees, *, runs: TimedRuns) -> Finding
         names = join_first(found.functions, most=_MOST_SHOWN)
         rest = f"; {found.left_out} others were left out" if found.left_out else ""
         findings += note(f"Compared with the code before: {found.calls} calls of {names} have the same results{rest}.")
+    if found.unhashable:
+        names = join_first(found.unhashable, most=_MOST_SHOWN)
+        findings += note(f"Changed: objects of {names} can no longer be in a set, or be keys of a dictionary.")
     for functions, why in (
         (found.unstable, "the code before gives other results when it runs again"),
         (found.internal, "only the product calls them, and in another way now; their callers were compared"),
@@ -416,6 +421,7 @@ def _compare_answers(
         functions=_list_function_names(watched, compared),
         differences=tuple(sorted(smallest, key=lambda each: (len(each.call), each.call))),
         unstable=_list_function_names(watched, unstable),
+        unhashable=() if records_after else _list_unhashable(first, second, watched=watched),
         internal=_list_function_names(
             watched, {key for key in internal if not any(c.by_test for c, _ in differing[key])}
         ),
@@ -452,11 +458,21 @@ def _find_unexpected(calls: Sequence[_Call], texts: Mapping[int, str]) -> Set[tu
     return {place for change in changes if len(change) == 1 for place in change}
 
 
+def _list_unhashable(first: _Answers, second: _Answers, *, watched: Sequence[Watched]) -> tuple[str, ...]:
+    """Return the classes whose objects the code before could hash. A class that becomes a dataclass often loses it."""
+    texts = {index: (text, second.texts.get(index, "")) for index, text in first.texts.items()}
+    lost = {index for index, (old, new) in texts.items() if UNHASHABLE in new and UNHASHABLE not in old}
+    calls = first.recording.calls
+    keys = {calls[index].function for index in lost if texts[index][0].startswith("returns ") and index < len(calls)}
+    return tuple(name.rpartition(".")[0] for name in _list_function_names(watched, keys))
+
+
 def _drop_value(text: str, shown: str) -> str:
     """Return an answer without the message of an exception that only names an argument of the call.
 
-    An operation that fails, such as a look-up, may name it too.
+    An operation that fails, such as a look-up, may name it too. Whether an object can be hashed is told apart.
     """
+    text = text.replace(UNHASHABLE, "")
     head, _, message = text.partition(": ")
     return head if head.startswith("raises ") and message in shown else text
 

@@ -43,6 +43,8 @@ ENDLESS = "does not end within "
 UNREADABLE = "returns a value that, when it is read, "
 LEAK = " and leaves a file open"
 GIVES = ", which gives its block "
+UNHASHABLE = ", which cannot be hashed"
+"""Said of a new object of the project."""
 ROOT = os.getcwd()
 _LONG_AGO = 1_000_000_000
 
@@ -109,6 +111,7 @@ def answer(call: Call, *, invoke: Callable[..., Value] = invoke) -> str:
             result = invoke(function, args, named=named)
             stage = UNREADABLE
             text = f"returns {describe(result)}"
+            text += UNHASHABLE if call["is_start"] and type(result).__hash__ is None else ""
             changes = _format_changes(before, args, named=named)
             text += _enter_block(result, function, call=call)
             text += changes + _find_sharing(result, function, call=call)

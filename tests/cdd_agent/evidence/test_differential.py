@@ -278,4 +278,5 @@ def test_another_answer_is_another_behavior_unless_a_caller_does_not_see_it(
 def test_the_words_of_the_answers_are_those_of_the_plugin() -> None:
     for name in ("MISSING", "UNFIT", "UNREADABLE", "ENDLESS", "MOST_TEXT"):
         assert getattr(differential, name) == getattr(answers, name)
-    assert (differential.GIVES, differential.GENERATED) == (answers.GIVES, values.GENERATED)
+    assert (differential.GIVES, differential.UNHASHABLE) == (answers.GIVES, answers.UNHASHABLE)
+    assert differential.GENERATED == values.GENERATED

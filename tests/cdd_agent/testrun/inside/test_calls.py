@@ -295,6 +295,8 @@ def loop() -> None:
             "exception",
         ),
         (call("Stack.count", Stack()), "returns 0"),
+        ({**call("Point", 1), "is_start": True}, "returns Point(x=1, y=0), which cannot be hashed"),
+        ({**call("Enter", 1, 2), "is_start": True}, "unfit: TypeError"),
         (call("share"), "returns [1] and returns [] after a caller has emptied it"),
         (call("loop"), "does not end within 0.05 s"),
     ],
