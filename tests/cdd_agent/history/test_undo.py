@@ -148,7 +148,7 @@ def test_a_commit_of_the_user_is_not_undone_and_ends_the_redo(finished: Path, un
 @pytest.mark.slow
 def test_a_kill_before_the_branch_moves_changes_nothing_and_one_after_it_is_made_good(finished: Path) -> None:
     log = subjects(finished)
-    for stop, moved in (("refs/heads/", False), ("--refresh", True)):
+    for stop, moved in (("refs/heads/", False), ("--no-quiet", True)):
         script = f"""
 import os, sys
 from pathlib import Path
