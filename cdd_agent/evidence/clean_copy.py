@@ -1,9 +1,9 @@
 """The input and the result of the evidence checks, and the clean copy of the project in which tests run again.
 
 The copy holds the product of one commit, with the tests and configuration of another. It is a temporary folder outside
-the project, with its own repository, because products and tests may call git. It holds only files that git tracks, and
-links to them: no ignored files, and no compiled code that an earlier run may have planted. The user's index, HEAD,
-stash and configuration stay unchanged. ``kill -9`` leaves the temporary folder behind, nothing else.
+the project, with its own repository, because products and tests may call git. It holds only files that git tracks, links
+to them, and modules that the user has built: nothing that git does not track and that a run may have planted. The
+user's index, HEAD, stash and configuration stay unchanged. ``kill -9`` leaves the temporary folder behind, nothing else.
 """
 
 import contextlib
@@ -273,30 +273,43 @@ class CopyFolder:
 
 
 def _add_untracked(suite: Suite, folder: Path, *, layout: ProjectLayout, repository: Repository, red: str) -> None:
-    """Add links and compiled modules of the user's work tree that git does not track.
+    """Add links and modules of the user's work tree that git does not track.
 
     The links are those to what is in the copy. An installation may consist of them, such as setuptools' strict editable
-    mode, and they bring no code. A compiled module is added only from where nobody but the user writes.
+    mode, and they bring no code. A module, compiled or written by a build as ``_version.py`` is, is added only from
+    where nobody but the user writes.
     """
     project = suite.root if suite.original is None else suite.original.root
-    top = project.parents[layout.project.count("/")] if layout.project else project
-    links, compiled = list[str](), list[str]()
+    top, run_top = (
+        path.parents[layout.project.count("/")] if layout.project else path for path in (project, suite.root)
+    )
+    links, modules = list[str](), list[str]()
     for entry in _walk_untouched(top):
         if entry.is_symlink():
             links.append(os.path.relpath(entry.path, top))
-        if entry.name.endswith(COMPILED):
-            compiled.append(os.path.relpath(entry.path, top))
+        elif entry.name.endswith((*COMPILED, ".py")):
+            modules.append(os.path.relpath(entry.path, top))
     for path in links:
         leads = _follow(top / path, top=top.resolve())
         is_left_out = leads is None or layout.shadows_tool(path) or (layout.is_test(path) and not layout.is_test(leads))
         # The change may have deleted a link that git tracks.
         if leads is not None and not is_left_out and not _is_tracked(repository, path, trees=(red, "HEAD")):
             _add_link(folder / path, folder / leads)
-    for path in compiled if suite.original is not None and suite.conventions.is_python else ():
+    for path in modules if suite.original is not None and suite.conventions.is_python else ():
         target = folder / path
         with contextlib.suppress(OSError):
-            if target.parent.is_dir() and not os.path.lexists(target):
+            if (
+                not os.path.lexists(target)
+                and target.parent.is_dir()
+                and (path.endswith(COMPILED) or _is_provided(path, top, run_top=run_top, layout=layout))
+            ):
                 shutil.copyfile(top / path, target)
+
+
+def _is_provided(path: str, top: Path, *, run_top: Path, layout: ProjectLayout) -> bool:
+    """Return whether a module is one of the ignored files that a run begins with, and no part of the tests."""
+    is_special = layout.is_test(path) or layout.shadows_tool(path) or explain_build(path) or explain_protection(path)
+    return not is_special and (run_top / path).read_bytes() == (top / path).read_bytes()
 
 
 def _walk_untouched(top: Path) -> Iterator[os.DirEntry[str]]:

@@ -336,6 +336,17 @@ CASES: tuple[Case, ...] = (
         install=venv("setuptools-scm", "setuptools"),
     ),
     replace(
+        plain(
+            "ignored version, which the package imports",
+            {
+                ".gitignore": ".venv/\n__pycache__/\n.pytest_cache/\nsrc/sums/_version.py\n",
+                "src/sums/__init__.py": "from sums._version import VERSION as VERSION\n"
+                + _PYTHON["src/sums/__init__.py"],
+            },
+        ),
+        install=ignored({"src/sums/_version.py": "VERSION = '1'\n"}, venv()),
+    ),
+    replace(
         plain("ignored data", {"tests/test_data.py": _READS.format("data/table.csv")}),
         install=ignored({"data/table.csv": "1,2\n"}, venv()),
     ),

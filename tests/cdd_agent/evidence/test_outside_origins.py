@@ -82,3 +82,27 @@ def test_compiled_modules_of_the_users_project_are_in_the_copy(make: Make, tmp_p
     suite = step.suite.in_run_tree(step.suite.root, original=Original(root=tmp_path / "users"))
     with clean_copy(step.repository, suite, green=step.green, red=step.red) as copy:
         assert [path.relative_to(copy.root).as_posix() for path in copy.root.rglob("*.so")] == ["src/shop/_fast.so"]
+
+
+def test_modules_that_the_user_has_built_are_in_the_copy(make: Make, tmp_path: Path) -> None:
+    step = make({"src/shop/__init__.py": "", "src/shop/gone.py": ""}, {"src/shop/price.py": "x = 1\n"})
+    (step.suite.root / "src/shop/gone.py").unlink()
+    written = {
+        "src/shop/_version.py": "v = 1\n",
+        "src/shop/other.py": "x = 1\n",
+        "src/conftest.py": "",
+        "pytest.py": "",
+    }
+    for name, text in written.items():
+        (tmp_path / "users" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "users" / name).write_text(text)
+        (step.suite.root / name).write_text(text)
+    (tmp_path / "users/src/shop/left_out.py").write_text("")  # the run does not begin with it
+    (tmp_path / "users/src/shop/gone.py").write_text("")
+    (step.suite.root / "src/shop/other.py").write_text("x = 2\n")  # by the run
+    (step.suite.root / "src/shop/planted.py").write_text("")
+    suite = step.suite.in_run_tree(step.suite.root, original=Original(root=tmp_path / "users"))
+    tree = step.repository.git("rm", "-q", "--cached", "src/shop/gone.py") or step.repository.git("write-tree").strip()
+    with clean_copy(step.repository, suite, green=tree, red=step.red) as copy:
+        found = {path.name for path in (copy.root / "src").rglob("*.py")}
+    assert found == {"__init__.py", "_version.py"}
