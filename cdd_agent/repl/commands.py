@@ -5,7 +5,7 @@ What each command does is in ``actions``. Completion needs the tables alone, bef
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from cdd_agent.errors import UsageError, suggest
@@ -165,6 +165,21 @@ def as_prompt_command(hint: str) -> str:
     hint = re.sub(r"decide again: cdd\b(?: --sandbox \w+)? trust$", "decide again: /permissions", hint)
     names = "|".join(command.name for command in COMMANDS)
     return re.sub(rf"\bcdd (?=(?:{'|'.join(RUN_AS_IN_SHELL)})\b|(?:{names})\b(?![^,;]* --))", "/", hint)
+
+
+def refuse_shell_command(words: str, slugs: Collection[str]) -> None:
+    """Raise ``UsageError`` if the user typed a command for the shell at the prompt, which would go to the model.
+
+    Words about a command are for the model: its name ends the line, or a ticket or an option follows.
+
+    >>> refuse_shell_command("cdd exec should be faster", {"csv-export"})
+    """
+    name, *rest = words.split()[1:] or [""]
+    is_command = words.startswith("cdd ") and (name in IN_SHELL or name.startswith("--"))
+    if is_command and (not rest or rest[0] in slugs or any(word.startswith("--") for word in rest)):
+        here = as_prompt_command(words)
+        hint = f"type: {here if here != words else f'!{words}'}"
+        raise UsageError(f"{words!r} is a command for the shell.", hint=hint)
 
 
 def as_shell_command(hint: str) -> str:

@@ -20,13 +20,14 @@ from cdd_agent.agent.sessions import ARCHIVED, prune_sessions
 from cdd_agent.errors import CddError, EnvironmentMissing, ExitCode
 from cdd_agent.repl.actions import carry_out, report_stop, send
 from cdd_agent.repl.checkpoint_actions import prune_old
-from cdd_agent.repl.commands import as_prompt_command, as_shell_command
+from cdd_agent.repl.commands import as_prompt_command, as_shell_command, refuse_shell_command
 from cdd_agent.repl.render import READY
 from cdd_agent.repl.screen import Screen
 from cdd_agent.repl.state import RunCommand, SessionState, agent_name
 from cdd_agent.repl.terminal import KEYBOARD, PromptStatus, ReadLine
 from cdd_agent.repl.workflow_actions import open_shell, run_in_shell
 from cdd_agent.storage import find_deleted
+from cdd_agent.tickets.ticket import list_tickets
 from cdd_agent.untrusted.keys import redact_keys
 from cdd_agent.untrusted.text import clean
 from cdd_agent.workflows.execution.review import archive_finished
@@ -206,6 +207,8 @@ class Session:
             with KEYBOARD.stop_at_escape(), self._screen.working(READY):
                 if words.startswith("/"):
                     return carry_out(self._state, words) or ExitCode.DONE
+                if words.startswith("cdd "):
+                    refuse_shell_command(words, {ticket.slug for ticket in list_tickets(self._state.project.root)})
                 send(self._state, words)
         except CddError as error:
             return self._report(error)

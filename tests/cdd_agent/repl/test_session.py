@@ -283,6 +283,19 @@ def test_a_first_line_that_ends_well_is_followed_by_the_prompt_and_names_its_com
     assert "ticket        title" in shown
 
 
+def test_a_command_for_the_shell_does_not_go_to_the_model(finished: Path) -> None:
+    sitting = Sitting(finished, replay=None)
+    for words, typed in (
+        (f"cdd review {SLUG}", f"type: /review {SLUG}"),
+        (f"cdd exec {SLUG} --retry 1", f"type: !cdd exec {SLUG} --retry 1"),
+        ("cdd status", "type: /status"),
+    ):
+        told = sitting.says(words)
+        assert f"error: '{words}' is a command for the shell." in told
+        assert typed in told
+    assert "ANTHROPIC_API_KEY" in sitting.says("cdd exec should be faster"), "for the model"
+
+
 def test_help_shows_every_command(project: Path) -> None:
     shown = run(project, "/help")[1]
     assert all(f"/{name}" in shown for name in ("spec", "plan", "exec", "new", "status", "help", "exit"))
