@@ -402,16 +402,12 @@ class Executor:
         a merge in progress, and ``ModelError`` if the model cannot be used.
         """
         number, self.given_up = step.number, None
-        self.require_dependencies(step)
-        self._run.begin_step(number)
-        commits.require_finished(self.context.repository)
-        recovery = self.make_recovery(number)
-        recovery.require_checkpoints()
-        is_resumed = recovery.is_underway()
-        if not is_resumed:
-            self.prepare_repository(allow_dirty=self.allows_dirty or self.keeps_changes)
-            if self.state.execution(number).status == Status.IN_PROGRESS:
-                self.save(states.retry_step(self.state, number))
+        try:
+            is_resumed = self._prepare_step(step)
+        except CddError:
+            if self.state.execution(number).status == Status.PENDING:
+                self._restore_landed(number)
+            raise
         self._run.start_step(self.documents.record_in(self.state), step_key(step), is_resumed=is_resumed)
         self._emit(StepStarted(number=number, total=len(self.documents.plan.steps), title=step.title))
         self._work_ahead(number, is_resumed=is_resumed)
@@ -434,10 +430,25 @@ class Executor:
             self.given_up = number if self._restore_landed(number) else None
         return ending.why is None
 
+    def _prepare_step(self, step: Step) -> bool:
+        """Check everything that ``step`` needs, and return whether it was begun before."""
+        number = step.number
+        self.require_dependencies(step)
+        self._run.begin_step(number)
+        commits.require_finished(self.context.repository)
+        recovery = self.make_recovery(number)
+        recovery.require_checkpoints()
+        is_resumed = recovery.is_underway()
+        if not is_resumed:
+            self.prepare_repository(allow_dirty=self.allows_dirty or self.keeps_changes)
+            if self.state.execution(number).status == Status.IN_PROGRESS:
+                self.save(states.retry_step(self.state, number))
+        return is_resumed
+
     def _restore_landed(self, number: int) -> bool:
-        """Let a step whose iteration failed or was skipped count as it landed before; return whether it was one."""
+        """Let a step whose iteration was not accepted count as it landed before; return whether it was one."""
         step = self.state.execution(number)
-        if step.status not in {Status.FAILED, Status.SKIPPED} or step.landed is None:
+        if step.status == Status.COMPLETED or step.landed is None:
             return False
         self.save(states.restore_landed(self.state, number, now=self.clock.now()))
         self._emit(Notice(text=f"Step {number} counts as before this iteration: its earlier commits stay."))

@@ -167,6 +167,12 @@ def test_an_iteration_that_is_given_up_leaves_the_step_as_it_landed(completed: W
         skipped.skip(1, reason="skipped by the user")
     assert skipped.given_up is None
     count_as_before()
+    project.write({"prices.py": "def total(prices):\n    return sum(prices) + 0\n"})
+    unable = made.executor()
+    with unable.running(), pytest.raises(UsageError, match="uncommitted changes"):
+        unable.retry(1, guidance="Wider.")
+        unable.run_all()
+    count_as_before()
 
 
 def test_without_a_model_a_completed_step_is_not_sent_back(completed: Work) -> None:
