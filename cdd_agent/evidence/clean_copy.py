@@ -1,9 +1,10 @@
 """The input and the result of the evidence checks, and the clean copy of the project in which tests run again.
 
-The copy holds the product of one commit, with the tests and configuration of another. It is a temporary folder outside
-the project, with its own repository, because products and tests may call git. It holds only files that git tracks, links
-to them, and modules that the user has built: nothing that git does not track and that a run may have planted. The
-user's index, HEAD, stash and configuration stay unchanged. ``kill -9`` leaves the temporary folder behind, nothing else.
+The copy holds the product of one commit, with the tests and configuration of another. It is a temporary folder
+outside the project, with its own repository, because products and tests may call git. It holds only files that git
+tracks, links to them, and modules that the user has built: nothing that git does not track and that a run may have
+planted. The user's index, HEAD, stash and configuration stay unchanged. ``kill -9`` leaves the temporary folder
+behind, nothing else.
 """
 
 import contextlib
