@@ -11,6 +11,7 @@ import functools
 import itertools
 import json
 import sys
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -266,6 +267,11 @@ def add_pairs(pairs: list[tuple[int, int]]) -> int:
     return sum(first + second for first, second in pairs)
 
 
+def wait(seconds: float) -> float:
+    time.sleep(seconds)
+    return seconds
+
+
 def loop() -> None:
     while True:
         pass
@@ -299,6 +305,8 @@ def loop() -> None:
         ({**call("Enter", 1, 2), "is_start": True}, "unfit: TypeError"),
         (call("share"), "returns [1] and returns [] after a caller has emptied it"),
         (call("loop"), "does not end within 0.05 s"),
+        (call("wait", 0.1), "returns 0.1"),
+        (call("wait", 9), "does not end within 0.05 s"),
     ],
     ids=name_kind,
 )
