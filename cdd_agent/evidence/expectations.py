@@ -59,7 +59,6 @@ _OF_MOCKS = (
 )
 _BUILTINS = frozenset(dir(builtins)) | {"__file__"}
 _SHIFT = 7919
-_OTHERS = ("altered", "79", "ZQ", "#", "\N{SNOWMAN}")
 _READS = frozenset({"read", "read_bytes", "read_text"})
 
 
@@ -333,7 +332,8 @@ class _Reader:
             case ast.Constant(value=str(text)) if within and any(f"/{text}/" in f"/{file}" for file in self.files):
                 pass  # a folder of such a file
             case ast.Constant(value=value):
-                self._add(node, _alter_constant(value), is_exact=is_exact and not within)
+                is_exact = is_exact and not within
+                self._add(node, _alter_constant(value, is_exact=is_exact), is_exact=is_exact)
             case ast.List(elts=[]) | ast.Dict(keys=[]) | ast.Tuple(elts=[]):
                 brackets = ast.unparse(node)
                 filled = f"{brackets[0]}'altered'{': 1' * isinstance(node, ast.Dict)},{brackets[-1]}"
@@ -373,23 +373,19 @@ def alter_content(text: str, *, attempt: int) -> str:
     return text[: place.start()] + ("k" if place[0] == other else other) + text[place.end() :]
 
 
-def _alter_constant(value: object) -> tuple[str, str]:
+def _alter_constant(value: object, *, is_exact: bool) -> tuple[str, str]:
     match value:
         case bool():
             return repr(not value), repr(not value)
         case int() | float() | complex():
             return repr(value + _SHIFT), repr(value - _SHIFT)
         case str():
-            return repr(f"{value}altered"), repr(_choose_other(value))
+            # Of a limit, or of a text that contains the answer: no other text is greater, or none is in it.
+            return (repr(f"{value}altered"), repr("altered")) if is_exact else (repr("\U0010ffff"), repr(""))
         case bytes():
             return repr(value + b"altered"), repr(b"altered")
         case _:
             return "NotImplemented", "NotImplemented"
-
-
-def _choose_other(text: str) -> str:
-    """Return a text that shares no letter with another, if there is one."""
-    return next((each for each in _OTHERS if set(text).isdisjoint(each)), _OTHERS[0])
 
 
 def _ends(block: ast.With | ast.AsyncWith) -> bool:

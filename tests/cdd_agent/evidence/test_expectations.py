@@ -138,12 +138,14 @@ def test_an_answer_that_follows_the_expected_value_is_refused(name: str, make: M
     assert "line 5: 7954 instead of 35" in reason.message
 
 
-def test_a_text_that_may_still_contain_the_answer_is_replaced_by_one_without_its_letters() -> None:
+def test_a_text_that_is_a_limit_or_contains_the_answer_is_replaced_by_the_greatest_and_the_empty_one() -> None:
     test = "from product import add\n\n\ndef test_it():\n    assert add(1) in 'aeiou'\n    assert 'b' in add(2)\n"
+    test += "    assert add(3) < '2026'\n"
     places = find_expectations(test, ["test_it"], find=find)["test_it"].places
     assert [(place.values, place.is_exact) for place in places] == [
-        (("'aeioualtered'", "'79'"), False),
+        ((r"'\U0010ffff'", "''"), False),
         (("'baltered'", "'altered'"), True),
+        ((r"'\U0010ffff'", "''"), False),
     ]
 
 
