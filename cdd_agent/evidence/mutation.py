@@ -127,13 +127,20 @@ def build_raising_mutant(changes: Sequence[ProductChange], *, left_out: Collecti
         named = {f"{node.name} ({change.path}:{node.lineno})": node for node in found}
         for name in named.keys() - left_out:  # docstrings stay for doctests
             kept = named[name].body[:1] if ast.get_docstring(named[name]) is not None else []
-            named[name].body = [*kept, *parse_valid(f"raise SystemError({f'altered {name}'!r})").body]
+            # Without a yield, it would be a coroutine, with which its caller fails in another way.
+            end = "\nyield" if isinstance(named[name], ast.AsyncFunctionDef) and _yields(named[name]) else ""
+            named[name].body = [*kept, *parse_valid(f"raise SystemError({f'altered {name}'!r}){end}").body]
         text = _unparse(tree) if tree is not None and named.keys() - left_out else None
         if text is not None:
             texts[change.path] = text
             names += [name for name in named if name not in left_out]
     where = f"the changed functions of {join_first(tuple(texts), most=1)}"
     return Mutant(where=where, how=ALL_RAISE, texts=texts, functions=tuple(names)) if texts else None
+
+
+def _yields(node: ast.AST) -> bool:
+    inner = (each for each in ast.iter_child_nodes(node) if not isinstance(each, Function | ast.Lambda))
+    return any(isinstance(each, ast.Yield) or _yields(each) for each in inner)
 
 
 def find_unnoticed_functions(

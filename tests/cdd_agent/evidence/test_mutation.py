@@ -1,4 +1,5 @@
 import ast
+import inspect
 from dataclasses import replace
 
 import pytest
@@ -132,6 +133,15 @@ def test_lines_outside_functions_and_docstrings_leave_it_open(old: str | None, n
 def test_comments_and_docstrings_change_nothing() -> None:
     old = 'def f():\n    """Old."""\n    # old\n    return 7\n'
     assert of(old.replace("ld", "LD"), old=old).chosen == ()
+
+
+def test_an_asynchronous_generator_stays_one_when_it_raises() -> None:
+    nested = "async def g():\n    def h():\n        yield 2\n    return h()\n"
+    code = f"async def f():\n    if True:\n        yield 1\n\n\n{nested}"
+    altered = next(each for each in of(code).chosen if each.functions).texts["product.py"]
+    names: dict[str, object] = {}
+    exec(altered, names)
+    assert (inspect.isasyncgenfunction(names["f"]), inspect.iscoroutinefunction(names["g"])) == (True, True)
 
 
 def test_what_is_nested_too_deeply_is_not_altered() -> None:
