@@ -14,7 +14,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Literal, TypeAlias
 
@@ -29,6 +29,7 @@ from cdd_agent.evidence.clean_copy import (
 )
 from cdd_agent.evidence.mutation import Mutant, TimedRuns, run_mutant
 from cdd_agent.evidence.source import Function, list_definitions, list_functions, parse, read_last_name
+from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.testrun.suite import Suite
 from cdd_agent.workspace.files import ConfinedFolder
 from pytest_tdd_agent.fingerprint import IGNORED_FOLDERS
@@ -39,6 +40,8 @@ Rows: TypeAlias = Sequence[ast.expr]
 _Within: TypeAlias = Literal["", "call", "file"]
 """Where an expression is: in a call or an operation, or in the path of a file whose whole content is compared."""
 
+_FAIL_WITH_THREADS = ("-W", "error::pytest.PytestUnhandledThreadExceptionWarning")
+"""Options of pytest. An assertion may fail in a thread of a target, which passes all the same."""
 _MOST_CALLS = 3
 """How deep helpers are followed."""
 _MOST_STEPS = 12
@@ -505,6 +508,8 @@ def check_expectations(request: CheckRequest, *, copy: Suite, runs: TimedRuns) -
         found = find_expectations(source, names, find=project.find, files=project.data)
         passing |= {inside + name: (file, expected) for name, expected in found.items()}
     certain: list[str] = []
+    if isinstance(copy, PytestSuite):
+        copy = replace(copy, options=(*copy.options, *_FAIL_WITH_THREADS))
     for attempt in (0, 1):
         if not passing or certain:
             break

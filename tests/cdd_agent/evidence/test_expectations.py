@@ -130,6 +130,14 @@ def check(step: Step) -> Findings:
         return check_expectations(step.request(TARGET), copy=copy, runs=runs)
 
 
+def test_an_assertion_that_fails_in_a_thread_is_noticed(make: Make) -> None:
+    body = "    def check():\n        assert add(20, 15) == 35\n    thread = Thread(target=check)\n    thread.start()\n"
+    test = f"from threading import Thread\nfrom product import add\n\n\ndef test_it():\n{body}    thread.join()\n"
+    product = "def add(a, b):\n    return a + b\n"
+    step = make({"tests/test_product.py": test}, {"product.py": product}, runs_pytest=True)
+    assert check(step) == Findings()
+
+
 @soak_after(1, "name", CHEATS)
 def test_an_answer_that_follows_the_expected_value_is_refused(name: str, make: Make) -> None:
     step = make({"tests/test_product.py": TEST}, {"product.py": CHEATS[name]}, runs_pytest=True)
