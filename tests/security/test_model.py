@@ -251,7 +251,7 @@ def test_the_table_holds_every_kind_of_fault_once() -> None:
     assert len(CASES) >= 30
 
 
-@soak_after(13, "case", sorted(CASES, key=lambda case: case not in CASES[2::5]), ids=lambda case: case.name)
+@soak_after(8, "case", sorted(CASES, key=lambda case: case not in CASES[2::5]), ids=lambda case: case.name)
 def test_every_fault_ends_in_our_one_error_or_in_a_whole_answer(case: Case) -> None:
     """Faults 11 to 22, against the real SDK: no exception but ``ModelError`` gets out, and no half answer."""
     ended, seen, requests = outcome([case.fault] * 2, limits=case.limits)

@@ -130,6 +130,7 @@ def test_what_changed_before_it_is_gone_on_with_is_kept(run: Run) -> None:
     assert rollbacks.repository.read_head() == run.commits["green 1"]
 
 
+@pytest.mark.slow
 def test_a_branch_that_was_moved_meanwhile_is_left_alone(run: Run) -> None:
     rollbacks, events = cut_off(run)
     rollbacks.repository.git("update-ref", "HEAD", run.commits["plan 1"])
@@ -144,6 +145,7 @@ def test_a_branch_that_was_moved_meanwhile_is_left_alone(run: Run) -> None:
     assert rollbacks.repository.git("for-each-ref", "refs/cdd/abandoned")
 
 
+@pytest.mark.slow
 def test_what_was_cut_off_in_one_work_tree_is_no_affair_of_another(run: Run, tmp_path: Path) -> None:
     rollbacks, _ = cut_off(run)
     other = tmp_path / "other"

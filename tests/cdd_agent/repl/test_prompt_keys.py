@@ -19,6 +19,7 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from cdd_agent.repl.completion import Candidates
 from cdd_agent.repl.prompt import make_reader
 from cdd_agent.repl.terminal import PromptStatus, ReadLine
+from tests.fakes.cases import soak_after
 
 PLACE = PromptStatus(agent="exec", ticket="csv-export", step="2/3")
 BLOCK = "\n".join(f"line {number}" for number in range(40))
@@ -306,7 +307,7 @@ def test_the_text_lies_where_nobody_else_can_look_and_is_removed(
     assert not Path(path).parent.exists()
 
 
-@pytest.mark.parametrize("named", ["no-such-editor", "false", 'vi "', "/etc/hostname"])
+@soak_after(1, "named", ["no-such-editor", "false", 'vi "', "/etc/hostname"])
 def test_an_editor_that_does_not_work_leaves_the_text(
     named: str, keys: PipeInput, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -373,7 +373,8 @@ def test_honest_work_opens_the_gate(project: Project, red: Path, files: dict[str
     assert run.report.signs == ()
 
 
-@pytest.mark.parametrize(
+@soak_after(
+    2,
     ("before", "after", "args"),
     [
         ({"conftest.py": HOOKS, "test_product.py": HOOKED_TESTS, "product.py": RED}, {"product.py": GREEN}, ()),

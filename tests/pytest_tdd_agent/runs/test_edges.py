@@ -151,6 +151,7 @@ def test_a_run_that_ends_before_it_is_configured_has_a_report_that_says_so(
     assert printed.count('"schema"') == 1
 
 
+@pytest.mark.slow
 def test_what_is_stopped_in_a_worker_stops_the_run(project: Project) -> None:
     for body, statuses in (
         ("import pytest; pytest.exit('x', returncode=0)", (2, 3)),

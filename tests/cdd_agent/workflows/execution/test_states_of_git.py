@@ -26,6 +26,7 @@ def test_a_lock_left_in_the_repository_is_told_before_anything_is_begun(
     assert project.git("for-each-ref") == before
 
 
+@pytest.mark.slow
 def test_filters_that_are_not_run_and_pointers_are_told_once_a_run(work: MakeWork, project: Project) -> None:
     project.write({".gitattributes": "*.bin filter=lfs\n", "a.bin": "version https://git-lfs.github.com/spec/v1\n"})
     subprocess.run(["git", "add", "."], cwd=project.folder, check=True)
