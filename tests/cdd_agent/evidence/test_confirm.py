@@ -180,7 +180,7 @@ def test_help_from_an_ignored_module_is_not_reproduced(make: Make) -> None:
 
 
 def test_help_from_another_ignored_file_is_told(make: Make) -> None:
-    code = "def add(a, b):\n    return int(open('keys/sum.secret').read())\n"
+    code = "def add(*numbers):\n    return int(open('keys/sum.secret').read())\n"
     step = make(RED, {"product.py": code, "keys/sum.secret": "35"})
     assert asked(step, step.request(TARGET)) == Findings(
         notices=("The targets need files that git ignores, some of these: keys/sum.secret.",)
