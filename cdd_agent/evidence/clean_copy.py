@@ -39,6 +39,7 @@ from cdd_agent.git.run_tree import (
 )
 from cdd_agent.git.runner import GitError
 from cdd_agent.git.snapshot import CDD_IDENTITY, list_entries
+from cdd_agent.storage import read_ordinary
 from cdd_agent.testrun.access import SHOWN_PRIVATE
 from cdd_agent.testrun.suite import ProjectLayout, Suite, run_setup
 from cdd_agent.untrusted.paths import explain_build, explain_protection, is_environment
@@ -63,6 +64,8 @@ DOUBTS = frozenset({"examples_only"})
 """Codes of reasons that no longer count if enough further examples pass."""
 
 _TREE = "40000"
+_MOST_MODULE_BYTES = 10_000_000
+"""Of a module that git does not track."""
 PYTHON = (".py", ".pyw")
 COMPILED = (".pyd", ".so")
 
@@ -298,19 +301,21 @@ def _add_untracked(suite: Suite, folder: Path, *, layout: ProjectLayout, reposit
             _add_link(folder / path, folder / leads)
     for path in modules if suite.original is not None and suite.conventions.is_python else ():
         target = folder / path
-        with contextlib.suppress(OSError):
-            if (
-                not os.path.lexists(target)
-                and target.parent.is_dir()
-                and (path.endswith(COMPILED) or _is_provided(path, top, run_top=run_top, layout=layout))
-            ):
+        with contextlib.suppress(OSError, RuntimeError):  # there is no such folder, or it is a circle of links
+            # Through a link of the change, the module would be written where the link leads.
+            is_free = not os.path.lexists(target) and target.parent.resolve(strict=True) == target.parent
+            if is_free and (path.endswith(COMPILED) or _is_provided(path, top, run_top=run_top, layout=layout)):
                 shutil.copyfile(top / path, target)
 
 
 def _is_provided(path: str, top: Path, *, run_top: Path, layout: ProjectLayout) -> bool:
     """Return whether a module is one of the ignored files that a run begins with, and no part of the tests."""
     is_special = layout.is_test(path) or layout.shadows_tool(path) or explain_build(path) or explain_protection(path)
-    return not is_special and (run_top / path).read_bytes() == (top / path).read_bytes()
+    if is_special:
+        return False
+    # A program may have left a pipe in the run tree, which nobody writes to, or a file of any size.
+    provided, own = (read_ordinary(each / path, limit_bytes=_MOST_MODULE_BYTES) for each in (run_top, top))
+    return provided == own
 
 
 def _walk_untouched(top: Path) -> Iterator[os.DirEntry[str]]:
@@ -339,7 +344,7 @@ def _is_tracked(repository: Repository, path: str, *, trees: Iterable[str]) -> b
 
 def _add_link(source: Path, target: Path) -> None:
     """Add a link to ``target``, if that is in the copy."""
-    with contextlib.suppress(OSError):  # a file of the change is in the way
+    with contextlib.suppress(OSError, RuntimeError):  # a file or a circle of links of the change is in the way
         # Through a link of the change, a program would reach what is not in the copy.
         is_inside = source.parent.resolve() == source.parent and target.resolve() == target
         if is_inside and target.exists():

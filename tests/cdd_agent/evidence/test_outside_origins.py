@@ -1,5 +1,7 @@
 """From where a run in a clean copy imported the project's modules."""
 
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -82,6 +84,33 @@ def test_compiled_modules_of_the_users_project_are_in_the_copy(make: Make, tmp_p
     suite = step.suite.in_run_tree(step.suite.root, original=Original(root=tmp_path / "users"))
     with clean_copy(step.repository, suite, green=step.green, red=step.red) as copy:
         assert [path.relative_to(copy.root).as_posix() for path in copy.root.rglob("*.so")] == ["src/shop/_fast.so"]
+
+
+def test_no_module_of_the_user_is_written_through_a_link_of_the_change(make: Make, tmp_path: Path) -> None:
+    step = make({"src/shop/__init__.py": ""}, {"src/shop/__init__.py": "x = 1\n"})
+    (tmp_path / "elsewhere").mkdir()
+    for name, leads in (("shop", tmp_path / "elsewhere"), ("circle", Path("circle"))):
+        (tmp_path / "users" / "src" / name).mkdir(parents=True)
+        (tmp_path / "users" / "src" / name / "_fast.so").write_bytes(b"compiled")
+        (tmp_path / "users" / "src" / name / "linked.py").symlink_to(tmp_path / "users" / "src" / "shop" / "_fast.so")
+        shutil.rmtree(step.suite.root / "src" / name, ignore_errors=True)
+        (step.suite.root / "src" / name).symlink_to(leads)
+    step.repository.git("add", "--all")
+    tree = step.repository.git("write-tree").strip()
+    suite = step.suite.in_run_tree(step.suite.root, original=Original(root=tmp_path / "users"))
+    with clean_copy(step.repository, suite, green=tree, red=step.red) as copy:
+        assert (copy.root / "src" / "shop").is_symlink()
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_pipe_of_a_run_in_place_of_a_module_is_not_waited_for(make: Make, tmp_path: Path) -> None:
+    step = make({"shop.py": ""}, {"price.py": "x = 1\n"})
+    (tmp_path / "users").mkdir()
+    (tmp_path / "users" / "_version.py").write_text("v = 1\n")
+    os.mkfifo(step.suite.root / "_version.py")
+    suite = step.suite.in_run_tree(step.suite.root, original=Original(root=tmp_path / "users"))
+    with clean_copy(step.repository, suite, green=step.green, red=step.red) as copy:
+        assert not (copy.root / "_version.py").exists()
 
 
 def test_modules_that_the_user_has_built_are_in_the_copy(make: Make, tmp_path: Path) -> None:
