@@ -19,12 +19,14 @@ _OF_CHANGE = (
     "The targets fail if the changed functions raise",
 )
 """Statements whose places are in the change."""
-_PLACE = re.compile(r"([^\s:(,;]+\.\w+):(\d+)")
+# Anybody may write notes. These patterns begin only where a word or number does, and read a few digits of a number, so
+# that no long line takes minutes.
+_PLACE = re.compile(r"(?<![^\s:(,;])([^\s:(,;]+\.\w+):(\d{1,9})")
 _SPENT = re.compile(r" \((?:\d+ runs?, )?[\d.]+ s\)")
-_CALLS = re.compile(r"(\d+) calls? of (.+?) (?:had|have) the same result")
+_CALLS = re.compile(r"(?<!\d)(\d{1,9})\d* calls? of (.{1,2000}?) (?:had|have) the same result")
 _OUTSIDE = re.compile(r"; outside of a test run, .+? had the same result")
 _OF_CALLS = ("Also changed", "Compared with the code before", "Not compared with")
-_OTHERS = re.compile(r"(?:,| and) (\d+) more$")
+_OTHERS = re.compile(r"(?:,| and) (\d{1,9}) more$")
 _MOST_OUTSIDE, _MOST_COMPARED = 10, 7_000
 """Calls of one function that cdd compares, at most: outside of a test run, and with the code before."""
 
@@ -61,12 +63,12 @@ def find_other_details(stated: Sequence[str], now: Sequence[str], *, compares: b
         )
     known, found = ({_SPENT.sub("", line): line for line in lines} for lines in (stated, now))
     kinds = {_get_kind(line): line for line in found}
-    for text in known.keys() - found.keys():
+    for text in (text for text in known if text not in found):
         other = kinds.get(_get_kind(text))
         yield f"It states: {text} Now: {other or 'not found'}"
     stated_kinds = set(map(_get_kind, known))
-    for text in found.keys() - known.keys():
-        if _get_kind(text) not in stated_kinds:
+    for text in found:
+        if text not in known and _get_kind(text) not in stated_kinds:
             yield f"It does not state: {text}"
 
 

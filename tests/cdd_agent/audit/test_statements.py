@@ -55,6 +55,17 @@ def test_what_the_note_leaves_out_or_adds_is_told() -> None:
     assert list(find_other_details([SIGN], [], compares=True)) == [f"It states: {SIGN} Now: not found"]
 
 
+def test_a_note_with_endless_words_and_numbers_is_read_at_once() -> None:
+    digits, words = "1" * 100_000, "a." * 50_000
+    assert find(f"{SIGN} {words}{digits}", f"{SIGN} sums.py:{digits}", f"{digits} calls of {words}") != []
+    assert len(find(f"{digits} calls of double have the same result")) == 1
+
+
+def test_statements_are_compared_in_their_order() -> None:
+    stated = [f"{word}: this" for word in ("One", "Two", "Three", "Four")]
+    assert list(find_other_details(stated, [], compares=True)) == [f"It states: {each} Now: not found" for each in stated]
+
+
 def test_what_is_said_of_calls_is_left_out_where_no_call_is_compared() -> None:
     stated = (CHECKED, "Also changed: f(1) returns 1 before the change and returns 2 after it.")
     now = CHECKED.partition("; outside")[0] + " (6 runs, 1.0 s)."
