@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import selectors
 import signal
 import sys
 import tempfile
@@ -57,7 +58,8 @@ _MOST_BYTES = 20_000
 """Of a file that an argument names."""
 _MOST_GUESSED = 20
 """Functions without calls."""
-_GUESSES_S = 2.0
+_GUESSES_S, _MOST_GUESSES_S = 2.0, 10.0
+"""For the answers to guesses, of processor time; and for the process that answers them, in all."""
 _MOST_BUILT = 10_000
 _OF_TESTS = ("PYTEST_", "PYTHON", "CDD_", "PATH")
 """Beginnings of the names of variables that only a test run has, and of those that programs need."""
@@ -239,6 +241,13 @@ def _drop_defaults(function: Callable[..., Any], args: list[Any], *, named: dict
             del named[each.name]
 
 
+def _read_until(reader: int, end: float) -> bytes:
+    """Return what comes next from a pipe; nothing at its end, or if nothing comes until a time."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(reader, selectors.EVENT_READ)
+        return os.read(reader, 65536) if selector.select(max(0.0, end - time.monotonic())) else b""
+
+
 def _read_names(function: object) -> set[str]:
     return set(getattr(getattr(function, "__code__", None), "co_names", ()))
 
@@ -391,9 +400,14 @@ class CallSession:
             finally:
                 os._exit(0)
         os.close(writer)
-        with os.fdopen(reader) as stream:
-            lines = [json.loads(line) for line in stream if line.endswith("\n")]
+        data, end = b"", time.monotonic() + _MOST_GUESSES_S
+        # Not until the end of the pipe: a call may never end in C, or leave a process that holds the pipe.
+        while (part := _read_until(reader, end)) and time.monotonic() < end:
+            data += part
+        os.close(reader)
+        os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
+        lines = [json.loads(line) for line in data.splitlines(keepends=True) if line.endswith(b"\n")]
         for answered in lines[:_MOST_GUESSED]:
             fit = [(call, text) for call, text in answered if not text.startswith((UNFIT, MISSING, ENDLESS))]
             for guess in dict.fromkeys(call["guess"] for call, text in fit if text.startswith("returns ")):

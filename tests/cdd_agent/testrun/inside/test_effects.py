@@ -2,6 +2,8 @@
 
 import base64
 import contextlib
+import itertools
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cdd_agent.testrun.inside import calls
 from cdd_agent.testrun.inside.effects import PAST, answer_with_effects
 from cdd_agent.testrun.inside.guesses import Guesser
 from cdd_agent.testrun.inside.values import Encoder, override_methods
@@ -162,3 +165,23 @@ def test_arguments_are_guessed_by_name_annotation_and_otherwise_by_each_type() -
     assert {args[0][1] for _, args, _ in guesser.guess(__name__, "double")} == {41}
     assert {"str", "int", "list of int"} <= {kinds for kinds, _, _ in guesser.guess(__name__, "choose")}
     assert list(guesser.guess(__name__, "Invoice.total")) == [], "no test makes such an object"
+
+
+def never_end(number: int) -> int:
+    return sum(itertools.repeat(0 * number))  # no signal is handled meanwhile
+
+
+def test_a_guessed_call_that_never_ends_leaves_the_guesses_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls, "_MOST_GUESSES_S", 1.0)
+    for name in [name for name in os.environ if name.startswith("PYTEST_")]:
+        monkeypatch.delenv(name)  # the session deletes them for good
+    path = str(Path(__file__).relative_to(Path.cwd()))
+    functions = [[path, 1, name, True, True, True, True] for name in ("double", "never_end")]
+    task = {"functions": functions, "constants": [], "product": [], "seconds": 4.0, "guesses": True}
+    answers = tmp_path / "answers"
+    calls.CallSession({**task, "as_test": False, "alone": True}, str(answers)).pytest_sessionfinish()
+    first, *lines = map(json.loads, answers.read_text(encoding="ascii").splitlines())
+    assert {call["name"] for call in first["calls"]} == {"double"}
+    assert lines[-1][0] == -1
