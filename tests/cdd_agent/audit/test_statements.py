@@ -63,7 +63,9 @@ def test_a_note_with_endless_words_and_numbers_is_read_at_once() -> None:
 
 def test_statements_are_compared_in_their_order() -> None:
     stated = [f"{word}: this" for word in ("One", "Two", "Three", "Four")]
-    assert list(find_other_details(stated, [], compares=True)) == [f"It states: {each} Now: not found" for each in stated]
+    assert list(find_other_details(stated, [], compares=True)) == [
+        f"It states: {each} Now: not found" for each in stated
+    ]
 
 
 def test_what_is_said_of_calls_is_left_out_where_no_call_is_compared() -> None:
