@@ -109,7 +109,8 @@ class _Copy:
         self._top = top = place.folder
         self._read = read
         clear_way(top)  # now too, because it changes the modes of git's objects
-        is_read = not shows_writes(top.parent.stat().st_dev, top.parent)
+        temporary = top.parent.parent  # the same folder for all copies, so that one look is enough
+        is_read = not shows_writes(temporary.stat().st_dev, temporary)
         self._made = {path: (_describe(about), _digest(path, about) if is_read else b"") for path, about in _walk(top)}
 
     @property

@@ -177,6 +177,8 @@ class _EarlyEndError(Exception):
 
 def _end_early(result: Value, function: Callable[..., Any], *, call: Call) -> str:
     """Return what another call does when its iterator is closed after one item, or its block ends with an exception."""
+    if not isinstance(result, (Iterator, AbstractContextManager)):
+        return ""
     args, named = _build_arguments(call)
     before, text = _format_state(args, named), ""
     if isinstance(result, Iterator):
@@ -185,7 +187,7 @@ def _end_early(result: Value, function: Callable[..., Any], *, call: Call) -> st
             break
         getattr(again, "close", bool)()
         how = "is closed after one item"
-    elif isinstance(result, AbstractContextManager):
+    else:
         again, how = function(*args, **named), "is left by an exception"
         text = " and stops the exception"
         try:
@@ -193,8 +195,6 @@ def _end_early(result: Value, function: Callable[..., Any], *, call: Call) -> st
                 raise _EarlyEndError
         except _EarlyEndError:
             text = ""
-    else:
-        return ""
     text += _format_changes(before, args, named=named)
     return f", and if it {how}{text}" if text else ""
 
