@@ -38,7 +38,7 @@ from cdd_agent.git.run_tree import (
     write_submodules,
 )
 from cdd_agent.git.runner import GitError
-from cdd_agent.git.snapshot import CDD_IDENTITY, list_entries
+from cdd_agent.git.snapshot import CDD_IDENTITY, list_entries, match_rules
 from cdd_agent.storage import read_ordinary
 from cdd_agent.testrun.access import SHOWN_PRIVATE
 from cdd_agent.testrun.suite import ProjectLayout, Suite, run_setup
@@ -299,20 +299,33 @@ def _add_untracked(suite: Suite, folder: Path, *, layout: ProjectLayout, reposit
         # The change may have deleted a link that git tracks.
         if leads is not None and not is_left_out and not _is_tracked(repository, path, trees=(red, "HEAD")):
             _add_link(folder / path, folder / leads)
-    for path in modules if suite.original is not None and suite.conventions.is_python else ():
-        target = folder / path
-        with contextlib.suppress(OSError, RuntimeError):  # there is no such folder, or it is a circle of links
-            # Through a link of the change, the module would be written where the link leads.
-            is_free = not os.path.lexists(target) and target.parent.resolve(strict=True) == target.parent
-            if is_free and (path.endswith(COMPILED) or _is_provided(path, top, run_top=run_top, layout=layout)):
-                shutil.copyfile(top / path, target)
+    if suite.original is None or not suite.conventions.is_python:
+        return
+    missing = [path for path in modules if _is_free(folder / path)]
+    sources = [path for path in missing if not path.endswith(COMPILED) and not _is_special(path, layout)]
+    ignored = match_rules(repository, sources)  # the user's other untracked files are no part of the commit
+    for path in missing:
+        with contextlib.suppress(OSError):
+            if path.endswith(COMPILED) or (path in ignored and _is_provided(path, top, run_top=run_top)):
+                shutil.copyfile(top / path, folder / path)
 
 
-def _is_provided(path: str, top: Path, *, run_top: Path, layout: ProjectLayout) -> bool:
-    """Return whether a module is one of the ignored files that a run begins with, and no part of the tests."""
-    is_special = layout.is_test(path) or layout.shadows_tool(path) or explain_build(path) or explain_protection(path)
-    if is_special:
-        return False
+def _is_free(file: Path) -> bool:
+    """Return whether a copy has the folder of a file, but not the file."""
+    with contextlib.suppress(OSError, RuntimeError):  # there is no such folder, or it is a circle of links
+        # Through a link of the change, the file would be written where the link leads.
+        return not os.path.lexists(file) and file.parent.resolve(strict=True) == file.parent
+    return False
+
+
+def _is_special(path: str, layout: ProjectLayout) -> bool:
+    """Return whether a module changes how tests run."""
+    is_of_tests = layout.is_test(path) or layout.shadows_tool(path)
+    return is_of_tests or explain_build(path) is not None or explain_protection(path) is not None
+
+
+def _is_provided(path: str, top: Path, *, run_top: Path) -> bool:
+    """Return whether a run begins with the user's module."""
     # A program may have left a pipe in the run tree, which nobody writes to, or a file of any size.
     provided, own = (read_ordinary(each / path, limit_bytes=_MOST_MODULE_BYTES) for each in (run_top, top))
     return provided == own

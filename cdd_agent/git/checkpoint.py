@@ -32,12 +32,13 @@ from cdd_agent.events import Change
 from cdd_agent.git.landing import find_obstacle
 from cdd_agent.git.repository import SUBMODULE, Repository, encode_text, format_paths, private_index
 from cdd_agent.git.run_tree import CONFIG, SHA256_CONFIG
-from cdd_agent.git.runner import GitError, GitRefused, RepositoryLocation
+from cdd_agent.git.runner import GitError, RepositoryLocation
 from cdd_agent.git.snapshot import (
     STAGE,
     compare_files,
     is_internal,
     list_entries,
+    match_rules,
     remove_empty_parents,
     survey_folders,
     update_index,
@@ -400,7 +401,7 @@ class Checkpoints:
                 skipped[path] = why
         survey = survey_folders(self.repository.root, known - dropped - skipped.keys(), tops=self._folders or ("",))
         special = {path for path in survey.special if path not in list_tracked()}
-        ignored = self._match_rules(special, variables=index)
+        ignored = match_rules(self._files, special, variables=index)
         skipped |= dict.fromkeys(sorted(special - ignored), "it is a socket, a pipe or a device")
         dropped = (dropped | skipped.keys()) - held.keys()
         changed = (found.changed | hidden.keys()) - dropped
@@ -458,20 +459,7 @@ class Checkpoints:
             add = ("update-index", "--add", "-z", "--index-info")
             self._files.git(*add, stdin=encode_text(listing), variables=variables)
             self._files.git("checkout-index", "--all", f"--prefix={folder}/", variables=variables)
-            return self._match_rules(asked, "--no-index", variables=variables)
-
-    def _match_rules(self, paths: Iterable[str], *options: str, variables: Mapping[str, str]) -> set[str]:
-        """Return the ``paths`` that git ignores."""
-        asked = format_paths(f"./{path}" for path in paths)  # a colon at the start would be taken for a pattern
-        ask = ("check-ignore", *options, "-z", "--stdin")
-        variables = {**variables, "GIT_LITERAL_PATHSPECS": "0"}  # git refuses it here
-        try:
-            found = self._files.git(*ask, stdin=asked, variables=variables) if asked else ""
-        except GitRefused as error:
-            if error.status != 1:  # 1: none of them
-                raise
-            return set()
-        return {path.removeprefix("./") for path in found.split("\0") if path}
+            return match_rules(self._files, asked, "--no-index", variables=variables)
 
     def _list_modes(self, paths: Iterable[str]) -> Iterator[tuple[str, int]]:
         for path in paths:

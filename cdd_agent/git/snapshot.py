@@ -22,6 +22,7 @@ from typing import NamedTuple
 from cdd_agent.errors import UsageError
 from cdd_agent.events import Change
 from cdd_agent.git.repository import SUBMODULE, CommitId, Repository, copy_index, format_paths, private_index
+from cdd_agent.git.runner import GitRefused
 from cdd_agent.storage import read_ordinary
 from cdd_agent.untrusted.paths import ENVIRONMENT_FOLDERS
 
@@ -36,6 +37,22 @@ _WITHOUT_FOLDERS = {*ENVIRONMENT_FOLDERS, "node_modules", ".git", ".cdd"}
 
 def _stat_key(about: os.stat_result) -> tuple[int, ...]:
     return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
+
+
+def match_rules(
+    repository: Repository, paths: Iterable[str], *options: str, variables: Mapping[str, str] | None = None
+) -> set[str]:
+    """Return those of ``paths``, relative to the top of the work tree, that git ignores."""
+    asked = format_paths(f"./{path}" for path in paths)  # a colon at the start would be taken for a pattern
+    ask = ("check-ignore", *options, "-z", "--stdin")
+    variables = {**(variables or {}), "GIT_LITERAL_PATHSPECS": "0"}  # git refuses it here
+    try:
+        found = repository.git(*ask, stdin=asked, variables=variables) if asked else ""
+    except GitRefused as error:
+        if error.status != 1:  # 1: none of them
+            raise
+        return set()
+    return {path.removeprefix("./") for path in found.split("\0") if path}
 
 
 def list_entries(repository: Repository, tree: str, *paths: str) -> dict[str, tuple[str, str]]:

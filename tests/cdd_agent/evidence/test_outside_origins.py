@@ -130,6 +130,9 @@ def test_modules_that_the_user_has_built_are_in_the_copy(make: Make, tmp_path: P
     (tmp_path / "users/src/shop/gone.py").write_text("")
     (step.suite.root / "src/shop/other.py").write_text("x = 2\n")  # by the run
     (step.suite.root / "src/shop/planted.py").write_text("")
+    for root in (tmp_path / "users", step.suite.root):
+        (root / "src/shop/taken_along.py").write_text("")  # git does not ignore it
+    (step.suite.root / ".gitignore").write_text("_*.py\nother.py\nplanted.py\npytest.py\nconftest.py\n")
     suite = step.suite.in_run_tree(step.suite.root, original=Original(root=tmp_path / "users"))
     tree = step.repository.git("rm", "-q", "--cached", "src/shop/gone.py") or step.repository.git("write-tree").strip()
     with clean_copy(step.repository, suite, green=tree, red=step.red) as copy:
