@@ -11,6 +11,7 @@ user includes them, and whatever is neither a file nor a link.
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
@@ -400,7 +401,12 @@ def delete_folder(folder: Path) -> None:
 
 
 def clear_way(top: Path) -> None:
-    """Give us access again to everything below ``top``; delete pipes, sockets and devices, which git does not see."""
+    """Give us access again to everything below ``top``; delete pipes, sockets and devices, which git does not see.
+
+    Raises ``NotADirectoryError`` for a link, which a program may have put there: it may lead to files of the user.
+    """
+    if top.is_symlink():
+        raise NotADirectoryError(errno.ENOTDIR, "It is a link", str(top))
     waiting = [str(top)]
     while waiting:
         folder = waiting.pop()

@@ -1,6 +1,7 @@
 """Run trees: made, reset whatever is in them, and removed."""
 
 import os
+import stat
 import subprocess
 import time
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from cdd_agent.errors import UsageError
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import CommitId, Repository
-from cdd_agent.git.run_tree import GitExport, Kept, RunTree, RunTrees
+from cdd_agent.git.run_tree import GitExport, Kept, RunTree, RunTrees, delete_folder
 from cdd_agent.git.snapshot import CDD_IDENTITY as IDENTITY
 from cdd_agent.work.state import lock_checkpoints
 from tests.fakes.files import describe_files
@@ -252,3 +253,15 @@ def test_a_large_history_is_cut(
     assert see(tree, made, "log", "--format=%s").split() == ["second"]
     assert see(tree, made, "status", "--porcelain") == ""
     assert see(tree, made, "fsck", "--full") == ""
+
+
+def test_nothing_behind_a_link_in_place_of_a_folder_is_changed_or_deleted(tmp_path: Path) -> None:
+    users = tmp_path / "users"
+    users.mkdir()
+    os.mkfifo(users / "pipe")
+    (users / "private").touch(mode=0o000)
+    (tmp_path / "link").symlink_to(users)
+    with pytest.raises(NotADirectoryError):
+        delete_folder(tmp_path / "link")
+    assert (users / "pipe").is_fifo()
+    assert stat.S_IMODE((users / "private").stat().st_mode) == 0
