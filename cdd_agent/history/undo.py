@@ -166,7 +166,8 @@ class Undo:
         commits = self._read_commits(f"--max-count={_MOST_COMMITS}", "HEAD")
         last = commits[0]
         # An iteration is taken back alone, although the commits before it may be of the same step.
-        own = takewhile(lambda commit: commit[2:4] == last[2:4] and commit.commit != self._find_base(last), commits)
+        base = self._find_base(last)
+        own = takewhile(lambda commit: commit[2:4] == last[2:4] and commit.commit != base, commits)
         if not (last.ticket and last.number.isdecimal() and last.handoff):
             is_merge = len(self._repository.git("log", "-1", "--format=%P", last.commit).split()) > 1
             raise UsageError(
