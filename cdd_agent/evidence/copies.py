@@ -2,7 +2,8 @@
 
 One copy is lent to all checks of the same trees, and only if it is as it was made. What was added to it is deleted. A
 file with other times is read again; where a program can write to a file without changing its times, all files are. If
-one differs, the copy is made anew. Where there are many files, a copy of other trees is changed instead.
+one differs, the copy is made anew. If a copy has many files, and checks of other trees need one, it is changed to these
+trees.
 """
 
 import contextlib

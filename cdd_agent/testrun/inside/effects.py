@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _CHANGING = ("os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.truncate", "os.link", "os.symlink")
 PAST = " without the method of the subclass"
+"""Said of a call that runs a method of the class although the object's class overrides it."""
 _MOST_BYTES = 1_000_000
 _MOST_FILES = 50
 _OWN = os.path.dirname(os.path.abspath(__file__))
