@@ -478,4 +478,4 @@ def _drop_value(text: str, shown: str) -> str:
 
 
 def _list_function_names(watched: Sequence[Watched], keys: Iterable[int]) -> tuple[str, ...]:
-    return tuple(watched[key].name for key in sorted(keys))
+    return tuple(watched[key].name for key in sorted(keys) if 0 <= key < len(watched))

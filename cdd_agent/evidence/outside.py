@@ -102,7 +102,9 @@ class TargetCalls(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _StableAnswers:
+class StableAnswers:
+    """The answers of a process to calls."""
+
     texts: Mapping[int, str]
     """Index of a call -> its answer, if it has the same one twice."""
     shown: Mapping[int, str]
@@ -164,11 +166,12 @@ class _Comparison:
         """Compare the calls, in two processes more if results differ."""
         tests = list_test_functions(self.request.targets)
         answered = self._record(tests)
-        task, in_tests = msgspec.json.decode(answered.task, type=dict[str, object]), _read(answered.lines)
+        task = msgspec.json.decode(answered.task, type=dict[str, object])
         try:
             recording = msgspec.json.decode(answered.task, type=TargetCalls)
         except msgspec.DecodeError as error:
             raise NotComparedError(f"the calls cannot be read: {error}", hint="") from error
+        in_tests = read_answers(answered.lines, recording)
         paths = {change.path for change in self.request.changes}
         recording.modules = {name: path for name, path in recording.modules.items() if path in paths}
         if not (recording.calls or recording.modules):
@@ -183,7 +186,7 @@ class _Comparison:
             files = tuple(dict.fromkeys(test.partition("::")[0] for test in tests))
             again, _ = run_calls(self.suite, "the same calls without the tests", task=task, tests=files, runs=self.runs)
             assert again is not None
-            fresh = _read(again.lines)
+            fresh = read_answers(again.lines, recording)
             prepared = self._answer_plainly(task, recording=recording, targets=files)
             counting = [
                 index
@@ -231,7 +234,7 @@ class _Comparison:
 
     def _answer_plainly(
         self, task: Mapping[str, object], *, recording: TargetCalls, targets: tuple[str, ...] = ()
-    ) -> _StableAnswers:
+    ) -> StableAnswers:
         """Answer the calls in a plain process; with ``targets``, in one that has collected and removed their tests."""
         left_s = self.runs.left_s
         own = Path(inside.__file__)
@@ -267,7 +270,7 @@ class _Comparison:
                 raise NotComparedError(f"it left no answers: {error}", hint="") from error
         if not answers or answers[-1][0] != -1:
             raise NotComparedError(f"it ended early: {join_first(ended.output.splitlines()[-1:], most=1)}", hint="")
-        return _read(answers)
+        return read_answers(answers, recording)
 
     def _copy_files(self, root: Path, *, tests: Path | None) -> None:
         """Copy the product to ``root``, and its tests to ``tests`` or nowhere."""
@@ -322,7 +325,7 @@ class _Comparison:
         advice = f"If only these values exist, {error}state them in the step or in a docstring."
         return refuse("examples_only", f"{message}Compute the answer from the arguments. {advice}")
 
-    def _find_import(self, plain: _StableAnswers, *, recording: TargetCalls) -> Findings | None:
+    def _find_import(self, plain: StableAnswers, *, recording: TargetCalls) -> Findings | None:
         """Return a refusal if a module of the product cannot be imported without one of the tests."""
         for module, lacking in plain.lacking.items():
             if module in recording.modules and lacking and self._is_of_tests(lacking, recording):
@@ -354,19 +357,22 @@ def _find_imports(text: str, module: str) -> Iterator[int]:
             yield node.lineno
 
 
-def _read(lines: Iterable[tuple[int, str, str]]) -> _StableAnswers:
+def read_answers(lines: Iterable[tuple[int, str, str]], recording: TargetCalls) -> StableAnswers:
+    """Read the lines of a process, which may have had no time for the second answers to all calls."""
     texts: dict[int, list[str]] = {}
+    first = len(recording.calls)
+    most = first + len(recording.further)
     shown, lacking = {}, {}
     for index, text, call in lines:
         if index == -2:
             lacking[call] = text
-        elif index >= 0:
+        elif 0 <= index < most:  # code of the project may have written lines too
             texts.setdefault(index, []).append(text)
             shown[index] = call
-    stable = {index: found[0] for index, found in texts.items() if found[0] == found[-1] and len(found) == 2}
+    stable = {at: found[0] for at, found in texts.items() if at < first and found[0] == found[-1] and len(found) == 2}
     fit = {index: text for index, text in stable.items() if not _is_unfit(text)}
-    further = {index: found[0] for index, found in texts.items() if len(found) == 1 and not _is_unfit(found[0])}
-    return _StableAnswers(texts=fit, shown=shown, lacking=lacking, further=further)
+    further = {at: found[0] for at, found in texts.items() if at >= first and not _is_unfit(found[0])}
+    return StableAnswers(texts=fit, shown=shown, lacking=lacking, further=further)
 
 
 def find_memorized(

@@ -6,7 +6,15 @@ from dataclasses import replace
 import pytest
 
 from cdd_agent.evidence.differential import ComparedTrees
-from cdd_agent.evidence.outside import Memorized, Outside, TargetCall, TargetCalls, compare_outside, find_memorized
+from cdd_agent.evidence.outside import (
+    Memorized,
+    Outside,
+    TargetCall,
+    TargetCalls,
+    compare_outside,
+    find_memorized,
+    read_answers,
+)
 from cdd_agent.sandbox.port import Sandbox
 from cdd_agent.sandbox.supervised import PlainSandbox
 from tests.cdd_agent.evidence.conftest import Make
@@ -194,6 +202,14 @@ def memorize(examples: Mapping[object, str], others: Mapping[object, str]) -> Me
         further=dict(enumerate(others.values(), start=count)),
         shown={index: f"f({each!r})" for index, each in enumerate(values)},
     )
+
+
+def test_a_call_without_time_for_its_second_answer_is_left_out_and_so_is_an_unknown_index() -> None:
+    calls = [TargetCall(function=0, module="m", name="f", args=[], named={}) for _ in range(3)]
+    recording = TargetCalls(calls=calls[:2], further=calls[2:], root="", path=[], modules={})
+    lines = [(0, "returns 0", ""), (1, "returns 1", ""), (0, "returns 0", ""), (2, "returns 2", ""), (9, "x", "")]
+    answers = read_answers(lines, recording)
+    assert (answers.texts, answers.further) == ({0: "returns 0"}, {2: "returns 2"})
 
 
 def test_an_object_may_hold_what_it_answers() -> None:
