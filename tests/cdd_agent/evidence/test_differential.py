@@ -33,7 +33,7 @@ def price(amount, rate=0.2):
 
 
 def draw(count):
-    return [random.random() for _ in range(count)]
+    return [random.random() for _ in range(min(count, 1000))]
 
 
 class Basket:
@@ -100,7 +100,7 @@ def price(amount, rate=0.2):
 
 def draw(count):
     numbers = []
-    while len(numbers) < count:
+    while len(numbers) < min(count, 1000):
         numbers.append(random.random())
     return numbers
 
