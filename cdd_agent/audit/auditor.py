@@ -2,7 +2,7 @@
 
 The first functions check a handoff without running anything: whether note, commit and earlier phases agree. They are
 pure, and so are ``check_listed`` and ``check_examples``, which check what else a note states. ``recheck`` runs the
-checks of an open GREEN again. ``Auditor`` adds the recorded reports and the tests that it runs again.
+checks of an open phase again. ``Auditor`` adds the recorded reports and the tests that it runs again.
 """
 
 import re
@@ -29,6 +29,7 @@ from cdd_agent.evidence.clean_copy import (
 from cdd_agent.evidence.confirm import confirm as confirm_phase
 from cdd_agent.evidence.differential import ComparedTrees, refuse_changed_behavior
 from cdd_agent.evidence.mutation import TimedRuns
+from cdd_agent.evidence.stubs import NewTests, check_new_tests
 from cdd_agent.git.notes import REF, REPAIR_COMMAND, Note, NotesDamaged, read_notes, read_shallow_commits, read_tip
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.git.runner import GitRefused
@@ -52,7 +53,7 @@ _FOLLOWING = {
 }
 """An open phase -> the phases that can follow it."""
 _MADE_BY = "create some with: cdd exec SLUG, cdd tdd run WORDS or cdd green TEST"
-_CHECKED = ("Checked in a clean copy", "Compared with the code before")
+_CHECKED = ("Checked in a clean copy", "Compared with the code before", "Checked with a stub")
 _UNKNOWN = ("not verified", "not compared")
 _SUBJECT = 40
 """Characters of a description that a commit's subject surely has."""
@@ -321,7 +322,10 @@ def recheck(stated: tuple[str, ...], change: PhaseChange, *, repository: Reposit
         tests=tuple(dict.fromkeys(case.file for case in change.after.tests if case.outcome == "passed")),
         records_after=change.phase != "refactor",
     )
-    if change.phase == "refactor":
+    if change.phase == "red":
+        new = NewTests(report=change.after, baseline=change.before, sources=change.sources, tree=change.new)
+        findings = check_new_tests(new, runs=runs)
+    elif change.phase == "refactor":
         findings = refuse_changed_behavior(trees, runs=runs)
     else:
         targets = find_newly_passing(change.after, baseline=change.before)
@@ -487,9 +491,9 @@ class Auditor:
         return check_listed(placed, facts)
 
     def _check_checks(self, reruns: RerunClaims, *, has_run: bool, has_report: bool) -> Iterator[Claim]:
-        """Check the results of the checks that the note of an open GREEN or REFACTOR states."""
+        """Check the results of the checks that the note of an open phase states."""
         placed, gate = reruns.placed, reruns.placed.handoff.gate if reruns.placed.handoff is not None else None
-        if gate is None or placed.phase not in ("green", "refactor"):
+        if gate is None or placed.phase not in ("red", "green", "refactor"):
             return
         if gate.examples and placed.base is not None:
             # Those of a second round, after a return to RED, count before those of the first.

@@ -302,7 +302,7 @@ def _list_reasons(reasons: Sequence[Reason]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseChange:
-    """An open GREEN or REFACTOR between two commits, with the reports of their tests."""
+    """An open phase between two commits, with the reports of their tests."""
 
     phase: Phase | None
     old: CommitId
@@ -311,6 +311,8 @@ class PhaseChange:
     after: SuiteReport
     tests: tuple[str, ...]
     """Files of the item's tests."""
+    sources: tuple[str, ...]
+    """Those that GREEN changed; empty without one."""
     title: str
 
 
@@ -346,6 +348,7 @@ class RerunClaims:
             before=before.report,
             after=now.report,
             tests=list_files(self._item.tests, apart_from=self._item.sources),
+            sources=self._item.sources,
             title=self._item.title,
         )
 

@@ -149,6 +149,20 @@ def test_the_checks_of_green_run_again(project: Project) -> None:
     assert "The checks, run again, refuse the change" in str(history.seen)
 
 
+@pytest.mark.parametrize("is_vacuous", [False, True])
+def test_the_checks_of_red_run_again(project: Project, *, is_vacuous: bool) -> None:
+    name, _, _ = TEST_FILE.rpartition("/")[2].partition(".")
+    vacuous = f"from discount import discount\n\n\ndef {name}():\n    assert callable(discount)\n"
+    begun = writes(TEST_FILE, vacuous) if is_vacuous else red()
+    assert carry_out(project, item(refactor=False, tests=(TEST_FILE,)), begun, green()) == "done"
+    history = History(project=project)
+    stated = "Checked with a stub of discount.discount: a new test fails there too (1 run, 0.1 s)."
+    history.forge("test", gate(evidence=[stated]))
+    (checks,) = (each for handoff in history.audit() for each in handoff.claims if each.name == "checks")
+    assert checks.holds is not is_vacuous, checks.text
+    assert ("The checks, run again, refuse the change" in checks.text) is is_vacuous
+
+
 def test_what_the_note_of_refactor_states_is_compared_again(history: History) -> None:
     history.forge("refactor", gate(evidence=["Compared with the code before: 5 calls of discount."]))
     (checks,) = (each for handoff in history.audit() for each in handoff.claims if each.name == "checks")
