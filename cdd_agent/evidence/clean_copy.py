@@ -218,7 +218,7 @@ def clean_copy(repository: Repository, suite: Suite, *, green: str, red: str) ->
 
 @contextlib.contextmanager
 def make_folder(repository: Repository) -> Iterator["CopyFolder"]:
-    """Make a temporary folder for a copy; what is in it is deleted with it."""
+    """Make a temporary folder for a copy, and delete it with all its files after the block."""
     with (
         tempfile.TemporaryDirectory(prefix="cdd-copy-", ignore_cleanup_errors=True) as temporary,
         private_index() as index,
@@ -303,7 +303,7 @@ def _add_untracked(suite: Suite, folder: Path, *, layout: ProjectLayout, reposit
         return
     missing = [path for path in modules if _is_free(folder / path)]
     sources = [path for path in missing if not path.endswith(COMPILED) and not _is_special(path, layout)]
-    ignored = match_rules(repository, sources)  # the user's other untracked files are no part of the commit
+    ignored = match_rules(repository, sources)  # the commit lacks the user's other untracked files
     for path in missing:
         with contextlib.suppress(OSError):
             if path.endswith(COMPILED) or (path in ignored and _is_provided(path, top, run_top=run_top)):

@@ -1,6 +1,6 @@
 """The clean copies of one project, which all checks of a step share.
 
-One copy is lent to all checks of the same trees, and only if it is as it was made. What was added to it is deleted. A
+Checks of the same trees use one copy, in turn, as long as it is unchanged. Files that a check added are deleted. A
 file with other times is read again; where a program can write to a file without changing its times, all files are. If
 one differs, the copy is made anew. If a copy has many files, and checks of other trees need one, it is changed to these
 trees.
@@ -39,8 +39,9 @@ _MANY_FILES = 1000
 class CleanCopies:
     """The clean copies of one project. They are deleted by ``close``, or together with this object."""
 
-    def __init__(self, repository: Repository, suite: Suite) -> None:
-        """Make nothing before the first use."""
+    def __init__(self, repository: Repository, suite: Suite, *, many_files: int = _MANY_FILES) -> None:
+        """Make nothing before the first use. A free copy with ``many_files`` or more is changed to other trees."""
+        self._many_files = many_files
         self._repository, self._suite = repository, suite
         self._free: defaultdict[tuple[str, ...], list[_Copy]] = defaultdict(list)
         self._alone = threading.Lock()
@@ -81,7 +82,7 @@ class CleanCopies:
         # A setup or a submodule writes files that git's index does not know.
         is_known = not self._suite.setup and self._repository.submodules == () and not is_sparse(self._repository)
         # The first files of a small copy are likely to be wanted again.
-        return is_known and copy.size >= _MANY_FILES
+        return is_known and copy.size >= self._many_files
 
     def _fill(self, place: CopyFolder, *, green: str, red: str) -> "_Copy":
         suite = place.fill(self._suite, green=green, red=red)

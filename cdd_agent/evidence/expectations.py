@@ -41,7 +41,7 @@ _Within: TypeAlias = Literal["", "call", "file"]
 """Where an expression is: in a call or an operation, or in the path of a file whose whole content is compared."""
 
 _FAIL_WITH_THREADS = ("-W", "error::pytest.PytestUnhandledThreadExceptionWarning")
-"""Options of pytest. An assertion may fail in a thread of a target, which passes all the same."""
+"""Options of pytest: otherwise a target passes although an assertion failed in one of its threads."""
 _MOST_CALLS = 3
 """How deep helpers are followed."""
 _MOST_STEPS = 12
@@ -326,7 +326,7 @@ class _Reader:
     def _alter(
         self, node: ast.expr, scope: _Scope, *, is_exact: bool = True, within: _Within = "", steps: int = 0
     ) -> None:
-        """Alter the literals of an expression, and those that its names stand for."""
+        """Alter the literals of an expression, and the literals that its names refer to."""
         if steps > _MOST_STEPS:
             return
         match node:

@@ -58,8 +58,8 @@ _MOST_BYTES = 20_000
 """Of a file that an argument names."""
 _MOST_GUESSED = 20
 """Functions without calls."""
-_GUESSES_S, _MOST_GUESSES_S = 2.0, 10.0
-"""For the answers to guesses, of processor time; and for the process that answers them, in all."""
+_GUESSES_S = 2.0
+"""Processor time for the answers to guesses."""
 _MOST_BUILT = 10_000
 _OF_TESTS = ("PYTEST_", "PYTHON", "CDD_", "PATH")
 """Beginnings of the names of variables that only a test run has, and of those that programs need."""
@@ -400,7 +400,7 @@ class CallSession:
             finally:
                 os._exit(0)
         os.close(writer)
-        data, end = b"", time.monotonic() + _MOST_GUESSES_S
+        data, end = b"", time.monotonic() + self.task["seconds"]
         # Not until the end of the pipe: a call may never end in C, or leave a process that holds the pipe.
         while (part := _read_until(reader, end)) and time.monotonic() < end:
             data += part

@@ -125,9 +125,7 @@ def test_other_trees_and_a_check_within_a_check_have_copies_of_their_own(step: S
         assert not (other.root / "product.py").exists()
 
 
-def test_where_there_are_many_files_a_copy_is_changed_to_other_trees(
-    step: Step, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_there_are_many_files_a_copy_is_changed_to_other_trees(step: Step) -> None:
     repository = step.repository
     repository.submodules = ()  # as in a run tree, where they are known
     index = {"GIT_INDEX_FILE": str(repository.root.parent / "index")}
@@ -145,8 +143,7 @@ def test_where_there_are_many_files_a_copy_is_changed_to_other_trees(
 
     many = [(step.green, step.red), (other, other), (step.red, step.red), (step.green, step.red)]
     fresh = [show(trees, CleanCopies(repository, step.suite))[1] for trees in many]
-    monkeypatch.setattr("cdd_agent.evidence.copies._MANY_FILES", 0)
-    copies = CleanCopies(repository, step.suite)
+    copies = CleanCopies(repository, step.suite, many_files=0)
     changed = [show(trees, copies) for trees in many]
     assert [content for _, content in changed] == fresh
     assert len({root for root, _ in changed}) == 1

@@ -174,12 +174,11 @@ def never_end(number: int) -> int:
 def test_a_guessed_call_that_never_ends_leaves_the_guesses_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calls, "_MOST_GUESSES_S", 1.0)
     for name in [name for name in os.environ if name.startswith("PYTEST_")]:
         monkeypatch.delenv(name)  # the session deletes them for good
     path = str(Path(__file__).relative_to(Path.cwd()))
     functions = [[path, 1, name, True, True, True, True] for name in ("double", "never_end")]
-    task = {"functions": functions, "constants": [], "product": [], "seconds": 4.0, "guesses": True}
+    task = {"functions": functions, "constants": [], "product": [], "seconds": 1.0, "guesses": True}
     answers = tmp_path / "answers"
     calls.CallSession({**task, "as_test": False, "alone": True}, str(answers)).pytest_sessionfinish()
     first, *lines = map(json.loads, answers.read_text(encoding="ascii").splitlines())
