@@ -200,6 +200,7 @@ def handle_executor_input(executor: Executor, words: str, *, screen: Screen) -> 
     word = line.word
     match word:
         case "exit":
+            executor.postponed = ""
             screen.line("Left the Executor. Return with /exec.")
             return False
         case "status":

@@ -363,7 +363,7 @@ def _make_interpreter(candidate: InterpreterCandidate, answer: PythonInfo | str)
         if "No module named 'pytest'" in answer:
             raise PytestMissing(
                 f"{named[0].upper()}{named[1:]} cannot import pytest.",
-                hint=f"{_build_install_command(candidate.path)} pytest, or {otherwise}",
+                hint=f"{build_install_command(candidate.path)} pytest, or {otherwise}",
             )
         raise EnvironmentMissing(
             f"Pytest does not start in {named}: {answer}", hint=f"recreate that environment, or {otherwise}"
@@ -372,7 +372,7 @@ def _make_interpreter(candidate: InterpreterCandidate, answer: PythonInfo | str)
         raise EnvironmentMissing(
             f"{named[0].upper()}{named[1:]} is Python {answer.python} with pytest {answer.pytest}; "
             "cdd needs Python 3.8 and pytest 7.0, or newer.",
-            hint=f"{_build_install_command(candidate.path)} 'pytest>=7', or {otherwise}",
+            hint=f"{build_install_command(candidate.path)} 'pytest>=7', or {otherwise}",
         )
     return Interpreter(
         path=candidate.path,
@@ -384,7 +384,8 @@ def _make_interpreter(candidate: InterpreterCandidate, answer: PythonInfo | str)
     )
 
 
-def _build_install_command(python: Path) -> str:
+def build_install_command(python: Path) -> str:
+    """Return the command that installs packages for ``python``, without their names."""
     is_uvs = b"\nuv = " in read_content(python.parent.parent / "pyvenv.cfg")
     # Environments that uv creates have no pip.
     return f"uv pip install --python {python}" if is_uvs else f"{python} -m pip install"

@@ -38,7 +38,7 @@ from cdd_agent.testrun.access import (
     find_test_code,
     find_top,
 )
-from cdd_agent.testrun.interpreter import Interpreter
+from cdd_agent.testrun.interpreter import Interpreter, build_install_command
 from cdd_agent.testrun.suite import PYTEST, Conventions, SuiteRun, save_report
 from cdd_agent.untrusted.documents import encode_json
 from pytest_tdd_agent.codec import ReportError, load
@@ -215,9 +215,10 @@ def is_absent_plugin(reason: str) -> bool:
 
 def suggest_fix(reason: str, python: Path) -> str:
     """Return what the user can do about a refusal."""
-    pip = f"{python} -m pip install"
+    pip = build_install_command(python)
     if reason.startswith("Missing required plugins: "):
-        return f"{pip} {reason.partition(': ')[2].replace(',', '')}"
+        # A requirement such as b>=2 would be a redirection in the shell.
+        return f"{pip} {shlex.join(reason.partition(': ')[2].split(', '))}"
     if found := re.search(r"'minversion' requires pytest-([\w.]+)", reason):
         return f"{pip} 'pytest>={found[1]}'"
     if is_absent_plugin(reason):
@@ -396,7 +397,7 @@ class PytestSuite:
     @property
     def _install_command(self) -> str:
         project = redirects[0] if (redirects := self._redirects) else self.root
-        return f"{self.interpreter.path} -m pip install -e {project}"
+        return f"{build_install_command(self.interpreter.path)} -e {project}"
 
     @property
     def _redirects(self) -> tuple[Path, Path] | None:

@@ -105,6 +105,15 @@ def test_a_retry_that_waited_for_a_decision_runs_when_enter_finds_no_changes(tal
     assert "nothing is left to do" in made.says("")
 
 
+def test_a_retry_that_waited_for_a_decision_is_forgotten_on_leaving(talk: MakeTalk, project: Project) -> None:
+    made = talk(ONE, ScriptedModel([]))
+    project.write({"extra.py": ""})
+    assert "You have uncommitted changes" in made.says("retry 1")
+    made.says("exit")
+    assert "The next steps take your changes along" in made.says("keep")
+    assert made.is_listening
+
+
 @pytest.mark.slow
 def test_changes_made_by_hand_can_be_kept_out_of_the_commits(talk: MakeTalk, project: Project) -> None:
     made = talk(ONE, ScriptedModel([writes("a.md", "# a\n")]))

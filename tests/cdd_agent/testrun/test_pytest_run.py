@@ -270,7 +270,7 @@ def test_options_of_absent_plugins_are_left_out_and_that_is_said(tmp_path: Path,
     1,
     ("settings", "said"),
     [
-        ("required_plugins = pytest-nosuch pytest-nosuch2>=1", "-m pip install pytest-nosuch pytest-nosuch2>=1"),
+        ("required_plugins = pytest-nosuch pytest-nosuch2>=1", "-m pip install pytest-nosuch 'pytest-nosuch2>=1'"),
         ("minversion = 99.0", "'minversion' requires pytest-99.0"),
         ("nosuch = 1\naddopts = --strict-config", "Unknown config option: nosuch"),
     ],

@@ -40,7 +40,7 @@ E   ModuleNotFoundError: No module named 'nosuch'
         (
             "ERROR: Missing required plugins: a, b>=2\n",
             "Missing required plugins: a, b>=2",
-            "/py -m pip install a b>=2",
+            "/py -m pip install a 'b>=2'",
         ),
         (
             "ERROR: /p/x.ini: 'minversion' requires pytest-9.0, actual pytest-8.0'",
@@ -56,6 +56,12 @@ def test_a_refusal_is_one_line_with_what_to_do(output: str, reason: str, *, what
     assert found is not None
     assert found.startswith(reason)
     assert what_to_do in pytest_run.suggest_fix(found, Path("/py"))
+
+
+def test_an_environment_of_uv_is_told_what_uv_takes(tmp_path: Path) -> None:
+    (tmp_path / "pyvenv.cfg").write_text("home = /usr/bin\nuv = 0.9.0\n")
+    python = tmp_path / "bin/python"
+    assert pytest_run.suggest_fix("Missing required plugins: a", python) == f"uv pip install --python {python} a"
 
 
 def test_only_what_an_absent_plugin_can_cause_counts_as_that() -> None:
