@@ -14,6 +14,7 @@ from cdd_agent.workflows.green.request import Wanted
 from cdd_agent.workflows.green.run import adapt_policy
 from pytest_tdd_agent.codec import load
 from pytest_tdd_agent.report import Case, CollectError, Failure, SuiteReport
+from tests.fakes.cases import soak_after
 from tests.fakes.model import ScriptedModel
 from tests.fakes.project import Project, content_as_it_is, green, item, red
 from tests.fakes.suite import FakeSuite, no_report
@@ -45,7 +46,7 @@ def without_tests(project: Project) -> None:
     project.git("commit", "--quiet", "-m", "no tests")
 
 
-@pytest.mark.parametrize(("kind", "phase"), [("docs", "green"), ("refactor", "refactor")])
+@soak_after(1, ("kind", "phase"), [("docs", "green"), ("refactor", "refactor")])
 def test_a_step_that_adds_no_test_needs_some(project: Project, context: Context, *, kind: Kind, phase: Phase) -> None:
     without_tests(project)
     with pytest.raises(EnvironmentMissing, match="No tests found") as missing:
@@ -62,6 +63,7 @@ def test_the_first_test_of_a_project_may_be_written_in_red(project: Project, con
     assert baseline.report.tests == ()
 
 
+@pytest.mark.slow
 def test_tests_that_cannot_be_run_are_told_with_what_pytest_said(project: Project, context: Context) -> None:
     step = begun(project, context)
     write(context, "conftest.py", "raise SystemExit('no database')\n")
@@ -85,6 +87,7 @@ def test_the_last_report_is_the_baseline_of_the_next_step_if_the_files_are_the_s
     assert load(project.folder / baseline.report_path) == baseline.report
 
 
+@pytest.mark.slow
 def test_a_baseline_of_other_files_is_a_new_run(project: Project, context: Context) -> None:
     lay(context, "red", step=begun(project, context), work=item())
     project.write({"prices.py": "def total(prices):\n    return 0\n"})
@@ -172,6 +175,7 @@ def test_what_the_import_of_red_hides_is_in_the_baseline_of_green_as_it_was() ->
     assert merged.collect_errors == red.collect_errors
 
 
+@pytest.mark.slow
 def test_green_is_not_asked_to_mend_an_old_failure_that_red_hid(project: Project, context: Context) -> None:
     old = "\n\ndef test_old():\n    assert total([1]) == 7\n"
     tests = (project.folder / "tests/test_prices.py").read_text() + old

@@ -10,6 +10,7 @@ from cdd_agent.model.conversation import Text, Turn
 from cdd_agent.tdd.cycle import Cycle, Ending
 from cdd_agent.work import state as states
 from cdd_agent.work.state import RunState, StepExecution
+from tests.fakes.cases import soak_after
 from tests.fakes.model import ScriptedModel, call, says
 from tests.fakes.project import CODE, TEST, TEST_FILE, Project, content_as_it_is, green, item, red, writes
 
@@ -64,6 +65,7 @@ def test_a_wrong_test_sends_the_step_back_to_red_once_and_its_code_to_the_next_g
     assert ending.state.execution(1).was_sent_back
 
 
+@pytest.mark.slow
 def test_words_alone_are_taken_as_a_wrong_test_the_second_time(project: Project) -> None:
     words = says("90 should be 10.")
     model = ScriptedModel([red(), words, words, writes(TEST_FILE, OTHER_TEST), green(), content_as_it_is()])
@@ -72,6 +74,7 @@ def test_words_alone_are_taken_as_a_wrong_test_the_second_time(project: Project)
     assert "test_is_wrong: 90 should be 10." in task(model, 3)
 
 
+@pytest.mark.slow
 def test_a_second_wrong_test_ends_the_step(project: Project) -> None:
     model = ScriptedModel([red(), DOUBT, red(), DOUBT])
     ending = run(project, model)
@@ -92,7 +95,7 @@ def test_a_red_below_a_commit_of_the_user_is_not_taken_back(project: Project) ->
     assert "mine" in project.log
 
 
-@pytest.mark.parametrize("last", [says(call("ReportBlocked", why="cannot_be_done", reason="no way")), None])
+@soak_after(1, "last", [says(call("ReportBlocked", why="cannot_be_done", reason="no way")), None])
 def test_a_retry_begins_with_what_was_refused_and_with_the_guidance(project: Project, *, last: Turn | None) -> None:
     first = ScriptedModel([red(), WRONG, content_as_it_is(), last or content_as_it_is()])
     ending = run(project, first)
@@ -124,6 +127,7 @@ def test_an_interrupted_attempt_leaves_its_changes_and_words_to_the_next(project
     assert "+def discount(price): ..." in task(model, 0)
 
 
+@pytest.mark.slow
 def test_a_killed_attempt_leaves_its_changes_to_the_next(project: Project) -> None:
     class Killed(ScriptedModel):
         def reply(self, *args: object, **named: object) -> Turn:

@@ -82,6 +82,7 @@ def test_a_run_that_comes_to_nothing_is_told_with_its_problem(real_project: Proj
     assert finished.passed == 0
 
 
+@pytest.mark.slow
 def test_of_a_test_in_a_file_that_cannot_be_imported_the_file_is_run(context: Context) -> None:
     test = "from discount import discount\n\n\ndef test_more():\n    assert discount\n"
     write(context, "tests/test_more.py", test)

@@ -73,8 +73,12 @@ def test_a_phase_whose_checkpoint_fails_does_not_begin(project: Project) -> None
     assert project.git("log", "-1", "--format=%(trailers:only)").endswith("\nSession: noon\nCheckpoint: 7")
 
 
-def test_every_commit_carries_trailers_and_a_note_with_its_evidence(project: Project) -> None:
-    step, _ = project.run(item(), context=project.context(ScriptedModel([red(), green(), content_as_it_is()])))
+def test_every_commit_carries_trailers_and_a_note_and_a_refactoring_without_changes_is_only_a_note(
+    project: Project,
+) -> None:
+    step, why = project.run(item(), context=project.context(ScriptedModel([red(), green(), content_as_it_is()])))
+    assert why is None
+    assert project.log == ["test: Ten percent off", "feat: Ten percent off"]
     for phase, following, result in (("red", "GREEN", "FAIL"), ("green", "REFACTOR", "PASS")):
         commit = step.commits[phase]
         trailers = project.git("log", "-1", "--format=%(trailers:only)", commit).splitlines()
@@ -90,12 +94,6 @@ def test_every_commit_carries_trailers_and_a_note_with_its_evidence(project: Pro
         assert note["currentTest"]["testFile"] == TEST_FILE
         assert note["gate"]["open"] is True
         assert len(note["gate"]["report_sha256"]) == 64
-
-
-def test_a_refactoring_that_changes_nothing_makes_no_commit(project: Project) -> None:
-    step, why = project.run(item(), context=project.context(ScriptedModel([red(), green(), content_as_it_is()])))
-    assert why is None
-    assert project.log == ["test: Ten percent off", "feat: Ten percent off"]
     assert step.commits["refactor"] == step.commits["green"]
     lines = project.git("notes", "--ref=tdd-handoffs", "show", step.commits["green"]).splitlines()
     handoffs = [json.loads(line) for line in lines]
@@ -122,6 +120,7 @@ def test_a_step_that_is_itself_a_refactoring_is_not_done_by_saying_so(project: P
     assert judged(project) == [("refactor", False, ["no_change"])]
 
 
+@pytest.mark.slow
 def test_a_bug_may_show_itself_by_the_exception_that_the_product_raises(project: Project) -> None:
     test = "from prices import total\n\n\ndef test_none():\n    assert total(None) == 0\n"
     model = ScriptedModel(
@@ -191,8 +190,8 @@ def test_a_refactoring_refused_each_time_is_given_up_and_green_stays(project: Pr
 
 def test_sources_changed_in_red_are_refused_put_back_and_kept(project: Project) -> None:
     cheats = runs("echo '# red' >> prices.py")
-    context = project.context(ScriptedModel([cheats, red(), green(), content_as_it_is()]))
-    _, why = project.run(item(), context=context)
+    context = project.context(ScriptedModel([cheats, red(), green()]))
+    _, why = project.run(item(refactor=False), context=context)
     assert why is None
     assert judged(project)[0][:2] == ("red", False)
     assert judged(project)[0][2][0] == "source_changed"
@@ -204,24 +203,25 @@ def test_sources_changed_in_red_are_refused_put_back_and_kept(project: Project) 
 def test_tests_changed_in_green_are_refused_and_put_back(project: Project) -> None:
     cheats = runs(f"sed -i 's/ == 90/ == 100/' {TEST_FILE}; printf 'def discount(p): return p\\n' > discount.py")
     mends = runs("printf 'def discount(p): return p - 10\\n' > discount.py")
-    context = project.context(ScriptedModel([red(), cheats, mends, content_as_it_is()]))
-    _, why = project.run(item(), context=context)
+    context = project.context(ScriptedModel([red(), cheats, mends]))
+    _, why = project.run(item(refactor=False), context=context)
     assert why is None
     assert judged(project)[1] == ("green", False, ["protected_changed"])
     assert (project.folder / TEST_FILE).read_text() == TEST
 
 
 def test_the_next_attempt_is_told_why_the_last_one_was_refused(project: Project) -> None:
-    model = ScriptedModel([says("Done!"), red(), green(), content_as_it_is()])
-    project.run(item(), context=project.context(model))
+    model = ScriptedModel([says("Done!"), writes("README.md", "# Prices\n")])
+    project.run(DOCS, context=project.context(model))
     (message,) = model.requests[1].messages
     *_, text = message.content
     assert isinstance(text, Text)
-    assert text.text.splitlines()[-1] == "Work: executor sale step 1 red attempt 2"
+    assert text.text.splitlines()[-1] == "Work: executor sale step 1 green attempt 2"
     assert "Attempt 1 was refused by the gate:\n" in text.text
     assert "\n- no_change: " in text.text
 
 
+@pytest.mark.slow
 def test_files_that_a_test_run_leaves_behind_are_nobodys_work(project: Project) -> None:
     leaves = "import pathlib\n\n\ndef test_leaves():\n    pathlib.Path('prices.db').write_text(str(id(object())))\n"
     project.write({"tests/test_leaves.py": leaves})
@@ -274,6 +274,7 @@ def test_a_commit_hook_that_refuses_closes_the_attempt_and_its_words_reach_the_m
     assert "no licence line" in text.text
 
 
+@pytest.mark.slow
 def test_a_commit_that_fails_without_any_hook_is_not_the_models_to_mend(project: Project) -> None:
     project.git("config", "commit.gpgsign", "true")
     project.git("config", "gpg.program", "/bin/false")
@@ -302,6 +303,7 @@ class TestGitUsedByTheAgent:
         assert (note["phase"], note["commit"]) == ("GREEN", step.commits["green"])
         assert project.status == ""
 
+    @pytest.mark.slow
     def test_its_commit_of_refused_work_reaches_no_branch(self, project: Project) -> None:
         commits = runs("echo '# red' >> tests/test_prices.py && git commit -qam 'sneaky'")
         context = project.context(ScriptedModel([commits, writes("README.md", "# Prices\n")]))
@@ -314,6 +316,7 @@ class TestGitUsedByTheAgent:
         (kept,) = refs(project, "attempts")
         assert "# red" in project.git("show", f"{kept}:tests/test_prices.py")
 
+    @pytest.mark.slow
     def test_its_own_branch_is_left_and_the_work_lands_on_the_users(self, project: Project) -> None:
         commits = runs("echo '# Prices' > README.md && git checkout -qb mine && git add -A && git commit -qm wip")
         _, why = project.run(DOCS, context=project.context(ScriptedModel([commits])))
@@ -373,6 +376,7 @@ class TestUncommittedChangesOfTheUser:
             "ignored\n",
         ]
 
+    @pytest.mark.slow
     def test_a_commit_that_changes_the_same_lines_waits_until_they_are_moved_aside(self, project: Project) -> None:
         project.write({"prices.py": FILES_MINE, "run.log": "ignored\n"})
         saved = [project.start()]
@@ -388,6 +392,7 @@ class TestUncommittedChangesOfTheUser:
         assert (project.log, project.status) == (["docs: Ten percent off"], "")
         assert "# agent" in (project.folder / "prices.py").read_text()
 
+    @pytest.mark.slow
     def test_a_run_that_takes_them_along_sees_them_and_commits_none(self, project: Project) -> None:
         project.write({"prices.py": FILES_MINE, "notes.txt": "mine\n"})
         shows = says(
@@ -406,6 +411,7 @@ class TestUncommittedChangesOfTheUser:
         assert (context.workspace.root / "prices.py").read_text() == FILES_MINE
         assert (context.workspace.root / "notes.txt").read_text() == "mine\n"
 
+    @pytest.mark.slow
     def test_code_that_needs_them_is_refused(self, project: Project) -> None:
         project.write({"rates.py": RATES})
         mends = runs("printf 'def discount(price):\\n    return price - 10\\n' > discount.py")

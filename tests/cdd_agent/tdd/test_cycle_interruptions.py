@@ -53,6 +53,7 @@ SAVES = 11
 """States that the story saves on its way."""
 
 
+@pytest.mark.slow
 def test_the_story_saves_as_often_as_the_crashes_below_assume(project: Project) -> None:
     saved: list[RunState] = []
     _, why = project.run(item(), context=project.context(story()), save=saved.append)
@@ -123,7 +124,7 @@ def test_a_crash_at_any_save_of_a_single_phase_changes_nothing_in_the_end(projec
     assert (len(step.attempts), project.log, project.status) == (2, ["docs: Ten percent off"], "")
 
 
-@soak_after(1, "end", ("ctrl-c", "kill"))
+@soak_after(0, "end", ("ctrl-c", "kill"))
 def test_an_end_right_after_a_commit_is_saved_leaves_commit_and_index_in_order(
     end: str, *, project: Project, tmp_path: Path
 ) -> None:
@@ -209,6 +210,7 @@ def test_a_killed_run_loses_its_half_done_attempt_and_nothing_else(project: Proj
     assert not (tree.root / "half.py").exists()
 
 
+@pytest.mark.slow
 def test_a_run_tree_that_was_deleted_is_made_again_with_the_work_of_the_last_attempt(project: Project) -> None:
     saved = [project.start()]
     model = ScriptedModel([red(), writes("discount.py", "def discount(price): pass\n"), KeyboardInterrupt()])
@@ -223,7 +225,7 @@ def test_a_run_tree_that_was_deleted_is_made_again_with_the_work_of_the_last_att
     assert (project.folder / "discount.py").read_text() == "def discount(price): return price - 10\n"
 
 
-@pytest.mark.parametrize("in_place", [False, True])
+@soak_after(1, "in_place", [False, True])
 @pytest.mark.parametrize(
     ("number", "stop"),
     [
@@ -270,6 +272,7 @@ def test_what_the_user_changes_meanwhile_stays_uncommitted(project: Project) -> 
     assert (project.folder / "prices.py").read_text() == FILES_MINE
 
 
+@pytest.mark.slow
 def test_what_the_user_commits_meanwhile_stays_and_the_step_lands_on_it(project: Project) -> None:
     state = stopped_in_green(project)
     project.write({"prices.py": FILES_MINE, "half.py": ""})
@@ -281,6 +284,7 @@ def test_what_the_user_commits_meanwhile_stays_and_the_step_lands_on_it(project:
     assert (project.folder / "prices.py").read_text() == FILES_MINE
 
 
+@pytest.mark.slow
 def test_a_file_that_the_user_creates_where_the_run_does_waits_for_a_decision(project: Project) -> None:
     state = stopped_in_green(project)
     project.write({"discount.py": "mine\n"})
@@ -311,6 +315,7 @@ def test_on_another_branch_nothing_lands_until_the_user_returns(project: Project
     assert project.git("log", "-1", "--format=%s", "other") == "test: Ten percent off"
 
 
+@pytest.mark.slow
 def test_on_a_branch_without_commits_nothing_lands(project: Project) -> None:
     state = stopped_in_green(project)
     project.git("switch", "--quiet", "--orphan", "empty")
@@ -349,6 +354,7 @@ def test_files_that_are_deleted_after_the_gate_are_deleted_in_no_commit(project:
     assert (project.log, project.status) == (LANDED, "")
 
 
+@pytest.mark.slow
 def test_a_commit_that_breaks_a_test_of_the_users_is_refused(project: Project) -> None:
     state = stopped_in_green(project)
     theirs = "import pathlib\n\n\ndef test_size():\n    assert not pathlib.Path('extra.txt').exists()\n"
@@ -365,6 +371,7 @@ def test_a_commit_that_breaks_a_test_of_the_users_is_refused(project: Project) -
     assert project.status == ""
 
 
+@pytest.mark.slow
 def test_a_failed_step_takes_its_own_commits_off_and_none_of_the_users(project: Project) -> None:
     saved = [project.start()]
     stops = project.context(ScriptedModel([KeyboardInterrupt()]))
@@ -382,6 +389,7 @@ def test_a_failed_step_takes_its_own_commits_off_and_none_of_the_users(project: 
     assert not (project.folder / TEST_FILE).exists()
 
 
+@pytest.mark.slow
 def test_a_failed_step_leaves_a_commit_of_the_users_on_top_of_its_own(project: Project) -> None:
     state = stopped_in_green(project)
     project.write({"prices.py": FILES_MINE})

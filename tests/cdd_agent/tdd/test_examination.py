@@ -70,19 +70,16 @@ def verdicts(project: Project) -> list[tuple[bool, str]]:
     return [(event.open, next(iter(event.reasons), "").partition(":")[0]) for event in found]
 
 
-def test_a_change_that_passes_further_examples_is_accepted_and_they_are_listed(project: Project) -> None:
+def test_a_change_that_passes_further_examples_is_accepted_and_the_note_of_green_lists_them(project: Project) -> None:
     made = context(project, red(), green(), says(AGREES), content_as_it_is())
-    assert run(project, made).how == "done"
+    ending = run(project, made)
+    assert ending.how == "done"
     assert notices(project, "xamined") == ["Examined: 1 further example passed (AC-1 test_twice)."]
     assert verdicts(project) == [(True, "")]
     assert "examiner" in [event.agent for event in project.seen if isinstance(event, TurnEnded)]
     asked = str(model_of(made).requests[2].messages)
     for part in ("ten percent off", TEST.splitlines()[-1].strip(), "return price - 10"):
         assert part in asked
-
-
-def test_the_note_and_only_that_of_green_lists_the_examples(project: Project) -> None:
-    ending = run(project, context(project, red(), green(), says(AGREES), content_as_it_is()))
     commits = ending.state.execution(1).commits
     assert [gate.get("examples") for gate in gates(project, commits["red"])] == [None]
     assert [gate.get("examples") for gate in gates(project, commits["green"])] == [["AC-1 test_twice: passes"], None]
@@ -102,8 +99,12 @@ def test_a_change_that_fails_is_refused_in_words_then_accepted_when_it_is_genera
     assert "180" not in told
     assert "test_twice" not in told
     assert model_of(made).queue == [], "the Examiner is asked once a step"
+    # The author of the change never has the file.
+    assert "test_twice" not in project.git("log", "-p", "--all", "--", "tests")
+    assert not [path for path in made.workplace.tree.root.rglob("*.py") if "test_twice" in path.read_text()]
 
 
+@pytest.mark.slow
 def test_a_second_failure_shows_one_example_to_all_later_attempts(project: Project) -> None:
     attempts = [rewrites(f"def discount(price):\n    return price - 10  # {number}\n") for number in range(5)]
     made = context(project, red(), green(), says(ANSWER), *attempts, max_attempts=6, max_identical_failures=9)
@@ -112,6 +113,7 @@ def test_a_second_failure_shows_one_example_to_all_later_attempts(project: Proje
     assert ["assert discount(200) == 180" in text for text in told] == [False, True, True, True, True]
 
 
+@pytest.mark.slow
 def test_the_example_stays_visible_when_other_reasons_close_later_attempts(project: Project) -> None:
     breaks = [rewrites(f"def discount(price):\n    return {number}\n") for number in range(2, 7)]
     wrong = rewrites("def discount(price):\n    return price - 10  # again\n")
@@ -124,7 +126,7 @@ def test_the_example_stays_visible_when_other_reasons_close_later_attempts(proje
 
 
 @soak_after(
-    3,
+    2,
     ("answer", "code", "notice"),
     [
         pytest.param(
@@ -177,6 +179,7 @@ def test_a_doubted_example_that_the_examiner_withdraws_no_longer_counts(project:
     ]
 
 
+@pytest.mark.slow
 def test_a_doubted_example_that_the_examiner_keeps_is_shown_and_the_work_goes_on(project: Project) -> None:
     keeps = says("keep test_twice: ten percent of 200 are 20")
     made = context(project, red(), green(), says(ANSWER), DOUBTS, keeps, rewrites(TIDY), content_as_it_is())
@@ -185,7 +188,7 @@ def test_a_doubted_example_that_the_examiner_keeps_is_shown_and_the_work_goes_on
     assert "The Examiner has looked again and keeps this example." in str(model_of(made).requests[5].messages)
 
 
-@soak_after(1, ("answer", "how"), [(None, "blocked"), (0, "blocked"), (1, "done")])
+@soak_after(0, ("answer", "how"), [(None, "blocked"), (0, "blocked"), (1, "done")])
 def test_a_second_doubt_is_decided_by_a_person(project: Project, *, answer: int | None, how: str) -> None:
     made = context(project, red(), green(), says(ANSWER), DOUBTS, says("keep test_twice: yes"), DOUBTS)
     asked: list[str] = []
@@ -215,14 +218,7 @@ def test_a_recording_without_the_second_look_ends_as_before(project: Project) ->
     assert any("could not look again" in text for text in notices(project, "Examiner"))
 
 
-def test_the_author_of_the_change_never_has_the_file(project: Project) -> None:
-    made = context(project, red(), green(), says(ANSWER), rewrites(TIDY), content_as_it_is())
-    run(project, made)
-    assert "test_twice" not in project.git("log", "-p", "--all", "--", "tests")
-    assert not [path for path in made.workplace.tree.root.rglob("*.py") if "test_twice" in path.read_text()]
-
-
-@soak_after(1, "policy", [{"max_examples": 0}, {"evidence_timeout_s": 0}])
+@soak_after(0, "policy", [{"max_examples": 0}, {"evidence_timeout_s": 0}])
 def test_without_examples_or_time_nobody_is_asked(project: Project, policy: dict[str, object]) -> None:
     made = context(project, red(), green(), content_as_it_is(), **policy)
     assert run(project, made).how == "done"
@@ -277,6 +273,7 @@ def test_a_recording_without_its_turn_is_played_as_before_and_that_is_said(proje
     assert unused(made) == ()
 
 
+@pytest.mark.slow
 def test_a_recording_plays_its_turn(project: Project) -> None:
     made = replay(project, ("^Work: examiner sale step 1 examples$", says(ANSWER)))
     assert run(project, made).how == "done"

@@ -88,6 +88,7 @@ def test_an_iteration_continues_the_conversations_and_answers_the_comments(proje
     assert project.log[-2:] == ["test: Ten percent off", "feat: Ten percent off"]
 
 
+@pytest.mark.slow
 def test_an_iteration_without_new_behavior_is_a_refactoring(project: Project, landed: Ending) -> None:
     model = ScriptedModel([content_as_it_is(), edits("discount.py", TIDY)])
     assert run(project, model, reviewed(landed, project, "Say what it does.")).how == "done"
@@ -107,6 +108,7 @@ def test_a_conversation_that_cannot_be_read_is_begun_anew(project: Project, land
     assert any("A new conversation begins." in event.text for event in project.seen if isinstance(event, Notice))
 
 
+@pytest.mark.slow
 def test_the_first_run_of_a_step_offers_no_answers_to_comments(project: Project) -> None:
     model = ScriptedModel([red(), green(), content_as_it_is()])
     run(project, model)

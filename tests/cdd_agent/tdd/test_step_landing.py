@@ -100,6 +100,7 @@ def test_a_landing_is_found_only_when_its_commit_is_on_the_users_branch(
     assert landing.find() == made
 
 
+@pytest.mark.slow
 def test_a_landing_that_is_reported_twice_has_one_line(
     project: Project, context: Context, *, step: StepExecution
 ) -> None:
@@ -110,6 +111,7 @@ def test_a_landing_that_is_reported_twice_has_one_line(
     assert len(project.git("notes", "--ref=tdd-handoffs", "show", first).splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_a_long_title_is_cut_in_the_subject(project: Project, context: Context, *, step: StepExecution) -> None:
     work = replace(item(), title="Ten percent off " * 10)
     land(Landing(item=work, attempt=OPEN, step=step, context=context), ("discount.py",))
@@ -187,6 +189,7 @@ def test_a_commit_breaks_what_passed_before_it_and_not_what_failed(project: Proj
     assert project.log == ["an old failure"]
 
 
+@pytest.mark.slow
 def test_a_test_that_needs_a_file_of_the_user_that_git_ignores_has_it(project: Project) -> None:
     reads = "def test_new():\n    assert open('data.log').read() == 'mine'\n"
     project.write({"data.log": "mine"})

@@ -14,6 +14,7 @@ from cdd_agent.git.repository import CommitId
 from cdd_agent.tdd.context import Context
 from cdd_agent.tdd.step import StepRecovery, alone_on, checkpoint_ref
 from cdd_agent.work.state import AttemptRecord, Status, StepExecution, lock_repository
+from tests.fakes.cases import soak_after
 from tests.fakes.model import ScriptedModel
 from tests.fakes.project import Project
 
@@ -102,6 +103,7 @@ def test_the_work_of_the_last_attempt_is_restored_though_the_tree_was_lost(
     assert project.status == "?? mine.txt"
 
 
+@pytest.mark.slow
 def test_a_step_works_on_its_own_commit_whatever_the_user_commits_meanwhile(
     project: Project, context: Context, step: StepExecution
 ) -> None:
@@ -112,6 +114,7 @@ def test_a_step_works_on_its_own_commit_whatever_the_user_commits_meanwhile(
     assert project.repository.read_head() == theirs
 
 
+@pytest.mark.slow
 def test_changes_that_were_taken_along_are_there_after_an_interruption_as_they_were(
     project: Project, context: Context
 ) -> None:
@@ -146,6 +149,7 @@ def in_place(project: Project) -> Context:
     return project.context(ScriptedModel([]), in_place=True)
 
 
+@pytest.mark.slow
 def test_in_the_users_files_each_interrupted_attempt_is_kept(project: Project, in_place: Context) -> None:
     project.write({"mine.txt": "mine\n"})
     step = begun(project, in_place)
@@ -164,6 +168,7 @@ def test_in_the_users_files_nothing_is_kept_where_nothing_was_changed(project: P
     assert project.git("for-each-ref", "refs/cdd/attempts/", "refs/cdd/abandoned/") == ""
 
 
+@pytest.mark.slow
 def test_in_the_users_files_a_commit_made_meanwhile_stays_on_the_branch(project: Project, in_place: Context) -> None:
     step = begun(project, in_place)
     tried = replace(step, attempts=(replace(TRIED, verdict="closed", checkpoint=step.checkpoint),))
@@ -180,6 +185,7 @@ def test_in_the_users_files_a_commit_made_meanwhile_stays_on_the_branch(project:
 # What is known of a step.
 
 
+@pytest.mark.slow
 def test_a_step_is_underway_while_there_is_something_to_lose(context: Context, step: StepExecution) -> None:
     assert not StepRecovery("sale", step, context=context).is_underway(), "nothing has come of it yet"
     tried = replace(step, attempts=(replace(TRIED, verdict="closed"),))
@@ -187,7 +193,7 @@ def test_a_step_is_underway_while_there_is_something_to_lose(context: Context, s
     assert not StepRecovery("sale", replace(tried, status=Status.FAILED), context=context).is_underway()
 
 
-@pytest.mark.parametrize("name", ["start", "tip"])
+@soak_after(1, "name", ["start", "tip"])
 def test_a_step_whose_checkpoint_or_tip_is_gone_is_refused_with_the_way_to_restart(
     project: Project, context: Context, *, step: StepExecution, name: str
 ) -> None:
@@ -200,6 +206,7 @@ def test_a_step_whose_checkpoint_or_tip_is_gone_is_refused_with_the_way_to_resta
     assert "cdd exec sale --retry 1" in refused.value.hint
 
 
+@pytest.mark.slow
 def test_a_step_that_has_begun_is_known_whatever_number_an_edited_plan_gives_it(
     project: Project, context: Context, step: StepExecution
 ) -> None:
@@ -208,6 +215,7 @@ def test_a_step_that_has_begun_is_known_whatever_number_an_edited_plan_gives_it(
     assert renumbered.checkpoints.ref("tip") == checkpoint_ref("sale", step, name="tip")
 
 
+@pytest.mark.slow
 def test_a_new_number_finds_no_checkpoint_of_the_step_that_had_it(context: Context, step: StepExecution) -> None:
     other = replace(step, base_commit="0" * 40, checkpoint=None)
     assert checkpoint_ref("sale", step, name="start") != checkpoint_ref("sale", other, name="start")
@@ -215,6 +223,7 @@ def test_a_new_number_finds_no_checkpoint_of_the_step_that_had_it(context: Conte
     assert context.snapshots.find(str(step.checkpoint)) is not None
 
 
+@pytest.mark.slow
 def test_a_phase_that_was_given_up_leaves_no_checkpoint_to_go_on_from(context: Context, step: StepExecution) -> None:
     green = context.snapshots.take("refs/cdd/checkpoints/sale/green", message="green")
     refused = context.snapshots.take("refs/cdd/checkpoints/sale/refused", message="refused")
@@ -242,6 +251,7 @@ def test_undoing_takes_the_steps_commits_off_and_keeps_them(
     assert project.git("for-each-ref", "--format=%(objectname)", "refs/cdd/abandoned/") == red
 
 
+@pytest.mark.slow
 def test_undoing_keeps_the_refused_work(project: Project, context: Context, step: StepExecution) -> None:
     write(context, "half.py", "of the model\n")
     StepRecovery("sale", step, context=context).undo(why="over")
@@ -260,6 +270,7 @@ def test_undoing_never_takes_somebody_elses_commit_off(project: Project, context
     assert any("did not make" in event.text for event in project.seen if isinstance(event, Notice))
 
 
+@pytest.mark.slow
 def test_undoing_leaves_a_commit_on_which_the_steps_own_has_landed(
     project: Project, context: Context, step: StepExecution
 ) -> None:
@@ -273,6 +284,7 @@ def test_undoing_leaves_a_commit_on_which_the_steps_own_has_landed(
     assert project.status == "?? mine.txt"
 
 
+@pytest.mark.slow
 def test_undoing_leaves_a_commit_between_those_of_the_step_with_all_below_it(
     project: Project, context: Context, step: StepExecution
 ) -> None:

@@ -13,6 +13,7 @@ from cdd_agent.git.repository import CommitId, CopyLimits, Entry, Repository
 from cdd_agent.git.run_tree import GitExport, RunTrees
 from cdd_agent.sandbox.port import Result
 from cdd_agent.tdd.workplace import RunTreeWorkplace
+from tests.fakes.cases import soak_after
 
 TEN = "".join(f"line {number}\n" for number in range(10))
 
@@ -86,6 +87,7 @@ def test_a_run_begins_with_the_commit_of_the_user_and_the_data_that_git_ignores(
     ]
 
 
+@pytest.mark.slow
 def test_what_is_too_large_is_reported_with_the_setting(ground: Ground) -> None:
     content = b"1,2\n" * 100
     pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha256(content).hexdigest()}\nsize 400\n"
@@ -149,6 +151,7 @@ def test_the_setup_runs_in_prepared_files_and_changes_nothing_that_is_committed(
         ground.place.begin()
 
 
+@pytest.mark.slow
 def test_what_the_run_commits_on_the_head_of_the_user_lands_as_it_is(ground: Ground) -> None:
     tip = ground.place.begin()
     made = ground.run("line 9", "by the run")
@@ -202,6 +205,7 @@ def test_what_builds_on_lines_that_are_not_committed_does_not_land(ground: Groun
     assert told.value.hint.startswith("commit your changes")
 
 
+@pytest.mark.slow
 def test_what_the_user_committed_to_the_same_lines_is_a_reason_to_restart(ground: Ground) -> None:
     tip = ground.place.begin()
     made = ground.run("line 0", "by the run")
@@ -226,6 +230,7 @@ def test_a_branch_that_moved_gets_the_commit_on_top(ground: Ground) -> None:
     assert (ground.place.tree.root / "other.txt").read_text() == "by the user\n"
 
 
+@pytest.mark.slow
 def test_a_file_that_the_user_moved_is_changed_where_it_is_now(ground: Ground) -> None:
     tip = ground.place.begin()
     made = ground.run("line 9", "by the run")
@@ -256,7 +261,8 @@ def test_a_head_that_a_program_moved_is_restored(ground: Ground) -> None:
     assert ground.place.tree.list_uncommitted() == ("ten.txt",)
 
 
-@pytest.mark.parametrize(
+@soak_after(
+    2,
     ("number", "text"),
     [(0, "<<<<<<< yours\nby the user\n"), (1, "by the user\n"), (2, "by the run\n")],
     ids=["merge", "mine", "theirs"],
@@ -290,6 +296,7 @@ def test_later_changes_nothing(ground: Ground) -> None:
     assert (ground.user.root / "ten.txt").read_text().startswith("by the user")
 
 
+@pytest.mark.slow
 def test_a_second_commit_of_a_run_holds_only_its_own_files(tmp_path: Path) -> None:
     ground = Ground(tmp_path / "project")
     ground.place.begin()
