@@ -34,6 +34,7 @@ def test_names_are_those_that_the_target_is_an_example_of(target: str, *, file: 
         assert canary.word not in canary.passes + canary.fails
 
 
+@pytest.mark.slow
 def test_pytest_reports_both_as_they_are(tmp_path: Path, interpreter: Interpreter, bytecode: Path) -> None:
     (tmp_path / "pytest.ini").write_text(QUICK + "python_files = *_spec.py\npython_functions = check_*\n")
     (tmp_path / "a_spec.py").write_text("def check_it(): pass\n")

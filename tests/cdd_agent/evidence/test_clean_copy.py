@@ -74,6 +74,7 @@ def test_a_project_inside_the_work_tree_is_copied_with_all_around_it(make: Make)
         assert (copy.root / "tests" / "test_product.py").read_text() == RED["tests/test_product.py"]
 
 
+@pytest.mark.slow
 def test_the_copy_has_the_files_of_submodules(make: Make) -> None:
     step = make(RED, {"product.py": "x = 1\n"})
     (step.repository.root / "library").mkdir()
@@ -100,6 +101,7 @@ def test_the_setup_prepares_the_copy_and_changes_neither_tests_nor_what_is_commi
         assert not any((copy.root / name).exists() for name in ("conftest.py", "pytest.py", "tests/test_more.py"))
 
 
+@pytest.mark.slow
 def test_links_that_git_does_not_track_lead_to_what_is_in_the_copy(make: Make, tmp_path: Path) -> None:
     step = make({"src/shop/__init__.py": "", "tests/test_shop.py": ""}, {"gone.py": ""})
     users = tmp_path / "users"

@@ -96,7 +96,7 @@ TAMPERING = {
 }
 
 
-@pytest.mark.parametrize("name", TAMPERING)
+@soak_after(2, "name", TAMPERING)
 def test_tampering_that_its_source_gives_away_is_refused_without_a_run(name: str, make: Make) -> None:
     step, seen = make(RED, {"product.py": TAMPERING[name]}), list[Event]()
     assert set(codes(asked(step, step.request(TARGET), seen))) == {"suspicious_code"}
@@ -179,6 +179,7 @@ def test_help_from_an_ignored_module_is_not_reproduced(make: Make) -> None:
     assert codes(asked(step, step.request(TARGET))) == ["not_reproduced"]
 
 
+@pytest.mark.slow
 def test_help_from_another_ignored_file_is_told(make: Make) -> None:
     code = "def add(*numbers):\n    return int(open('keys/sum.secret').read())\n"
     step = make(RED, {"product.py": code, "keys/sum.secret": "35"})
@@ -187,6 +188,7 @@ def test_help_from_another_ignored_file_is_told(make: Make) -> None:
     )
 
 
+@pytest.mark.slow
 def test_targets_whose_names_tell_a_place_or_the_time_are_confirmed(make: Make) -> None:
     test = (
         "import time\nfrom pathlib import Path\nimport pytest\nfrom product import add\n\n\n"
@@ -198,6 +200,7 @@ def test_targets_whose_names_tell_a_place_or_the_time_are_confirmed(make: Make) 
     assert asked(step, step.request(target, f"{TARGET}[1]")) == Findings()
 
 
+@pytest.mark.slow
 def test_a_product_and_tests_that_call_git_are_confirmed(make: Make) -> None:
     code = (
         "import subprocess\n\n\ndef branch():\n    asked = ['git', 'branch', '--show-current']\n"
@@ -208,6 +211,7 @@ def test_a_product_and_tests_that_call_git_are_confirmed(make: Make) -> None:
     assert asked(step, step.request(TARGET)) == Findings()
 
 
+@pytest.mark.slow
 def test_a_copy_that_git_cannot_make_is_told(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = tmp_path / "gitconfig"
     own.write_text('[filter "x"]\n\tsmudge = false\n\tclean = cat\n\trequired = true\n')
@@ -218,6 +222,7 @@ def test_a_copy_that_git_cannot_make_is_told(make: Make, tmp_path: Path, monkeyp
     assert found.notices[0].startswith("Not verified: cdd could not create a clean copy: A filter of your")
 
 
+@pytest.mark.slow
 def test_sources_that_are_nested_too_deeply_are_told(make: Make) -> None:
     code = f"{ADD}\n\nX = a{'.b' * 980}()\n"
     step = make({}, {"old.py": code})
@@ -255,6 +260,7 @@ def test_a_source_that_is_a_link_is_not_written_through(make: Make, tmp_path: Pa
     assert away.read_text() == ADD
 
 
+@pytest.mark.slow
 def test_a_copy_in_which_other_tests_fail_too_says_nothing(make: Make) -> None:
     old = "from pathlib import Path\n\n\ndef test_old():\n    assert Path('key.secret').exists()\n"
     code = "from pathlib import Path\n\n\ndef add(a, b):\n    return a + b if Path('key.secret').exists() else None\n"
@@ -272,6 +278,7 @@ def test_a_change_on_which_no_target_depends_is_refused(make: Make) -> None:
     assert "product.py:2: return None instead of a + b" in reason.message
 
 
+@pytest.mark.slow
 def test_a_target_that_only_runs_the_changed_code_is_told(make: Make) -> None:
     test = RED["tests/test_product.py"].replace(" == 35", " or True")
     step = make({"tests/test_product.py": test}, {"product.py": ADD.replace("b\n", "b + 1000\n")})
@@ -287,6 +294,7 @@ def test_a_target_that_only_runs_the_changed_code_is_told(make: Make) -> None:
     assert not any(isinstance(event, Notice) for event in seen), "it is not said that all is well"
 
 
+@pytest.mark.slow
 def test_a_target_for_which_the_changed_code_must_not_raise_is_confirmed(make: Make) -> None:
     test = "import product\n\n\ndef test_it():\n    product.check([])\n"
     code = "def check(rows):\n    for row in rows:\n        print(row)\n"
@@ -294,6 +302,7 @@ def test_a_target_for_which_the_changed_code_must_not_raise_is_confirmed(make: M
     assert asked(step, step.request(TARGET)) == Findings(), "nothing of it can be altered but that it ends"
 
 
+@pytest.mark.slow
 def test_a_product_in_a_process_of_its_own_is_altered_too(make: Make) -> None:
     test = (
         "import subprocess, sys\n\n\ndef test_it():\n"
@@ -314,6 +323,7 @@ def test_a_product_that_is_loaded_from_the_work_tree_is_not_proven(make: Make, t
     assert "or load them from elsewhere" in found.notices[0]
 
 
+@pytest.mark.slow
 def test_a_change_without_python_is_not_altered(make: Make) -> None:
     red = {"tests/test_product.py": "def test_it():\n    assert open('data.txt').read() == 'forty-two'\n"}
     step = make(red, {"data.txt": "forty-two"})

@@ -13,6 +13,7 @@ from cdd_agent.git.repository import Repository
 from cdd_agent.git.snapshot import CDD_IDENTITY
 from tests.cdd_agent.evidence.conftest import Make
 from tests.cdd_agent.evidence.steps import Step
+from tests.fakes.cases import soak_after
 
 PRODUCT = "def double(number):\n    return number * 2\n"
 
@@ -79,7 +80,8 @@ def test_a_file_that_a_check_has_put_back_is_clean(step: Step) -> None:
     assert first == second
 
 
-@pytest.mark.parametrize(
+@soak_after(
+    2,
     "change",
     [
         alter_without_a_trace,
@@ -101,7 +103,7 @@ def write_through_memory(root: Path) -> None:
         content[:] = content[:].replace(b"2", b"3")
 
 
-@pytest.mark.parametrize("folder", ["", "/dev/shm"], ids=["disk", "memory"])
+@soak_after(1, "folder", ["", "/dev/shm"], ids=["disk", "memory"])
 def test_a_write_that_leaves_the_times_as_they_were_is_seen(
     step: Step, folder: str, *, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,6 +127,7 @@ def test_other_trees_and_a_check_within_a_check_have_copies_of_their_own(step: S
         assert not (other.root / "product.py").exists()
 
 
+@pytest.mark.slow
 def test_where_there_are_many_files_a_copy_is_changed_to_other_trees(step: Step) -> None:
     repository = step.repository
     repository.submodules = ()  # as in a run tree, where they are known
@@ -149,6 +152,7 @@ def test_where_there_are_many_files_a_copy_is_changed_to_other_trees(step: Step)
     assert len({root for root, _ in changed}) == 1
 
 
+@pytest.mark.slow
 def test_another_commit_of_the_same_files_has_the_same_copy(step: Step) -> None:
     copies = CleanCopies(step.repository, step.suite)
     again = step.repository.git("commit-tree", f"{step.green}^{{tree}}", "-m", "again", variables=CDD_IDENTITY).strip()

@@ -19,6 +19,7 @@ from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.testrun.inside import answers, values
 from tests.cdd_agent.evidence.conftest import Make
 from tests.cdd_agent.evidence.steps import Step
+from tests.fakes.cases import soak_after
 from tests.fakes.suite import TrustedSandbox
 
 PRICE = """\
@@ -64,6 +65,11 @@ def test_basket():
     basket.add(10)
     assert basket.total() == 13
 """
+
+
+SMALL = PRICE[PRICE.index("def price") : PRICE.index("def draw")].rstrip() + "\n"
+"""Only the first function, of which a test makes one call: the quickest comparison."""
+SMALL_TEST = "import shop\n\n\ndef test_price():\n    assert shop.price(10) == 12\n"
 
 
 def compare(make: Make, before: str, after: str, *, test: str = TEST, is_green: bool = False) -> Findings:
@@ -153,6 +159,7 @@ def test_number():
 """
 
 
+@pytest.mark.slow
 def test_an_operation_may_raise_what_the_code_raised_and_may_come_earlier(make: Make) -> None:
     after = (
         "def take(stock, name):\n    return stock[name]\n\n\n"
@@ -163,16 +170,25 @@ def test_an_operation_may_raise_what_the_code_raised_and_may_come_earlier(make: 
     assert " calls of take, number have the same results." in found.notices[0]
 
 
-@pytest.mark.parametrize(
+def test_a_changed_rule_of_one_function_is_refused_with_the_smallest_call(make: Make) -> None:
+    (reason,) = compare(make, SMALL, SMALL.replace("> 1000", "> 500"), test=SMALL_TEST).reasons
+    assert (reason.code, reason.message) == (
+        "behavior_changed",
+        "price(420) returns 504.0 before the change and returns 454.0 after it. "
+        "REFACTOR keeps the behavior: restore it in shop.py:1.",
+    )
+
+
+@soak_after(
+    0,
     ("old", "new", "place", "message"),
     [
         ("> 1000", "> 500", "shop.py:4", "price(490) returns 588.0 before the change and returns 538.0 after it"),
-        pytest.param(
+        (
             "sum(self._prices)",
             "max(self._prices)",
             "shop.py:22",
             "Basket([1]).add(10).total() returns 13.0 before the change and returns 12.0 after it",
-            marks=pytest.mark.slow,
         ),
     ],
 )
@@ -204,6 +220,7 @@ def test_nothing_is_called_where_it_could_write_anywhere(make: Make) -> None:
     assert judge(step, sandbox=PlainSandbox(), is_green=True) == Findings()
 
 
+@pytest.mark.slow
 def test_what_no_test_calls_is_named(make: Make) -> None:
     test = "def test_nothing():\n    pass\n"
     found = compare(make, PRICE, PRICE.replace("> 1000", "> 500"), test=test)

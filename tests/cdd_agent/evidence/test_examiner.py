@@ -147,6 +147,7 @@ def test_the_examiner_reads_each_criterion_once(make: Make) -> None:
         assert [question.count(text) for text in CRITERIA.values()] == [1, 1]
 
 
+@pytest.mark.slow
 def test_the_examiner_sees_the_docstrings_of_a_user(make: Make) -> None:
     function = 'def double(n):\n    """Return n twice; of a text its length."""\n    raise NotImplementedError\n'
     old = f'"""Numbers."""\n\n\n{function}'
@@ -200,11 +201,12 @@ def test_an_example_that_proves_nothing_does_not_count(make: Make, *, body: str,
     assert why in example.why
 
 
-@soak_after(1, "body", ["assert double(1) == 2", "assert len(double([1])) == 2", "assert double(1).real == 2"])
+@soak_after(0, "body", ["assert double(1) == 2", "assert len(double([1])) == 2", "assert double(1).real == 2"])
 def test_an_example_may_fail_on_whatever_the_product_returns(make: Make, body: str) -> None:
     assert outcomes(tried(step_of(make, old=OLD), one(body))) == {"test_one": "fails"}
 
 
+@pytest.mark.slow
 def test_an_example_may_need_a_name_that_the_change_brings(make: Make) -> None:
     (example,) = tried(step_of(make), one("assert double(1) == 2")).listed
     assert example.outcome == "fails"
@@ -220,6 +222,7 @@ def test_an_example_that_ends_the_process_fails_alone(make: Make) -> None:
     assert after.listed[0].why == "it does not run to its end"
 
 
+@pytest.mark.slow
 def test_examples_that_do_not_end_without_the_change_are_not_judged(make: Make) -> None:
     step = step_of(make, RULE, old=OLD)
     fake(step).answers.append(no_report("the process ended early"))
@@ -304,6 +307,7 @@ def test_a_change_cannot_choose_that_an_example_does_not_count(make: Make, name:
     assert outcomes(tried(step, one("assert double(1) == 2"))) == {"test_one": "fails"}
 
 
+@pytest.mark.slow
 def test_an_example_that_only_passes_once_in_a_process_does_not_count(make: Make) -> None:
     registers = "SEEN = set()\n\n\ndef double(n):\n    assert n not in SEEN\n    SEEN.add(n)\n    return n * 2\n"
     (example,) = tried(step_of(make, registers, old=OLD), one("assert double(1) == 2")).listed
@@ -326,6 +330,7 @@ def test_a_change_cannot_leave_out_a_name_that_the_visible_tests_use(make: Make)
     assert outcomes(tried(step, one("assert double(1).amount == 2"))) == {"test_one": "fails"}
 
 
+@pytest.mark.slow
 def test_an_example_that_one_change_left_undecided_is_tried_on_the_next(make: Make) -> None:
     undecided = one("assert double(1) == 2").update({"test_one": ("undecided", "two runs gave different results")})
     assert outcomes(tried(step_of(make, RULE), undecided)) == {"test_one": "passes"}

@@ -130,6 +130,7 @@ def check(step: Step) -> Findings:
         return check_expectations(step.request(TARGET), copy=copy, runs=runs)
 
 
+@pytest.mark.slow
 def test_an_assertion_that_fails_in_a_thread_is_noticed(make: Make) -> None:
     body = "    def check():\n        assert add(20, 15) == 35\n    thread = Thread(target=check)\n    thread.start()\n"
     test = f"from threading import Thread\nfrom product import add\n\n\ndef test_it():\n{body}    thread.join()\n"
@@ -157,6 +158,7 @@ def test_a_text_that_is_a_limit_or_contains_the_answer_is_replaced_by_the_greate
     ]
 
 
+@pytest.mark.slow
 def test_a_golden_file_that_the_product_writes_proves_nothing(make: Make) -> None:
     test = "from pathlib import Path\nfrom product import add\n\n\ndef test_it():\n"
     test += "    assert add(20, 15) == Path('tests/sum.txt').read_text()\n"

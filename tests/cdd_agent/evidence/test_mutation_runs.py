@@ -27,6 +27,7 @@ def timed(suite: PytestSuite, *, limit_s: float, emit: Emit) -> TimedRuns:
     return TimedRuns(repository=Repository.create(suite.root), suite=suite, limit_s=limit_s, emit=emit)
 
 
+@pytest.mark.slow
 def test_a_run_is_told_and_counted(suite: PytestSuite) -> None:
     (suite.root / "test_it.py").write_text("def test_it(): pass\ndef test_other(): pass\n")
     seen: list[CddEvent] = []
@@ -39,16 +40,17 @@ def test_a_run_is_told_and_counted(suite: PytestSuite) -> None:
 
 def test_a_run_ends_with_the_time_box(suite: PytestSuite) -> None:
     (suite.root / "test_it.py").write_text(ENDLESS)
-    runs = timed(suite, limit_s=1.2, emit=lambda _: None)
+    runs = timed(suite, limit_s=0.6, emit=lambda _: None)
     with pytest.raises(
         TimeUp,
-        match=r"Not verified: the time for checks ended before endless tests \(1.2 s, evidence_timeout_s in .cdd",
+        match=r"Not verified: the time for checks ended before endless tests \(0.6 s, evidence_timeout_s in .cdd",
     ):
         runs.run(suite, "endless tests")
     with pytest.raises(TimeUp, match="ended before more tests"):
         runs.run(suite, "more tests")
 
 
+@pytest.mark.slow
 def test_a_part_of_the_time_leaves_the_rest_to_others(suite: PytestSuite) -> None:
     (suite.root / "test_it.py").write_text(ENDLESS)
     runs = timed(suite, limit_s=60, emit=lambda _: None)

@@ -40,6 +40,7 @@ def test_an_honest_function_gives_the_same_results(make: Make) -> None:
     assert compare(make, HONEST) == Outside(compared="1 call of price")
 
 
+@pytest.mark.slow
 def test_one_recording_serves_the_comparison_with_the_code_before(make: Make) -> None:
     before = "def price(amount):\n    return abs(amount)\n"
     step = make({"shop.py": before, "tests/test_shop.py": TEST}, {"shop.py": HONEST}, runs_pytest=True)
@@ -86,7 +87,7 @@ def test_a_module_that_imports_the_tests_is_refused(make: Make) -> None:
 
 
 @soak_after(
-    1,
+    0,
     "shop",
     [
         pytest.param("import os\n\n\ndef price(amount):\n    return 12 if os.listdir() else 0\n", id="current folder"),
@@ -124,6 +125,7 @@ def test_a_table_of_the_tests_calls_is_refused(make: Make) -> None:
     assert " similar calls have the same answer (price(0) returns None). Compute the answer" in reason.message
 
 
+@pytest.mark.slow
 def test_a_table_that_a_docstring_states_is_a_notice(make: Make) -> None:
     found = compare(make, TABLE, test=TABLE_TEST.replace("():", '():\n    """Only 10 and 20 are for sale."""'))
     assert not found.findings.reasons

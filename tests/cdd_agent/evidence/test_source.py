@@ -53,6 +53,7 @@ def test_large_files_are_compared_by_counting_lines(count: int, kinds: int) -> N
     assert time.monotonic() - started < 5
 
 
+@pytest.mark.slow
 def test_sources_can_be_parsed_in_several_threads_at_once() -> None:
     text, threshold = "x = [" + "f(1, [2, 3]), " * 300 + "]\n", gc.get_threshold()
 

@@ -27,10 +27,10 @@ def found(step: Step, about: NewTests, seen: list[Event] | None = None) -> Findi
     1,
     ("test", "runs_pytest"),
     [
-        ("import product\n\n\ndef test_it():\n    assert True\n", True),
         ("def test_it():\n    from product import add\n\n    add(1)\n", False),
+        ("import product\n\n\ndef test_it():\n    assert True\n", True),
     ],
-    ids=["asserts nothing of it", "asserts nothing"],
+    ids=["asserts nothing", "asserts nothing of it"],
 )
 def test_a_test_that_passes_once_its_module_is_there_is_refused_and_named(
     test: str, make: Make, *, runs_pytest: bool
@@ -45,6 +45,7 @@ def test_a_test_that_passes_once_its_module_is_there_is_refused_and_named(
     )
 
 
+@pytest.mark.slow
 def test_names_that_are_missing_one_after_the_other_are_all_stood_in_for(make: Make) -> None:
     test = (
         "import old\nfrom old import half\n\n\ndef test_it():\n    from lib.sums import add\n\n"
@@ -78,7 +79,7 @@ def test_a_test_that_judges_costs_one_run_and_nothing_in_the_work_tree(make: Mak
 
 
 @soak_after(
-    2,
+    1,
     "body",
     [
         "assert add(1, 2) == add(2, 1)",
@@ -94,7 +95,8 @@ def test_a_test_that_no_wrong_answer_fails_is_refused(body: str, make: Make) -> 
     assert reason.code == "vacuous_test"
 
 
-@pytest.mark.parametrize(
+@soak_after(
+    1,
     ("body", "is_refused", "runs"),
     [
         ("assert hasattr(old, 'add') and callable(old.add)", True, 7),
@@ -112,6 +114,7 @@ def test_a_test_that_asks_whether_a_name_exists_runs_with_a_stub_of_it(
     assert len([event for event in seen if isinstance(event, SuiteStarted)]) == runs
 
 
+@pytest.mark.slow
 def test_a_test_that_asserts_that_nothing_happens_is_accepted_and_left_to_green(make: Make) -> None:
     step = make(
         {FILE: "from product import show\n\n\ndef test_it():\n    seen = []\n    show(seen)\n    assert not seen\n"}, {}
@@ -124,6 +127,7 @@ def test_a_test_that_asserts_that_nothing_happens_is_accepted_and_left_to_green(
     )
 
 
+@pytest.mark.slow
 def test_what_a_stub_satisfies_by_chance_is_let_pass(make: Make) -> None:
     test = "from product import is_odd\n\n\ndef test_it():\n    assert not is_odd(4)\n"
     step = make({FILE: test}, {})
@@ -136,6 +140,7 @@ def test_one_test_that_judges_speaks_for_the_others(make: Make) -> None:
     assert found(step, asked(step)) == Findings()
 
 
+@pytest.mark.slow
 def test_old_tests_of_the_file_do_not_speak_for_a_new_one(make: Make) -> None:
     old = "def test_old():\n    assert 1 == 1\n"
     step = make({FILE: f"import product\n\n\n{old}\n\ndef test_it(number=1):\n    product.add(number)\n"}, {})
@@ -143,6 +148,7 @@ def test_old_tests_of_the_file_do_not_speak_for_a_new_one(make: Make) -> None:
     assert reason.nodeid == TARGET
 
 
+@pytest.mark.slow
 def test_what_only_says_that_it_is_not_implemented_is_missing_too(make: Make) -> None:
     code = "class Sums:\n    def add(self, a, b):\n        raise NotImplementedError\n"
     test = "from product import Sums\n\n\ndef test_it():\n    Sums().add(1, 2)\n"
@@ -159,13 +165,14 @@ UNKNOWN = {
 }
 
 
-@pytest.mark.parametrize("why", UNKNOWN)
+@soak_after(1, "why", UNKNOWN)
 def test_what_cannot_be_found_out_is_told_and_refuses_nothing(why: str, make: Make) -> None:
     step = make({FILE: UNKNOWN[why]}, {})
     told = found(step, asked(step, sources=("old.py",)))
     assert told == Findings(notices=(f"Not checked whether the new tests pass with code that does nothing: {why}.",))
 
 
+@pytest.mark.slow
 def test_a_run_with_stubs_that_does_not_end_refuses_nothing(make: Make) -> None:
     step = make({FILE: "import old\n\n\ndef test_it():\n    while not old.is_done():\n        pass\n"}, {})
     about = asked(step, sources=("old.py",))
