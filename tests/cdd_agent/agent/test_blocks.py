@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from cdd_agent.agent.blocks import MAX_BLOCKS, FileBlock, parse_files
 from cdd_agent.errors import UsageError
+from tests.fakes.examples import fewer
 
 
 def only(answer: str) -> FileBlock:
@@ -169,6 +170,7 @@ def test_a_flood_of_files_is_refused() -> None:
     assert "more than 200 files" in refused("".join(f"```{n}.py\n```\n" for n in range(MAX_BLOCKS + 1)))
 
 
+@fewer()
 @given(
     st.dictionaries(
         st.from_regex(r"[a-z]{1,8}/[a-z]{1,8}\.py", fullmatch=True),

@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 from cdd_agent.agent.editing import Edited, replace, split_lines, strip_ending
 from cdd_agent.errors import UsageError
 from cdd_agent.workspace.files import decode, encode
+from tests.fakes.cases import soak_after
+from tests.fakes.examples import fewer
 
 CODE = "def one():\n    return 1\n\n\ndef two():\n    return 2\n"
 
@@ -160,6 +162,7 @@ def test_only_a_newline_ends_a_line() -> None:
     assert [strip_ending(line) for line in split_lines("a\r\nb\n")] == ["a", "b"]
 
 
+@fewer()
 @given(
     before=st.binary(max_size=60),
     old=st.binary(min_size=1, max_size=20),
@@ -181,6 +184,7 @@ def test_every_byte_outside_the_only_match_is_kept(*, before: bytes, old: bytes,
     assert result.endswith(after)
 
 
+@fewer()
 @given(
     lines=st.lists(st.sampled_from(["a", " a", "\ta", "a ", "", "b", "a\N{NO-BREAK SPACE}b"]), max_size=8),
     old=st.lists(st.sampled_from(["a", "  a", "b", "", "a b"]), min_size=1, max_size=3),
@@ -201,7 +205,8 @@ def test_lines_outside_a_loose_match_are_kept(*, lines: list[str], old: list[str
     assert "\r\n" not in text or "\n" not in edited.text.replace("\r\n", "")
 
 
-@pytest.mark.parametrize(
+@soak_after(
+    1,
     ("text", "old", "said"),
     [
         ("x\n" * 130_000, "x\n" * 10_000 + "y\n", "is not in the file"),
@@ -218,6 +223,7 @@ def test_a_text_that_repeats_itself_is_no_work_for_hours(text: str, old: str, sa
     assert time.monotonic() - started < 5
 
 
+@pytest.mark.slow
 def test_a_text_that_would_grow_beyond_all_measure_is_refused() -> None:
     with pytest.raises(UsageError, match="too large"):
         replace("x" * 200_000, "x", new="y" * 16_000, replace_all=True)

@@ -35,6 +35,7 @@ from cdd_agent.model.conversation import (
     encode_messages,
 )
 from tests.fakes.clock import FakeClock
+from tests.fakes.examples import fewer
 from tests.fakes.message_rules import broken_rule
 from tests.fakes.model import call, says
 
@@ -104,6 +105,7 @@ _MESSAGES: st.SearchStrategy[list[Message]] = st.lists(
 )
 
 
+@fewer()
 @given(messages=_MESSAGES)
 def test_whatever_is_lost_what_is_read_back_can_be_sent(messages: list[Message]) -> None:
     whole = [*repair_messages(messages), UserMessage(content=(Text(text="Go on."),))]
@@ -111,6 +113,7 @@ def test_whatever_is_lost_what_is_read_back_can_be_sent(messages: list[Message])
     assert broken_rule(body, ()) is None
 
 
+@fewer()
 @given(messages=_MESSAGES)
 def test_what_is_mended_needs_no_mending(messages: list[Message]) -> None:
     assert repair_messages(repair_messages(messages)) == repair_messages(messages)

@@ -270,6 +270,7 @@ def test_a_text_that_only_reads_like_a_mask_is_text(files: Files) -> None:
     assert (files.root / "a.py").read_text() == "y = '[masked: AWS key]'\n"
 
 
+@pytest.mark.slow
 def test_a_file_larger_than_what_is_read_at_once_is_paged_through(files: Files) -> None:
     (files.root / "large.txt").write_text("".join(f"{number:05} {'x' * 200}\n" for number in range(1, 4001)))
     seen: list[str] = []

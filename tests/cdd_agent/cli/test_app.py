@@ -98,6 +98,7 @@ def test_an_invalid_spec_is_told_with_file_and_line(
     assert "bug" in told
 
 
+@pytest.mark.slow
 def test_an_invalid_plan_is_told_with_file_and_line(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = find(finished, SLUG).plan_path
     path.write_text(path.read_text(encoding="utf-8").replace("AC-1", "AC-9"), encoding="utf-8")
@@ -108,7 +109,7 @@ def test_an_invalid_plan_is_told_with_file_and_line(finished: Path, capsys: pyte
     assert "AC-9" in told
 
 
-@pytest.mark.parametrize("command", ["exec", "status"])
+@soak_after(1, "command", ["exec", "status"])
 def test_a_damaged_state_is_told_and_kept(command: str, finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = find(finished, SLUG).state_path
     path.write_text('{"schema": 1', encoding="utf-8")
@@ -132,7 +133,7 @@ def test_uncommitted_changes_are_refused_with_both_ways_out(finished: Path, caps
 # What is missing around it.
 
 
-@pytest.mark.parametrize("flags", [(), ("--json",)])
+@soak_after(1, "flags", [(), ("--json",)])
 def test_without_key_and_recording_it_says_how_and_what_works_without(
     flags: tuple[str, ...], finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -158,7 +159,7 @@ def test_outside_of_git_it_offers_git_init(finished: Path, tmp_path: Path, capsy
         ("- content: 3\n", "recording"),
     ],
 )
-@pytest.mark.parametrize("flags", [(), ("--json",)])
+@soak_after(1, "flags", [(), ("--json",)])
 def test_a_recording_that_does_not_fit_is_told(
     recording: str | None,
     told: str,
@@ -178,6 +179,7 @@ def test_a_recording_that_does_not_fit_is_told(
 # How it ends.
 
 
+@pytest.mark.slow
 def test_a_defect_of_ours_ends_with_70_and_a_file_to_report(finished: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     broken.mkdir()
@@ -196,6 +198,7 @@ def test_a_defect_of_ours_ends_with_70_and_a_file_to_report(finished: Path, tmp_
     assert "ZeroDivisionError: a defect" in report.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_with_130_and_nothing_half_done(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     with process("demo", "minutes-lost", "--json", "--keep", str(folder)) as ended:
@@ -220,6 +223,7 @@ def test_a_reader_who_has_gone_away_is_no_error() -> None:
     assert ended.returncode == 141
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 def test_an_output_that_is_full_is_an_error_of_the_environment(finished: Path) -> None:
     arguments = [sys.executable, "-m", "cdd_agent", "--project", str(finished), "status"]
@@ -236,17 +240,17 @@ def in_shell(folder: Path, command: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(["sh", "-c", script], env=environment, capture_output=True, text=True, check=False)
 
 
-@soak_after(
-    1,
+@pytest.mark.slow
+@pytest.mark.parametrize(
     ("command", "code"),
     [
         ("status >&-", 0),
-        pytest.param("status <&-", 0, marks=pytest.mark.slow),
-        pytest.param("<&-", 0, marks=pytest.mark.slow),
-        pytest.param("status nope 2>&-", 2, marks=pytest.mark.slow),
+        ("status <&-", 0),
+        ("<&-", 0),
+        ("status nope 2>&-", 2),
         ("nope <&- >&- 2>&-", 2),
         ("--version >&-", 0),
-        pytest.param("status nope 2>/dev/full", 2, marks=pytest.mark.slow),
+        ("status nope 2>/dev/full", 2),
     ],
 )
 def test_a_standard_stream_that_is_closed_changes_no_exit_code(command: str, code: int, *, tmp_path: Path) -> None:
@@ -274,9 +278,7 @@ def test_a_version_that_cannot_be_written_is_told_like_any_other_output(tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "command", ["status", *(pytest.param(command, marks=pytest.mark.slow) for command in ("", "demo"))]
-)
+@pytest.mark.parametrize("command", ["status", "", "demo"])
 def test_a_current_folder_that_has_been_removed_is_told(command: str, *, tmp_path: Path) -> None:
     (tmp_path / "gone").mkdir()
     ended = in_shell(

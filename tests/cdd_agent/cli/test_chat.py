@@ -66,18 +66,21 @@ def window(project: Path, tmp_path: Path) -> Iterator[Window]:
     window.close()
 
 
+@pytest.mark.slow
 @needs_tmux
 def test_the_first_line_is_carried_out_like_any_other(window: Window) -> None:
     window.type("/status", "Enter")
     window.screen_with("Minutes without a unit")
 
 
+@pytest.mark.slow
 @needs_tmux
 def test_ctrl_c_before_the_first_line_ends_nothing(window: Window) -> None:
     window.type("C-c")
     window.screen_with("Press Ctrl-C again or Ctrl-D to leave")
 
 
+@pytest.mark.slow
 @needs_tmux
 def test_ctrl_c_while_the_first_line_is_being_loaded_ends_nothing(window: Window) -> None:
     window.type("/status")
@@ -91,6 +94,7 @@ def test_ctrl_c_while_the_first_line_is_being_loaded_ends_nothing(window: Window
     window.screen_with("this session: the model was not called")
 
 
+@pytest.mark.slow
 @needs_tmux
 def test_keys_pressed_while_the_model_is_waited_for_begin_the_next_prompt(project: Path, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -110,6 +114,7 @@ def test_keys_pressed_while_the_model_is_waited_for_begin_the_next_prompt(projec
     assert "^R" not in shown
 
 
+@pytest.mark.slow
 @needs_tmux
 def test_ctrl_d_at_once_leaves(window: Window) -> None:
     window.type("C-d")
@@ -145,6 +150,7 @@ def test_a_pipe_gets_plain_lines_whatever_the_environment(
         assert done.stdout.isascii()
 
 
+@pytest.mark.slow
 def test_bytes_of_a_pipe_that_are_no_text_stop_nothing(finished: Path, tmp_path: Path) -> None:
     done = subprocess.run(
         command("--project", str(finished)),
@@ -182,6 +188,7 @@ def test_the_conventions_of_the_project_are_told_once(
     assert capsys.readouterr().out.count("Project memory: AGENTS.md (6 bytes)") == 1
 
 
+@pytest.mark.slow
 @needs_tmux
 def test_an_exit_and_a_start_name_the_session_that_can_be_continued(project: Path, tmp_path: Path) -> None:
     window = Window(tmp_path / "one", project, arguments=("--replay", str(RECORDING)))

@@ -13,6 +13,7 @@ import pytest
 
 from cdd_agent.cli.app import cdd
 from cdd_agent.repl.commands import COMMANDS, EXECUTOR_WORDS
+from tests.fakes.cases import soak_after
 from tests.fakes.program import ROOT
 
 PAGE = ROOT / "docs" / "reference" / "commands.md"
@@ -52,7 +53,7 @@ def test_the_help_that_is_kept_is_the_program_s() -> None:
     assert KEPT.read_text(encoding="ascii") == help_on_a_terminal(), DO
 
 
-@pytest.mark.parametrize("columns", ["50", "79", "80", "120"])
+@soak_after(1, "columns", ["50", "79", "80", "120"])
 def test_help_is_the_program_s_at_any_width(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", columns)
     by_click = subprocess.run([sys.executable, "-c", BY_CLICK], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -108,6 +108,7 @@ def test_a_fork_is_worked_on_compared_merged_and_dropped(finished: Path, capsys:
     assert f"kept: {made.kept}" in shown.replace("\n      ", " ")
 
 
+@pytest.mark.slow
 def test_a_step_that_was_iterated_later_is_done_in_the_fork(finished: Path) -> None:
     commit(finished, "README.md", "# Step 2\n")
     commit(finished, SOURCE, "iterated\n")
@@ -127,6 +128,7 @@ def listed(here: str, capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_conflicts_are_listed_resolved_or_aborted(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     here, made = str(finished), fork(finished, "Rename it")
     inside = Forks(finished).locate(made)
@@ -151,6 +153,7 @@ def test_conflicts_are_listed_resolved_or_aborted(finished: Path, capsys: pytest
     assert (finished / "README.md").read_text() == "# Theirs\n"
 
 
+@pytest.mark.slow
 def test_a_report_has_the_cost_of_each_fork_also_when_it_was_dropped(
     finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -191,7 +194,8 @@ sys.exit(int(status))
 """
 
 
-@soak_after(1, "most", (1, 30))
+@pytest.mark.slow
+@pytest.mark.parametrize("most", [1, 30])
 def test_a_merge_that_is_killed_at_any_point_is_finished_by_the_next_one(
     finished: Path, tmp_path: Path, *, most: int
 ) -> None:
@@ -244,6 +248,7 @@ def test_work_that_is_nowhere_else_is_dropped_only_by_its_full_name(
     assert "was dropped already" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_fork_of_a_fork_hangs_below_it_and_main_is_the_way_back(
     finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -271,6 +276,7 @@ def test_a_fork_of_a_fork_hangs_below_it_and_main_is_the_way_back(
     assert Forks(finished).find_current(SLUG) is None
 
 
+@pytest.mark.slow
 def test_the_conversations_about_the_ticket_are_cut_where_the_step_began(finished: Path) -> None:
     here = Transcript(finished, clock=FakeClock(), tell=lambda _: None)
     talks = (("socrates", SLUG, "abcdef"), ("planner", "another", "ghijkl"))
@@ -291,7 +297,8 @@ def test_the_conversations_about_the_ticket_are_cut_where_the_step_began(finishe
     assert [str(message.content) for message in talk.messages] == ["(Text(text='socrates 0'),)"]
 
 
-@pytest.mark.parametrize(
+@soak_after(
+    2,
     ("words", "told"),
     [
         (["nope", "Another way"], "There is no ticket"),

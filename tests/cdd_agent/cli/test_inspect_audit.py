@@ -11,6 +11,7 @@ import pytest
 
 from cdd_agent.cli.app import run
 from cdd_agent.events import SuiteStarted, decode
+from tests.fakes.cases import soak_after
 from tests.fakes.demo import SLUG
 from tests.fakes.program import command, environment
 
@@ -50,6 +51,7 @@ def test_a_ticket_of_the_executor_is_all_true_until_a_note_of_it_is_forged(
     assert "2 false." in told, "the checkpoint is of another ticket, too"
 
 
+@pytest.mark.slow
 def test_json_is_one_event_a_line_and_the_same_exit_code(finished: Path, capfd: pytest.CaptureFixture[str]) -> None:
     commit = forge(finished)
     assert run(["--project", str(finished), "--json", "audit", f"{commit}^!"]) == 1
@@ -65,7 +67,8 @@ def test_json_is_one_event_a_line_and_the_same_exit_code(finished: Path, capfd: 
     }
 
 
-@pytest.mark.parametrize(
+@soak_after(
+    1,
     ("arguments", "code", "hint"),
     [
         (("nowhere",), 2, "write a range as for git log"),

@@ -81,6 +81,7 @@ def test_status_of_a_ticket_as_json_has_a_line_for_each_step(
     assert [str(commit).split()[0] for commit in step["commits"]] == ["red", "green", "refactor"]  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_json_is_utf_8_wherever_it_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--project", str(tmp_path), "new", "menu", "--title", "Café"]) == 0
     ascii_only = environment(tmp_path, PYTHONIOENCODING="ascii")
@@ -107,6 +108,7 @@ def test_a_review_shows_each_step_and_keeps_what_is_approved(
     assert "  approved\nThe whole ticket: 3 files, +21 -6 in 2 commits.\n" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_size_of_a_ticket_counts_an_iteration_that_came_last(
     finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -86,7 +86,7 @@ def test_status_tells_cycle_list_and_what_to_type(ran: Run, capsys: pytest.Captu
     assert (told["event"], told["pending"], told["next"]) == ("RunStanding", ["divides"], "cdd tdd resume")
 
 
-@pytest.mark.parametrize("words", [("status",), ("history",), ("rollback", "HEAD~1"), ("rollback", "--undo")])
+@soak_after(1, "words", [("status",), ("history",), ("rollback", "HEAD~1"), ("rollback", "--undo")])
 def test_without_git_or_notes_they_say_so(words: tuple[str, ...], tmp_path: Path) -> None:
     assert run(["--project", str(tmp_path), "tdd", *words]) == 4
     empty = begun_in(tmp_path / "project")
@@ -94,6 +94,7 @@ def test_without_git_or_notes_they_say_so(words: tuple[str, ...], tmp_path: Path
     assert cdd(empty, *words) == 2
 
 
+@pytest.mark.slow
 def test_a_damaged_note_is_told_with_what_mends_it(ran: Run, capsys: pytest.CaptureFixture[str]) -> None:
     ran.repository.git("notes", "--ref=tdd-handoffs", "add", "--force", "-m", "no JSON", ran.commits["red 1"])
     assert cdd(ran, "history") == 0
@@ -111,6 +112,7 @@ def test_a_damaged_note_is_told_with_what_mends_it(ran: Run, capsys: pytest.Capt
     assert lines(capsys.readouterr().out) == [{"event": "NotesRepaired", "backup": None, "undo": None}]
 
 
+@pytest.mark.slow
 def test_a_broken_ref_is_an_error_and_mended(ran: Run, capsys: pytest.CaptureFixture[str]) -> None:
     (ran.repository.location.common_dir / "refs" / "notes" / "tdd-handoffs").write_text("junk\n")
     for words in (("status",), ("history",), ("rollback", "HEAD~1", "--yes")):
@@ -148,7 +150,8 @@ def test_rollback_wants_a_commit_or_undo(words: tuple[str, ...], ran: Run, capsy
     assert "cdd tdd rollback COMMIT, or cdd tdd rollback --undo" in capsys.readouterr().err
 
 
-@soak_after(1, ("answer", "head"), [("n", "refactor 2"), ("y", "red 2")])
+@pytest.mark.slow
+@pytest.mark.parametrize(("answer", "head"), [("n", "refactor 2"), ("y", "red 2")])
 def test_in_a_terminal_it_is_asked(answer: str, head: str, *, ran: Run, tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     with subprocess.Popen(
@@ -170,6 +173,7 @@ def test_in_a_terminal_it_is_asked(answer: str, head: str, *, ran: Run, tmp_path
     assert ran.repository.read_head() == ran.commits[head]
 
 
+@pytest.mark.slow
 def test_what_was_cut_off_is_gone_on_with_by_the_next_command(ran: Run, capsys: pytest.CaptureFixture[str]) -> None:
     from tests.cdd_agent.history.test_rollback_going import forth, killed_before
 

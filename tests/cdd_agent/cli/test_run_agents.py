@@ -86,6 +86,7 @@ def test_a_step_that_fails_ends_with_1(
         assert "✘ Step 1/1 failed" in output.out
 
 
+@pytest.mark.slow
 def test_a_failed_step_keeps_exec_closed_until_it_is_skipped(
     finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

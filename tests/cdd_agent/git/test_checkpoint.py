@@ -159,7 +159,7 @@ def change_first(root: Path) -> None:
 
 
 @soak_after(
-    3,
+    1,
     ("prepare", "act"),
     [
         (prepare_crlf, change),
@@ -219,6 +219,7 @@ def checkpoints_of(root: Path, private: Path) -> Checkpoints:
     )
 
 
+@pytest.mark.slow
 def test_the_first_commit_is_not_needed_and_neither_is_git(tmp_path: Path) -> None:
     for name in ("unborn", "plain"):
         root = tmp_path / name
@@ -340,6 +341,7 @@ def test_a_project_in_a_folder_leaves_the_others_alone(repository: Repository) -
     assert ((root / "a.txt").read_text(), (root / "sub" / "b.txt").read_text()) == ("mine\n", "two\n")
 
 
+@pytest.mark.slow
 def test_a_linked_work_tree_has_checkpoints_of_its_own(repository: Repository, tmp_path: Path) -> None:
     git(repository.root, "worktree", "add", "-q", str(tmp_path / "linked"))
     linked = Checkpoints.of_repository(Repository.find(tmp_path / "linked"), tmp_path / "linked")
@@ -351,6 +353,7 @@ def test_a_linked_work_tree_has_checkpoints_of_its_own(repository: Repository, t
     assert [each.number for each in linked.list_all()] == [1, 2]
 
 
+@pytest.mark.slow
 def test_git_shows_no_checkpoint_and_keeps_each(repository: Repository) -> None:
     checkpoints = Checkpoints.of_repository(repository, repository.root)
     (repository.root / "new.txt").write_text("new\n")

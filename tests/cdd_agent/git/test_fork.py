@@ -13,7 +13,6 @@ from cdd_agent.git.fork import Fork, Forks, find_home, format_loss, make_name
 from cdd_agent.git.landing import Favor, LandingConflict
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.run_tree import Kept, RunTrees
-from tests.fakes.cases import soak_after
 from tests.fakes.files import describe_files
 
 
@@ -68,6 +67,7 @@ def test_a_fork_is_never_pruned(forks: Forks) -> None:
     assert forks.open(fork).read_branch() == fork.branch
 
 
+@pytest.mark.slow
 def test_a_merge_lands_beside_uncommitted_work(forks: Forks) -> None:
     fork = start(forks, "Use a dict, " * 100)
     commit(forks.open(fork), "a.txt", "forked\n")
@@ -88,6 +88,7 @@ def test_a_merge_lands_beside_uncommitted_work(forks: Forks) -> None:
     assert forks.find_statuses([fork]) == {fork.name: "merged"}
 
 
+@pytest.mark.slow
 def test_a_merge_needs_no_commit_of_its_own_where_the_branch_stayed(forks: Forks) -> None:
     fork = start(forks)
     commit(forks.open(fork), "a.txt", "forked\n")
@@ -114,7 +115,8 @@ def conflicting(forks: Forks) -> Fork:
     return fork
 
 
-@soak_after(1, "favor", ["ours", "theirs"])
+@pytest.mark.slow
+@pytest.mark.parametrize("favor", ["ours", "theirs"])
 def test_one_side_can_be_taken(forks: Forks, conflicting: Fork, favor: Favor) -> None:
     plan = forks.plan_merge(conflicting)
     assert plan.conflicts == ("a.txt",)
@@ -130,6 +132,7 @@ def test_one_side_can_be_taken(forks: Forks, conflicting: Fork, favor: Favor) ->
     assert (forks.repository.root / "a.txt").read_text() == {"ours": "mine\n", "theirs": "forked\n"}[favor]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("favor", ["ours", "theirs"])
 def test_a_side_is_taken_as_git_merge_takes_it(forks: Forks, favor: Favor) -> None:
     lines = [f"line {number}\n" for number in range(30)]
@@ -194,6 +197,7 @@ def test_a_conflict_is_resolved_in_the_fork_and_can_be_aborted(forks: Forks, con
     assert (forks.repository.root / "a.txt").read_text() == "both\n"
 
 
+@pytest.mark.slow
 def test_a_deleted_file_takes_no_side(forks: Forks) -> None:
     fork = start(forks)
     tree = forks.open(fork)
@@ -235,6 +239,7 @@ def test_a_dropped_fork_leaves_its_commits_and_its_uncommitted_files(forks: Fork
         forks.plan_merge(dropped)
 
 
+@pytest.mark.slow
 def test_squashed_work_counts_as_merged(forks: Forks) -> None:
     fork = start(forks)
     commit(forks.open(fork), "a.txt", "forked\n")
@@ -245,6 +250,7 @@ def test_squashed_work_counts_as_merged(forks: Forks) -> None:
     assert forks.require_droppable(fork) == (0, ())
 
 
+@pytest.mark.slow
 def test_a_deleted_folder_and_a_deleted_branch_are_told_apart(forks: Forks) -> None:
     fork = start(forks)
     commit(forks.open(fork), "a.txt", "forked\n")
@@ -273,6 +279,7 @@ def test_a_branch_that_is_checked_out_elsewhere_is_named(forks: Forks, tmp_path:
     assert forks.locate(fork).exists()
 
 
+@pytest.mark.slow
 def test_a_fork_is_found_by_a_part_of_its_name(forks: Forks) -> None:
     with pytest.raises(UsageError, match="There is no fork 'dict'") as refused:
         forks.find("dict")
@@ -283,6 +290,7 @@ def test_a_fork_is_found_by_a_part_of_its_name(forks: Forks) -> None:
         forks.find("use")
 
 
+@pytest.mark.slow
 def test_the_list_of_forks_may_be_damaged_or_newer(forks: Forks) -> None:
     start(forks)
     path = forks.repository.root / ".cdd" / "forks.json"
@@ -294,6 +302,7 @@ def test_the_list_of_forks_may_be_damaged_or_newer(forks: Forks) -> None:
         forks.list_all()
 
 
+@pytest.mark.slow
 def test_a_fork_with_changes_in_a_submodule_is_not_dropped(forks: Forks, tmp_path: Path) -> None:
     (tmp_path / "library").mkdir()
     library = Repository.create(tmp_path / "library")

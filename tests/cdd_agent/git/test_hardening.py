@@ -19,6 +19,7 @@ from cdd_agent.git.hardening import (
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.runner import GitUnable
 from cdd_agent.git.snapshot import Snapshots
+from tests.fakes.cases import soak_after
 
 
 def of(scope: str, key: str, value: str) -> GitSetting:
@@ -221,7 +222,7 @@ def test_a_configuration_of_the_users_that_comes_later_is_heard(
 
 
 @pytest.mark.parametrize("key", ["mailmap.file", "core.attributesFile", "core.excludesFile"])
-@pytest.mark.parametrize("kind", ["endless", "pipe"])
+@soak_after(1, "kind", ["endless", "pipe"])
 def test_a_file_without_an_end_that_the_repository_names_is_not_read(
     repository: Repository, tmp_path: Path, *, key: str, kind: str
 ) -> None:

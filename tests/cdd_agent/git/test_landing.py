@@ -141,7 +141,7 @@ def stage_only(ground: Ground, text: str) -> None:
     ground.write("a.txt", "one\n")
 
 
-@soak_after(3, "why", SAME_LINES)
+@soak_after(1, "why", SAME_LINES)
 def test_what_cannot_be_merged_waits_and_nothing_is_changed(ground: Ground, *, why: str) -> None:
     commit = ground.run(a="changed\n", new="new\n", way__deep="deep\n")
     SAME_LINES[why](ground)
@@ -178,7 +178,7 @@ def test_an_ignored_file_of_the_user_is_not_overwritten(ground: Ground) -> None:
 
 
 @soak_after(
-    2,
+    1,
     ("choice", "content"),
     [("mine", "mine\n"), ("theirs", "changed\n"), ("merge", "<<<<<<< yours\nmine\n=======\nchanged\n>>>>>>> cdd\n")],
 )
@@ -270,6 +270,7 @@ def test_nothing_lands_in_the_middle_of_a_merge(ground: Ground) -> None:
     assert (ground.head(), ground.read("a.txt"), ground.landings.is_pending()) == (ground.base, "one\n", False)
 
 
+@pytest.mark.slow
 def test_nothing_lands_while_the_index_is_locked(ground: Ground) -> None:
     commit = ground.run(a="changed\n")
     lock = ground.user.location.git_dir / "index.lock"
@@ -282,7 +283,8 @@ def test_nothing_lands_while_the_index_is_locked(ground: Ground) -> None:
     assert (ground.head(), ground.read("a.txt")) == (commit, "changed\n")
 
 
-@soak_after(1, "is_elsewhere", [False, True])
+@pytest.mark.slow
+@pytest.mark.parametrize("is_elsewhere", [False, True])
 def test_what_fails_after_the_branch_has_moved_is_told_and_finished_later(
     ground: Ground, *, is_elsewhere: bool
 ) -> None:
@@ -340,7 +342,7 @@ def test_uncommitted_changes_that_the_run_took_along_stay_uncommitted(ground: Gr
     assert ground.status() == " M ten.txt\n"
 
 
-@pytest.mark.parametrize("by_rename", [False, True])
+@soak_after(1, "by_rename", [False, True])
 def test_a_save_in_the_moment_of_the_landing_is_never_lost(
     ground: Ground, monkeypatch: pytest.MonkeyPatch, *, by_rename: bool
 ) -> None:
@@ -366,7 +368,7 @@ def test_a_save_in_the_moment_of_the_landing_is_never_lost(
     assert "line one" in now
 
 
-@pytest.mark.parametrize("is_deleted", [False, True])
+@soak_after(1, "is_deleted", [False, True])
 def test_a_save_in_the_moment_of_a_landing_that_is_killed_then_is_not_lost(
     ground: Ground, monkeypatch: pytest.MonkeyPatch, *, is_deleted: bool
 ) -> None:

@@ -77,6 +77,7 @@ EXPECTED = {
 }
 
 
+@pytest.mark.slow
 def test_content_that_the_user_has_is_provided_and_no_commit_changes(project: Repository, tmp_path: Path) -> None:
     tree = prepare(project)
     assert read_all(tree.root) == EXPECTED
@@ -107,6 +108,7 @@ def test_content_is_in_clean_copies_also_of_the_user_s_own_tree(project: Reposit
         assert read_all(folder) == EXPECTED
 
 
+@pytest.mark.slow
 def test_beyond_the_limit_pointers_stay(project: Repository) -> None:
     project.copy_limits = CopyLimits(size_bytes=1000)
     tree = prepare(project)
@@ -124,6 +126,7 @@ def test_a_run_commits_nothing_in_git_lfs(project: Repository) -> None:
     assert project.explain_fixed(["there.bin"]) == {}, "in the user's files, his filter stores the content"
 
 
+@pytest.mark.slow
 def test_content_that_git_lfs_of_the_user_stored_is_no_change(project: Repository) -> None:
     tree, content = prepare(project), b"by the user"
     store(project, content)

@@ -75,7 +75,7 @@ def without_its_tree(repository: Repository) -> None:
     lose(repository, plain(repository.root, "rev-parse", f"{REF}^{{tree}}").stdout.decode().strip())
 
 
-@pytest.mark.parametrize("harm", [broken, emptied, zeroed, names_nothing, names_nothing_packed, without_its_tree])
+@soak_after(2, "harm", [broken, emptied, zeroed, names_nothing, names_nothing_packed, without_its_tree])
 def test_a_broken_ref_is_an_error_and_never_no_history(
     repository: Repository, harm: Callable[[Repository], None]
 ) -> None:
@@ -96,7 +96,7 @@ def test_a_broken_ref_is_an_error_and_never_no_history(
 
 
 @soak_after(
-    2,
+    1,
     ("text", "words"),
     [
         (b"fixed the header\n", "does not hold a readable handoff"),
@@ -132,7 +132,7 @@ def test_a_note_that_is_no_text_is_not_written_over(repository: Repository) -> N
     assert top(repository) == before
 
 
-@pytest.mark.parametrize("damage", ["missing", "damaged"])
+@soak_after(1, "damage", ["missing", "damaged"])
 def test_notes_whose_objects_are_missing_or_damaged_are_named_and_the_others_read(
     repository: Repository, damage: str
 ) -> None:
@@ -201,6 +201,7 @@ def test_a_lock_that_a_killed_git_left_is_an_error_that_says_so(repository: Repo
     assert lock.exists()
 
 
+@pytest.mark.slow
 def test_a_linked_work_tree_reads_the_same_history(repository: Repository, tmp_path: Path) -> None:
     landed(repository)
     plain(repository.root, "worktree", "add", "--quiet", "--detach", str(tmp_path / "linked"))
@@ -249,7 +250,8 @@ def cost_of(ask: Callable[[], object]) -> float:
     return min(tries)
 
 
-@pytest.mark.parametrize("count", [1_000, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [1_000, 10_000])
 def test_thousands_of_notes_are_read_at_once(
     count: int, *, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
@@ -266,6 +268,7 @@ def test_thousands_of_notes_are_read_at_once(
     assert read < 100 * listed
 
 
+@pytest.mark.slow
 def test_a_history_takes_as_many_processes_for_ten_notes_as_for_one(
     repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ from cdd_agent.git.repository import Repository
 from cdd_agent.work.handoff import encode
 from tests.cdd_agent.git.hostile.repository import plain
 from tests.cdd_agent.git.notes_written import handoff, landed, note, read_history, top
+from tests.fakes.cases import soak_after
 
 FETCHED = "refs/notes/fetched"
 
@@ -93,7 +94,7 @@ def test_broken_notes_of_our_own_are_never_replaced_by_fetched_ones(repository: 
     assert (copy.location.common_dir / REF).read_bytes() == b""
 
 
-@pytest.mark.parametrize("ref", ["--abort", "fetched", "refs/notes/..", REF, "refs/notes/none", "-s", ""])
+@soak_after(2, "ref", ["--abort", "fetched", "refs/notes/..", REF, "refs/notes/none", "-s", ""])
 def test_only_the_full_name_of_another_ref_will_do(repository: Repository, ref: str) -> None:
     landed(repository)
     before = top(repository)
@@ -103,6 +104,7 @@ def test_only_the_full_name_of_another_ref_will_do(repository: Repository, ref: 
     assert top(repository) == before
 
 
+@pytest.mark.slow
 def test_in_a_shallow_clone_notes_on_what_was_not_brought_along_are_no_damage(
     repository: Repository, tmp_path: Path
 ) -> None:

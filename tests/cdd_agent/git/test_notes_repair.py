@@ -117,7 +117,7 @@ def noted(committed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return repository.root
 
 
-@soak_after(2, "harm", HARMS.values(), ids=HARMS)
+@soak_after(1, "harm", HARMS.values(), ids=HARMS)
 def test_a_ref_that_is_broken_is_set_back_to_its_last_good_commit(
     noted: Path, tmp_path: Path, harm: Callable[[Repository], None]
 ) -> None:
@@ -156,6 +156,7 @@ def test_notes_without_their_tree_are_taken_from_before(repository: Repository) 
     assert top(repository) == tip
 
 
+@pytest.mark.slow
 def test_where_nothing_is_left_of_the_notes_they_are_made_up(repository: Repository, tmp_path: Path) -> None:
     commits = [landed(repository, cycle=cycle) for cycle in (1, 2)]
     plain(tmp_path, "clone", "--quiet", "--no-local", str(repository.root), "copy")
@@ -171,6 +172,7 @@ def test_where_nothing_is_left_of_the_notes_they_are_made_up(repository: Reposit
     ]
 
 
+@pytest.mark.slow
 def test_a_broken_ref_without_anything_to_hold_is_mended_too(repository: Repository) -> None:
     (repository.location.common_dir / "refs/notes").mkdir(parents=True)
     broken(repository)
@@ -267,6 +269,7 @@ def test_no_note_is_put_beside_one_of_a_later_version(repository: Repository) ->
     assert read_note(repository, head(repository)).lines == (later.strip(),)
 
 
+@pytest.mark.slow
 def test_a_squashed_commit_gets_all_that_its_trailers_tell(repository: Repository) -> None:
     said = [message(handoff("c0", phase=phase)) for phase in ("RED", "GREEN")]
     commit = commit_of(repository, "\n".join(said), name="both")
@@ -308,6 +311,7 @@ def test_notes_follow_commits_that_were_rebased_by_their_handoff_ids(repository:
     assert len(survey_notes(repository).damages) == 2
 
 
+@pytest.mark.slow
 def test_the_notes_of_commits_squashed_into_one_come_together_on_it(repository: Repository) -> None:
     old = [landed(repository, phase=phase) for phase in ("RED", "GREEN")]
     rebase(repository, by="sed -i 2s/pick/squash/")
@@ -333,6 +337,7 @@ def test_what_failed_after_a_phase_follows_that_phase_and_not_the_commit_of_the_
     ]
 
 
+@pytest.mark.slow
 def test_a_note_follows_the_same_patch_where_the_trailers_are_gone(repository: Repository) -> None:
     old = landed(repository)
     plain(repository.root, "commit", "--amend", "--quiet", "-m", "test: in other words")
@@ -342,6 +347,7 @@ def test_a_note_follows_the_same_patch_where_the_trailers_are_gone(repository: R
     assert (entry.commit, entry.latest.commit) == (head(repository), old)
 
 
+@pytest.mark.slow
 def test_a_note_follows_ticket_phase_and_cycle_where_the_id_is_another(repository: Repository) -> None:
     landed(repository)
     said = message(handoff("c0", base="elsewhere"))
@@ -447,6 +453,7 @@ def test_a_young_lock_is_let_alone(repository: Repository) -> None:
     assert lock.exists()
 
 
+@pytest.mark.slow
 def test_all_is_mended_at_once_in_one_change_of_the_ref(repository: Repository) -> None:
     commits = [landed(repository, cycle=cycle) for cycle in (1, 2, 3, 4)]
     note(repository, commits[0], text=b"words\n")

@@ -8,6 +8,7 @@ from cdd_agent.git.notes import append_line, lock_notes, read_handoffs, read_not
 from cdd_agent.git.repository import CommitId, Repository
 from tests.cdd_agent.git.hostile.repository import plain
 from tests.cdd_agent.git.notes_written import commit_of, head, landed
+from tests.fakes.cases import soak_after
 
 WRITER = """
 import sys
@@ -108,7 +109,7 @@ def test_a_note_follows_its_commit_when_that_is_amended(repository: Repository) 
     assert read_note(repository, head(repository)).lines == lines
 
 
-@pytest.mark.parametrize("ours", [True, False], ids=["by-this-program", "by-plain-git"])
+@soak_after(1, "ours", [True, False], ids=["by-this-program", "by-plain-git"])
 def test_notes_follow_their_commits_through_a_rebase(repository: Repository, *, ours: bool) -> None:
     """The control shows that it is the setting of this program that keeps them."""
     old = [landed(repository, phase=phase) for phase in ("RED", "GREEN")]

@@ -56,7 +56,8 @@ def test_no_key_reaches_git_and_so_no_hook(repository: Repository, monkeypatch: 
     assert "canary" not in repository.git("-c", "alias.env=!env", "env")
 
 
-@pytest.mark.parametrize(
+@soak_after(
+    1,
     ("begun", "named"),
     [
         (("merge", "--no-commit", "other"), "a merge"),
@@ -106,6 +107,7 @@ def test_a_hook_that_never_ends_is_stopped_with_all_it_started(
     assert not state.exists() or state.read_text().split()[2] == "Z"
 
 
+@pytest.mark.slow
 def test_a_call_that_takes_too_long_is_an_error_of_git(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cdd_agent.git.runner.TIMEOUT_S", 0.2)
     with pytest.raises(GitError, match="did not end within"):
@@ -122,7 +124,8 @@ def test_endless_configuration_is_an_error_soon(repository: Repository, monkeypa
     assert "an included configuration file" in caught.value.hint
 
 
-@soak_after(1, "rest", ["sleep 62", "sleep 62 >/dev/null 2>&1", "exec setsid sleep 30"])
+@pytest.mark.slow
+@pytest.mark.parametrize("rest", ["sleep 62", "sleep 62 >/dev/null 2>&1", "exec setsid sleep 30"])
 def test_what_a_hook_leaves_running_neither_holds_a_commit_nor_outlives_it(repository: Repository, rest: str) -> None:
     hook = repository.root / ".git" / "hooks" / "post-commit"
     hook.write_text(f"#!/bin/sh\necho said >&2\n{rest} &\necho $! > pid\n")
@@ -136,6 +139,7 @@ def test_what_a_hook_leaves_running_neither_holds_a_commit_nor_outlives_it(repos
     assert "setsid" in rest or not state.exists() or state.read_text().split()[2] == "Z"
 
 
+@pytest.mark.slow
 def test_what_git_said_before_something_held_its_pipes_is_told(repository: Repository) -> None:
     said = repository.git("-c", "alias.held=!echo said; sleep 62 &", "held")
     assert said == "said\n"

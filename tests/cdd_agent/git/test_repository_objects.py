@@ -84,6 +84,7 @@ def test_an_interrupted_answer_is_not_taken_for_the_next(
     assert repository.objects.require("HEAD:sub/b.txt").data == b"two\n"
 
 
+@pytest.mark.slow
 def test_a_process_that_is_stopped_or_killed_is_replaced(
     repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:

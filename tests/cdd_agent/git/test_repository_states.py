@@ -198,7 +198,7 @@ WORKING = (
 )
 
 
-@soak_after(5, "make", WORKING, ids=lambda make: make.__name__)
+@soak_after(2, "make", WORKING, ids=lambda make: make.__name__)
 def test_in_this_state_it_works(tmp_path: Path, *, make: Make) -> None:
     repository = Repository.find(make(tmp_path))
     root = repository.root
@@ -232,7 +232,7 @@ def test_in_this_state_it_works(tmp_path: Path, *, make: Make) -> None:
     assert read_note(repository, commit).lines == ("{}",)
 
 
-@pytest.mark.parametrize("make", [shallow, partial, partial_and_sparse], ids=lambda make: make.__name__)
+@soak_after(1, "make", [shallow, partial, partial_and_sparse], ids=lambda make: make.__name__)
 def test_programs_see_the_history_as_far_as_it_is_there(tmp_path: Path, *, make: Make) -> None:
     repository, export = Repository.find(make(tmp_path)), tmp_path / "export"
     head = repository.read_head()
@@ -287,7 +287,8 @@ def applying_mail(folder: Path) -> Path:
     return root
 
 
-@pytest.mark.parametrize(
+@soak_after(
+    2,
     ("make", "told", "typed"),
     [
         (merging, "a merge", "git merge --abort"),
@@ -368,7 +369,8 @@ def no_folder(folder: Path) -> Path:
     return folder / "absent"
 
 
-@pytest.mark.parametrize(
+@soak_after(
+    3,
     ("make", "told", "typed"),
     [
         (bare, "bare repository", "worktree add"),
@@ -449,6 +451,7 @@ def test_a_lock_that_goes_in_a_moment_is_waited_for(tmp_path: Path, monkeypatch:
         assert other.wait() == 0
 
 
+@pytest.mark.slow
 def test_a_lock_on_a_ref_that_goes_in_a_moment_is_waited_for(tmp_path: Path) -> None:
     repository = Repository.find(ordinary(tmp_path))
     head = repository.read_head()
@@ -521,7 +524,7 @@ def emptied_branch(folder: Path) -> Path:
     return root
 
 
-@pytest.mark.parametrize("make", [damaged_head, damaged_packed_head, emptied_branch], ids=lambda make: make.__name__)
+@soak_after(1, "make", [damaged_head, damaged_packed_head, emptied_branch], ids=lambda make: make.__name__)
 def test_a_damaged_head_is_not_taken_for_a_new_repository(tmp_path: Path, *, make: Make) -> None:
     repository = Repository.find(make(tmp_path))
     write(repository.root, "a.txt", "changed\n")

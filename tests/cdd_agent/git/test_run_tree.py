@@ -14,6 +14,7 @@ from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.git.run_tree import GitExport, Kept, RunTree, RunTrees, delete_folder
 from cdd_agent.git.snapshot import CDD_IDENTITY as IDENTITY
 from cdd_agent.work.state import lock_checkpoints
+from tests.fakes.cases import soak_after
 from tests.fakes.files import describe_files
 
 
@@ -96,7 +97,7 @@ def test_a_reset_leaves_nothing_of_what_a_program_left(trees: RunTrees, reposito
     assert (again.root, describe_files(again.root)) == (tree.root, clean)
 
 
-@pytest.mark.parametrize("what", ["gone", "a folder", "another repository", "a link"])
+@soak_after(2, "what", ["gone", "a folder", "another repository", "a link"])
 def test_a_changed_gitfile_leads_nobody_elsewhere(trees: RunTrees, repository: Repository, *, what: str) -> None:
     tree = prepare(trees, repository)
     clean = describe_files(tree.root)
@@ -115,7 +116,7 @@ def test_a_changed_gitfile_leads_nobody_elsewhere(trees: RunTrees, repository: R
     assert other.read_head() is None
 
 
-@pytest.mark.parametrize("name", ["..", "a/b", "", "-x", ".git"])
+@soak_after(2, "name", ["..", "a/b", "", "-x", ".git"])
 def test_a_name_stays_inside_the_folder(trees: RunTrees, *, name: str) -> None:
     with pytest.raises(UsageError, match="cannot name a run tree"):
         trees.tree(name)
@@ -143,7 +144,7 @@ def test_old_run_trees_go_and_their_commits_stay(trees: RunTrees, repository: Re
     assert repository.git("cat-file", "-t", commit).strip() == "commit"
 
 
-@pytest.mark.parametrize("kept", [Kept(most=0), Kept(size_bytes=10_000), Kept(days=0)], ids=["number", "size", "age"])
+@soak_after(1, "kept", [Kept(most=0), Kept(size_bytes=10_000), Kept(days=0)], ids=["number", "size", "age"])
 def test_a_run_tree_that_a_run_uses_stays(trees: RunTrees, repository: Repository, *, kept: Kept) -> None:
     for name in ("used", "other"):
         tree = prepare(trees, repository, name)

@@ -79,7 +79,7 @@ def test_a_run_tree_has_the_recorded_files_of_submodules_and_commits_leave_them_
     assert not (tmp_path / "ran").exists()
 
 
-@soak_after(2, "what", ["changed", "a repository", "a file", "a link", "a link above"])
+@soak_after(1, "what", ["changed", "a repository", "a file", "a link", "a link above"])
 def test_a_reset_restores_what_a_program_did_to_a_submodule(
     tree: RunTree, repository: Repository, *, what: str
 ) -> None:
@@ -105,6 +105,7 @@ def test_a_reset_restores_what_a_program_did_to_a_submodule(
     assert (describe_files(user, times=True), describe_files(tree.root)) == (before, clean)
 
 
+@pytest.mark.slow
 def test_a_submodule_follows_the_base_and_goes_with_it(tree: RunTree, repository: Repository) -> None:
     start = repository.read_head()
     assert start is not None

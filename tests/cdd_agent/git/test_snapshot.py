@@ -10,6 +10,7 @@ from cdd_agent.events import Change
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.snapshot import Snapshot, Snapshots, survey_folders
+from tests.fakes.cases import soak_after
 
 REF = "refs/cdd/checkpoints/t/1"
 
@@ -214,7 +215,7 @@ def test_a_change_in_the_moment_the_index_was_written_is_seen(repository: Reposi
     assert repository.git("cat-file", "blob", f"{kept.commit}:a.txt") == "two\n"
 
 
-@pytest.mark.parametrize("mark", ["--skip-worktree", "--assume-unchanged"])
+@soak_after(1, "mark", ["--skip-worktree", "--assume-unchanged"])
 def test_changes_that_git_was_told_not_to_look_at_are_kept_and_come_back(repository: Repository, mark: str) -> None:
     """So do users who keep a configuration of their own in a tracked file."""
     path = repository.root / "a.txt"
@@ -236,7 +237,7 @@ def test_changes_that_git_was_told_not_to_look_at_are_kept_and_come_back(reposit
     assert index.read_bytes() == before
 
 
-@pytest.mark.parametrize("sparse", [(), ("--sparse-index",)])
+@soak_after(1, "sparse", [(), ("--sparse-index",)])
 def test_files_that_a_sparse_checkout_leaves_away_are_not_taken_for_deleted(
     repository: Repository, sparse: tuple[str, ...]
 ) -> None:
@@ -346,7 +347,8 @@ def test_restoring_no_path_restores_none(repository: Repository) -> None:
     assert (root / "new.txt").exists()
 
 
-@pytest.mark.parametrize(
+@soak_after(
+    3,
     "command",
     [
         "update-index --add --remove --replace -z --stdin",
@@ -371,7 +373,7 @@ def test_no_path_is_not_all_paths(repository: Repository, command: str) -> None:
     assert repository.git("show", ":a.txt") == "staged\n"
 
 
-@pytest.mark.parametrize("mark", ["--assume-unchanged", "--skip-worktree"])
+@soak_after(1, "mark", ["--assume-unchanged", "--skip-worktree"])
 def test_marks_that_a_program_sets_between_two_snapshots_hide_nothing(repository: Repository, *, mark: str) -> None:
     snapshots = Snapshots(repository)
     kept = snapshots.take(REF, message="before")

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from cdd_agent.errors import ExitCode
 from cdd_agent.model.conversation import Text
 from tests.cdd_agent.repl.typed_prompt import Prompt
@@ -23,6 +25,7 @@ def test_back_returns_to_the_agent_before_with_its_conversation(planned: Path) -
     assert "Which part?" in str(model.requests[-1].messages)
 
 
+@pytest.mark.slow
 def test_back_is_a_stack_that_ends_at_the_plain_prompt(planned: Path) -> None:
     prompt = Prompt(planned, model=ScriptedModel([]))
     for line in ("/spec", "/plan", "/exec"):
@@ -74,6 +77,7 @@ def test_a_file_that_is_named_is_given_to_the_agent_between_marks(project: Path)
     assert "hunter2" not in str(model.requests)
 
 
+@pytest.mark.slow
 def test_conventions_of_the_project_begin_every_conversation_and_are_told_once(planned: Path) -> None:
     (planned / "AGENTS.md").write_text("Indent with tabs.\n", encoding="utf-8")
     model = ScriptedModel([says("Which part?"), says("Why?")])

@@ -4,6 +4,8 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from cdd_agent.agent.sessions import list_sessions
 from cdd_agent.errors import CddError, ExitCode, ModelError
 from cdd_agent.model.conversation import Text, Turn
@@ -52,6 +54,7 @@ def test_a_killed_session_is_gone_on_with_to_a_complete_spec(project: Path) -> N
     assert str(model.requests[0].messages[3]).endswith("An error'),))")
 
 
+@pytest.mark.slow
 def test_what_was_resumed_can_be_resumed_again(project: Path) -> None:
     first = Prompt(project, model=scripted(says("What is it for?")))
     first.says("/spec")
@@ -134,6 +137,7 @@ def test_nothing_to_resume_is_told(project: Path) -> None:
     assert "There is no session 20260101-120000-bcd." in prompt.says("/resume 20260101-120000-bcd")
 
 
+@pytest.mark.slow
 def test_a_ticket_that_is_gone_is_told(project: Path) -> None:
     first = Prompt(project, model=scripted(says("What is it for?")))
     first.says("/spec")
@@ -280,6 +284,7 @@ def test_a_request_becomes_a_ticket_from_which_socrates_goes_on(project: Path) -
     assert "Please read days, too." in texts(model)[0]
 
 
+@pytest.mark.slow
 def test_a_small_request_can_be_carried_out_at_once(project: Path) -> None:
     prompt = Prompt(project, model=scripted(PROPOSES, *(says("I give up.") for _ in range(3))))
     offered = choosing(prompt, "now")
@@ -321,6 +326,7 @@ def test_a_wish_in_a_review_runs_the_step_again_with_it(finished: Path) -> None:
     assert prompt.where == ("review", SLUG) or "no completed step" in prompt.says("/review")
 
 
+@pytest.mark.slow
 def test_a_fork_of_a_reviewed_step_runs_in_its_folder(finished: Path) -> None:
     model = scripted(*(says("I give up.") for _ in range(3)))
     prompt = Prompt(finished, model=model)

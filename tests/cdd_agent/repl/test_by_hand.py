@@ -95,6 +95,7 @@ def test_changes_made_by_hand_are_listed_and_committed_by_a_word(talk: MakeTalk,
     assert project.log == ["plan: A sale", "Prices, by Hand", "docs: Ten percent off"]
 
 
+@pytest.mark.slow
 def test_a_retry_that_waited_for_a_decision_runs_when_enter_finds_no_changes(talk: MakeTalk, project: Project) -> None:
     made = talk(ONE, ScriptedModel([says("No."), writes("a.md", "# a\n")]))
     made.says("")
@@ -127,6 +128,7 @@ def test_changes_made_by_hand_can_be_kept_out_of_the_commits(talk: MakeTalk, pro
     assert project.git("show", "--format=", "--name-only", "HEAD").split() == ["a.md", "tickets/sale/spec.yaml"]
 
 
+@pytest.mark.slow
 def test_a_step_whose_test_passes_already_is_offered_to_be_marked_done(talk: MakeTalk, project: Project) -> None:
     made = talk(plan((1, "Ten percent off", "none"), kind="feature"), ScriptedModel([writes(TEST_FILE, TEST)]))
     project.write({"discount.py": CODE})
@@ -150,6 +152,7 @@ def test_the_dependency_that_a_step_waits_for_is_named(talk: MakeTalk) -> None:
     assert "Enter runs step 3/3: Third" in made.says("")
 
 
+@pytest.mark.slow
 def test_a_plan_that_was_changed_is_told_before_anything_is_run(talk: MakeTalk) -> None:
     made = talk(CHAIN, ScriptedModel([writes("a.md", "# a\n"), writes("b.md", "# b\n")]))
     made.says("")
@@ -163,7 +166,8 @@ def test_a_plan_that_was_changed_is_told_before_anything_is_run(talk: MakeTalk) 
     assert "nothing is left to do" in made.says("")
 
 
-@pytest.mark.parametrize("words", ["skip 1", pytest.param("done 1", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("words", ["skip 1", "done 1"])
 def test_a_number_is_that_of_the_plan_that_was_seen(talk: MakeTalk, words: str) -> None:
     made = talk(CHAIN, ScriptedModel([writes("a.md", "# a\n")]))
     made.says("")
@@ -174,6 +178,7 @@ def test_a_number_is_that_of_the_plan_that_was_seen(talk: MakeTalk, words: str) 
     assert made.work.statuses[1] == "skipped"
 
 
+@pytest.mark.slow
 def test_a_stale_step_keeps_the_executor_listening_and_can_be_done_again(talk: MakeTalk) -> None:
     made = talk(ONE, ScriptedModel([writes("a.md", "# a\n")]))
     made.says("")
@@ -187,6 +192,7 @@ def test_a_stale_step_keeps_the_executor_listening_and_can_be_done_again(talk: M
     assert not again.is_listening
 
 
+@pytest.mark.slow
 def test_the_end_is_a_summary_with_files_time_and_the_next_command(talk: MakeTalk) -> None:
     told = talk(ONE, ScriptedModel([writes("a.md", "# a\n")])).says("")
     assert "created 1: a.md" in told
@@ -197,6 +203,7 @@ def get_first_message(model: ScriptedModel) -> str:
     return str(model.requests[-1].messages[0].content)
 
 
+@pytest.mark.slow
 def test_a_sentence_after_a_refusal_is_guidance_for_the_next_attempts(talk: MakeTalk, project: Project) -> None:
     model = ScriptedModel([says("No."), says("No."), writes("a.md", "# a\n")])
     made = talk(ONE, model)
@@ -209,7 +216,6 @@ def test_a_sentence_after_a_refusal_is_guidance_for_the_next_attempts(talk: Make
     assert "use one heading only\\nand name it a" in get_first_message(model)
 
 
-@pytest.mark.slow
 def test_a_sentence_before_the_first_attempt_is_guidance_too(talk: MakeTalk) -> None:
     model = ScriptedModel([writes("a.md", "# a\n")])
     made = talk(ONE, model)

@@ -96,6 +96,7 @@ def test_nothing_changes_without_a_yes_or_without_anybody(project: Path, monkeyp
         assert shown in prompt.says(line)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_another_session_leaves_the_conversation(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,6 +107,7 @@ def test_a_checkpoint_of_another_session_leaves_the_conversation(
     assert "Not cut, because the checkpoint was made elsewhere: scout." in prompt.says("/rewind 1")
 
 
+@pytest.mark.slow
 def test_the_command_line_restores_only_with_a_yes(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     at = ["--project", str(project), "checkpoint"]
     assert run([*at, "create", "start", "--json"]) == 0
@@ -133,6 +135,7 @@ def test_the_command_line_restores_only_with_a_yes(project: Path, capsys: pytest
     assert "Deleted 3 checkpoints." in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_old_checkpoints_of_done_tickets_and_lost_forks_are_pruned(finished: Path) -> None:
     prompt = Prompt(finished, model=scripted())
     project, later = prompt.crew, datetime.now(UTC) + timedelta(days=KEPT_DAYS, hours=1)
@@ -158,6 +161,7 @@ def test_old_checkpoints_of_done_tickets_and_lost_forks_are_pruned(finished: Pat
     assert (len(left), left[-1]) == (3, "refs/cdd/checkpoints/open/fork-here/step-1-base")
 
 
+@pytest.mark.slow
 def test_a_rewind_takes_whole_steps_back(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     repository = Repository.find(finished)
     landed = repository.read_head()

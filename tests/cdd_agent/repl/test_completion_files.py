@@ -80,6 +80,7 @@ def test_a_listing_is_asked_for_once_in_a_while(monkeypatch: pytest.MonkeyPatch)
     assert [offered(completer), offered(completer)] == [["@new"], ["@new"]]
 
 
+@pytest.mark.slow
 def test_the_end_of_the_program_does_not_wait_for_a_listing() -> None:
     argv = [sys.executable, "-W", "error", "-c", HANGS]
     ended = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=40, check=True)

@@ -102,6 +102,7 @@ def test_a_run_that_has_not_landed_anything_is_told_too() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_at_the_prompt_commands_are_told_as_they_are_typed_there(ran: Run) -> None:
     prompt = Prompt(ran.root)
     assert rows(prompt.says("/tdd"))[-1] == "next /tdd resume (continues with PLAN)"
@@ -115,6 +116,7 @@ def test_at_the_prompt_commands_are_told_as_they_are_typed_there(ran: Run) -> No
     assert "unexpected extra argument" in prompt.says("/tdd repair-notes now")
 
 
+@pytest.mark.slow
 def test_at_the_prompt_a_rollback_is_asked_about(ran: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     prompt = Prompt(ran.root)
     monkeypatch.setattr("sys.stdin", io.StringIO("what?\nn\n"))

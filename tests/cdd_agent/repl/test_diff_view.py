@@ -120,7 +120,7 @@ def test_lines_have_old_and_new_numbers_and_are_harmless(viewer: Viewer) -> None
 
 
 @soak_after(
-    3,
+    1,
     ("keys", "row"),
     [
         (("j", "j", "j", "k"), "   A evil<U+001B>"),
@@ -153,6 +153,7 @@ def test_a_comment_is_written_answered_folded_and_resolved(viewer: Viewer) -> No
     assert viewer.comments.list_all()[0].resolved
 
 
+@pytest.mark.slow
 def test_a_comment_on_the_whole_commit_can_be_edited_and_resolved_at_once(viewer: Viewer) -> None:
     viewer.press("c", *"All", "\r", "e", *" of it", "\r", "x")
     (comment,) = viewer.comments.list_all()
@@ -169,6 +170,7 @@ def test_sixty_columns_and_twenty_rows_are_enough(viewer: Viewer) -> None:
     assert "'x' is not the number of a line. For example: :12" in viewer.press(":", "x", "\r")[1][-1]
 
 
+@pytest.mark.slow
 def test_a_range_and_a_removed_line_can_be_commented(viewer: Viewer) -> None:
     viewer.press(*"/return 3 +", "\r", "v", "k", "k", "c", *"Both", "\r", "r", *"Yes", "\r")
     viewer.press(*"/gone", "\r", "c", *"Still used", "\r")
@@ -187,6 +189,7 @@ def test_a_range_and_a_removed_line_can_be_commented(viewer: Viewer) -> None:
     assert find(screen, "All of it")
 
 
+@pytest.mark.slow
 def test_a_removed_line_of_a_renamed_file_keeps_its_comment(tmp_path: Path) -> None:
     repository = Repository.create(tmp_path)
     repository.git("config", "user.name", "Ada")

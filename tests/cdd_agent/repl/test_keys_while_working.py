@@ -12,7 +12,6 @@ from typing import TypeAlias
 import pytest
 
 from cdd_agent.repl.terminal import KEYBOARD
-from tests.fakes.cases import soak_after
 
 _PREPARED = """
 import sys
@@ -100,6 +99,7 @@ with screen.working("waiting"):
 """
 
 
+@pytest.mark.slow
 def test_a_program_that_is_killed_while_it_hides_keys_leaves_them_shown(run: Run) -> None:
     terminal = run(
         """
@@ -116,6 +116,7 @@ input()
     assert terminal.shows_keys
 
 
+@pytest.mark.slow
 def test_a_question_shows_what_is_answered(run: Run) -> None:
     terminal = run(ASKS)
     terminal.shown_until("Well?")
@@ -134,7 +135,8 @@ sys.stdin.readline()
 """
 
 
-@soak_after(1, "key", ["\x03", "\x04"])
+@pytest.mark.slow
+@pytest.mark.parametrize("key", ["\x03", "\x04"])
 def test_what_is_told_after_no_answer_begins_a_row(run: Run, key: str) -> None:
     terminal = run(IS_STOPPED)
     terminal.shown_until("Well?")
@@ -143,6 +145,7 @@ def test_what_is_told_after_no_answer_begins_a_row(run: Run, key: str) -> None:
     assert terminal.shows_keys
 
 
+@pytest.mark.slow
 def test_the_shell_gets_the_terminal_as_it_was_while_the_process_is_stopped(run: Run) -> None:
     terminal = run(WORKS)
     terminal.shown_until("begun")
@@ -170,7 +173,8 @@ with KEYBOARD.hide_keys():
 """
 
 
-@soak_after(1, "work", [FAILS, GIVES_UP])
+@pytest.mark.slow
+@pytest.mark.parametrize("work", [FAILS, GIVES_UP])
 def test_whatever_ends_it_keys_are_shown(run: Run, work: str) -> None:
     terminal = run(work)
     terminal.shown_until("over")

@@ -25,6 +25,7 @@ def saved(path: Path, *turns: RecordedTurn) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 def test_a_killed_conversation_is_gone_on_with_to_a_complete_spec(project: Path, tmp_path: Path) -> None:
     before = saved(tmp_path / "before.yaml", *TURNS[:2])
     window = Window(tmp_path / "one", project, columns=80, arguments=("--replay", before))

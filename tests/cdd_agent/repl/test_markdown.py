@@ -22,6 +22,7 @@ from cdd_agent.repl.rows import ASCII, UNICODE, read_inline
 from cdd_agent.repl.screen import Screen
 from cdd_agent.untrusted.text import clean
 from tests.fakes.cases import soak_after
+from tests.fakes.examples import fewer
 
 DATA = Path(__file__).parent / "data"
 RULE = "-" * 20
@@ -62,6 +63,7 @@ def shown(text: str, *, width: int = 20) -> list[str]:
 # A stream.
 
 
+@fewer()
 @given(text=TEXTS, cuts=st.lists(st.integers(0, 200), max_size=12), width=st.sampled_from([12, 20, 40]))
 def test_however_it_is_cut_a_text_becomes_the_same_rows(text: str, cuts: list[int], *, width: int) -> None:
     whole = seen(given_out(MarkdownStream(width, look=UNICODE), [text]))
@@ -75,11 +77,13 @@ def test_a_row_is_nothing_but_text(text: str) -> None:
     assert not NOT_TEXT.findall(re.sub("(?<=👩)\u200d(?=👩)", "", "".join(formatted(text))))
 
 
+@fewer()
 @given(words=SENTENCES, indent=st.sampled_from(["", "> ", "- ", "1. ", "- > "]))
 def test_no_row_of_text_is_wider_than_the_screen(words: list[str], indent: str) -> None:
     assert all(cell_len(row) <= 20 for row in formatted(indent + " ".join(words)))
 
 
+@fewer()
 @given(text=TEXTS)
 def test_every_word_that_can_be_seen_is_there(text: str) -> None:
     """On a screen so wide that no word is folded; of what follows a fence only the name of a language is shown."""
@@ -173,6 +177,7 @@ LINES = st.lists(
 )
 
 
+@fewer()
 @given(lines=LINES, width=st.sampled_from([100, 5_000]))
 def test_each_word_is_printed_once_and_in_order(lines: list[tuple[str, list[str], str]], width: int) -> None:
     numbers = itertools.count()
@@ -206,6 +211,7 @@ def characters(rows: list[Text]) -> list[tuple[str, str]]:
     ]
 
 
+@fewer()
 @given(text=st.lists(INLINE, min_size=1, max_size=30).map("".join).map(str.strip))
 def test_given_out_bit_by_bit_it_is_read_as_a_whole(text: str) -> None:
     stream = MarkdownStream(10, look=UNICODE)
@@ -310,7 +316,7 @@ def test_eight_thousand_characters_cost_a_tenth_of_drawing_all_anew_with_each_pi
 
 
 @pytest.mark.slow
-@soak_after(1, "size", [1, 20])
+@pytest.mark.parametrize("size", [1, 20])
 def test_a_reply_that_is_longer_costs_more_only_in_line_with_its_length(size: int) -> None:
     short, long = (min(ours(reply(length), size=size) for _ in range(3)) for length in (8_000, 20_000))
     assert long < 5 * short
@@ -336,7 +342,7 @@ def test_no_text_takes_time_with_the_square_of_its_length(unit: str, *, length: 
 
 @pytest.mark.parametrize("width", [40, 100])
 @pytest.mark.parametrize("name", ["ascii", "unicode"])
-@pytest.mark.parametrize("size", [1, 20, len(REPLY)])
+@soak_after(1, "size", [1, 20, len(REPLY)])
 def test_a_long_reply_looks_like_this(width: int, name: str, *, size: int) -> None:
     prose = MarkdownStream(width, look={"ascii": ASCII, "unicode": UNICODE}[name])
     rows = [row for piece in pieces(REPLY, size) for row in prose.feed(piece)] + prose.end()

@@ -156,7 +156,8 @@ def test_ctrl_d_on_an_empty_line_is_the_end(keys: PipeInput) -> None:
 # Pastes.
 
 
-@pytest.mark.parametrize(
+@soak_after(
+    3,
     ("pressed", "read"),
     [
         (f"{PASTED}\r", BLOCK),
@@ -216,10 +217,12 @@ def test_enter_on_a_command_takes_and_sends_it(keys: PipeInput) -> None:
     assert chosen(keys, "/docto", menu, "\t", "\r") == "/doctor"
 
 
+@pytest.mark.slow
 def test_enter_on_a_ticket_takes_and_sends_it(keys: PipeInput) -> None:
     assert chosen(keys, "/exec c", menu, "\t", "\r") == "/exec csv-export"
 
 
+@pytest.mark.slow
 def test_enter_on_a_command_that_needs_more_only_takes_it(keys: PipeInput) -> None:
     assert chosen(keys, "/ne", menu, "\x1b[B", "\r", "a\r") == "/new a"
 
@@ -232,6 +235,7 @@ def test_enter_sends_what_was_typed_if_nothing_was_chosen(keys: PipeInput) -> No
     assert chosen(keys, "read @READ", menu, "\r") == "read @READ"
 
 
+@pytest.mark.slow
 def test_a_slow_listing_holds_up_no_enter(keys: PipeInput) -> None:
     go_on = threading.Event()
 
@@ -307,7 +311,8 @@ def test_the_text_lies_where_nobody_else_can_look_and_is_removed(
     assert not Path(path).parent.exists()
 
 
-@soak_after(1, "named", ["no-such-editor", "false", 'vi "', "/etc/hostname"])
+@pytest.mark.slow
+@pytest.mark.parametrize("named", ["no-such-editor", "false", 'vi "', "/etc/hostname"])
 def test_an_editor_that_does_not_work_leaves_the_text(
     named: str, keys: PipeInput, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -317,6 +322,7 @@ def test_an_editor_that_does_not_work_leaves_the_text(
     thread.join()
 
 
+@pytest.mark.slow
 def test_no_room_for_the_text_of_an_editor_leaves_it_in_the_line(
     keys: PipeInput, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -57,6 +57,7 @@ def test_a_whole_sitting(opened: Open) -> None:
     window.wait_until_closed()
 
 
+@pytest.mark.slow
 @needs_tmux
 def test_several_lines_and_pastes_are_one_message_each(opened: Open, finished: Path) -> None:
     window = opened()
@@ -86,6 +87,7 @@ def is_whole(rows: list[str], typed: str, *, columns: int) -> bool:
     return is_once and shown.strip() == typed.strip() and rows[-1].startswith(" cdd")
 
 
+@pytest.mark.slow
 @needs_tmux
 def test_another_size_leaves_no_broken_rows(opened: Open) -> None:
     typed = "a line that is long enough to be wrapped " * 3
@@ -103,6 +105,7 @@ def test_another_size_leaves_no_broken_rows(opened: Open) -> None:
     window.screen_with("cdd> a line", TOOLBAR)
 
 
+@pytest.mark.slow
 @needs_tmux
 def test_vi_and_an_editor_of_ones_own(opened: Open, finished: Path, tmp_path: Path) -> None:
     (finished / ".cdd" / "config.yaml").write_text("editing_mode: vi\n", encoding="utf-8")
@@ -120,6 +123,7 @@ def test_vi_and_an_editor_of_ones_own(opened: Open, finished: Path, tmp_path: Pa
     window.screen_with("Cannot start the editor no-such-editor", "cdd> two\n")
 
 
+@pytest.mark.slow
 @needs_tmux
 @pytest.mark.parametrize("variables", [{"PROMPT_TOOLKIT_NO_CPR": "1"}, {"TERM": "dumb"}])
 def test_a_terminal_that_can_do_little_is_enough(variables: dict[str, str], opened: Open) -> None:

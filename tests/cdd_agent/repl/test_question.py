@@ -77,6 +77,7 @@ def test_what_is_too_long_says_how_much_is_left(monkeypatch: pytest.MonkeyPatch)
     assert "and 4 more lines; read all of .cdd/config.yaml" in shown
 
 
+@pytest.mark.slow
 @needs_tmux
 @pytest.mark.parametrize(("key", "model"), [("y", "some-model"), ("n", DEFAULT_MODEL)])
 def test_a_question_at_a_real_terminal(project: Path, tmp_path: Path, *, key: str, model: str) -> None:

@@ -17,6 +17,7 @@ from cdd_agent.tickets.ticket import find
 from cdd_agent.work.state import StepKey, pending_steps
 from cdd_agent.work.state_file import load_state, save_state
 from cdd_agent.workflows.execution.review import Review
+from tests.fakes.cases import soak_after
 from tests.fakes.demo import SLUG, captured
 
 
@@ -97,7 +98,7 @@ def test_approving_the_last_open_step_ends_the_review(finished: Path) -> None:
     assert not again.is_listening
 
 
-@pytest.mark.parametrize("answer", ["y\n", "\n", ""])
+@soak_after(1, "answer", ["y\n", "\n", ""])
 def test_at_the_end_of_a_ticket_the_user_is_asked_whether_to_push(
     finished: Path, answer: str, *, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,6 +132,7 @@ def test_a_push_that_fails_is_reported_and_the_review_ends(
     assert not talk.is_listening
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_work", [False, True])
 def test_the_end_of_a_ticket_removes_its_run_tree_unless_there_is_work_in_it(finished: Path, *, has_work: bool) -> None:
     talk, repository = Talk(finished), Repository.find(finished)
@@ -176,7 +178,8 @@ def test_the_diff_of_one_file_can_be_asked_for(finished: Path) -> None:
     assert "tests/" not in shown
 
 
-@pytest.mark.parametrize(
+@soak_after(
+    1,
     ("words", "hint"),
     [
         ("aprove", "did you mean approve?"),

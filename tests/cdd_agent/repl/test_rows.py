@@ -225,6 +225,7 @@ print(*sorted(name for name in set(sys.modules) - before if name.startswith("pyg
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "color", "imported"),
     [

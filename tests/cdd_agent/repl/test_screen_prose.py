@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from rich.text import Text
 
 from cdd_agent.repl.screen import PlainStream
+from tests.fakes.examples import fewer
 
 TEXTS = st.lists(
     st.sampled_from(
@@ -22,6 +23,7 @@ def written(pieces: list[str]) -> list[str]:
     return [row.plain for row in rows]
 
 
+@fewer()
 @given(text=TEXTS, cuts=st.lists(st.integers(0, 200), max_size=12))
 def test_however_it_is_cut_a_text_is_written_the_same(text: str, cuts: list[int]) -> None:
     places = [0, *sorted(cuts), len(text)]

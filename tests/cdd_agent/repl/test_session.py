@@ -275,6 +275,7 @@ def test_a_session_opened_with_a_line_that_fails_is_over(project: Path) -> None:
     assert "ticket      title" not in shown
 
 
+@pytest.mark.slow
 def test_a_first_line_that_ends_well_is_followed_by_the_prompt_and_names_its_commands(finished: Path) -> None:
     run(finished, "a", first="/review")
     code, shown = run(finished, "/status", first="/review")
@@ -307,6 +308,7 @@ def test_lines_are_set_off_from_each_other(finished: Path) -> None:
     assert "\n\n\n" not in shown
 
 
+@pytest.mark.slow
 def test_a_project_outside_of_git_is_told_how_to_begin(tmp_path: Path) -> None:
     folder = tmp_path / "plain"
     fresh(tmp_path / "other").rename(folder)

@@ -142,6 +142,7 @@ def _try_moments(project: Path, home: Path, *, moments: int, seed: int) -> tuple
     return [name for name in names if name in typed and name not in carried_out], terminal.shown
 
 
+@pytest.mark.slow
 def test_lines_typed_at_a_few_moments_are_kept(project: Path, tmp_path: Path) -> None:
     lost, story = _try_moments(project, tmp_path / "home", moments=3, seed=5)
     assert lost == [], story

@@ -29,6 +29,7 @@ def small(tmp_path: Path, *, interpreter: Interpreter, bytecode: Path) -> Projec
     return Project.make(tmp_path / "small", interpreter=interpreter, bytecode=bytecode)
 
 
+@pytest.mark.slow
 def test_a_feature_is_begun_stopped_by_a_gate_and_gone_on_with(small: Project) -> None:
     prompt = Prompt(small.folder, model=ScriptedModel([plan(1), writes(TESTS, FIRST), nothing(), nothing()]))
     said = prompt.says(f"/tdd run {REQUEST}")
@@ -81,6 +82,7 @@ def test_ctrl_c_says_how_to_go_on(small: Project, line: str, told: str) -> None:
     assert prompt.code == ExitCode.INTERRUPTED
 
 
+@pytest.mark.slow
 def test_green_keeps_uncommitted_changes_if_that_is_said(small: Project) -> None:
     small.write({"tests/test_more.py": "def test_more():\n    assert False\n", "notes.txt": "mine\n"})
     prompt = Prompt(small.folder, model=ScriptedModel([KeyboardInterrupt()]))

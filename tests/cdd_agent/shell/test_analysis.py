@@ -630,6 +630,7 @@ def test_the_table_is_long() -> None:
     assert len(set(ROWS)) == len(ROWS)
 
 
+@pytest.mark.slow
 def test_the_parser_is_loaded_with_the_first_command_only() -> None:
     code = (
         "import sys, cdd_agent.compose, cdd_agent.cli.chat, cdd_agent.tdd.attempt\n"
@@ -809,7 +810,7 @@ def test_the_project_may_be_named_by_its_path(shop: Shop) -> None:
 CHAINS = ("jobs ", "env ", "xargs -a x ", "xargs -Z ", "find . -exec ", "timeout $x ", "git -C src ", "bash -c ", "$x ")
 
 
-@soak_after(2, "link", CHAINS)
+@soak_after(1, "link", CHAINS)
 def test_a_chain_of_programs_takes_no_time(link: str, shop: Shop) -> None:
     begun = time.process_time()
     shop.judge(link * (24_000 // len(link)) + "status")
