@@ -270,6 +270,8 @@ class StepStarted(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     total: int
     title: str
+    guidance: str = ""
+    """The words for the model that the step begins with, such as the reviewer's for an iteration."""
 
 
 class StepFinished(msgspec.Struct, frozen=True, kw_only=True):

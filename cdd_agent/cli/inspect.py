@@ -405,7 +405,10 @@ def report(invocation: Invocation, slug: str, *, page: Path | None) -> None:
     elif invocation.as_json:
         import msgspec  # the help of a command works without it
 
-        steps = tuple(dataclasses.replace(step, landed=None) for step in story.steps)
+        steps = tuple(
+            dataclasses.replace(step, runs=tuple(dataclasses.replace(run, landed=None) for run in step.runs))
+            for step in story.steps
+        )
         fields = dataclasses.asdict(dataclasses.replace(story, steps=steps))
         sys.stdout.write(json.dumps({"event": "TicketReported", **fields}, default=msgspec.to_builtins) + "\n")
     else:

@@ -1,14 +1,15 @@
 """The story of a ticket as a page of text, and as one HTML file that needs no network and no script."""
 
 import html
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
 from cdd_agent.errors import format_count
 from cdd_agent.events import FileDiffed
-from cdd_agent.history.story import JudgedAttempt, Spent, StepStory, Story
+from cdd_agent.history.story import JudgedAttempt, Spent, StepRun, StepStory, Story
 from cdd_agent.repl.dialogs import format_duration
 from cdd_agent.repl.render import create_table, format_cost
 from cdd_agent.repl.review_actions import describe_place
@@ -38,15 +39,8 @@ def show_story(story: Story, *, screen: Screen) -> None:
     for step in story.steps:
         screen.gap()
         screen.line(f"Step {step.execution.step_number}  {step.execution.title}: {_describe(step)}", style="bold")
-        for attempt in step.attempts:
-            symbol = screen.symbols["open" if attempt.is_open else "closed"]
-            took = format_duration(attempt.spent.duration_s)
-            told = f"{attempt.phase.upper()} attempt {attempt.number} {attempt.verdict}, {took}  {attempt.evidence}"
-            screen.line(f"{symbol} {told}", indent=2)
-            for text in (*attempt.reasons, *attempt.findings):
-                screen.line(text, indent=6)
-        for landed in step.landed.commits if step.landed else ():
-            screen.line(f"{landed.commit[:10]} {landed.subject}", indent=2)
+        for run in step.runs:
+            _show_run(run, screen=screen)
         for comment in step.comments:
             screen.line(f"{_describe_comment(comment, step)}: {comment.text}", indent=2)
     if story.forks:
@@ -66,23 +60,31 @@ def show_story(story: Story, *, screen: Screen) -> None:
             screen.line(f"{seconds:7.2f} s  {nodeid}", indent=2)
 
 
+def _show_run(run: StepRun, *, screen: Screen) -> None:
+    if run.heading:
+        screen.line(run.heading, indent=2, style="bold")
+    for attempt in run.attempts:
+        symbol = screen.symbols["open" if attempt.is_open else "closed"]
+        took = format_duration(attempt.spent.duration_s)
+        told = f"{attempt.phase.upper()} attempt {attempt.number} {attempt.verdict}, {took}  {attempt.evidence}"
+        screen.line(f"{symbol} {told}", indent=2)
+        for text in (*attempt.reasons, *attempt.findings):
+            screen.line(text, indent=6)
+    for landed in run.landed.commits if run.landed else ():
+        screen.line(f"{landed.commit[:10]} {landed.subject}", indent=2)
+
+
 def _list_facts(story: Story) -> list[tuple[str, str]]:
     state, spent = story.state, story.spent
     done = sum(step.execution.status == "completed" for step in story.steps)
-    files = {path for step in story.steps for path in _list_paths(step)}
     return [
         ("status", f"{state.status.replace('_', ' ')}: {done} of {format_count(len(story.steps), 'step')}"),
         ("time", f"{state.started_at} to {state.completed_at or 'now'}"),
         ("model", f"{state.model or 'unknown'}; sandbox {state.sandbox or 'unknown'}"),
         ("attempts", f"{len(story.attempts)}, {sum(each.is_open is False for each in story.attempts)} of them refused"),
-        ("files", f"{len(files)} changed"),
+        ("files", f"{len(story.files)} changed"),
         ("cost", f"{spent.usage.tokens:,} tokens; {format_cost(spent.usage) or 'nothing'}"),
     ]
-
-
-def _list_paths(step: StepStory) -> Iterable[str]:
-    done = step.execution
-    return (*done.files_created, *done.files_modified, *done.files_deleted)
 
 
 def _describe(step: StepStory) -> str:
@@ -214,7 +216,12 @@ def _draw_box(step: StepStory, place: tuple[int, int]) -> str:
 def _format_step(step: StepStory) -> str:
     number = step.execution.step_number
     serves = f"; serves {_escape(', '.join(step.criteria))}" if step.criteria else ""
-    attempts = "".join(map(_format_attempt, step.attempts))
+    heading = f"Step {number}: {_escape(step.execution.title)}"
+    runs = "".join(map(_format_run, step.runs))
+    return f'<h3 id="step-{number}">{heading}</h3><p>{_escape(_describe(step))}{serves}</p>{runs}'
+
+
+def _format_run(run: StepRun) -> str:
     commits = "".join(
         f"<li><code>{landed.commit[:10]}</code> {_escape(landed.subject)}"
         f"{'' if landed.is_in_history else ' (not in the history of HEAD)'}<ul>"
@@ -226,10 +233,13 @@ def _format_step(step: StepStory) -> str:
             for each in landed.evidence
         )
         + "</ul></li>"
-        for landed in (step.landed.commits if step.landed else ())
+        for landed in (run.landed.commits if run.landed else ())
     )
-    heading = f"Step {number}: {_escape(step.execution.title)}"
-    return f'<h3 id="step-{number}">{heading}</h3><p>{_escape(_describe(step))}{serves}</p>{attempts}<ul>{commits}</ul>'
+    return f"{_format_run_heading(run)}{''.join(map(_format_attempt, run.attempts))}<ul>{commits}</ul>"
+
+
+def _format_run_heading(run: StepRun) -> str:
+    return f"<h4>{_escape(run.heading)}</h4>" if run.heading else ""
 
 
 def _format_attempt(attempt: JudgedAttempt) -> str:
@@ -245,13 +255,20 @@ def _format_attempt(attempt: JudgedAttempt) -> str:
 
 
 def _format_changes(step: StepStory) -> str:
-    number = step.execution.step_number
-    files = step.landed.files if step.landed else ()
+    landed = [run for run in step.runs if run.landed is not None]
+    files = landed[-1].landed.files if landed and landed[-1].landed else ()
     shown = {path for file in files for path in (file.path, file.old_path)}
     others = [each for each in step.comments if each.id not in step.places or step.places[each.id].path not in shown]
     whole = "".join(_format_comment(each, step) for each in others)
-    diffs = "".join(_format_file(file, step) for file in files)
-    return f"<h3>Step {number}</h3>{whole}{diffs or '<p>No landed changes.</p>'}"
+    # Comments move to the lines where they are now, so only the last changes have them.
+    without = replace(step, comments=())
+    diffs = "".join(
+        _format_run_heading(run)
+        + "".join(_format_file(file, step if run is landed[-1] else without) for file in run.landed.files)
+        for run in landed
+        if run.landed
+    )
+    return f"<h3>Step {step.execution.step_number}</h3>{whole}{diffs or '<p>No landed changes.</p>'}"
 
 
 def _format_file(file: FileDiffed, step: StepStory) -> str:

@@ -1,15 +1,17 @@
 """The story of a ticket: what its runs did and when, with evidence, changes, comments and cost. Read from its files."""
 
-from collections.abc import Iterable, Iterator, Mapping
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
+from typing import TypeAlias
 
 from cdd_agent import events
 from cdd_agent.errors import UsageError
 from cdd_agent.git.fork import Forks, arrange
-from cdd_agent.git.repository import Repository
+from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.review import Anchors, Comment, Comments, Place, Side
 from cdd_agent.tdd.step import load_report
 from cdd_agent.tickets import plan_markdown, spec
@@ -17,7 +19,7 @@ from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work.journal import dropped_journal_path, journal_path, read_timed
 from cdd_agent.work.state import RunState, StepExecution, Usage
 from cdd_agent.work.state_file import load_state
-from cdd_agent.workflows.execution.review import StepToReview, load_completed_steps
+from cdd_agent.workflows.execution.review import StepToReview, load_completed_steps, load_earlier_landing
 
 _MOST_TESTS = 15
 _CONVERSATIONS: Mapping[str, str] = {"socrates": "spec", "planner": "plan"}
@@ -50,6 +52,8 @@ class JudgedAttempt:
     phase: str
     number: int
     started: str
+    run: int = 1
+    """The run of the step."""
     ended: str = ""
     """Empty if it was interrupted, like the next one."""
     is_open: bool | None = None
@@ -72,18 +76,47 @@ class JudgedAttempt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepRun:
+    """The first run of a step, or an iteration."""
+
+    number: int
+    guidance: str = ""
+    """The user's words that it began with."""
+    attempts: tuple[JudgedAttempt, ...] = ()
+    landed: StepToReview | None = None
+    """Its commits, evidence and changes; None if it landed nothing, or if its commits no longer exist."""
+
+    @property
+    def heading(self) -> str:
+        """Number and words of an iteration; empty for the first run."""
+        words = " ".join(self.guidance.split())
+        return "" if self.number == 1 else f"Iteration {self.number - 1}{': ' if words else ''}{words}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepStory:
     """What happened to one step."""
 
     execution: StepExecution
     depends_on: tuple[int, ...] = ()
     criteria: tuple[str, ...] = ()
-    attempts: tuple[JudgedAttempt, ...] = ()
-    landed: StepToReview | None = None
-    """Its commits, evidence and changes; None if it is not completed, or if its commits no longer exist."""
+    runs: tuple[StepRun, ...] = ()
+    """Oldest first."""
     comments: tuple[Comment, ...] = ()
     places: Mapping[str, Place] = field(default_factory=dict)
-    """Id of a comment -> its lines in the changes of the step; outdated comments are missing."""
+    """Id of a comment -> its lines in the last changes of the step; outdated comments are missing."""
+
+    @property
+    def attempts(self) -> tuple[JudgedAttempt, ...]:
+        """The attempts of all runs."""
+        return tuple(each for run in self.runs for each in run.attempts)
+
+    @property
+    def changed(self) -> frozenset[str]:
+        """The paths that any run changed."""
+        done = self.execution
+        earlier = (file.path for run in self.runs[:-1] if run.landed for file in run.landed.files)
+        return frozenset((*done.files_created, *done.files_modified, *done.files_deleted, *earlier))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +124,8 @@ class Story:
     """Everything that a report shows."""
 
     ticket: str
+    folder: str
+    """The ticket's folder, relative to the work tree."""
     title: str
     description: str
     criteria: Mapping[str, str]
@@ -110,6 +145,12 @@ class Story:
     def attempts(self) -> tuple[JudgedAttempt, ...]:
         """The attempts at all steps in order of time."""
         return tuple(sorted((each for step in self.steps for each in step.attempts), key=lambda each: each.started))
+
+    @property
+    def files(self) -> frozenset[str]:
+        """The changed paths, without the documents of the ticket."""
+        changed = {path for step in self.steps for path in step.changed}
+        return frozenset(path for path in changed if not path.startswith(f"{self.folder}/"))
 
     @property
     def spent(self) -> Spent:
@@ -164,18 +205,20 @@ def load_story(ticket: Ticket, *, project: Path, comments: Comments, forks: Fork
         problems.append(f"The journal is damaged, so times and costs are incomplete: {error}.")
     if not journal.attempts:
         problems.append("The journal of this ticket is not on this machine: times and costs are missing.")
+
+    def load(commits: Sequence[CommitId], last: StepToReview) -> StepToReview:
+        return load_earlier_landing(last, commits, repository=comments.repository, project=project)
+
     steps = []
     for number, execution in state.step_executions.items():
         own = comments.list_of_step(ticket.slug, number)
-        made = [each for each in journal.attempts if each.step == number]
         step = planned.get(number)
         steps.append(
             StepStory(
                 execution=execution,
                 depends_on=step.depends_on if step else (),
                 criteria=step.criteria if step else (),
-                attempts=tuple(_complete(made, execution)),
-                landed=landed.get(number),
+                runs=tuple(_arrange_runs(journal, execution, landed=landed.get(number), load=load)),
                 comments=own,
                 places=_place_comments(own, landed.get(number), repository=comments.repository),
             )
@@ -183,6 +226,7 @@ def load_story(ticket: Ticket, *, project: Path, comments: Comments, forks: Fork
     forked = _read_forks(ticket.slug, forks, project=project) if forks else ((), {}, ())
     return Story(
         ticket=ticket.slug,
+        folder=os.path.relpath(ticket.folder.resolve(), comments.repository.root.resolve()),
         title=about.title,
         description=about.description,
         criteria={each.id: each.text for each in about.acceptance_criteria},
@@ -207,16 +251,49 @@ def _place_comments(
     return {name: place for name, place in found.items() if place is not None}
 
 
+_LoadLanding: TypeAlias = Callable[[Sequence[CommitId], StepToReview], StepToReview]
+
+
+def _arrange_runs(
+    journal: "_JournalReader", execution: StepExecution, *, landed: StepToReview | None, load: _LoadLanding
+) -> Iterator[StepRun]:
+    """Yield the runs of a step; ``landed`` is the last that landed, ``load`` returns an earlier one by its commits."""
+    step = execution.step_number
+    landings = journal.landings.get(step, [])
+    runs: dict[int, list[JudgedAttempt]] = {}
+    for each in _complete([each for each in journal.attempts if each.step == step], execution):
+        runs.setdefault(each.run, []).append(each)
+    # After an iteration that was refused, the last landing is an earlier run's.
+    recent = {each.commit for each in landed.commits} if landed else set[CommitId]()
+    last = next((n for n, made in enumerate(landings, start=1) if not recent.isdisjoint(made)), max(runs, default=1))
+    for number in sorted({*runs, last}):
+        found = landed if number == last else None
+        if landed is not None and number < last and landings[number - 1]:
+            with suppress(UsageError):  # its commits are gone
+                found = load(landings[number - 1], landed)
+        guidance = journal.guidance.get((step, number), "")
+        yield StepRun(number=number, guidance=guidance, attempts=_add_noted(runs.get(number, ()), found), landed=found)
+
+
+def _add_noted(attempts: Iterable[JudgedAttempt], landed: StepToReview | None) -> tuple[JudgedAttempt, ...]:
+    """Return the attempts, with the findings of their notes where the state has none."""
+    commits = landed.commits if landed else ()
+    noted: dict[tuple[str, str], tuple[str, ...]] = {
+        (made.commit, each.phase): each.findings for made in commits for each in made.evidence
+    }
+    return tuple(replace(each, findings=each.findings or noted.get((each.commit, each.phase), ())) for each in attempts)
+
+
 def _complete(made: list[JudgedAttempt], execution: StepExecution) -> Iterator[JudgedAttempt]:
     """Yield the attempts with what only the state knows; without a journal, those of the state."""
     findings: dict[tuple[str, int], tuple[str, ...]] = {
         (each.phase, each.number): each.evidence for each in execution.attempts
     }
     if made:
-        last = {(each.phase, each.number): each for each in made}
+        last = {(each.phase, each.number): each for each in made if each.run == made[-1].run}
         for each in made:
             key = (each.phase, each.number)
-            yield replace(each, findings=findings.get(key, ())) if last[key] is each else each
+            yield replace(each, findings=findings.get(key, ())) if last.get(key) is each else each
         return
     for record in execution.attempts:
         yield JudgedAttempt(
@@ -237,7 +314,13 @@ class _JournalReader:
     attempts: list[JudgedAttempt] = field(default_factory=list)
     others: dict[str, Spent] = field(default_factory=dict[str, Spent])
     """Phase -> what was spent outside of attempts."""
+    guidance: dict[tuple[int, int], str] = field(default_factory=dict[tuple[int, int], str])
+    """Step and run -> the words that the run began with."""
+    landings: dict[int, list[list[CommitId]]] = field(default_factory=dict[int, list[list[CommitId]]])
+    """Step -> the commits of each run that completed it."""
     step: int = 0
+    _commits: list[CommitId] = field(default_factory=list[CommitId])
+    """Those of the step that is at work."""
     _is_at_work: bool = False
 
     def read(self, lines: Iterable[tuple[str, events.Event]]) -> None:
@@ -246,10 +329,18 @@ class _JournalReader:
 
     def _add(self, time: str, event: events.Event) -> None:
         match event:
-            case events.StepStarted(number=number):
+            case events.StepStarted(number=number, guidance=guidance):
+                if number != self.step:
+                    self._commits = []
                 self.step, self._is_at_work = number, False
+                self.guidance[number, self._run] = guidance
+            case events.StepFinished(status=status):
+                if status == "completed":
+                    self.landings.setdefault(self.step, []).append(self._commits)
+                self._commits = []
             case events.AttemptStarted(phase=phase, number=number):
-                self.attempts.append(JudgedAttempt(step=self.step, phase=phase, number=number, started=time))
+                attempt = JudgedAttempt(step=self.step, phase=phase, number=number, started=time, run=self._run)
+                self.attempts.append(attempt)
                 self._is_at_work = True
             case events.TurnEnded() | events.AnswerLost():
                 agent = event.agent if isinstance(event, events.TurnEnded) else ""
@@ -265,6 +356,12 @@ class _JournalReader:
                 self._is_at_work = False
             case events.Committed(phase=phase, commit=commit) if self.attempts and self.attempts[-1].phase == phase:
                 self.attempts[-1] = replace(self.attempts[-1], commit=commit)
+                self._commits.append(CommitId(commit))
+
+    @property
+    def _run(self) -> int:
+        """The number of the run of the step that is at work."""
+        return len(self.landings.get(self.step, ())) + 1
 
     def _spend(self, spent: Spent, *, agent: str = "") -> None:
         if self._is_at_work and agent not in _CONVERSATIONS:

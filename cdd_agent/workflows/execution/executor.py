@@ -409,7 +409,8 @@ class Executor:
                 self._restore_landed(number)
             raise
         self._run.start_step(self.documents.record_in(self.state), step_key(step), is_resumed=is_resumed)
-        self._emit(StepStarted(number=number, total=len(self.documents.plan.steps), title=step.title))
+        total, guidance = len(self.documents.plan.steps), self.state.execution(number).guidance
+        self._emit(StepStarted(number=number, total=total, title=step.title, guidance=guidance))
         self._work_ahead(number, is_resumed=is_resumed)
         item = make_work_item(self.ticket, step, spec=self.documents.spec, refactor=self._refactor)
         if set(self.state.numbers(Status.COMPLETED)) == self.state.step_executions.keys() - {number}:

@@ -8,7 +8,7 @@ model's: no step is completed without a run of all tests.
 """
 
 import hashlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -143,6 +143,16 @@ def load_completed_steps(ticket: Ticket, repository: Repository, *, project: Pat
     reports = hash_reports(private_folder(project) / "reports")  # also those of a fork that was merged
     total = len(state.step_executions)
     return tuple(replace(_load_step(step, repository, reports=reports), total=total) for step in done)
+
+
+def load_earlier_landing(
+    step: StepToReview, commits: Sequence[CommitId], *, repository: Repository, project: Path
+) -> StepToReview:
+    """Load the ``commits`` of ``step`` from before an iteration. Raises ``UsageError`` if one no longer exists."""
+    reports = hash_reports(private_folder(project) / "reports")
+    landed = tuple(_load_landed(resolve_recorded(repository, each), repository, reports=reports) for each in commits)
+    base = repository.git("rev-parse", "--verify", f"{landed[0].commit}^").strip()
+    return replace(step, commits=landed, files=diff_commits(repository, base, after=landed[-1].commit), base=base)
 
 
 def load_commit(repository: Repository, name: str, *, project: Path) -> StepToReview:

@@ -4,12 +4,19 @@ import json
 import shutil
 import subprocess
 import zlib
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
+from cdd_agent import events
 from cdd_agent.cli.app import run
+from cdd_agent.git.commits import commit_paths
+from cdd_agent.git.repository import Repository
+from cdd_agent.tickets.ticket import find
+from cdd_agent.work.state import replace_step
+from cdd_agent.work.state_file import load_state, save_state
 from tests.fakes.demo import SLUG
 
 _VOID = {"meta", "br"}
@@ -57,7 +64,7 @@ def test_the_story_is_told_as_text_and_as_json(finished: Path, capsys: pytest.Ca
     story = json.loads(capsys.readouterr().out)
     assert story["event"] == "TicketReported"
     assert {"spec", "plan", "red", "green"} <= story["phases"].keys()
-    assert story["steps"][0]["attempts"][0]["phase"] == "red"
+    assert story["steps"][0]["runs"][0]["attempts"][0]["phase"] == "red"
 
 
 def test_the_page_needs_neither_network_nor_script_and_every_link_leads_somewhere(
@@ -100,6 +107,49 @@ def test_a_comment_on_an_earlier_version_of_the_step_is_where_its_line_is_now(fi
     row = below.partition("</tr>")[2].partition("</tr>")[0]
     assert row.startswith('<tr class="comment">')
     assert "durations/reading.py:12 (was durations/reading.py:9)</b>: Name them." in row
+
+
+def iterate(project: Path, *, guidance: str) -> str:
+    """Land another line in the code of step 1, as an iteration does; return its commit."""
+    repository, path = Repository.find(project), find(project, SLUG).state_path
+    state, head = load_state(path), repository.read_head()
+    assert state is not None
+    with (project / "durations/reading.py").open("a") as file:
+        file.write("# iterated\n")
+    message = f"refactor: again\n\nTicket: {SLUG}\nPhase: REFACTOR\nStep: 1\nHandoff-Id: 0123456789abcdef\n"
+    commit = commit_paths(repository, message, paths=["durations/reading.py"])
+    again = replace(state.execution(1), commits={"refactor": commit}, base_commit=head, attempts=())
+    save_state(path, replace_step(state, again))
+    with (project / ".cdd/journal" / SLUG / "events.jsonl").open("ab") as journal:
+        for event in (
+            events.StepStarted(number=1, total=1, title=again.title, guidance=guidance),
+            events.AttemptStarted(phase="refactor", number=1, limit=3),
+            events.GateJudged(phase="refactor", attempt=1, open=True, reasons=(), evidence="3 passed"),
+            events.Committed(phase="refactor", commit=commit, subject="refactor: again"),
+            events.StepFinished(number=1, status="completed", error=None),
+        ):
+            journal.write(b'{"time":"2026-11-20T10:00:00Z",' + events.encode(event)[1:] + b"\n")
+    return commit
+
+
+def test_an_iteration_comes_after_the_run_before_it_and_hides_none_of_that(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = Repository.find(finished).git("log", "-2", "--format=%h").split()
+    commit = iterate(finished, guidance="Mark\nit.")
+    assert run(["--project", str(finished), "report", SLUG]) == 0
+    text = capsys.readouterr().out
+    first, heading, second = text.partition("Iteration 1: Mark it.")
+    assert heading
+    assert all(each in first for each in before)
+    assert "Checked in a clean copy" in " ".join(first.split()), "the evidence is in the note"
+    assert f"{commit[:10]} refactor: again" in second
+    changes = make_page(finished, tmp_path / "report.html").partition('<h2 id="changes">')[2]
+    earlier, heading, later = changes.partition("<h4>Iteration 1: Mark it.</h4>")
+    assert heading
+    assert "tests/test_reading.py" in earlier
+    assert "# iterated" not in earlier
+    assert "# iterated" in later
 
 
 def test_without_a_journal_the_page_says_what_is_missing(finished: Path, tmp_path: Path) -> None:
