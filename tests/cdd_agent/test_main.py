@@ -54,12 +54,14 @@ def test_help_of_a_command_loads_neither_terminal_nor_adapters(command: str, tmp
     assert own.isdisjoint(TERMINAL | CLIENT | PARSERS | {"msgspec", "cdd_agent.compose"})
 
 
+@pytest.mark.slow
 def test_status_loads_neither_agents_nor_prompt(finished: Path, tmp_path: Path) -> None:
     own = loaded_by(*PROGRAM, "--project", str(finished), "status", home=tmp_path)
     assert "rich" in own
     assert own.isdisjoint(CLIENT | {"prompt_toolkit", "pygments", "tree_sitter", "cdd_agent.compose"})
 
 
+@pytest.mark.slow
 def test_a_replay_loads_neither_client_nor_prompt(finished: Path, tmp_path: Path) -> None:
     given = "--project", str(finished), "--replay", str(RECORDING)
     own = loaded_by(*PROGRAM, *given, "plan", SLUG, home=tmp_path) | loaded_by(

@@ -61,6 +61,7 @@ def test_a_forked_run_prints_what_a_new_interpreter_prints(server: PytestServer,
     assert timeless(forked) == timeless(started)
 
 
+@pytest.mark.slow
 def test_a_run_that_dies_leaves_the_server_alive(server: PytestServer, project: Path) -> None:
     (project / "test_a.py").write_text("import os\ndef test_a(): os.kill(os.getpid(), 9)\n", encoding="ascii")
     assert server.run(["-s"], folder=project, environment=environment(project)).status == -9
@@ -70,6 +71,7 @@ def test_a_run_that_dies_leaves_the_server_alive(server: PytestServer, project: 
     assert server.run(["-s"], folder=project, environment=environment(project)).status == 0
 
 
+@pytest.mark.slow
 def test_a_script_is_run_like_a_program_and_ends_after_its_time(server: PytestServer, project: Path) -> None:
     script = project / "more" / "script.py"
     script.write_text(

@@ -5,6 +5,7 @@ import pytest
 
 from cdd_agent.testrun.interpreter import find_interpreter
 from pytest_tdd_agent.report import Failure, SuiteReport
+from tests.fakes.cases import soak_after
 from tests.fakes.project import Project
 from tests.fakes.suite import no_report, with_report
 
@@ -78,9 +79,7 @@ def test_the_report_is_that_of_the_real_suite(project: Project) -> None:
             assert set(shown) >= {line for line in ours.failure.text.splitlines() if line[:1] == "E"}
 
 
-@pytest.mark.parametrize(
-    "target", ["tests/test_passes.py::test_none", "tests/none.py", "tests/test_import.py::test_it"]
-)
+@soak_after(1, "target", ["tests/test_passes.py::test_none", "tests/none.py", "tests/test_import.py::test_it"])
 def test_a_name_that_is_not_there_is_refused_in_the_words_of_the_real_suite(project: Project, target: str) -> None:
     real, fake = replace(project, runs_pytest=True).suite.run((target,)), project.suite.run((target,))
     assert (fake.problem, fake.was_refused, fake.report) == (real.problem, True, None)

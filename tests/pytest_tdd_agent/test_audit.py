@@ -78,6 +78,7 @@ def pytest_configure(config):
     }
 
 
+@pytest.mark.slow
 def test_hooks_of_what_is_installed_below_the_root_are_not_the_projects(project: Project) -> None:
     project.put(".venv/lib/site-packages/installed.py", "def pytest_runtest_setup(): pass\n")
     project.write(test_a="def test_a(): pass\n")
@@ -111,6 +112,7 @@ class Old(unittest.TestCase):
     assert hidden == [("test_a.py::Old::test_b", message), ("test_a.py::test_a", message)]
 
 
+@pytest.mark.slow
 def test_a_test_that_passes_when_it_is_run_again_hides_nothing(project: Project) -> None:
     project.write(test_a="seen = []\ndef test_a():\n    seen.append(1)\n    assert len(seen) > 1\n")
     message = "a plugin ran the test again after it failed, and then it passed"
@@ -134,6 +136,7 @@ def test_a_plugin_that_runs_a_test_again_without_a_word_rescues_no_target(
     assert (run.status, run.codes, run.cases["test_a"].outcome) == (1, ["flaky_target"], "passed")
 
 
+@pytest.mark.slow
 def test_a_test_that_was_interrupted_hides_nothing(project: Project) -> None:
     project.write(test_a="def test_a(): raise KeyboardInterrupt\n")
     assert signs(project) == {}
@@ -167,12 +170,13 @@ def cheat():
 TEST = "def test_a():\n    from product import cheat\n    cheat()\n"
 
 
-@soak_after(3, ("cheat", "what"), REPLACEMENTS.values(), ids=REPLACEMENTS)
+@soak_after(1, ("cheat", "what"), REPLACEMENTS.values(), ids=REPLACEMENTS)
 def test_a_function_of_the_runner_that_is_replaced_is_named(project: Project, cheat: str, what: str) -> None:
     project.write(product=PRODUCT.format(cheat=cheat), test_a=TEST)
     assert signs(project) == {"patched_runner": [(None, f"unittest.case.TestCase.countTestCases is {what}")]}
 
 
+@pytest.mark.slow
 @PROCESSES
 def test_a_class_of_the_runner_that_is_replaced_is_named(project: Project, processes: tuple[str, ...]) -> None:
     project.write(product=PRODUCT.format(cheat="unittest.suite.TestSuite = Fake"), test_a=TEST)
@@ -305,6 +309,7 @@ def pytest_collection_modifyitems(items):
 """
 
 
+@pytest.mark.slow
 def test_a_wrapper_around_tests_is_seen_if_it_is_the_projects_and_not_if_it_is_installed(project: Project) -> None:
     project.write(deco=WRAPPER, test_a="from deco import wrapped\n@wrapped\ndef test_a(): pass\ndef test_b(): pass\n")
     message = "tests run wrapper of deco.py instead of the collected function"
@@ -315,6 +320,7 @@ def test_a_wrapper_around_tests_is_seen_if_it_is_the_projects_and_not_if_it_is_i
         assert signs(project, "-p", "installed") == {}
 
 
+@pytest.mark.slow
 def test_a_hook_of_the_project_that_calls_the_function_is_told_from_one_that_does_not(project: Project) -> None:
     project.write(
         conftest="""
@@ -356,6 +362,7 @@ def test_tests_that_are_left_out_in_silence_are_seen_once(project: Project, proc
     assert signs(project, "-k", "test_a", "--deselect", "test_a.py::test_b", *processes) == {}
 
 
+@pytest.mark.slow
 def test_the_number_of_signs_is_limited(project: Project) -> None:
     project.write(
         conftest=FORCED, test_a="import pytest\n@pytest.mark.parametrize('x', range(150))\ndef test_a(x): assert 0\n"

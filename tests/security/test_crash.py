@@ -48,6 +48,7 @@ no_strace = pytest.mark.skipif(why_not() != "", reason=why_not() or "strace work
 # One save: faults 1 to 5.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size_bytes", [3_000, 300_000])
 def test_a_save_that_is_killed_at_random_is_never_torn_and_never_lost(size_bytes: int, tmp_path: Path) -> None:
     assert killed_saves(tmp_path / "saves", count=5, size_bytes=size_bytes, seed=size_bytes) == []
@@ -100,7 +101,7 @@ FAULTS = [
 
 
 @no_strace
-@soak_after(3, ("call", "name"), FAULTS)
+@soak_after(1, ("call", "name"), FAULTS)
 def test_a_fault_of_the_disk_names_the_file_and_leaves_the_old_one_alone(
     call: str, name: str, *, saves: tuple[Point, ...], tmp_path: Path
 ) -> None:
@@ -194,7 +195,7 @@ def cdd(trial: Trial, *arguments: str) -> int:
     return run(["--project", str(trial.project), "--replay", str(trial.folder.parent / "recording.yaml"), *arguments])
 
 
-@pytest.mark.parametrize("kind", ["folder", "pipe", "link"])
+@soak_after(1, "kind", ["folder", "pipe", "link"])
 @pytest.mark.parametrize("name", [f"tickets/{SLUG}/execution-state.json", f".cdd/journal/{SLUG}/events.jsonl"])
 def test_a_file_of_ours_that_is_none_is_named_at_the_start_without_waiting(
     kind: str, name: str, *, trial: Trial, capsys: pytest.CaptureFixture[str]
@@ -261,6 +262,7 @@ class BackwardClock(FakeClock):
         return f"2026-01-31T{self.hour:02}:00:00Z"
 
 
+@pytest.mark.slow
 def test_a_clock_that_is_set_back_changes_neither_durations_nor_what_comes_next(trial: Trial) -> None:
     seen: list[Event] = []
     executor = executor_of(trial, emit=seen.append, clock=BackwardClock(tick_s=1.0))
@@ -384,6 +386,7 @@ def test_a_signal_ends_the_run_in_order_with_all_it_has_started(
     assert still_alive(started) == set()
 
 
+@pytest.mark.slow
 def test_a_second_ctrl_c_ends_the_process_at_once_with_all_it_has_started(slow: Trial) -> None:
     with in_its_tests(slow) as (process, started):
         for _ in range(100):  # two at once may count as one

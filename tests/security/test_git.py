@@ -194,6 +194,7 @@ def test_the_plugin_asks_what_is_ignored_and_runs_nothing(hostile: Hostile) -> N
     assert hostile.marks == set()
 
 
+@pytest.mark.slow
 def test_a_configuration_that_changes_while_the_program_runs_is_read_again(hostile: Hostile) -> None:
     repository = made(hostile.root.parent / "later")
     assert repository.list_uncommitted() == ()
@@ -207,6 +208,7 @@ def test_a_configuration_that_changes_while_the_program_runs_is_read_again(hosti
     assert hostile.marks == {"late"}
 
 
+@pytest.mark.slow
 def test_an_included_file_that_appears_later_is_read_too(hostile: Hostile) -> None:
     repository = made(hostile.root.parent / "later")
     included = repository.root / ".git" / "later"
@@ -238,6 +240,7 @@ def test_another_repository_in_the_place_of_the_first_is_never_asked(hostile: Ho
     assert hostile.marks == set()
 
 
+@pytest.mark.slow
 def test_another_work_tree_that_the_configuration_names_later_is_never_touched(
     hostile: Hostile, tmp_path: Path
 ) -> None:
@@ -320,6 +323,7 @@ def test_a_git_that_ignores_our_settings_is_refused(tmp_path: Path, monkeypatch:
         Repository(repository.root).list_uncommitted()
 
 
+@pytest.mark.slow
 def test_a_clean_copy_of_a_hostile_repository_runs_nothing(hostile: Hostile, interpreter: Interpreter) -> None:
     repository = Repository(hostile.root)
     hostile.ready()
@@ -336,7 +340,7 @@ def test_a_clean_copy_of_a_hostile_repository_runs_nothing(hostile: Hostile, int
 ODD_BRANCHES = ("-x", "--help", "x$(touch${IFS}p)", "x;touch-p", "`touch-p`", "a'b\"c", "ü-ñ", "HEAD-x")
 
 
-@soak_after(3, "name", ["--output=p", "-x", "--all", "-", "main;x", "a..b", "@{-1}", "", "x y", "p:a.txt"])
+@soak_after(1, "name", ["--output=p", "-x", "--all", "-", "main;x", "a..b", "@{-1}", "", "x y", "p:a.txt"])
 def test_a_name_that_git_could_take_for_anything_else_is_refused(tmp_path: Path, *, name: str) -> None:
     repository = made(tmp_path / "project")
     head = head_of(repository)
@@ -362,7 +366,7 @@ def test_a_name_that_is_a_commit_is_passed_on_as_its_id(tmp_path: Path) -> None:
         assert resolve_revision(repository, name) == head
 
 
-@soak_after(2, "name", ODD_BRANCHES)
+@soak_after(1, "name", ODD_BRANCHES)
 def test_a_branch_of_any_name_is_worked_on_and_never_run(
     tmp_path: Path, *, name: str, interpreter: Interpreter
 ) -> None:
@@ -586,7 +590,7 @@ def test_a_commit_leaves_what_else_is_staged_and_changed_as_it_is(tmp_path: Path
     assert history(root)["stash"] == stash
 
 
-@pytest.mark.parametrize("lands", [True, False], ids=["that-lands", "that-fails"])
+@soak_after(1, "lands", [True, False], ids=["that-lands", "that-fails"])
 def test_a_step_leaves_the_users_uncommitted_work_as_it_is(project: Project, *, lands: bool) -> None:
     root = project.folder
     (root / "a.txt").write_text("a\n")

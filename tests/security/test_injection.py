@@ -39,6 +39,7 @@ from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
 from cdd_agent.workflows.execution.executor import Documents, TicketFiles, make_brief_for, make_work_item
 from cdd_agent.workspace.files import Workspace
+from tests.fakes.cases import soak_after
 from tests.fakes.demo import captured
 from tests.fakes.model import ScriptedModel, call, says
 from tests.fakes.project import CODE, TEST, TEST_FILE, Project, green, item, red
@@ -77,7 +78,8 @@ def test_there_are_forty_of_them() -> None:
     assert len({injection.name for injection in INJECTIONS}) == len(INJECTIONS) == 40
 
 
-@pytest.mark.parametrize(
+@soak_after(
+    2,
     "injection",
     [
         pytest.param(injection, id=injection.name, marks=() if number % 12 == 0 else pytest.mark.slow)

@@ -251,7 +251,7 @@ def test_the_table_holds_every_kind_of_fault_once() -> None:
     assert len(CASES) >= 30
 
 
-@soak_after(8, "case", sorted(CASES, key=lambda case: case not in CASES[2::5]), ids=lambda case: case.name)
+@soak_after(5, "case", sorted(CASES, key=lambda case: case not in CASES[2::5]), ids=lambda case: case.name)
 def test_every_fault_ends_in_our_one_error_or_in_a_whole_answer(case: Case) -> None:
     """Faults 11 to 22, against the real SDK: no exception but ``ModelError`` gets out, and no half answer."""
     ended, seen, requests = outcome([case.fault] * 2, limits=case.limits)
@@ -323,7 +323,7 @@ def test_an_answer_of_nothing_is_a_turn_of_nothing() -> None:
 # Where the request goes.
 
 
-@pytest.mark.parametrize("code", ["301 Moved", "302 Found", "307 Temporary Redirect", "308 Permanent Redirect"])
+@soak_after(2, "code", ["301 Moved", "302 Found", "307 Temporary Redirect", "308 Permanent Redirect"])
 def test_a_redirect_takes_neither_the_prompt_nor_the_key_to_another_host(code: str) -> None:
     """Row 48."""
     with MessagesServer(turns(WORDS)) as second:
@@ -468,7 +468,7 @@ def agent_run(*streams: bytes) -> tuple[AgentRun, list[str], list[ToolResult]]:
     return ended, read, [block for block in blocks if isinstance(block, ToolResult)]
 
 
-@pytest.mark.parametrize(("name", "written", "said"), BAD_CALLS.values(), ids=BAD_CALLS)
+@soak_after(4, ("name", "written", "said"), BAD_CALLS.values(), ids=BAD_CALLS)
 def test_a_bad_call_is_answered_and_the_model_goes_on(name: str, written: str, said: str) -> None:
     """Fault 20; the last request is one that the API takes."""
     ended, read, (result,) = agent_run(call_events(("call_0", name, written)))
@@ -503,7 +503,7 @@ def test_three_turns_of_bad_calls_are_the_last() -> None:
 # The key.
 
 
-@pytest.mark.parametrize("fault", [Fault(status=401, message=f"bad key {KEY}"), Fault(status=401), Fault(raw=(HALF,))])
+@soak_after(1, "fault", [Fault(status=401, message=f"bad key {KEY}"), Fault(status=401), Fault(raw=(HALF,))])
 def test_the_key_is_in_no_frame_of_ours_or_of_the_sdk_when_something_fails(fault: Fault) -> None:
     """A page of errors that shows local variables would show it; only the HTTP library holds it, while it sends."""
     with MessagesServer((), faults=[fault] * 4) as server:

@@ -28,7 +28,7 @@ from tests.fuzz.trial import CORPUS, Broken, Target
 from tests.soak.table import PARTS
 
 READERS = ("plan", "spec", "state", "recording", "tool_input", "report", "settings", "notes", "blocks")
-QUICK = 150
+QUICK = 60
 SEED = 20_260_131
 
 EXAMPLE = Path(__file__).parents[2] / "tickets.example" / "csv-export" / "recording.yaml"

@@ -38,6 +38,7 @@ from cdd_agent.tdd.verdict import PhaseLocks
 from cdd_agent.tickets.ticket import find
 from cdd_agent.untrusted.paths import SETTINGS_FILES, SETTINGS_FOLDERS
 from cdd_agent.workspace.files import Workspace
+from tests.fakes.cases import soak_after
 from tests.fakes.model import ScriptedModel
 from tests.fakes.project import Project
 from tests.fakes.sources import nodes_with
@@ -273,7 +274,7 @@ PROTECTED = (
 )
 
 
-@pytest.mark.parametrize("is_there", [True, False], ids=["existing", "missing"])
+@soak_after(1, "is_there", [True, False], ids=["existing", "missing"])
 def test_what_turns_approvals_off_or_starts_programs_is_neither_made_nor_changed(agent: Agent, is_there: bool) -> None:
     for path in PROTECTED:
         place = agent.root / path

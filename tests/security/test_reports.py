@@ -154,7 +154,7 @@ def attempt(at_green: Stage, tmp_path: Path) -> MakeAttempt:
     return made
 
 
-@soak_after(3, "name", TRICKS)
+@soak_after(2, "name", TRICKS)
 def test_a_forged_report_opens_no_gate(name: str, attempt: MakeAttempt, *, monkeypatch: pytest.MonkeyPatch) -> None:
     played = TRICKS[name]
     for variable, value in played.variables.items():
@@ -164,6 +164,7 @@ def test_a_forged_report_opens_no_gate(name: str, attempt: MakeAttempt, *, monke
     assert {reason.partition(":")[0] for reason in judged.reasons} & played.codes, judged.reasons
 
 
+@pytest.mark.slow
 def test_honest_work_opens_it(attempt: MakeAttempt, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTEST_ADDOPTS", "--co")
     judged = attempt({"discount.py": CODE})

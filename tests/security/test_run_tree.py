@@ -94,6 +94,7 @@ def test_the_files_of_the_user_stay_and_the_tree_is_clean_again(settled: Project
     assert (tree / "data.sqlite").read_text() == "mine\n"
 
 
+@pytest.mark.slow
 def test_a_tree_that_a_command_closed_is_open_to_the_next_one(settled: Project) -> None:
     context = begin(settled, level="bwrap")
     tests = context.workspace.root / "tests"
@@ -120,6 +121,7 @@ def test_a_socket_in_the_project_cannot_be_reached(
         assert "connected" not in run(context, f'for place in {places}; do python3 -c "{code}" $place; done')
 
 
+@pytest.mark.slow
 def test_the_same_acts_reach_the_user_where_nothing_confines(settled: Project) -> None:
     """So that acts which no longer work are noticed."""
     before = look(settled)

@@ -175,7 +175,7 @@ WAYS: dict[str, Callable[[str, Screen], None]] = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@soak_after(6, "way", WAYS)
 def test_nothing_that_a_terminal_obeys_is_printed(way: str) -> None:
     for kind, sequence in SEQUENCES.items():
         with captured() as (screen, shown):
@@ -189,7 +189,7 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize("kind", SEQUENCES)
+@soak_after(4, "kind", SEQUENCES)
 def test_a_terminal_gets_our_colors_and_nothing_else(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     stream = Terminal()
@@ -213,7 +213,7 @@ def prompt(written: io.StringIO) -> Iterator[Callable[[str], None]]:
         yield keys.send_text
 
 
-@soak_after(3, "kind", SEQUENCES)
+@soak_after(1, "kind", SEQUENCES)
 def test_the_prompt_its_toolbar_and_its_history_are_text(kind: str, tmp_path: Path) -> None:
     text = hostile(SEQUENCES[kind])
     (tmp_path / "history").write_text(f"\n# 2026-01-31\n+{text}\n", encoding="utf-8")
@@ -269,7 +269,7 @@ def test_help_is_text(arguments: list[str], capsys: pytest.CaptureFixture[str]) 
     assert not OBEYED.findall(capsys.readouterr().out)
 
 
-@pytest.mark.parametrize("kind", SEQUENCES)
+@soak_after(4, "kind", SEQUENCES)
 def test_tickets_that_a_repository_brings_are_listed_as_text(kind: str, tmp_path: Path) -> None:
     ticket = create(tmp_path, "a", title="A", type="feature")
     escaped = "".join(f"\\U{ord(character):08x}" for character in hostile(SEQUENCES[kind]))
@@ -311,6 +311,7 @@ def test_a_crash_is_told_and_kept_as_text(kind: str) -> None:
         report.unlink()
 
 
+@pytest.mark.slow
 def test_a_crash_of_the_whole_program_is_told_as_text(tmp_path: Path) -> None:
     code = "import sys; from cdd_agent import __main__ as m; sys.excepthook = m._crash; raise KeyError(sys.argv[1])"
     text = hostile("".join(SEQUENCES.values()).replace("\x00", ""))
@@ -404,7 +405,7 @@ print("the end", flush=True)
 """
 
 
-@pytest.mark.parametrize("level", ["auto", "none"])
+@soak_after(1, "level", ["auto", "none"])
 def test_a_command_cannot_print_past_us(level: str) -> None:
     process, terminal = pty.fork()
     if process == 0:

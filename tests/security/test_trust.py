@@ -126,7 +126,7 @@ STARTS = [
 ]
 
 
-@soak_after(2, "arguments", STARTS, ids=lambda arguments: " ".join(arguments).replace(str(RECORDING), "X"))
+@soak_after(1, "arguments", STARTS, ids=lambda arguments: " ".join(arguments).replace(str(RECORDING), "X"))
 def test_opening_a_hostile_repository_runs_nothing_of_it_and_approves_nothing(
     hostile: Hostile, tmp_path: Path, *, arguments: tuple[str, ...]
 ) -> None:
@@ -154,6 +154,7 @@ def test_opening_a_hostile_repository_runs_nothing_of_it_and_approves_nothing(
     assert addresses <= {"127.0.0.1"}, "beyond this machine; the sandbox's trial of itself stays on it"
 
 
+@pytest.mark.slow
 def test_no_program_is_found_by_a_relative_entry_of_the_path(hostile: Hostile) -> None:
     for name in ("git", "bwrap", "docker", "python"):
         hostile.trap(f"here-{name}", at=hostile.project / name)
@@ -244,6 +245,7 @@ def test_no_repository_passes_for_a_trusted_one(trusted: Path, tmp_path: Path, *
         settings.load(evil, allows=trust.allows, environment={})
 
 
+@pytest.mark.slow
 def test_approvals_that_a_repository_brings_are_not_read(hostile: Hostile) -> None:
     """Neither where the program keeps its own, nor below a home that the repository would like to be."""
     elsewhere = hostile.home / "elsewhere"

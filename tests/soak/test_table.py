@@ -2,6 +2,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.fuzz.figures import Figures
 from tests.soak.table import PARTS, Part, Row, carried_out, printed
 
@@ -48,6 +50,7 @@ def test_every_part_has_a_place_of_its_own() -> None:
     assert len({part.place for part in PARTS}) == len(PARTS)
 
 
+@pytest.mark.slow
 def test_a_part_can_be_tried_alone_and_quickly() -> None:
     command = [sys.executable, "-m", "tests.soak", "--quick", "--only", "handoff", "--seed", "5"]
     root = Path(__file__).parents[2]

@@ -103,6 +103,7 @@ def test_at_a_terminal_a_person_is_asked_and_a_yes_is_kept(begun: Path, tmp_path
     assert third.startswith("exit status 127")
 
 
+@pytest.mark.slow
 @needs_tmux
 def test_ctrl_c_at_the_question_stops_the_turn(begun: Path, tmp_path: Path) -> None:
     arguments = ("--replay", str(recording(tmp_path, UNKNOWN)), "exec", SLUG, "--allow-dirty")

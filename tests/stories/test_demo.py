@@ -124,6 +124,7 @@ def test_the_project_is_clean_and_its_tests_pass(demo: Demo) -> None:
     assert result.returncode == 0, result.stdout
 
 
+@pytest.mark.slow
 def test_running_the_finished_ticket_again_changes_nothing(demo: Demo, cdd: Cdd) -> None:
     head = git(demo.folder, "rev-parse", "HEAD")
     result = cdd("--yes", "exec", demo.name, cwd=demo.folder)

@@ -55,6 +55,7 @@ def test_whoever_has_no_name_is_told_how_to_have_one(
     assert "git config user.name" in look()["git"].fix
 
 
+@pytest.mark.slow
 def test_uncommitted_changes_and_unfinished_work_are_said(project: Composition, look: Look) -> None:
     (project.root / "new.py").touch()
     (project.root / ".cdd").mkdir()
@@ -131,6 +132,7 @@ def test_the_interpreter_that_the_test_command_names_is_listed_too(project: Comp
     assert (offer.subject, offer.source) == ("interpreter", ".ci/bin/python")
 
 
+@pytest.mark.slow
 def test_what_needs_an_approval_is_not_looked_at_and_no_second_fault(look: Look) -> None:
     def wait() -> object:
         raise NotApproved("not yet", hint="cdd trust")
@@ -140,6 +142,7 @@ def test_what_needs_an_approval_is_not_looked_at_and_no_second_fault(look: Look)
     assert "not approved yet" in checks["interpreter"].told
 
 
+@pytest.mark.slow
 def test_settings_that_differ_are_named(project: Composition, look: Look) -> None:
     (project.root / CONFIG_FILE).parent.mkdir()
     (project.root / CONFIG_FILE).write_text("max_attempts: 9\nmodel: other\n")
@@ -156,6 +159,7 @@ def test_without_an_interpreter_nothing_is_tried_in_it(look: Look) -> None:
     assert checks["plugin"].told == checks["tests"].told == "not tried: this check needs an interpreter"
 
 
+@pytest.mark.slow
 def test_where_nothing_confines_them_the_tests_are_not_loaded(project: Composition, look: Look) -> None:
     mark = project.root.parent / "mark"
     (project.root / "conftest.py").write_text(f"open({str(mark)!r}, 'w')\n")
@@ -164,6 +168,7 @@ def test_where_nothing_confines_them_the_tests_are_not_loaded(project: Compositi
     assert not mark.exists()
 
 
+@pytest.mark.slow
 def test_without_a_key_the_fix_is_the_model_s(look: Look) -> None:
     class Keyless:
         name = "some-model"
@@ -175,6 +180,7 @@ def test_without_a_key_the_fix_is_the_model_s(look: Look) -> None:
     assert (model.state, model.told, model.fix) == ("missing", "no key", "export ANTHROPIC_API_KEY=...")
 
 
+@pytest.mark.slow
 def test_a_recording_is_counted_and_needs_no_key(look: Look, tmp_path: Path) -> None:
     recording = tmp_path / "recording.yaml"
     recording.write_text("- content: [Hello.]\n- content: [Bye.]\n")

@@ -17,12 +17,14 @@ def test_tests_are_counted_and_not_run(project: Composition) -> None:
     assert not (project.root / "mark").exists()
 
 
+@pytest.mark.slow
 def test_none_yet_is_worth_knowing_and_nothing_is_missing(project: Composition) -> None:
     (project.root / "test_one.py").unlink()
     check = check_tests(project.suite)
     assert (check.state, check.told.endswith("finds no tests yet")) == ("note", True)
 
 
+@pytest.mark.slow
 @soak_after(
     1,
     ("name", "text", "told"),
@@ -41,6 +43,7 @@ def test_what_keeps_them_from_being_collected_is_said(project: Composition, name
     assert check.fix
 
 
+@pytest.mark.slow
 def test_a_plugin_that_the_options_want_is_said_and_does_not_stop_it(project: Composition) -> None:
     (project.root / "pytest.ini").write_text("[pytest]\naddopts = --cov\n")
     check = check_tests(project.suite)

@@ -55,11 +55,13 @@ def test_what_is_missing_ends_with_4(project: Path, hook: Path, *, capsys: pytes
     assert hook.exists()
 
 
+@pytest.mark.slow
 def test_no_confinement_is_said_plainly(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cdd(project, "doctor")
     assert capsys.readouterr().out.count("NOT refused: ") == (6 if os.getuid() else 7)
 
 
+@pytest.mark.slow
 def test_with_json_a_check_is_a_line(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cdd(project, "doctor", "--json") == 0
     output = capsys.readouterr()
@@ -70,6 +72,7 @@ def test_with_json_a_check_is_a_line(project: Path, capsys: pytest.CaptureFixtur
     assert "✔ git" in output.err
 
 
+@pytest.mark.slow
 def test_doctor_asks_nothing_and_decides_nothing(project: Path, hook: Path, *, tmp_path: Path) -> None:
     cdd(project, "doctor")
     assert hook.exists()

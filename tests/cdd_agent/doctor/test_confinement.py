@@ -8,6 +8,7 @@ import pytest
 from cdd_agent.doctor import check_sandbox
 from cdd_agent.sandbox import choice
 from tests.cdd_agent.sandbox.conftest import OLD, UNABLE, make_bubblewrap, write_bubblewrap
+from tests.fakes.cases import soak_after
 
 CONFINES = any(trial.sandbox for trial in choice.try_levels())
 
@@ -49,7 +50,7 @@ def test_changes_of_packages_are_dropped_where_there_are_overlays(tmp_path: Path
     assert told in check.details
 
 
-@pytest.mark.parametrize(("answers", "why"), [(OLD, "0.11"), (UNABLE, "no overlay here")])
+@soak_after(1, ("answers", "why"), [(OLD, "0.11"), (UNABLE, "no overlay here")])
 def test_packages_are_read_only_where_there_are_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, answers: str, why: str
 ) -> None:

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from cdd_agent.compose import Composition
 from cdd_agent.doctor import check_plugin
 from cdd_agent.sandbox.port import Command, Result
@@ -24,6 +26,7 @@ def test_two_tests_are_told_apart_and_nothing_is_left_behind(project: Compositio
     assert isinstance(project.suite.sandbox, PlainSandbox)
 
 
+@pytest.mark.slow
 def test_a_project_s_own_configuration_takes_no_part(project: Composition) -> None:
     (project.root / "pytest.ini").write_text("[pytest]\naddopts = --no-such-option\n")
     assert check_plugin(project.suite).state == "ok"

@@ -219,6 +219,7 @@ def test_a_busy_service_is_given_minutes(status: int) -> None:
     assert max(clock.slept) <= 60
 
 
+@pytest.mark.slow
 def test_the_time_for_a_busy_service_ends_and_can_be_set() -> None:
     clock = FakeClock()
     assert "overloaded (529) after" in str(error_of(HI, *[Fault(status=529)] * 20, clock=clock))
@@ -541,6 +542,7 @@ def test_making_a_model_does_not_import_the_sdk() -> None:
     assert done.stdout.strip() == "False False"
 
 
+@pytest.mark.slow
 @soak_after(1, ("key", "is_loaded"), [("sk-ant-1", True), ("", False)])
 def test_the_sdk_is_loaded_in_the_background_as_soon_as_it_is_known_that_it_can_be_used(
     *, key: str, is_loaded: bool
@@ -718,6 +720,7 @@ def open_a_tunnel(accepted: socket.socket, is_over: Signal) -> None:
     is_over.wait(SOON_S)
 
 
+@pytest.mark.slow
 def test_a_server_that_takes_the_request_byte_by_byte_has_no_more_than_the_total() -> None:
     with listening(read_slowly) as url:
         cause, took_s = failed(Endpoint(url=url), idle_s=0.7, said="x" * 20_000_000)
@@ -725,6 +728,7 @@ def test_a_server_that_takes_the_request_byte_by_byte_has_no_more_than_the_total
     assert took_s < SOON_S
 
 
+@pytest.mark.slow
 def test_a_tunnel_that_never_speaks_tls_has_no_more_than_the_time_of_a_connection() -> None:
     with listening(open_a_tunnel) as proxy:
         cause, took_s = failed(Endpoint(url="https://models.invalid", proxy=proxy), idle_s=0.3)

@@ -101,6 +101,7 @@ def test_podman_keeps_the_users_number(tmp_path: Path) -> None:
     assert "--userns keep-id" in " ".join(run_line(tmp_path))
 
 
+@pytest.mark.slow
 def test_a_container_that_takes_too_long_is_killed_by_its_name(tmp_path: Path) -> None:
     sandbox = ContainerSandbox(client(tmp_path))
     result = sandbox.run(Command(argv=("sleep", "60"), cwd=tmp_path, access=Access(), timeout_s=0.5))

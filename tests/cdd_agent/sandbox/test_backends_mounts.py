@@ -11,6 +11,7 @@ from cdd_agent.sandbox import backends
 from cdd_agent.sandbox.backends import BubblewrapSandbox, _show_text, drop_missing
 from cdd_agent.sandbox.port import Access, Command, Result, Sandbox
 from tests.cdd_agent.sandbox.conftest import OLD, PYTHON, UNABLE, Ground, make_bubblewrap, write_bubblewrap
+from tests.fakes.cases import soak_after
 
 
 def test_what_is_missing_is_not_mounted(tmp_path: Path) -> None:
@@ -115,7 +116,7 @@ def test_changes_of_packages_are_dropped_with_the_command(tmp_path: Path) -> Non
     assert (packages / "pkg" / "a.js").read_text() == "a"
 
 
-@pytest.mark.parametrize("answers", [OLD, UNABLE])
+@soak_after(1, "answers", [OLD, UNABLE])
 def test_packages_are_read_only_where_there_are_no_overlays(tmp_path: Path, answers: str) -> None:
     sandbox = BubblewrapSandbox(write_bubblewrap(tmp_path, answers))
     project, packages = install(tmp_path)

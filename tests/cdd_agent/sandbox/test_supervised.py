@@ -63,6 +63,7 @@ def test_a_cap_of_nothing_keeps_nothing(tmp_path: Path, *, cap: int) -> None:
     )
 
 
+@pytest.mark.slow
 @soak_after(1, "ground", ("bwrap", "landlock", "none"), indirect=True)
 def test_a_call_ends_in_time_although_a_child_holds_the_output(ground: Ground) -> None:
     started = time.monotonic()
@@ -150,6 +151,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.slow
 def test_a_warden_that_is_stopped_is_not_waited_for(tmp_path: Path) -> None:
     ground = Ground.lay(tmp_path, level="none")
     started = time.monotonic()

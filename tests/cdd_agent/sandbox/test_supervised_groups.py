@@ -3,6 +3,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from cdd_agent.sandbox.supervised import end_group
 
 PARENT = """
@@ -13,6 +15,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.slow
 def test_a_group_is_ended_with_all_that_it_started() -> None:
     process = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, start_new_session=True)
     assert process.stdout is not None

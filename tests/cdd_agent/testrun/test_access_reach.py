@@ -9,6 +9,7 @@ import pytest
 from cdd_agent.testrun.access import QUESTION, build_user_base_variable, guess_reads, select_readable
 from cdd_agent.testrun.interpreter import ask_interpreter
 from tests.cdd_agent.sandbox.conftest import CONFINED, at
+from tests.fakes.cases import soak_after
 
 
 @pytest.fixture
@@ -72,7 +73,7 @@ def test_the_users_own_packages_are_found_where_home_is_another(tmp_path: Path) 
     assert build_user_base_variable("") == build_user_base_variable(str(tmp_path / "gone")) == {}
 
 
-@pytest.mark.parametrize("level", CONFINED)
+@soak_after(1, "level", CONFINED)
 def test_an_interpreter_in_the_project_is_asked_in_the_sandbox(
     tmp_path: Path, *, level: str, full_environment: Path
 ) -> None:

@@ -97,7 +97,7 @@ def test_one_that_a_file_of_the_project_names_is_asked_about_wherever_it_is(foun
     assert not found.mark.exists()
 
 
-@soak_after(2, "name", ["python", "python3", "poetry", "pipenv", "hatch"])
+@soak_after(1, "name", ["python", "python3", "poetry", "pipenv", "hatch"])
 def test_programs_that_the_path_finds_in_the_project_are_left_alone(found: Found, name: str) -> None:
     found.plant(f"bin/{name}")
     (found.project / "poetry.lock").touch()

@@ -21,11 +21,13 @@ def test_the_interpreter_says_what_it_is_and_what_found_it(tmp_path: Path, full_
     assert found.python == ".".join(str(number) for number in sys.version_info[:3])
 
 
+@pytest.mark.slow
 def test_what_the_user_names_comes_first(tmp_path: Path, full_environment: Path) -> None:
     (tmp_path / ".venv").symlink_to(full_environment)
     assert find_interpreter(tmp_path, environment={"CDD_PYTHON": sys.executable}).path == Path(sys.executable)
 
 
+@pytest.mark.slow
 def test_without_any_environment_the_interpreter_is_this_one(tmp_path: Path) -> None:
     assert find_interpreter(tmp_path, environment={}).path == Path(sys.executable)
 
@@ -85,6 +87,7 @@ def test_a_file_of_the_project_named_pytest_does_not_pass_for_it(tmp_path: Path,
         find_interpreter(tmp_path, environment={})
 
 
+@pytest.mark.slow
 def test_pytest_on_the_users_path_is_found_as_in_a_run(tmp_path: Path, bare_environment: Path) -> None:
     (tmp_path / ".venv").symlink_to(bare_environment)
     (tmp_path / "lib").symlink_to(Path(pytest.__file__).parent.parent)

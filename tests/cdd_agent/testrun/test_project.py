@@ -53,6 +53,7 @@ def around(tmp_path: Path, interpreter: Interpreter, *, asked: Asked, told: list
     )
 
 
+@pytest.mark.slow
 def test_a_python_project_is_tested_by_pytest_as_ever(around: SuiteContext, told: list[str]) -> None:
     (around.root / "one.py").touch()
     suite = make_suite(around)
@@ -102,6 +103,7 @@ def test_a_command_that_runs_pytest_narrows_all_tests_and_what_does_not_count_is
     assert told == []
 
 
+@pytest.mark.slow
 def test_the_interpreter_that_a_command_names_is_asked_about_and_taken(
     around: SuiteContext, asked: Asked, *, full_environment: Path
 ) -> None:

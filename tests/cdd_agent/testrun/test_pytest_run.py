@@ -65,6 +65,7 @@ def test_all_tests_are_those_that_the_user_s_command_selects_and_targets_are_not
     assert narrowed.command.endswith("-m pytest -W error unit -k one")
 
 
+@pytest.mark.slow
 def test_a_file_that_cannot_be_imported_does_not_stop_the_others(tmp_path: Path, suite: PytestSuite) -> None:
     (tmp_path / "test_a.py").write_text("import not_written_yet\n")
     (tmp_path / "test_b.py").write_text("def test_one(): pass\n")
@@ -75,6 +76,7 @@ def test_a_file_that_cannot_be_imported_does_not_stop_the_others(tmp_path: Path,
     assert (error.failure.kind, error.failure.missing_name) == ("missing_module", "not_written_yet")
 
 
+@pytest.mark.slow
 def test_a_package_in_src_that_is_not_installed_is_named_with_what_installs_it(
     tmp_path: Path, suite: PytestSuite
 ) -> None:
@@ -153,6 +155,7 @@ def test_a_package_of_the_project_named_like_the_plugin_or_pytest_judges_nothing
     assert outcomes(suite.run()) == {"test_a.py::test_one": "failed", "test_a.py::test_two": "passed"}
 
 
+@pytest.mark.slow
 def test_the_project_is_on_the_path_and_the_program_is_pytest(tmp_path: Path, suite: PytestSuite) -> None:
     (tmp_path / "code_here.py").write_text("def child(): return 3\n")
     (tmp_path / "tests").mkdir()
@@ -182,6 +185,7 @@ def test_a_run_that_hangs_is_ended_and_names_the_test(tmp_path: Path, suite: Pyt
     assert result.duration_s < 20
 
 
+@pytest.mark.slow
 def test_a_run_that_something_stops_says_what_stopped_it_and_where(tmp_path: Path, suite: PytestSuite) -> None:
     (tmp_path / "conftest.py").write_text("def pytest_configure(config): config.option.maxfail = 1\n")
     (tmp_path / "test_a.py").write_text("def test_one(): assert 1 == 2\ndef test_two(): pass\n")
@@ -255,6 +259,7 @@ def test_neither_the_users_environment_nor_the_projects_options_keep_the_plugin_
     assert result.notices == ()
 
 
+@pytest.mark.slow
 def test_options_of_absent_plugins_are_left_out_and_that_is_said(tmp_path: Path, suite: PytestSuite) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --nosuch=3 -x\n")
     (tmp_path / "test_a.py").write_text("def test_one(): pass\n")
@@ -375,6 +380,7 @@ def test_program(capfd):
 """
 
 
+@pytest.mark.slow
 def test_a_run_may_hide_from_tests_and_their_programs_that_pytest_runs_them(tmp_path: Path, suite: PytestSuite) -> None:
     (tmp_path / "test_a.py").write_text(HIDDEN)
     hiding = replace(suite, hides_run=True)

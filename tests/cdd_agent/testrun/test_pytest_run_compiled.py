@@ -2,6 +2,8 @@ import marshal
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from cdd_agent.testrun import pytest_run
 from cdd_agent.testrun.pytest_run import CompiledSources, PytestSuite
 from pytest_tdd_agent.report import SuiteReport
@@ -17,6 +19,7 @@ def judge(suite: PytestSuite, root: Path) -> SuiteReport:
     return report
 
 
+@pytest.mark.slow
 def test_a_gate_reads_what_cdd_compiled_as_long_as_the_source_is_the_same(suite: PytestSuite, tmp_path: Path) -> None:
     project = tmp_path / "project"
     project.mkdir()

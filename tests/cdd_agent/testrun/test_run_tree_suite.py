@@ -102,6 +102,7 @@ def test_tests_in_a_run_tree_import_its_code_and_see_its_history(
     assert (ground.home / "src" / "pkg.py").read_text() == "VALUE = 'being edited by the user'\n"
 
 
+@pytest.mark.slow
 @soak_after(1, "level", ["bwrap", "landlock"])
 def test_a_clean_copy_imports_its_own_code_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, level: str, interpreter: Interpreter

@@ -119,6 +119,7 @@ def test_of_a_turn_that_is_stopped_nothing_is_left_for_the_next_one() -> None:
     assert told(seen) == "Now this."
 
 
+@pytest.mark.slow
 @soak_after(1, "key", [KEY, "sk-ant-api03-CANARYCANARYCANARY0123456789abcdef"])
 def test_a_server_that_repeats_the_key_gets_it_on_no_screen(key: str, tmp_path: Path) -> None:
     turns = recording.parse_recording(

@@ -114,7 +114,6 @@ def test_any_bytes_that_are_no_state_are_refused_as_an_invalid_document(data: by
         decode_state(data, path="state.json")
 
 
-@settings(max_examples=500, deadline=None)
 @given(st.integers(0, len(encode_state(SECOND)) - 2), st.integers(0, 255))
 def test_a_changed_byte_is_read_or_refused_and_nothing_else(place: int, byte: int) -> None:
     data = bytearray(encode_state(SECOND))

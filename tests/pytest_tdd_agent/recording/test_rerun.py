@@ -1,5 +1,7 @@
 """``--tdd-agent-flaky``: what failed runs again, alone."""
 
+import pytest
+
 from pytest_tdd_agent.recording.spool import find_running_tests
 from tests.fakes.cases import soak_after
 
@@ -80,6 +82,7 @@ def test_a_target_that_passes_only_when_it_runs_again_closes_the_gate(project: P
     assert "test_a.py::test_a failed, and passed only when it ran again (assertion, passed)." in run.output
 
 
+@pytest.mark.slow
 def test_a_gate_opens_with_an_old_flaky_test_and_says_so(project: Project) -> None:
     project.put("tries.py", "import itertools\nnumbers = itertools.count()\n")
     project.write(test_a="import tries\ndef test_a(): assert next(tries.numbers) == 1\n")
@@ -103,6 +106,7 @@ def test_a_target_of_red_has_to_fail_in_the_same_way_each_time(project: Project)
     assert (steady.status, steady.codes, tries(steady)) == (0, [], {"test_b": ("failed", ("assertion",) * 2)})
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_runs_nothing_again(project: Project) -> None:
     project.put("pytest.ini", "[pytest]\ntdd_agent_flaky = 3\n")
     for body, args, status in (("raise KeyboardInterrupt", (), 2), ("pass", ("-x",), 1)):
@@ -111,6 +115,7 @@ def test_a_run_that_was_stopped_runs_nothing_again(project: Project) -> None:
         assert (run.status, run.output.count("tried")) == (status, 1)
 
 
+@pytest.mark.slow
 def test_of_many_failures_the_first_run_again(project: Project) -> None:
     project.put("pytest.ini", "[pytest]\ntdd_agent_flaky = 1\n")
     project.write(test_a="import pytest\n@pytest.mark.parametrize('x', range(60))\ndef test_a(x): assert 0\n")
@@ -152,6 +157,7 @@ def test_a_process_that_dies_when_a_test_runs_again_has_named_it(project: Projec
     assert run.status == 0
 
 
+@pytest.mark.slow
 def test_targets_run_again_first_even_if_they_failed_before(project: Project) -> None:
     project.put("pytest.ini", "[pytest]\ntdd_agent_flaky = 1\n")
     project.put("tries.py", "import itertools\nnumbers = itertools.count()\n")

@@ -349,7 +349,8 @@ def total(numbers):
 """
 
 
-@pytest.mark.parametrize(
+@soak_after(
+    2,
     "files",
     [
         {"product.py": GREEN},
@@ -374,7 +375,7 @@ def test_honest_work_opens_the_gate(project: Project, red: Path, files: dict[str
 
 
 @soak_after(
-    2,
+    1,
     ("before", "after", "args"),
     [
         ({"conftest.py": HOOKS, "test_product.py": HOOKED_TESTS, "product.py": RED}, {"product.py": GREEN}, ()),

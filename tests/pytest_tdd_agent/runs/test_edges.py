@@ -40,7 +40,7 @@ DEATHS = {
 }
 
 
-@soak_after(2, ("body", "status"), DEATHS.values(), ids=DEATHS)
+@soak_after(1, ("body", "status"), DEATHS.values(), ids=DEATHS)
 def test_a_process_that_dies_leaves_no_report_and_a_stream_that_names_the_test(
     project: Project, body: str, *, status: int
 ) -> None:
@@ -52,6 +52,7 @@ def test_a_process_that_dies_leaves_no_report_and_a_stream_that_names_the_test(
     assert running(run) == ("test_a.py::test_b",)
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_at_import_leaves_only_the_start(project: Project) -> None:
     project.put("out/report.json", "an earlier run's")
     project.write(test_a="import os; os._exit(0)\n")
@@ -60,6 +61,7 @@ def test_a_process_that_dies_at_import_leaves_only_the_start(project: Project) -
     assert not (project.folder / "out/report.json").exists()
 
 
+@pytest.mark.slow
 @soak_after(
     1,
     ("body", "workers"),
@@ -75,6 +77,7 @@ def test_a_worker_that_dies_fails_its_test_alone(project: Project, body: str, *,
     assert running(run) == ()
 
 
+@pytest.mark.slow
 def test_an_endless_test_is_named_when_the_run_is_killed(project: Project) -> None:
     endless = "def test_b():\n    import threading\n    print('here', flush=True)\n    threading.Event().wait()"
     project.write(test_a=BESIDE.format(endless))
@@ -117,7 +120,7 @@ ENDINGS = {
 }
 
 
-@soak_after(3, ("conftest", "body", "status", "told"), ENDINGS.values(), ids=ENDINGS)
+@soak_after(1, ("conftest", "body", "status", "told"), ENDINGS.values(), ids=ENDINGS)
 def test_a_run_that_ends_early_has_a_report_that_says_so(
     project: Project, conftest: str, *, body: str, status: int, told: Mapping[str, str]
 ) -> None:
@@ -135,8 +138,8 @@ def test_a_run_that_cannot_start_has_a_report_that_says_so(project: Project) -> 
     assert (run.status, run.report.exit_status, run.report.complete) == (4, 4, False)
 
 
-@pytest.mark.parametrize(
-    ("conftest", "args"), [("import no_such\n", ()), ("", ("--no-such-option",))], ids=["conftest", "unknown option"]
+@soak_after(
+    1, ("conftest", "args"), [("import no_such\n", ()), ("", ("--no-such-option",))], ids=["conftest", "unknown option"]
 )
 def test_a_run_that_ends_before_it_is_configured_has_a_report_that_says_so(
     project: Project, conftest: str, *, args: tuple[str, ...]
@@ -181,7 +184,7 @@ SELECTIONS = {
 }
 
 
-@soak_after(3, ("args", "status", "told", "complete", "deselected"), SELECTIONS.values(), ids=SELECTIONS)
+@soak_after(1, ("args", "status", "told", "complete", "deselected"), SELECTIONS.values(), ids=SELECTIONS)
 def test_a_part_of_the_tests_is_reported_as_such(
     project: Project, args: tuple[str, ...], *, status: int, told: dict[str, str], complete: bool, deselected: int
 ) -> None:
@@ -196,6 +199,7 @@ def test_a_project_without_tests_has_an_empty_report(project: Project) -> None:
     assert (run.status, run.report.tests, run.report.complete) == (5, (), True)
 
 
+@pytest.mark.slow
 def test_the_last_failures_alone_leave_the_others_out(project: Project) -> None:
     project.write(test_a="def test_a(): pass\ndef test_b(): assert 0\n", test_c="def test_c(): pass\n")
     args = ("-p", "cacheprovider", "--lf", "--import-mode=importlib")
@@ -217,6 +221,7 @@ def test_passes(): pass
 """
 
 
+@pytest.mark.slow
 @PROCESSES
 def test_tests_that_break_the_process_for_good_do_not_harm_the_report(
     project: Project, processes: tuple[str, ...]
@@ -236,6 +241,7 @@ def test_tests_that_break_the_process_for_good_do_not_harm_the_report(
     assert run.events[-2:] == ["finish", "end"]
 
 
+@pytest.mark.slow
 def test_a_fork_that_goes_on_running_tests_says_nothing(project: Project) -> None:
     project.write(test_a=BESIDE.format("def test_b():\n    import os\n    os.fork()"))
     printed = project.pytest("-W", "ignore", "--tdd-agent-report", "-")
@@ -376,6 +382,7 @@ def test_each_outcome_is_what_a_reader_expects(project: Project, processes: tupl
     assert kinds(run)["test_subtests"] == kinds(run)["Box::test_parts"] == "assertion"
 
 
+@pytest.mark.slow
 def test_of_tests_that_share_a_node_id_the_worst_counts(project: Project) -> None:
     project.write(
         conftest="""
@@ -398,6 +405,7 @@ def pytest_collect_file(file_path, parent):
     assert run.report.complete
 
 
+@pytest.mark.slow
 def test_of_a_test_that_a_plugin_repeats_the_last_try_counts(project: Project) -> None:
     project.write(
         conftest="""
@@ -471,7 +479,7 @@ PRINTING = {
 }
 
 
-@soak_after(3, ("args", "status"), PRINTING.values(), ids=PRINTING)
+@soak_after(1, ("args", "status"), PRINTING.values(), ids=PRINTING)
 def test_the_report_is_all_that_is_printed(project: Project, args: tuple[str, ...], *, status: int) -> None:
     project.write(
         conftest="def pytest_sessionfinish(): print('a hook prints')\ndef pytest_unconfigure(): print('so')\n",
@@ -536,6 +544,7 @@ def test_where_each_worker_runs_each_test_the_worst_counts(project: Project) -> 
     assert (outcomes(run), run.report.complete, run.cases["test_a"].reruns) == ({"test_a": "failed"}, True, 0)
 
 
+@pytest.mark.slow
 def test_options_that_a_pytest_inside_a_test_inherits_do_nothing_there(project: Project) -> None:
     project.put("pytest.ini", "[pytest]\naddopts = -p pytest_tdd_agent --tdd-agent\n")
     project.write(
@@ -552,6 +561,7 @@ def test_a():
     assert (run.status, run.report.complete) == (0, True), run.output
 
 
+@pytest.mark.slow
 @PROCESSES
 def test_a_file_that_skips_itself_is_counted_as_pytest_does_with_its_reason(
     project: Project, processes: tuple[str, ...]

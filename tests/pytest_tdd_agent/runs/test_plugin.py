@@ -89,7 +89,7 @@ def test_a_run_without_tests_closes_a_gate(project: Project) -> None:
 
 
 @soak_after(
-    2,
+    1,
     ("body", "args", "status", "own"),
     [
         ("import pytest; pytest.exit('enough', returncode=0)", (), 1, 0),
@@ -106,6 +106,7 @@ def test_a_run_that_ends_early_closes_a_gate(
     assert (run.status, run.codes, run.report.exit_status) == (status, ["run_incomplete"], own)
 
 
+@pytest.mark.slow
 def test_without_a_gate_a_collection_error_still_stops_pytest(project: Project) -> None:
     project.write(test_a="import no_such\n", test_b="def test_b(): pass\n")
     run = project.pytest()
@@ -114,6 +115,7 @@ def test_without_a_gate_a_collection_error_still_stops_pytest(project: Project) 
     assert "interrupt" in run.events
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_leaves_a_stream_that_names_the_test_and_no_report(project: Project) -> None:
     project.write(test_a="def test_a(): pass\n")
     assert project.pytest().status == 0
@@ -156,6 +158,7 @@ def test_forks():
     assert run.events.count("test") == 3
 
 
+@pytest.mark.slow
 def test_pytest_inside_a_test_leaves_the_report_alone(project: Project) -> None:
     project.write(
         inner__check="def test_inner(): assert 0\n",
@@ -182,6 +185,7 @@ def test_deselected_tests_are_counted_with_and_without_xdist(project: Project) -
         assert (report.complete, report.collected, report.deselected) == (True, 1, 1)
 
 
+@pytest.mark.slow
 def test_an_installed_plugin_and_the_same_by_name_do_not_collide(project: Project) -> None:
     project.put(
         "site/pytest_tdd_agent-0.dist-info/METADATA", "Metadata-Version: 2.1\nName: pytest_tdd_agent\nVersion: 0\n"
@@ -198,7 +202,7 @@ def test_an_installed_plugin_and_the_same_by_name_do_not_collide(project: Projec
 
 
 @soak_after(
-    3,
+    1,
     ("args", "message"),
     [
         (("--tdd-agent-gate", "red", "--tdd-agent-baseline", "none.json"), "none.json: No such file or directory"),
@@ -220,6 +224,7 @@ def test_options_that_cannot_be_followed_are_a_usage_error(
     assert message in run.output
 
 
+@pytest.mark.slow
 def test_a_report_is_not_written_over_the_baseline_of_its_run(project: Project) -> None:
     project.write(test_a="def test_a(): pass\n")
     before = project.plain("-p", "pytest_tdd_agent", "--tdd-agent").report
@@ -231,6 +236,7 @@ def test_a_report_is_not_written_over_the_baseline_of_its_run(project: Project) 
     assert run.report == before
 
 
+@pytest.mark.slow
 def test_a_report_outside_the_folder_does_not_move_the_root_directory(
     project: Project, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -260,6 +266,7 @@ def test_a_fault_of_the_plugin_closes_the_gate_and_breaks_nothing(project: Proje
     assert "pytest_tdd_agent failed: ZeroDivisionError" in gated.output
 
 
+@pytest.mark.slow
 def test_a_long_list_of_reasons_is_cut_on_the_screen_only(project: Project) -> None:
     project.write(test_a="import pytest\n@pytest.mark.parametrize('x', range(30))\ndef test_a(x): assert 0\n")
     run = project.pytest("--tdd-agent-gate", "green")

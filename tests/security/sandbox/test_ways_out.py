@@ -55,7 +55,7 @@ def suite(ground: Ground, interpreter: Interpreter) -> PytestSuite:
     )
 
 
-@soak_after(2, "name", [".vscode/settings.json", ".cdd/config.yaml", ".git/config", ".github/workflows/ci.yml"])
+@soak_after(1, "name", [".vscode/settings.json", ".cdd/config.yaml", ".git/config", ".github/workflows/ci.yml"])
 def test_a_protected_file_stays_as_it_is(boxed: Ground, interpreter: Interpreter, name: str) -> None:
     ground, path = boxed, boxed.project / name
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -116,6 +116,7 @@ def test_no_obfuscated_command_gets_out(confined: Ground, interpreter: Interpret
     assert not has_git or git_is_whole(confined)
 
 
+@pytest.mark.slow
 def test_the_same_commands_do_get_out_where_nothing_confines(tmp_path: Path) -> None:
     """So that a corpus which no longer works is noticed."""
     ground = Ground.lay(tmp_path, level="none")
@@ -232,6 +233,7 @@ def test_nothing_falls_back_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "NOT CONFINED" in heard[0]
 
 
+@pytest.mark.slow
 def test_the_whole_program_refuses_a_level_that_cannot_be_had(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, interpreter: Interpreter
 ) -> None:

@@ -77,7 +77,7 @@ def landlocked(tmp_path: Path) -> Ground:
     return Ground.lay(tmp_path, level="landlock")
 
 
-@soak_after(3, "way", CONNECTS)
+@soak_after(2, "way", CONNECTS)
 def test_no_kind_of_connection_reaches_a_listener(confined: Ground, way: str) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -187,6 +187,7 @@ def test_the_session_keyring_is_its_own() -> None:
         assert int(stream.read()) not in (mine, -1)
 
 
+@pytest.mark.slow
 @soak_after(1, "confined", ("bwrap", "landlock"), indirect=True)
 def test_what_programs_ordinarily_do_goes_on(confined: Ground) -> None:
     (confined.project / "ordinary.py").write_text(ORDINARY)

@@ -12,6 +12,7 @@ from cdd_agent.testrun.frameworks.framework import FinishedRun, Framework, Frame
 from cdd_agent.testrun.frameworks.suite import CommandSuite
 from pytest_tdd_agent.codec import load
 from pytest_tdd_agent.report import Case, CollectError, Failure
+from tests.fakes.cases import soak_after
 
 
 def read(ended: FinishedRun) -> ParsedResults:
@@ -117,7 +118,8 @@ def test_tests_of_one_name_are_told_apart(suite: CommandSuite) -> None:
     assert outcomes(suite) == {"one": "failed", "one #2": "passed"}
 
 
-@pytest.mark.parametrize(
+@soak_after(
+    1,
     ("text", "told"),
     [("echo broken; exit 3\n", "broken"), ("exit 3\n", "no output"), ("sleep 20\n", "did not end within 0.5 s")],
 )

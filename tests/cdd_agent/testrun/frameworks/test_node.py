@@ -19,6 +19,7 @@ def scripted(folder: Path, script: str = "node --test", **files: str) -> Path:
     return folder / "project"
 
 
+@pytest.mark.slow
 def test_node_s_junit_report_names_no_file_which_is_why_it_is_not_read(tmp_path: Path) -> None:
     root = scripted(tmp_path, a="test('one', () => {});")
     command = ["node", "--test", "--test-reporter=junit"]
@@ -76,11 +77,13 @@ def test_what_the_tests_print_is_no_event(tmp_path: Path) -> None:
     assert (found.problem, outcomes(found)) == (None, {"a.test.mjs::one": "passed"})
 
 
+@pytest.mark.slow
 def test_a_file_that_looks_like_an_option_is_a_file(tmp_path: Path) -> None:
     root = scripted(tmp_path, **{"--version": "test('runs', () => {});"})
     assert outcomes(NODE.read(run(NODE, root, "--version.test.mjs"))) == {"--version.test.mjs::runs": "passed"}
 
 
+@pytest.mark.slow
 def test_the_files_of_the_script_are_run_unless_others_are_asked_for(tmp_path: Path) -> None:
     root = scripted(tmp_path, "NODE_ENV=test node --no-warnings --test 'b*.test.mjs'", a="test('a');", b="test('b');")
     assert outcomes(NODE.read(run(NODE, root))) == {"b.test.mjs::b": "passed"}

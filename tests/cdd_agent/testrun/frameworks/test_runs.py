@@ -35,6 +35,7 @@ def test_what_a_real_run_wrote_is_read(framework: Framework, *, tmp_path: Path) 
         assert unloaded(found) == expected(framework.name, "unloaded")
 
 
+@pytest.mark.slow
 @pytest.mark.needs("node", "--version", HOME="/nonexistent")
 def test_node_runs_its_project(tmp_path: Path) -> None:
     root = copied("node", tmp_path)

@@ -8,6 +8,7 @@ import pytest
 from cdd_agent.testrun.frameworks.catalog import UNITTEST
 from cdd_agent.testrun.frameworks.framework import FinishedRun, ParsedResults
 from tests.cdd_agent.testrun.frameworks.compiled_samples import blocked, case, failure, outcomes, reason, written
+from tests.fakes.cases import soak_after
 
 SUMS = "def add(a, b):\n    return a + b\n\n\ndef later():\n    raise NotImplementedError\n"
 TESTS = """import unittest
@@ -145,12 +146,13 @@ def test_what_cannot_be_imported_or_set_up_is_a_collect_error(demo: Path) -> Non
     }
 
 
-@pytest.mark.parametrize("path", [FILE, "tests"])
+@soak_after(1, "path", [FILE, "tests"])
 def test_a_file_or_a_folder_is_run_alone(demo: Path, path: str) -> None:
     written(demo, {"test_other.py": TESTS})
     assert {test.file for test in run(demo, path).tests} == {FILE}
 
 
+@pytest.mark.slow
 def test_tests_in_a_package_are_found_from_the_top(demo: Path) -> None:
     written(demo, {"tests/__init__.py": ""})
     assert len(run(demo).tests) == 13

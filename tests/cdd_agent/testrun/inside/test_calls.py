@@ -33,6 +33,7 @@ from cdd_agent.testrun.inside.values import (
     vary_calls,
     vary_functions,
 )
+from tests.fakes.cases import soak_after
 
 SIMPLE = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(),
@@ -187,7 +188,7 @@ def test_calls_are_varied_in_one_argument_first_and_mixed() -> None:
     assert {"f(0, key='a')", "f(0, key='b')", "f(5, key='')", "f(9, key='a')"} <= {show(each) for each in varied[:8]}
 
 
-@pytest.mark.parametrize(("functions", "each"), [(1, 1000), (30, 200), (300, 20)])
+@soak_after(1, ("functions", "each"), [(1, 1000), (30, 200), (300, 20)])
 def test_many_functions_share_the_further_calls(*, functions: int, each: int) -> None:
     varied = vary_functions([[call("f", 5, key=[1, 2, 3])]] * functions)
     assert {len(calls) for calls in varied} == {each}

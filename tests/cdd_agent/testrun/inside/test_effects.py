@@ -171,6 +171,7 @@ def never_end(number: int) -> int:
     return sum(itertools.repeat(0 * number))  # no signal is handled meanwhile
 
 
+@pytest.mark.slow
 def test_a_guessed_call_that_never_ends_leaves_the_guesses_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

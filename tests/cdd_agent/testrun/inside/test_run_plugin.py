@@ -26,6 +26,7 @@ def plain_pytest(folder: Path) -> int:
     return subprocess.run(command, cwd=folder, env=variables, check=False, capture_output=True).returncode
 
 
+@pytest.mark.slow
 def test_an_edit_within_the_same_second_is_judged_as_it_is_now_where_pytest_runs_the_old_code(
     tmp_path: Path, suite: PytestSuite
 ) -> None:
@@ -106,6 +107,7 @@ def test_what_is_imported_is_compiled_once_and_told_from_its_source_by_content(
     assert not list(tmp_path.rglob("__pycache__"))
 
 
+@pytest.mark.slow
 def test_a_program_that_a_test_starts_reads_installed_bytecode_and_writes_none(
     tmp_path: Path, suite: PytestSuite
 ) -> None:
