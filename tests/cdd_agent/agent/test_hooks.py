@@ -86,6 +86,7 @@ def test_the_first_example_of_the_page_blocks_a_call(tmp_path: Path) -> None:
     assert not write.run({"file_path": "shop.py", "content": "x = 1\n"}).is_error
 
 
+@pytest.mark.slow
 def test_the_second_example_of_the_page_adds_context(tmp_path: Path) -> None:
     write_script(tmp_path, "hooks/remind.py", REMIND)
     write = tools(tmp_path, on("PostToolUse", 'python3 "$CLAUDE_PROJECT_DIR"/hooks/remind.py'))["Write"]

@@ -68,7 +68,7 @@ def test_a_project_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]
     assert "nowhere" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["spec", "plan", "exec", "status"])
+@soak_after(1, "command", ["spec", "plan", "exec", "status"])
 def test_an_unknown_ticket_names_the_nearest_and_leaves_no_trace(
     command: str, finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -85,7 +85,7 @@ def test_an_option_of_all_commands_is_told_where_it_belongs(capsys: pytest.Captu
 # What is wrong with the files.
 
 
-@pytest.mark.parametrize("command", ["spec", "plan", "exec", "status"])
+@soak_after(1, "command", ["spec", "plan", "exec", "status"])
 def test_an_invalid_spec_is_told_with_file_and_line(
     command: str, finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

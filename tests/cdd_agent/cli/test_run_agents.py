@@ -68,7 +68,8 @@ def test_exec_of_a_finished_plan_shows_where_it_stands(finished: Path, capsys: p
     assert "✔ completed" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("flags", [("--json",), pytest.param((), marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", [("--json",), ()])
 def test_a_step_that_fails_ends_with_1(
     flags: tuple[str, ...], *, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -196,6 +196,7 @@ def test_a_file_that_the_user_changed_in_the_same_way_stays(ground: Ground) -> N
     assert ground.status() == ""
 
 
+@pytest.mark.slow
 def test_a_file_becomes_a_folder_and_a_folder_a_file(ground: Ground) -> None:
     (ground.tree.root / "a.txt").unlink()
     commit = ground.run("sub/b.txt", **{"a.txt__deep": "deep\n"})
@@ -439,7 +440,7 @@ print(count)
 """
 
 
-@soak_after(1, "most", (3, 12))
+@soak_after(1, "most", (2, 12))
 def test_a_kill_at_any_point_leaves_nothing_in_between(repository: Repository, tmp_path: Path, *, most: int) -> None:
     ground = Ground(repository)
     commit = ground.run("sub/b.txt", a="changed\n", new="new\n", ten=TEN.replace("line 1\n", "line one\n"))

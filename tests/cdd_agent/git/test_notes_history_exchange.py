@@ -69,6 +69,7 @@ def test_lines_of_both_sides_are_united_on_one_commit(repository: Repository, tm
     assert not list((copy.location.common_dir).glob("NOTES_MERGE*"))
 
 
+@pytest.mark.slow
 def test_notes_that_cannot_be_read_are_not_taken_over(repository: Repository, tmp_path: Path) -> None:
     first = landed(repository)
     copy = cloned(repository, tmp_path / "copy")

@@ -290,6 +290,7 @@ def rebase(repository: Repository, *, by: str) -> None:
     plain(repository.root, "-c", f"sequence.editor={by}", "-c", "core.editor=true", "rebase", "--quiet", "-i", "base")
 
 
+@pytest.mark.slow
 @soak_after(1, "is_gone", [False, True], ids=["unreachable", "gone"])
 def test_notes_follow_commits_that_were_rebased_by_their_handoff_ids(repository: Repository, *, is_gone: bool) -> None:
     old = [landed(repository, phase=phase) for phase in ("RED", "GREEN")]

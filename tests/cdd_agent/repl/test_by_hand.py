@@ -65,6 +65,7 @@ def talk(project: Project) -> MakeTalk:
     return make
 
 
+@pytest.mark.slow
 def test_words_and_numbers_are_read_in_any_case(talk: MakeTalk) -> None:
     made = talk(CHAIN, ScriptedModel([]))
     assert "waits for step 1, which was skipped" in made.says("SKIP 1")

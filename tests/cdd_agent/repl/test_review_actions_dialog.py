@@ -118,6 +118,7 @@ def test_at_the_end_of_a_ticket_the_user_is_asked_whether_to_push(
     assert not talk.is_listening
 
 
+@pytest.mark.slow
 def test_a_push_that_fails_is_reported_and_the_review_ends(
     finished: Path, *, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -210,6 +211,7 @@ def test_a_ticket_that_was_not_carried_out_says_how(project: Path) -> None:
     assert refused.value.hint == f"cdd exec {SLUG}"
 
 
+@pytest.mark.slow
 def test_a_commit_that_was_replaced_since_is_told(finished: Path) -> None:
     assert "HEAD no longer contains" not in Talk(finished).greets()
     repository = Repository.find(finished)

@@ -164,6 +164,7 @@ def test_words_need_a_model(project: Path) -> None:
     assert sitting.says("   ") == ""
 
 
+@pytest.mark.slow
 def test_a_damaged_state_is_told_and_kept(finished: Path) -> None:
     path = find(finished, SLUG).state_path
     path.write_text('{"schema": 1', encoding="utf-8")

@@ -87,6 +87,7 @@ def test_an_edited_line_is_found_by_its_likeness(comments: Comments, commit: Com
     assert find(comments, comment, moved) == Place("table.py", LINE, LINE)
 
 
+@pytest.mark.slow
 def test_a_range_is_found_by_the_half_of_its_lines_that_is_unchanged(comments: Comments, commit: Commit) -> None:
     text = "".join(TABLE)
     commit({"table.py": text})
