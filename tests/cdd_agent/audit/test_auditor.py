@@ -14,6 +14,7 @@ from cdd_agent.git.notes import NotesDamaged
 from cdd_agent.git.repository import Repository
 from cdd_agent.testrun.suite import Suite
 from tests.cdd_agent.audit.made_history import NOTES, Fields, History, carry_out
+from tests.fakes.cases import soak_after
 from tests.fakes.model import call, says
 from tests.fakes.project import CODE, TEST, TEST_FILE, Project, content_as_it_is, green, item, red, writes
 
@@ -129,6 +130,7 @@ def test_a_note_that_is_edited_by_hand_is_named(history: History, name: str) -> 
     assert innocent == ([("GREEN", "chain")] if name.startswith("RED that passed") else [])
 
 
+@pytest.mark.slow
 def test_a_source_file_that_is_not_there_is_a_doubt_and_no_lie(history: History) -> None:
     history.forge("feat", lambda fields: fields["currentTest"].update(implFile="no.py"))
     told = [
@@ -139,6 +141,7 @@ def test_a_source_file_that_is_not_there_is_a_doubt_and_no_lie(history: History)
     ]
 
 
+@pytest.mark.slow
 def test_the_checks_of_green_run_again(project: Project) -> None:
     equal = "class Equal(int):\n    def __eq__(self, other):\n        return True\n\n\n"
     cheat = writes("discount.py", f"{equal}def discount(price):\n    return Equal()\n")
@@ -149,7 +152,7 @@ def test_the_checks_of_green_run_again(project: Project) -> None:
     assert "The checks, run again, refuse the change" in str(history.seen)
 
 
-@pytest.mark.parametrize("is_vacuous", [False, True])
+@soak_after(1, "is_vacuous", [True, False])
 def test_the_checks_of_red_run_again(project: Project, *, is_vacuous: bool) -> None:
     name, _, _ = TEST_FILE.rpartition("/")[2].partition(".")
     vacuous = f"from discount import discount\n\n\ndef {name}():\n    assert callable(discount)\n"
@@ -163,6 +166,7 @@ def test_the_checks_of_red_run_again(project: Project, *, is_vacuous: bool) -> N
     assert ("The checks, run again, refuse the change" in checks.text) is is_vacuous
 
 
+@pytest.mark.slow
 def test_what_the_note_of_refactor_states_is_compared_again(history: History) -> None:
     history.forge("refactor", gate(evidence=["Compared with the code before: 5 calls of discount."]))
     (checks,) = (each for handoff in history.audit() for each in handoff.claims if each.name == "checks")
@@ -283,6 +287,7 @@ def test_green_that_is_not_green_is_named(history: History) -> None:
     assert ("GREEN", "feat", "tests") not in wrong
 
 
+@pytest.mark.slow
 def test_green_that_breaks_what_passed_is_named(history: History) -> None:
     remake(history, "feat", {"prices.py": "def total(prices):\n    return 0\n"})
     assert ("GREEN", "feat", "run") in history.wrong()

@@ -40,7 +40,7 @@ def test_a_commit_that_the_agent_made_leaves_no_trace(project: Project) -> None:
     assert History(project=project).wrong() == []
 
 
-@soak_after(1, "carries", [False, True])
+@soak_after(0, "carries", [False, True])
 def test_all_claims_of_phases_hold_that_landed_on_a_commit_of_the_users(project: Project, *, carries: bool) -> None:
     project.write({"notes.txt": "mine\n"})
     meanwhile = f"cd {project.folder} && git commit -q --allow-empty -m 'chore: mine'"
@@ -65,6 +65,7 @@ def test_a_phase_without_a_commit_of_its_own_lies_on_the_one_before_and_nowhere_
     assert placements(project)[-1] == ("refactor", Placement.MISPLACED.name)
 
 
+@pytest.mark.slow
 def test_a_commit_whose_note_is_gone_is_still_the_red_of_its_green(project: Project) -> None:
     assert carry_out(project, item(refactor=False), red(), green()) == "done"
     history = History(project=project)

@@ -4,6 +4,7 @@ import pytest
 
 from cdd_agent.audit.handoffs import find_commit, read_span
 from cdd_agent.git.repository import CommitId
+from tests.fakes.cases import soak_after
 from tests.fakes.project import Project
 
 BODY = "Ticket: sale\nPhase: RED\nCycle: 1\nHandoff-Id: 0123456789abcdef"
@@ -17,7 +18,8 @@ def three(project: Project) -> Project:
     return project
 
 
-@pytest.mark.parametrize(
+@soak_after(
+    4,
     ("revisions", "inside"),
     [
         ("HEAD", ["first", "second", "third"]),

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from cdd_agent.audit.handoffs import read_span
 from cdd_agent.audit.reruns import PhaseRerun, Reruns, check_green, check_red, check_refactor
 from cdd_agent.events import SuiteFinished
@@ -32,6 +34,7 @@ def test_a_copy_that_cannot_be_made_is_a_problem_of_that_commit(project: Project
     assert "could not create a clean copy of 00000000" in evidence.problem
 
 
+@pytest.mark.slow
 def test_a_project_inside_the_work_tree_is_audited_there(
     tmp_path: Path, interpreter: Interpreter, bytecode: Path
 ) -> None:

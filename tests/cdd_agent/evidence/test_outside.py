@@ -36,6 +36,7 @@ def compare(
         return compare_outside(step.request("tests/test_shop.py::test_price"), copy=copy, runs=runs)
 
 
+@pytest.mark.slow
 def test_an_honest_function_gives_the_same_results(make: Make) -> None:
     assert compare(make, HONEST) == Outside(compared="1 call of price")
 

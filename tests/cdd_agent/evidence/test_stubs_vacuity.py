@@ -198,14 +198,14 @@ def test_tests_that_fail_for_another_reason_are_not_run_again(make: Make) -> Non
     assert seen == []
 
 
-@soak_after(1, "body", ["assert add(0, 0) is not None", "assert not isinstance(add(), type(None))", "assert add()"])
+@soak_after(0, "body", ["assert add(0, 0) is not None", "assert not isinstance(add(), type(None))", "assert add()"])
 def test_a_test_that_asks_whether_it_got_something_is_accepted(body: str, make: Make) -> None:
     step = make({FILE: f"from product import add\n\n\ndef test_it():\n    {body}\n"}, {})
     assert found(step, asked(step)) == Findings()
 
 
 @soak_after(
-    1,
+    0,
     ("body", "type_name"),
     [
         ("found = add(1)\n    assert isinstance(found, str) and found is not None", "str"),

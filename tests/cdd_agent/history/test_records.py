@@ -8,6 +8,7 @@ from cdd_agent.history import records
 from cdd_agent.history.records import RollbackRecord
 from cdd_agent.work.handoff import encode
 from tests.cdd_agent.history.made_runs import SLUG, Run, back, refused, said, work_tree
+from tests.fakes.cases import soak_after
 
 
 def record_of(run: Run, **changes: object) -> RollbackRecord:
@@ -44,13 +45,14 @@ def test_a_record_is_read_as_it_was_stored_with_the_files_of_the_runs(run: Run) 
     assert tree in kept
 
 
-@pytest.mark.parametrize(
+@soak_after(
+    3,
     "changes",
     [
         {"ticket": "tdd-../../up"},
-        {"ticket": "csv"},
         {"refs": {"refs/heads/main": "0" * 40}},
         {"refs": {"refs/cdd/checkpoints/tdd-a/x\ndelete refs/heads/main": "0" * 40}},
+        {"ticket": "csv"},
         {"refs": {"refs/cdd/checkpoints/tdd-a/x": "0\ndelete refs/heads/main"}},
         {"schema": 2},
     ],
@@ -68,7 +70,7 @@ def test_what_a_stranger_may_have_put_there_is_refused(changes: dict[str, object
     assert run.repository.read_head() == run.commits["refactor 2"]
 
 
-@pytest.mark.parametrize("name", [f"{SLUG}/../../../up", "tdd-/x", "other/x", f"{SLUG}"])
+@soak_after(2, "name", [f"{SLUG}/../../../up", "tdd-/x", "other/x", f"{SLUG}"])
 def test_no_file_is_written_outside_the_folder_of_a_run(name: str, run: Run) -> None:
     stored = records.store(run.repository, record_of(run), folders={})
     blob = run.repository.git("hash-object", "-w", "--stdin", stdin=b"x").strip()
@@ -87,6 +89,7 @@ def _inside(run: Run, tree: str, *, name: str) -> str:
     return run.repository.git("hash-object", "-w", "-t", "tree", "--literally", "--stdin", stdin=data).strip()
 
 
+@pytest.mark.slow
 def test_what_else_lies_beside_the_runs_is_neither_kept_nor_touched(run: Run) -> None:
     strange = run.root / ".cdd" / "tdd" / "tdd-Mine" / "x"
     strange.parent.mkdir()
@@ -103,6 +106,7 @@ def test_a_note_with_a_strange_name_leads_nowhere(run: Run) -> None:
     assert "'tdd-../../up'" in refused(run, run.commits["red 1"]).happened
 
 
+@pytest.mark.slow
 def test_the_newest_record_is_the_one_with_the_greatest_number(run: Run) -> None:
     assert records.load_newest(run.repository) is None
     for name in ("green 2", "red 2", "plan 2"):

@@ -39,6 +39,7 @@ def test_branch_files_and_index_are_as_the_commit_has_them(run: Run) -> None:
     assert (run.root / "calc.py").read_text() == "# code up to 1\n"
 
 
+@pytest.mark.slow
 def test_a_folder_that_only_held_what_goes_is_gone(run: Run) -> None:
     back(run, run.commits["plan 1"])
     assert not (run.root / "tests").exists()
@@ -92,6 +93,7 @@ def test_a_commit_that_head_does_not_come_from_names_the_nearest_one(run: Run) -
     assert "cycle 1, REFACTOR" in error.hint
 
 
+@pytest.mark.slow
 def test_a_commit_without_a_note_names_the_nearest_one(run: Run) -> None:
     (run.root / "by_hand.txt").write_text("x")
     by_hand = commit_paths(run.repository, "docs: by hand", paths=["by_hand.txt"])
@@ -102,7 +104,8 @@ def test_a_commit_without_a_note_names_the_nearest_one(run: Run) -> None:
     assert f"rollback {run.commits['plan 1'][:10]}" in refused(run, first).hint
 
 
-@pytest.mark.parametrize(
+@soak_after(
+    2,
     ("name", "words"),
     [
         ("HEAD", "HEAD is at .* already"),
@@ -136,6 +139,7 @@ def test_while_somebody_works_in_the_repository_nothing_goes_back(run: Run) -> N
 # The run's own state.
 
 
+@pytest.mark.slow
 def test_between_two_cycles_the_later_ones_are_forgotten(run: Run) -> None:
     back(run, run.commits["refactor 1"])
     state = load_state(run.state_path)
@@ -146,6 +150,7 @@ def test_between_two_cycles_the_later_ones_are_forgotten(run: Run) -> None:
     assert (run.state_path.parent / "request.md").read_text() == "A calculator."
 
 
+@pytest.mark.slow
 def test_a_run_with_more_steps_than_one_file_holds_goes_back_too(run: Run) -> None:
     later = pending_steps(StepKey(number=number, title="Later", text_sha256="a") for number in range(3, 60))
     run.save(replace(run.state, step_executions={**run.state.step_executions, **later}))
@@ -197,7 +202,7 @@ def test_a_run_that_began_later_is_put_aside_and_comes_back_with_undo(run: Run) 
     assert work_tree(later) == kept
 
 
-@soak_after(1, "content", [None, b"{", b'{"schema": 99}'])
+@soak_after(0, "content", [None, b"{", b'{"schema": 99}'])
 def test_without_a_state_that_knows_the_cycle_only_the_request_is_left(content: bytes | None, run: Run) -> None:
     run.state_path.unlink()
     if content is not None:
@@ -209,6 +214,7 @@ def test_without_a_state_that_knows_the_cycle_only_the_request_is_left(content: 
     assert (run.state_path.read_bytes() if content is not None else None) == content
 
 
+@pytest.mark.slow
 def test_what_an_interrupted_phase_left_goes_too_and_the_users_own_stays(begun: Run) -> None:
     run = begun
     run.cycle(1)
@@ -245,7 +251,7 @@ def test_what_no_attempt_has_saved_counts_as_the_users_and_stays(begun: Run) -> 
     assert run.repository.git("show", f"{record.snapshot}:calc.py") == "half\n"
 
 
-@soak_after(1, "carries", [False, True])
+@soak_after(0, "carries", [False, True])
 def test_what_an_interrupted_phase_left_in_a_run_tree_concerns_no_file_of_the_users(
     begun: Run, *, carries: bool
 ) -> None:
@@ -327,6 +333,7 @@ def test_where_nothing_was_rolled_back_nothing_is_undone(run: Run) -> None:
         run.rollbacks.plan_undo()
 
 
+@pytest.mark.slow
 def test_undo_on_another_branch_names_the_right_one(run: Run) -> None:
     record = back(run, run.commits["refactor 1"])
     run.repository.git("switch", "--quiet", "--create", "other")

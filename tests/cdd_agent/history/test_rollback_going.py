@@ -74,7 +74,7 @@ def and_back(root: Path) -> None:
         rollbacks.apply(rollbacks.plan_undo())
 
 
-EVERY = [(forth, 8), pytest.param(forth, 1, marks=pytest.mark.slow), pytest.param(and_back, 1, marks=pytest.mark.slow)]
+EVERY = [(forth, 16), pytest.param(forth, 1, marks=pytest.mark.slow), pytest.param(and_back, 1, marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize(("way", "step"), EVERY)

@@ -1,6 +1,8 @@
 import shutil
 from collections.abc import Callable
 
+import pytest
+
 from cdd_agent.errors import UsageError
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
@@ -103,7 +105,7 @@ def an_ignored_file_in_a_folder_where_a_file_comes_back(run: Run) -> str:
     return "calc.py/mine.log"
 
 
-@soak_after(3, "kind", IN_THE_WAY)
+@soak_after(2, "kind", IN_THE_WAY)
 def test_what_is_in_the_way_is_listed_and_nothing_is_touched(kind: str, run: Run) -> None:
     path = IN_THE_WAY[kind](run)
     error = refused(run, run.commits["green 1"])
@@ -112,12 +114,14 @@ def test_what_is_in_the_way_is_listed_and_nothing_is_touched(kind: str, run: Run
     assert error.happened.endswith("Nothing was touched.")
 
 
+@pytest.mark.slow
 def test_a_file_that_the_way_does_not_touch_is_in_nobodys_way(run: Run) -> None:
     (run.root / "README.md").write_text("mine\n")
     back(run, run.commits["refactor 1"])
     assert (run.root / "README.md").read_text() == "mine\n"
 
 
+@pytest.mark.slow
 def test_a_submodule_stays_where_it_stands(begun: Run) -> None:
     run = begun
     (run.root / "sub").mkdir()

@@ -19,6 +19,7 @@ from cdd_agent.work.handoff import encode
 from cdd_agent.work.state_file import load_state, save_state
 from cdd_agent.workflows.orchestration import feature
 from tests.cdd_agent.history.made_runs import SLUG, TITLES, Run, said
+from tests.fakes.cases import soak_after
 
 NOTES = 10_000
 
@@ -28,12 +29,21 @@ def words(run: Run, **options: int) -> list[str]:
     return [f"{row.cycle} {row.phase} {row.result or '-'} {row.retries} {row.description}" for row in rows]
 
 
-def test_the_phases_are_listed_newest_first_with_what_they_came_to(begun: Run) -> None:
+def test_where_a_run_stands_and_its_phases_newest_first_with_what_they_came_to(begun: Run, tmp_path: Path) -> None:
     run = begun
     run.cycle(1)
     run.cycle(2, until="RED")
+    stands = status_from_notes(read_reachable_notes(run.repository), locks=tmp_path)
+    assert stands.last is not None
+    assert (stands.last.cycle, stands.last.phase, stands.last.following) == (2, "RED", "GREEN")
+    assert (stands.completed, stands.pending) == (TITLES[:1], TITLES[1:])
+    assert (stands.next, stands.details, stands.at_work) == ("cdd tdd resume", "", "")
     failed = said("GREEN", 2, commit=run.commits["red 2"], following="GREEN", error="assertion: 1 == 2", retries=2)
     append_line(run.repository, run.commits["red 2"], line=encode(failed))
+    stands = status_from_notes(read_reachable_notes(run.repository), locks=tmp_path)
+    assert stands.last is not None
+    assert (stands.last.phase, stands.last.error, stands.last.retries) == ("GREEN", "assertion: 1 == 2", 2)
+    assert stands.details == "assertion: 1 == 2\nand more"
     assert words(run) == [
         "2 GREEN CLOSED 2 subtracts",
         "2 RED FAIL 0 subtracts",
@@ -48,23 +58,7 @@ def test_the_phases_are_listed_newest_first_with_what_they_came_to(begun: Run) -
     assert (first.commit, first.error) == (run.commits["red 2"], "assertion: 1 == 2")
 
 
-def test_where_a_run_stands(begun: Run, tmp_path: Path) -> None:
-    run = begun
-    run.cycle(1)
-    run.cycle(2, until="RED")
-    stands = status_from_notes(read_reachable_notes(run.repository), locks=tmp_path)
-    assert stands.last is not None
-    assert (stands.last.cycle, stands.last.phase, stands.last.following) == (2, "RED", "GREEN")
-    assert (stands.completed, stands.pending) == (TITLES[:1], TITLES[1:])
-    assert (stands.next, stands.details, stands.at_work) == ("cdd tdd resume", "", "")
-    failed = said("GREEN", 2, commit=run.commits["red 2"], following="GREEN", error="assertion: no", retries=2)
-    append_line(run.repository, run.commits["red 2"], line=encode(failed))
-    stands = status_from_notes(read_reachable_notes(run.repository), locks=tmp_path)
-    assert stands.last is not None
-    assert (stands.last.phase, stands.last.error, stands.last.retries) == ("GREEN", "assertion: no", 2)
-    assert stands.details == "assertion: no\nand more"
-
-
+@pytest.mark.slow
 def test_a_complete_run_says_how_to_begin_another(begun: Run, tmp_path: Path) -> None:
     begun.begin(1)
     begun.land("PLAN", {"test-list.md": "- [x] it\n"}, following="COMPLETE")
@@ -80,7 +74,7 @@ def test_who_is_at_work_is_told_as_long_as_he_is(run: Run) -> None:
     assert status_from_notes(read_reachable_notes(run.repository), locks=locks).at_work == ""
 
 
-@pytest.mark.parametrize("holder", ["{", '{"pid": "x", "host": "HOST", "since": "", "command": ""}', "DEAD"])
+@soak_after(1, "holder", ["{", '{"pid": "x", "host": "HOST", "since": "", "command": ""}', "DEAD"])
 def test_a_lock_that_says_nothing_true_holds_up_nobody(holder: str, run: Run) -> None:
     with subprocess.Popen(["true"]) as dead:
         dead.wait()
@@ -226,6 +220,7 @@ def test_what_somebody_committed_by_hand_is_no_phase(run: Run) -> None:
     assert len(words(run)) == 8
 
 
+@pytest.mark.slow
 def test_where_the_first_note_could_not_be_written_the_run_stands_at_its_beginning(begun: Run, tmp_path: Path) -> None:
     begun.cycle(1, until="PLAN")
     begun.repository.git("update-ref", "-d", REF)

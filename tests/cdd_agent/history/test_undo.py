@@ -14,6 +14,7 @@ from cdd_agent.history.undo import Undo
 from cdd_agent.tickets.ticket import find
 from cdd_agent.work.state import RunState, Status, replace_step
 from cdd_agent.work.state_file import load_state, save_state
+from tests.fakes.cases import soak_after
 from tests.fakes.demo import SLUG
 from tests.fakes.files import describe_files
 
@@ -63,6 +64,7 @@ def test_the_last_step_goes_and_comes_back(finished: Path, undo: Undo) -> None:
         undo.plan_redo()
 
 
+@pytest.mark.slow
 def test_an_iteration_is_taken_back_alone(finished: Path, undo: Undo) -> None:
     repository, first = Repository.find(finished), state(finished).execution(1)
     head = repository.git("rev-parse", "HEAD").strip()
@@ -86,7 +88,7 @@ def test_an_iteration_is_taken_back_alone(finished: Path, undo: Undo) -> None:
     assert state(finished).execution(1).status == Status.PENDING
 
 
-@pytest.mark.parametrize("stages", [False, True])
+@soak_after(1, "stages", [False, True])
 def test_a_file_that_the_user_has_changed_prevents_it(finished: Path, undo: Undo, stages: bool) -> None:
     with (finished / SOURCE).open("a") as file:
         file.write("# mine\n")
@@ -98,6 +100,7 @@ def test_a_file_that_the_user_has_changed_prevents_it(finished: Path, undo: Undo
     assert describe_files(finished, leave_out=(".git", ".cdd", "tickets")) == before
 
 
+@pytest.mark.slow
 def test_a_file_that_is_saved_after_the_preview_prevents_it_too(finished: Path, undo: Undo) -> None:
     plan, log = undo.plan_undo(), subjects(finished)
     with (finished / TESTS).open("a") as file:
@@ -108,6 +111,7 @@ def test_a_file_that_is_saved_after_the_preview_prevents_it_too(finished: Path, 
     assert state(finished).execution(1).status == Status.COMPLETED
 
 
+@pytest.mark.slow
 def test_other_files_of_the_user_stay(finished: Path, undo: Undo) -> None:
     (finished / "notes.txt").write_text("mine\n")
     (finished / "README.md").write_text("mine, too\n")

@@ -131,6 +131,7 @@ def test_a_target_whose_node_id_is_another_in_every_run_is_found(project: Projec
     assert (record.verdict, record.reasons) == ("open", ())
 
 
+@pytest.mark.slow
 def test_a_test_that_red_names_differently_is_missing_at_once(
     project: Project, *, step: StepExecution, baseline: Baseline
 ) -> None:

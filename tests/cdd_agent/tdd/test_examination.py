@@ -226,6 +226,7 @@ def test_without_examples_or_time_nobody_is_asked(project: Project, policy: dict
     assert len(model_of(made).requests) == 3
 
 
+@pytest.mark.slow
 def test_in_another_framework_nobody_is_asked_and_it_is_said(project: Project) -> None:
     made = context(project, red(), green(), content_as_it_is())
     other = replace(PYTEST, framework="unittest", is_python=False)

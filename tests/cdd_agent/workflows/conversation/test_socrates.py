@@ -10,6 +10,7 @@ from cdd_agent.tickets import spec
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.workflows.conversation.socrates import Socrates
 from tests.cdd_agent.workflows.conversation.conftest import MakeRoom, Room
+from tests.fakes.cases import soak_after
 from tests.fakes.model import call, says
 
 ONE, TWO = "WHEN it is day THE SYSTEM SHALL sell", "WHEN it is night THE SYSTEM SHALL sleep"
@@ -103,7 +104,8 @@ def test_an_open_question_makes_a_refined_spec_a_draft_again(ticket: Ticket, roo
     assert "Still missing: an answer to the open question: How much?" in last_result(made).content
 
 
-@pytest.mark.parametrize(
+@soak_after(
+    2,
     ("second", "expected"),
     [
         ([TWO, ONE], [("AC-2", TWO), ("AC-1", ONE)]),

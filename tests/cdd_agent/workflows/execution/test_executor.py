@@ -71,6 +71,7 @@ def test_a_failed_step_stops_the_run_says_why_and_can_be_tried_again(work: MakeW
     assert made.saved.execution(2).guidance == "Be brief."
 
 
+@pytest.mark.slow
 def test_a_step_that_uses_up_its_turns_comes_with_a_proposal_to_split_it(work: MakeWork, project: Project) -> None:
     made = work(plan((1, "A", "none")))
     looks = [says(call("Glob", pattern=f"*{number}")) for number in range(4 * 3)]
@@ -143,6 +144,7 @@ def test_a_step_whose_checkpoints_are_gone_is_not_gone_on_with_but_can_be_begun_
     assert made.statuses == {1: "pending"}
 
 
+@pytest.mark.slow
 def test_an_iteration_that_is_given_up_leaves_the_step_as_it_landed(completed: Work) -> None:
     made, project = completed, completed.project
     before, log = made.saved.execution(1), project.log
@@ -214,6 +216,7 @@ def test_an_error_before_anything_was_done_lets_the_step_begin_anew(work: MakeWo
     assert made.saved.execution(1).files_modified == ()
 
 
+@pytest.mark.slow
 def test_a_project_without_tests_is_told_what_was_looked_for_and_can_mend_that(
     work: MakeWork, project: Project
 ) -> None:
@@ -244,6 +247,7 @@ def test_uncommitted_changes_are_refused_before_anything_happens(work: MakeWork,
     assert project.status == "?? mine.txt"
 
 
+@pytest.mark.slow
 def test_the_state_is_on_disk_after_every_change(failed: Work) -> None:
     made = failed
     executor = made.executor(does("a"))
@@ -256,6 +260,7 @@ def test_the_state_is_on_disk_after_every_change(failed: Work) -> None:
     assert made.ticket.state_path.with_name("execution-state.json.bak").exists()
 
 
+@pytest.mark.slow
 def test_what_the_model_uses_is_added_up_over_all_runs(failed: Work) -> None:
     made = failed
     assert made.saved.usage.input_tokens == 100
@@ -290,6 +295,7 @@ def test_a_second_process_is_refused_with_the_first_ones_number(work: MakeWork, 
         other.communicate()
 
 
+@pytest.mark.slow
 def test_what_another_process_has_done_meanwhile_is_not_done_again(work: MakeWork, project: Project) -> None:
     made = work(ONE)
     early = made.executor()

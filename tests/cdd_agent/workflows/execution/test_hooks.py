@@ -60,6 +60,7 @@ def test_a_step_that_a_hook_blocks_does_not_start(work: MakeWork) -> None:
     assert not made.ticket.state_path.exists()
 
 
+@pytest.mark.slow
 def test_a_hook_ends_the_run_after_a_step_which_stays_completed(work: MakeWork) -> None:
     made = work(TWO)
     hooks = ScriptedHooks(replies={"TaskCompletion": HookReply(block="deploy first")})

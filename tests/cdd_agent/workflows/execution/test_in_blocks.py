@@ -161,6 +161,7 @@ def test_a_file_too_large_for_an_answer_is_refused_before_the_model_is_asked(pro
     assert model.requests == []
 
 
+@pytest.mark.slow
 def test_a_refactor_without_files_leaves_the_code_as_green_has_it(work: MakeWork, project: Project) -> None:
     made = work(FEATURE)
     answers = [says(block(TEST_FILE, TEST)), says(block("discount.py", CODE)), says("It is good as it is.")]

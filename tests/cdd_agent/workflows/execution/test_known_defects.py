@@ -90,7 +90,7 @@ README = "# T\n\n```sh\nmake\n```\n\nThe end.\n"
 SOURCE = "x = 1\n\n"
 
 
-@pytest.fixture(params=[True, False], ids=["blocks", "tools"])
+@pytest.fixture(params=[True, pytest.param(False, marks=pytest.mark.slow)], ids=["blocks", "tools"])
 def written(request: pytest.FixtureRequest, grounds: Grounds) -> Project:
     """A project in which the model wrote both files, in fenced blocks or by tools; never to be changed."""
     tools = says(
@@ -129,6 +129,7 @@ def test_05_the_final_newline_stays(written: Project) -> None:
     assert (written.folder / "a.py").read_text() == SOURCE
 
 
+@pytest.mark.slow
 def test_06_a_long_file_is_shown_whole_or_refused_and_never_cut(work: MakeWork, project: Project) -> None:
     long = "".join(f"line_{number} = {number}\n" for number in range(1500))
     project.write({"discount.py": long})
@@ -150,6 +151,7 @@ def test_07_an_answer_without_a_whole_file_completes_nothing(work: MakeWork) -> 
     assert made.statuses == {1: "failed"}
 
 
+@pytest.mark.slow
 def test_08_a_skipped_step_is_skipped_and_the_reasons_are_shown(work: MakeWork) -> None:
     made = work(plan((1, "First", "none"), (2, "Second", "1"), (3, "Third", "none")))
     executor = made.executor(ScriptedModel([says("It cannot be done.")]))

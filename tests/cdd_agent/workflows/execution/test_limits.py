@@ -79,6 +79,7 @@ def test_a_limit_in_the_middle_of_a_step_leaves_it_at_its_checkpoint_and_a_highe
     assert saved.execution(1).usage == saved.usage
 
 
+@pytest.mark.slow
 def test_each_step_has_the_limit_for_itself_and_the_ticket_has_one_for_all(work: MakeWork) -> None:
     made = work(plan((1, "First", "none"), (2, "Second", "none"), (3, "Third", "none")))
     turns = [writes(f"{name}.md", name) for name in "abc"]
@@ -90,6 +91,7 @@ def test_each_step_has_the_limit_for_itself_and_the_ticket_has_one_for_all(work:
     assert made.saved.usage.tokens == 3_000_000
 
 
+@pytest.mark.slow
 def test_what_is_used_is_priced_and_unknown_as_soon_as_a_part_is(work: MakeWork) -> None:
     made = work(plan((1, "First", "none"), (2, "Second", "none")))
     first = executor(made, answering(writes("a.md", "a")), ticket=Ceiling(usd=5.0))

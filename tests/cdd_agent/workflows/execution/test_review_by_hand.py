@@ -116,6 +116,7 @@ def test_names_of_any_kind_are_committed_as_they_are(failed: Work) -> None:
     assert project.status == ""
 
 
+@pytest.mark.slow
 def test_a_failed_step_that_was_mended_and_committed_by_hand_goes_on(failed: Work) -> None:
     made, project = failed, failed.project
     project.write({"prices.py": "def total(prices):\n    return sum(prices) + 0\n"})
@@ -165,6 +166,7 @@ def test_a_step_done_by_hand_counts_once_all_tests_pass(failed_feature: Work) ->
         Intervention(executor).mark_done(executor.step(1))
 
 
+@pytest.mark.slow
 def test_of_a_step_without_tests_it_is_kept_that_only_the_users_word_speaks_for_it(work: MakeWork) -> None:
     made = work(ONE)
     executor = made.executor()
@@ -195,6 +197,7 @@ def test_a_step_that_waits_for_another_is_not_marked_done(work: MakeWork) -> Non
         Intervention(executor).mark_done(executor.step(2))
 
 
+@pytest.mark.slow
 def test_steps_skipped_for_want_of_one_come_back_when_it_is_done_by_hand(work: MakeWork, project: Project) -> None:
     made = work(FEATURES)
     executor = made.executor()
@@ -217,6 +220,7 @@ def test_while_a_step_is_interrupted_the_user_can_commit(interrupted: Work) -> N
     assert project.git("show", "--format=", "--name-only", "HEAD") == "prices.py"
 
 
+@pytest.mark.slow
 def test_a_plan_that_a_step_was_marked_done_by_has_not_changed_since(failed_feature: Work) -> None:
     made, project = failed_feature, failed_feature.project
     executor = made.executor()

@@ -34,6 +34,7 @@ def test_what_the_commit_adds_to_modules_is_named(make_shop: MakeShop) -> None:
     }
 
 
+@pytest.mark.slow
 def test_the_results_are_those_of_the_last_run_and_say_what_it_ran(shop: Shop) -> None:
     falls_short = hands_in({"cart.py": CART.replace("return 0", "return 1")}, known=KNOWN)
     artifact = shop.green(model=plays(falls_short), settings=ONE).run()
@@ -50,6 +51,7 @@ def test_the_results_are_those_of_the_last_run_and_say_what_it_ran(shop: Shop) -
     assert (artifact.passing_tests, artifact.all_tests_pass) == (counts["passed"], False)
 
 
+@pytest.mark.slow
 def test_a_part_that_a_commit_hook_refuses_is_taken_back(shop: Shop) -> None:
     hook = shop.project.folder / ".git" / "hooks" / "pre-commit"
     hook.write_text("#!/bin/sh\necho not today >&2\nexit 1\n")

@@ -37,6 +37,7 @@ def test_the_setting_reaches_green_and_a_recording_in_blocks_becomes_a_commit(sh
     assert shop.project.log[-1] == "fix: make test_total pass"
 
 
+@pytest.mark.slow
 def test_the_model_gets_no_tools_but_the_tests_and_the_code_that_they_name_whole(shop: Shop) -> None:
     model = ScriptedModel([says("I cannot."), says(BLOCK)])
 

@@ -43,6 +43,7 @@ def test_a_test_that_is_not_committed_is_no_obstacle_and_stays_as_it_is(shop: Sh
     assert shop.project.status == "?? tests/test_count.py"
 
 
+@pytest.mark.slow
 def test_the_next_attempt_sees_its_targets_only_and_the_next_run_what_was_refused(make_shop: MakeShop) -> None:
     shop = make_shop({**CARTS, "tests/test_old.py": "def test_old():\n    assert 'old' == 'failure'\n"})
     first = plays(FALLS_SHORT, FALLS_SHORT, FALLS_SHORT)
@@ -95,6 +96,7 @@ def test_a_test_that_a_run_of_all_tests_leaves_out_is_refused_before_the_model_w
         shop.green(["tests/checks.py::test_total"], model=model).run()
 
 
+@pytest.mark.slow
 def test_completion_that_is_claimed_only_runs_the_gate(shop: Shop) -> None:
     claims = says("All tests pass.", call("CompleteImplementation", implementation_files=["cart.py"]))
     artifact = shop.green(model=plays(claims, FALLS_SHORT, MENDS)).run()
@@ -206,6 +208,7 @@ def test_a_finished_run_is_no_obstacle_to_another_on_the_same_test(shop: Shop) -
     assert shop.saved(again).execution(1).attempts[0].number == 1
 
 
+@pytest.mark.slow
 def test_the_files_are_prepared_once_for_the_check_of_the_targets_and_the_work(shop: Shop) -> None:
     prepared = []
 

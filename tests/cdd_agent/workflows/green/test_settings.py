@@ -82,6 +82,7 @@ def test_continue_on_partial_success(shop: Shop, *, keeps: bool) -> None:
     assert f'"completedTests":["{TOTAL}"],"pendingTests":["{NEGATIVE}"]' in note
 
 
+@pytest.mark.slow
 def test_a_part_is_kept_of_a_file_that_could_not_be_imported_before(make_shop: MakeShop) -> None:
     test = "from cart import Cart, empty\n\n\ndef test_empty():\n    assert empty(Cart())\n\n\n"
     shop = make_shop({"cart.py": CART, "tests/test_empty.py": f"{test}def test_other():\n    assert Cart().lid\n"})
@@ -145,7 +146,8 @@ def test_run_after_each_file(shop: Shop, *, tells: bool) -> None:
     assert ("Results of the tests to pass: 1 passed" in answers) == tells
 
 
-@pytest.mark.parametrize("first", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("first", [True, False])
 def test_run_specific_test_first(shop: Shop, *, first: bool) -> None:
     settings = replace(THREE, run_after_each_file=False, run_specific_test_first=first)
     assert shop.green(model=plays(FALLS_SHORT, MENDS), settings=settings).run().error is None
@@ -170,6 +172,7 @@ def test_full_suite_on_completion(shop: Shop, *, full: bool) -> None:
         assert {run for run in targets_of_runs(shop)} == {(TOTAL,), ("tests/test_cart.py",)}
 
 
+@pytest.mark.slow
 def test_tests_that_are_all_there_are_run_once_for_the_gate(make_shop: MakeShop) -> None:
     tests = "from cart import Cart\n\n\ndef test_total():\n    assert Cart().total() is not None\n"
     broken = CART.replace("return 0", "return None")

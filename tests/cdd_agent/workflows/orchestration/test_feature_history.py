@@ -70,6 +70,7 @@ def test_a_name_that_the_history_knows_is_not_given_twice(stopped_after: Stopped
     assert begin_feature(tmp_path, project.repository, text=REQUEST).slug == f"{SLUG}-2"
 
 
+@pytest.mark.slow
 def test_a_request_of_several_paragraphs_comes_back_whole(runs: Runs, project: Project) -> None:
     text = "A discount for everything\n\nTicket: not-this\nPhase: RED\n\n- ten percent\n# not a comment"
     with pytest.raises(KeyboardInterrupt):
@@ -93,6 +94,7 @@ def test_the_newest_of_two_runs_is_told_unless_one_is_named(stopped_after: Stopp
     assert (named.slug, named.is_complete) == (SLUG, True)
 
 
+@pytest.mark.slow
 def test_notes_that_cannot_be_read_are_an_error_with_the_way_out(stopped_after: StoppedAfter) -> None:
     project = stopped_after(2).project
     project.git("notes", "--ref=tdd-handoffs", "add", "-f", "-m", "words", "HEAD")

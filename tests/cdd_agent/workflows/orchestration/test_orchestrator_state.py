@@ -60,6 +60,7 @@ def test_work_that_a_hand_has_undone_is_planned_anew_from_the_commit_that_is_lef
     assert project.log == [*ONE, f"plan: {TITLES[1]}", f"test: {TITLES[1]}", "plan: complete, 2 of 2 tests"]
 
 
+@pytest.mark.slow
 def test_before_anything_has_landed_a_commit_that_mends_what_was_in_the_way_is_no_obstacle(
     runs: Runs, project: Project
 ) -> None:
