@@ -64,7 +64,15 @@ def test_a_run_that_ends_at_a_gate_has_exit_code_1_and_says_how_to_go_on(
     assert "is aborted in cycle 1 (adds two numbers): RED was refused 2 times" in err
     assert "cdd tdd resume" in err
     assert (sums / ".cdd" / "journal" / "tdd-a-sum" / "events.jsonl").exists()
-    assert tdd("run", "A sum", "--yes") == 1, "the same words go on with it"
+    assert tdd("run", "A difference", "--yes") == 2
+    assert "The run tdd-a-sum is not complete." in capfd.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_same_words_go_on_with_the_run(tdd: Tdd, capfd: pytest.CaptureFixture[str]) -> None:
+    assert tdd("run", "A", "sum", "--yes") == 1
+    capfd.readouterr()
+    assert tdd("run", "A sum", "--yes") == 1
     out = capfd.readouterr().out
     assert "PLAN attempt" not in out
     assert "RED attempt 1 of 3" in out, "its attempts are made anew"
