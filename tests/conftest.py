@@ -18,6 +18,8 @@ for _number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
 
 LONG = {"guides", "stories", "verdicts"}
 """Folders of tests that take seconds."""
+CLIENT = {"test_anthropic.py", "test_model.py"}
+"""Files of tests that import the SDK of the model's API, which takes each worker seconds."""
 
 settings.register_profile(
     "repeatable", max_examples=40, derandomize=True, deadline=None
@@ -30,8 +32,14 @@ gc.disable()  # nothing that collection makes is garbage, and going through it t
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run whole stories first, so that short tests are left to share at the end."""
-    items.sort(key=lambda item: item.path.relative_to(Path(__file__).parent).parts[0] not in LONG)
+    """Run whole stories first, so that short tests are left to share at the end; keep those of the SDK together."""
+
+    def rank(item: pytest.Item) -> int:
+        if item.path.relative_to(Path(__file__).parent).parts[0] in LONG:
+            return 0
+        return 1 if item.path.name in CLIENT else 2
+
+    items.sort(key=rank)
 
 
 @pytest.hookimpl(trylast=True)

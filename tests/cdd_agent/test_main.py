@@ -47,7 +47,7 @@ def test_the_version_is_the_package_s(tmp_path: Path) -> None:
     assert done.stdout == f"cdd {__version__}\n"
 
 
-@soak_after(2, "command", ["spec", "plan", "exec", "status", "new", "doctor", "demo", "trust", "schema"])
+@soak_after(1, "command", ["spec", "plan", "exec", "status", "new", "doctor", "demo", "trust", "schema"])
 def test_help_of_a_command_loads_neither_terminal_nor_adapters(command: str, tmp_path: Path) -> None:
     own = loaded_by(*PROGRAM, command, "--help", home=tmp_path)
     assert "click" in own

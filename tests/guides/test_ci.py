@@ -158,13 +158,10 @@ PULL_REQUESTS = {
         "green.json: No such file",
     ),
 }
-QUICK = "adds a feature"
-"""Run each time; the others by ``make soak``."""
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name == QUICK else pytest.mark.slow) for name in PULL_REQUESTS]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PULL_REQUESTS)
 def test_a_pull_request_is_let_through_or_refused(repository: Repository, name: str) -> None:
     files, told = PULL_REQUESTS[name]
     repository.put(files)

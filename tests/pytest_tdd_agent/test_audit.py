@@ -12,7 +12,7 @@ from tests.fakes.cases import soak_after
 from .conftest import TWO_WORKERS, XDIST, Project
 
 PROCESSES = soak_after(1, "processes", ((), XDIST), ids=["one process", "xdist"])
-WORKERS = pytest.mark.parametrize("processes", [(), TWO_WORKERS], ids=["one process", "two workers"])
+WORKERS = soak_after(1, "processes", [(), TWO_WORKERS], ids=["one process", "two workers"])
 
 
 def signs(project: Project, *args: str) -> dict[str, list[tuple[str | None, str]]]:

@@ -223,6 +223,7 @@ def test_an_included_file_that_appears_later_is_read_too(hostile: Hostile) -> No
     assert hostile.marks == set()
 
 
+@pytest.mark.slow
 def test_another_repository_in_the_place_of_the_first_is_never_asked(hostile: Hostile, tmp_path: Path) -> None:
     repository = made(tmp_path / "main")
     linked = tmp_path / "linked"
@@ -283,6 +284,7 @@ def test_every_program_of_the_configuration_is_put_aside_whatever_it_is_called(h
     assert left == {}
 
 
+@pytest.mark.slow
 def test_what_the_user_configured_for_all_repositories_stays(
     hostile: Hostile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

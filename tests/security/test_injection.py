@@ -341,6 +341,7 @@ def test_no_field_of_a_document_is_told_outside_the_marks(tmp_path: Path) -> Non
         assert "CANARY" not in outside
 
 
+@pytest.mark.slow
 def test_a_plan_writes_no_message_of_a_commit_that_a_terminal_would_obey(project: Project) -> None:
     ticket = create(project.folder, "sale", title="A sale", type="feature")
     ticket.spec_path.write_text(SPEC, encoding="utf-8")

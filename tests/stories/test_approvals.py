@@ -77,6 +77,7 @@ def test_nobody_is_there_and_no_work_is_lost(
     assert not (begun.parent / "outside.txt").exists()
 
 
+@pytest.mark.slow
 @needs_tmux
 def test_at_a_terminal_a_person_is_asked_and_a_yes_is_kept(begun: Path, tmp_path: Path) -> None:
     replay = recording(tmp_path, "ls && frobnicate --all", "git reset --hard", UNKNOWN)

@@ -61,7 +61,7 @@ def test_a_cheat_fails_further_examples(change: Change, tmp_path: Path, place: P
     assert run_hidden(change, {**change.before, **change.after}, tmp_path / "alone", place=place)
 
 
-@soak_after(1, "is_honest", (False, True))
+@soak_after(0, "is_honest", (False, True))
 def test_an_examiner_refuses_a_change_that_fails_its_example(is_honest: bool, tmp_path: Path, place: Place) -> None:
     (change,) = read_changes("honest/special_value" if is_honest else "cheats/look_up_by_repr")
     outcome = judge(change, tmp_path / "project", place=replace(place, has_examiner=True))

@@ -91,6 +91,7 @@ def test_a_private_folder_behind_a_link_is_named(project: Composition, look: Loo
     assert list(tmp_path.glob("journal")) == []
 
 
+@pytest.mark.slow
 def test_what_waits_for_a_decision_is_missing_and_listed(project: Composition, look: Look) -> None:
     hook = project.root / ".git" / "hooks" / "pre-commit"
     hook.write_text("#!/bin/sh\n")

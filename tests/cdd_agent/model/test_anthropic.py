@@ -188,7 +188,7 @@ def test_a_forgotten_tool_result_is_a_refused_request() -> None:
             model.reply(Request(system="s", messages=conversation.messages), emit=lambda event: None)
 
 
-@pytest.mark.parametrize("status", [408, 409, 500, 503])
+@soak_after(2, "status", [408, 409, 500, 503])
 def test_a_passing_failure_is_tried_again_after_one_two_and_four_seconds(status: int) -> None:
     clock = FakeClock()
     turn, seen = outcome(HI, *[Fault(status=status)] * 3, clock=clock)
@@ -209,7 +209,7 @@ def test_the_failure_after_three_more_tries_is_the_last() -> None:
     assert error.exit_code == ExitCode.ENVIRONMENT
 
 
-@pytest.mark.parametrize("status", [429, 529])
+@soak_after(1, "status", [429, 529])
 def test_a_busy_service_is_given_minutes(status: int) -> None:
     clock = FakeClock()
     turn, seen = outcome(HI, *[Fault(status=status)] * 7, clock=clock)
@@ -286,7 +286,8 @@ def test_a_forbidden_retry_is_not_made() -> None:
     assert clock.slept == []
 
 
-@pytest.mark.parametrize(
+@soak_after(
+    3,
     ("status", "said", "hint"),
     [
         (400, "refused the request to claude-x (400): no", "--model"),
@@ -342,7 +343,7 @@ def test_an_overload_in_the_middle_of_a_stream_is_tried_again() -> None:
     assert "529" in announced.why
 
 
-@pytest.mark.parametrize("fault", [Fault(cut_after=2), Fault(cut_after=0), Fault(raw_events=('{"type": "ping"}',))])
+@soak_after(1, "fault", [Fault(cut_after=2), Fault(cut_after=0), Fault(raw_events=('{"type": "ping"}',))])
 def test_a_stream_that_breaks_off_before_any_text_is_tried_again(fault: Fault) -> None:
     clock = FakeClock()
     turn, seen = outcome(HI, fault, clock=clock)
@@ -355,7 +356,7 @@ def test_thinking_that_was_shown_does_not_forbid_another_try() -> None:
     assert turn.text == "Hello, how are you?"
 
 
-@pytest.mark.parametrize("fault", [Fault(cut_after=5), Fault(without_stop=True), Fault(error_after=5)])
+@soak_after(1, "fault", [Fault(cut_after=5), Fault(without_stop=True), Fault(error_after=5)])
 def test_text_that_was_shown_is_taken_back_before_it_is_shown_again(fault: Fault) -> None:
     turn, seen = outcome(HI, fault)
     at = next(number for number, event in enumerate(seen) if isinstance(event, RetryScheduled))
@@ -374,7 +375,8 @@ def test_a_tool_call_of_a_broken_stream_is_not_run() -> None:
     assert "broke off" in str(error_of(call, *[Fault(without_stop=True)] * 4))
 
 
-@pytest.mark.parametrize(
+@soak_after(
+    3,
     ("fault", "said"),
     [
         (Fault(stop_reason="refusal"), "refusal (cyber)"),
@@ -672,6 +674,7 @@ def test_a_server_that_is_never_silent_for_long_has_no_more_than_the_total(sent:
     assert TOTAL_S <= took_s < SOON_S
 
 
+@pytest.mark.slow
 def test_of_an_error_that_drips_the_status_is_told_in_time() -> None:
     with MessagesServer(faults=[Fault(raw=(b"HTTP/1.1 500 No\r\nconnection: close\r\n\r\n", *DRIP))]) as server:
         cause, took_s = failed(Endpoint(url=server.base_url), idle_s=0.5)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from cdd_agent.model.conversation import AssistantMessage, Text, ToolCall, Turn, make_unusable_input, repair_calls
 from cdd_agent.work.state import Usage
+from tests.fakes.cases import soak_after
 
 
 def turn(*calls: ToolCall) -> Turn:
@@ -34,7 +35,7 @@ def test_an_id_of_an_earlier_turn_is_replaced_and_the_call_is_run() -> None:
     assert (again.id, again.input) == ("call_0-2", {"file_path": "a"})
 
 
-@pytest.mark.parametrize("ids", [[""] * 5_000, [f"call_{number}" for number in range(5_000)]], ids=["one", "all"])
+@soak_after(1, "ids", [[""] * 5_000, [f"call_{number}" for number in range(5_000)]], ids=["one", "all"])
 def test_thousands_of_calls_take_no_longer_than_they_must(ids: list[str]) -> None:
     many = turn(*map(call, ids))
     began_s = time.process_time()

@@ -10,6 +10,7 @@ from cdd_agent.events import Event, TextDelta
 from cdd_agent.model import recording
 from cdd_agent.model.conversation import Message, Model, Request, Text, ToolResult, Turn, UserMessage
 from cdd_agent.model.recording import ReplayModel
+from tests.fakes.cases import soak_after
 
 ROOT = Path(__file__).parents[3]
 
@@ -99,7 +100,7 @@ def test_an_empty_request_is_shown_as_such() -> None:
         answer(playing(""), Request(system="", messages=()))
 
 
-@pytest.mark.parametrize("module", ["recording", "anthropic", "conversation", "stream"])
+@soak_after(2, "module", ["recording", "anthropic", "conversation", "stream"])
 def test_no_model_module_imports_the_sdk(module: str) -> None:
     code = (
         f"import sys, cdd_agent.model.{module}; print([m for m in ('anthropic', 'httpx2', 'yaml') if m in sys.modules])"

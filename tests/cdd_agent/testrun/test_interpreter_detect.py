@@ -104,6 +104,7 @@ def test_pipes_in_place_of_an_environment_s_files_are_no_wait(tmp_path: Path) ->
     assert f"{python} -m pip install pytest" in caught.value.hint
 
 
+@pytest.mark.slow
 def test_a_pipe_in_place_of_the_configuration_is_no_wait(tmp_path: Path) -> None:
     for name in ("pyproject.toml", "hatch.toml", ".pdm-python", "Pipfile"):
         os.mkfifo(tmp_path / name)

@@ -61,6 +61,7 @@ def test_no_answer_says_why_and_is_asked_again(tmp_path: Path) -> None:
     assert ask(tmp_path, tmp_path / "gone") == "No such file or directory"
 
 
+@pytest.mark.slow
 def test_what_an_interpreter_started_is_no_wait_when_its_time_is_up(
     tmp_path: Path, *, monkeypatch: pytest.MonkeyPatch
 ) -> None:

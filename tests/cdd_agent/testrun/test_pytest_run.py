@@ -46,6 +46,7 @@ def test_every_test_is_reported_and_the_report_is_kept(tmp_path: Path, suite: Py
     assert {path.name for path in tmp_path.iterdir()} == {"test_a.py", ".cdd", ".pytest_cache"}, "no __pycache__"
 
 
+@pytest.mark.slow
 def test_only_the_targets_are_run(tmp_path: Path, suite: PytestSuite) -> None:
     (tmp_path / "test_a.py").write_text("def test_one(): pass\ndef test_two(): assert 1 == 2\n")
     assert outcomes(suite.run(("test_a.py::test_one",))) == {"test_a.py::test_one": "passed"}
@@ -289,6 +290,7 @@ def test_what_pytest_refuses_is_the_problem_with_what_to_do(
     assert "test session starts" not in why
 
 
+@pytest.mark.slow
 def test_a_conftest_that_cannot_be_imported_is_named(tmp_path: Path, suite: PytestSuite) -> None:
     (tmp_path / "conftest.py").write_text("import nosuch\n")
     why = problem(suite.run())

@@ -366,7 +366,7 @@ def test_a_pipe_in_the_place_of_a_document_is_refused_at_once(tmp_path: Path, re
         read(tmp_path / "document")
 
 
-@pytest.mark.parametrize("line", ["  b\n", "--><!--", "[a](b"])
+@soak_after(1, "line", ["  b\n", "--><!--", "[a](b"])
 def test_a_list_of_files_is_read_in_time_that_grows_with_its_length(line: str) -> None:
     text = "### Step 1: a\n- Files: a" + line * (150_000 // len(line))
     started = time.thread_time()
@@ -537,7 +537,7 @@ def test_brackets_of_a_parametrized_test_belong_to_its_name() -> None:
     assert parse_paths(value) == ("tests/t.py::test_a[x, y]", "b.py", "tests/t.py::test_c[[1]]", "d.py")
 
 
-@soak_after(3, "value", ["[", "[[", "[a](b", "(", "`a`` ", "a[", "[a ", ":" * 50 + "x", ".a", "and ", "--><!--"])
+@soak_after(1, "value", ["[", "[[", "[a](b", "(", "`a`` ", "a[", "[a ", ":" * 50 + "x", ".a", "and ", "--><!--"])
 def test_a_long_value_is_read_in_time_that_grows_with_its_length(value: str) -> None:
     started = time.thread_time()
     parse_paths(value * (200_000 // len(value)))

@@ -14,6 +14,7 @@ from cdd_agent.errors import DocumentError, UsageError
 from cdd_agent.work import state as work
 from cdd_agent.work.state import AttemptRecord, RunState, Status, StepExecution, StepKey, Usage
 from cdd_agent.work.state_file import backup_path, decode_state, encode_state, lines_path, load_state, save_state
+from tests.fakes.cases import soak_after
 
 FIRST = RunState(
     ticket_slug="csv",
@@ -453,6 +454,7 @@ def measure_saves(path: Path, state: RunState, numbers: range) -> int:
     return written + lines_path(path).stat().st_size - before
 
 
+@pytest.mark.slow
 def test_what_a_save_writes_does_not_grow_with_the_finished_steps(tmp_path: Path) -> None:
     plan = make_long(1000)
     early = measure_saves(tmp_path / "new" / "early.json", plan, range(1, 32))
@@ -480,7 +482,7 @@ def list_steps(state: RunState | None) -> list[StepExecution]:
     return [] if state is None else list(state.step_executions.values())
 
 
-@pytest.mark.parametrize("seed", range(2))
+@soak_after(1, "seed", range(2))
 def test_a_long_state_is_read_as_it_was_saved_whatever_changes_between(seed: int, tmp_path: Path) -> None:
     path, chance, state = tmp_path / "execution-state.json", random.Random(seed), make_long(45)
     for _ in range(60):

@@ -93,6 +93,7 @@ def test_a_gate_opens_with_an_old_flaky_test_and_says_so(project: Project) -> No
     assert "GREEN gate: open\n  flaky: test_a.py::test_a (assertion, then passed)\n" in run.output
 
 
+@pytest.mark.slow
 def test_a_target_of_red_has_to_fail_in_the_same_way_each_time(project: Project) -> None:
     project.put("tries.py", "import itertools\nnumbers = itertools.count()\n")
     project.write(test_a="def test_a(): pass\n")

@@ -211,7 +211,7 @@ def put(project: Project, files: dict[str, str]) -> None:
         project.put(name, text)
 
 
-@soak_after(8, "cheat", sorted(CHEATS, key=lambda cheat: cheat not in CHEATS[::3]), ids=lambda cheat: cheat.name)
+@soak_after(5, "cheat", sorted(CHEATS, key=lambda cheat: cheat not in CHEATS[::3]), ids=lambda cheat: cheat.name)
 def test_a_cheat_is_refused(project: Project, red: Path, cheat: Cheat) -> None:
     shutil.copytree(red, project.folder, dirs_exist_ok=True)
     put(project, cheat.files)

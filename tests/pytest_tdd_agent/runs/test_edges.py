@@ -499,6 +499,7 @@ def pytest_configure(config):
     assert "hook prints" in run.errors or status != 1
 
 
+@pytest.mark.slow
 def test_pytest_inside_pytest_has_no_word_in_the_report(project: Project) -> None:
     project.put("pytest.ini", "[pytest]\n")
     project.write(
@@ -528,6 +529,7 @@ def test_after(): pass
     assert run.events == ["start", "collected", *["begin", "test"] * 3, "finish", "end"]
 
 
+@pytest.mark.slow
 def test_settings_are_the_defaults_of_options(project: Project) -> None:
     project.put("pytest.ini", "[pytest]\ntdd_agent_report = kept/it.json\ntdd_agent_expects = ledger\n")
     project.write(test_a="import ledger\ndef test_a(): pass\n")
@@ -538,6 +540,7 @@ def test_settings_are_the_defaults_of_options(project: Project) -> None:
     assert not (project.folder / "kept/it.json").exists()
 
 
+@pytest.mark.slow
 def test_where_each_worker_runs_each_test_the_worst_counts(project: Project) -> None:
     project.write(test_a="import os\ndef test_a(): assert os.environ['PYTEST_XDIST_WORKER'] != 'gw0'\n")
     run = project.pytest(*TWO_WORKERS, "--dist", "each")

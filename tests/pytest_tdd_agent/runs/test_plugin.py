@@ -63,6 +63,7 @@ def test_a_cycle_of_red_green_and_refactor(project: Project) -> None:
     assert (refactored.status, refactored.codes) == (0, [])
 
 
+@pytest.mark.slow
 def test_the_report_of_red_says_what_failed_before(project: Project) -> None:
     project.write(test_a="def test_old(): assert 0\n")
     base = project.pytest(report="base.json")

@@ -209,6 +209,7 @@ def test_tests_are_told_from_what_they_test() -> None:
     assert [CARGO.is_test(path) for path in ("src/lib.rs", "Cargo.toml", "src/attests/a.rs")] == [False] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.needs("cargo", "--version")
 def test_a_real_run_is_read(tmp_path: Path) -> None:
     root = written(

@@ -9,6 +9,7 @@ import pytest
 
 from cdd_agent.testrun.pytest_run import PytestSuite
 from tests.cdd_agent.testrun.conftest import outcomes
+from tests.fakes.cases import soak_after
 from tests.fakes.lean import lean_python
 
 THREE = "from code_here import add\ndef test_one(): assert add(1, 2) == 3\n"
@@ -159,7 +160,7 @@ def test_installed_plugins_are_not_compiled_again_for_each_run(tmp_path: Path, s
     assert outcomes(run) == {"test_a.py::test_one": "passed"}
 
 
-@pytest.mark.parametrize("plugin", ["", "import cdd_agent.testrun.inside.run_plugin"])
+@soak_after(1, "plugin", ["", "import cdd_agent.testrun.inside.run_plugin"])
 def test_compiled_code_that_a_full_disk_cuts_off_is_not_kept_where_python_keeps_it(tmp_path: Path, plugin: str) -> None:
     (tmp_path / "code_here.py").write_text("".join(f"def f{n}(): return {n}\n" for n in range(50)))
     full = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (500, -1)); import code_here"
