@@ -19,7 +19,7 @@ def three(project: Project) -> Project:
 
 
 @soak_after(
-    4,
+    2,
     ("revisions", "inside"),
     [
         ("HEAD", ["first", "second", "third"]),

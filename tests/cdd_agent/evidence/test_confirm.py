@@ -103,6 +103,7 @@ def test_tampering_that_its_source_gives_away_is_refused_without_a_run(name: str
     assert seen == []
 
 
+@pytest.mark.slow
 def test_a_sign_is_told_and_refuses_nothing(make: Make) -> None:
     code = "import sys\n\n\ndef add(a, b):\n    caller = sys._getframe(1)\n    return a + b\n"
     step, seen = make(RED, {"product.py": code}), list[Event]()

@@ -63,8 +63,8 @@ def test_a_run_tells_from_where_it_imported_and_is_not_called_checked(make: Make
     )
 
 
-@pytest.mark.parametrize(
-    ("statement", "is_refused"), [("from checks import same", True), ("from tests.checks import same", False)]
+@soak_after(
+    1, ("statement", "is_refused"), [("from checks import same", True), ("from tests.checks import same", False)]
 )
 def test_a_module_in_place_of_one_of_the_tests_is_refused(make: Make, statement: str, *, is_refused: bool) -> None:
     red = {"tests/checks.py": "same = 1\n", "tests/test_shop.py": f"{statement}\n"}

@@ -72,6 +72,7 @@ def test_tests_that_cannot_be_run_are_told_with_what_pytest_said(project: Projec
     assert "-m pytest" in missing.value.hint
 
 
+@pytest.mark.slow
 def test_the_last_report_is_the_baseline_of_the_next_step_if_the_files_are_the_same(
     project: Project, context: Context
 ) -> None:

@@ -1,5 +1,7 @@
 from dataclasses import replace
 
+import pytest
+
 from cdd_agent.model.conversation import Marks, Text, Turn
 from cdd_agent.tdd.briefing import find_words, show_files
 from tests.fakes.model import ScriptedModel, call, says
@@ -66,6 +68,7 @@ def test_all_attempts_at_a_step_begin_alike_and_then_have_the_changes(project: P
     assert len({tuple(tool.name for tool in request.tools) for request in model.requests}) == 1
 
 
+@pytest.mark.slow
 def test_a_file_that_the_first_message_shows_needs_no_read(project: Project) -> None:
     model = ScriptedModel([overwrites()])
     work = replace(item("refactor", tests=()), sources=("prices.py",))

@@ -129,6 +129,7 @@ def test_changes_that_were_taken_along_are_there_after_an_interruption_as_they_w
     assert (project.folder / "prices.py").read_text() == "changed again\n"
 
 
+@pytest.mark.slow
 def test_a_new_try_at_a_step_begins_on_the_users_commit(
     project: Project, context: Context, step: StepExecution
 ) -> None:

@@ -190,7 +190,7 @@ def test_a_policy_can_leave_commands_out(context: Context) -> None:
 
 
 @soak_after(
-    2,
+    1,
     ("command", "phase", "is_told"),
     [
         ("echo \"OSError: [Errno 30] Read-only file system: 'tests/out.txt'\"", "green", True),

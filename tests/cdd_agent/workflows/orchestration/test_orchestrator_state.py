@@ -41,9 +41,9 @@ def test_commits_that_follow_a_completed_cycle_are_no_obstacle(stopped_after: St
 
 
 def test_on_a_branch_that_the_run_never_was_on_it_says_where_it_is(stopped_after: StoppedAfter) -> None:
-    runs = stopped_after(3)
+    runs = stopped_after(1)
     project = runs.project
-    project.git("switch", "-qc", "elsewhere", "HEAD~3")
+    project.git("switch", "-qc", "elsewhere", "HEAD~1")
     project.git("commit", "-q", "--allow-empty", "-m", "mine")
     with pytest.raises(UsageError, match="has no notes of the run") as caught:
         runs.resume(model())
