@@ -1,8 +1,8 @@
 """Ticket to commits, offline: what a newcomer sees."""
 
 import json
+import os
 import subprocess
-import sys
 
 import pytest
 
@@ -115,7 +115,7 @@ def test_the_project_is_clean_and_its_tests_pass(demo: Demo) -> None:
     assert git(demo.folder, "status", "--porcelain") == ""
     assert git(demo.folder, "stash", "list") == ""
     result = subprocess.run(
-        [sys.executable, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        [os.environ["CDD_PYTHON"], "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider"],
         cwd=demo.folder,
         capture_output=True,
         text=True,

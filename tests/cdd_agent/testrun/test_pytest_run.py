@@ -52,6 +52,7 @@ def test_only_the_targets_are_run(tmp_path: Path, suite: PytestSuite) -> None:
     assert outcomes(suite.run(("test_a.py::test_one",))) == {"test_a.py::test_one": "passed"}
 
 
+@pytest.mark.slow
 def test_all_tests_are_those_that_the_user_s_command_selects_and_targets_are_not_narrowed(
     tmp_path: Path, suite: PytestSuite
 ) -> None:
