@@ -154,7 +154,7 @@ def attempt(at_green: Stage, tmp_path: Path) -> MakeAttempt:
     return made
 
 
-@soak_after(2, "name", TRICKS)
+@soak_after(1, "name", TRICKS)
 def test_a_forged_report_opens_no_gate(name: str, attempt: MakeAttempt, *, monkeypatch: pytest.MonkeyPatch) -> None:
     played = TRICKS[name]
     for variable, value in played.variables.items():

@@ -79,7 +79,7 @@ def look(project: Project) -> object:
 
 
 @soak_after(1, "level", ("bwrap", "docker", "landlock"))
-@soak_after(4, "act", ACTS)
+@soak_after(3, "act", ACTS)
 def test_the_files_of_the_user_stay_and_the_tree_is_clean_again(settled: Project, *, act: str, level: str) -> None:
     before = look(settled)
     context = begin(settled, level=level)

@@ -285,6 +285,7 @@ def test_an_env_file_has_no_effect(hostile: Hostile) -> None:
 # Row 17: a repository's test command.
 
 
+@pytest.mark.slow
 def test_a_test_command_of_the_repository_never_runs_at_the_start(hostile: Hostile) -> None:
     """One that a file names waits for approval; what configures pytest is loaded in the sandbox."""
     command = f"{hostile.project}/filter.sh"

@@ -201,6 +201,7 @@ def test_a_run_that_something_stops_says_what_stopped_it_and_where(tmp_path: Pat
     assert said.endswith("enough")
 
 
+@pytest.mark.slow
 def test_processes_that_tests_leave_behind_neither_hold_a_run_up_nor_outlive_it(
     tmp_path: Path, suite: PytestSuite
 ) -> None:
