@@ -6,6 +6,8 @@ import itertools
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -91,7 +93,7 @@ def make_call(name: str, *args: object, files: dict[str, tuple[str, int]] | None
 
 
 def list_files(folder: Path) -> dict[str, str]:
-    return {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
+    return {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir() if path.is_file()}
 
 
 def test_files_that_a_call_leaves_or_removes_are_told_and_undone(tmp_path: Path) -> None:
@@ -104,8 +106,26 @@ def test_files_that_a_call_leaves_or_removes_are_told_and_undone(tmp_path: Path)
     assert list_files(tmp_path) == {"a.txt": TEXT}
 
 
+ANSWERS = """
+import json, sys
+
+from inside.effects import answer_with_effects
+
+print(answer_with_effects(json.loads(sys.argv[1])))
+"""
+
+
 def test_a_call_that_would_remove_what_answers_it_shows_nothing(tmp_path: Path) -> None:
-    assert answer_with_effects(make_call("remove", str(Path(__file__).parents[4] / "cdd_agent"))).startswith("unfit: ")
+    # In a copy: a call that is not stopped here would remove the program that is being tested.
+    copy = Path(shutil.copytree(Path(calls.__file__).parent, tmp_path / "inside"))
+    (tmp_path / "removing.py").write_text("from shutil import rmtree as remove\n", encoding="utf-8")
+    (copy / "other.txt").write_text(TEXT, encoding="utf-8")
+    before = list_files(copy)
+    call = make_call("remove", str(tmp_path)) | {"module": "removing"}
+    command = [sys.executable, "-B", "-c", ANSWERS, json.dumps(call)]
+    done = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert done.stdout.startswith("unfit: ")
+    assert list_files(copy) == before
 
 
 def test_variables_and_the_current_folder_are_told_and_restored(tmp_path: Path) -> None:
