@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# A test that hangs ends its worker, which names it, instead of holding up all others.
+HANGS := -o faulthandler_timeout=120 -o faulthandler_exit_on_timeout=true
 SOURCES := cdd_agent pytest_tdd_agent tests
 DEV = $(shell $(PYTHON) -c 'import shlex, tomllib; \
   print(*map(shlex.quote, tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["dev"]))')
@@ -49,7 +51,7 @@ check: $(READY) ## format, lint, types, layers
 
 suite: $(READY) ## the tests
 	-@$(BIN)/python -m pytest --collect-only -qq >/dev/null # compiles the tests, which each worker would do
-	$(BIN)/python -m pytest -n 4 --dist worksteal -m "not slow"
+	$(BIN)/python -m pytest -n 4 --dist worksteal -m "not slow" $(HANGS)
 
 bench: $(READY) ## what start-up and the plugin cost, beside its peers
 	$(BIN)/python -m tests.bench
