@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,34 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(20_000)  # parsing a package's modules takes a third of the time that the usual 700 let it take
     gc.enable()
+
+
+PACKAGES = [Path(__file__).parents[1] / name for name in ("cdd_agent", "pytest_tdd_agent")]
+_SOURCES = pytest.StashKey[dict[Path, tuple[int, bytes]]]()
+
+
+def _read_sources() -> dict[Path, tuple[int, bytes]]:
+    """Return the inode and the content of each source."""
+    paths = [path for package in PACKAGES for path in package.rglob("*.py")]
+    return {path: (path.stat().st_ino, path.read_bytes()) for path in paths}
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Remember the sources, which no test may change."""
+    session.stash[_SOURCES] = _read_sources()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail if a test has removed sources, even if it has restored them: meanwhile, other tests lacked them."""
+    if hasattr(session.config, "workerinput"):
+        return
+    before, now = session.stash[_SOURCES], _read_sources()
+    kept = (path for path, (_, content) in before.items() if path in now and now[path][1] == content)  # not edited
+    restored = [str(path) for path in kept if now[path][0] != before[path][0]]
+    if restored:
+        sys.stderr.write(f"\nTests have removed and restored {', '.join(restored)}.\n")
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.fixture(scope="session", autouse=True)
