@@ -1,5 +1,6 @@
 """The slash commands: what each does, and how plain words and attached files reach the active agent."""
 
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -21,12 +22,13 @@ from cdd_agent.repl.commands import (
     FORK_WORDS,
     RUN_AS_IN_SHELL,
     describe_own_commands,
+    is_question,
     list_help,
     parse_command,
     split_words,
 )
 from cdd_agent.repl.render import format_cost, format_time
-from cdd_agent.repl.state import AGENT_COMMANDS, SessionState, create_agent, report_dropped
+from cdd_agent.repl.state import AGENT_COMMANDS, SessionState, agent_name, create_agent, report_dropped
 from cdd_agent.tickets.ticket import Ticket, create, find, list_tickets
 from cdd_agent.untrusted.text import clean, shorten
 from cdd_agent.work.state import lock_ticket
@@ -195,6 +197,8 @@ def send(session: SessionState, words: str) -> None:
             _continue(agent, message, session=session)
         case Socrates() if agent.conversation.messages:
             dialogs.continue_spec(agent, "", screen=screen)
+        case Executor() | Review() if is_question(words) and review_actions.parse_wish(words) is None:
+            _answer_aside(agent, words, session=session)
         case Executor():
             before = agent.state
             if not dialogs.handle_executor_input(agent, words, screen=screen):
@@ -216,15 +220,33 @@ def send(session: SessionState, words: str) -> None:
 
 def _ask_scout(session: SessionState, words: str) -> None:
     """Let Scout answer a question, or offer a ticket for a request."""
+    proposal = _hear_scout(session, words)
+    if proposal is not None:
+        dialogs.show_proposal(proposal, screen=session.screen)
+        _offer(session, proposal, words=words)
+
+
+def _answer_aside(agent: Executor | Review, words: str, *, session: SessionState) -> None:
+    """Let Scout answer a question about the ticket at work: a question starts nothing that costs or changes code."""
+    folder = os.path.relpath(agent.ticket.folder, session.project.root)
+    try:
+        proposal = _hear_scout(session, words, about=f"\n\n(I am at the ticket {agent.ticket.slug}, see {folder}.)")
+    finally:
+        session.transcript.switch_agent(agent_name(agent), ticket=agent.ticket.slug)
+    if proposal is not None:
+        how = "a sentence without a question mark" if isinstance(agent, Executor) else "change this: WORDS"
+        session.screen.line(f"Nothing was changed. To let the model change something, type {how}.")
+    if isinstance(agent, Executor):
+        dialogs.show_choices(agent, screen=session.screen)
+
+
+def _hear_scout(session: SessionState, words: str, *, about: str = "") -> TicketProposal | None:
     scout = session.scout = session.scout or session.project.scout()
     checkpoint_actions.save_before(session, words)
     session.transcript.switch_agent(SCOUT, ticket="")
     session.transcript.record_input(words)
     workspace, marks = Workspace(session.project.root), Marks(scout.conversation.token)
-    proposal = scout.hear(attach_files(words, workspace, marks=marks, tell=session.screen.note))
-    if proposal is not None:
-        dialogs.show_proposal(proposal, screen=session.screen)
-        _offer(session, proposal, words=words)
+    return scout.hear(attach_files(words, workspace, marks=marks, tell=session.screen.note) + about)
 
 
 _OFFERS = {

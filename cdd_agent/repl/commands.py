@@ -100,14 +100,14 @@ FORK_WORDS = {
 
 EXECUTOR_WORDS = {
     "continue": ("c", "next", "n", ""),
-    "retry": ("r",),
+    "retry": ("r", "again"),
     "skip": ("s",),
     "done": ("d",),
     "commit": (),
     "keep": ("k",),
     "leave": ("l",),
     "status": ("st",),
-    "exit": (),
+    "exit": ("quit", "q"),
 }
 """The words of the Executor -> their short forms."""
 
@@ -260,7 +260,7 @@ def parse_executor_line(line: str) -> ExecutorLine:
     words_known = "continue (or Enter), retry, skip, done, commit, keep, leave, status, exit"
     raise UsageError(
         f"Unknown input {line.strip()!r} for the Executor.",
-        hint=f"{question}Type one of: {words_known}; or a sentence for the model",
+        hint=f"{question}Type one of: {words_known}; or a sentence for the model, or a question",
     )
 
 
@@ -272,6 +272,15 @@ def is_guidance(line: str) -> bool:
         return not parse_executor_line(line).word
     except UsageError:
         return False
+
+
+def is_question(line: str) -> bool:
+    """Return whether a line asks something: it ends with a question mark and is not a command of the Executor.
+
+    >>> is_question("why did it fail?"), is_question("retry 2 or not?")
+    (True, False)
+    """
+    return line.rstrip().endswith(("?", "\N{FULLWIDTH QUESTION MARK}")) and is_guidance(line)
 
 
 def list_help(own: Iterable[SlashCommand] = ()) -> tuple[tuple[str, str], ...]:
@@ -288,6 +297,7 @@ def list_help(own: Iterable[SlashCommand] = ()) -> tuple[tuple[str, str], ...]:
         ("in /exec", "Enter or continue runs a step; retry N, skip N, done N, status, exit"),
         ("", "a sentence tells the model what to do, while it works or at its next attempt"),
         ("", "commit, keep or leave changes that you made by hand"),
+        ("", "a question, with its question mark, is answered and runs nothing; so in /review"),
         ("in /review", "approve, next, previous, diff [FILE], the number of a step, exit"),
         ("", "change this: WORDS runs the step again with your words; fork: WORDS does it in another way"),
         ("", ""),

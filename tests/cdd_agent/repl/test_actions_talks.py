@@ -303,6 +303,31 @@ def test_a_refused_proposal_creates_nothing_and_without_a_user_neither(project: 
     assert not (project / "tickets" / "read-days").exists()
 
 
+def test_a_question_to_the_executor_is_answered_and_runs_nothing(planned: Path) -> None:
+    model = scripted(says("It reads hours."), PROPOSES, says("It waits."))
+    prompt = Prompt(planned, model=model)
+    prompt.says("/exec")
+    answered = prompt.says("What does @durations/reading.py read?")
+    assert answered.startswith("It reads hours.\n")
+    assert "Enter runs step 1/1" in answered
+    assert "def minutes" in last_words(model)
+    assert last_words(model).endswith(f"(I am at the ticket {SLUG}, see tickets/{SLUG}.)")
+    told = prompt.says("Could you read days, too?")
+    assert "Nothing was changed. To let the model change something, type a sentence without a question mark." in told
+    assert not (planned / "tickets" / "read-days").exists()
+    assert prompt.where == ("exec", SLUG)
+    prompt.die()
+    assert f"/exec {SLUG}" in Prompt(planned, model=model).says("/resume")
+
+
+def test_a_question_in_a_review_is_answered_and_a_wish_with_a_question_mark_is_none(finished: Path) -> None:
+    model = scripted(says("Because of AC-1."), *(says("I give up.") for _ in range(3)))
+    prompt = Prompt(finished, model=model)
+    prompt.says("/review")
+    assert prompt.says("Why does it raise an error?") == "Because of AC-1.\n"
+    assert "RED attempt 1 of 3" in prompt.says("change this: can 1h90 be an error?")
+
+
 def test_spec_with_words_makes_the_ticket(project: Path) -> None:
     model = scripted(ASKS)
     prompt = Prompt(project, model=model)
