@@ -76,9 +76,9 @@ class Demo:
 
     @property
     def executed(self) -> tuple[str, list[str]]:
-        """The files and the commits before the developer wanted a change in a step."""
-        has_wish = "\nwish:" in (EXAMPLES / self.name / "demo.yaml").read_text(encoding="utf-8")
-        last = "HEAD~1" if has_wish else "HEAD"
+        """The files and the commits before the developer merged a fork, and wanted a change in a step."""
+        lines = (EXAMPLES / self.name / "demo.yaml").read_text(encoding="utf-8").splitlines()
+        last = f"HEAD~{len({'wish:', 'fork:'}.intersection(lines))}"  # each is one commit there
         subjects = self._git("log", "--reverse", "--format=%s", last).splitlines()
         return self._git("rev-parse", f"{last}^{{tree}}"), subjects
 

@@ -117,6 +117,6 @@ def test_without_the_turns_of_the_second_agent_other_calls_refute_the_table(cdd:
     told = execute(cdd, tmp_path / "project", recording)
     ((first, reasons), (second, _)) = told.gates
     assert (first, second) == (False, True)
-    assert reasons[0].startswith("examples_only: to_roman of roman.py:1 knows only the tests' calls")
+    assert reasons[0].startswith("examples_only: to_roman of roman.py:4 knows only the tests' calls")
     assert told.examples == ["Not examined: the recording has no such turn."]
     assert "divmod" in told.code

@@ -106,7 +106,7 @@ def test_typed_at_the_prompt(project: Path, tmp_path: Path) -> None:
     window = Window(tmp_path / "tmux", project, arguments=("--replay", str(RECORDING)))
     window.resize(100, 60)
     try:
-        window.screen_with("turns a ticket into tested commits", "write what you want")
+        window.screen_with("turns a ticket into tested commits", "Write what you want")
         window.type_at("cdd>", f"/new {SLUG} {TITLE}", "Enter")
         window.screen_with("Created tickets/peek/spec.yaml")
         window.type_at("cdd peek>", "/spec", "Enter")
