@@ -120,7 +120,7 @@ def test_typed_at_the_prompt(project: Path, tmp_path: Path) -> None:
         window.type_at("plan peek>", "/exec", "Enter")
         window.screen_with("Enter runs step 1/2")
         window.type_at("exec peek>", "Enter")
-        window.screen_with("Step 1/1", "a approve", within_s=180)
+        window.screen_with("Step 1/2", "a approve", within_s=180)
         window.type("a")
         window.screen_with("Step 2/2", "a approve", within_s=180)
         window.type("q")
