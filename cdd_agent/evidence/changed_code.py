@@ -9,12 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cdd_agent.evidence.clean_copy import ProductChange
-from cdd_agent.evidence.source import Function, name_definitions, parse, read_names
+from cdd_agent.evidence.source import Function, name_definitions, parse, read_last_name, read_names
 from cdd_agent.testrun.suite import Suite
 
 _MOST_FUNCTIONS = 300
 _MOST_STEPS = 4
 _MOST_CONSTANTS = 30
+_PROPERTIES = {"property", "cached_property"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +31,8 @@ class ChangedCode:
     constants: tuple[str | int | float, ...]
     is_new: bool
     """Whether all of it is new, no part of a class that existed before."""
+    computed: frozenset[str]
+    """Names of attributes that objects store before or after the change, and that a property computes otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +58,10 @@ def find_changed_code(changes: Iterable[ProductChange]) -> ChangedCode:
     variables: set[str] = set()
     constants: dict[str, str | int | float] = {}
     is_new = True
-    for change in changes:
-        old, new = (_index_definitions(parse(text)) for text in (change.old, change.new))
+    changes = tuple(changes)
+    trees = [(parse(change.old), parse(change.new)) for change in changes]
+    for change, (old_tree, new_tree) in zip(changes, trees, strict=True):
+        old, new = _index_definitions(old_tree), _index_definitions(new_tree)
         for key in sorted(old.keys() | new.keys()):
             name, before, after = key[0], old.get(key), new.get(key)
             if _dump(before) == _dump(after):
@@ -75,7 +80,33 @@ def find_changed_code(changes: Iterable[ProductChange]) -> ChangedCode:
         variables=frozenset(variables),
         constants=tuple(constants.values()),
         is_new=is_new,
+        computed=_find_computed(trees),
     )
+
+
+def _find_computed(trees: Sequence[tuple[ast.Module | None, ast.Module | None]]) -> frozenset[str]:
+    """Return the names of public attributes that are properties in one version, and stored in the other."""
+    # Over all files, because a class may move.
+    old, new = [before for before, _ in trees], [after for _, after in trees]
+    properties, properties_after = (set[str]().union(*map(_list_properties, side)) for side in (old, new))
+    stored, stored_after = (set[str]().union(*map(_list_stored, side)) for side in (old, new))
+    found = set()
+    for names, stores in ((properties - properties_after, stored_after), (properties_after - properties, stored)):
+        found |= stores & {name.rpartition(".")[2] for name in names}
+    return frozenset(name for name in found if not name.startswith("_"))
+
+
+def _list_properties(tree: ast.Module | None) -> set[str]:
+    """Return the dotted names of properties."""
+    functions = ((name, node) for name, node in name_definitions(tree) if isinstance(node, Function))
+    return {name for name, node in functions if _PROPERTIES & set(map(read_last_name, node.decorator_list))}
+
+
+def _list_stored(tree: ast.Module | None) -> set[str]:
+    """Return the attributes that code assigns to objects, and the fields of classes."""
+    nodes = [*ast.walk(tree)] if tree is not None else []
+    fields = {read_last_name(each.target) for each in nodes if isinstance(each, ast.AnnAssign)}
+    return fields | {each.attr for each in nodes if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store)}
 
 
 def _read_used(node: Function) -> set[str]:

@@ -258,6 +258,7 @@ def make_task(
         "guesses": guesses,
         "functions": functions,
         "constants": code.constants,
+        "computed": sorted(code.computed),
         "product": [*product],
         "seconds": _SECONDS,
     }

@@ -9,17 +9,16 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import dis
 import functools
 import hashlib
 import importlib
 import inspect
 import io
-import linecache
 import os
 import re
 import signal
 import sys
-import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
@@ -226,15 +225,25 @@ def _describe_error(error: BaseException, *, is_recorded: bool) -> str:
     An operation on a value of the wrong kind fails in another way after any change of the code. So does taking apart
     a value of another length.
     """
-    frame, line = list(traceback.walk_tb(error.__traceback__))[-1]
-    source = linecache.getline(frame.f_code.co_filename, line)
-    if is_inside(frame.f_code.co_filename) and source.lstrip().startswith("raise"):
+    if _is_stated(error):
         return f"raises {type(error).__name__}: {error}"
     is_unfit = isinstance(error, (TypeError, AttributeError, NameError, RecursionError, MemoryError))
     is_unfit = is_unfit or (not is_recorded and "values to unpack" in str(error))
     # Which of these a system call raises depends on the function that makes it.
     is_any = isinstance(error, OSError) and not is_recorded
     return f"{UNFIT if is_unfit else 'raises '}{'OSError' if is_any else type(error).__name__}"
+
+
+def _is_stated(error: BaseException) -> bool:
+    """Return whether a ``raise`` of the project raised an exception."""
+    trace: Any = error.__traceback__
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    code = trace.tb_frame.f_code
+    # Not by the text of the line: in `raise ValueError("no " + name)`, the sum may fail. `assert` raises with the same
+    # instruction.
+    is_raise = dis.opname[code.co_code[trace.tb_lasti]] == "RAISE_VARARGS" and not isinstance(error, AssertionError)
+    return is_raise and is_inside(code.co_filename)
 
 
 @contextlib.contextmanager

@@ -27,6 +27,7 @@ from .effects import answer_with_effects
 from .guesses import Guesser
 from .values import (
     Encoder,
+    computed,
     encode_bytes,
     list_texts,
     mix,
@@ -257,6 +258,7 @@ class CallSession:
 
     def __init__(self, task: dict[str, Any], answers: str) -> None:
         """``task``: as for ``Recorder``, with the ``seconds`` to record and to answer, or the ``calls`` to answer.
+        ``computed``: names of attributes that a property computes in one of the two trees only.
         ``as_test``: calls by the tests in ``targets`` are answered twice as if the test made them, and the answers go
         to a file of their own. ``alone``: all calls are answered.
 
@@ -264,6 +266,7 @@ class CallSession:
         a last line with -1.
         """
         self.task, self.answers = task, answers
+        computed.update(task["computed"])
         self.recorder = None if "calls" in task else Recorder(task)
 
     @pytest.hookimpl(tryfirst=True)

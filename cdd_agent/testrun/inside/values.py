@@ -51,6 +51,9 @@ GENERATED = "a context manager"
 held: list[object] = []
 """The variables around the functions that ``build`` has built, and the objects of methods."""
 
+computed: set[str] = set()
+"""Names of attributes that one of the two trees stores and a property of the other computes: they are compared too."""
+
 overrides: list[tuple[type, CodeType, CodeType]] = []
 """The subclass that was built last, the code of the method that it overrides, and the code that overrides it."""
 
@@ -467,6 +470,11 @@ def _is_remembered(kind: type, name: str) -> bool:
     return isinstance(inspect.getattr_static(kind, name, None), functools.cached_property)
 
 
+def _list_computed(kind: type) -> set[str]:
+    kinds = (property, functools.cached_property)
+    return {name for name in computed if isinstance(inspect.getattr_static(kind, name, None), kinds)}
+
+
 def _describe_object(value: Value, depth: int) -> str:
     kind = type(value)
     if kind.__module__ == "contextlib" and kind.__name__.endswith("GeneratorContextManager"):
@@ -480,8 +488,8 @@ def _describe_object(value: Value, depth: int) -> str:
     if hasattr(kind, "__next__"):  # a generator may become another iterator
         return f"iterator of [{', '.join(parts)}]"
     slots = [name for each in kind.__mro__ for name in getattr(each, "__slots__", ())]
-    names = sorted(name for name in {*getattr(value, "__dict__", ()), *slots} if not name.startswith("_"))
-    names = [name for name in names if not _is_remembered(kind, name)]
+    stored = [name for name in {*getattr(value, "__dict__", ()), *slots} if not name.startswith("_")]
+    names = sorted({name for name in stored if not _is_remembered(kind, name)} | _list_computed(kind))
     parts += [f"{name}={describe(getattr(value, name), depth - 1)}" for name in names if hasattr(value, name)]
     plain: Value = object
     has_text = (kind.__str__, kind.__repr__) != (plain.__str__, plain.__repr__)

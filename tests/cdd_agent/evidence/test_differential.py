@@ -260,6 +260,25 @@ def test_changed_code_is_found_in_classes_branches_and_tables() -> None:
     assert {5, "abc", 22, 4} <= set(code.constants)
 
 
+def test_attributes_that_become_properties_or_the_reverse_are_found() -> None:
+    stored = textwrap.dedent("""\
+        class Box:
+            color: str = "red"
+            def __init__(self, width):
+                self.width, self.area, self._key = width, width * 2, 0
+            @property
+            def label(self): return self.color
+        """)
+    properties = "".join(
+        f"    @property\n    def {name}(self): return 1\n" for name in ("area", "color", "_key", "new")
+    )
+    computed = f"class Box:\n    def __init__(self, width):\n        self.label = self.width = width\n{properties}"
+    for old, new in ((stored, computed), (computed, stored)):
+        code = find_changed_code([ProductChange(path="a.py", old=old, new=new)])
+        assert code.computed == {"area", "color", "label"}
+    assert find_changed_code([ProductChange(path="a.py", old=stored, new=stored + "# same")]).computed == frozenset()
+
+
 def test_functions_that_use_changed_code_are_watched_too() -> None:
     old = "def _inner(x):\n    return x\n"
     code = find_changed_code([ProductChange(path="a.py", old=old, new=old.replace("return x", "return -x"))])

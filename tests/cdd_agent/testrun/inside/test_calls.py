@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdd_agent.testrun.inside import answers
+from cdd_agent.testrun.inside import answers, values
 from cdd_agent.testrun.inside.answers import answer
 from cdd_agent.testrun.inside.values import (
     Encoder,
@@ -216,9 +216,17 @@ def test_a_value_is_described_by_its_structure(value: object, text: str) -> None
     assert describe(value) == text
 
 
+def test_an_attribute_that_the_other_tree_stores_is_described_with_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(values, "computed", {"size", "other"})
+    assert describe(Stack()) == "Stack(size=0)"
+
+
 def fail(kind: str) -> Iterator[int]:
     if kind == "stated":
         raise ValueError("no such kind")
+    if kind == "sum":
+        raise ValueError("no such kind" + kind.count("n"))  # type: ignore[operator]
+    assert kind != "asserted", "no such kind"
     yield int(kind)
 
 
@@ -283,6 +291,8 @@ def loop() -> None:
     [
         (call("change", [7]), "returns 1 and changes its arguments to ([7, 1]) and prints 'changing'"),
         (call("fail", "stated"), "returns a value that, when it is read, raises ValueError: no such kind"),
+        (call("fail", "asserted"), "returns a value that, when it is read, raises AssertionError"),
+        (call("fail", "sum"), "unfit: TypeError"),
         (call("fail", "4"), "returns iterator of [4]"),
         (call("open_file", "/no/file"), "raises OSError"),
         (call("fail", None), "unfit: TypeError"),
