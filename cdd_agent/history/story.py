@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from cdd_agent import events
-from cdd_agent.errors import UsageError
+from cdd_agent.errors import CddError, UsageError
 from cdd_agent.git.fork import Forks, arrange
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.review import Anchors, Comment, Comments, Place, Side
@@ -269,7 +269,7 @@ def _arrange_runs(
     for number in sorted({*runs, last}):
         found = landed if number == last else None
         if landed is not None and number < last and landings[number - 1]:
-            with suppress(UsageError):  # its commits are gone
+            with suppress(CddError):  # its commits are gone
                 found = load(landings[number - 1], landed)
         guidance = journal.guidance.get((step, number), "")
         yield StepRun(number=number, guidance=guidance, attempts=_add_noted(runs.get(number, ()), found), landed=found)

@@ -475,6 +475,14 @@ def _list_computed(kind: type) -> set[str]:
     return {name for name in computed if isinstance(inspect.getattr_static(kind, name, None), kinds)}
 
 
+def _describe_attribute(value: Value, name: str, *, depth: int) -> str:
+    """Return the text of an attribute; empty if there is no such attribute."""
+    text = "an exception"
+    with contextlib.suppress(Exception) if name in computed else contextlib.nullcontext():  # a property may raise
+        text = describe(getattr(value, name), depth) if hasattr(value, name) else ""
+    return text
+
+
 def _describe_object(value: Value, depth: int) -> str:
     kind = type(value)
     if kind.__module__ == "contextlib" and kind.__name__.endswith("GeneratorContextManager"):
@@ -490,7 +498,7 @@ def _describe_object(value: Value, depth: int) -> str:
     slots = [name for each in kind.__mro__ for name in getattr(each, "__slots__", ())]
     stored = [name for name in {*getattr(value, "__dict__", ()), *slots} if not name.startswith("_")]
     names = sorted({name for name in stored if not _is_remembered(kind, name)} | _list_computed(kind))
-    parts += [f"{name}={describe(getattr(value, name), depth - 1)}" for name in names if hasattr(value, name)]
+    parts += [f"{name}={text}" for name in names if (text := _describe_attribute(value, name, depth=depth - 1))]
     plain: Value = object
     has_text = (kind.__str__, kind.__repr__) != (plain.__str__, plain.__repr__)
     text = str(value) if has_text and not isinstance(value, BaseException) else ""

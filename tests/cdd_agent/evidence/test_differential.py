@@ -68,7 +68,7 @@ def test_basket():
 
 
 SMALL = PRICE[PRICE.index("def price") : PRICE.index("def draw")].rstrip() + "\n"
-"""Only the first function, of which a test makes one call: the quickest comparison."""
+"""Only the first function. A test calls it once, which makes the quickest comparison."""
 SMALL_TEST = "import shop\n\n\ndef test_price():\n    assert shop.price(10) == 12\n"
 
 

@@ -81,6 +81,12 @@ class Stack:
         return number * 2
 
 
+class Unsized(Stack):
+    @property
+    def size(self) -> int:
+        return 1 // 0
+
+
 def node_of(value: object) -> list[object]:
     return json.loads(json.dumps(Encoder({}).encode(value)))  # type: ignore[no-any-return]
 
@@ -216,9 +222,13 @@ def test_a_value_is_described_by_its_structure(value: object, text: str) -> None
     assert describe(value) == text
 
 
-def test_an_attribute_that_the_other_tree_stores_is_described_with_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(values, "computed", {"size", "other"})
-    assert describe(Stack()) == "Stack(size=0)"
+def test_an_attribute_that_the_other_tree_stores_is_described_with_its_value() -> None:
+    values.computed.update(["size", "depth", "other"])
+    try:
+        assert describe(Stack()) == "Stack(depth=0, size=0)"
+        assert describe(Unsized()) == "Unsized(depth=0, size=an exception)"
+    finally:
+        values.computed.clear()
 
 
 def fail(kind: str) -> Iterator[int]:
