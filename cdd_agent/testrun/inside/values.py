@@ -477,10 +477,15 @@ def _list_computed(kind: type) -> set[str]:
 
 def _describe_attribute(value: Value, name: str, *, depth: int) -> str:
     """Return the text of an attribute; empty if there is no such attribute."""
-    text = "an exception"
-    with contextlib.suppress(Exception) if name in computed else contextlib.nullcontext():  # a property may raise
-        text = describe(getattr(value, name), depth) if hasattr(value, name) else ""
-    return text
+
+    def read() -> str:
+        return describe(getattr(value, name), depth) if hasattr(value, name) else ""
+
+    if name not in computed:
+        return read()
+    with contextlib.suppress(Exception):  # of the property
+        return read()
+    return "an exception"
 
 
 def _describe_object(value: Value, depth: int) -> str:
