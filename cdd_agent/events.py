@@ -335,6 +335,8 @@ class StepListed(msgspec.Struct, frozen=True, kw_only=True):
     """None: unknown, or nothing was used."""
     unverified: tuple[str, ...] = ()
     """Lines of the checks that could not verify something after an open gate."""
+    files: tuple[str, ...] = ()
+    """The changed files; of a step in progress those that the agent has written with its tools so far."""
 
 
 class AttemptStarted(msgspec.Struct, frozen=True, kw_only=True):

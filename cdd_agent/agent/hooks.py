@@ -277,17 +277,13 @@ def _describe_write(block: FileBlock) -> dict[str, JSON]:
     return {"tool_name": "Write", "tool_input": {"file_path": block.path, "content": block.content}}
 
 
-def hear_prompts(hear: HearUser, *, hooks: Hooks, keep: Callable[[str], None]) -> tuple[str, ...]:
-    """Return what the user says to a working model, without what a hook blocks; the user gets its reason.
-
-    ``keep`` gets all of it, if there is any.
-    """
+def hear_prompts(hear: HearUser, *, hooks: Hooks) -> tuple[str, ...]:
+    """Return what the user says to a working model, without what a hook blocks; the user gets its reason."""
     said = []
     for words in hear():
-        with contextlib.suppress(UsageError):  # the hook's notice has told the user
-            said.append(submit_prompt(words, hooks))
-    if said:
-        keep("\n".join(said))
+        reply = hooks.run("UserPromptSubmit", {"prompt": words})
+        if not reply.block:  # else the hook's notice has told the user
+            said.append(format_prompt(words, reply))
     return tuple(said)
 
 
@@ -296,6 +292,11 @@ def submit_prompt(words: str, hooks: Hooks, *, marks: Marks | None = None) -> st
     reply = hooks.run("UserPromptSubmit", {"prompt": words})
     if reply.block:
         raise UsageError(f"A hook blocked your message: {reply.block}", hint="rephrase it, or change the hook")
+    return format_prompt(words, reply, marks=marks)
+
+
+def format_prompt(words: str, reply: HookReply, *, marks: Marks | None = None) -> str:
+    """Return the user's ``words`` with what the hooks add; ``marks`` are put around the addition."""
     if not reply.context:
         return words
     context = reply.context if marks is None else marks.wrap(reply.context, source="a hook of the user")

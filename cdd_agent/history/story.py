@@ -114,9 +114,8 @@ class StepStory:
     @property
     def changed(self) -> frozenset[str]:
         """The paths that any run changed."""
-        done = self.execution
         earlier = (file.path for run in self.runs[:-1] if run.landed for file in run.landed.files)
-        return frozenset((*done.files_created, *done.files_modified, *done.files_deleted, *earlier))
+        return frozenset((*self.execution.files, *earlier))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

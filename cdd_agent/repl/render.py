@@ -41,6 +41,8 @@ _MIN_STEP_WIDTH = 36
 _MIN_WIDTH_FOR_COMMITS = 76
 _GAP = 2
 """Between two columns."""
+_MOST_FILES = 5
+"""How many files of a step in progress are named."""
 _PHASE_STYLE = {"red": "bold red", "green": "bold green", "refactor": "bold blue"}
 _STATUS_LOOK = {
     Status.COMPLETED: ("open", "green"),
@@ -88,6 +90,7 @@ def list_steps(ticket: Ticket) -> Iterator[StepListed]:
             tokens=step.usage.tokens,
             cost_usd=step.usage.cost_usd,
             unverified=_list_unverified(step),
+            files=step.files,
         )
 
 
@@ -414,6 +417,10 @@ def show_steps(state: RunState, *, screen: Screen) -> None:
     for number, step in state.step_executions.items():
         if step.error and step.status in {Status.FAILED, Status.SKIPPED}:
             screen.line(f"Step {number} {step.status}: {step.error}", style=_STATUS_LOOK[step.status][1])
+        if step.status == Status.IN_PROGRESS and step.files:
+            more = len(step.files) - _MOST_FILES
+            shown = ", ".join(step.files[:_MOST_FILES]) + (f" and {more} more" if more > 0 else "")
+            screen.line(f"Step {number} has written so far: {shown}", style="dim")
         for finding in _list_unverified(step):
             screen.line(f"Step {number}: {finding}", style="yellow")
     if state.model is not None:

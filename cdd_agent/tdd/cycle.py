@@ -4,13 +4,13 @@ The model can end an attempt, but only the gate can end a phase. After each atte
 and the state is saved, before anything depends on them: a killed cycle continues with the attempt it was in.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, TypeAlias
 
-from cdd_agent.agent.hooks import hear_prompts
+from cdd_agent.agent.hooks import format_prompt, hear_prompts
 from cdd_agent.errors import CddError, GateClosed, format_count
 from cdd_agent.events import GateJudged, Notice
 from cdd_agent.evidence.clean_copy import Findings, find_newly_passing, refuse
@@ -20,6 +20,7 @@ from cdd_agent.git.checkpoint import Description
 from cdd_agent.git.landing import BranchMoved
 from cdd_agent.git.repository import CommitId
 from cdd_agent.git.snapshot import Snapshot
+from cdd_agent.hooks import HookReply, HookStream
 from cdd_agent.storage import private_folder
 from cdd_agent.tdd.attempt import LANDED_ON_OTHERS, Attempt, has_code, has_given_up, list_attempts
 from cdd_agent.tdd.baseline import Baseline, take_baseline
@@ -41,6 +42,8 @@ from cdd_agent.work.state import (
     RefusedTry,
     RunState,
     StepExecution,
+    add_file,
+    add_guidance,
     enter_phase,
     record_attempt,
     record_commit,
@@ -86,9 +89,9 @@ class Cycle:
         """Does nothing before ``run``. The item's step is in progress in ``state``, at any point of its cycle."""
         self._item = item
         self._state = state
-        if context.hear is not None:
-            hear = partial(hear_prompts, context.hear, hooks=context.hooks, keep=self._add_guidance)
-            context = replace(context, hear=hear)
+        hooks = HookStream(context.hooks, {"UserPromptSubmit": self._save_words, "FileChanged": self._save_file})
+        hear = partial(hear_prompts, context.hear, hooks=hooks) if context.hear is not None else None
+        context = replace(context, hear=hear, hooks=hooks)
         self._context = context
         self._save = save
         self._is_saved = True
@@ -117,10 +120,17 @@ class Cycle:
         self._state = state
         self._is_saved = True
 
-    def _add_guidance(self, words: str) -> None:
+    def _save_words(self, fields: Mapping[str, object], reply: HookReply) -> None:
         """Keep what the user says during an attempt for the later ones and for the phases to come."""
-        guidance = "\n".join(filter(None, (self._step.guidance, words)))
-        self._save_state(replace_step(self._state, replace(self._step, guidance=guidance)))
+        words = format_prompt(str(fields["prompt"]), reply)
+        self._save_state(add_guidance(self._state, self._item.number, words=words))
+
+    def _save_file(self, fields: Mapping[str, object], _: HookReply) -> None:
+        """Keep the name of a file that the agent wrote."""
+        path, is_new = self._context.to_repository_path(str(fields["file_path"])), fields["event"] == "add"
+        state = add_file(self._state, self._item.number, path=path, is_new=is_new)
+        if state is not self._state:
+            self._save_state(state)
 
     def _replace_last_attempt(self, attempt: AttemptRecord) -> None:
         step = replace(self._step, attempts=(*self._step.attempts[:-1], attempt))

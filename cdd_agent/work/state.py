@@ -145,6 +145,7 @@ class StepExecution:
     error: str | None = None
     """Why it failed or was skipped. Stays during a retry until the step completes."""
     files_created: tuple[str, ...] = ()
+    """The created files of a completed step; while it runs, those that the agent has created with its tools."""
     files_modified: tuple[str, ...] = ()
     files_deleted: tuple[str, ...] = ()
     phase: Phase | None = None
@@ -173,6 +174,11 @@ class StepExecution:
     """The step as it landed before this iteration. It counts again if the iteration is given up."""
     was_sent_back: bool = False
     """Whether GREEN has sent the step back to RED."""
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The created, modified and deleted files, in this order."""
+        return (*self.files_created, *self.files_modified, *self.files_deleted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,6 +281,24 @@ def record_files(state: RunState, number: int, *, changes: Sequence[Change]) -> 
     return replace_step(state, step)
 
 
+def add_file(state: RunState, number: int, *, path: str, is_new: bool) -> RunState:
+    """Add a file that the agent wrote to those of step ``number``. Returns ``state`` itself if it has the file."""
+    step = state.execution(number)
+    if path in step.files:
+        return state
+    if is_new:
+        return replace_step(state, replace(step, files_created=(*step.files_created, path)))
+    return replace_step(state, replace(step, files_modified=(*step.files_modified, path)))
+
+
+def add_guidance(state: RunState, number: int, *, words: str) -> RunState:
+    """Add words for the next attempts at step ``number``, unless it has them."""
+    step = state.execution(number)
+    if not words or f"\n{words}\n" in f"\n{step.guidance}\n":
+        return state
+    return replace_step(state, replace(step, guidance="\n".join(filter(None, (step.guidance, words)))))
+
+
 def record_usage(state: RunState, number: int | None, *, step: Usage, ticket: Usage) -> RunState:
     """Replace the usage of the run and, if ``number`` is given, of the step."""
     updated = replace(state, usage=ticket)
@@ -287,13 +311,15 @@ def end_step(state: RunState, number: int, *, status: Status, now: str, error: s
     step = _require(state, number, *also, Status.IN_PROGRESS, verb=status)
     if status == Status.COMPLETED:
         step = replace(step, refusal=None, guidance="", iterates=False, landed=None)
+    else:  # the files that the agent wrote have not landed
+        step = replace(step, files_created=(), files_modified=(), files_deleted=())
     return _end(state, replace(step, status=status, completed_at=now, error=error))
 
 
-def retry_step(state: RunState, number: int, *, guidance: str = "") -> RunState:
-    """Reset step ``number`` to pending. Its error, refusal and usage stay, and its guidance unless there is another."""
+def retry_step(state: RunState, number: int) -> RunState:
+    """Reset step ``number`` to pending. Its error, refusal, usage and guidance stay."""
     step = state.execution(number)
-    is_iteration = step.status == Status.COMPLETED and bool(guidance or step.guidance)
+    is_iteration = step.status == Status.COMPLETED and bool(step.guidance)
     fresh = StepExecution(
         step_number=number,
         title=step.title,
@@ -301,7 +327,7 @@ def retry_step(state: RunState, number: int, *, guidance: str = "") -> RunState:
         error=step.error,
         usage=step.usage,
         refusal=step.refusal,
-        guidance=guidance or step.guidance,
+        guidance=step.guidance,
         iterates=step.iterates or is_iteration,
         landed=replace(step, guidance="", review=None, landed=None) if is_iteration else step.landed,
     )

@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
@@ -17,18 +17,19 @@ from typing import Self
 
 import msgspec
 
-from cdd_agent.agent.hooks import submit_prompt
+from cdd_agent.agent.hooks import format_prompt, submit_prompt
 from cdd_agent.clock import Clock
 from cdd_agent.errors import CddError, UsageError, format_count
 from cdd_agent.events import Committed, Emit, Notice, StepFinished, StepStarted
 from cdd_agent.git import commits
 from cdd_agent.git.repository import Repository
+from cdd_agent.hooks import HookReply, HookStream
 from cdd_agent.model.budget import Meter
 from cdd_agent.tdd.attempt import RAN_OUT
 from cdd_agent.tdd.briefing import describe_refusal
 from cdd_agent.tdd.context import Brief, BriefFor, Context, Phase, WorkItem, describe_item, phases_of, read_phase_rules
 from cdd_agent.tdd.step import StepRecovery, alone_on
-from cdd_agent.tdd.workflow_run import WorkflowRun
+from cdd_agent.tdd.workflow_run import WorkflowRun, read_number
 from cdd_agent.testrun.project import NoFramework, has_framework, map_projects
 from cdd_agent.tickets import plan_markdown, spec
 from cdd_agent.tickets.plan import Plan, Step, find_dependents, find_ready, sort_by_dependencies
@@ -294,7 +295,8 @@ class Executor:
         """The step whose last iteration was given up, so that it counts as it landed before."""
         self._ahead: Ahead | None = None
         self._emit = context.emit
-        self._run = WorkflowRun("exec", ticket, context=context, clock=clock, meter=meter)
+        hooks = HookStream(context.hooks, {"TaskCompletion": self._report_end})
+        self._run = WorkflowRun("exec", ticket, context=replace(context, hooks=hooks), clock=clock, meter=meter)
         self.context = self._run.context
         self.save = self._run.save
         self.read()
@@ -403,12 +405,11 @@ class Executor:
         """
         number, self.given_up = step.number, None
         try:
-            is_resumed = self._prepare_step(step)
+            is_resumed = self._start_step(step)
         except CddError:
             if self.state.execution(number).status == Status.PENDING:
                 self._restore_landed(number)
             raise
-        self._run.start_step(self.documents.record_in(self.state), step_key(step), is_resumed=is_resumed)
         total, guidance = len(self.documents.plan.steps), self.state.execution(number).guidance
         self._emit(StepStarted(number=number, total=total, title=step.title, guidance=guidance))
         self._work_ahead(number, is_resumed=is_resumed)
@@ -417,25 +418,28 @@ class Executor:
             item = replace(item, closes=f"{self.files.folder}/{self.ticket.spec_path.name}")
         self.context.workplace.carries = self.allows_dirty or self.keeps_changes
         ending = self._run.run_cycle(item)
-        if ending.how == "done":
-            self._run.end_step(self._record_files(ending.state, number), number)
-            self._report_untouched_files(step)
-        else:
-            self._run.end_step(ending.state, number, error=ending.why or ending.how)
-            self._suggest_split(step)
-        self._discard_ahead(number, is_landed=ending.why is None)
-        self._emit(StepFinished(number=number, status=self.state.execution(number).status, error=ending.why))
         try:
-            self._run.complete_task(number)
+            self._run.complete_step(number, error=None if ending.how == "done" else ending.why or ending.how)
         finally:
             self.given_up = number if self._restore_landed(number) else None
         return ending.why is None
 
-    def _prepare_step(self, step: Step) -> bool:
-        """Check everything that ``step`` needs, and return whether it was begun before."""
+    def _report_end(self, fields: Mapping[str, object], _: HookReply) -> None:
+        """Report a step whose end is saved."""
+        step = self.step(read_number(fields))
+        done = self.state.execution(step.number)
+        if done.status == Status.COMPLETED:
+            self._report_untouched_files(step)
+        else:
+            self._suggest_split(step)
+        self._discard_ahead(step.number, is_landed=done.status == Status.COMPLETED)
+        self._emit(StepFinished(number=step.number, status=done.status, error=done.error))
+
+    def _start_step(self, step: Step) -> bool:
+        """Check everything that ``step`` needs, start it, and return whether it was begun before."""
         number = step.number
         self.require_dependencies(step)
-        self._run.begin_step(number)
+        self._run.require_budget(self.state.execution(number))
         commits.require_finished(self.context.repository)
         recovery = self.make_recovery(number)
         recovery.require_checkpoints()
@@ -444,6 +448,7 @@ class Executor:
             self.prepare_repository(allow_dirty=self.allows_dirty or self.keeps_changes)
             if self.state.execution(number).status == Status.IN_PROGRESS:
                 self.save(states.retry_step(self.state, number))
+        self._run.start_step(self.documents.record_in(self.state), step_key(step), is_resumed=is_resumed)
         return is_resumed
 
     def _restore_landed(self, number: int) -> bool:
@@ -471,17 +476,8 @@ class Executor:
         if self._ahead is not None:
             self._ahead.discard(number, is_landed=is_landed)
 
-    def _record_files(self, state: RunState, number: int) -> RunState:
-        base, head = state.execution(number).base_commit, self.context.repository.read_head()
-        if base is None or head is None:
-            return state
-        own = f"{self.files.folder}/"
-        changes = [each for each in self.context.repository.list_changes(base, head) if not each.path.startswith(own)]
-        return states.record_files(state, number, changes=changes)
-
     def _report_untouched_files(self, step: Step) -> None:
-        done = self.state.execution(step.number)
-        touched = {*done.files_created, *done.files_modified, *done.files_deleted}
+        touched = self.state.execution(step.number).files
         untouched = [path for path in step.files if self.context.to_repository_path(path) not in touched]
         if untouched:
             names = ", ".join(untouched)
@@ -523,11 +519,17 @@ class Executor:
         """Add the user's words to the guidance that the next attempts at a step begin with. Nothing is restarted."""
         with alone_on(self.ticket.folder, context=self.context):
             self.read()  # another process may have worked on the ticket
-            execution = self.state.execution(number)
             self._require_model(number)
-            said = submit_prompt(words, self.context.hooks)
-            guidance = "\n".join(filter(None, (execution.guidance, said)))
-            self.save(states.replace_step(self.state, replace(execution, guidance=guidance)))
+            self._take_words(number, words)
+
+    def _take_words(self, number: int, words: str) -> None:
+        """Pass the user's words for a step to the hooks, whose subscriber saves them unless one blocks them."""
+
+        def save(fields: Mapping[str, object], reply: HookReply) -> None:
+            said = format_prompt(str(fields["prompt"]), reply)
+            self.save(states.add_guidance(self.state, number, words=said))
+
+        submit_prompt(words, HookStream(self.context.hooks, {"UserPromptSubmit": save}))
 
     def retry(self, number: int, *, guidance: str = "") -> None:
         """Make a step pending again, and the steps that were skipped because of it; undo it if it is in progress.
@@ -546,13 +548,14 @@ class Executor:
         self._require_model(number)
         if status == Status.PENDING:
             self._report_first_run(self.step(number))
-        guidance = submit_prompt(guidance, self.context.hooks) if guidance else ""
+        if guidance:
+            self._take_words(number, guidance)
         self._discard_ahead(number)
         recovery = self.make_recovery(number)
         refusal = describe_refusal(recovery)
         recovery.undo_if_underway(why="the step is restarted")
         state = states.record_refusal(self.state, number, refusal=refusal) if refusal else self.state
-        self.save(self.unskip_dependents(states.retry_step(state, number, guidance=guidance), number))
+        self.save(self.unskip_dependents(states.retry_step(state, number), number))
 
     def _require_model(self, number: int) -> None:
         # Without a model a completed step would count as pending, and nobody could review it.

@@ -162,7 +162,9 @@ class Green:
         return make_artifact(request, self._run.state.execution(_STEP), why=why, context=context)
 
     def _run_cycle(self, request: GreenRequest) -> str | None:
-        self._run.begin_step(_STEP)
+        step = self._run.state.execution(_STEP)
+        key = StepKey(number=_STEP, title=step.title, text_sha256=step.text_sha256)
+        self._run.start_step(self._run.state, key, is_resumed=step.status == Status.IN_PROGRESS)
         item = replace(request.make_item(self.ticket.slug), extra_files=self._list_extra_files(request))
         try:
             ending = self._run.run_cycle(item)
@@ -174,9 +176,8 @@ class Green:
         why = ending.why
         if why is None and is_partial(last):  # the run was killed after the commit, before the state knew of the part
             why = f"GREEN is committed in part; still failing: {'; '.join(last.reasons)}"
-        self._run.end_step(ending.state, _STEP, error=why)
         with suppress(GateClosed):  # no further step would follow, and the hook's notice has told the user
-            self._run.complete_task(_STEP)
+            self._run.complete_step(_STEP, error=why)
         return why
 
     def _list_extra_files(self, request: GreenRequest) -> tuple[str, ...]:
@@ -231,7 +232,7 @@ class Green:
         fresh = replace(self._run.state, step_executions=states.pending_steps((key,)))
         if self._refusal is not None:
             fresh = states.record_refusal(fresh, _STEP, refusal=self._refusal)
-        self._run.start_step(fresh, key)
+        self._run.resume(fresh)
         context.workplace.prepared = tip
         return request
 

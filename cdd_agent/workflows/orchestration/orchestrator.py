@@ -5,7 +5,7 @@ A run continues from its own state. If HEAD is somewhere else, it continues from
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from cdd_agent.events import Notice, StepFinished, StepStarted
 from cdd_agent.git import commits
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.runner import GitRefused
+from cdd_agent.hooks import HookReply, HookStream
 from cdd_agent.model.budget import Meter
 from cdd_agent.storage import read_ordinary
 from cdd_agent.tdd.context import (
@@ -32,7 +33,7 @@ from cdd_agent.tdd.context import (
 )
 from cdd_agent.tdd.step import StepRecovery, alone_on, landed_head
 from cdd_agent.tdd.verdict import RedVerdict
-from cdd_agent.tdd.workflow_run import WorkflowRun
+from cdd_agent.tdd.workflow_run import WorkflowRun, read_number
 from cdd_agent.untrusted.text import format_line
 from cdd_agent.work import state as states
 from cdd_agent.work.handoff import CurrentTest, phase_name
@@ -169,7 +170,8 @@ class Orchestrator:
         self.allows_dirty = allow_dirty
         """The user's uncommitted changes may stay, out of every commit."""
         self._is_attended = is_attended
-        context = replace(context, commands=COMMANDS)
+        hooks = HookStream(context.hooks, {"TaskCompletion": self._report_end})
+        context = replace(context, commands=COMMANDS, hooks=hooks)
         self._run = WorkflowRun("tdd", feature.ticket, context=context, clock=clock, meter=meter)
         self.context = self._run.context
 
@@ -211,12 +213,8 @@ class Orchestrator:
 
     def _run_cycle(self, guidance: str) -> None:
         """Run the cycle in progress, or a new one; if PLAN finds no open test, the run is complete."""
-        step = self._find_or_begin_cycle()
+        step = self._start_cycle(guidance)
         number = step.step_number
-        if guidance:
-            words = "\n".join(filter(None, (step.guidance, guidance)))
-            self._run.save(states.replace_step(self._state, replace(step, guidance=words)))
-        self._run.begin_step(number)
         self.context.workplace.carries = self.allows_dirty
         recovery = StepRecovery(self.feature.slug, step, context=self.context)
         if recovery.has_begun():
@@ -237,7 +235,8 @@ class Orchestrator:
         answer = (answers[-1] if answers else None) or test_list.format_answer(None)
         chosen = read_choice(answer, self.context.workspace)
         if chosen is None:
-            self._run.end_step(self._state, number)
+            with suppress(GateClosed):  # no further cycle would follow, and the hook's notice has told the user
+                self._run.complete_step(number)
             self._run.save(states.finish(self._state, now=self.clock.now()))
             return
         # After a rollback, the run tree has the later list until the cycle begins.
@@ -246,20 +245,32 @@ class Orchestrator:
         self.context.emit(StepStarted(number=number, total=max(len(entries), number), title=item.title))
         self._run.save(states.replace_step(self._state, replace(step, title=item.title)))
         self._carry_out(item)
-        self._run.end_step(self._state, number)
-        status = "dropped" if is_dropped(self._state.execution(number)) else Status.COMPLETED
-        self.context.emit(StepFinished(number=number, status=status, error=None))
-        self._run.complete_task(number)
+        self._run.complete_step(number)
 
-    def _find_or_begin_cycle(self) -> StepExecution:
-        in_progress = self._state.numbers(Status.IN_PROGRESS)
+    def _report_end(self, fields: Mapping[str, object], _: HookReply) -> None:
+        """Report a cycle whose end is saved, unless PLAN has found no test for it."""
+        step = self._state.execution(read_number(fields))
+        if step.title != _UNCHOSEN_TITLE:
+            status = "dropped" if is_dropped(step) else step.status
+            self.context.emit(StepFinished(number=step.step_number, status=status, error=None))
+
+    def _start_cycle(self, guidance: str) -> StepExecution:
+        """Start a cycle, or resume the one in progress, with further guidance of the user."""
+        state = self._state
+        in_progress = state.numbers(Status.IN_PROGRESS)
         if in_progress:
-            return self._state.execution(in_progress[-1])
-        self._require_undisturbed()
-        number = max(self._state.step_executions, default=0) + 1
-        key = StepKey(number=number, title=_UNCHOSEN_TITLE, text_sha256="")
-        executions = {**self._state.step_executions, **states.pending_steps((key,))}
-        self._run.start_step(replace(self._state, step_executions=executions), key)
+            number = in_progress[-1]
+            state = states.add_guidance(state, number, words=guidance)
+            self._run.save(state)
+            step = state.execution(number)
+            key = StepKey(number=number, title=step.title, text_sha256=step.text_sha256)
+        else:
+            self._require_undisturbed()
+            number = max(state.step_executions, default=0) + 1
+            key = StepKey(number=number, title=_UNCHOSEN_TITLE, text_sha256="")
+            state = replace(state, step_executions={**state.step_executions, **states.pending_steps((key,))})
+            state = states.add_guidance(state, number, words=guidance)
+        self._run.start_step(state, key, is_resumed=bool(in_progress))
         return self._state.execution(number)
 
     def _require_undisturbed(self) -> None:

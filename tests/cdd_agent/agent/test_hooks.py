@@ -201,7 +201,4 @@ def test_a_prompt_is_blocked_or_gets_context(tmp_path: Path) -> None:
     blocks = make_hooks(tmp_path, on("UserPromptSubmit", "grep -q secret && { echo no >&2; exit 2; }; exit 0"))
     with pytest.raises(UsageError, match="A hook blocked your message: no"):
         submit_prompt("a secret", blocks)
-    kept = list[str]()
-    assert hear_prompts(lambda: ("a secret", "hello"), hooks=blocks, keep=kept.append) == ("hello",)
-    assert hear_prompts(lambda: ("a secret",), hooks=blocks, keep=kept.append) == ()
-    assert kept == ["hello"]
+    assert hear_prompts(lambda: ("a secret", "hello"), hooks=blocks) == ("hello",)

@@ -13,6 +13,7 @@ from cdd_agent.work.state import (
     RunState,
     Status,
     StepKey,
+    add_file,
     end_step,
     pending_steps,
     record_attempt,
@@ -96,6 +97,17 @@ def test_a_failed_step_shows_why_and_which_gate_stayed_closed() -> None:
     assert lines[2].split() == ["2", "Two", "○", "pending"]
     assert lines[3] == "Step 1 failed: RED was refused"
     assert state.execution(1).status == Status.FAILED
+
+
+def test_a_step_in_progress_shows_what_was_written_so_far() -> None:
+    state = start_step(NEW, KEYS[0], now="2026-01-31T12:00:00Z")
+    for number in range(7):
+        state = add_file(state, 1, path=f"{number}.py", is_new=number > 0)
+    with captured() as (screen, shown):
+        show_steps(state, screen=screen)
+        show_steps(end_step(state, 1, status=Status.FAILED, error="no", now="2026-01-31T12:00:00Z"), screen=screen)
+    assert shown.getvalue().count("so far") == 1
+    assert "Step 1 has written so far: 1.py, 2.py, 3.py, 4.py, 5.py and 2 more\n" in shown.getvalue()
 
 
 def test_a_step_that_was_not_verified_says_so() -> None:

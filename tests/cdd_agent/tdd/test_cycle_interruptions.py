@@ -49,7 +49,7 @@ def story() -> ReplayModel:
     )
 
 
-SAVES = 11
+SAVES = 13
 """States that the story saves on its way."""
 
 

@@ -41,7 +41,7 @@ def reviewed(ending: Ending, project: Project, words: str) -> RunState:
     """The state of a step that landed, and runs again with the reviewer's words."""
     now = ending.state.started_at
     done = states.end_step(ending.state, 1, status=Status.COMPLETED, now=now)
-    again = states.retry_step(done, 1, guidance=words)
+    again = states.retry_step(states.add_guidance(done, 1, words=words), 1)
     key = StepKey(number=1, title="Ten percent off", text_sha256="0")
     return states.start_step(again, key, now=now, base_commit=project.repository.read_head())
 

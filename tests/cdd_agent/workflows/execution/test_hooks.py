@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from cdd_agent.errors import GateClosed
+from cdd_agent.errors import GateClosed, UsageError
 from cdd_agent.hooks import HookEvent, HookReply
 from cdd_agent.workflows.execution.executor import Executor
 from tests.cdd_agent.workflows.execution.conftest import MakeWork, Work, plan
@@ -67,6 +67,39 @@ def test_a_hook_ends_the_run_after_a_step_which_stays_completed(work: MakeWork) 
     with pytest.raises(GateClosed, match="A hook ended the run after step 1: deploy first"):
         run_with(made, hooks, ScriptedModel([writes("a.md", "# a\n")]))
     assert made.statuses == {1: "completed", 2: "pending"}
+
+
+def test_a_written_file_is_saved_before_a_hook_gets_it(work: MakeWork) -> None:
+    made = work(plan((1, "First", "none")))
+    saved = list[tuple[str, tuple[str, ...]]]()
+
+    class Watching(ScriptedHooks):
+        def run(self, event: HookEvent, fields: Mapping[str, object], *, subject: str = "") -> HookReply:
+            if event in ("FileChanged", "TaskCompletion"):
+                step = made.saved.execution(1)
+                saved.append((step.status, step.files_created))
+            return HookReply()
+
+    run_with(made, Watching(), ScriptedModel([writes("a.md", "# a\n")]))
+    assert saved == [("in_progress", ("a.md",)), ("completed", ("a.md",))]
+
+
+def test_words_that_a_hook_blocks_change_no_step(work: MakeWork) -> None:
+    made = work(plan((1, "First", "none")))
+    run_with(made, ScriptedHooks(), ScriptedModel([says("No.")]))
+    hooks = ScriptedHooks(replies={"UserPromptSubmit": HookReply(context="in cents")})
+    executor = made.executor(ScriptedModel([]))
+    blocking = ScriptedHooks(replies={"UserPromptSubmit": HookReply(block="no secrets")})
+    executor.context = replace(executor.context, hooks=blocking)
+    with pytest.raises(UsageError, match="A hook blocked your message: no secrets"):
+        executor.retry(1, guidance="a secret")
+    assert (made.statuses, made.saved.execution(1).guidance) == ({1: "failed"}, "")
+    executor.context = replace(executor.context, hooks=hooks)
+    executor.retry(1, guidance="Round.")
+    assert (made.statuses, made.saved.execution(1).guidance) == (
+        {1: "pending"},
+        "Round.\n\nA hook of the user adds:\nin cents",
+    )
 
 
 def test_what_hooks_add_reaches_the_model(work: MakeWork, project: Project) -> None:
