@@ -475,7 +475,7 @@ def _decode_typed(text: str) -> str:
 
 
 def _read_plainly(status: PromptStatus) -> str:
-    prompt, line = f"{clean(f'{status.agent} {status.ticket}'.rstrip())}> ", KEYBOARD.typed.take_line()
+    prompt, line = f"{clean(f'{status.agent} {status.ticket}'.rstrip())}> ", KEYBOARD.take_line()
     if line is not None:
         print(f"{prompt}{clean(line)}")  # noqa: T201
         return line
@@ -521,13 +521,13 @@ class _Prompt:
 
     def read(self, status: PromptStatus) -> str:
         self._status, app, typed = status, self._session.app, KEYBOARD.typed
-        line = typed.take_line()
+        line = KEYBOARD.take_line()
         if line is not None:
             shown: StyleAndTextTuples = [*self._draw_prompt(), ("", clean(fit_width(line, self._columns)))]
             print_formatted_text(FormattedText(shown), style=_STYLE, output=app.output, color_depth=app.color_depth)
             self._session.history.append_string(line)
             return line
-        self._say(HELD if typed.queued else "")
+        self._say(HELD if typed.is_restoring else "")
         try:
             return _decode_typed(
                 self._pastes.expand(self._session.prompt(default=self._pastes.shorten(typed.take_draft())))

@@ -139,11 +139,17 @@ class TypedLines:
         """Return the next line to carry out; None if there is none, or the user stopped the work meanwhile."""
         return None if self._is_held or not self._lines else self._lines.popleft()
 
+    @property
+    def is_restoring(self) -> bool:
+        """Whether the next prompt begins with a line that is held back."""
+        return bool(self._lines) and not self.draft
+
     def take_draft(self) -> str:
-        """Return the text with which the prompt begins: a line that is held back, else the draft."""
-        if self._lines:
+        """Return the text with which the prompt begins: the draft, else a line that is held back."""
+        if self.is_restoring:
             return self._lines.popleft()
-        draft, self.draft, self._is_held = self.draft, "", False
+        # The draft is first, because the user is still typing it: the prompt would add the rest to the held line.
+        draft, self.draft, self._is_held = self.draft, "", bool(self._lines)
         return draft
 
     def take_if(self, is_meant: Callable[[str], bool]) -> tuple[str, ...]:
@@ -256,6 +262,14 @@ class Keyboard:
             if before is not None:
                 with contextlib.suppress(termios.error, OSError, ValueError):
                     termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, before)
+
+    def take_line(self) -> str | None:
+        """Return the next line to carry out; None if the user is to type or send one at the prompt."""
+        if self.typed.queued:
+            # Keys that were pressed since the work ended are not yet read; the prompt would add them to a held line.
+            with self.hide_keys():
+                pass
+        return self.typed.take_line()
 
     def set_aside(self) -> None:
         """Keep keys that were pressed before a question from answering it, or drop them if nobody keeps them."""

@@ -62,9 +62,18 @@ def test_after_a_stop_each_line_waits_in_the_prompt() -> None:
     typed.hold()
     assert typed.take_line() is None
     assert typed.take_if(lambda _: True) == ()
-    assert [typed.take_draft() for _ in range(3)] == ["one", "two", "thr"]
+    assert [typed.take_draft() for _ in range(4)] == ["thr", "one", "two", ""]
     typed.press("four\r")
     assert typed.take_line() == "four"
+
+
+def test_what_is_being_typed_goes_on_at_the_prompt_before_a_line_that_waits() -> None:
+    typed = pressed("/doctor\r/q")
+    typed.hold()
+    assert (typed.is_restoring, typed.take_draft()) == (False, "/q")
+    typed.press("/w")  # while the line that began with /q is carried out
+    assert (typed.take_line(), typed.is_restoring, typed.take_draft()) == (None, False, "/w")
+    assert (typed.take_line(), typed.is_restoring, typed.take_draft()) == (None, True, "/doctor")
 
 
 def test_some_lines_can_be_taken_by_the_work() -> None:

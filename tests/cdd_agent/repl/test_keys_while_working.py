@@ -181,6 +181,39 @@ def test_whatever_ends_it_keys_are_shown(run: Run, work: str) -> None:
     wait_until(lambda: terminal.shows_keys)
 
 
+READS_TWO_LINES = """
+import os, select
+from cdd_agent.repl.completion import Candidates
+from cdd_agent.repl.prompt import make_reader
+from cdd_agent.repl.terminal import PromptStatus
+os.environ["PROMPT_TOOLKIT_NO_CPR"] = "1"
+read = make_reader(None, candidates=Candidates())
+with KEYBOARD.keep_keys():
+    KEYBOARD.typed.press("/doctor\\r")
+    KEYBOARD.typed.hold()
+    KEYBOARD.typed.press(BEGUN)
+    print("stopped", flush=True)
+    select.select([0], [], [])
+    for _ in range(2):
+        print(f"[read {read(PromptStatus())} here]", flush=True)
+"""
+
+
+@pytest.mark.parametrize(("begun", "rest"), [("", "/q007q"), ("/q", "007q")])
+def test_a_line_typed_before_the_prompt_is_drawn_does_not_join_a_line_that_waits(
+    run: Run, begun: str, rest: str
+) -> None:
+    terminal = run(READS_TWO_LINES.replace("BEGUN", repr(begun)))
+    terminal.shown_until("stopped")
+    terminal.type(f"{rest}\r")
+    terminal.shown_until("/doctor")
+    terminal.type("\r")
+    assert "[read /doctor here]" in terminal.shown_until(" here]")
+    terminal.shown_until("/q007q")
+    terminal.type("\r")
+    assert "[read /q007q here]" in terminal.shown_until(" here]")
+
+
 def test_without_a_terminal_nothing_is_changed() -> None:
     with KEYBOARD.hide_keys(), KEYBOARD.show_keys():
         pass
