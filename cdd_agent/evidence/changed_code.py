@@ -49,6 +49,8 @@ class Watched:
     """Whether callers may use it as before, so that calls can be guessed if no test calls it."""
     is_used: bool = False
     """Whether other functions of these use its name."""
+    inner: tuple[tuple[int, int], ...] = ()
+    """Line and depth of the functions that are defined in it."""
 
 
 def find_changed_code(changes: Iterable[ProductChange]) -> ChangedCode:
@@ -195,6 +197,7 @@ def list_watched(code: ChangedCode, sources: Mapping[str, str]) -> tuple[Watched
                         is_changed=key in code.functions or not used.isdisjoint(code.variables),
                         counts_inside=is_public and code.functions.get(key, False),
                         may_guess=is_public and code.functions.get(key, True),
+                        inner=tuple(_list_inner(node)),
                     )
                     uses[path, line] = used
                     users |= _list_names(name, node)
@@ -203,6 +206,20 @@ def list_watched(code: ChangedCode, sources: Mapping[str, str]) -> tuple[Watched
         replace(each, is_used=any(each.name.rpartition(".")[2] in used for at, used in uses.items() if at != key))
         for key, each in found.items()
     )
+
+
+def _list_inner(node: ast.AST, depth: int = 1) -> Iterator[tuple[int, int]]:
+    """Yield line and depth of the functions that are defined in a function."""
+    for each in ast.iter_child_nodes(node):
+        match each:
+            case ast.FunctionDef(decorator_list=decorators) | ast.AsyncFunctionDef(decorator_list=decorators):
+                yield min(part.lineno for part in (each, *decorators)), depth
+                yield from _list_inner(each, depth + 1)
+            case ast.Lambda():
+                yield each.lineno, depth
+                yield from _list_inner(each, depth + 1)
+            case _:
+                yield from _list_inner(each, depth)
 
 
 def read_product(copy: Suite) -> Iterator[tuple[str, str]]:

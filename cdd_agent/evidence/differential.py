@@ -6,6 +6,7 @@ public, takes the same parameters, and answers all recorded calls alike: other f
 """
 
 import contextlib
+import re
 import secrets
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -46,6 +47,7 @@ MISSING, UNFIT, ENDLESS, MOST_TEXT = "missing", "unfit: ", "does not end within 
 UNREADABLE = "returns a value that, when it is read, "
 LEAK, PAST = " and leaves a file open", " without the method of the subclass"
 GENERATED, GIVES, UNHASHABLE = "a context manager", ", which gives its block ", ", which cannot be hashed"
+CALLED, FUNCTION, NAMED = ", which can be called", "a function", "a function named "
 """As in ``answers.py``, ``effects.py`` and ``values.py`` of ``testrun/inside``, which ask for the current folder."""
 _MOST_SHOWN = 5
 _MOST_TEXT = 300
@@ -215,6 +217,10 @@ class _Call(msgspec.Struct):
     guess: str | None = None
     """The types of the arguments, if they are guessed."""
     is_guessed: bool = False
+    then: list[object] = []
+    """The calls of what it returns."""
+    is_lenient: bool = False
+    """Whether these have arguments that the returned function may not expect."""
 
     @property
     def overrides(self) -> bool:
@@ -253,10 +259,12 @@ def make_task(
     code: ChangedCode, watched: Iterable[Watched], *, product: Iterable[str], guesses: bool = False
 ) -> dict[str, object]:
     """Return the task of a run that records calls and answers them; with ``guesses`` also others."""
-    functions = [(e.path, e.line, e.name, e.is_changed, e.counts_inside, e.may_guess, e.is_used) for e in watched]
+    listed = [*watched]
+    functions = [(e.path, e.line, e.name, e.is_changed, e.counts_inside, e.may_guess, e.is_used) for e in listed]
     task = {
         "guesses": guesses,
         "functions": functions,
+        "inner": [(e.path, line, index, depth) for index, e in enumerate(listed) for line, depth in e.inner],
         "constants": code.constants,
         "computed": sorted(code.computed),
         "product": [*product],
@@ -348,7 +356,7 @@ def run_calls(
     Return the answers as tests get them, and those of the calls alone; None: the task does not ask for them.
     """
     files, package = ConfinedFolder(copy.root.resolve()), f"cdd_calls_{secrets.token_hex(4)}"
-    for name in ("__init__.py", "answers.py", "calls.py", "effects.py", "guesses.py", "values.py"):
+    for name in ("__init__.py", "answers.py", "calls.py", "effects.py", "guesses.py", "returned.py", "values.py"):
         files.write(f"{package}/{name}", Path(inside.__file__).with_name(name).read_bytes())
     files.write(f"{package}/calls.json", encode_json(task))
     run = runs.run(copy, purpose, tests=(f"-p{package}.calls", *tests), is_usual=False)
@@ -377,6 +385,8 @@ def _compare_answers(
     first, second, _ = answers
     compared: Counter[int] = Counter()
     unstable: set[int] = set()
+    followed: set[int] = set()
+    """Functions whose results answer their own calls in another way when these are made again."""
     differing: dict[int, list[tuple[_Call, Difference]]] = {}
     guessed: dict[int, dict[str, bool]] = {}
     # A file that is part of a cycle is found to be open at any later call.
@@ -396,7 +406,7 @@ def _compare_answers(
             continue
         compared[call.function] += 1
         if once_more not in (one, MISSING):
-            unstable.add(call.function)
+            (followed if call.then else unstable).add(call.function)
         differs = is_other_behavior(old, new) and once_more == one and not (records_after and call.is_recorded)
         if differs:
             at = watched[call.function]
@@ -406,6 +416,7 @@ def _compare_answers(
             guessed[call.function][call.guess] |= differs
     for key in [key for key, types in guessed.items() if not all(types.values())]:
         differing.pop(key, None)  # it may expect the types with which nothing differs
+    differing = _drop_followed(differing, unstable=followed)
     internal = {
         key
         for key, found in differing.items()
@@ -429,9 +440,20 @@ def _compare_answers(
     )
 
 
+def _drop_followed(
+    differing: Mapping[int, list[tuple[_Call, Difference]]], *, unstable: Set[int]
+) -> dict[int, list[tuple[_Call, Difference]]]:
+    """Drop the differences in calls of results from functions whose calls of results are unstable."""
+    stable = {
+        key: [(call, each) for call, each in found if not (call.then and key in unstable)]
+        for key, found in differing.items()
+    }
+    return {key: found for key, found in stable.items() if found}
+
+
 def _shows_nothing(call: _Call, old: str, *, new: str, is_expected: bool) -> bool:
     """Return whether two answers cannot be compared. ``is_expected``: the code before expects such arguments."""
-    is_guess = call.guess is not None
+    is_guess = call.guess is not None or call.is_lenient
     # A caller need not expect that guessed arguments, such as an empty list, let an operation fail.
     is_unstated = is_guess and old.startswith("raises ") and ": " not in old
     is_unfit = old.startswith(UNFIT) or (new.startswith(UNFIT) and (is_guess or not is_expected))
@@ -445,7 +467,20 @@ def is_other_behavior(old: str, new: str) -> bool:
     (old_head, *old_rest), (new_head, *new_rest) = (text.split(GIVES, 1) for text in (old, new))
     is_generated = f"returns {GENERATED}" in (old_head, new_head)  # what else it is, a ``with`` block does not see
     is_same = old_rest == new_rest and (old_head == new_head or (bool(old_rest) and is_generated))
+    is_same |= _are_like_functions(old, new)
     return not (is_same or old.startswith(ENDLESS))
+
+
+def _are_like_functions(old: str, new: str) -> bool:
+    """Return whether two answers differ only in what a function is called, or is: a caller calls it.
+
+    A wrapper may get the name of its function, and must not lose it.
+    """
+    if NAMED not in old:
+        new = re.sub(rf"{NAMED}[\w<>]+", FUNCTION, new)
+    (old_head, *old_rest), (new_head, *new_rest) = (text.split(CALLED, 1) for text in (old, new))
+    is_private = re.fullmatch(rf"returns ({FUNCTION}|_\w+(\(.*\))?|partial\(.*\))", old_head) is not None
+    return old_rest == new_rest and (old_head == new_head or (bool(old_rest) and is_private))
 
 
 def _find_unexpected(calls: Sequence[_Call], texts: Mapping[int, str]) -> Set[tuple[tuple[int, int | str], str]]:

@@ -245,7 +245,7 @@ class _Comparison:
             root.mkdir(parents=True)
             self._copy_files(root, tests=run / "kept" if targets else None)
             package = f"{_PACKAGE}plain"
-            for file in ("__init__.py", "answers.py", "values.py"):
+            for file in ("__init__.py", "answers.py", "returned.py", "values.py"):
                 (run / package).mkdir(exist_ok=True)
                 shutil.copyfile(own.with_name(file), run / package / file)
             shutil.copyfile(own.with_name("plain.py"), run / "main.py")

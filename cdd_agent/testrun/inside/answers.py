@@ -25,7 +25,8 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from time import monotonic, process_time
 from typing import TYPE_CHECKING
 
-from .values import build, describe, find, held
+from .returned import NoFunctionError, build_levels, call_results
+from .values import build, describe, find, held, show
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,10 +44,13 @@ ENDLESS = "does not end within "
 UNREADABLE = "returns a value that, when it is read, "
 LEAK = " and leaves a file open"
 GIVES = ", which gives its block "
+CALLED = ", which can be called"
 UNHASHABLE = ", which cannot be hashed"
 """Said of a new object of the project."""
 ROOT = os.getcwd()
 _LONG_AGO = 1_000_000_000
+_BLOCKS = (AbstractContextManager, AbstractAsyncContextManager)
+"""Those of the standard library can be called too, as decorators."""
 
 
 def is_inside(path: str) -> bool:
@@ -103,6 +107,7 @@ def answer(call: Call, *, invoke: Callable[..., Value] = invoke) -> str:
                 place_files(call)
                 before = _format_state(*_build_arguments(call))
                 args, named = _build_arguments(call)  # again: iterators have been read
+                levels = build_levels(call)
                 around = _format_holdings()
             except (_TimeOver, KeyboardInterrupt):
                 raise
@@ -110,20 +115,42 @@ def answer(call: Call, *, invoke: Callable[..., Value] = invoke) -> str:
                 return f"{UNFIT}{type(error).__name__}"
             result = invoke(function, args, named=named)
             stage = UNREADABLE
-            text = f"returns {describe(result)}"
-            text += UNHASHABLE if call["is_start"] and type(result).__hash__ is None else ""
-            changes = _format_changes(before, args, named=named)
-            text += _enter_block(result, function, call=call)
-            text += changes + _find_sharing(result, function, call=call)
-            text += _end_early(result, function, call=call)
+            if levels:
+                results = call_results(result, levels, explain=functools.partial(_explain, call=call))
+                text = f"returns {results}{_format_changes((before[0], around), args, named=named)}"
+            else:
+                is_function = callable(result) and not isinstance(result, _BLOCKS)
+                text = f"returns {describe(result)}{CALLED if is_function else ''}"
+                text += UNHASHABLE if call["is_start"] and type(result).__hash__ is None else ""
+                changes = _format_changes(before, args, named=named)
+                text += _enter_block(result, function, call=call)
+                text += changes + _find_sharing(result, function, call=call)
+                text += _end_early(result, function, call=call)
+    except NoFunctionError:
+        return f"{UNFIT}returns no function"
     except _TimeOver:
         return f"{ENDLESS}{_CALL_S:g} s"
     except BaseException as error:  # noqa: BLE001 (an exception is an outcome)
         text = _describe_error(error, is_recorded=call["is_recorded"])
         text = text if text.startswith(UNFIT) else f"{stage}{text}"
         text += f" and calls functions that then hold {_format_holdings()}" if _format_holdings() != around else ""
-    text += f" and prints {printed.getvalue()!r}" if printed.getvalue() else ""
+    text += f" and prints {_read_printed(printed)!r}" if printed.getvalue() else ""
     return f"{shorten(text)}{LEAK if warned else ''}"
+
+
+def _explain(error: BaseException, *, call: Call) -> str:
+    """Return an exception of a call of a result as text; raise one that says nothing about the function."""
+    text = _describe_error(error, is_recorded=False)
+    if isinstance(error, (_TimeOver, KeyboardInterrupt)) or text.startswith(UNFIT):
+        raise error
+    head, _, message = text.partition(": ")
+    return head if message in show(call) else text
+
+
+def _read_printed(printed: io.StringIO) -> str:
+    """Return what was printed, without the lines of code of a traceback, which any change of the code moves."""
+    text = printed.getvalue()
+    return re.sub(r"^  .*\n", "", text, flags=re.MULTILINE) if "Traceback (most recent call last)" in text else text
 
 
 def _find_sharing(result: Value, function: Callable[..., Any], *, call: Call) -> str:

@@ -25,6 +25,7 @@ import pytest
 from .answers import ENDLESS, MISSING, ROOT, UNFIT, answer, find_function, invoke, is_inside, shorten
 from .effects import answer_with_effects
 from .guesses import Guesser
+from .returned import follow_calls
 from .values import (
     Encoder,
     computed,
@@ -64,8 +65,10 @@ _GUESSES_S = 2.0
 _MOST_BUILT = 10_000
 _OF_TESTS = ("PYTEST_", "PYTHON", "CDD_", "PATH")
 """Beginnings of the names of variables that only a test run has, and of those that programs need."""
-_NONE, _OTHER = -2, -1
-"""Kinds of code besides those of wanted functions, which have an index."""
+_INNER, _NONE, _OTHER = -3, -2, -1
+"""Kinds of code besides those of wanted functions, which have an index: of a function in one of them, and others."""
+_MOST_INNER = 6
+"""Calls of functions that are defined in another one, at each depth."""
 
 
 class Patience:
@@ -86,7 +89,8 @@ class Recorder:
 
     def __init__(self, task: dict[str, Any]) -> None:
         """``task``: ``functions``: path, line, name, whether it changed, whether calls by the product count, whether
-        calls may be guessed, and whether the product names it; ``constants`` of their code; ``product``: its paths.
+        calls may be guessed, and whether the product names it; ``inner``: path and line of functions in one of these,
+        its index, and how deep they are in it; ``constants`` of their code; ``product``: its paths.
         """
         self.functions, self.constants = task["functions"], task["constants"]
         self.patience, self.patience_of_test = Patience(task["seconds"]), Patience(_TEST_S)
@@ -96,6 +100,11 @@ class Recorder:
         self.calls: list[dict[str, Call]] = [{} for _ in self.functions]
         self._looks = [0 for _ in self.functions]
         self._wanted = {(os.path.join(ROOT, each[0]), each[1]): index for index, each in enumerate(self.functions)}
+        self.inner: list[dict[int, dict[str, Any]]] = [{} for _ in self.functions]
+        """Depth -> arguments and line of the functions in each function that tests call."""
+        self.running_inside: set[int] = set()
+        """Functions whose inner functions run changed code, or are changed."""
+        self._inner = {(os.path.join(ROOT, path), line): (index, depth) for path, line, index, depth in task["inner"]}
         self._product = {os.path.join(ROOT, path) for path in task["product"]}
         self._kinds: dict[int, tuple[CodeType, int]] = {}
         self._built: dict[int, tuple[object, Node]] = {}
@@ -114,13 +123,29 @@ class Recorder:
         known = self._kinds.get(id(code))
         if known is None:  # the code is stored too, so that no other gets its id
             path = os.path.abspath(code.co_filename)
-            kind = self._wanted.get((path, code.co_firstlineno), _OTHER if code.co_varnames[:1] == ("self",) else _NONE)
+            other = _OTHER if code.co_varnames[:1] == ("self",) else _NONE
+            other = _INNER if (path, code.co_firstlineno) in self._inner else other
+            kind = self._wanted.get((path, code.co_firstlineno), other)
             known = self._kinds[id(code)] = (code, kind if is_inside(path) else _NONE)
         if known[1] != _NONE:
             try:
-                self._record(frame, known[1])
+                self._record(frame, known[1]) if known[1] != _INNER else self._record_inner(frame)
             except BaseException:  # noqa: BLE001 (any method of a value may run here, and raise anything)
-                self.left_out += known[1] != _OTHER
+                self.left_out += known[1] >= 0
+
+    def _record_inner(self, frame: FrameType) -> None:
+        """Record the arguments of a function that is defined in a wanted one."""
+        index, depth = self._find_inner(frame.f_code)
+        found = self.inner[index].setdefault(depth, {})
+        if len(found) < _MOST_INNER and self._is_called_by_test(frame):
+            args, named = _read_arguments(frame)
+            encoder = Encoder(self._built, product=self._product)
+            values = {key: encoder.encode(value) for key, value in named.items()}
+            text = json.dumps([[*map(encoder.encode, args)], values, frame.f_code.co_firstlineno])
+            found.setdefault(text, json.loads(text))
+
+    def _find_inner(self, code: CodeType) -> tuple[int, int]:
+        return self._inner[os.path.abspath(code.co_filename), code.co_firstlineno]
 
     def _record(self, frame: FrameType, index: int) -> None:
         by_test = self._is_called_by_test(frame)
@@ -171,6 +196,8 @@ class Recorder:
             code, call = self._running.get(id(caller), (None, {}))
             if code is caller.f_code:
                 call["is_relevant"] = True
+            if self._kinds.get(id(caller.f_code), (None, _NONE))[1] == _INNER:
+                self.running_inside.add(self._find_inner(caller.f_code)[0])
             caller = caller.f_back
 
     @property
@@ -181,6 +208,14 @@ class Recorder:
     def select_calls(self) -> list[list[Call]]:
         """Return the calls of each function to answer: those in which changed code ran."""
         return [[call for call in calls.values() if call["is_relevant"]][:_MOST_CALLS] for calls in self.calls]
+
+    def follow_calls(self) -> Iterator[list[Call]]:
+        """Yield calls of each function with calls of what they return, if changed code may run in these."""
+        for index, calls in enumerate(self.calls):
+            is_wanted = self.functions[index][3] or index in self.running_inside
+            own = [call for call in calls.values() if call["by_test"] and is_wanted]
+            inner = {depth: [*levels.values()] for depth, levels in self.inner[index].items()}
+            yield [*follow_calls(own, inner, constants=self.constants)]
 
     def guess_calls(self) -> Iterator[list[Call]]:
         """Yield calls for each function without relevant calls, which may not fit it."""
@@ -388,8 +423,8 @@ class CallSession:
         varied = vary_functions(recorded, constants=self.recorder.constants)
         overridden = map(override_methods, recorded)
         used = (use_earlier(calls, self.recorder.objects) for calls in recorded)
-        guessed = self._guess_calls() if self.task["guesses"] else []
-        return {**found, "calls": [*mix(recorded), *mix(used), *mix(varied), *mix(overridden), *guessed]}
+        more = [*self._guess_calls(), *mix(self.recorder.follow_calls())] if self.task["guesses"] else []
+        return {**found, "calls": [*mix(recorded), *mix(used), *mix(varied), *mix(overridden), *more]}
 
     def _guess_calls(self) -> list[Call]:
         """Return calls of functions that tests do not call, with each of the types that these functions accept."""

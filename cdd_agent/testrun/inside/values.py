@@ -16,6 +16,7 @@ import inspect
 import itertools
 import json
 import marshal
+import operator
 import sys
 from pathlib import PurePath
 from types import BuiltinMethodType, CellType, FunctionType, MethodType
@@ -54,12 +55,42 @@ held: list[object] = []
 computed: set[str] = set()
 """Names of attributes that one of the two trees stores and a property of the other computes: they are compared too."""
 
+FUNCTION, NAMED = "a function", "a function named "
+"""The text of a function that only its maker can name, and of one that has another name than its definition."""
+
 overrides: list[tuple[type, CodeType, CodeType]] = []
 """The subclass that was built last, the code of the method that it overrides, and the code that overrides it."""
 
 
 class Unfit(Exception):
     """A value that cannot be rebuilt."""
+
+
+class StandIn:
+    """A function that is given to the product in place of one of the tests."""
+
+    ANSWERS = ("text", "number", "error")
+    given: tuple[object, ...] = ()
+    """The arguments of the function that is being called, which may pass them on."""
+
+    def __init__(self, answer: str, name: str) -> None:
+        """``answer``: whether it returns its arguments as a text, a number, or raises an error every other time."""
+        self.answer, self.name = answer, name
+        self.passed_on: list[object] = []
+        """The arguments of the calls with all that the caller was given. To others, the caller may change freely."""
+        self.count = 0
+
+    def call(self, *args: Value, **named: Value) -> Value:
+        """Answer a call."""
+        self.count += 1
+        own = [*args, *named.values()]
+        if len(own) == len(self.given) and all(map(operator.is_, own, self.given)):
+            self.passed_on.append(own)
+        if self.answer == "number":
+            return sum(each for each in (*args, *named.values()) if isinstance(each, int)) + 10 * len(args) + 0.5
+        if self.answer == "error" and self.count % 2:
+            raise ValueError(f"{self.name} fails")
+        return f"{self.name} of {describe(args)} and {describe(named)}"
 
 
 class Encoder:
@@ -162,6 +193,8 @@ def build(node: Node) -> Value:
         return found if kind == "ref" else found[node[3]]
     if kind in ("sub", "method", "code"):
         return _build_function(node) if kind != "sub" else _override(find(content, node[2]), node[3])
+    if kind == "stand-in":
+        return _build_stand_in(content, is_async=node[2], name=node[3])
     made = build(content)(*map(build, node[2]), **{name: build(value) for name, value in node[3].items()})
     for method, args, named in node[4]:
         values, others = [*map(build, args)], {name: build(value) for name, value in named.items()}
@@ -236,6 +269,21 @@ def _build_function(node: Node) -> Callable[..., Value]:
     return function
 
 
+def _build_stand_in(answer: str, *, is_async: bool, name: str) -> Callable[..., Value]:
+    made = StandIn(answer, name)
+    held.append(made.passed_on)
+
+    def function(*args: Value, **named: Value) -> Value:
+        return made.call(*args, **named)
+
+    async def function_later(*args: Value, **named: Value) -> Value:
+        return made.call(*args, **named)
+
+    found: Callable[..., Value] = function_later if is_async else function
+    found.__name__ = found.__qualname__ = name
+    return found
+
+
 def list_texts(part: Value) -> Iterator[str]:
     """Yield the texts in a node or in a list or dictionary of nodes; a path is a text too."""
     if isinstance(part, list) and part[:1] == ["is"]:
@@ -250,6 +298,8 @@ def show(call: Call) -> str:
     args, (owner, _, last) = call["args"], call["name"].rpartition(".")
     contents = [base64.b64decode(text).decode("utf-8", "replace") for text, _ in call.get("files", {}).values()]
     around = f" (the file has {', '.join(map(repr, contents))})" if contents else ""
+    for level in call.get("then", ()):
+        around += f", then {', '.join(f'({_show_arguments(args, named)})' for args, named, _ in level)}"
     if owner and args and args[0][0] == "new":
         return f"{_show(args[0])}.{last}({_show_arguments(args[1:], call['named'])}){around}"
     return f"{call['name']}({_show_arguments(args, call['named'])}){around}"
@@ -263,8 +313,8 @@ def _show(node: Node) -> str:
     kind, content = node[:2]
     if kind in ("ref", "member"):
         return ".".join(node[2:])
-    if kind == "sub":
-        return f"(a subclass of {node[2]} with another {node[3]})"
+    if kind in ("sub", "stand-in"):
+        return f"(a subclass of {node[2]} with another {node[3]})" if kind == "sub" else str(node[3])
     if kind in ("method", "code"):
         return f"{_show(content)}.{node[2]}" if kind == "method" else node[2].replace("<lambda>", "lambda")
     if kind == "new" and not node[4] and content[1] in getattr(sys, "stdlib_module_names", ()):
@@ -448,8 +498,18 @@ def describe(value: Value, depth: int = 6) -> str:
         if isinstance(value, base):
             return f"{kind.__name__}({describe(base(value), depth)})"
     if inspect.isroutine(value) or isinstance(value, type):
-        return value.__qualname__
+        return _describe_routine(value)
     return describe(asyncio.run(value), depth) if inspect.iscoroutine(value) else _describe_object(value, depth)
+
+
+def _describe_routine(value: Value) -> str:
+    """Return the name of a function or class, unless only the function or private class that defines it knows it."""
+    text: str = value.__qualname__
+    code = getattr(value, "__code__", None)
+    if hasattr(value, "__wrapped__") or (code is not None and code.co_name != value.__name__):
+        return f"{NAMED}{value.__name__}"
+    is_private = isinstance(value, MethodType) and text.startswith("_")
+    return FUNCTION if code is not None and ("<locals>" in text or is_private) else text
 
 
 def _describe_items(value: Value, depth: int) -> str:
@@ -490,6 +550,9 @@ def _describe_attribute(value: Value, name: str, *, depth: int) -> str:
 
 def _describe_object(value: Value, depth: int) -> str:
     kind = type(value)
+    if kind is functools.partial:  # which function it binds, a caller does not see
+        named = (f"{key}={describe(each, depth - 1)}" for key, each in value.keywords.items())
+        return f"partial({', '.join([*(describe(each, depth - 1) for each in value.args), *named])})"
     if kind.__module__ == "contextlib" and kind.__name__.endswith("GeneratorContextManager"):
         return GENERATED
     parts = []

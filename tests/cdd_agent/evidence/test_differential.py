@@ -291,6 +291,13 @@ def test_functions_that_use_changed_code_are_watched_too() -> None:
     ]
 
 
+def test_functions_in_a_watched_function_are_listed_with_their_depth() -> None:
+    old = "def outer(x):\n    @cache\n    def inner(y):\n        return lambda: x + y\n    return inner\n"
+    code = find_changed_code([ProductChange(path="a.py", old=old, new=old.replace("x + y", "x - y"))])
+    (watched,) = list_watched(code, {"a.py": old})
+    assert watched.inner == ((2, 1), (4, 2))
+
+
 @pytest.mark.parametrize(
     ("old", "new", "is_other"),
     [
@@ -303,6 +310,15 @@ def test_functions_that_use_changed_code_are_watched_too() -> None:
         ("returns Lock(), which gives its block 1", "returns Gate(), which gives its block 1", True),
         ("returns Lock(), which gives its block 1", "returns a context manager, which gives its block 2", True),
         ("returns Lock()", "returns a context manager", True),
+        ("returns a function, which can be called", "returns Limit(count=1), which can be called", False),
+        ("returns _Limit(count=1), which can be called", "returns a function, which can be called", False),
+        ("returns Limit(count=1), which can be called", "returns a function, which can be called", True),
+        ("returns _add, which can be called", "returns _sum, which can be called", False),
+        ("returns a function, which can be called", "returns None", True),
+        ("returns a function, which can be called", "returns a function named add, which can be called", False),
+        ("returns a function named add, which can be called", "returns a function, which can be called", True),
+        ("returns [a function] and then [3]", "returns [a function named add] and then [3]", False),
+        ("returns [a function] and then [3]", "returns [a function] and then [4]", True),
     ],
 )
 def test_another_answer_is_another_behavior_unless_a_caller_does_not_see_it(
@@ -315,4 +331,6 @@ def test_the_words_of_the_answers_are_those_of_the_plugin() -> None:
     for name in ("MISSING", "UNFIT", "UNREADABLE", "ENDLESS", "MOST_TEXT"):
         assert getattr(differential, name) == getattr(answers, name)
     assert (differential.GIVES, differential.UNHASHABLE) == (answers.GIVES, answers.UNHASHABLE)
-    assert differential.GENERATED == values.GENERATED
+    assert differential.CALLED == answers.CALLED
+    for name in ("GENERATED", "FUNCTION", "NAMED"):
+        assert getattr(differential, name) == getattr(values, name)

@@ -199,7 +199,15 @@ def test_a_guessed_call_that_never_ends_leaves_the_guesses_before_it(
         monkeypatch.delenv(name)  # the session deletes them for good
     path = str(Path(__file__).relative_to(Path.cwd()))
     functions = [[path, 1, name, True, True, True, True] for name in ("double", "never_end")]
-    task = {"functions": functions, "constants": [], "computed": [], "product": [], "seconds": 1.0, "guesses": True}
+    task = {
+        "functions": functions,
+        "inner": [],
+        "constants": [],
+        "computed": [],
+        "product": [],
+        "seconds": 1.0,
+        "guesses": True,
+    }
     answers = tmp_path / "answers"
     calls.CallSession({**task, "as_test": False, "alone": True}, str(answers)).pytest_sessionfinish()
     first, *lines = map(json.loads, answers.read_text(encoding="ascii").splitlines())
