@@ -14,7 +14,7 @@ from rich.text import Text
 from cdd_agent.agent.loop import INTERRUPTED
 from cdd_agent.agent.sessions import EarlierSession, SavedConversation, list_sessions, load_last_session, load_session
 from cdd_agent.config.own_commands import list_own_commands
-from cdd_agent.errors import ExitCode, UsageError, format_count
+from cdd_agent.errors import ExitCode, UsageError
 from cdd_agent.model.conversation import AssistantMessage, Conversation, Marks, UserMessage
 from cdd_agent.model.conversation import Text as Words
 from cdd_agent.repl import checkpoint_actions, config_actions, dialogs, review_actions, workflow_actions
@@ -27,12 +27,11 @@ from cdd_agent.repl.commands import (
     parse_command,
     split_words,
 )
-from cdd_agent.repl.render import format_cost, format_time
+from cdd_agent.repl.render import format_time
 from cdd_agent.repl.state import AGENT_COMMANDS, SessionState, agent_name, create_agent, report_dropped
 from cdd_agent.tickets.ticket import Ticket, create, find, list_tickets
 from cdd_agent.untrusted.text import clean, shorten
 from cdd_agent.work.state import lock_ticket
-from cdd_agent.work.state_file import load_state
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.scout import AGENT as SCOUT
 from cdd_agent.workflows.conversation.scout import Scout, TicketProposal, name_ticket
@@ -200,11 +199,7 @@ def send(session: SessionState, words: str) -> None:
         case Executor() | Review() if is_question(words) and review_actions.parse_wish(words) is None:
             _answer_aside(agent, words, session=session)
         case Executor():
-            before = agent.state
-            if not dialogs.handle_executor_input(agent, words, screen=screen):
-                session.leave_agent()
-            if number := dialogs.find_completed(before, agent.state):
-                _review_completed(agent, number, session=session)
+            _send_to_executor(agent, words, session=session)
         case Review():
             if wish := review_actions.parse_wish(words):
                 _do_otherwise(*wish, review=agent, session=session)
@@ -216,6 +211,18 @@ def send(session: SessionState, words: str) -> None:
                     session.leave_agent()
         case _ if words:
             _ask_scout(session, words)
+
+
+def _send_to_executor(executor: Executor, words: str, *, session: SessionState) -> None:
+    if request := dialogs.parse_split(executor, words):
+        open_agent(session, executor.ticket.slug, name="planner")
+        send(session, request)
+        return
+    before = executor.state
+    if not dialogs.handle_executor_input(executor, words, screen=session.screen):
+        session.leave_agent()
+    if number := dialogs.find_completed(before, executor.state):
+        _review_completed(executor, number, session=session)
 
 
 def _ask_scout(session: SessionState, words: str) -> None:
@@ -335,26 +342,6 @@ def report_stop(session: SessionState, words: str) -> None:
         screen.line("Stopped. All work is in a consistent state.", style="yellow")
         if isinstance(session.agent, Executor):
             dialogs.show_choices(session.agent, screen=screen)
-
-
-def show_cost(session: SessionState, _argument: str) -> None:
-    """Show what this session and the execution of the current ticket have used."""
-    usages = {"this session": session.progress.used}
-    if session.slug:
-        state = load_state(find(session.project.root, session.slug).state_path)
-        if state is not None:
-            usages[f"all of /exec {session.slug}"] = state.usage
-    for name, used in usages.items():
-        read = used.input_tokens + used.cache_read_tokens + used.cache_write_tokens
-        parts = (
-            format_count(used.calls, "call"),
-            f"{read:,} tokens read",
-            f"{used.cache_read_tokens:,} of them from the cache" if used.cache_read_tokens else "",
-            f"{used.output_tokens:,} written",
-            format_cost(used),
-        )
-        text = "; ".join(filter(None, parts)) if used.tokens or used.calls else "the model was not called"
-        session.screen.line(f"{name}: {text}")
 
 
 def run_command(session: SessionState, argument: str, *, name: str) -> ExitCode:
@@ -533,7 +520,7 @@ ACTIONS: Mapping[str, Callable[[SessionState, str], ExitCode | None]] = {
     "permissions": config_actions.manage_permissions,
     "back": go_back,
     "new": create_ticket,
-    "cost": show_cost,
+    "cost": config_actions.show_cost,
     "model": config_actions.choose_model,
     "compact": compact,
     "clear": clear,

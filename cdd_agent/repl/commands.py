@@ -103,6 +103,7 @@ EXECUTOR_WORDS = {
     "retry": ("r", "again"),
     "skip": ("s",),
     "done": ("d",),
+    "split": (),
     "commit": (),
     "keep": ("k",),
     "leave": ("l",),
@@ -111,7 +112,7 @@ EXECUTOR_WORDS = {
 }
 """The words of the Executor -> their short forms."""
 
-TAKE_A_STEP = frozenset({"retry", "skip", "done"})
+TAKE_A_STEP = frozenset({"retry", "skip", "done", "split"})
 """The words that the number of a step may follow."""
 
 
@@ -234,7 +235,7 @@ class ExecutorLine(NamedTuple):
     number: int | None = None
     """The step that it names."""
     text: str = ""
-    """A message for ``commit``; guidance for ``retry`` and alone."""
+    """A message for ``commit``; guidance for ``retry`` and alone; what else the Planner gets for ``split``."""
 
 
 def parse_executor_line(line: str) -> ExecutorLine:
@@ -247,17 +248,18 @@ def parse_executor_line(line: str) -> ExecutorLine:
     word, rest = match_executor_word(first), rest.strip()
     if word == "commit" or (word is not None and not rest):
         return ExecutorLine(word, text=rest)
-    if word in TAKE_A_STEP:
-        named = _STEP.match(rest)
+    named = _STEP.match(rest)
+    # "split the parser in two" is guidance
+    if word in TAKE_A_STEP and (word != "split" or named is not None):
         text = rest[named.end() :] if named else rest
-        is_guidance = word == "retry" and (named is not None or " " in text)
-        if text and not is_guidance:
+        takes_words = word in ("retry", "split") and (named is not None or " " in text)
+        if text and not takes_words:
             raise UsageError(f"{rest!r} is not the number of a step.", hint=f"for example: {word} 2")
         return ExecutorLine(word, number=int(named[1]) if named else None, text=text)
     if len(line.split()) > (_MOST_WORDS if word is not None else 1):
         return ExecutorLine("", text=line.strip())
     question = suggest(first.lower(), EXECUTOR_WORDS, text="did you mean {}? ")
-    words_known = "continue (or Enter), retry, skip, done, commit, keep, leave, status, exit"
+    words_known = "continue (or Enter), retry, skip, done, split, commit, keep, leave, status, exit"
     raise UsageError(
         f"Unknown input {line.strip()!r} for the Executor.",
         hint=f"{question}Type one of: {words_known}; or a sentence for the model, or a question",

@@ -1,15 +1,18 @@
-"""The commands /config, /permissions and /model: show what holds, where it comes from, and change it."""
+"""The commands /config, /permissions, /model and /cost: show what holds, where it comes from, and change it."""
 
 from rich.text import Text
 
 from cdd_agent.config.settings import CONFIG_FILE, flatten
 from cdd_agent.config.trust import Decision
-from cdd_agent.errors import UsageError, suggest
+from cdd_agent.errors import UsageError, format_count, suggest
 from cdd_agent.hooks import describe_hooks
 from cdd_agent.model.budget import cost_usd, find_context_window, list_priced_models, load_prices
+from cdd_agent.repl.render import format_cost
 from cdd_agent.repl.state import SessionState
+from cdd_agent.tickets.ticket import find
 from cdd_agent.untrusted.text import clean
 from cdd_agent.work.state import Usage
+from cdd_agent.work.state_file import load_state
 
 _GROUPS = {
     "model": "model and attempts",
@@ -129,3 +132,23 @@ def _show_model(session: SessionState) -> None:
             ("prices", f"USD per million tokens: {listed} (as of {load_prices().date})"),
         ]
     session.screen.fields(rows)
+
+
+def show_cost(session: SessionState, _argument: str) -> None:
+    """Show what this session and the execution of the current ticket have used."""
+    usages = {"this session": session.progress.used}
+    if session.slug:
+        state = load_state(find(session.project.root, session.slug).state_path)
+        if state is not None:
+            usages[f"all of /exec {session.slug}"] = state.usage
+    for name, used in usages.items():
+        read = used.input_tokens + used.cache_read_tokens + used.cache_write_tokens
+        parts = (
+            format_count(used.calls, "call"),
+            f"{read:,} tokens read",
+            f"{used.cache_read_tokens:,} of them from the cache" if used.cache_read_tokens else "",
+            f"{used.output_tokens:,} written",
+            format_cost(used),
+        )
+        text = "; ".join(filter(None, parts)) if used.tokens or used.calls else "the model was not called"
+        session.screen.line(f"{name}: {text}")

@@ -5,7 +5,13 @@ from collections.abc import Iterable
 from rich.text import Text
 
 from cdd_agent.errors import DocumentError, UsageError, join_first
-from cdd_agent.repl.commands import TAKE_A_STEP, ExecutorLine, as_prompt_command, parse_executor_line
+from cdd_agent.repl.commands import (
+    TAKE_A_STEP,
+    ExecutorLine,
+    as_prompt_command,
+    match_executor_word,
+    parse_executor_line,
+)
 from cdd_agent.repl.render import show_plan, show_steps
 from cdd_agent.repl.screen import Screen
 from cdd_agent.tickets import spec
@@ -238,6 +244,24 @@ def handle_executor_input(executor: Executor, words: str, *, screen: Screen) -> 
     return show_choices(executor, screen=screen)
 
 
+def parse_split(executor: Executor, words: str) -> str | None:
+    """Return what the Planner has to do if a line asks to plan a step anew, in smaller steps; None for another line.
+
+    Raises ``UsageError`` if the step does not exist or is completed.
+    """
+    if match_executor_word(words.strip().partition(" ")[0]) != "split":
+        return None
+    line = parse_executor_line(words)
+    if line.word != "split":
+        return None
+    step = executor.step(line.number or _choose_step(executor))
+    if executor.state.execution(step.number).status == Status.COMPLETED:
+        hint = "to change it: /review, then: change this: WORDS"
+        raise UsageError(f"Step {step.number} is completed, so it is not split.", hint=hint)
+    request = f"Split step {step.number}, {step.title!r}, into smaller steps, each with its own tests."
+    return f"{request} Leave the other steps as they are. {line.text}".rstrip()
+
+
 def find_completed(before: RunState, after: RunState) -> int | None:
     """Return the step that was completed between two states."""
     earlier = {number: step.completed_at for number, step in before.step_executions.items()}
@@ -312,7 +336,9 @@ def _describe_failure(executor: Executor, number: int) -> str:
     waits = f"; steps {_join(waiting)} wait for it" if waiting else ""
     if len(waiting) == 1:
         waits = f"; step {waiting[0]} waits for it"
-    return f"{step} failed and was rolled back{waits}. Type: retry, skip, status, exit, or say what to do differently"
+    split = f"split {number} (the Planner makes smaller steps of it), " if executor.count_exhausted(number) else ""
+    words = f"{split}retry, skip, status, exit, or say what to do differently"
+    return f"{step} failed and was rolled back{waits}. Type: {words}"
 
 
 def _show_remarks(executor: Executor, *, screen: Screen) -> None:

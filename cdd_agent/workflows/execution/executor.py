@@ -483,11 +483,14 @@ class Executor:
             names = ", ".join(untouched)
             self._emit(Notice(text=f"Step {step.number} did not change {names}, which the plan lists among its files."))
 
+    def count_exhausted(self, number: int) -> int:
+        """Return in how many attempts at a step the agent ran out of turns, calls or tokens."""
+        attempts = self.state.execution(number).attempts
+        return sum(any(text.startswith(RAN_OUT) for text in each.evidence) for each in attempts)
+
     def _suggest_split(self, step: Step) -> None:
         """Propose smaller steps if the agent ran out of turns, calls or tokens in a failed step."""
-        attempts = self.state.execution(step.number).attempts
-        count = sum(any(text.startswith(RAN_OUT) for text in each.evidence) for each in attempts)
-        if count:
+        if count := self.count_exhausted(step.number):
             several = (names for names in (step.tests, step.criteria, step.files) if len(names) > 1)
             parts = f", one for each of {', '.join(next(several, ()))}".removesuffix(", one for each of ")
             happened = (

@@ -8,7 +8,7 @@ from cdd_agent.errors import ExitCode
 from cdd_agent.model.conversation import Text
 from tests.cdd_agent.repl.typed_prompt import Prompt
 from tests.fakes.demo import SLUG
-from tests.fakes.model import ScriptedModel, says
+from tests.fakes.model import ScriptedModel, call, says
 
 
 def test_back_returns_to_the_agent_before_with_its_conversation(planned: Path) -> None:
@@ -44,6 +44,22 @@ def test_back_opens_the_executor_where_its_state_is(planned: Path) -> None:
     prompt.says("/plan")
     assert "Enter runs step 1/1" in prompt.says("/back")
     assert prompt.where == ("exec", SLUG)
+
+
+def test_split_lets_the_planner_make_smaller_steps(planned: Path) -> None:
+    plan = planned / "tickets" / SLUG / "plan.md"
+    head, step = plan.read_text(encoding="utf-8").split("### Step 1: ")
+    title, rest = step.split("\n", 1)
+    second = rest.replace("Depends on: none", "Depends on: 1").replace("[x]", "[ ]")
+    drafted = f"{head}### Step 1: Only minutes below sixty\n{rest}\n### Step 2: {title}\n{second}"
+    model = ScriptedModel([says(call("WritePlan", content=drafted))])
+    prompt = Prompt(planned, model=model)
+    prompt.says("/exec")
+    told = prompt.says("split 1")
+    assert prompt.where == ("plan", SLUG)
+    assert "Only minutes below sixty" in told
+    assert "into smaller steps" in str(model.requests[0].messages)
+    assert "Enter runs step 1/2" in prompt.says("/exec")
 
 
 def test_the_same_agent_twice_goes_on_and_asks_no_model(project: Path) -> None:

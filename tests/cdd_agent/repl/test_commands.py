@@ -75,6 +75,8 @@ def test_help_names_every_command() -> None:
         ("retry use the csv module", ("retry", None, "use the csv module")),
         ("retry 2nd time lucky", ("retry", None, "2nd time lucky")),
         ("skip 3", ("skip", 3, "")),
+        ("split step 2 by file", ("split", 2, "by file")),
+        ("split the parser in two", ("", None, "split the parser in two")),
         ("commit fix it", ("commit", None, "fix it")),
         ("use the csv module", ("", None, "use the csv module")),
         ("keep the old name", ("", None, "keep the old name")),

@@ -7,6 +7,7 @@ import pytest
 
 from cdd_agent.errors import UsageError
 from cdd_agent.repl import dialogs
+from cdd_agent.tdd.attempt import RAN_OUT
 from cdd_agent.tickets.ticket import find
 from cdd_agent.work.state import Status
 from cdd_agent.workflows.execution.executor import Executor
@@ -56,6 +57,29 @@ def test_a_failed_step_is_told_with_the_words_that_help(failed: Talk) -> None:
     )
     assert failed.is_listening
     assert dialogs.format_current_step(failed.executor) == "1/1"
+
+
+def test_a_step_that_used_up_its_turns_can_be_planned_anew(finished: Path, *, failed: Talk) -> None:
+    path = failed.executor.ticket.state_path
+    state = json.loads(path.read_text(encoding="utf-8"))
+    state["step_executions"]["1"]["attempts"][0]["evidence"] = [f"{RAN_OUT} in this attempt (20 turns)."]
+    path.write_text(json.dumps(state), encoding="utf-8")
+    talk = Talk(finished)
+    assert "Type: split 1 (the Planner makes smaller steps of it), retry, skip" in talk.greets()
+    request = dialogs.parse_split(talk.executor, "split 1 by criterion")
+    assert request is not None
+    assert request.startswith("Split step 1, 'Minutes after hours need no unit', into smaller steps")
+    assert request.endswith("by criterion")
+    assert dialogs.parse_split(talk.executor, "split the pattern in two") is None
+    with pytest.raises(UsageError, match="no step 7"):
+        dialogs.parse_split(talk.executor, "split 7")
+
+
+def test_a_completed_step_is_not_split(finished: Path) -> None:
+    talk = Talk(finished)
+    talk.greets()
+    with pytest.raises(UsageError, match="Step 1 is completed"):
+        dialogs.parse_split(talk.executor, "split 1")
 
 
 def test_a_failed_step_is_not_passed_over(failed: Talk) -> None:
