@@ -14,7 +14,7 @@ from msgspec import structs
 from cdd_agent.agent.editing import report_change
 from cdd_agent.agent.hooks import SandboxedHooks, offer_hooks
 from cdd_agent.agent.loop import hide_keys
-from cdd_agent.agent.sessions import Transcript
+from cdd_agent.agent.sessions import Transcript, make_session_id
 from cdd_agent.audit.auditor import Auditor
 from cdd_agent.clock import Clock, SystemClock
 from cdd_agent.config import settings
@@ -201,8 +201,12 @@ class Composition:
     def _save_before_phase(self, about: Description) -> str:
         """Make a checkpoint, and return the trailers of the phase's commit that name it and the session."""
         made = self.save_files(about)
-        session = f"Session: {made.about.session}\n" if made.about.session else ""
-        return f"{session}Checkpoint: {made.number}\n"
+        return f"Session: {made.about.session or self._run_id}\nCheckpoint: {made.number}\n"
+
+    @cached_property
+    def _run_id(self) -> str:
+        """The name of a run that no prompt began, so that its commits can be found together."""
+        return f"run/{make_session_id(self.clock.now())}"
 
     @cached_property
     def sandbox(self) -> Sandbox:

@@ -109,6 +109,12 @@ def archive_folder(project: Path) -> Path:
     return project / ".cdd" / "archive"
 
 
+def make_session_id(time: str) -> str:
+    """Return a new id for a session that begins at ``time``, such as ``20260301-140435-qqf``."""
+    digits = "".join(filter(str.isdigit, time))
+    return f"{digits[:8]}-{digits[8:14]}-{draw_token()[:3]}"
+
+
 class Transcript:
     """The transcript of the current session, created with its first line; a write error is reported once."""
 
@@ -178,11 +184,10 @@ class Transcript:
 
     def _create(self) -> None:
         time = self._clock.now()
-        digits = "".join(filter(str.isdigit, time))
         folder = sessions_folder(self._project)
         private_folder(self._project)
         while not self.id:
-            name = f"{digits[:8]}-{digits[8:14]}-{draw_token()[:3]}"
+            name = make_session_id(time)
             with contextlib.suppress(FileExistsError):
                 (folder / name).mkdir(parents=True, mode=0o700)
                 self.id = name

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 
 import pytest
@@ -94,6 +95,7 @@ def test_the_history_holds_a_test_before_each_implementation(demo: Demo) -> None
 
 
 def test_every_phase_commit_carries_trailers_and_a_note_with_its_evidence(demo: Demo) -> None:
+    runs = set[str]()
     commits = git(demo.folder, "log", "--reverse", "--no-merges", "--format=%H", "HEAD").splitlines()[2:]
     for commit in commits:
         lines = git(demo.folder, "notes", "--ref=tdd-handoffs", "show", commit).splitlines()
@@ -103,7 +105,12 @@ def test_every_phase_commit_carries_trailers_and_a_note_with_its_evidence(demo: 
         assert len(note["gate"]["report_sha256"]) == 64
         body = git(demo.folder, "log", "-1", "--format=%B", commit)
         assert f"Ticket: {demo.name}\nPhase: {note['phase']}\n" in body
-        assert f"Handoff-Id: {note['id']}" in body
+        found = re.search(
+            rf"^Handoff-Id: {note['id']}\nSession: (run/[0-9-]+[a-z]+)\nCheckpoint: [0-9]+$", body, re.MULTILINE
+        )
+        assert found is not None, body
+        runs.add(found[1])
+    assert len(runs) == 1
 
 
 def test_the_last_note_says_that_the_ticket_is_complete(demo: Demo) -> None:
