@@ -47,6 +47,7 @@ MISSING, UNFIT, ENDLESS, MOST_TEXT = "missing", "unfit: ", "does not end within 
 UNREADABLE = "returns a value that, when it is read, "
 LEAK, PAST = " and leaves a file open", " without the method of the subclass"
 GENERATED, GIVES, UNHASHABLE = "a context manager", ", which gives its block ", ", which cannot be hashed"
+ASSERTION = "raises AssertionError"
 CALLED, FUNCTION, NAMED = ", which can be called", "a function", "a function named "
 """As in ``answers.py``, ``effects.py`` and ``values.py`` of ``testrun/inside``, which ask for the current folder."""
 _MOST_SHOWN = 5
@@ -467,7 +468,7 @@ def is_other_behavior(old: str, new: str) -> bool:
     (old_head, *old_rest), (new_head, *new_rest) = (text.split(GIVES, 1) for text in (old, new))
     is_generated = f"returns {GENERATED}" in (old_head, new_head)  # what else it is, a ``with`` block does not see
     is_same = old_rest == new_rest and (old_head == new_head or (bool(old_rest) and is_generated))
-    is_same |= _are_like_functions(old, new)
+    is_same |= _are_like_functions(old, new) or _are_like_assertions(old, new) or _are_like_assertions(new, old)
     return not (is_same or old.startswith(ENDLESS))
 
 
@@ -481,6 +482,13 @@ def _are_like_functions(old: str, new: str) -> bool:
     (old_head, *old_rest), (new_head, *new_rest) = (text.split(CALLED, 1) for text in (old, new))
     is_private = re.fullmatch(rf"returns ({FUNCTION}|_\w+(\(.*\))?|partial\(.*\))", old_head) is not None
     return old_rest == new_rest and (old_head == new_head or (bool(old_rest) and is_private))
+
+
+def _are_like_assertions(plain: str, stated: str) -> bool:
+    """Return whether an ``assert`` fails in one answer, and a ``raise`` states the message in the other."""
+    start, _, rest = plain.partition(ASSERTION)
+    is_plain = ASSERTION in plain and not rest.startswith(": ")
+    return is_plain and stated.startswith(f"{start}{ASSERTION}: ") and stated.endswith(rest)
 
 
 def _find_unexpected(calls: Sequence[_Call], texts: Mapping[int, str]) -> Set[tuple[tuple[int, int | str], str]]:

@@ -6,6 +6,7 @@ folder at the first import is the project's.
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import base64
 import contextlib
@@ -15,6 +16,7 @@ import hashlib
 import importlib
 import inspect
 import io
+import linecache
 import os
 import re
 import signal
@@ -144,7 +146,8 @@ def _explain(error: BaseException, *, call: Call) -> str:
     if isinstance(error, (_TimeOver, KeyboardInterrupt)) or text.startswith(UNFIT):
         raise error
     head, _, message = text.partition(": ")
-    return head if message in show(call) else text
+    # An `assert` may become a `raise`, and in a list of outcomes the two are not told apart.
+    return head if message in show(call) or isinstance(error, AssertionError) else text
 
 
 def _read_printed(printed: io.StringIO) -> str:
@@ -267,10 +270,20 @@ def _is_stated(error: BaseException) -> bool:
     while trace.tb_next is not None:
         trace = trace.tb_next
     code = trace.tb_frame.f_code
-    # Not by the text of the line: in `raise ValueError("no " + name)`, the sum may fail. `assert` raises with the same
-    # instruction.
-    is_raise = dis.opname[code.co_code[trace.tb_lasti]] == "RAISE_VARARGS" and not isinstance(error, AssertionError)
-    return is_raise and is_inside(code.co_filename)
+    # Not by the text of the line: in `raise ValueError("no " + name)`, the sum may fail.
+    is_raise = dis.opname[code.co_code[trace.tb_lasti]] == "RAISE_VARARGS" and is_inside(code.co_filename)
+    return is_raise and not (isinstance(error, AssertionError) and _is_assert(code.co_filename, trace.tb_lineno))
+
+
+@functools.lru_cache(maxsize=1000)
+def _is_assert(path: str, line: int) -> bool:
+    """Return whether a line may belong to an ``assert``, which raises with the same instruction as ``raise``."""
+    try:
+        nodes = [*ast.walk(ast.parse("".join(linecache.getlines(path))))]
+    except (SyntaxError, ValueError):
+        return True
+    raising = [node for node in nodes if isinstance(node, ast.Raise)]
+    return not any(node.lineno <= line <= (node.end_lineno or line) for node in raising)
 
 
 @contextlib.contextmanager

@@ -319,6 +319,10 @@ def test_functions_in_a_watched_function_are_listed_with_their_depth() -> None:
         ("returns a function named add, which can be called", "returns a function, which can be called", True),
         ("returns [a function] and then [3]", "returns [a function named add] and then [3]", False),
         ("returns [a function] and then [3]", "returns [a function] and then [4]", True),
+        ("raises AssertionError", "raises AssertionError: too low", False),
+        ("raises AssertionError: too low and prints 'x'", "raises AssertionError and prints 'x'", False),
+        ("raises AssertionError: too low", "raises AssertionError: too high", True),
+        ("raises AssertionError and prints 'x'", "raises AssertionError: too low and prints 'y'", True),
     ],
 )
 def test_another_answer_is_another_behavior_unless_a_caller_does_not_see_it(

@@ -237,6 +237,8 @@ def fail(kind: str) -> Iterator[int]:
     if kind == "sum":
         raise ValueError("no such kind" + kind.count("n"))  # type: ignore[operator]
     assert kind != "asserted", "no such kind"
+    if kind == "explicit":
+        raise AssertionError("no such kind")
     yield int(kind)
 
 
@@ -302,6 +304,7 @@ def loop() -> None:
         (call("change", [7]), "returns 1 and changes its arguments to ([7, 1]) and prints 'changing'"),
         (call("fail", "stated"), "returns a value that, when it is read, raises ValueError: no such kind"),
         (call("fail", "asserted"), "returns a value that, when it is read, raises AssertionError"),
+        (call("fail", "explicit"), "returns a value that, when it is read, raises AssertionError: no such kind"),
         (call("fail", "sum"), "unfit: TypeError"),
         (call("fail", "4"), "returns iterator of [4]"),
         (call("open_file", "/no/file"), "raises OSError"),
