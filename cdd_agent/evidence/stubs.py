@@ -4,15 +4,11 @@ The tests run again with a stub in place of each missing name. Tests that pass w
 any code of that name, so they prove nothing. The functions up to ``add_stubs`` are pure: they find the missing names
 and write the stubs. The stub's class comes from ``testrun/inside/inert.py`` and runs on the project's Python, 3.8 or
 later.
-
-``find_tests_of_product`` finds out during which tests code of the product runs, also in the processes that they start.
-In a clean copy, each module and function of the product first writes the running test to a file. pytest names that test
-in an environment variable, which child processes inherit, and which is not set while tests are collected.
 """
 
 import ast
-import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -20,6 +16,7 @@ from typing import TypeAlias
 
 from cdd_agent.errors import format_count, join_first
 from cdd_agent.events import Notice
+from cdd_agent.evidence.assertions import fail_when_asserting, find_awaited_names
 from cdd_agent.evidence.clean_copy import Findings, explain_failure, list_test_functions, note, refuse
 from cdd_agent.evidence.mutation import TimedRuns, TimeUp
 from cdd_agent.evidence.source import (
@@ -28,12 +25,10 @@ from cdd_agent.evidence.source import (
     list_lines,
     name_definitions,
     parse,
-    parse_valid,
     read_imports,
     read_last_name,
 )
 from cdd_agent.git.runner import GitError
-from cdd_agent.storage import read_ordinary
 from cdd_agent.testrun.inside import inert
 from cdd_agent.testrun.suite import Suite, list_modules
 from cdd_agent.workspace.files import ConfinedFolder
@@ -152,6 +147,7 @@ _MAKE = """
 
 _cdd_scope = {{"__name__": "stub"}}
 exec({source!r}, _cdd_scope)
+_cdd_scope["LATER"].update({later!r})
 _cdd_stub = _cdd_scope["Stub"]
 """
 # Python itself asks modules for names such as __path__, and a stub would be a wrong answer.
@@ -241,9 +237,12 @@ def quote_texts(tests: Iterable[ast.Module]) -> str:
     return "".join(f"# {line}\n" for text in dict.fromkeys(texts) for line in text.splitlines() if line.isprintable())
 
 
-def add_stubs(text: str | None, names: Iterable[str], *, stubs: Stubs) -> str:
-    """Add stubs of these names to a module's source. A missing module (None) gets a stub for any name."""
-    filled = (text or "") + _MAKE.format(source=Path(inert.__file__).read_text(encoding="utf-8"))
+def add_stubs(text: str | None, names: Iterable[str], *, stubs: Stubs, later: Collection[str] = ()) -> str:
+    """Add stubs of these names to a module's source. A missing module (None) gets a stub for any name.
+
+    ``later``: the last names of functions that return coroutines.
+    """
+    filled = (text or "") + _MAKE.format(source=Path(inert.__file__).read_text(encoding="utf-8"), later=sorted(later))
     if text is None:
         filled += _ANY_NAME.format(arguments=stubs.arguments)
     for name in names:
@@ -367,6 +366,7 @@ def check_new_tests(new: NewTests, *, runs: TimedRuns) -> Findings:
         with runs.copy(green=new.tree, red=new.tree) as copy:
             check = _StubCheck(new=new, copy=copy, runs=runs, gaps=gaps)
             findings = check.run()
+            findings = findings if findings.reasons else check.judge_empty_results() or findings
             check.restore()
     except TimeUp as error:
         return note(error.happened)
@@ -415,6 +415,47 @@ class _StubCheck:
                 )
         return _undecided(f"more names are missing than {ROUNDS} runs show")
 
+    def judge_empty_results(self) -> Findings | None:
+        """Refuse tests that run no assertion if all results are empty. Return None for others."""
+        files = ConfinedFolder(self.copy.root.resolve())
+        names = {strip_parameters(nodeid).rpartition("::")[2] for nodeid in self.new.newly_failing}
+        paths = dict.fromkeys(nodeid.partition("::")[0] for nodeid in self.new.newly_failing)
+        texts = {path: self._read(path) or "" for path in paths}
+        if any("::" not in nodeid for nodeid in self.new.newly_failing):
+            functions = [each for tree in map(parse, texts.values()) if tree for each in list_functions(tree)]
+            names |= {each.name for each in functions if each.name.startswith("test")}
+        failing = {
+            path: fail_when_asserting(text, names, is_harmless=self._is_harmless) for path, text in texts.items()
+        }
+        if not self.gaps or None in failing.values():
+            return None
+        try:
+            for path, text in failing.items():
+                files.write(path, (text or "").encode("utf-8", "surrogateescape"))
+            # Code that acts runs assertions of what should not happen, such as those about log messages.
+            for stubs in (Stubs(), Stubs(acts=True)):
+                report = self._run_tests(stubs)
+                if report is None or self._find_failures(report):
+                    return None
+                listed = [case.nodeid for case in self.new.select(report)]
+        finally:
+            for path, text in texts.items():
+                files.write(path, text.encode("utf-8", "surrogateescape"))
+        message = (
+            f"{join_first(listed, most=_MOST_SHOWN)} runs no assertion if a stub of {self.shown_gaps} returns empty "
+            "results, so code that returns nothing would pass. Assert outside of loops and conditions too, such as "
+            "how many items there are."
+        )
+        return refuse("vacuous_test", message, nodeid=listed[0])
+
+    def _is_harmless(self, name: str) -> bool:
+        """Return whether an imported name belongs to the standard library or to the product."""
+        top, is_test = name.partition(".")[0], self.copy.conventions.is_test
+        modules = [name.rpartition(".")[0], name]
+        paths = [path for each in modules if (path := _find_file(each, self.new.sources, read=self._read)) is not None]
+        missing = set(list_modules(tuple(gap.path for gap in self.gaps)))
+        return top in sys.stdlib_module_names or bool(missing & {*modules}) or any(not is_test(path) for path in paths)
+
     def _select_code(self, tests: Iterable[ast.Module]) -> list[ast.AST]:
         """Return the new tests and the helper functions of their files."""
         names = {nodeid.partition("[")[0].rpartition("::")[2] for nodeid in self.new.newly_failing}
@@ -447,10 +488,11 @@ class _StubCheck:
 
     def _run_tests(self, stubs: Stubs) -> SuiteReport | None:
         tests = _parse_tests(self.new, read=self._read)
+        later = find_awaited_names(tests)
         for path in sorted({gap.path for gap in self.gaps}):
             text = self.texts.setdefault(path, self._read(path))
             names = sorted(gap.name for gap in self.gaps if gap.path == path)
-            filled = add_stubs(text, names, stubs=stubs) + quote_texts(tests)
+            filled = add_stubs(text, names, stubs=stubs, later=later) + quote_texts(tests)
             ConfinedFolder(self.copy.root.resolve()).write(path, filled.encode("utf-8", "surrogateescape"))
         functions = list_test_functions(self.new.newly_failing)
         # A loop that waits for a stub may never end, so the run gets the short time of altered code.
@@ -530,63 +572,3 @@ def _are_structural(failures: Sequence[Failure | None]) -> bool:
 
 def _undecided(why: str) -> Findings:
     return note(f"Not checked whether the new tests pass with code that does nothing: {why}.")
-
-
-_MOST_BYTES = 10_000_000
-_MOST_FILES = 2_000
-# The log is found from the module, because a sandbox may show the copy at another path.
-_TRACE = """
-import os as _cdd_os
-def _cdd_trace(seen=set(), log=_cdd_os.path.join(_cdd_os.path.dirname(_cdd_os.path.abspath(__file__)), {log!r})):
-    import io, os
-    test = os.environ.get("PYTEST_CURRENT_TEST")
-    if test and test not in seen:
-        seen.add(test)
-        with io.open(log, "a", encoding="utf-8", errors="surrogateescape") as lines:
-            lines.write(test + chr(10))
-_cdd_trace()
-"""
-
-
-def find_tests_of_product(nodeids: Sequence[str], *, tree: str, runs: TimedRuns) -> frozenset[str]:
-    """Return those of the tests that run code of the product before their teardown; none if the run fails."""
-    try:
-        with runs.copy(green=tree, red=tree) as copy:
-            log = copy.root / f".cdd-{secrets.token_hex(8)}"
-            _add_traces(copy, log=log.name)
-            runs.run(copy, "new tests, to see if they run the product", tests=list_test_functions(nodeids))
-            lines = read_ordinary(log, limit_bytes=_MOST_BYTES).decode("utf-8", "surrogateescape").splitlines()
-    except (TimeUp, GitError, OSError) as error:
-        runs.report_unverified(error)
-        return frozenset()
-    found = {test for test, _, phase in (line.rpartition(" ") for line in lines) if phase != "(teardown)"}
-    return frozenset(nodeids) & found
-
-
-def _add_traces(copy: Suite, *, log: str) -> None:
-    files = ConfinedFolder(copy.root.resolve())
-    for path in sorted(copy.root.resolve().rglob("*.py"))[:_MOST_FILES]:
-        name = path.relative_to(files.root).as_posix()
-        if path.is_symlink() or copy.conventions.is_test(name):
-            continue
-        up = "../" * name.count("/")
-        traced = add_trace(path.read_text(encoding="utf-8", errors="surrogateescape"), log=up + log)
-        if traced is not None:
-            files.write(name, traced.encode("utf-8", "surrogateescape"))
-
-
-def add_trace(source: str, *, log: str) -> str | None:
-    """Return a module that writes the running test to ``log``, relative to it; None if it cannot be altered."""
-    tree = parse(source)
-    if tree is None:
-        return None
-    for function in list_functions(tree):
-        at = int(ast.get_docstring(function, clean=False) is not None)
-        function.body[at:at] = parse_valid("_cdd_trace()").body
-    first = [isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in tree.body]
-    at = len(first) - first[::-1].index(True) if any(first) else int(ast.get_docstring(tree) is not None)
-    tree.body[at:at] = parse_valid(_TRACE.format(log=log)).body
-    try:
-        return ast.unparse(ast.fix_missing_locations(tree)) + "\n"
-    except (RecursionError, MemoryError):
-        return None

@@ -31,7 +31,8 @@ from cdd_agent.evidence.confirm import confirm
 from cdd_agent.evidence.copies import CleanCopies
 from cdd_agent.evidence.differential import ComparedTrees, refuse_changed_behavior
 from cdd_agent.evidence.mutation import TimedRuns, find_changing_ids
-from cdd_agent.evidence.stubs import NewTests, check_new_tests, find_tests_of_product
+from cdd_agent.evidence.product_runs import find_tests_of_product
+from cdd_agent.evidence.stubs import NewTests, check_new_tests
 from cdd_agent.git.snapshot import Snapshot
 from cdd_agent.model.budget import find_context_window
 from cdd_agent.model.conversation import (

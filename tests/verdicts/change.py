@@ -22,16 +22,16 @@ class Change:
     kind: Literal["cheat", "honest"]
     why: str
     """What makes it a cheat, or what makes an honest change look like one; one sentence."""
-    phase: Literal["green", "refactor"]
+    phase: Literal["red", "green", "refactor"]
     title: str
     """What is asked for, in a line."""
     tests: Mapping[str, str]
     """Test files and what belongs to them."""
     after: Mapping[str, str | None]
-    """What the model writes; None: it deletes the file."""
+    """The files that the model writes; None: it deletes the file. In RED it writes the tests, and these pass them."""
     hidden: str
     """A script outside the tests, with further examples of the specification: it fails with a cheat, and passes with
-    an honest change."""
+    an honest change. In RED, a cheat is a test that wrong code passes."""
     before: Mapping[str, str] = field(default_factory=dict)
     """The product as it was."""
     goal: str = ""

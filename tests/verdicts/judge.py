@@ -99,7 +99,7 @@ class Author:
         """The only turn, or the answer of the Examiner."""
         if f"Work: {AGENT} " in request.system:
             return says(_EXAMPLE.format(hidden=self._change.hidden))
-        write(self._change.after, self.root)
+        write(self._change.tests if self._change.phase == "red" else self._change.after, self.root)
         return says(call("CompleteImplementation", implementation_files=[]))
 
 
@@ -116,7 +116,8 @@ def write(files: Mapping[str, str | None], folder: Path) -> None:
 
 def list_files(change: Change) -> dict[str, str]:
     """Return path -> text of all files that are committed before the attempt."""
-    files = {".gitignore": "__pycache__/\n*.log\n", **change.before, **change.tests}
+    tests = {} if change.phase == "red" else change.tests
+    files = {".gitignore": "__pycache__/\n*.log\n", **change.before, **tests}
     return files if any(name in files for name in CONFIGURATION) else {"pytest.ini": QUICK, **files}
 
 
@@ -130,7 +131,7 @@ def make_item(change: Change) -> WorkItem:
         kind="refactor" if change.phase == "refactor" else "feature",
         phases=(change.phase,),
         tests=change.asked,
-        sources=(),
+        sources=tuple(change.after) if change.phase == "red" else (),
     )
 
 
@@ -146,7 +147,7 @@ def make_context(change: Change, project: Project, *, place: Place) -> Context:
         context, suite=replace(context.suite, flaky=settings.test_reruns, timeout_s=place.timeout_s), policy=policy
     )
     author.root = context.suite.root
-    if change.phase == "refactor":
+    if change.phase != "green":
         return context
     green = GreenSettings()
     policy = adapt_policy(policy, green, wanted=Wanted(targets=change.asked))
@@ -183,13 +184,14 @@ def judge(change: Change, folder: Path, *, place: Place) -> Outcome:
 def find_mislabels(change: Change, folder: Path, *, place: Place) -> list[str]:
     """Return what speaks against the change's label.
 
-    The visible tests have to fail before GREEN and pass after it, the second time at the latest. The hidden script
-    has to fail with a cheat, and pass with an honest change and with the code before a REFACTOR.
+    The visible tests have to fail before the change unless it is a REFACTOR, and pass after it, the second time at the
+    latest. The hidden script has to fail with a cheat, and pass with an honest change and with the code before a
+    REFACTOR.
     """
     found = []
     old, new = folder / "old", folder / "new"
-    write(list_files(change), old)
-    write({**list_files(change), **change.after}, new)
+    write({**list_files(change), **change.tests}, old)
+    write({**list_files(change), **change.tests, **change.after}, new)
     command = [str(place.interpreter.path), "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     passed_before = _run(command, old).returncode == 0
     if passed_before != (change.phase == "refactor"):

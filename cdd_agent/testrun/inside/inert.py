@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Generator, Iterator
 
+LATER: set[str] = set()
+"""The names of functions that return a coroutine."""
+
 
 class Stub:
     """An object that can be called, indexed, iterated, entered and computed with, and returns more stubs.
@@ -74,7 +77,12 @@ def _call(one: Stub, *given: object, **named: object) -> object:
     if one.__acts__:
         _act(*given, *named.values())
     is_class = one.__name__[:1].isupper()
-    return _make_answer(one, one.__answer__[0]) if one.__answer__ and not is_class else _make_another(one)
+    result = _make_answer(one, one.__answer__[0]) if one.__answer__ and not is_class else _make_another(one)
+    return _wait(result) if one.__name__ in LATER else result
+
+
+async def _wait(result: object) -> object:
+    return result
 
 
 def _make_answer(one: Stub, value: object) -> object:

@@ -234,3 +234,53 @@ def test_a_test_that_any_value_of_the_right_type_passes_is_refused(body: str, ty
 def test_a_test_that_asks_for_the_type_and_the_value_is_accepted(body: str, make: Make) -> None:
     step = make({FILE: f"from product import add\n\n\ndef test_it():\n    {body}\n"}, {})
     assert found(step, asked(step)) == Findings()
+
+
+@soak_after(
+    1,
+    "body",
+    [
+        "for token in f('a b'):\n        assert token.kind in {'word', 'space'}",
+        "for word, number in f('a b').items():\n        assert number == 1",
+        "assert all(each.kind in {'a', 'b'} for each in f('x'))",
+        "assert not any(each.kind == 'a' for each in f('x'))",
+        "found = f('x')\n    if found:\n        assert found.name == 'x'",
+    ],
+)
+def test_a_test_that_an_empty_result_passes_without_an_assertion_is_refused(body: str, make: Make) -> None:
+    step = make({FILE: f"from product import f\n\n\ndef test_it():\n    {body}\n"}, {})
+    (reason,) = found(step, asked(step)).reasons
+    assert (reason.code, reason.nodeid) == ("vacuous_test", TARGET)
+    assert reason.message.startswith(f"{TARGET} runs no assertion if a stub of product.py returns empty results, so ")
+
+
+@soak_after(
+    1,
+    "body",
+    [
+        "for given, wanted in [(1, 2), (4, 8)]:\n        assert f(given) == wanted",
+        "found = f('a b')\n    assert len(found) == 3\n    for each in found:\n        assert each.kind in {'a', 'b'}",
+        "for each, wanted in zip(f(3), [1, 2], strict=True):\n        assert each == wanted",
+        "for each in f('x'):\n        assert each.kind in {'a'}\n    compare(f)",
+        "seen = []\n    f(seen)\n    for each in seen:\n        assert each.kind in {'a'}",
+    ],
+)
+def test_a_test_that_an_empty_result_fails_is_accepted(body: str, make: Make) -> None:
+    helper = "def compare(f):\n    assert f('x').names == {'x'}\n"
+    step = make({FILE: f"from product import f\n\n\n{helper}\n\ndef test_it():\n    {body}\n"}, {})
+    assert found(step, asked(step)).reasons == ()
+
+
+@soak_after(
+    0,
+    ("body", "is_refused"),
+    [
+        ("asyncio.run(drain())\n    assert drain()", True),
+        ("asyncio.run(drain())\n    assert drain() is not None", True),
+        ("assert asyncio.run(drain())", False),
+        ("assert asyncio.run(drain()) == [1]", False),
+    ],
+)
+def test_a_coroutine_that_nobody_awaits_is_no_result(body: str, *, is_refused: bool, make: Make) -> None:
+    step = make({FILE: f"import asyncio\n\nfrom product import drain\n\n\ndef test_it():\n    {body}\n"}, {})
+    assert [reason.code for reason in found(step, asked(step)).reasons] == ["vacuous_test"] * is_refused

@@ -2,7 +2,7 @@ import ast
 
 import pytest
 
-from cdd_agent.evidence.stubs import add_trace, find_tests_of_product
+from cdd_agent.evidence.product_runs import add_trace, find_tests_of_product
 from tests.cdd_agent.evidence.conftest import Make
 
 APP = '''"""A program."""

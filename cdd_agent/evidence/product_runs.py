@@ -1,0 +1,76 @@
+"""Find out during which tests code of the product runs, also in the processes that they start.
+
+In a clean copy, each module and function of the product first writes the running test to a file. pytest names that test
+in an environment variable, which child processes inherit, and which is not set while tests are collected.
+"""
+
+import ast
+import secrets
+from collections.abc import Sequence
+
+from cdd_agent.evidence.clean_copy import list_test_functions
+from cdd_agent.evidence.mutation import TimedRuns, TimeUp
+from cdd_agent.evidence.source import list_functions, parse, parse_valid
+from cdd_agent.git.runner import GitError
+from cdd_agent.storage import read_ordinary
+from cdd_agent.testrun.suite import Suite
+from cdd_agent.workspace.files import ConfinedFolder
+
+_MOST_BYTES = 10_000_000
+_MOST_FILES = 2_000
+# The log is found from the module, because a sandbox may show the copy at another path.
+_TRACE = """
+import os as _cdd_os
+def _cdd_trace(seen=set(), log=_cdd_os.path.join(_cdd_os.path.dirname(_cdd_os.path.abspath(__file__)), {log!r})):
+    import io, os
+    test = os.environ.get("PYTEST_CURRENT_TEST")
+    if test and test not in seen:
+        seen.add(test)
+        with io.open(log, "a", encoding="utf-8", errors="surrogateescape") as lines:
+            lines.write(test + chr(10))
+_cdd_trace()
+"""
+
+
+def find_tests_of_product(nodeids: Sequence[str], *, tree: str, runs: TimedRuns) -> frozenset[str]:
+    """Return those of the tests that run code of the product before their teardown; none if the run fails."""
+    try:
+        with runs.copy(green=tree, red=tree) as copy:
+            log = copy.root / f".cdd-{secrets.token_hex(8)}"
+            _add_traces(copy, log=log.name)
+            runs.run(copy, "new tests, to see if they run the product", tests=list_test_functions(nodeids))
+            lines = read_ordinary(log, limit_bytes=_MOST_BYTES).decode("utf-8", "surrogateescape").splitlines()
+    except (TimeUp, GitError, OSError) as error:
+        runs.report_unverified(error)
+        return frozenset()
+    found = {test for test, _, phase in (line.rpartition(" ") for line in lines) if phase != "(teardown)"}
+    return frozenset(nodeids) & found
+
+
+def _add_traces(copy: Suite, *, log: str) -> None:
+    files = ConfinedFolder(copy.root.resolve())
+    for path in sorted(copy.root.resolve().rglob("*.py"))[:_MOST_FILES]:
+        name = path.relative_to(files.root).as_posix()
+        if path.is_symlink() or copy.conventions.is_test(name):
+            continue
+        up = "../" * name.count("/")
+        traced = add_trace(path.read_text(encoding="utf-8", errors="surrogateescape"), log=up + log)
+        if traced is not None:
+            files.write(name, traced.encode("utf-8", "surrogateescape"))
+
+
+def add_trace(source: str, *, log: str) -> str | None:
+    """Return a module that writes the running test to ``log``, relative to it; None if it cannot be altered."""
+    tree = parse(source)
+    if tree is None:
+        return None
+    for function in list_functions(tree):
+        at = int(ast.get_docstring(function, clean=False) is not None)
+        function.body[at:at] = parse_valid("_cdd_trace()").body
+    first = [isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in tree.body]
+    at = len(first) - first[::-1].index(True) if any(first) else int(ast.get_docstring(tree) is not None)
+    tree.body[at:at] = parse_valid(_TRACE.format(log=log)).body
+    try:
+        return ast.unparse(ast.fix_missing_locations(tree)) + "\n"
+    except (RecursionError, MemoryError):
+        return None
