@@ -577,7 +577,8 @@ class Composition:
         if (inside := self._enter(ticket)) is not None:
             return inside[0].review(inside[1])
         add = partial(self.add_examples, ticket)
-        return Review(ticket, repository=self.repository, project=self.root, add=add, trees=self._find_run_trees())
+        left, trees = self.ticket_forks().list_remaining if self.root == self.home else None, self._find_run_trees()
+        return Review(ticket, repository=self.repository, project=self.root, add=add, trees=trees, list_forks=left)
 
     def add_examples(self, ticket: Ticket, number: int) -> CommitId:
         """Add the further examples of a step to the tests, in a commit that lands on the user's branch."""

@@ -8,6 +8,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import groupby
 from pathlib import Path
@@ -64,6 +65,16 @@ def list_lines(file: FileDiffed) -> Iterator[DiffLine]:
 def count_lines(files: Sequence[FileDiffed]) -> tuple[int, int]:
     """Return the numbers of added and of removed lines."""
     return sum(file.added or 0 for file in files), sum(file.removed or 0 for file in files)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftFork:
+    """A fork of a ticket at its end, whose work tree is still there."""
+
+    name: str
+    is_merged: bool
+    """Whether the user's branch has everything that is committed in it, and nothing is uncommitted."""
+    remove: Callable[[], None]
 
 
 def describe_size(files: Sequence[FileDiffed]) -> str:

@@ -8,17 +8,18 @@ import contextlib
 import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from cdd_agent.agent.sessions import fork_session
 from cdd_agent.clock import Clock
-from cdd_agent.errors import UsageError
+from cdd_agent.errors import CddError, UsageError
 from cdd_agent.events import ForkCompared
 from cdd_agent.git.checkpoint import Checkpoints
 from cdd_agent.git.fork import Fork, Forks, MergePlan, make_name
 from cdd_agent.git.landing import Landed
 from cdd_agent.git.repository import Repository
-from cdd_agent.review import describe_size, diff_commits, resolve_recorded
+from cdd_agent.review import LeftFork, describe_size, diff_commits, resolve_recorded
 from cdd_agent.storage import private_folder, read_ordinary, write_atomic
 from cdd_agent.tdd.attempt import FORKED, name_conversation
 from cdd_agent.tdd.step import load_report
@@ -213,6 +214,15 @@ class TicketForks:
                 kept.parent.mkdir(parents=True, exist_ok=True)
                 write_atomic(kept, journal, mode=0o600)
             self.forks.drop(fork)
+
+    def list_remaining(self, ticket: str) -> Iterator[LeftFork]:
+        """Yield the forks of a ticket that were not dropped."""
+        for fork in self.forks.list_all():
+            if fork.ticket == ticket and not fork.is_abandoned:
+                is_merged = False
+                with contextlib.suppress(CddError):  # cdd fork drop tells what is in the way
+                    is_merged = self.forks.require_droppable(fork) == (0, ())
+                yield LeftFork(name=fork.name, is_merged=is_merged, remove=partial(self.drop, fork))
 
     @contextlib.contextmanager
     def _working(self, fork: Fork) -> Iterator[None]:

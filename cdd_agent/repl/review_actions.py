@@ -16,7 +16,7 @@ from cdd_agent.git.repository import resolve_revision
 from cdd_agent.repl.question import confirm
 from cdd_agent.repl.render import show_file_name, show_files
 from cdd_agent.repl.screen import Screen
-from cdd_agent.review import WHOLE, Anchors, Comment, Comments, Place, describe_size, parse_place
+from cdd_agent.review import WHOLE, Anchors, Comment, Comments, LeftFork, Place, describe_size, parse_place
 from cdd_agent.tickets.ticket import list_tickets
 from cdd_agent.untrusted.text import clean, format_line
 from cdd_agent.work.state import is_unverified
@@ -48,6 +48,7 @@ WHOLE_COMMIT = "commit"
 _NEEDS_ID = {"reply": "ID TEXT", "edit": "ID TEXT", "resolve": "ID"}
 """The arguments of these words of ``/comment``."""
 _MOST_LINES_OF_CODE = 3
+_MOST_FILES_AT_END = 20
 
 
 def start_review(review: Review, *, screen: Screen, asks: bool = False) -> bool:
@@ -112,15 +113,35 @@ def _show_end(review: Review, *, screen: Screen, asks: bool) -> None:
 
 
 def show_end(end: TicketEnd, *, screen: Screen, asks: bool = False) -> None:
-    """Show the end of a ticket. With ``asks``, ask whether to push; otherwise show the command."""
-    for text in end.lines:
+    """Show the end of a ticket. With ``asks``, ask whether to remove forks and to push; otherwise show the commands."""
+    for number, text in enumerate(end.lines):
         screen.line(screen.as_typed(text))
+        if number == 0:
+            for file in end.files[:_MOST_FILES_AT_END]:
+                show_file_name(file, screen=screen)
+    for fork in end.forks:
+        _close_fork(fork, screen=screen, asks=asks)
     if end.push is None:
         return
-    if asks and not end.push.programs and _wants_push(end.push, screen=screen):
+    wanted = f"push {end.push.branch} to {end.push.remote}? [y/N]"
+    if asks and not end.push.programs and _is_agreed(wanted, screen):
         _push(end.push, screen=screen)
         return
     screen.line(f"To push it: {end.push.command}")
+
+
+def _close_fork(fork: LeftFork, *, screen: Screen, asks: bool) -> None:
+    # A fork that does not go is shown and not raised: the ticket is at its end.
+    if fork.is_merged and asks and _is_agreed(f"remove the work tree of the merged fork {fork.name}? [y/N]", screen):
+        try:
+            fork.remove()
+        except CddError as error:
+            screen.error(error.happened, hint=error.hint)
+        else:
+            screen.line(f"Removed the fork {fork.name}.")
+        return
+    has = "is merged, and still has" if fork.is_merged else "is not merged, and has"
+    screen.line(screen.as_typed(f"The fork {fork.name} {has} a work tree. To remove it: cdd fork drop {fork.name}"))
 
 
 def _push(push: Push, *, screen: Screen) -> None:
@@ -137,10 +158,10 @@ def _push(push: Push, *, screen: Screen) -> None:
         screen.line(f"{screen.symbols['open']} Pushed {push.branch} to {push.remote}.", style="bold green")
 
 
-def _wants_push(push: Push, *, screen: Screen) -> bool:
+def _is_agreed(question: str, screen: Screen) -> bool:
     try:
-        return confirm(f"push {push.branch} to {push.remote}? [y/N]", screen=screen)
-    except KeyboardInterrupt:  # the review has ended; only the push is refused
+        return confirm(question, screen=screen)
+    except KeyboardInterrupt:  # the review has ended; only this is refused
         return False
 
 

@@ -8,7 +8,7 @@ model's: no step is completed without a run of all tests.
 """
 
 import hashlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -23,7 +23,7 @@ from cdd_agent.git.notes import read_note
 from cdd_agent.git.push import Push, find_push
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.git.run_tree import RunTrees
-from cdd_agent.review import count_lines, describe_size, diff_commits, resolve_recorded
+from cdd_agent.review import LeftFork, count_lines, describe_size, diff_commits, resolve_recorded
 from cdd_agent.storage import private_folder, read_ordinary
 from cdd_agent.tdd import verdict
 from cdd_agent.tdd.context import Context, format_reasons, summarize_evidence
@@ -224,6 +224,9 @@ class TicketEnd:
 
     lines: tuple[str, ...]
     """The size of all changes, the removed run tree, and the commands that may follow."""
+    files: tuple[FileDiffed, ...]
+    """The changes of the whole ticket."""
+    forks: tuple[LeftFork, ...] = ()
     push: Push | None
     """The push that the user may want; None if there is nothing to push, or no remote."""
 
@@ -239,16 +242,19 @@ class Review:
         project: Path,
         add: Callable[[int], CommitId] | None = None,
         trees: RunTrees | None = None,
+        list_forks: Callable[[str], Iterable[LeftFork]] | None = None,
     ) -> None:
         """Start at the first undecided step. ``add`` adds the further examples of a step to the tests.
 
-        ``trees`` has the run tree of the ticket. Raises ``UsageError`` if no step is completed.
+        ``trees`` has the run tree of the ticket, ``list_forks`` returns its forks. Raises ``UsageError`` if no step is
+        completed.
         """
         self.ticket = ticket
         self._repository = repository
         self._project = project
         self._add = add
         self._trees = trees
+        self._list_forks = list_forks
         self.steps = load_completed_steps(ticket, repository, project=project)
         self.at = next((index for index, step in enumerate(self.steps) if step.decision is None), 0)
 
@@ -298,8 +304,9 @@ class Review:
         branch = repository.read_branch() or ""
         if branch.startswith("fork/"):
             told.append(f"To take it over: cdd fork merge {branch.removeprefix('fork/')}")
-            return TicketEnd(lines=tuple(told), push=None)
-        return TicketEnd(lines=tuple(told), push=find_push(repository))
+            return TicketEnd(lines=tuple(told), files=files, push=None)
+        forks = tuple(self._list_forks(self.ticket.slug)) if self._list_forks is not None else ()
+        return TicketEnd(lines=tuple(told), files=files, forks=forks, push=find_push(repository))
 
     def _remove_tree(self) -> bool:
         name, trees = self.ticket.slug, self._trees

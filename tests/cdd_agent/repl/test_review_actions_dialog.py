@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.errors import UsageError
+from cdd_agent.git.fork import Fork, Forks
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.git.run_tree import RunTrees
+from cdd_agent.history.fork import TicketForks
 from cdd_agent.repl import review_actions
 from cdd_agent.repl.commands import as_prompt_command
 from cdd_agent.tickets.ticket import find
@@ -18,6 +20,7 @@ from cdd_agent.work.state import StepKey, pending_steps
 from cdd_agent.work.state_file import load_state, save_state
 from cdd_agent.workflows.execution.review import Review
 from tests.fakes.cases import soak_after
+from tests.fakes.clock import FakeClock
 from tests.fakes.demo import SLUG, captured
 
 
@@ -145,6 +148,35 @@ def test_the_end_of_a_ticket_removes_its_run_tree_unless_there_is_work_in_it(fin
     talk.greets()
     assert ("Its run tree is removed." in talk.says("a")) is not has_work
     assert trees.has(SLUG) is has_work
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("answer", ["y\n", "\n"])
+def test_at_the_end_of_a_ticket_merged_forks_can_be_removed(
+    finished: Path, answer: str, *, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forks = Forks(finished)
+    merged, other = (
+        Fork(name=name, ticket=SLUG, step=1, direction=name, base=str(forks.repository.read_head()), parent="main")
+        for name in ("merged", "other")
+    )
+    for fork in (merged, other):
+        forks.create(fork)
+    (forks.locate(other) / "mine.txt").write_text("mine")
+    talk = Talk(finished)
+    left = TicketForks(forks, finished, clock=FakeClock()).list_remaining
+    talk.review = Review(find(finished, SLUG), repository=Repository.find(finished), project=finished, list_forks=left)
+    talk.greets()
+    talk.asks = True
+    monkeypatch.setattr(sys, "stdin", io.StringIO(answer))
+    end = talk.says("a")
+    assert "The whole ticket: 3 files" in end
+    assert "M durations/reading.py  +" in end
+    assert "remove the work tree of the merged fork merged? [y/N]" in end
+    assert ("Removed the fork merged." in end) is (answer == "y\n")
+    assert forks.locate(merged).exists() is (answer != "y\n")
+    assert "The fork other is not merged, and has a work tree. To remove it: cdd fork drop other" in end
+    assert (forks.locate(other) / "mine.txt").exists()
 
 
 def test_what_has_landed_since_a_step_was_shown_is_not_approved_with_it(finished: Path) -> None:
