@@ -1,9 +1,10 @@
-"""Hooks run as programs, without a sandbox; ``docs/reference/hooks.md`` has two of them."""
+"""Hooks run as programs, without a sandbox; ``docs/reference/hooks.md`` has one for each event."""
 
 import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -22,7 +23,7 @@ from cdd_agent.agent.tools import Tool, make_file_tools
 from cdd_agent.config.trust import Offer
 from cdd_agent.errors import GateClosed, UsageError
 from cdd_agent.events import Event, Notice
-from cdd_agent.hooks import HookCommand, HookEvent, HookGroup, HookSettings
+from cdd_agent.hooks import HookCommand, HookEvent, HookGroup, HookReply, HookSettings
 from cdd_agent.model.budget import Budget
 from cdd_agent.model.conversation import Conversation
 from cdd_agent.sandbox.port import Access
@@ -32,7 +33,12 @@ from cdd_agent.workspace.files import Workspace
 from tests.fakes.model import ScriptedModel, says
 
 DOC = (Path(__file__).parents[3] / "docs/reference/hooks.md").read_text(encoding="utf-8")
-GUARD, REMIND = re.findall(r"```python\n(.*?)```", DOC, re.DOTALL)
+GUARD, REMIND, *_ = re.findall(r"```python\n(.*?)```", DOC, re.DOTALL)
+EXAMPLES = {
+    event: (f"{'python3' if language == 'python' else 'sh'} hooks/example", text)
+    for event, language, text in re.findall(r"\n`(\w+)`[^\n]*:[^\n]*\n\n```(\w+)\n(.*?)```", DOC, re.DOTALL)
+}
+"""Event -> the command of its example on the page, and the script."""
 
 
 def on(event: HookEvent, command: str, *, matcher: str = "", timeout: float = 10) -> HookSettings:
@@ -92,6 +98,44 @@ def test_the_second_example_of_the_page_adds_context(tmp_path: Path) -> None:
     write = tools(tmp_path, on("PostToolUse", 'python3 "$CLAUDE_PROJECT_DIR"/hooks/remind.py'))["Write"]
     output = write.run({"file_path": "shop.py", "content": "x = 1\n"})
     assert output.text.endswith("A hook adds: After Write: add the change to CHANGELOG.md.")
+
+
+def reply_of(root: Path, event: HookEvent, subject: str = "", **fields: object) -> HookReply:
+    """Run the example of the page for ``event``."""
+    command, text = EXAMPLES[event]
+    write_script(root, "hooks/example", text)
+    return make_hooks(root, on(event, command)).run(event, fields, subject=subject)
+
+
+def test_the_page_has_an_example_for_each_event() -> None:
+    assert {*EXAMPLES, "PreToolUse", "PostToolUse"} == set(get_args(HookEvent))
+
+
+@pytest.mark.slow
+def test_the_examples_of_the_page_that_answer_with_a_block_or_context(tmp_path: Path) -> None:
+    write_script(tmp_path, "docs/conventions.md", "Prices are in cents.\n")
+    assert reply_of(tmp_path, "TaskStart").context == "Prices are in cents."
+    assert reply_of(tmp_path, "UserPromptSubmit", prompt="use AKIAIOSFODNN7EXAMPLE").block.endswith("a key of AWS.")
+    assert reply_of(tmp_path, "UserPromptSubmit", prompt="use the key") == HookReply()
+    write_script(tmp_path, "src/shop.py", "breakpoint()  # TODO\n")
+    assert reply_of(tmp_path, "FileChanged", file_path="src/shop.py").block == "src/shop.py: remove breakpoint()."
+    reasons = ["protected_changed: tests/test_shop.py was modified"]
+    assert reply_of(tmp_path, "GateClosed", "green", reasons=reasons).context.startswith("The tests are right.")
+    assert reply_of(tmp_path, "GateClosed", "green", reasons=["target_failing: it fails"]) == HookReply()
+    assert reply_of(tmp_path, "Stop", stop_hook_active=False).block == "Finish what is marked with TODO in src/shop.py."
+    assert reply_of(tmp_path, "Stop", stop_hook_active=True) == HookReply()
+
+
+@pytest.mark.slow
+def test_the_example_that_ends_a_run_and_the_one_that_keeps_a_conversation(tmp_path: Path) -> None:
+    with pytest.raises(GateClosed, match="stopped the run: Rounding failed: no_change"):
+        reply_of(tmp_path, "TaskCompletion", task_subject="Rounding", status="failed", error="no_change")
+    done = reply_of(tmp_path, "TaskCompletion", task_subject="Rounding", status="completed", error="")
+    assert done == HookReply()
+    archive = tmp_path / "archive.jsonl"
+    for lines, reason in ((19, "The conversation is still short."), (20, "")):
+        archive.write_text("{}\n" * lines)
+        assert reply_of(tmp_path, "PreCompact", "auto", transcript_path=str(archive)).block == reason
 
 
 def test_a_hook_gets_the_event_as_json(tmp_path: Path) -> None:
