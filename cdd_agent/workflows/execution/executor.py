@@ -295,7 +295,7 @@ class Executor:
         """The step whose last iteration was given up, so that it counts as it landed before."""
         self._ahead: Ahead | None = None
         self._emit = context.emit
-        hooks = HookStream(context.hooks, {"TaskCompletion": self._report_end})
+        hooks = HookStream(context.hooks, {"TaskStart": self._commit_documents, "TaskCompletion": self._report_end})
         self._run = WorkflowRun("exec", ticket, context=replace(context, hooks=hooks), clock=clock, meter=meter)
         self.context = self._run.context
         self.save = self._run.save
@@ -379,13 +379,14 @@ class Executor:
             raise UsageError(f"Step {step.number} depends on {shown}.", hint=hint)
 
     def prepare_repository(self, *, allow_dirty: bool) -> None:
-        """Refuse uncommitted changes of the user unless they are allowed, then commit spec and plan.
+        """Refuse uncommitted changes of the user unless they are allowed, then commit spec and plan."""
+        self._require_clean(allow_dirty=allow_dirty)
+        self.files.commit_documents(self.documents, emit=self._emit)
 
-        In a run tree, changes that the user makes while steps run concern nobody.
-        """
+    def _require_clean(self, *, allow_dirty: bool) -> None:
+        # In a run tree, changes that the user makes while steps run concern nobody.
         self.files.require_clean(allow_dirty=allow_dirty or self.leaves_changes or self._has_checked)
         self._has_checked = not self.context.workplace.is_shared
-        self.files.commit_documents(self.documents, emit=self._emit)
 
     def make_recovery(self, number: int) -> StepRecovery:
         """Return the recovery of a step."""
@@ -424,6 +425,11 @@ class Executor:
             self.given_up = number if self._restore_landed(number) else None
         return ending.why is None
 
+    def _commit_documents(self, fields: Mapping[str, object], _: HookReply) -> None:
+        """Commit spec and plan before a step is saved as started; one that is resumed has its commit."""
+        if self.state.execution(read_number(fields)).status == Status.PENDING:
+            self.files.commit_documents(self.documents, emit=self._emit)
+
     def _report_end(self, fields: Mapping[str, object], _: HookReply) -> None:
         """Report a step whose end is saved."""
         step = self.step(read_number(fields))
@@ -445,7 +451,7 @@ class Executor:
         recovery.require_checkpoints()
         is_resumed = recovery.is_underway()
         if not is_resumed:
-            self.prepare_repository(allow_dirty=self.allows_dirty or self.keeps_changes)
+            self._require_clean(allow_dirty=self.allows_dirty or self.keeps_changes)
             if self.state.execution(number).status == Status.IN_PROGRESS:
                 self.save(states.retry_step(self.state, number))
         self._run.start_step(self.documents.record_in(self.state), step_key(step), is_resumed=is_resumed)

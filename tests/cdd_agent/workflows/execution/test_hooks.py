@@ -58,6 +58,7 @@ def test_a_step_that_a_hook_blocks_does_not_start(work: MakeWork) -> None:
     with pytest.raises(GateClosed, match="A hook blocked step 1: not on Fridays"):
         run_with(made, ScriptedHooks(replies={"TaskStart": HookReply(block="not on Fridays")}), ScriptedModel([]))
     assert not made.ticket.state_path.exists()
+    assert not made.project.log, "spec and plan are committed when a step starts"
 
 
 @pytest.mark.slow
