@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from cdd_agent.repl.checkpoint_actions import CheckpointView
     from cdd_agent.repl.screen import Screen
     from cdd_agent.review import Comment
+    from cdd_agent.workflows.execution.review import Review
 
 
 @click.command(short_help="Check the claims of handoff notes by running the tests again.")
@@ -167,9 +168,7 @@ def review(
 
         chat(invocation, first=f"/review {slug}")
         return
-    from cdd_agent.agent.sessions import ARCHIVED
-    from cdd_agent.repl.review_actions import MOST_LINES, show_end, show_overview, show_step
-    from cdd_agent.workflows.execution.review import archive_finished
+    from cdd_agent.repl.review_actions import MOST_LINES, show_overview, show_step
 
     with invocation.open_ticket(slug) as (project, ticket):
         opened = project.review(ticket)
@@ -177,12 +176,12 @@ def review(
             opened.approve(number)
         for number in examples:
             opened.add_examples(number)
-        end = opened.finish() if approve else None
-        archived = archive_finished(project.root) if end is not None else ()
         steps = project.review(ticket).steps if examples else opened.steps
     if invocation.as_json:
         for step in steps:
             invocation.sink(step.as_event(slug))
+        if approve:
+            end_ticket(opened, invocation=invocation)
         return
     from cdd_agent.repl.review_actions import show_comments
 
@@ -194,8 +193,22 @@ def review(
             show_comments(found, comments, screen=invocation.screen)
         invocation.screen.gap()
     show_overview(steps, screen=invocation.screen)
-    if end is not None:
-        show_end(end, screen=invocation.screen)
+    if approve:
+        end_ticket(opened, invocation=invocation)
+
+
+def end_ticket(opened: "Review", *, invocation: Invocation) -> None:
+    """End the ticket if every step is approved: show what it changed, and archive its sessions."""
+    from cdd_agent.agent.sessions import ARCHIVED
+    from cdd_agent.repl.review_actions import show_end
+    from cdd_agent.workflows.execution.review import archive_finished
+
+    if (end := opened.finish()) is None:
+        return
+    archived = archive_finished(invocation.project.root)
+    if invocation.as_json:
+        return
+    show_end(end, screen=invocation.screen)
     for name in archived:
         invocation.screen.line(f"Its session is archived: cdd --resume {ARCHIVED}{name}")
 

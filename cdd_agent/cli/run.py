@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from cdd_agent.compose import Composition
     from cdd_agent.repl.workflow_actions import RunHistory
     from cdd_agent.tickets.ticket import Ticket
+    from cdd_agent.work.state import RunState
     from cdd_agent.workflows.execution.executor import Executor
+    from cdd_agent.workflows.execution.review import Review
     from cdd_agent.workflows.green.artifact import GreenArtifact
     from cdd_agent.workflows.orchestration.feature import Feature
 
@@ -70,7 +72,7 @@ def plan(invocation: Invocation, slug: str) -> None:
 @click.option("--retry", type=int, metavar="N", help="Run step N again if it failed or was skipped, then continue.")
 @click.option("--guidance", default="", metavar="TEXT", help="With --retry: what the model is told about the step.")
 @click.option("--skip", type=int, metavar="N", help="Skip step N, then continue.")
-@click.option("--no-review", is_flag=True, help="At the prompt, do not show each completed step for review.")
+@click.option("--no-review", is_flag=True, help="Approve each step that its gates complete, without showing it.")
 @click.option(
     "--jobs",
     type=click.IntRange(1),
@@ -95,6 +97,7 @@ def exec_(
         return
     with invocation.open_ticket(slug) as (project, ticket):
         executor = project.executor(ticket)
+        before = executor.state
         for number in numbers:
             executor.step(number)
         with executor.running():
@@ -106,7 +109,25 @@ def exec_(
                 executor.run_step(executor.step(step))
             else:
                 executor.run_all()
+        opened = _approve_completed(executor, before, project=project) if project.options.no_review else None
     _report_steps(executor, invocation=invocation)
+    if opened is not None:
+        from cdd_agent.cli.inspect import end_ticket
+
+        end_ticket(opened, invocation=invocation)
+
+
+def _approve_completed(executor: "Executor", before: "RunState", *, project: "Composition") -> "Review | None":
+    """Approve the steps that were completed since ``before``, and return the review if there are any."""
+    from cdd_agent.repl.dialogs import list_completed
+
+    numbers = list_completed(before, executor.state)
+    opened = project.review(executor.ticket) if numbers else None
+    for number in numbers:
+        assert opened is not None
+        opened.approve(number)
+    executor.read()
+    return opened
 
 
 def _report_steps(executor: "Executor", *, invocation: Invocation) -> None:

@@ -35,7 +35,7 @@ class Options:
     jobs: int = 1
     """How many steps of a plan may be worked on at once."""
     no_review: bool = False
-    """Whether the prompt goes on after a step without showing it."""
+    """Whether a step counts as approved once its gates have opened, without being shown."""
     ask: "Ask | None" = None
     """Asks whether something that a repository brings may take effect."""
     key: "Secret | None" = None

@@ -127,11 +127,19 @@ def _do_otherwise(action: str, words: str, *, review: Review, session: SessionSt
 
 
 def _review_completed(executor: Executor, number: int, *, session: SessionState) -> None:
-    """Show the step that was completed; run the next one if it is approved, or this one again."""
-    if session.project.options.no_review or not session.screen.has_full_screen:
+    """Show the step that was completed; run the next one if it is approved, or this one again.
+
+    With ``--no-review`` it is approved, because its gates opened.
+    """
+    waives = session.project.options.no_review
+    if not (waives or session.screen.has_full_screen):
         return
     review = session.project.review(executor.ticket)
     review.go_to(number)
+    if waives:
+        review_actions.approve(review, screen=session.screen, asks=session.project.options.attended)
+        executor.read()
+        return
     decision = review_actions.view_step(session, review)
     if decision is not None and decision.action in ("iterate", "fork"):
         _do_otherwise(decision.action, decision.text, review=review, session=session)
@@ -221,7 +229,7 @@ def _send_to_executor(executor: Executor, words: str, *, session: SessionState) 
     before = executor.state
     if not dialogs.handle_executor_input(executor, words, screen=session.screen):
         session.leave_agent()
-    if number := dialogs.find_completed(before, executor.state):
+    for number in dialogs.list_completed(before, executor.state)[:1]:
         _review_completed(executor, number, session=session)
 
 

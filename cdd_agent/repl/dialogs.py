@@ -262,11 +262,11 @@ def parse_split(executor: Executor, words: str) -> str | None:
     return f"{request} Leave the other steps as they are. {line.text}".rstrip()
 
 
-def find_completed(before: RunState, after: RunState) -> int | None:
-    """Return the step that was completed between two states."""
+def list_completed(before: RunState, after: RunState) -> tuple[int, ...]:
+    """Return the steps that were completed between two states."""
     earlier = {number: step.completed_at for number, step in before.step_executions.items()}
     done = (after.execution(number) for number in after.numbers(Status.COMPLETED))
-    return next((step.step_number for step in done if step.completed_at != earlier.get(step.step_number)), None)
+    return tuple(step.step_number for step in done if step.completed_at != earlier.get(step.step_number))
 
 
 def _guide(executor: Executor, line: ExecutorLine) -> ExecutorLine:

@@ -9,6 +9,7 @@ import pytest
 
 from cdd_agent.cli.app import run
 from cdd_agent.tickets.ticket import find
+from cdd_agent.work.state_file import load_state
 from tests.fakes.cases import soak_after
 from tests.fakes.demo import ANSWER, RECORDING, SLUG
 
@@ -85,6 +86,65 @@ def test_a_step_that_fails_ends_with_1(
     else:
         assert output.out.count("✘ RED gate closed  nothing was changed") == 3
         assert "✘ Step 1/1 failed" in output.out
+
+
+NOTES = """\
+# Implementation Plan: Notes
+
+## Steps
+
+### Step 1: Notes
+- [ ] done
+- Depends on: none
+- Files: `NOTES.md`
+- Criteria: AC-1, AC-2
+- Kind: docs
+- Size: small
+
+### Step 2: More notes
+- [ ] done
+- Depends on: none
+- Files: `MORE.md`
+- Criteria: AC-1
+- Kind: docs
+- Size: small
+"""
+WRITE_NOTES = """\
+- when: "executor minutes-lost step {number} "
+  content:
+    - {{type: tool_use, name: Write, input: {{file_path: {name}, content: "# notes\\n"}}}}
+    - {{type: tool_use, name: CompleteImplementation, input: {{implementation_files: [{name}]}}}}
+"""
+REFUSE = """\
+- {when: "executor minutes-lost step 2 ", content: ["No."]}
+- {when: "executor minutes-lost step 2 ", content: ["No."]}
+- {when: "executor minutes-lost step 2 ", content: ["No."]}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("options", "fails", "decisions"),
+    [
+        (("--no-review",), False, ["approved", "approved"]),
+        (("--no-review",), True, ["approved", None]),
+        ((), False, [None, None]),
+    ],
+)
+def test_no_review_approves_the_steps_whose_gates_opened(
+    finished: Path, options: tuple[str, ...], *, fails: bool, decisions: list[str | None], tmp_path: Path
+) -> None:
+    ticket = find(finished, SLUG)
+    ticket.state_path.unlink()
+    ticket.plan_path.write_text(NOTES, encoding="utf-8")
+    recording = tmp_path / "notes.yaml"
+    second = REFUSE if fails else WRITE_NOTES.format(number=2, name="MORE.md")
+    recording.write_text(WRITE_NOTES.format(number=1, name="NOTES.md") + second, encoding="utf-8")
+    assert cdd(finished, "exec", SLUG, "--yes", *options, recording=recording) == int(fails)
+    state = load_state(ticket.state_path)
+    assert state is not None
+    assert [step.review for step in state.step_executions.values()] == decisions
+    assert (finished / ".cdd" / "worktrees" / SLUG).exists() is not state.is_approved
 
 
 @pytest.mark.slow
