@@ -1,10 +1,12 @@
 """Checkpoints save and restore files byte for byte, and leave git's own data alone."""
 
 import os
+import random
 import resource
 import socket
 import stat
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -376,6 +378,35 @@ def test_old_checkpoints_without_a_name_are_pruned(repository: Repository) -> No
     assert checkpoints.find("mine").number == 2
     with pytest.raises(UsageError, match="has no checkpoint 'x'"):
         checkpoints.find("x")
+
+
+def size_of_objects(root: Path) -> int:
+    """Return the bytes that the objects of git take."""
+    counted = dict(line.split(": ") for line in git(root, "count-objects", "-v").splitlines())
+    return (int(counted["size"]) + int(counted["size-pack"])) * 1024
+
+
+@pytest.mark.slow
+def test_a_thousand_files_take_a_fifth_of_a_second_and_a_hundred_checkpoints_20_mb(repository: Repository) -> None:
+    root, numbers = repository.root, random.Random(1)
+    for number in range(1_000):
+        path = root / f"part{number % 20}" / f"file{number}.txt"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(numbers.randbytes(20_000))
+    git(root, "add", "-A")
+    git(root, "commit", "-qm", "many")
+    checkpoints, durations = Checkpoints.of_repository(repository, root), []
+    checkpoints.create()
+    before = size_of_objects(root)
+    for _ in range(100):
+        for number in numbers.sample(range(1_000), 5):
+            path = root / f"part{number % 20}" / f"file{number}.txt"
+            path.write_bytes(path.read_bytes()[:-100] + numbers.randbytes(100))
+        began = time.monotonic()
+        checkpoints.create()
+        durations.append(time.monotonic() - began)
+    assert size_of_objects(root) - before < 20_000_000
+    assert min(durations) < 0.2  # the best, because other programs use the processors too
 
 
 def test_the_state_of_a_ticket_stays(repository: Repository) -> None:
