@@ -91,6 +91,8 @@ def _crash(kind: type[BaseException], error: BaseException, *_: TracebackType | 
     from cdd_agent.repl import session
 
     happened, hint = session.describe_crash(error, session.save_crash_report(error))
+    if "exec" in sys.argv:
+        hint += "; or do the step yourself, then open cdd exec in a terminal and type: done N"
     sys.stderr.write(f"error: {happened}\nhint: {hint}\n")
     sys.stderr.flush()
     os._exit(70)

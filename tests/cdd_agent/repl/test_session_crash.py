@@ -1,7 +1,9 @@
 """A defect of ours leaves a file to report."""
 
 import errno
+import os
 import shutil
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -10,6 +12,8 @@ import pytest
 from cdd_agent import __version__
 from cdd_agent.errors import ExitCode
 from cdd_agent.repl import session
+from tests.fakes.demo import RECORDING, SLUG
+from tests.fakes.program import ROOT, command, environment
 
 
 def test_the_file_holds_the_traceback_and_the_version() -> None:
@@ -76,3 +80,20 @@ def test_a_defect_for_whose_report_there_is_no_room_is_told_all_the_same(
     happened, hint = session.describe_crash(error, session.save_crash_report(error))
     assert happened.endswith("ZeroDivisionError: a defect")
     assert hint.endswith("the report could not be written")
+
+
+@pytest.mark.slow
+def test_a_defect_during_exec_in_a_script_offers_to_do_the_step_by_hand(planned: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "sitecustomize.py").write_text(
+        "import cdd_agent.work.journal\n\ncdd_agent.work.journal.Journal.write = lambda *_: 1 // 0\n", encoding="ascii"
+    )
+    own = environment(tmp_path, PYTHONPATH=os.pathsep.join([str(broken), str(ROOT)]), TMPDIR=str(tmp_path))
+    told = command("--project", str(planned), "--replay", str(RECORDING), "exec", SLUG, "--yes")
+    done = subprocess.run(told, env=own, capture_output=True, text=True, check=False)
+    assert done.returncode == 70, done.stderr
+    assert "cdd has a bug: ZeroDivisionError" in done.stderr
+    assert "or do the step yourself, then open cdd exec in a terminal and type: done N" in done.stderr
+    (report,) = tmp_path.glob("cdd-crash-*.txt")
+    assert "Traceback" in report.read_text(encoding="utf-8")
