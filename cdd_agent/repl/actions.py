@@ -31,7 +31,7 @@ from cdd_agent.repl.render import format_time
 from cdd_agent.repl.state import AGENT_COMMANDS, SessionState, agent_name, create_agent, report_dropped
 from cdd_agent.tickets.ticket import Ticket, create, find, list_tickets
 from cdd_agent.untrusted.text import clean, shorten
-from cdd_agent.work.state import lock_ticket
+from cdd_agent.work.state import Status, lock_ticket
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.scout import AGENT as SCOUT
 from cdd_agent.workflows.conversation.scout import Scout, TicketProposal, name_ticket
@@ -229,8 +229,12 @@ def _send_to_executor(executor: Executor, words: str, *, session: SessionState) 
     before = executor.state
     if not dialogs.handle_executor_input(executor, words, screen=session.screen):
         session.leave_agent()
-    for number in dialogs.list_completed(before, executor.state)[:1]:
-        _review_completed(executor, number, session=session)
+    completed, state = dialogs.list_completed(before, executor.state), executor.state
+    if completed:
+        _review_completed(executor, completed[0], session=session)
+    elif state.is_approved and state.numbers(Status.COMPLETED) and not before.is_approved:  # the last step is skipped
+        review = session.project.review(executor.ticket)
+        review_actions.start_review(review, screen=session.screen, asks=session.project.options.attended)
 
 
 def _ask_scout(session: SessionState, words: str) -> None:

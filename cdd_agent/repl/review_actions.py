@@ -58,7 +58,7 @@ def start_review(review: Review, *, screen: Screen, asks: bool = False) -> bool:
     """
     if not review.remaining:
         show_overview(review.steps, screen=screen)
-        screen.line(f"All {len(review.steps)} completed steps of {review.ticket.slug} are approved.", style="bold")
+        screen.line(f"Every completed step of {review.ticket.slug} is approved.", style="bold")
         _show_end(review, screen=screen, asks=asks)
         return False
     _show_current_step(review, screen=screen)

@@ -1,11 +1,14 @@
 """Agents are switched between, and each goes on in its conversation."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cdd_agent.errors import ExitCode
 from cdd_agent.model.conversation import Text
+from cdd_agent.work.state import Status, StepKey, pending_steps
+from cdd_agent.work.state_file import load_state, save_state
 from tests.cdd_agent.repl.typed_prompt import Prompt
 from tests.fakes.demo import SLUG
 from tests.fakes.model import ScriptedModel, call, says
@@ -123,3 +126,21 @@ def test_an_executor_with_nothing_left_to_do_is_not_gone_back_to(finished: Path)
     assert prompt.where == ("cdd", SLUG)
     prompt.says("/back")
     assert prompt.where == ("spec", SLUG)
+
+
+def test_skipping_the_last_step_ends_a_ticket_whose_other_steps_are_approved(finished: Path) -> None:
+    plan = finished / "tickets" / SLUG / "plan.md"
+    head, step = plan.read_text(encoding="utf-8").split("### Step 1: ")
+    more = step.split("\n", 1)[1].replace("[x]", "[ ]")
+    plan.write_text(f"{head}### Step 1: {step}\n### Step 2: One more\n{more}", encoding="utf-8")
+    path = finished / "tickets" / SLUG / "execution-state.json"
+    state = load_state(path)
+    assert state is not None
+    approved = replace(state.execution(1), review="approved")
+    steps = {1: approved, **pending_steps([StepKey(number=2, title="One more", text_sha256="")])}
+    save_state(path, replace(state, status=Status.IN_PROGRESS, step_executions=steps))
+    prompt = Prompt(finished, model=ScriptedModel([]))
+    assert "The whole ticket" not in prompt.says("/exec")
+    told = prompt.says("skip 2")
+    assert f"Every completed step of {SLUG} is approved." in told
+    assert "The whole ticket:" in told
