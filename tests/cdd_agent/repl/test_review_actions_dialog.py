@@ -97,7 +97,7 @@ def test_approving_the_last_open_step_ends_the_review(finished: Path) -> None:
     assert "To push it: git push origin " in end
     assert not talk.is_listening
     again = Talk(finished)
-    assert "are approved." in again.greets()
+    assert "is approved." in again.greets()
     assert not again.is_listening
 
 
