@@ -171,7 +171,7 @@ class StepExecution:
     iterates: bool = False
     """Whether it landed before, and runs again with the reviewer's words. Stays until the step completes."""
     landed: "StepExecution | None" = None
-    """The step as it landed before this iteration. It counts again if the iteration is given up."""
+    """The step as it landed before its last iteration. It counts again if the iteration is given up."""
     was_sent_back: bool = False
     """Whether GREEN has sent the step back to RED."""
 
@@ -310,7 +310,7 @@ def end_step(state: RunState, number: int, *, status: Status, now: str, error: s
     also = (Status.PENDING, Status.FAILED) if status == Status.SKIPPED else ()
     step = _require(state, number, *also, Status.IN_PROGRESS, verb=status)
     if status == Status.COMPLETED:
-        step = replace(step, refusal=None, guidance="", iterates=False, landed=None)
+        step = replace(step, refusal=None, guidance="", iterates=False)
     else:  # the files that the agent wrote have not landed
         step = replace(step, files_created=(), files_modified=(), files_deleted=())
     return _end(state, replace(step, status=status, completed_at=now, error=error))
@@ -329,7 +329,7 @@ def retry_step(state: RunState, number: int) -> RunState:
         refusal=step.refusal,
         guidance=step.guidance,
         iterates=step.iterates or is_iteration,
-        landed=replace(step, guidance="", review=None, landed=None) if is_iteration else step.landed,
+        landed=replace(step, guidance="", review=None) if is_iteration else step.landed if step.iterates else None,
     )
     return replace(_end(state, fresh), status=Status.IN_PROGRESS, completed_at=None)
 

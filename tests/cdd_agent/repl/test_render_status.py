@@ -14,9 +14,12 @@ from cdd_agent.work.state import (
     Status,
     StepKey,
     add_file,
+    add_guidance,
     end_step,
     pending_steps,
     record_attempt,
+    record_commit,
+    retry_step,
     start_step,
 )
 from tests.fakes.demo import SLUG, captured
@@ -97,6 +100,33 @@ def test_a_failed_step_shows_why_and_which_gate_stayed_closed() -> None:
     assert lines[2].split() == ["2", "Two", "○", "pending"]
     assert lines[3] == "Step 1 failed: RED was refused"
     assert state.execution(1).status == Status.FAILED
+
+
+def test_a_step_that_was_iterated_shows_the_phases_that_landed_before() -> None:
+    state = start_step(NEW, KEYS[0], now="2026-01-31T12:00:00Z")
+    for attempt in (
+        AttemptRecord(phase="red", number=1, verdict="open"),
+        AttemptRecord(phase="green", number=1, verdict="closed"),
+        AttemptRecord(phase="green", number=2, verdict="open"),
+    ):
+        state = record_attempt(state, 1, attempt=attempt)
+    state = record_commit(state, 1, phase="red", commit="a" * 40)
+    state = record_commit(state, 1, phase="green", commit="b" * 40)
+    state = end_step(state, 1, status=Status.COMPLETED, now="2026-01-31T12:00:00Z")
+    state = retry_step(add_guidance(state, 1, words="Shorter."), 1)
+    state = start_step(state, KEYS[0], now="2026-01-31T12:00:00Z")
+    state = record_attempt(state, 1, attempt=AttemptRecord(phase="red", number=1, verdict="closed"))
+    state = record_attempt(state, 1, attempt=AttemptRecord(phase="refactor", number=1, verdict="open"))
+    state = record_commit(state, 1, phase="refactor", commit="c" * 40)
+
+    def show() -> list[str]:
+        with captured() as (screen, shown):
+            show_steps(state, screen=screen)
+        return shown.getvalue().splitlines()[1].split()
+
+    assert show() == ["1", "One", "→", "in", "progress", "1✘", "1✔", "ccccccc"]
+    state = end_step(state, 1, status=Status.COMPLETED, now="2026-01-31T12:00:00Z")
+    assert show() == ["1", "One", "✔", "completed", "1✔", "aaaaaaa", "2✔", "bbbbbbb", "1✔", "ccccccc"]
 
 
 def test_a_step_in_progress_shows_what_was_written_so_far() -> None:
