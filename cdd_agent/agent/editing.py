@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher, get_close_matches, unified_diff
+from functools import lru_cache
 from itertools import accumulate, islice, pairwise
 from pathlib import PurePosixPath
 from typing import NamedTuple, TypeAlias
@@ -80,6 +81,7 @@ def require_whole(text: str, *, before: str, name: str) -> None:
         )
 
 
+@lru_cache(maxsize=1000)
 def _is_elision(line: str, *, is_prose: bool) -> bool:
     opening = (_PROSE_COMMENT if is_prose else _COMMENT).match(line) if 3 <= len(line) <= _MAX_PLACEHOLDER else None
     if opening is None or not _SENTENCE.fullmatch(line):
@@ -88,10 +90,13 @@ def _is_elision(line: str, *, is_prose: bool) -> bool:
     words, dots = _LETTERS.findall(_NAME.sub(" ", text).lower()), re.search(_DOTS, text)
     if not words:
         return dots is not None and not _DOTS_DEEPER.match(line) and not re.search(r"\w", text)
+    is_last = _has_word(_LAST, words[-1:])
+    if dots is None and not is_last:
+        return False  # most comments, and cheaper than the rest
     unknown = [word for word in words if not _has_word(f"{_OTHERS}|{_LAST}|{_MISSING}|{_MORE}", [word])]
     if len(unknown) > 1:
         return False
-    is_last, is_untouched = _has_word(_LAST, words[-1:]), _has_word(_UNTOUCHED, words)
+    is_untouched = _has_word(_UNTOUCHED, words)
     if dots is None or (_LETTERS.search(text, 0, dots.start()) and words[0] in unknown):
         return is_last and (_has_word(_MISSING, words[:-1]) or (is_untouched and not unknown))
     return is_untouched or (is_last and not unknown) or _has_word(f"{_MISSING}|{_MORE}", words)
