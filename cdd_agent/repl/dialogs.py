@@ -160,7 +160,8 @@ def _group_files(state: RunState) -> dict[str, list[str]]:
     """Return ``created``, ``modified`` and ``deleted`` -> the files, compared with the state before the run."""
     existed: dict[str, bool] = {}
     exists: dict[str, bool] = {}
-    for step in map(state.execution, state.numbers(Status.COMPLETED)):
+    completed = map(state.execution, state.numbers(Status.COMPLETED))
+    for step in (landing for each in completed for landing in reversed([*each.list_landings()])):
         for paths, before, after in (
             (step.files_created, False, True),
             (step.files_modified, True, True),

@@ -406,8 +406,8 @@ def show_ticket(ticket: Ticket, *, screen: Screen) -> None:
 
 def show_steps(state: RunState, *, screen: Screen) -> None:
     """Show the steps of a run with their phases, gates, commits and errors, and what the run used."""
-    runs = (run for step in state.step_executions.values() for run in _list_runs(step))
-    known = {attempt.phase for run in runs for attempt in run.attempts}
+    landings = (each for step in state.step_executions.values() for each in step.list_landings())
+    known = {attempt.phase for each in landings for attempt in each.attempts}
     phases = [phase for phase in get_args(Phase) if phase in known]
     width = screen.console.width
     rows = [[Text(heading, style="dim") for heading in ("step", "title", "status", *phases)]]
@@ -455,20 +455,13 @@ def _align_steps(rows: Sequence[Sequence[Text]], *, width: int) -> Iterator[Text
             yield line
 
 
-def _list_runs(step: StepExecution) -> Iterator[StepExecution]:
-    """Yield a step, and if it is completed also as it landed before each iteration, which has only some phases."""
-    yield step
-    while step.status == Status.COMPLETED and step.landed is not None:
-        step = step.landed
-        yield step
-
-
 def _has_open_gate(step: StepExecution, phase: Phase) -> bool:
     return any((attempt.phase, attempt.verdict) == (phase, "open") for attempt in step.attempts)
 
 
 def _draw_gate(step: StepExecution, phase: Phase, *, screen: Screen, width: int) -> Text:
-    step = next((each for each in _list_runs(step) if _has_open_gate(each, phase)), step)
+    # An iteration has only the phases that its change needed.
+    step = next((each for each in step.list_landings() if _has_open_gate(each, phase)), step)
     attempts = [attempt for attempt in step.attempts if attempt.phase == phase]
     if not attempts:
         return Text()

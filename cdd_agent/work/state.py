@@ -180,6 +180,14 @@ class StepExecution:
         """The created, modified and deleted files, in this order."""
         return (*self.files_created, *self.files_modified, *self.files_deleted)
 
+    def list_landings(self) -> "Iterator[StepExecution]":
+        """Yield the step, and if it is completed also as it landed before each iteration, newest first."""
+        step = self
+        yield step
+        while step.status == Status.COMPLETED and step.landed is not None:
+            step = step.landed
+            yield step
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunState:

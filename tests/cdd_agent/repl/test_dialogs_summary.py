@@ -34,6 +34,12 @@ def test_files_are_told_as_they_differ_from_before_the_run() -> None:
     assert not [row for row in rows if row.startswith("modified")]
 
 
+def test_the_files_of_an_iterated_step_include_those_that_landed_before() -> None:
+    landed = step(1, files_created=("a.py", "b.py"))
+    rows = told(step(1, files_modified=("a.py",), files_deleted=("b.py",), landed=landed))
+    assert [row for row in rows if ".py" in row] == ["created  1: a.py"]
+
+
 def test_many_files_are_counted_and_not_all_named() -> None:
     rows = told(step(1, files_created=tuple(f"{letter}.py" for letter in "abcdefghijk")))
     assert "created  11: a.py, b.py, c.py, d.py, e.py, f.py, g.py, h.py and 3 more" in rows
