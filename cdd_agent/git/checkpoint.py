@@ -149,6 +149,7 @@ class Checkpoints:
     def __init__(self, repository: Repository, project: Path, *, shadow: Path) -> None:
         """Create nothing."""
         self.repository = repository
+        self.project = project
         self._shadow = shadow
         self.is_limited = True
         """Whether a checkpoint with too many new files is refused."""

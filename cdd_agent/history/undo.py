@@ -123,6 +123,14 @@ class Undo:
             )
         return self._make_plan(step, is_redo=True)
 
+    def describe_way_back(self) -> str:
+        """Return a sentence with what the user can type to take the last commit back."""
+        try:
+            self._find_last_step()
+        except UsageError as error:
+            return f"{error.happened} {error.hint}."
+        return "To take commits of steps back too, type /undo first."
+
     def list_steps_since(self, base: str) -> tuple[str, ...]:
         """Return the steps whose commits follow ``base``, newest first; none if there are other commits, or parts."""
         if not self._repository.is_ancestor(base, of="HEAD"):

@@ -108,11 +108,9 @@ class CheckpointView:
             return
         head = self.checkpoints.repository.read_head() if target.about.head else None
         if head != target.about.head:
-            screen.line(
-                f"HEAD and the index stay: the branch was at {str(target.about.head)[:10]} then and is at "
-                f"{str(head)[:10]}. To take commits of steps back too, type /undo first.",
-                style="yellow",
-            )
+            moved = f"the branch was at {str(target.about.head)[:10]} then and is at {str(head)[:10]}."
+            way_back = Undo(self.checkpoints.repository, self.checkpoints.project).describe_way_back() if head else ""
+            screen.line(f"HEAD and the index stay: {moved} {way_back}", style="yellow")
 
     def report_restore(self, before: Checkpoint) -> None:
         """Show that a restore is done, and how to undo it."""

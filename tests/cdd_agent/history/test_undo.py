@@ -41,6 +41,7 @@ def git_status(project: Path) -> str:
 
 
 def test_the_last_step_goes_and_comes_back(finished: Path, undo: Undo) -> None:
+    assert "type /undo first" in undo.describe_way_back()
     before, was, log = (
         describe_files(finished, leave_out=(".git", ".cdd", "tickets")),
         state(finished),
@@ -133,6 +134,7 @@ def test_the_hint_for_a_merge_can_be_typed_as_it_is(finished: Path, undo: Undo) 
     )
     with pytest.raises(UsageError) as refused:
         undo.plan_undo()
+    assert undo.describe_way_back().endswith("so it stays. git revert -m 1 HEAD takes it back with a new commit.")
     command, _, _ = refused.value.hint.partition(" takes")
     assert command == "git revert -m 1 HEAD"
     repository.git(*command.split()[1:4], "--no-edit", "HEAD", "--no-commit")

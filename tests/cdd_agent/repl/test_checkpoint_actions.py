@@ -120,6 +120,7 @@ def test_the_command_line_restores_only_with_a_yes(project: Path, capsys: pytest
     shown = capsys.readouterr().out
     assert "D new.txt" in shown
     assert "HEAD and the index stay" in shown
+    assert "'x', is not of a step, so it stays. git revert HEAD takes it back" in " ".join(shown.split())
     assert (project / "new.txt").exists()
     assert run([*at, "restore", "start", "--yes"]) == 0
     assert not (project / "new.txt").exists()
