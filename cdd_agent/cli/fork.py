@@ -87,7 +87,7 @@ def list_(invocation: Invocation) -> None:
 
     A fork is merged if merging it into your branch would change nothing, also after it was dropped.
     """
-    from cdd_agent.git.fork import arrange
+    from cdd_agent.history.fork import arrange
     from cdd_agent.untrusted.text import shorten
 
     forks = invocation.project.forks
@@ -297,11 +297,9 @@ def drop(invocation: Invocation, name: str, *, typed: str | None) -> None:
 
     A fork with work that is not merged or not committed is removed only if you type its full name.
     """
-    from cdd_agent.git.fork import format_loss
-
     project, screen = invocation.project, invocation.screen
     chosen = project.forks.find(name)
-    loss = format_loss(*project.forks.require_droppable(chosen))
+    loss = _format_loss(*project.forks.require_droppable(chosen))
     if loss:
         screen.line(f"The fork {chosen.name} has {loss}.", style="bold yellow")
         if typed is None and invocation.is_interactive:
@@ -320,6 +318,17 @@ def drop(invocation: Invocation, name: str, *, typed: str | None) -> None:
         print_json(ForkDropped(name=chosen.name, kept=chosen.kept))
         return
     screen.line(f"Removed. Its work is in {chosen.kept}; to have it back: git branch NAME {chosen.kept}")
+
+
+def _format_loss(commits: int, changed: tuple[str, ...]) -> str:
+    """Return what a fork holds that is nowhere else; empty if that is nothing.
+
+    >>> _format_loss(2, ("a.py",))
+    '2 commits that are not merged and 1 uncommitted file'
+    """
+    parts = [f"{format_count(commits, 'commit')} that {'is' if commits == 1 else 'are'} not merged"] if commits else []
+    parts += [format_count(len(changed), "uncommitted file")] if changed else []
+    return " and ".join(parts)
 
 
 def _describe(each: "Fork", forks: "Forks", *, status: str) -> "ForkListed":

@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from cdd_agent.errors import UsageError, format_count, join_first
+from cdd_agent.errors import UsageError, join_first
 from cdd_agent.events import Change
 from cdd_agent.git.commits import (
     commit_aside,
@@ -402,9 +402,19 @@ class Forks:
             tree.git("merge", "--quiet", "--no-ff", "-m", message, plan.head)
         except GitRefused:
             if unmerged := _list_unmerged(tree):
+                self._label_marks(plan, tree)
                 return unmerged
             raise
         return ()
+
+    def _label_marks(self, plan: MergePlan, tree: Repository) -> None:
+        """Write the names of both branches into the conflict marks, in place of ``HEAD`` and a commit id."""
+        names, objects = (plan.fork.branch, plan.branch), self.repository.objects
+        # A tag of the same name would win over the branch, and the branch may have moved.
+        if [objects.require(f"{name}^{{commit}}").id for name in names] == [plan.tip, plan.head]:
+            merged, conflicts = self._merge(*names)
+            if marked := [path for path in conflicts if _has_marks(tree.root / path)]:
+                tree.git("restore", f"--source={merged}", "--worktree", "--", *marked)
 
     def is_resolving(self, fork: Fork) -> bool:
         """Return whether a merge into the fork is unfinished."""
@@ -529,8 +539,11 @@ class Forks:
             hint = f"end the fork: cdd fork drop {fork.name}; or make the branch again: git branch {fork.branch} COMMIT"
             raise UsageError(f"The branch {fork.branch} is gone.", hint=hint)
 
-    def _merge(self, head: CommitId, tip: CommitId) -> tuple[str, dict[str, dict[str, Entry]]]:
-        """Return the merged tree, and each file with conflicts -> stage -> entry; 1 is the base, 2 ours, 3 theirs."""
+    def _merge(self, head: str, tip: str) -> tuple[str, dict[str, dict[str, Entry]]]:
+        """Return the merged tree, and each file with conflicts -> stage -> entry; 1 is the base, 2 ours, 3 theirs.
+
+        The conflict marks in the tree have the names ``head`` and ``tip``.
+        """
         # With --stdin, git exits with 0 although there are conflicts.
         arguments = ("merge-tree", "--write-tree", "--stdin", "-z")
         is_clean, tree, *rest = self.repository.git(*arguments, stdin=f"{head} {tip}\n".encode()).split("\0")
@@ -574,26 +587,3 @@ def _has_marks(path: Path) -> bool:
     except OSError:  # deleted, which resolves it too
         return False
     return any(line.startswith(_MARK) for line in content.splitlines())
-
-
-def format_loss(commits: int, changed: tuple[str, ...]) -> str:
-    """Return what a fork holds that is nowhere else; empty if that is nothing.
-
-    >>> format_loss(2, ("a.py",))
-    '2 commits that are not merged and 1 uncommitted file'
-    """
-    parts = [f"{format_count(commits, 'commit')} that {'is' if commits == 1 else 'are'} not merged"] if commits else []
-    parts += [format_count(len(changed), "uncommitted file")] if changed else []
-    return " and ".join(parts)
-
-
-def arrange(known: tuple[Fork, ...]) -> Iterator[tuple[Fork | str, int]]:
-    """Yield each branch that is not a fork's, and below it its forks, with their depths."""
-    branches = {each.branch for each in known}
-    for root in dict.fromkeys(each.parent for each in known if each.parent not in branches):
-        yield root or "no branch", 0
-        waiting = [(each, 1) for each in reversed(known) if each.parent == root]
-        while waiting:
-            each, depth = waiting.pop()
-            yield each, depth
-            waiting += [(child, depth + 1) for child in reversed(known) if child.parent == each.branch]

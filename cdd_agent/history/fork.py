@@ -258,6 +258,18 @@ class TicketForks:
         return tuple(taken)
 
 
+def arrange(known: tuple[Fork, ...]) -> Iterator[tuple[Fork | str, int]]:
+    """Yield each branch that is not a fork's, and below it its forks, with their depths."""
+    branches = {each.branch for each in known}
+    for root in dict.fromkeys(each.parent for each in known if each.parent not in branches):
+        yield root or "no branch", 0
+        waiting = [(each, 1) for each in reversed(known) if each.parent == root]
+        while waiting:
+            each, depth = waiting.pop()
+            yield each, depth
+            waiting += [(child, depth + 1) for child in reversed(known) if child.parent == each.branch]
+
+
 def _subtract(used: Usage, before: Usage) -> Usage:
     """Return what was used since ``before``; the cost is unknown if either is."""
     return used + Usage(

@@ -10,8 +10,9 @@ from typing import TypeAlias
 
 from cdd_agent import events
 from cdd_agent.errors import CddError, UsageError
-from cdd_agent.git.fork import Forks, arrange
+from cdd_agent.git.fork import Forks
 from cdd_agent.git.repository import CommitId, Repository
+from cdd_agent.history.fork import arrange
 from cdd_agent.review import Anchors, Comment, Comments, Place, Side
 from cdd_agent.tdd.step import load_report
 from cdd_agent.tickets import plan_markdown, spec

@@ -9,7 +9,7 @@ import pytest
 
 from cdd_agent.errors import UsageError
 from cdd_agent.git.commits import commit_paths
-from cdd_agent.git.fork import Fork, Forks, find_home, format_loss, make_name
+from cdd_agent.git.fork import Fork, Forks, find_home, make_name
 from cdd_agent.git.landing import Favor, LandingConflict
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.run_tree import Kept, RunTrees
@@ -184,6 +184,9 @@ def test_a_merge_driver_of_the_repository_is_named_and_never_run(forks: Forks, c
 def test_a_conflict_is_resolved_in_the_fork_and_can_be_aborted(forks: Forks, conflicting: Fork) -> None:
     file, tip = forks.locate(conflicting) / "a.txt", forks.read_tip(conflicting)
     assert forks.resolve(forks.plan_merge(conflicting)) == ("a.txt",)
+    marked = f"<<<<<<< {conflicting.branch}\nforked\n=======\nmine\n>>>>>>> {conflicting.parent}\n"
+    assert file.read_text() == marked
+    assert forks.open(conflicting).git("status", "--porcelain") == "UU a.txt\n"
     with pytest.raises(UsageError, match=r"still have conflict marks: a\.txt") as refused:
         forks.plan_merge(conflicting)
     assert f"cdd fork merge {conflicting.name} --abort" in refused.value.hint
@@ -191,7 +194,9 @@ def test_a_conflict_is_resolved_in_the_fork_and_can_be_aborted(forks: Forks, con
     assert (file.read_text(), forks.read_tip(conflicting)) == ("forked\n", tip)
     with pytest.raises(UsageError, match="No merge is in progress"):
         forks.abort(conflicting)
+    forks.repository.git("tag", conflicting.parent, "HEAD^")  # git takes the tag for the branch
     forks.resolve(forks.plan_merge(conflicting))
+    assert file.read_text().startswith("<<<<<<< HEAD\nforked\n=======\nmine\n")
     file.write_text("both\n")
     forks.merge(forks.plan_merge(conflicting))
     assert (forks.repository.root / "a.txt").read_text() == "both\n"
@@ -223,8 +228,7 @@ def test_a_dropped_fork_leaves_its_commits_and_its_uncommitted_files(forks: Fork
     fork = start(forks)
     commit(forks.open(fork), "a.txt", "forked\n")
     (forks.locate(fork) / "new.txt").write_text("not committed\n")
-    loss = forks.require_droppable(fork)
-    assert format_loss(*loss) == "1 commit that is not merged and 1 uncommitted file"
+    assert forks.require_droppable(fork) == (1, ("new.txt",))
     forks.switch("sale", fork)
     forks.drop(fork)
     git = forks.repository.git
