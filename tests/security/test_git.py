@@ -439,10 +439,10 @@ ALLOWED = frozenset(
         *("symbolic-ref", "update-index", "update-ref", "write-tree"),
     }
 )
-"""What reads, then what writes: no ``checkout``, ``clean``, ``stash``, ``restore``, ``worktree`` or ``branch``."""
+"""What reads, then what writes: no ``checkout``, ``stash`` or ``branch``, and these only in trees of ours:"""
 _IN_RUN_TREES = frozenset({"clean", "worktree"})
 """In ``git/run_tree.py`` only, where nothing is the user's."""
-_IN_FORKS = frozenset({"add", "merge"})
+_IN_FORKS = frozenset({"add", "merge", "restore"})
 """In ``git/fork.py`` only, and there in the work tree of a fork."""
 
 

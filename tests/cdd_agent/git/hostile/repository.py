@@ -112,6 +112,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("patch-id", "--stable"),  # by which a note finds its commit after a rebase; reads only what it is given
     ("read-tree", "HEAD"),
     ("reset", "--quiet"),
+    ("restore", "--source=HEAD~1", "--worktree", "--", "."),
     ("rev-list", "--all"),
     ("rev-parse", "--show-toplevel"),
     ("show", "HEAD"),
