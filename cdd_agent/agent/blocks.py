@@ -86,26 +86,25 @@ def parse_files(answer: str) -> tuple[FileBlock, ...]:
 
 def _iter_fenced(answer: str) -> Iterator[_Fenced]:
     opening: re.Match[str] | None = None
-    first, rows = 0, list[str]()
+    first, fence, indent, rows = 0, "", 0, list[str]()
     for number, row in enumerate(answer.removeprefix("\ufeff").split("\n"), start=1):
         bare = row.removesuffix("\r")
         if opening is None:
             opening, first, rows = _OPENING.fullmatch(bare), number, []
+            fence, indent = (opening["fence"], len(opening["indent"])) if opening else ("", 0)
             misplaced = None if opening else _MISPLACED.fullmatch(bare.lstrip())
             # An indented fence, or one in a list, opens no block: its file would be lost.
             if misplaced and _parse_info(misplaced["info"].strip(), line=number) is not None:
                 what = "this fence is not at the start of its line"
                 raise _make_error(number, what, hint="remove the list marker and the blanks before it")
-        elif opening["fence"] in bare and _is_closing(bare, opening["fence"]):
+        elif fence in bare and _is_closing(bare, fence):
             content = "".join(f"{row}\n" for row in rows)
-            yield _Fenced(info=opening["info"].strip(), fence=opening["fence"], content=content, line=first)
+            yield _Fenced(info=opening["info"].strip(), fence=fence, content=content, line=first)
             opening = None
         else:
             # CommonMark removes up to the indentation of the fence from every line.
-            indent = min(len(opening["indent"]), len(row) - len(row.lstrip(" ")))
-            rows.append(row[indent:])
+            rows.append(row[min(indent, len(row) - len(row.lstrip(" "))) :] if indent else row)
     if opening is not None:
-        fence = opening["fence"]
         raise _make_error(
             first,
             f"the block that starts here is not closed by a line of {fence} or longer",
