@@ -122,9 +122,10 @@ def _approve_completed(executor: "Executor", before: "RunState", *, project: "Co
     from cdd_agent.repl.dialogs import list_completed
 
     numbers = list_completed(before, executor.state)
-    opened = project.review(executor.ticket) if numbers else None
+    if not numbers:
+        return None
+    opened = project.review(executor.ticket)
     for number in numbers:
-        assert opened is not None
         opened.approve(number)
     executor.read()
     return opened

@@ -386,15 +386,18 @@ def size_of_objects(root: Path) -> int:
     return (int(counted["size"]) + int(counted["size-pack"])) * 1024
 
 
-def commit_files(root: Path, count: int, *, numbers: random.Random) -> list[Path]:
-    """Commit ``count`` files of 20 kB and return them."""
+def commit_files(repository: Repository, count: int, *, numbers: random.Random) -> tuple[Checkpoints, list[Path]]:
+    """Commit ``count`` files of 20 kB, and return them after the first checkpoint of them."""
+    root = repository.root
     paths = [root / f"part{number % 20}" / f"file{number}.txt" for number in range(count)]
     for path in paths:
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(numbers.randbytes(20_000))
     git(root, "add", "-A")
     git(root, "commit", "-qm", "many")
-    return paths
+    checkpoints = Checkpoints.of_repository(repository, root)
+    checkpoints.create()
+    return checkpoints, paths
 
 
 def time_edits(checkpoints: Checkpoints, paths: list[Path], *, times: int, numbers: random.Random) -> list[float]:
@@ -411,22 +414,18 @@ def time_edits(checkpoints: Checkpoints, paths: list[Path], *, times: int, numbe
 
 @pytest.mark.slow
 def test_a_thousand_files_take_a_fifth_of_a_second_and_a_hundred_checkpoints_20_mb(repository: Repository) -> None:
-    root, numbers = repository.root, random.Random(1)
-    paths = commit_files(root, 1_000, numbers=numbers)
-    checkpoints = Checkpoints.of_repository(repository, root)
-    checkpoints.create()
-    before = size_of_objects(root)
+    numbers = random.Random(1)
+    checkpoints, paths = commit_files(repository, 1_000, numbers=numbers)
+    before = size_of_objects(repository.root)
     durations = time_edits(checkpoints, paths, times=100, numbers=numbers)
-    assert size_of_objects(root) - before < 20_000_000
+    assert size_of_objects(repository.root) - before < 20_000_000
     assert min(durations) < 0.2  # the best, because other programs use the processors too
 
 
 @pytest.mark.slow
 def test_ten_thousand_files_of_200_mb_take_half_a_second(repository: Repository) -> None:
-    root, numbers = repository.root, random.Random(1)
-    paths = commit_files(root, 10_000, numbers=numbers)
-    checkpoints = Checkpoints.of_repository(repository, root)
-    checkpoints.create()
+    numbers = random.Random(1)
+    checkpoints, paths = commit_files(repository, 10_000, numbers=numbers)
     assert min(time_edits(checkpoints, paths, times=5, numbers=numbers)) < 0.5
 
 
