@@ -249,8 +249,8 @@ def parse_executor_line(line: str) -> ExecutorLine:
     if word == "commit" or (word is not None and not rest):
         return ExecutorLine(word, text=rest)
     named = _STEP.match(rest)
-    # "split the parser in two" is guidance
-    if word in TAKE_A_STEP and (word != "split" or named is not None):
+    is_sentence = word == "split" and named is None and " " in rest  # "split the parser in two" is guidance
+    if word in TAKE_A_STEP and not is_sentence:
         text = rest[named.end() :] if named else rest
         takes_words = word in ("retry", "split") and (named is not None or " " in text)
         if text and not takes_words:

@@ -95,6 +95,7 @@ def test_a_line_for_the_executor_is_a_word_of_its_or_guidance(line: str, meant: 
         ("status 2", "Type one of: continue (or Enter)"),
         ("skip the docs", "for example: skip 2"),
         ("retry two", "for example: retry 2"),
+        ("split x", "for example: split 2"),
         ("whatever", "or a sentence for the model"),
     ],
 )
