@@ -14,7 +14,6 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("cdd_agent", "pytest_tdd_agent")
 
-MAX_MODULE_LINES = 600
 MAX_FUNCTION_LINES = 60
 MAX_PARAMETERS = 6
 MAX_POSITIONAL = 2
@@ -92,14 +91,6 @@ def breaches(rule: Callable[[Module], object]) -> dict[str, object]:
 
 def has_decorator(node: Function, *names: str) -> bool:
     return any(getattr(item, "id", getattr(item, "attr", "")) in names for item in node.decorator_list)
-
-
-def test_modules_are_short() -> None:
-    def long(module: Module) -> int:
-        lines = len(module.text.splitlines())
-        return lines if lines > MAX_MODULE_LINES else 0
-
-    assert breaches(long) == {}
 
 
 def test_functions_are_short() -> None:
