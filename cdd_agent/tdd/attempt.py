@@ -47,21 +47,16 @@ from cdd_agent.model.conversation import (
 from cdd_agent.tdd import verdict
 from cdd_agent.tdd.baseline import Baseline, leave_out, list_added_tests, name_scope
 from cdd_agent.tdd.briefing import ShownFiles, format_diff, format_guidance, format_refusal, is_cut, show_step_files
-from cdd_agent.tdd.context import (
-    Brief,
-    Context,
+from cdd_agent.tdd.context import Brief, Context, Phase, WorkItem, format_reasons, summarize_evidence
+from cdd_agent.tdd.examination import Examination
+from cdd_agent.tdd.instructions import (
     Occasion,
-    Phase,
-    WorkItem,
     format_failures,
-    format_reasons,
     format_step,
     format_system_prompt,
     format_task,
     list_remedies,
-    summarize_evidence,
 )
-from cdd_agent.tdd.examination import Examination
 from cdd_agent.tdd.step import StepRecovery, load_report
 from cdd_agent.tdd.tools import CommentAnswers, make_lock_check, make_tools
 from cdd_agent.tdd.verdict import PhaseLocks, RedVerdict

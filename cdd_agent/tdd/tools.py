@@ -24,7 +24,8 @@ from cdd_agent.agent.tools import (
 from cdd_agent.errors import UsageError
 from cdd_agent.model.conversation import JSON
 from cdd_agent.sandbox.port import Access
-from cdd_agent.tdd.context import Context, WorkItem, format_failures
+from cdd_agent.tdd.context import Context, WorkItem
+from cdd_agent.tdd.instructions import format_failures
 from cdd_agent.tdd.verdict import PhaseLocks
 from cdd_agent.testrun.suite import SuiteRun
 from cdd_agent.untrusted.keys import mask

@@ -28,7 +28,7 @@ from cdd_agent.sandbox.choice import choose
 from cdd_agent.sandbox.port import Access, Sandbox
 from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.tdd.briefing import format_guidance, format_refusal, show_files
-from cdd_agent.tdd.context import Occasion, format_step, format_system_prompt, format_task
+from cdd_agent.tdd.instructions import Occasion, format_step, format_system_prompt, format_task
 from cdd_agent.tdd.tools import make_answer_tool
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.tickets.ticket import create

@@ -27,7 +27,8 @@ from cdd_agent.hooks import HookReply, HookStream
 from cdd_agent.model.budget import Meter
 from cdd_agent.tdd.attempt import RAN_OUT
 from cdd_agent.tdd.briefing import describe_refusal
-from cdd_agent.tdd.context import Brief, BriefFor, Context, Phase, WorkItem, describe_item, phases_of, read_phase_rules
+from cdd_agent.tdd.context import Brief, BriefFor, Context, Phase, WorkItem, phases_of
+from cdd_agent.tdd.instructions import describe_item, read_phase_rules
 from cdd_agent.tdd.step import StepRecovery, alone_on
 from cdd_agent.tdd.workflow_run import WorkflowRun, read_number
 from cdd_agent.testrun.project import NoFramework, has_framework, map_projects

@@ -16,8 +16,9 @@ from cdd_agent.git import commits
 from cdd_agent.model.budget import Meter
 from cdd_agent.tdd.baseline import TargetsLeftOut, name_scope
 from cdd_agent.tdd.briefing import describe_refusal
-from cdd_agent.tdd.context import Brief, BriefFor, Context, Phase, Policy, WorkItem, describe_item, read_phase_rules
+from cdd_agent.tdd.context import Brief, BriefFor, Context, Phase, Policy, WorkItem
 from cdd_agent.tdd.cycle import is_partial
+from cdd_agent.tdd.instructions import describe_item, read_phase_rules
 from cdd_agent.tdd.step import StepRecovery, alone_on
 from cdd_agent.tdd.verdict import is_or_contains
 from cdd_agent.tdd.workflow_run import WorkflowRun

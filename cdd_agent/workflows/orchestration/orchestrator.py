@@ -18,19 +18,8 @@ from cdd_agent.git.runner import GitRefused
 from cdd_agent.hooks import HookReply, HookStream
 from cdd_agent.model.budget import Meter
 from cdd_agent.storage import read_ordinary
-from cdd_agent.tdd.context import (
-    Brief,
-    BriefFor,
-    Context,
-    Phase,
-    Policy,
-    Progress,
-    ResumeCommands,
-    WorkItem,
-    describe_item,
-    format_bullets,
-    read_phase_rules,
-)
+from cdd_agent.tdd.context import Brief, BriefFor, Context, Phase, Policy, Progress, ResumeCommands, WorkItem
+from cdd_agent.tdd.instructions import describe_item, format_bullets, read_phase_rules
 from cdd_agent.tdd.step import StepRecovery, alone_on, landed_head
 from cdd_agent.tdd.verdict import RedVerdict
 from cdd_agent.tdd.workflow_run import WorkflowRun, read_number

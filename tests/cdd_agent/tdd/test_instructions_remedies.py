@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from cdd_agent.tdd.context import list_remedies, load_remedies
+from cdd_agent.tdd.instructions import list_remedies, load_remedies
 from pytest_tdd_agent.failure import KINDS
 from pytest_tdd_agent.report import Failure
 
