@@ -11,6 +11,7 @@ files, or the view of other processes, and it cannot protect a folder inside a w
 import glob
 import os
 import re
+import resource
 import secrets
 import subprocess
 import tempfile
@@ -26,7 +27,7 @@ from typing import NamedTuple
 
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.sandbox.port import Access, Command, Limits, Result
-from cdd_agent.sandbox.supervised import Launch, build_environment, find_program, resolve_limits, run_launch
+from cdd_agent.sandbox.supervised import Launch, build_environment, find_program, resolve_limits, run_launch, to_rlimits
 from cdd_agent.sandbox.warden import kernel
 
 PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store")
@@ -330,10 +331,14 @@ class ContainerSandbox:
     def __init__(self, client: Path) -> None:
         """Create the empty image if there is none; raises ``EnvironmentMissing`` without a working server."""
         self.client = client
-        self._is_podman = client.name.startswith("podman")
-        version = self._query("version", "--format", "{{.Server.Version}}")
-        if version is None:
+        is_podman = client.name.startswith("podman")
+        # The server may be another user's, so only its own answer tells whether it runs as root.
+        question = ("info", "{{.Host.Security.Rootless}}") if is_podman else ("version", "{{.Server.Version}}")
+        answer = self._query(question[0], "--format", question[1])
+        if answer is None:
             raise EnvironmentMissing(f"The server of {client} does not answer.", hint="start it, or use another level")
+        # A podman of root refuses keep-id, and needs none: there each number is the same inside and outside.
+        self._users = ("--userns", "keep-id") if is_podman and answer == "true" else ()
         if self._query("image", "inspect", IMAGE) is None and self._query("import", "-", IMAGE) is None:
             raise EnvironmentMissing(f"{client} cannot create the image {IMAGE}.", hint="use another level")
 
@@ -360,8 +365,7 @@ class ContainerSandbox:
         yield from (str(self.client), "run", "--rm", "--name", name, "--pull", "never")
         yield from ("--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges")
         yield from ("--user", f"{os.getuid()}:{os.getgid()}", "--network", "none")
-        if self._is_podman:
-            yield from ("--userns", "keep-id")
+        yield from self._users
         for folder in ("/tmp", "/run", HOME):
             yield from ("--tmpfs", f"{folder}:rw,exec,mode=1777")
         for path in (*PROGRAMS, *CONFIGURATION):
@@ -385,10 +389,22 @@ class ContainerSandbox:
         return (result.stdout.decode("utf-8", "replace").strip() or None) if result.returncode == 0 else None
 
 
+_ULIMITS = {
+    resource.RLIMIT_CPU: "cpu",
+    resource.RLIMIT_FSIZE: "fsize",
+    resource.RLIMIT_NOFILE: "nofile",
+    resource.RLIMIT_NPROC: "nproc",
+}
+
+
 def _limit_options(limits: Limits) -> Iterator[str]:
     yield from ("--ulimit", "core=0")
-    for name, most in (("cpu", limits.cpu_s), ("fsize", limits.file_bytes), ("nofile", limits.open_files)):
-        yield from ("--ulimit", f"{name}={most}")
+    # No container starts with a limit above the engine's own, and without nproc podman asks for a million processes.
+    for number, most in to_rlimits(limits):
+        if number in _ULIMITS:
+            hard = resource.getrlimit(number)[1]
+            allowed = most if hard == resource.RLIM_INFINITY else min(most, hard)
+            yield from ("--ulimit", f"{_ULIMITS[number]}={allowed}")
     # These two are limits of the whole container.
     yield from ("--memory", f"{limits.memory_bytes}b", "--pids-limit", str(limits.processes))
 

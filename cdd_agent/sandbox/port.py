@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, get_args
 
-Level = Literal["docker", "bwrap", "landlock", "none"]
+Level = Literal["bwrap", "docker", "landlock", "none"]
 LEVELS: tuple[Level, ...] = get_args(Level)
-"""From the most to the least confined."""
+"""In the order in which they are tried: bubblewrap confines like a container, and starts in a fifth of its time."""
 # Under `landlock`, a command could delete `.git` and use sockets in the file system.
-ISOLATING_LEVELS = frozenset[str]({"docker", "bwrap"})
+ISOLATING_LEVELS = frozenset[str]({"bwrap", "docker"})
 """Levels at which a command reaches neither the network nor anything outside the project, and finds a run tree at the
 project's own path."""
 

@@ -17,15 +17,17 @@ _LIMITS = {
     "cpu": resource.RLIMIT_CPU,
     "fsize": resource.RLIMIT_FSIZE,
     "nofile": resource.RLIMIT_NOFILE,
+    "nproc": resource.RLIMIT_NPROC,
 }
 _FLAGS = ("--rm", "--read-only")
 _IMAGE = "cdd-sandbox:empty"
 
 
-def install(folder: Path) -> Path:
-    """Write an executable ``docker`` to ``folder``, which is to be the first one of PATH."""
+def install(folder: Path, *, bwrap: Path) -> Path:
+    """Write an executable ``docker`` to ``folder``, which gives its containers to ``bwrap``."""
     program = folder / "docker"
-    program.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, "-I", "-S", __file__, str(folder)])} "$@"\n')
+    argv = [sys.executable, "-I", "-S", __file__, str(folder), str(bwrap)]
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(argv)} "$@"\n')
     program.chmod(0o755)
     return program
 
@@ -36,10 +38,10 @@ def _read_options(arguments: list[str]) -> Iterator[tuple[str, str]]:
         yield option, "" if option in _FLAGS else arguments.pop(0)
 
 
-def _run(arguments: list[str], *, folder: Path) -> None:
+def _run(arguments: list[str], *, folder: Path, bwrap: str) -> None:
     """Become a bubblewrap that runs the container."""
     mounts: dict[str, tuple[str, ...]] = {"/tmp": ("--tmpfs",)}
-    argv = ["bwrap", "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent"]
+    argv = [bwrap, "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent"]
     argv += ["--clearenv", "--proc", "/proc", "--dev", "/dev", "--ro-bind", "/proc/sys", "/proc/sys"]
     last = []
     for option, value in _read_options(arguments):
@@ -67,10 +69,10 @@ def _run(arguments: list[str], *, folder: Path) -> None:
     # An engine mounts by depth too, whatever the order of the options.
     for shown in sorted(mounts, key=lambda path: path.count("/")):
         argv += [*mounts[shown], shown]
-    os.execvp("bwrap", [*argv, *last, "--", *arguments])
+    os.execv(bwrap, [*argv, *last, "--", *arguments])
 
 
-def main(folder: Path, command: str, *arguments: str) -> None:
+def main(folder: Path, bwrap: str, command: str, *arguments: str) -> None:
     """Do what the client of an engine does."""
     match command:
         case "version":
@@ -80,7 +82,7 @@ def main(folder: Path, command: str, *arguments: str) -> None:
         case "kill":
             os.kill(int((folder / arguments[0]).read_text()), signal.SIGKILL)
         case "run":
-            _run([*arguments], folder=folder)
+            _run([*arguments], folder=folder, bwrap=bwrap)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import pytest
 from cdd_agent.sandbox.backends import ContainerSandbox
 from cdd_agent.sandbox.port import Command, Sandbox
 from cdd_agent.tdd.context import Context
-from tests.cdd_agent.sandbox.conftest import at
+from tests.cdd_agent.sandbox.conftest import at, get_bubblewrap
 from tests.fakes import containers
 from tests.fakes.cases import soak_after
 from tests.fakes.files import describe_files
@@ -52,9 +52,10 @@ def settled(project: Project) -> Project:
 def begin(project: Project, *, level: str) -> Context:
     """A run that has begun; at docker bubblewrap takes the place of the engine."""
     if level == "docker":
-        at("bwrap")
         (project.folder.parent / "engine").mkdir()
-        sandbox: Sandbox = ContainerSandbox(containers.install(project.folder.parent / "engine"))
+        sandbox: Sandbox = ContainerSandbox(
+            containers.install(project.folder.parent / "engine", bwrap=get_bubblewrap().bwrap)
+        )
     else:
         sandbox = at(level)
     context = project.confine(project.context(ScriptedModel([])), sandbox)

@@ -2,7 +2,6 @@
 
 import os
 import shlex
-import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +27,13 @@ def at(level: str) -> Sandbox:
         if trial.sandbox is not None:
             return trial.sandbox
     pytest.skip(f"{level}: {'; '.join(trial.reason for trial in trials)}")
+
+
+def get_bubblewrap() -> BubblewrapSandbox:
+    """The bubblewrap that cdd finds here: the system's, or the one of the Python package."""
+    sandbox = at("bwrap")
+    assert isinstance(sandbox, BubblewrapSandbox)
+    return sandbox
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,9 +93,7 @@ UNABLE = "--help) echo '--disable-userns --size --tmp-overlay ' ;; *--tmp-overla
 
 def write_bubblewrap(folder: Path, answers: str) -> Path:
     """Write a program that answers thus, and else is the bwrap that is installed; return its path."""
-    installed = shutil.which("bwrap")
-    if installed is None:
-        pytest.skip("bwrap is not installed")
+    installed = get_bubblewrap().bwrap
     program = folder / "bin" / "bwrap"
     program.parent.mkdir()
     script = f'#!/bin/sh\ncase "$*" in {answers} *) exec {{bwrap}} "$@" ;; esac\n'
@@ -100,8 +104,7 @@ def write_bubblewrap(folder: Path, answers: str) -> Path:
 
 def make_bubblewrap(folder: Path, packages: str) -> BubblewrapSandbox:
     """The level bwrap with installed packages that are ``overlaid`` or ``read-only``."""
-    sandbox = at("bwrap")
-    assert isinstance(sandbox, BubblewrapSandbox)
+    sandbox = get_bubblewrap()
     if packages == "read-only":
         return BubblewrapSandbox(write_bubblewrap(folder, OLD))
     for why in sandbox.find_obstacles((folder,)).values():

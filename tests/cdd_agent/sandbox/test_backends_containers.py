@@ -1,6 +1,7 @@
 """By a program that stands in for a client: this shows what would be asked of a server, not that one would do it."""
 
 import os
+import resource
 import shlex
 from pathlib import Path
 
@@ -12,11 +13,13 @@ from cdd_agent.sandbox.port import Access, Command, Limits
 from tests.cdd_agent.sandbox.conftest import Ground
 
 LIMITS = Limits(memory_bytes=6, cpu_s=7, file_bytes=8, open_files=9, processes=10)
+ROOTLESS = "echo true"
+"""The answer of a podman that does not run as root."""
 
 CLIENT = """#!/bin/bash
 echo "$@" >> {log}
 case "$1" in
-    version) {server} ;;
+    version | info) {server} ;;
     image) test -e {log}.image && echo "[]" ;;
     import) cat > {log}.image; echo sha256:0 ;;
     run) while test "$1" != {image}; do
@@ -80,7 +83,18 @@ def test_a_run_is_a_container_that_may_do_nothing_else(tmp_path: Path) -> None:
         ("--network", "none"),
         ("--user", f"{os.getuid()}:{os.getgid()}"),
         ("--env", "A=b"),
-        ("--ulimit", "core=0", "--ulimit", "cpu=7", "--ulimit", "fsize=8", "--ulimit", "nofile=9"),
+        (
+            "--ulimit",
+            "core=0",
+            "--ulimit",
+            "cpu=7",
+            "--ulimit",
+            "fsize=8",
+            "--ulimit",
+            "nofile=9",
+            "--ulimit",
+            "nproc=",
+        ),
         ("--memory", "6b", "--pids-limit", "10"),
         ("--env", "HOME=/home/sandbox"),
         ("--volume", f"{ground.project}:{ground.project}"),
@@ -95,10 +109,21 @@ def test_a_run_is_a_container_that_may_do_nothing_else(tmp_path: Path) -> None:
     assert "--userns" not in line
 
 
-def test_podman_keeps_the_users_number(tmp_path: Path) -> None:
-    sandbox = ContainerSandbox(client(tmp_path, name="podman"))
+@pytest.mark.parametrize(("answer", "maps"), [(ROOTLESS, True), ("echo false", False)])
+def test_podman_keeps_the_number_of_a_user_and_not_of_root(tmp_path: Path, *, answer: str, maps: bool) -> None:
+    sandbox = ContainerSandbox(client(tmp_path, name="podman", server=answer))
     sandbox.run(Command(argv=("true",), cwd=tmp_path, access=Access(), timeout_s=20))
-    assert "--userns keep-id" in " ".join(run_line(tmp_path))
+    assert ("--userns keep-id" in " ".join(run_line(tmp_path))) is maps
+
+
+def test_no_limit_is_above_that_of_the_engine(tmp_path: Path) -> None:
+    sandbox, above = ContainerSandbox(client(tmp_path)), 2**40
+    limits = Limits(memory_bytes=6, cpu_s=7, file_bytes=8, open_files=above, processes=above)
+    sandbox.run(Command(argv=("true",), cwd=tmp_path, access=Access(), timeout_s=20, limits=limits))
+    asked_for = dict(word.split("=") for word in run_line(tmp_path) if word.startswith(("nofile=", "nproc=")))
+    for name, number in (("nofile", resource.RLIMIT_NOFILE), ("nproc", resource.RLIMIT_NPROC)):
+        hard = resource.getrlimit(number)[1]
+        assert hard == resource.RLIM_INFINITY or int(asked_for[name]) == hard
 
 
 @pytest.mark.slow

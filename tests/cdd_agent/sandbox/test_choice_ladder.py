@@ -24,15 +24,14 @@ class Leaky:
 @pytest.fixture
 def rungs(monkeypatch: pytest.MonkeyPatch) -> "dict[Level, list[str]]":
     """A ladder on which every rung is absent; and how often each was tried."""
-    tried: dict[Level, list[str]] = {"docker": [], "bwrap": [], "landlock": []}
+    tried: dict[Level, list[str]] = {"bwrap": [], "docker": [], "landlock": []}
 
     def absent(level: Level) -> choice._Candidates:
         tried[level].append("tried")
         yield f"there is no {level}", None
 
     monkeypatch.setattr(choice, "_trials_by_level", {})
-    levels: tuple[Level, ...] = ("docker", "bwrap", "landlock")
-    for level in levels:
+    for level in tried:
         monkeypatch.setitem(choice._CANDIDATES, level, partial(absent, level))
     return tried
 
@@ -59,22 +58,29 @@ def test_the_first_rung_that_passes_is_taken(rungs: "dict[Level, list[str]]") ->
         pytest.skip("the kernel has no Landlock that passes the self-test")
     heard: list[str] = []
     assert choose("auto", unattended=True, report=heard.append).level == "landlock"
-    assert heard == ["Sandbox landlock. Not usable: docker: there is no docker; bwrap: there is no bwrap."]
-    assert [trial.reason for trial in try_levels()] == ["there is no docker", "there is no bwrap", ""]
+    assert heard == ["Sandbox landlock. Not usable: bwrap: there is no bwrap; docker: there is no docker."]
+    assert [trial.reason for trial in try_levels()] == ["there is no bwrap", "there is no docker", ""]
 
 
 def test_a_program_that_is_there_and_not_taken_is_told(
     rungs: "dict[Level, list[str]]", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del rungs
-    offer(monkeypatch, "docker", Leaky("docker"))
-    choice._CANDIDATES["bwrap"] = choice._find_bubblewraps
+    choice._CANDIDATES["docker"] = choice._find_bubblewraps
+    offer(monkeypatch, "bwrap", Leaky("bwrap"))
     heard: list[str] = []
-    if not any(trial.sandbox for trial in try_levels("bwrap")):
+    if not any(trial.sandbox for trial in try_levels("docker")):
         pytest.skip("no bwrap that passes the self-test")
-    assert choose("auto", unattended=True, report=heard.append).level == "bwrap"
+    assert choose("auto", unattended=True, report=heard.append) is next(try_levels("docker")).sandbox
     assert len(heard) == 1
-    assert heard[0].startswith("Sandbox bwrap. Not usable: docker: the docker of the test did not pass")
+    assert heard[0].startswith("Sandbox docker. Not usable: bwrap: the bwrap of the test did not pass")
+
+
+def test_bubblewrap_is_tried_before_a_container_whose_start_takes_five_times_as_long(
+    rungs: "dict[Level, list[str]]",
+) -> None:
+    del rungs
+    assert [trial.level for trial in try_levels()] == ["bwrap", "docker", "landlock"]
 
 
 def test_a_rung_is_tried_once_in_a_process(rungs: "dict[Level, list[str]]") -> None:
