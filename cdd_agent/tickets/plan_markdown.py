@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 from cdd_agent.errors import DocumentError, Problem, suggest
 from cdd_agent.storage import read_text
-from cdd_agent.tickets.plan import KINDS, Kind, Plan, Step, choose_default_kind, find_problems
+from cdd_agent.tickets.plan import KINDS, SIZES, Kind, Plan, Step, choose_default_kind, find_problems
 from cdd_agent.tickets.spec import Spec
 
 Value = TypeVar("Value")
@@ -26,14 +26,25 @@ _FENCE = re.compile(r"\s*(?:[-*+]\s+)?(?P<fence>`{3,}|~{3,})(?P<info>.*)")
 _HEADING = re.compile(r" {0,3}(?P<marks>#{1,6})(?P<text>(?:[ \t].*)?)")
 _BOX = r"(?:\[(?P<box>[ xX])\]\s+)?"
 _STEP = re.compile(
-    _BOX + r"step\s*\#?(?P<number>\d{1,9})(?:\s*[:.)\u2013\u2014-]\s*|\s+|$)(?P<title>.*)", re.IGNORECASE
+    _BOX + r"step\s*\#?(?P<number>\d{1,9})(?:\s*[:\uff1a.)\u2013\u2014-]\s*|\s+|$)(?P<title>.*)", re.IGNORECASE
 )
-_NUMBERED = re.compile(_BOX + r"(?P<number>\d{1,9})\s*[:.)\u2013\u2014-](?:\s+|$)(?P<title>.*)")
+_NUMBERED = re.compile(_BOX + r"(?P<number>\d{1,9})\s*(?:[:.)\u2013\u2014-](?:\s+|$)|\uff1a\s*)(?P<title>.*)")
 _UNREADABLE_STEP = re.compile(
     r"step\s+(?:\d{10,}|\d+(?:\.\d+)+|\d+[a-z]|[a-z]|[ivx]+|one|two|three|four|five|six|seven|eight|nine|ten)"
     r"\s*(?:[:.)\u2013\u2014]|-\s|$)",
     re.IGNORECASE,
 )
+_DECORATION = re.compile(r"[^\w(]+")
+"""What may stand before the words of a step that is not written as one: emoji, ``~~``, ``**``, a bracket, a box."""
+_NAMED_STEP = re.compile(r"(?:step|task)\W{0,3}(?P<number>\d{1,9})(?!\w)", re.IGNORECASE)
+_LIKE_A_STEP = re.compile(r"(?:[^\W\d]+\W{0,3})?\d{1,9}\s*(?:[^\w\s]|\s[^\w\s]|$)")
+"""A number, or a word and a number, with a separator: "Task 2:", "2)"."""
+_HIGHLIGHTED = re.compile(
+    r" {0,3}(?:(?P<mark>\*\*|__|~~)(?P<marked>\S.*?)(?P=mark).*|\[(?P<label>[^\[\]]+)\]\([^()]*\)"
+    r"|[#\uff03]{1,6}(?P<joined>[^ \t#].*)|<h[1-6]>(?P<tagged>[^<>]*)</h[1-6]>)\s*"
+)
+"""A line that its writer meant as a heading, although Markdown or cdd does not read it as one."""
+_UNDERLINE = re.compile(r" {0,3}(?:=+|-+)\s*")
 _PLAN_PREFIX = re.compile(r"(?:implementation\s+)?plan\s*[:\u2013\u2014-]\s*", re.IGNORECASE)
 _SECTIONS: dict[str, BlockName] = {
     **dict.fromkeys(("overview", "summary"), "overview"),
@@ -53,10 +64,27 @@ _SPELLINGS = {
 }
 _KEYS = {spelling: name for name, spellings in _SPELLINGS.items() for spelling in spellings}
 _LISTS = ("depends_on", "files", "tests", "criteria")
+_KEYS_OF_A_STEP = frozenset((*_LISTS, "kind"))
+"""The keys that few lists in other text have."""
+_MOST_STRAY_KEYS: dict[BlockName, int] = {"step": 1, "steps": 1, "other": 2}
+"""How many of them a description may repeat, or another text have, before they count as those of a step."""
+_WORD = re.compile(r"\w")
 _KEY = re.compile(
-    r" {0,3}(?P<bullet>[-*+][ \t]+)?(?P<bold>\*\*|__)?(?P<key>[A-Za-z][A-Za-z_ -]{2,24}?)(?P<end>\*\*|__)?\s*:"
+    r" {0,3}(?P<bullet>[-*+][ \t]+)?(?P<bold>\*\*|__)?(?P<key>[A-Za-z][A-Za-z_ -]{2,24}?)(?P<end>\*\*|__)?\s*[:\uff1a]"
     r"(?P<late>\*\*|__)?(?!:)(?P<value>.*)"
 )
+_MARKS = r" {0,3}(?P<mark>(?:[-*+\u2022\u2013\u2014\u00b7]\s*|\d{1,3}[.)]\s+)?(?:[^\w\s(\"']\s?){0,6})"
+_LIKE_A_KEY = re.compile(
+    _MARKS + r"(?P<key>[^\W\d](?:[\w()-]|[ \t](?=\S)){1,24}?)[*_~`\])]{0,3}\s?[:\uff1a](?!:).*", re.DOTALL
+)
+"""A line that may be meant as a key, with other bullets, marks and words than those of ``_KEY``."""
+_KEY_WITHOUT_COLON = re.compile(
+    rf"{_MARKS}(?P<key>{'|'.join(sorted(_KEYS, key=len, reverse=True))})"
+    r"(?:[*_~`\])]{0,3}\s?[;=|\u2192\u2013\u2014-]|[*_~`\])]{1,3}\s|\s+(?P<value>[^\s,;]+)).*",
+    re.IGNORECASE | re.DOTALL,
+)
+_MOST_WORDS_OF_A_KEY = 2
+_KEYS_SHOWN = "Depends on, Files, Tests, Criteria, Kind and Size"
 _CHECKBOX = re.compile(r"\s*(?:[-*+]|\d+[.)])\s+\[(?P<box>[ xX]?)\]\s*(?P<label>.*)")
 _BULLET = re.compile(r"\s*(?:[-*+]|\d+[.)])\s+(?P<item>.*)")
 _DONE = ("", "done", "done.", "complete", "completed", "finished")
@@ -207,36 +235,91 @@ class Block:
 
 
 class Outline:
-    """The blocks of a plan, and the headings that look like steps but cannot be read."""
+    """The blocks of a plan, and the headings that look like steps but cannot be read.
+
+    The steps begin with the heading that names them, or with the first step, and end with a heading of a higher level
+    than theirs. In between, a heading at the level of the steps is a step or a problem.
+    """
 
     def __init__(self, lines: list[Line]) -> None:
         """Read the headings of ``lines``."""
         self.blocks: list[Block] = []
         self.problems: list[Problem] = []
         self._section: Block | None = None
+        self._top: int | None = None  # level of the heading that the steps are below, while they last
+        self._has_begun = False
+        self._in_doubt: list[tuple[Line, int, str]] = []  # the other headings there: line, level, text
         headings = [_HEADING.fullmatch(line.text) for line in lines if not line.is_quoted]
         self._has_steps_section = any(
             _parse_section_name(_read_heading_text(match)) == "steps" for match in headings if match
         )
         for line in lines:
             self._read(line)
+        self._judge_headings()
+        self._judge_lines()
 
     def _read(self, line: Line) -> None:
         match = None if line.is_quoted else _HEADING.fullmatch(line.text)
         if match and self._is_unreadable_step(match):
-            hint = "write `### Step 1: what to do`, with a whole number and two to four `#`"
-            message = f"'{line.text.strip()}' looks like a step but cannot be read as one"
-            self.problems.append(Problem(line=line.number, message=message, hint=hint))
+            self.problems.append(_report_unreadable_step(line))
+            self._keep(line)
         elif match and (block := self._start_block(line, match)):
             self.blocks.append(block)
             self._section = self._section if block.name == "step" else block
-        elif self.blocks:
+            self._follow(block)
+        else:
+            self._keep(line)
+            if match and self._top is not None:
+                self._in_doubt.append((line, len(match["marks"]), _read_heading_text(match)))
+
+    def _keep(self, line: Line) -> None:
+        if self.blocks:
             self.blocks[-1].lines.append(line)
 
     def _is_unreadable_step(self, match: re.Match[str]) -> bool:
         text = _read_heading_text(match)
         is_wrong_level = len(match["marks"]) not in (2, 3, 4) and _STEP.fullmatch(text) is not None
         return not _parse_section_name(text) and (is_wrong_level or _UNREADABLE_STEP.match(text) is not None)
+
+    def _follow(self, block: Block) -> None:
+        """Note where the steps begin and end, and a heading between them that does not name a section."""
+        if block.name == "steps":
+            self._top = block.level
+        elif block.name == "step":
+            self._has_begun = True
+            self._top = block.level - 1 if self._top is None else min(self._top, block.level - 1)
+        elif block.name in ("other", "title"):
+            if self._has_begun or self._top is not None:
+                self._in_doubt.append((block.heading, block.level, block.text))
+            self._top = None if self._top is None or block.level <= self._top else self._top
+        else:
+            self._top = None
+
+    def _judge_headings(self) -> None:
+        """Report each heading in doubt that must be a step: by its level, its words, or both."""
+        levels = [block.level for block in self.blocks if block.name == "step"]
+        levels = levels or [level for _, level, _ in self._in_doubt if level > 2]
+        for line, level, text in self._in_doubt:
+            words = _remove_decoration(text)
+            if level == min(levels, default=0):
+                is_step = level > 2 or _LIKE_A_STEP.match(words) is not None
+            else:
+                form = _NAMED_STEP if level < min(levels, default=0) else _STEP
+                is_step = form.match(words) is not None
+            if is_step or _UNREADABLE_STEP.match(words):
+                self.problems.append(_report_unreadable_step(line))
+
+    def _judge_lines(self) -> None:
+        """Report each line below a heading that was meant as the heading of a step, or has the keys of one below it."""
+        numbers = {block.number for block in self.blocks if block.name == "step"}
+        has_begun = False
+        problems = {problem.line: problem for problem in self.problems}
+        for block in self.blocks:
+            has_begun = has_begun or block.name in ("step", "steps")
+            if has_begun and block.name in ("step", "steps", "other"):
+                for line in (*_find_lost_headings(block, numbers), *_find_stray_keys(block)):
+                    problems.setdefault(line.number, _report_unreadable_step(line))
+        self.problems = list(problems.values())
 
     def _start_block(self, line: Line, match: re.Match[str]) -> Block | None:
         level, text = len(match["marks"]), _read_heading_text(match)
@@ -261,6 +344,70 @@ class Outline:
         if section is None or section.name in ("title", "steps") or level <= section.level:
             return True
         return section.name == "other" and not self._has_steps_section
+
+
+def _report_unreadable_step(line: Line) -> Problem:
+    hint = (
+        "write `### Step 1: what to do`, with a whole number and two to four `#`; what belongs to the step above has "
+        "more `#`, and its keys are not repeated"
+    )
+    return Problem(
+        line=line.number, message=f"'{line.text.strip()[:80]}' looks like a step but cannot be read as one", hint=hint
+    )
+
+
+def _find_lost_headings(block: Block, numbers: set[int]) -> list[Line]:
+    """Return the lines in ``block`` that are highlighted like headings and name steps that no heading has."""
+    found: list[Line] = []
+    below = [*block.lines[1:], Line(0, "")]
+    for line, next_line in zip(block.lines, below, strict=False):
+        match = None if line.is_quoted else _HIGHLIGHTED.fullmatch(line.text)
+        is_underlined = not line.is_quoted and _UNDERLINE.fullmatch(next_line.text) is not None
+        if match or is_underlined:
+            words = line.text if is_underlined else next(filter(None, match.groups()[1:])) if match else ""
+            named = _NAMED_STEP.match(_remove_decoration(words))
+            if named and int(named["number"]) in numbers:
+                return []  # "**Step 1:**" in a step: its author numbers parts of the work
+            found += [line] if named else []
+    return found
+
+
+def _find_stray_keys(block: Block) -> Iterable[Line]:
+    """Yield the line above keys that belong to another step than ``block``, or to a step that cannot be read."""
+    seen: set[str] = set()
+    stray: dict[str, Line] = {}
+    title, is_numbered, is_gap = block.heading, False, True
+    for line in block.lines:
+        name = "" if line.is_quoted else _find_marked_key(line.text)
+        if name in _KEYS_OF_A_STEP and (name in seen or is_numbered or block.name != "step"):
+            stray.setdefault(name, title)
+        elif name:
+            seen.add(name)
+        elif not line.is_quoted and _WORD.search(line.text):
+            words = _remove_decoration(line.text)
+            # "2. then this" that follows "1. do that" is an item of a list.
+            is_numbered = is_gap and _LIKE_A_STEP.match(words) is not None
+            title = line
+        elif not line.text.strip():
+            is_numbered = is_numbered and _HIGHLIGHTED.fullmatch(title.text) is not None
+        is_gap = not line.text.strip()
+    if len(stray) > _MOST_STRAY_KEYS[block.name]:
+        yield next(iter(stray.values()))
+
+
+def _remove_decoration(text: str) -> str:
+    match = _DECORATION.match(text)
+    return text[match.end() :] if match else text
+
+
+def _find_marked_key(text: str) -> str:
+    """Return the name of the key that a line with a bullet or bold key gives, or an empty text."""
+    match = _KEY.fullmatch(text)
+    return _find_key_name(match["key"]) if match and (match["bullet"] or match["bold"]) else ""
+
+
+def _find_key_name(key: str) -> str:
+    return _KEYS.get(re.sub(r"[\s_-]+", " ", key.strip().lower()), "")
 
 
 def _read_heading_text(match: re.Match[str]) -> str:
@@ -294,13 +441,18 @@ class _StepReader:
         self._is_value_below = False
         self._spans_blank_lines = False
         self._is_in_head = True
+        self._is_in_keys = False
+        self._in_doubt: list[Problem] = []  # lines of the list that are problems if it is one of keys
         for line in block.lines:
             self._read(line)
+        self._end_keys()
         self.step = self._make_step(block, default_kind)
 
     def _read(self, line: Line) -> None:
         if not line.is_quoted and (self._take_box(line) or self._take_key(line) or self._continue_list(line)):
             return
+        if line.is_quoted or not self._doubt(line):
+            self._end_keys()
         self._is_in_head = False
         # "**Files:**" may be followed by a blank line before its list starts.
         is_gap = not line.text.strip() and self._spans_blank_lines and not self._values.get(self._open_list)
@@ -313,7 +465,7 @@ class _StepReader:
         match = _CHECKBOX.fullmatch(line.text)
         if not match or self._has_box or match["label"].strip().lower() not in _DONE:
             return False
-        self._has_box = True
+        self._has_box = self._is_in_keys = True
         self._is_done = match["box"] in ("x", "X")
         return True
 
@@ -322,11 +474,9 @@ class _StepReader:
         if not match or bool(match["bold"]) != bool(match["end"] or match["late"]):
             return False
         key = match["key"].strip()
-        name = _KEYS.get(re.sub(r"[\s_-]+", " ", key.lower()), "")
+        name = _find_key_name(key)
         is_marked = bool(match["bullet"] or match["bold"])
         if not name or not (is_marked or self._is_in_head):
-            if is_marked and not name and self._is_in_head:
-                self._suggest_key(key, line)
             return False
         # "Estimated Time" repeats "Complexity" if they are neighbors; elsewhere it is description.
         if name == "time" and "size" in self._key_lines and line.number - 1 not in self._key_lines.values():
@@ -339,6 +489,7 @@ class _StepReader:
         if name == "description" and any(text.strip() for text in self._description):
             return False
         self._key_lines[name] = line.number
+        self._is_in_keys = name != "description"
         self._open_value(name, _remove_comments(match["value"]).strip())
         self._spans_blank_lines = not match["bullet"]
         return True
@@ -366,11 +517,36 @@ class _StepReader:
             values[-1].append(line.text.strip())
         return continues_value
 
-    def _suggest_key(self, key: str, line: Line) -> None:
-        nearest = suggest(key.lower(), _KEYS, cutoff=0.85)
-        if nearest:
-            hint = f"did you mean '{nearest.capitalize()}'?"
-            self.problems.append(Problem(line=line.number, message=f"the key '{key}' is unknown", hint=hint))
+    def _doubt(self, line: Line) -> bool:
+        """Note a line that is a problem in a list of keys, and return whether it is one of these."""
+        match = _KEY_WITHOUT_COLON.match(line.text)
+        is_key = match is not None and (match["value"] is None or _is_value(match["value"]))
+        match = match if is_key else _LIKE_A_KEY.match(line.text)
+        if not match or _find_marked_key(line.text) or _HEADING.fullmatch(line.text):
+            return False
+        words = match["key"].strip().lower().replace("(s", "s")
+        nearest = suggest(words, _KEYS, cutoff=0.85)
+        is_marked = bool(match["mark"])
+        if not nearest and not (is_marked and len(words.split()) <= _MOST_WORDS_OF_A_KEY):
+            return False
+        if words in _KEYS:
+            message, hint = (
+                f"'{line.text.strip()[:80]}' cannot be read as a key",
+                f"write `- {nearest.capitalize()}: ...`",
+            )
+        else:
+            message = f"the key '{match['key'].strip()}' is unknown"
+            hint = f"the keys are {_KEYS_SHOWN}; with a blank line above, a line belongs to the description"
+            hint = f"did you mean '{nearest.capitalize()}'?" if nearest else hint
+        is_certain = bool(nearest) and not is_key and ((is_marked and self._is_in_head) or "**" in match["mark"])
+        problem = Problem(line=line.number, message=message, hint=hint)
+        (self.problems if is_certain else self._in_doubt).append(problem)
+        return True
+
+    def _end_keys(self) -> None:
+        """End a list of keys: what is not understood in it is a problem, but a list without any key is description."""
+        self.problems += self._in_doubt if self._is_in_keys else ()
+        self._in_doubt, self._is_in_keys = [], False
 
     def _parse_values(self, name: str, parse_value: Callable[[str], tuple[Value, ...]]) -> tuple[Value, ...]:
         found: list[Value] = []
@@ -399,6 +575,12 @@ class _StepReader:
             line=block.heading.number,
             key_lines=self._key_lines,
         )
+
+
+def _is_value(word: str) -> bool:
+    """Return whether ``word`` is the value of a key rather than the next word of a sentence."""
+    forms = (_PATH, _CRITERION, re.compile(r"[`#\d]"))
+    return word.lower() in {*_KIND_NAMES, *SIZES} or any(form.match(word) for form in forms)
 
 
 def _remove_comments(value: str) -> str:

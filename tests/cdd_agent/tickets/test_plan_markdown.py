@@ -193,10 +193,10 @@ def test_numbered_headings_elsewhere_are_not_steps() -> None:
     assert [(step.number, step.description) for step in plan.steps] == [(1, "#### 1. First\nb")]
 
 
-def test_a_numbered_heading_after_a_step_in_the_risks_is_not_a_step() -> None:
-    plan = read("## Steps\n### Step 1: A\n## Risks\n### Step 2: B\n### 3. Loss\n")
-
-    assert [(step.number, step.description) for step in plan.steps] == [(1, ""), (2, "### 3. Loss")]
+def test_a_numbered_heading_in_the_risks_is_no_step_and_one_after_a_step_there_is_refused() -> None:
+    assert [step.number for step in read("## Steps\n### Step 1: A\n## Risks\n### 3. Loss\n").steps] == [1]
+    with pytest.raises(DocumentError, match=r"line 5: '### 3\. Loss' looks like a step"):
+        read("## Steps\n### Step 1: A\n## Risks\n### Step 2: B\n### 3. Loss\n")
 
 
 def test_text_below_a_list_under_a_bold_key_is_description() -> None:
@@ -206,9 +206,9 @@ def test_text_below_a_list_under_a_bold_key_is_description() -> None:
 
 
 def test_a_heading_of_a_higher_level_ends_a_step() -> None:
-    plan = read("### Step 1: A\nfirst\n## Notes\nnot of the step\n### Step 2: B\n### Notes\nof the step\n")
+    plan = read("### Step 1: A\nfirst\n## Notes\nnot of the step\n### Step 2: B\n#### Notes\nof the step\n")
 
-    assert [step.description for step in plan.steps] == ["first", "### Notes\nof the step"]
+    assert [step.description for step in plan.steps] == ["first", "#### Notes\nof the step"]
 
 
 def test_a_step_in_a_comment_is_no_step() -> None:
@@ -242,6 +242,102 @@ def test_what_cannot_be_understood_is_an_error_with_its_line(text: str, line: in
 
     assert [problem.line for problem in error.value.problems] == [line]
     assert message in str(error.value)
+
+
+LOST_STEPS = [
+    *("### Task 2: B", "### \u00c9tape 2 : B", "### Schritt 2 \u2013 B", "### \u7b2c2\u6b65\uff1aB", "### B"),
+    *("### \u2705 Step 2: B", "### ~~Step 2: B~~", "### [Step 2: B](b.md)", "### `Step 2`: B", "### #2 B"),
+    *("#### \u2705 Step 2: B", "##### Step 2: B", "## Task 2: B", "## \u2705 Step 2: B", "# Task 2", "### Step II: B"),
+    *("###Step 2: B", "###\u00a0Step 2: B", "<h3>Step 2: B</h3>", "**Step 2: B**", "**Step 2:** B", "__Task 2__"),
+    *("Step 2: B\n---------", "~~Step 2: B~~", "[Step 2: B](b.md)"),
+]
+"""Lines that their writer meant as the heading of step 2."""
+LOST_STEPS_BY_THEIR_KEYS = ["2. B", "- [ ] Step 2: B", "Step 2: B", "**B**", "\uff03\uff03\uff03 B", "#### B"]
+"""Lines that are no heading of a step in themselves, with the keys of a step below them."""
+
+
+def test_a_line_that_is_meant_as_a_step_is_a_step_or_an_error() -> None:
+    keys = "- Files: `b.py`\n- Tests: `t.py`\n- Criteria: AC-1\n"
+    first = f"# Plan\n## Steps\n### Step 1: A\n{keys}\nText.\n\n"
+    bodies = ["", "Show it.\n", keys, f"\n{keys}"]
+    cases = [(line, body) for line in LOST_STEPS for body in bodies]
+    cases += [(line, keys) for line in LOST_STEPS_BY_THEIR_KEYS]
+
+    for line, body in cases:
+        with pytest.raises(DocumentError, match="looks like a step") as error:
+            read(f"{first}{line}\n{body}\n## Risks\nNone.\n")
+        assert [problem.line for problem in error.value.problems] == [10], line
+
+
+def test_without_any_step_each_heading_below_the_steps_is_reported() -> None:
+    with pytest.raises(DocumentError) as error:
+        read("# Plan\n## Overview\n### Why\n## Steps\n### Task 1: A\n#### Notes\n### Task 2: B\n## Risks\n")
+
+    assert [problem.line for problem in error.value.problems] == [5, 7]
+
+
+def test_a_first_step_that_is_a_list_with_keys_is_reported() -> None:
+    with pytest.raises(DocumentError, match=r"line 2: '1\. A' looks like a step"):
+        read("## Steps\n1. A\n   - Files: a.py\n   - Criteria: AC-1\n### Step 2: B\n")
+
+
+def test_the_colon_and_the_digits_of_other_scripts_are_read() -> None:
+    steps = read("### Step \uff11\uff1aA\n- Tests\uff1a`t.py`\n### 2\uff1aB\n").steps
+
+    assert [(step.number, step.title, step.tests) for step in steps] == [(1, "A", ("t.py",)), (2, "B", ())]
+
+
+LOST_KEYS = [
+    *("- Fichiers: `b.py`", "- Crit\u00e8res: AC-1", "- \u6587\u4ef6: b.py", "- File(s): b.py", "- Owner: Anna"),
+    *("- \u2705 Tests: b.py", "\u2022 Files: b.py", "-Files: b.py", "1. Files: b.py", "- ~~Files: b.py~~"),
+    *(
+        "- `Files`: b.py",
+        "- [ ] Files: b.py",
+        "| Files | b.py |",
+        "- Files `b.py`",
+        "- Files = b.py",
+        "- Files \u2192 b.py",
+    ),
+    *("- **Files** b.py", "- Depends on 1", "- Kind docs", "- Depend on: 1", "Filez: b.py", "> Files: b.py"),
+]
+"""Lines in the list of keys of a step that no key can be read from."""
+
+
+def test_a_line_in_the_list_of_keys_is_a_key_or_an_error() -> None:
+    for line in LOST_KEYS:
+        for text in (f"- Size: small\n{line}\n", f"- [ ] done\n{line}\n- Size: small\n", f"{line}\n- Size: small\n"):
+            with pytest.raises(DocumentError) as error:
+                read(f"### Step 1: A\n{text}\nText.\n")
+            at = 2 if text.startswith(line) else 3
+            assert [problem.line for problem in error.value.problems] == [at], line
+
+
+def test_a_bold_key_that_is_nearly_one_is_an_error_wherever_it_is() -> None:
+    with pytest.raises(DocumentError, match="line 5: the key 'Dependancies' is unknown"):
+        read("### Step 1: A\n**Description:** Do it.\n\nWell.\n**Dependancies:** 2\n")
+
+
+ORDINARY = [
+    *("Note: be careful\nwith it.", "- First: parse\n- Then: emit", "1. parse\n2. emit", "**Note:** be careful"),
+    *("**Details**\n\n- `a` is\n- Files are read", "#### Notes\n- why: so", "##### 1. First", "#### Phase 2: parse"),
+    *("**Step 1:** parse\n\n**Step 2:** emit", "Step 1: parse\nStep 2: emit", "- **Step 2:** emit", "text\n---\nmore"),
+    *("> ### Step 9: quoted", "| Key | Value |\n|---|---|\n| Files | b |", "    ### Step 9: code", "Time: 3 h"),
+    *("```\n### Task 2\n- Files: x\n- Tests: y\n```", "- Tests: cover the empty list", "- [ ] parse\n- [x] emit"),
+    *("[Step 2](#x) comes first.", "Python 3: careful\n\n**Python 3**", "- Note: a\n- Size of it: big", "#tag: x"),
+]
+"""Descriptions that look a little like steps or keys, and are neither."""
+
+
+def test_an_ordinary_description_stays_one() -> None:
+    for description in ORDINARY:
+        plan = changed("Write the header.", description)
+        assert plan.steps == with_first(description=description), description
+
+
+def test_a_heading_above_the_steps_may_group_them() -> None:
+    plan = read("## Steps\n### Phase A\n#### Step 1: A\n### Phase B\nLater:\n#### Step 2: B\n## Notes\n- Tests: all\n")
+
+    assert [(step.number, step.description) for step in plan.steps] == [(1, ""), (2, "")]
 
 
 def test_all_that_cannot_be_understood_is_reported_at_once() -> None:
