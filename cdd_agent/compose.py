@@ -391,7 +391,7 @@ class Composition:
         try:
             context = self.context(
                 ticket.slug,
-                make_brief=lambda *_: make_brief_for(limits.edit_format),
+                make_brief=lambda *_: make_brief_for(),
                 policy=Policy.from_settings(limits),
                 left_out=TicketFiles(repository=self.repository, ticket=ticket).list_folders(),
             )
@@ -432,9 +432,7 @@ class Composition:
             return below.green(wanted)
         limits, own = self.settings, self.settings.green
         policy = green.adapt_policy(Policy.from_settings(limits), own, wanted=wanted)
-        context = self.context(
-            wanted.slug, make_brief=lambda *_: green.make_brief_for(own, edit_format=limits.edit_format), policy=policy
-        )
+        context = self.context(wanted.slug, make_brief=lambda *_: green.make_brief_for(own), policy=policy)
         run = wanted.find_run(self.root)
         tally = Tally(budget.read_step_usage(run.state_path))
         return Green(

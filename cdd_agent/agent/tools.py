@@ -531,8 +531,7 @@ class BlockedReport:
     """
 
     why: Annotated[
-        BlockedCode,
-        Meta(description="test_is_wrong: the test demands wrong behavior; cannot_be_done: any other reason"),
+        BlockedCode, Meta(description="test_is_wrong: a test demands wrong behavior; cannot_be_done: any other reason")
     ]
     reason: Annotated[str, Meta(min_length=1, description="what is wrong and where, in a few sentences")]
 
@@ -549,7 +548,7 @@ def make_blocked_tool() -> Tool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """Call this when your task is complete. It ends your run; then all tests run."""
+    """Call this when your task is complete. It ends your run; then cdd judges your work."""
 
     implementation_files: Annotated[tuple[str, ...], Meta(description="paths of the files you created or changed")]
     summary: Annotated[str, Meta(description="your change, in one or two sentences")] = ""
@@ -560,7 +559,7 @@ def make_completion_tool() -> Tool:
     return define_tool(
         "CompleteImplementation",
         Completion,
-        run=lambda _: ToolOutput(text="Submitted. The tests decide.", ends_run=True),
+        run=lambda _: ToolOutput(text="Submitted. The gate decides.", ends_run=True),
         subject=lambda done: ", ".join(done.implementation_files),
     )
 

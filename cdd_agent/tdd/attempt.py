@@ -50,7 +50,9 @@ from cdd_agent.tdd.briefing import ShownFiles, format_diff, format_guidance, for
 from cdd_agent.tdd.context import Brief, Context, Phase, WorkItem, format_reasons, summarize_evidence
 from cdd_agent.tdd.examination import Examination
 from cdd_agent.tdd.instructions import (
+    Circumstance,
     Occasion,
+    find_circumstances,
     format_failures,
     format_step,
     format_system_prompt,
@@ -247,8 +249,11 @@ class Attempt:
         shown = ShownFiles(text="")
         if has_tools:
             shown = show_step_files(item, start.commit if start else None, context=context, marks=marks)
+        occasion = self._describe_occasion(start, is_anew=is_anew, is_continued=bool(messages), marks=marks)
+        tools = self._make_tools(shown, occasion.diff) if has_tools else ()
+        offered = [tool.spec.name for tool in tools]
         self._conversation = conversation = Conversation(
-            format_system_prompt(brief, marks=marks),
+            format_system_prompt(brief, offered=offered, marks=marks),
             token=marks.token,
             preface=format_conventions(context.memory, marks=marks),
             hear_user=context.hear,
@@ -256,16 +261,14 @@ class Attempt:
         )
         facts = f"The project's tests run with {context.suite.conventions.framework}: `{context.suite.command}`."
         step = format_step(brief, facts=facts, files=shown.text, marks=marks)
-        occasion = self._describe_occasion(start, is_anew=is_anew, marks=marks)
-        task = format_task(brief, occasion, marks=marks)
+        task = format_task(brief, occasion, offered=offered, marks=marks)
         model, budget, emit = context.model, context.policy.budget, context.emit
-        locks = self._make_locks()
         if not has_tools:
             max_characters = budget.max_answer_tokens * CHARACTERS_PER_TOKEN
             own = BlockHooks(context.hooks, context.workspace)
             files = WholeFiles(
                 context.workspace,
-                make_lock_check(locks, context),
+                make_lock_check(self._make_locks(), context),
                 max_characters=max_characters,
                 object_to=own.check,
                 report=own.report,
@@ -275,14 +278,6 @@ class Attempt:
             run = partial(run_without_tools, conversation, files, model=model, budget=budget, emit=emit)
             stopped = run_until_stop(partial(run, agent=brief.agent), conversation, hooks=context.hooks)
             return self._take_at_word(stopped)
-        reports_tests = self.phase == "green" and context.policy.tests_after_write
-        tools = make_tools(
-            locks,
-            context,
-            after_writing=item.tests if reports_tests else (),
-            shown=self._find_complete_files(shown, occasion.diff),
-            answer=self._answers.note if self._answers.list_open() else None,
-        )
         conversation.say(step, task)
         tools = watch_tools(tools, hooks=context.hooks, workspace=context.workspace)
         return self._take_at_word(
@@ -291,6 +286,16 @@ class Attempt:
                 conversation,
                 hooks=context.hooks,
             )
+        )
+
+    def _make_tools(self, shown: ShownFiles, diff: str) -> tuple[tools.Tool, ...]:
+        reports_tests = self.phase == "green" and self.context.policy.tests_after_write
+        return make_tools(
+            self._make_locks(),
+            self.context,
+            after_writing=self.item.tests if reports_tests else (),
+            shown=self._find_complete_files(shown, diff),
+            answer=self._answers.note if self._answers.list_open() else None,
         )
 
     def _take_at_word(self, run: AgentRun) -> AgentRun:
@@ -327,7 +332,9 @@ class Attempt:
             return fresh
         return saved
 
-    def _describe_occasion(self, start: Snapshot | None, *, is_anew: bool, marks: Marks) -> Occasion:
+    def _describe_occasion(
+        self, start: Snapshot | None, *, is_anew: bool, is_continued: bool, marks: Marks
+    ) -> Occasion:
         context, objects = self.context, self.context.workplace.tree.objects
         failing, advice = self._describe_failures()
         diff = undone = ""
@@ -335,7 +342,9 @@ class Attempt:
             diff = format_diff(objects, start.commit, after=context.snapshots.take_unsaved().commit)
         if is_anew and (last := context.snapshots.find(self.earlier[-1].checkpoint or "refs/cdd/none")):
             undone = format_diff(objects, self.baseline.snapshot.commit, after=last.commit)
+        forked = {Circumstance.FORKED} if is_continued and not self.step.iterates else set[Circumstance]()
         return Occasion(
+            circumstances=find_circumstances(self.item, context.policy) | forked,
             earlier=self.earlier,
             is_anew=is_anew,
             failing=failing,

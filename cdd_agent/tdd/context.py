@@ -148,12 +148,13 @@ class Brief:
     """The instructions to the model for one phase of one work item."""
 
     phase: Phase
+    kind: Kind
     agent: str
     """The agent's name in events."""
     role: str
-    """The system prompt, the same in all phases of a workflow."""
-    rules: str
-    """The rules of the phase."""
+    """The beginning of the system prompt, the same in all phases of an agent."""
+    rules: str = ""
+    """Rules of the workflow, besides those of the phase."""
     work: str
     """The last line of the first message without the attempt; recordings are matched by it."""
     task: str

@@ -1,14 +1,21 @@
-"""The texts for the model: the rules of a phase, the work item, its failures, and the earlier attempts."""
+"""The instructions of an attempt: one table of texts, by phase, kind of step, and reason for the attempt.
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+Each row of ``TABLE`` names a text in ``prompts/*.md`` and tells when an attempt gets it. A text may have places such as
+``{failing}``: without something to put there, the text is left out, and so is a line about a tool that is not offered.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cache
 from pathlib import Path
 
 from cdd_agent.model.conversation import Marks
-from cdd_agent.tdd.context import Brief, Phase, WorkItem
+from cdd_agent.tdd.context import Brief, Kind, Phase, Policy, WorkItem
 from cdd_agent.untrusted.keys import mask
 from cdd_agent.work.state import AttemptRecord
+from pytest_tdd_agent.failure import BEHAVIORAL, STRUCTURAL
 from pytest_tdd_agent.report import Failure, SuiteReport
 
 MAX_FAILURES_SHOWN = 5
@@ -18,26 +25,170 @@ MAX_ATTEMPTS_SHOWN = 3
 _RESTORED_CODES = ("protected_changed:", "source_changed:")
 _BREAKAGE_CODES = ("broke_others:", "test_removed:", "collect_error:")
 _PROMPTS = Path(__file__).parent / "prompts"
-_WITH_TOOLS = "## With your tools"
-"""The section that a model without tools does not get."""
+_TOOL = re.compile(r"`([A-Z][a-z]+(?:[A-Z][a-z]+)*)`")
+"""A tool as the texts name it; they set nothing else in such marks."""
+_PLACE = re.compile(r"\{(\w+)\}")
+
+
+class Circumstance(StrEnum):
+    """A reason for an attempt, or a property of its step, on which the instructions depend."""
+
+    REFUSED = "refused"
+    """An attempt before this one was refused, and the files contain its work."""
+    ROLLED_BACK = "rolled back"
+    """An attempt before this one was refused, and its work was rolled back."""
+    FORKED = "forked"
+    """The step continues the conversation of its first run, in a fork."""
+    TEST_IDS = "test ids"
+    """The step names tests."""
+    TEST_FILES = "test files"
+    """The step names only files of tests."""
+    ONE_TEST = "one test"
+    """RED adds one test, which may pass at once."""
+    NO_TOOLS = "no tools"
+    """The model answers with whole files."""
+
+
+_WRITES_TESTS: tuple[Kind, ...] = ("feature", "bug")
+_PLAIN: tuple[Kind, ...] = ("docs", "chore")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instruction:
+    """A text, and the attempts that get it."""
+
+    text: str
+    """Its name in ``prompts/phases.md`` or ``prompts/reasons.md``."""
+    phases: tuple[Phase, ...] = ()
+    """Empty: all; so are the kinds."""
+    kinds: tuple[Kind, ...] = ()
+    when: tuple[Circumstance, ...] = ()
+    """All of them must hold."""
+    unless: tuple[Circumstance, ...] = ()
+    """None of them may hold."""
+
+    def fits(self, brief: Brief, circumstances: Collection[Circumstance]) -> bool:
+        """Return whether an attempt in these circumstances gets the text."""
+        if brief.phase not in (self.phases or (brief.phase,)) or brief.kind not in (self.kinds or (brief.kind,)):
+            return False
+        return set(self.when) <= set(circumstances) and set(self.unless).isdisjoint(circumstances)
+
+
+_C = Circumstance
+TABLE: tuple[Instruction, ...] = (
+    Instruction(text="red", phases=("red",)),
+    Instruction(text="red_test_ids", phases=("red",), when=(_C.TEST_IDS,)),
+    Instruction(text="red_test_files", phases=("red",), when=(_C.TEST_FILES,)),
+    Instruction(text="red_one_test", phases=("red",), when=(_C.ONE_TEST,)),
+    Instruction(text="red_failures", phases=("red",)),
+    Instruction(text="red_defect", phases=("red",), kinds=("bug",)),
+    Instruction(text="red_fails", phases=("red",), unless=(_C.ONE_TEST,)),
+    Instruction(text="red_may_pass", phases=("red",), when=(_C.ONE_TEST,)),
+    Instruction(text="red_end", phases=("red",)),
+    Instruction(text="green", phases=("green",), kinds=_WRITES_TESTS),
+    Instruction(text="green_docs", phases=("green",), kinds=("docs",)),
+    Instruction(text="green_chore", phases=("green",), kinds=("chore",)),
+    Instruction(text="green_named", phases=("green",), kinds=_PLAIN, when=(_C.TEST_IDS,)),
+    Instruction(text="green_named", phases=("green",), kinds=_PLAIN, when=(_C.TEST_FILES,)),
+    Instruction(text="refactor", phases=("refactor",), kinds=_WRITES_TESTS),
+    Instruction(text="refactor_step", phases=("refactor",), kinds=("refactor",)),
+    Instruction(text="locked", phases=("green", "refactor")),
+    Instruction(text="wrong_test", phases=("green",), kinds=_WRITES_TESTS),
+    Instruction(text="wrong_test_in_words", phases=("green",), kinds=_WRITES_TESTS, when=(_C.NO_TOOLS,)),
+    Instruction(text="run_tests", phases=("green", "refactor")),
+    Instruction(text="end", phases=("green", "refactor")),
+    Instruction(text="workflow_rules"),
+    Instruction(text="earlier_try"),
+    Instruction(text="forked", when=(_C.FORKED,)),
+    Instruction(text="broke", when=(_C.REFUSED,)),
+    Instruction(text="broke_rolled_back", when=(_C.ROLLED_BACK,)),
+    Instruction(text="diff"),
+    Instruction(text="failing", unless=(_C.ROLLED_BACK,)),
+    Instruction(text="failing_rolled_back", when=(_C.ROLLED_BACK,)),
+    Instruction(text="remedies"),
+    Instruction(text="omitted"),
+    Instruction(text="attempts"),
+    Instruction(text="words"),
+    Instruction(text="rolled_back", when=(_C.ROLLED_BACK,)),
+    Instruction(text="kept", when=(_C.REFUSED,)),
+    Instruction(text="undone", when=(_C.ROLLED_BACK,)),
+    Instruction(text="example", phases=("green",)),
+    Instruction(text="guidance"),
+    Instruction(text="task"),
+)
+"""What an attempt is told, in this order."""
+
+
+@cache
+def load_texts() -> Mapping[str, str]:
+    """Return name -> text of all sections of ``phases.md`` and ``reasons.md``."""
+    found: dict[str, str] = {}
+    for file in ("phases.md", "reasons.md"):
+        _, *parts = re.split(r"^# (\w+)\n", (_PROMPTS / file).read_text(encoding="utf-8"), flags=re.MULTILINE)
+        found |= {name: text.strip() for name, text in zip(parts[::2], parts[1::2], strict=True)}
+    return found
 
 
 @cache
 def load_remedies() -> Mapping[str, str]:
     """Return failure kind, one of ``pytest_tdd_agent.failure.KINDS`` -> advice to the model."""
-    rows = (_PROMPTS / "remedies.md").read_text(encoding="utf-8").splitlines()
+    return _load_list("remedies.md")
+
+
+@cache
+def load_right_failures() -> Mapping[str, str]:
+    """Return failure kind that RED accepts -> its name in a sentence."""
+    return _load_list("failures.md")
+
+
+def _load_list(file: str) -> Mapping[str, str]:
+    rows = (_PROMPTS / file).read_text(encoding="utf-8").splitlines()
     return dict(row.removeprefix("- ").split(": ", 1) for row in rows)
 
 
-def read_phase_rules(phase: Phase, *, has_tools: bool = True) -> str:
-    """Return the rules that a phase has in every workflow; those about tools only if the model ``has_tools``."""
-    rules, heading, about_tools = (_PROMPTS / f"{phase}.md").read_text(encoding="utf-8").partition(_WITH_TOOLS)
-    return f"{rules}{heading if has_tools else ''}{about_tools if has_tools else ''}".strip()
+def keep_offered(text: str, offered: Collection[str]) -> str:
+    """Return ``text`` without the paragraphs and list items that name a tool which is not ``offered``.
+
+    >>> keep_offered("- `Read` it.\\n- Run `Bash`,\\n  if you like.\\n- Answer.", {"Read"})
+    '- `Read` it.\\n- Answer.'
+    """
+    blocks = re.split(r"(?<=\n)(?=- |\n)", text)
+    return "".join(block for block in blocks if all(name in offered for name in _TOOL.findall(block))).strip("\n")
 
 
-def format_system_prompt(brief: Brief, *, marks: Marks) -> str:
-    """Return the system prompt, which is the same for all attempts of a workflow."""
-    return f"{brief.role.strip()}\n\n{marks.rule}"
+def _fill(name: str, facts: Mapping[str, str], *, offered: Collection[str]) -> str:
+    """Return a text with ``facts`` in its places; empty if one of them is missing."""
+    text = keep_offered(load_texts()[name], offered)
+    if not all(facts.get(place) for place in _PLACE.findall(text)):
+        return ""
+    return _PLACE.sub(lambda place: facts[place[1]], text)  # once: a fact may contain braces
+
+
+def _join(texts: Iterable[str]) -> str:
+    """Return the texts as paragraphs; items of a list that follow each other are one list."""
+    joined, last = "", ""
+    for text in filter(None, texts):
+        is_same_list = text.startswith("- ") and last.rpartition("\n\n")[2].startswith("- ")
+        joined += f"{text}" if not joined else f"\n{text}" if is_same_list else f"\n\n{text}"
+        last = text
+    return joined
+
+
+def find_circumstances(item: WorkItem, policy: Policy) -> frozenset[Circumstance]:
+    """Return the properties of a step on which its instructions depend."""
+    found = {
+        Circumstance.NO_TOOLS: policy.edit_format != "tools",
+        Circumstance.ONE_TEST: policy.single_test and policy.accepts_covered,
+        Circumstance.TEST_IDS: any("::" in test for test in item.tests),
+        Circumstance.TEST_FILES: bool(item.tests) and not any("::" in test for test in item.tests),
+    }
+    return frozenset(each for each, holds in found.items() if holds)
+
+
+def format_system_prompt(brief: Brief, *, offered: Collection[str], marks: Marks) -> str:
+    """Return the system prompt, which is the same for all attempts of an agent; without tools it answers with files."""
+    manual = (_PROMPTS / ("tools.md" if offered else "blocks.md")).read_text(encoding="utf-8")
+    return "\n\n".join([*(keep_offered(text.strip(), offered) for text in (brief.role, manual)), marks.rule])
 
 
 def format_step(brief: Brief, *, facts: str = "", files: str = "", marks: Marks) -> str:
@@ -54,6 +205,8 @@ def format_step(brief: Brief, *, facts: str = "", files: str = "", marks: Marks)
 class Occasion:
     """What an attempt begins with, besides the step itself."""
 
+    circumstances: frozenset[Circumstance] = frozenset()
+    """Those of the step."""
     earlier: tuple[AttemptRecord, ...] = ()
     """The closed attempts at this phase."""
     is_anew: bool = False
@@ -74,57 +227,63 @@ class Occasion:
     """A further example that must pass."""
 
 
-def format_task(brief: Brief, occasion: Occasion, *, marks: Marks) -> str:
-    """Return the end of the first message of an attempt; its last line identifies the attempt for recordings."""
-    earlier, is_anew = occasion.earlier, occasion.is_anew
-    phase, number = brief.phase.upper(), len(earlier) + 1
-    parts = [
-        brief.rules.strip(),
-        occasion.refusal,
-        *_format_breakage(earlier, phase=brief.phase, is_anew=is_anew, marks=marks),
-    ]
-    if occasion.diff:
-        diff = marks.wrap(occasion.diff, source="changes of this step")
-        parts.append(f"The changes of this step so far, which the files already contain:\n\n{diff}")
-    if occasion.failing:
-        when = "Failures before the rollback" if is_anew else "Current failures"
-        parts.append(f"{when}:\n\n{marks.wrap(occasion.failing, source='tests')}")
-    if occasion.remedies:
-        parts.append(f"How to fix failures of these kinds:\n{format_bullets(occasion.remedies)}")
-    if len(earlier) > MAX_ATTEMPTS_SHOWN:
-        parts.append(f"The gate also refused {len(earlier) - MAX_ATTEMPTS_SHOWN} attempts before those below.")
-    for attempt in earlier[-MAX_ATTEMPTS_SHOWN:]:
-        reasons = marks.wrap(format_bullets(attempt.reasons), source=f"gate, attempt {attempt.number}")
-        parts.append(f"Attempt {attempt.number} was refused by the gate:\n{reasons}")
-    if earlier and earlier[-1].words:
-        words = marks.wrap(earlier[-1].words, source=f"attempt {earlier[-1].number}")
-        parts.append(f"Its last words, written before the gate ran:\n{words}")
-    if is_anew:
-        parts.append(
-            "Its changes were rolled back: the files are as they were when the phase began. Try a different approach."
-        )
-    elif earlier:
-        parts.append("The files still contain your work.")
-    if occasion.undone:
-        parts.append(f"What it had changed:\n\n{marks.wrap(occasion.undone, source='changes that were undone')}")
-    parts += [occasion.further.strip(), occasion.guidance]
-    parts.append(f"{brief.task} This is attempt {number} at {phase}.")
-    parts.append(f"Work: {brief.work} attempt {number}")
-    return "\n\n".join(part for part in parts if part)
+def format_task(brief: Brief, occasion: Occasion, *, offered: Collection[str], marks: Marks) -> str:
+    """Return the end of the first message of an attempt; its last line identifies the attempt for recordings.
+
+    ``offered`` are the names of the tools that the model has.
+    """
+    earlier, found = occasion.earlier, set(occasion.circumstances)
+    if earlier:
+        found.add(Circumstance.ROLLED_BACK if occasion.is_anew else Circumstance.REFUSED)
+    facts = _collect_facts(brief, occasion, offered=offered, marks=marks)
+    return _join(_fill(row.text, facts, offered=offered) for row in TABLE if row.fits(brief, found))
 
 
-def _format_breakage(
-    earlier: tuple[AttemptRecord, ...], *, phase: Phase, is_anew: bool, marks: Marks
-) -> tuple[str, ...]:
+def _collect_facts(brief: Brief, occasion: Occasion, *, offered: Collection[str], marks: Marks) -> Mapping[str, str]:
+    """Return place -> what an attempt is told there; what others wrote is marked."""
+    earlier = occasion.earlier
+    names = load_right_failures()
+    shown = [_format_attempt(attempt, offered=offered, marks=marks) for attempt in earlier[-MAX_ATTEMPTS_SHOWN:]]
+    quoted = {
+        "broken": (format_bullets(_list_broken(earlier, phase=brief.phase)), "gate"),
+        "diff": (occasion.diff, "changes of this step"),
+        "failing": (occasion.failing, "tests"),
+        "words": (earlier[-1].words, f"attempt {earlier[-1].number}") if earlier else ("", ""),
+        "undone": (occasion.undone, "changes that were undone"),
+    }
+    return {
+        "behavioral": ", ".join(names[kind] for kind in BEHAVIORAL),
+        "structural": ", ".join(names[kind] for kind in STRUCTURAL),
+        "workflow_rules": keep_offered(brief.rules.strip(), offered),
+        "earlier_try": occasion.refusal,
+        "remedies": format_bullets(occasion.remedies),
+        "omitted": str(len(earlier) - MAX_ATTEMPTS_SHOWN) if len(earlier) > MAX_ATTEMPTS_SHOWN else "",
+        "attempts": "\n\n".join(shown),
+        "example": occasion.further,
+        "guidance": occasion.guidance,
+        "task": brief.task,
+        "number": str(len(earlier) + 1),
+        "phase": brief.phase.upper(),
+        "work": brief.work,
+        **{place: marks.wrap(text, source=source) for place, (text, source) in quoted.items() if text},
+    }
+
+
+def _format_attempt(attempt: AttemptRecord, *, offered: Collection[str], marks: Marks) -> str:
+    by = {"commit_refused": "hook", "example_failed": "example"}
+    who = by.get(attempt.reasons[0].partition(":")[0], "gate") if attempt.reasons else "gate"
+    reasons = marks.wrap(format_bullets(attempt.reasons), source=f"{who}, attempt {attempt.number}")
+    return _fill(f"refused_by_{who}", {"number": str(attempt.number), "reasons": reasons}, offered=offered)
+
+
+def _list_broken(earlier: tuple[AttemptRecord, ...], *, phase: Phase) -> tuple[str, ...]:
+    """Return the reasons of the last attempt that are about tests which it broke."""
     reasons = earlier[-1].reasons if earlier else ()
     codes = (*_BREAKAGE_CODES, "target_failed:") if phase == "refactor" else _BREAKAGE_CODES
-    broken = [reason for reason in reasons if reason.startswith(codes)]
     # Tests that a locked file broke are whole again, because it has been restored since.
-    if not broken or any(reason.startswith(_RESTORED_CODES) for reason in reasons):
+    if any(reason.startswith(_RESTORED_CODES) for reason in reasons):
         return ()
-    todo = "It was rolled back; do not break them again" if is_anew else "Fix that first"
-    shown = marks.wrap(format_bullets(broken), source="gate")
-    return (f"The last attempt broke tests that passed before. {todo}:\n{shown}",)
+    return tuple(reason for reason in reasons if reason.startswith(codes))
 
 
 def describe_item(item: WorkItem, *, heading: str) -> str:

@@ -48,8 +48,9 @@ def make_tools(
 ) -> tuple[Tool, ...]:
     """Return Read, Write, Edit, Bash, Glob, Grep, RunTests, CompleteImplementation and ReportBlocked, in that order.
 
-    The policy may leave Bash out. After the last Write or Edit of a turn, the results of the tests ``after_writing``
-    are reported, if there are any. The files ``shown`` count as read. ``answer`` adds AnswerComment.
+    The policy may leave Bash out; PLAN, in which nothing runs, has neither Bash nor RunTests. After the last Write or
+    Edit of a turn, the results of the tests ``after_writing`` are reported, if there are any. The files ``shown`` count
+    as read. ``answer`` adds AnswerComment.
     """
 
     def run_tests(targets: tuple[str, ...]) -> str:
@@ -61,6 +62,7 @@ def make_tools(
     def report_tests() -> str:
         return f"Results of the tests to pass: {run_tests(after_writing)}"
 
+    runs_programs = locks.phase != "plan"
     known = {name: context.workspace.read(name) for name in shown}
     read, *writing = make_file_tools(context.workspace, make_lock_check(locks, context), known=known)
     shell = make_bash_tool(
@@ -74,9 +76,9 @@ def make_tools(
     return (
         read,
         *(replace(tool, follow_up=report_tests) if after_writing else tool for tool in writing),
-        *((_with_lock_hint(shell, locks),) if context.policy.has_commands else ()),
+        *((_with_lock_hint(shell, locks),) if context.policy.has_commands and runs_programs else ()),
         *make_search_tools(context.workspace),
-        make_run_tests_tool(run_tests),
+        *((make_run_tests_tool(run_tests),) if runs_programs else ()),
         make_completion_tool(),
         make_blocked_tool(),
         *((make_answer_tool(answer),) if answer is not None else ()),

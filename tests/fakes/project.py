@@ -221,7 +221,7 @@ class Project:
             policy=Policy(
                 max_attempts=max_attempts, budget=Budget(max_turns=4), evidence_timeout_s=0, edit_format=edit_format
             ),
-            brief=make_brief_for(edit_format),
+            brief=make_brief_for(),
             reports=private / "reports" / "sale",
             emit=self.seen.append,
         )

@@ -233,9 +233,11 @@ def test_what_one_agent_writes_is_data_for_the_next(tmp_path: Path) -> None:
     marks = Marks("kvqtzh")
     work = make_work_item(ticket, step, spec=documents.spec)
     brief = make_brief_for()(work, "red")
-    conversation = Conversation(format_system_prompt(brief, marks=marks))
+    conversation = Conversation(format_system_prompt(brief, offered=["Read"], marks=marks))
     files = show_files({"a.py": POISON}, words=(), limit=1_000, marks=marks)
-    conversation.say(format_step(brief, files=files.text, marks=marks), format_task(brief, Occasion(), marks=marks))
+    conversation.say(
+        format_step(brief, files=files.text, marks=marks), format_task(brief, Occasion(), offered=["Read"], marks=marks)
+    )
     executing = Request(system=conversation.system, messages=conversation.messages)
 
     for request in (socratic.requests[-1], planning.requests[-1], executing):
@@ -331,8 +333,8 @@ def test_no_field_of_a_document_is_told_outside_the_marks(tmp_path: Path) -> Non
         refusal=format_refusal(step, "green", marks=marks),
         guidance=format_guidance(replace(step, guidance="CANARY", iterates=True), "red", marks=marks),
     )
-    conversation = Conversation(format_system_prompt(brief, marks=marks))
-    conversation.say(format_step(brief, marks=marks), format_task(brief, occasion, marks=marks))
+    conversation = Conversation(format_system_prompt(brief, offered=["Read"], marks=marks))
+    conversation.say(format_step(brief, marks=marks), format_task(brief, occasion, offered=["Read"], marks=marks))
     executing = Request(system=conversation.system, messages=conversation.messages)
 
     assert len(model.requests) == 4
@@ -372,8 +374,8 @@ SPECS = {
     "Glob": "b28c7b78d2ed2a6b",
     "Grep": "ee0f6821b48a8d40",
     "RunTests": "bb3ae13ab39b95b8",
-    "CompleteImplementation": "46fe15ec69097672",
-    "ReportBlocked": "3d3357b41ccb24a9",
+    "CompleteImplementation": "9fd75fecf89a7582",
+    "ReportBlocked": "f127f76aa33af8e8",
     "AnswerComment": "ca6a7ada7e9a54be",
     "UpdateSpec": "44a4d28933c706aa",
     "AskDeveloper": "20ef85d3778a66c0",

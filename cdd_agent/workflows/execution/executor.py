@@ -28,7 +28,7 @@ from cdd_agent.model.budget import Meter
 from cdd_agent.tdd.attempt import RAN_OUT
 from cdd_agent.tdd.briefing import describe_refusal
 from cdd_agent.tdd.context import Brief, BriefFor, Context, Phase, WorkItem, phases_of
-from cdd_agent.tdd.instructions import describe_item, read_phase_rules
+from cdd_agent.tdd.instructions import describe_item
 from cdd_agent.tdd.step import StepRecovery, alone_on
 from cdd_agent.tdd.workflow_run import WorkflowRun, read_number
 from cdd_agent.testrun.project import NoFramework, has_framework, map_projects
@@ -237,21 +237,19 @@ def make_work_item(ticket: Ticket, step: Step, *, spec: Spec, refactor: bool = T
 
 
 _PROMPTS = Path(__file__).parent / "prompts"
-_ROLES = {"tools": "executor.md", "blocks": "executor_blocks.md"}
-"""Edit format -> role."""
 _DEPENDENCY_SKIPPED = "it depends on a step that was skipped"
 
 
-def make_brief_for(edit_format: str = "tools") -> BriefFor:
+def make_brief_for() -> BriefFor:
     """Return the function that makes the brief for a phase of a step."""
-    role = (_PROMPTS / _ROLES[edit_format]).read_text(encoding="utf-8")
+    role = (_PROMPTS / "executor.md").read_text(encoding="utf-8")
 
     def make_brief(item: WorkItem, phase: Phase) -> Brief:
         return Brief(
             phase=phase,
+            kind=item.kind,
             agent="executor",
             role=role,
-            rules=read_phase_rules(phase, has_tools=edit_format == "tools"),
             work=f"executor {item.ticket} step {item.number} {phase}",
             task=f"Carry out step {item.number} of the plan.",
             requirements=describe_item(item, heading=f"Step {item.number}"),

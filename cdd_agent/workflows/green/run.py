@@ -18,7 +18,7 @@ from cdd_agent.tdd.baseline import TargetsLeftOut, name_scope
 from cdd_agent.tdd.briefing import describe_refusal
 from cdd_agent.tdd.context import Brief, BriefFor, Context, Phase, Policy, WorkItem
 from cdd_agent.tdd.cycle import is_partial
-from cdd_agent.tdd.instructions import describe_item, read_phase_rules
+from cdd_agent.tdd.instructions import describe_item
 from cdd_agent.tdd.step import StepRecovery, alone_on
 from cdd_agent.tdd.verdict import is_or_contains
 from cdd_agent.tdd.workflow_run import WorkflowRun
@@ -37,8 +37,6 @@ MAX_RELATED_FILES = 20
 _STEP = 1
 """The number of the only step."""
 _PROMPTS = Path(__file__).parent / "prompts"
-_ROLES = {"tools": "implementer.md", "blocks": "implementer_blocks.md"}
-"""Edit format -> role."""
 _NAMED_BY_FOLDER = frozenset({"__init__", "__main__", "index", "main", "mod", "lib"})
 """Files that other code calls by the name of their folder."""
 _UNNAMED_FOLDERS = frozenset({"", "src", "lib", "app"})
@@ -78,16 +76,17 @@ def format_manner(settings: GreenSettings) -> str:
     return f"## Manner\n\n- {STYLES[settings.style]}\n- {docstrings}{matching}\n- {hints}{matching}"
 
 
-def make_brief_for(settings: GreenSettings, *, edit_format: str = "tools") -> BriefFor:
+def make_brief_for(settings: GreenSettings) -> BriefFor:
     """Return the function that makes the brief."""
-    role = (_PROMPTS / _ROLES[edit_format]).read_text(encoding="utf-8")
+    role = (_PROMPTS / "implementer.md").read_text(encoding="utf-8")
 
     def make_brief(item: WorkItem, phase: Phase) -> Brief:
         return Brief(
             phase=phase,
+            kind=item.kind,
             agent="green",
             role=role,
-            rules=f"{read_phase_rules(phase, has_tools=edit_format == 'tools')}\n\n{format_manner(settings)}",
+            rules=format_manner(settings),
             work=f"green {item.ticket}",
             task="Make these tests pass. They define what is required.",
             requirements=describe_item(item, heading="Tests to pass"),

@@ -19,7 +19,7 @@ from cdd_agent.hooks import HookReply, HookStream
 from cdd_agent.model.budget import Meter
 from cdd_agent.storage import read_ordinary
 from cdd_agent.tdd.context import Brief, BriefFor, Context, Phase, Policy, Progress, ResumeCommands, WorkItem
-from cdd_agent.tdd.instructions import describe_item, format_bullets, read_phase_rules
+from cdd_agent.tdd.instructions import describe_item, format_bullets
 from cdd_agent.tdd.step import StepRecovery, alone_on, landed_head
 from cdd_agent.tdd.verdict import RedVerdict
 from cdd_agent.tdd.workflow_run import WorkflowRun, read_number
@@ -315,9 +315,10 @@ def make_brief_for(repository: Repository, workspace: Workspace) -> BriefFor:
             listed = f"There is no {test_list.NAME} yet." if text is None else f"# {test_list.NAME}\n\n{text.strip()}"
             rules, requirements = f"{_PLAN_HEADING}\n\n{rules.strip()}", f"{item.goal}\n\n{listed}"
         else:
-            rules, requirements = read_phase_rules(phase), describe_item(item, heading="Test")
+            rules, requirements = "", describe_item(item, heading="Test")
         return Brief(
             phase=phase,
+            kind=item.kind,
             agent=agent,
             role=role,
             rules=rules,

@@ -63,8 +63,8 @@ def test_a_later_attempt_sees_what_failed_in_the_one_before(
     Attempt(item(), "red", step=replace(step, attempts=(first,)), baseline=baseline, context=context).run(is_anew=False)
     *_, text = model.requests[1].messages[0].content
     assert isinstance(text, Text)
-    assert "discuont" in text.text.partition("Attempt 1 was refused")[0]
-    assert "name_not_expected" in text.text.partition("Attempt 1 was refused")[2]
+    assert "discuont" in text.text.partition("The gate refused attempt 1")[0]
+    assert "name_not_expected" in text.text.partition("The gate refused attempt 1")[2]
 
 
 def test_every_attempt_begins_with_the_conventions_of_the_project(

@@ -217,7 +217,7 @@ def test_the_next_attempt_is_told_why_the_last_one_was_refused(project: Project)
     *_, text = message.content
     assert isinstance(text, Text)
     assert text.text.splitlines()[-1] == "Work: executor sale step 1 green attempt 2"
-    assert "Attempt 1 was refused by the gate:\n" in text.text
+    assert "The gate refused attempt 1:\n" in text.text
     assert "\n- no_change: " in text.text
 
 

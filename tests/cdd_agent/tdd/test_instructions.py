@@ -13,6 +13,7 @@ FAILURE = Failure(
 )
 MARKS = Marks("kvqtzh")
 BRIEF_FOR = make_brief_for()
+TOOLS = ("Read", "Write", "Edit", "RunTests", "CompleteImplementation", "ReportBlocked")
 REPORT = SuiteReport(
     complete=True,
     exit_status=1,
@@ -31,7 +32,7 @@ def failing(nodeid: str, failure: Failure = FAILURE) -> Case:
 
 def test_the_system_prompt_is_the_same_in_all_phases() -> None:
     phases: tuple[Phase, ...] = ("red", "green", "refactor")
-    (prompt,) = {format_system_prompt(BRIEF_FOR(item(number=7), phase), marks=MARKS) for phase in phases}
+    (prompt,) = {format_system_prompt(BRIEF_FOR(item(number=7), phase), offered=TOOLS, marks=MARKS) for phase in phases}
     assert prompt.startswith("You are the Executor")
     assert prompt.endswith(MARKS.rule)
 
@@ -49,14 +50,14 @@ def test_the_task_has_the_rules_what_fails_and_why_earlier_attempts_were_refused
         phase="green", number=1, verdict="closed", reasons=("target_failed: t fails",), words="It works."
     )
     occasion = Occasion(earlier=(closed,), failing="t: assertion", diff="+x", guidance="Be brief.")
-    text = format_task(BRIEF_FOR(item(), "green"), occasion, marks=MARKS)
+    text = format_task(BRIEF_FOR(item(), "green"), occasion, offered=TOOLS, marks=MARKS)
     assert text.startswith("## This phase: GREEN")
     in_order = (
         "The changes of this step so far, which the files already contain:\n\n<data-kvqtzh changes of this step>\n+x\n",
         "Current failures:\n\n<data-kvqtzh tests>\nt: assertion\n</data-kvqtzh>",
-        "Attempt 1 was refused by the gate:\n<data-kvqtzh gate, attempt 1>\n- target_failed: t fails\n</data-kvqtzh>",
-        "Its last words, written before the gate ran:\n<data-kvqtzh attempt 1>\nIt works.\n</data-kvqtzh>",
-        "The files still contain your work.",
+        "The gate refused attempt 1:\n<data-kvqtzh gate, attempt 1>\n- target_failed: t fails\n</data-kvqtzh>",
+        "The last words of that attempt, written before the gate ran:\n<data-kvqtzh attempt 1>\nIt works.\n</data-",
+        "The files still contain the work of that attempt.",
         "Be brief.",
         "Carry out step 1 of the plan. This is attempt 2 at GREEN.",
     )
@@ -68,7 +69,7 @@ def test_the_task_has_the_rules_what_fails_and_why_earlier_attempts_were_refused
 def test_an_attempt_whose_changes_were_undone_gets_them_as_a_diff() -> None:
     closed = AttemptRecord(phase="green", number=1, verdict="closed", reasons=("broke_others: t",))
     occasion = Occasion(earlier=(closed,), is_anew=True, undone="-x")
-    text = format_task(BRIEF_FOR(item(), "green"), occasion, marks=MARKS)
+    text = format_task(BRIEF_FOR(item(), "green"), occasion, offered=TOOLS, marks=MARKS)
     assert "Its changes were rolled back" in text
     assert f"What it had changed:\n\n{MARKS.wrap('-x', source='changes that were undone')}" in text
 
@@ -76,7 +77,10 @@ def test_an_attempt_whose_changes_were_undone_gets_them_as_a_diff() -> None:
 def test_a_first_attempt_is_told_nothing_of_others() -> None:
     brief = BRIEF_FOR(replace(item(), tests=(), sources=()), "red")
     rest = "Carry out step 1 of the plan. This is attempt 1 at RED.\n\nWork: executor sale step 1 red attempt 1"
-    assert format_task(brief, Occasion(), marks=MARKS) == f"{brief.rules.strip()}\n\n{rest}"
+    text = format_task(brief, Occasion(), offered=TOOLS, marks=MARKS)
+    assert text.startswith("## This phase: RED\n")
+    assert text.endswith(f"when they fail for the right reason.\n\n{rest}")
+    assert "attempt" not in text.removesuffix(rest)
 
 
 def test_failures_name_test_kind_message_and_place_and_errors_of_collection_too() -> None:
@@ -131,23 +135,23 @@ def test_tests_that_the_last_attempt_broke_come_before_everything_else() -> None
     reasons = ("target_failed: t::a fails", "broke_others: t::b passed before and fails now")
     closed = AttemptRecord(phase="green", number=1, verdict="closed", reasons=reasons)
     brief = BRIEF_FOR(item(), "green")
-    text = format_task(brief, Occasion(earlier=(closed,), failing="t: x"), marks=MARKS)
+    text = format_task(brief, Occasion(earlier=(closed,), failing="t: x"), offered=TOOLS, marks=MARKS)
     broken = MARKS.wrap("- broke_others: t::b passed before and fails now", source="gate")
-    assert text.startswith(
-        f"{brief.rules.strip()}\n\nThe last attempt broke tests that passed before. Fix that first:\n{broken}\n\n"
-    )
-    anew = format_task(brief, Occasion(earlier=(closed,), is_anew=True), marks=MARKS)
+    assert text.index(
+        f"\n\nThe last attempt broke tests that passed before. Fix that first:\n{broken}\n\n"
+    ) < text.index("t: x")
+    anew = format_task(brief, Occasion(earlier=(closed,), is_anew=True), offered=TOOLS, marks=MARKS)
     assert "The last attempt broke tests that passed before. It was rolled back; do not" in anew
     restored = replace(closed, reasons=(*reasons, "protected_changed: tests/conftest.py was created"))
-    assert "Fix that first" not in format_task(brief, Occasion(earlier=(restored,)), marks=MARKS)
+    assert "Fix that first" not in format_task(brief, Occasion(earlier=(restored,)), offered=TOOLS, marks=MARKS)
     mended = replace(closed, number=2, reasons=reasons[:1])
-    later = format_task(brief, Occasion(earlier=(closed, mended)), marks=MARKS)
+    later = format_task(brief, Occasion(earlier=(closed, mended)), offered=TOOLS, marks=MARKS)
     assert "broke tests" not in later
 
 
 def test_what_mends_failures_is_said_in_words_of_the_program_s() -> None:
     occasion = Occasion(failing="t: x", remedies=("assertion: look",))
-    text = format_task(BRIEF_FOR(item(), "green"), occasion, marks=MARKS)
+    text = format_task(BRIEF_FOR(item(), "green"), occasion, offered=TOOLS, marks=MARKS)
     assert "</data-kvqtzh>\n\nHow to fix failures of these kinds:\n- assertion: look\n\nCarry" in text
 
 
@@ -156,8 +160,8 @@ def test_of_many_attempts_only_the_last_are_told_in_full() -> None:
         AttemptRecord(phase="green", number=number, verdict="closed", reasons=(f"target_failed: try {number}",))
         for number in range(1, 21)
     )
-    text = format_task(BRIEF_FOR(item(), "green"), Occasion(earlier=closed), marks=MARKS)
-    assert "The gate also refused 17 attempts before those below." in text
+    text = format_task(BRIEF_FOR(item(), "green"), Occasion(earlier=closed), offered=TOOLS, marks=MARKS)
+    assert "17 earlier attempts were refused too." in text
     assert "try 18" in text
     assert "try 17" not in text
     assert "This is attempt 21 at GREEN." in text

@@ -100,9 +100,7 @@ def play(language: Language, project: Path, *, sandbox: str) -> Played:
 
 def context_of(composition: Composition) -> Context:
     policy = Policy(max_attempts=3, budget=Budget(max_turns=4), evidence_timeout_s=120)
-    return replace(
-        composition.context("sums", make_brief=lambda *_: make_brief_for("tools"), policy=policy), permission=None
-    )
+    return replace(composition.context("sums", make_brief=lambda *_: make_brief_for(), policy=policy), permission=None)
 
 
 def started(repository: Repository) -> RunState:

@@ -42,7 +42,7 @@ def test_the_model_gets_no_tools_but_the_tests_and_the_code_that_they_name_whole
     model = ScriptedModel([says("I cannot."), says(BLOCK)])
 
     def in_blocks(context: Context) -> Context:
-        brief = make_brief_for(THREE, edit_format="blocks")
+        brief = make_brief_for(THREE)
         return replace(context, policy=replace(context.policy, edit_format="blocks"), brief=brief)
 
     artifact = shop.green(model=model, adapt=in_blocks).run()

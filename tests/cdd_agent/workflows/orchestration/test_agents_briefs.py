@@ -47,7 +47,6 @@ def test_the_others_know_their_test_and_that_the_rest_is_not_theirs(project: Pro
     assert (red.judge, red.finalize_item) == (None, None)
     assert "A calculator" in red.requirements
     assert "tests/test_sum.py" in red.requirements
-    assert "## This phase: RED" in red.rules
 
 
 def test_an_answer_settles_what_the_commit_of_plan_is_about(project: Project) -> None:

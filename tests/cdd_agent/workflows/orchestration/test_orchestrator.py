@@ -31,7 +31,7 @@ from tests.cdd_agent.workflows.orchestration.conftest import (
     whole,
     writes,
 )
-from tests.fakes.model import ScriptedModel, call, says
+from tests.fakes.model import ScriptedModel, says
 from tests.fakes.project import Project
 
 ONE = (f"plan: {TITLES[0]}", f"test: {TITLES[0]}", f"feat: {TITLES[0]}", "refactor: no changes needed")
@@ -155,10 +155,16 @@ def test_a_list_agent_that_writes_more_than_the_list_is_refused(runs: Runs, proj
 def test_the_list_agents_answer_is_held_against_the_files_without_what_was_put_back(
     runs: Runs, project: Project
 ) -> None:
-    own = call("Bash", command=f"echo 'def test_takes_ten_percent_off(): pass' > {TESTS}")
-    both = replace(plan(1), content=(own, *plan(1).content))
+    class Writing(ScriptedModel):
+        """Has its own way to write, as no tool lets it."""
+
+        def reply(self, *args: object, **named: object) -> Turn:
+            (tree,) = (project.folder / ".cdd" / "worktrees").iterdir()
+            (tree / TESTS).write_text("def test_takes_ten_percent_off(): pass\n")
+            return super().reply(*args, **named)  # type: ignore[arg-type]
+
     with pytest.raises(GateClosed, match="PLAN was refused 2 times"):
-        runs.begin(model(both, both))
+        runs.begin(Writing([plan(1), plan(1)]))
     judged = [event for event in project.seen if isinstance(event, GateJudged)]
     assert [reason.partition(":")[0] for event in judged for reason in event.reasons] == ["source_changed"] * 2
     assert all(TESTS in event.evidence for event in judged)
