@@ -7,10 +7,11 @@ is imported when a project is outlined.
 import ast
 import posixpath
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 from cdd_agent.errors import UsageError, format_count
@@ -22,13 +23,21 @@ if TYPE_CHECKING:
 
 MAX_PARSED_FILES = 1_000
 """Files of a project whose definitions are read; of the others only the paths are listed."""
+MAX_DATA_FILES = 6
+"""More data files of a folder are counted; of texts such as pages of documentation, more than ``MAX_TEXT_FILES``."""
+MAX_TEXT_FILES = 40
 _MAX_DEPTH = 1
-_MAX_HEADER = 120
+_MAX_HEADER = 240
+_MAX_HEADER_LINES = 30
+_MAX_ENDINGS = 3
 _MAX_BEGINNING = 60
 """Lines of a file before its first definition, such as its imports, that are shown of a long one."""
-_NO_CODE = frozenset({"configs", "data", "markup", "special", "textfmts"})
+_NO_CODE = frozenset({"configs", "css", "data", "markup", "special", "textfmts"})
 """Modules of pygments for files that are no programs."""
+_TEXTS = (".md", ".rst", ".adoc", ".txt")
+_TEST = re.compile(r"(?:^|/)(?:tests?|__tests__|specs?)/|(?:^|/)test_[^/]*$|_test\.\w+$|\.(?:test|spec)\.\w+$")
 _CALLED = re.compile(r"(\w+)\s*\(")
+_COMMENT = re.compile(r"\s+#[^\"']*$")
 _LAST_WORD = re.compile(r"(\w+)\W*$")
 
 
@@ -43,7 +52,11 @@ class Definition:
     depth: int
     """0 at the top level."""
     header: str
-    """Its first line."""
+    """Its whole signature in one line, shortened if it is long."""
+
+
+_UNREADABLE: tuple[str, tuple[Definition, ...]] = ("", ())
+"""The size and the definitions of a file that is no text."""
 
 
 def list_definitions(path: str, text: str) -> tuple[Definition, ...]:
@@ -66,7 +79,7 @@ def _list_python(body: Iterable[ast.stmt], lines: Sequence[str], *, depth: int) 
                 first=first,
                 last=node.end_lineno or node.lineno,
                 depth=depth,
-                header=lines[node.lineno - 1].strip()[:_MAX_HEADER],
+                header=_join_header(lines, first=node.lineno, last=max(node.lineno, node.body[0].lineno - 1)),
             )
             if isinstance(node, ast.ClassDef) and depth < _MAX_DEPTH:
                 yield from _list_python(node.body, lines, depth=depth + 1)
@@ -74,7 +87,7 @@ def _list_python(body: Iterable[ast.stmt], lines: Sequence[str], *, depth: int) 
 
 def _list_blocks(lines: Sequence[str]) -> tuple[Definition, ...]:
     """Return the lines that deeper indented lines follow, each with the block below it."""
-    indents = [(number, _measure_indent(line)) for number, line in enumerate(lines, start=1) if line.strip()]
+    indents = list(_measure_indents(lines))
     found: list[Definition] = []
     above: list[int] = []
     for position, (number, indent) in enumerate(indents[:-1]):
@@ -90,13 +103,42 @@ def _list_blocks(lines: Sequence[str]) -> tuple[Definition, ...]:
             # A line such as ``}`` closes the block.
             closes = inside < len(indents) and not re.search(r"\w", lines[indents[inside][0] - 1])
             last = indents[inside if closes else inside - 1][0]
-            header = lines[number - 1].strip()[:_MAX_HEADER]
+            header = _join_header(lines, first=number, last=last)
             name = _CALLED.search(header) or _LAST_WORD.search(header)
             found.append(
                 Definition(name=name[1] if name else "", first=number, last=last, depth=len(above), header=header)
             )
         above.append(indent)
     return tuple(found)
+
+
+def _read_brackets(lines: Sequence[str], *, first: int, last: int) -> list[str]:
+    """Return the line ``first`` and those up to ``last`` that close its brackets; alone, if they stay open."""
+    parts, depth = list[str](), 0
+    for line in lines[first - 1 : min(last, first - 1 + _MAX_HEADER_LINES)]:
+        parts.append(_COMMENT.sub("", line).strip())
+        depth += len(re.findall(r"[(\[]", parts[-1])) - len(re.findall(r"[)\]]", parts[-1]))
+        if depth <= 0:
+            return parts
+    return parts[:1]  # a bracket in a text, or code that cannot be parsed
+
+
+def _join_header(lines: Sequence[str], *, first: int, last: int) -> str:
+    """Return the line ``first``, and those after it until its brackets are closed, as one line."""
+    parts = _read_brackets(lines, first=first, last=last)
+    header = re.sub(r",? (?=[)\]])|(?<=[(\[]) ", "", " ".join(filter(None, parts)))
+    return header if len(header) <= _MAX_HEADER else f"{header[:_MAX_HEADER]}..."
+
+
+def _measure_indents(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Yield number and indentation of each line, but of a signature in several lines only the first."""
+    until = 0
+    for number, line in enumerate(lines, start=1):
+        if number <= until or not line.strip():
+            continue
+        if line.rstrip().endswith("("):
+            until = number - 1 + len(_read_brackets(lines, first=number, last=len(lines)))
+        yield number, _measure_indent(line)
 
 
 def _measure_indent(line: str) -> int:
@@ -133,29 +175,90 @@ def show_parts(path: str, text: str, *, names: Collection[str], limit: int) -> s
 def outline_project(workspace: Workspace, *, limit: int) -> str:
     """Return the files of the project with their numbers of lines and their definitions, in ``limit`` characters.
 
-    If they do not fit, methods are left out first, then functions and classes, then files: folders are counted.
+    Where a folder has many data files, they are counted. If the rest does not fit, the definitions of tests are left
+    out first, then methods, functions and classes, then the test files, then all files: folders are counted.
     """
     paths = workspace.list_files()
-    if sum(len(path) + 1 for path in paths) > limit:
+    programs = [path for path in paths if _is_code(posixpath.basename(path))]
+    if sum(len(path) + 1 for path in programs if not _TEST.search(path)) > limit:
         return _count_folders(paths, limit=limit)
-    entries = [(path, *_describe_file(workspace, path)) for path in paths[:MAX_PARSED_FILES]]
-    entries += [(path, "", ()) for path in paths[MAX_PARSED_FILES:]]
-    for deepest in range(_MAX_DEPTH, -2, -1):
-        rows: list[str] = []
-        for path, size, definitions in entries:
-            rows.append(f"{path}{size}")
-            rows += [f"{'  ' * (each.depth + 1)}{each.header}" for each in definitions if each.depth <= deepest]
-        text = "\n".join(rows)
-        if len(text) <= limit:
-            return text
-    return "\n".join(paths)
+    rows: dict[str, str] = {}
+    if sum(len(path) + 1 for path in programs) > limit:
+        rows = {path: _name_test_row(path) for path in programs if _TEST.search(path)}
+    read = [path for path in programs if path not in rows]
+    found = {path: _describe_file(workspace, path) for path in read[:MAX_PARSED_FILES]}
+    # A name such as ``de.mo`` may belong to a language, and its file be no text.
+    code = [path for path in programs if found.get(path) != _UNREADABLE]
+    rows |= _count_data(paths, programs=code)
+    listed = [path for path in paths if path not in rows]
+    found |= {path: _describe_file(workspace, path) for path in listed[:MAX_PARSED_FILES] if path not in found}
+    labels = _label(rows)
+    ordered = sorted({*listed, *labels})
+    if sum(len(labels.get(row, row)) + 1 for row in ordered) > limit:
+        return _count_folders(paths, limit=limit)
+    for deepest, deepest_of_tests in ((1, 1), (1, 0), (1, -1), (0, -1), (-1, -1)):
+        text: list[str] = []
+        for row in ordered:
+            size, definitions = found.get(row, _UNREADABLE)
+            depth = deepest_of_tests if _TEST.search(row) else deepest
+            text.append(labels.get(row, f"{row}{size}"))
+            text += [f"{'  ' * (each.depth + 1)}{each.header}" for each in definitions if each.depth <= depth]
+        if sum(len(line) + 1 for line in text) <= limit + 1:
+            return "\n".join(text)
+    return "\n".join(labels.get(row, row) for row in ordered)
+
+
+def _count_data(paths: Sequence[str], *, programs: Iterable[str]) -> dict[str, str]:
+    """Return path -> the row that counts it, for the files of folders with too many data files or texts.
+
+    A folder without any program is counted with all that is below it.
+    """
+    code = frozenset(programs)
+    with_code = {folder for path in code for folder in _list_folders(path)}
+    groups: dict[tuple[str, str], list[str]] = {}
+    for path in paths:
+        if path in code:
+            continue
+        folders = _list_folders(path)
+        row = next((f"{folder}/" for folder in folders if folder and folder not in with_code), "")
+        if not row:  # beside programs, files of one kind are counted
+            row = posixpath.join(folders[-1], f"*{posixpath.splitext(path)[1]}")
+        groups.setdefault((row, "text" if path.endswith(_TEXTS) else "data"), []).append(path)
+    most = {"text": MAX_TEXT_FILES, "data": MAX_DATA_FILES}
+    return {path: row for (row, kind), found in groups.items() if len(found) > most[kind] for path in found}
+
+
+def _name_test_row(path: str) -> str:
+    """Return the row that counts a test file: that of its outermost folder."""
+    folders = _list_folders(path)
+    return f"{folders[1]}/" if len(folders) > 1 else "*" + posixpath.splitext(path)[1]
+
+
+def _label(rows: Mapping[str, str]) -> dict[str, str]:
+    """Return row -> its text, with the number of the files that it counts and their most frequent endings."""
+    endings: dict[str, Counter[str]] = {}
+    for path, row in rows.items():
+        endings.setdefault(row, Counter())[posixpath.splitext(path)[1]] += 1
+    labels = {}
+    for row, found in endings.items():
+        names = ", ".join(ending for ending, _ in found.most_common(_MAX_ENDINGS) if ending)
+        labels[row] = f"{row} ({format_count(found.total(), 'file')}" + (f": {names})" if names else ")")
+    return labels
+
+
+def _list_folders(path: str) -> list[str]:
+    """Return the folders of ``path``, the project's, which is empty, first."""
+    parts = path.split("/")[:-1]
+    return ["/".join(parts[:depth]) for depth in range(len(parts) + 1)]
 
 
 def _describe_file(workspace: Workspace, path: str) -> tuple[str, tuple[Definition, ...]]:
     try:
         text = mask(decode(workspace.read(path))).text
     except (UsageError, OSError):
-        return "", ()
+        return _UNREADABLE
+    if "\0" in text:
+        return _UNREADABLE
     size = f" ({format_count(len(text.splitlines()), 'line')})"
     return size, list_definitions(path, text) if _is_code(posixpath.basename(path)) else ()
 
@@ -166,15 +269,35 @@ def _is_code(name: str) -> bool:
     return language is not None and language.__module__.rpartition(".")[2] not in _NO_CODE
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=4_096)
 def find_lexer(name: str) -> "LexerMeta | None":
     """Return the lexer for files called ``name``, without loading plugins, which anything installed could bring."""
-    from pygments.lexers import find_lexer_class, get_all_lexers  # type: ignore[import-untyped]
+    from pygments.lexers import find_lexer_class  # type: ignore[import-untyped]
 
-    for title, _, patterns, _ in get_all_lexers(plugins=False):
-        if any(fnmatchcase(name, pattern) for pattern in patterns):
-            return find_lexer_class(title)
-    return None
+    by_pattern, globs = _read_lexers()
+    likely = {name, *(f"*.{name[at + 1 :]}" for at, letter in enumerate(name) if letter == ".")}
+    found = [by_pattern[pattern] for pattern in likely if pattern in by_pattern]
+    found += [rank for pattern, rank in globs if fnmatchcase(name, pattern)]
+    return find_lexer_class(min(found)[1]) if found else None
+
+
+@cache
+def _read_lexers() -> tuple[dict[str, tuple[int, str]], list[tuple[str, tuple[int, str]]]]:
+    """Return pattern -> order and name of the first lexer for it, and the patterns that only a search can match.
+
+    A project may have thousands of names: a comparison of each with all patterns takes a millisecond.
+    """
+    from pygments.lexers import get_all_lexers
+
+    by_pattern: dict[str, tuple[int, str]] = {}
+    globs: list[tuple[str, tuple[int, str]]] = []
+    for order, (title, _, patterns, _) in enumerate(get_all_lexers(plugins=False)):
+        for pattern in patterns:
+            if re.search(r"[*?[]", pattern.removeprefix("*.")):
+                globs.append((pattern, (order, title)))
+            else:
+                by_pattern.setdefault(pattern, (order, title))
+    return by_pattern, globs
 
 
 def _count_folders(paths: Sequence[str], *, limit: int) -> str:

@@ -76,3 +76,69 @@ def test_the_outline_of_a_project_fits_into_its_limit(tmp_path: Path) -> None:
     assert outline_project(workspace, limit=50) == "notes.txt (2 lines)\nsrc/a.py (16 lines)"
     assert outline_project(workspace, limit=20) == "notes.txt\nsrc/a.py"
     assert outline_project(workspace, limit=10) == "2 files"
+
+
+def test_a_signature_of_several_lines_is_shown_whole_in_one() -> None:
+    python = (
+        "def f(\n    a: int,  # one\n    *,\n    b: list[\n        str\n    ] = (),\n) -> None:\n    return None\n\n\n"
+        "def g(x='('):\n    pass\n\n\nasync def h(x): return x\n\n\n"
+        "class C(\n    Base,\n    metaclass=M,\n):\n    x = 1\n"
+    )
+    assert outline_file("a.py", python).splitlines() == [
+        "def f(a: int, *, b: list[str] = ()) -> None:  [1-8]",
+        "def g(x='('):  [11-12]",
+        "async def h(x): return x  [15-15]",
+        "class C(Base, metaclass=M):  [18-22]",
+    ]
+    script = "export function add(\n  left,\n  right,\n) {\n  return left + right;\n}\n"
+    assert outline_file("a.js", script) == "export function add(left, right) {  [1-6]"
+    long = f"def f({', '.join(f'argument_{number}: int' for number in range(40))}):\n    pass\n"
+    assert outline_file("a.py", long).endswith("...  [1-2]")
+
+
+def make(folder: Path, *paths: str, text: str = "") -> Workspace:
+    for path in paths:
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+    return Workspace(folder)
+
+
+def test_a_heap_of_data_is_one_row_with_a_count(tmp_path: Path) -> None:
+    make(tmp_path, "src/a.py", text=PYTHON)
+    make(tmp_path, *(f"data/{number % 50}/{number}.csv" for number in range(400)), "data/schema.json")
+    make(tmp_path, *(f"src/fixtures_{number}.json" for number in range(9)), "src/one.yaml", "README.md", "setup.cfg")
+    for number in range(8):
+        path = tmp_path / "src" / "locale" / str(number) / "messages.mo"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"\xde\x12\x04\x95\0\0")
+    assert outline_project(Workspace(tmp_path), limit=2_000).splitlines() == [
+        "README.md (0 lines)",
+        "data/ (401 files: .csv, .json)",
+        "setup.cfg (0 lines)",
+        "src/*.json (9 files: .json)",
+        "src/a.py (16 lines)",
+        "  class Entry:",
+        "    def amount(self) -> int:",
+        "  def parse(text):",
+        "src/locale/ (8 files: .mo)",
+        "src/one.yaml (0 lines)",
+    ]
+
+
+def test_definitions_of_tests_give_way_to_those_of_the_product(tmp_path: Path) -> None:
+    tests = "".join(f"def test_number_{number}():\n    assert True\n\n\n" for number in range(30))
+    make(tmp_path, "tests/test_a.py", text=tests)
+    workspace = make(tmp_path, "src/a.py", text=PYTHON)
+    assert "test_number_29" in outline_project(workspace, limit=2_000)
+    assert outline_project(workspace, limit=200).splitlines()[-2:] == [
+        "  def parse(text):",
+        "tests/test_a.py (120 lines)",
+    ]
+
+
+def test_very_many_tests_are_counted_before_the_product_is(tmp_path: Path) -> None:
+    make(tmp_path, *(f"tests/unit/test_{number}.py" for number in range(300)))
+    workspace = make(tmp_path, "src/a.py", text=PYTHON)
+    outline = outline_project(workspace, limit=500)
+    assert outline.splitlines()[-1] == "tests/ (300 files: .py)"
+    assert "  def parse(text):" in outline
