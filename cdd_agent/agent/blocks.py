@@ -84,6 +84,24 @@ def parse_files(answer: str) -> tuple[FileBlock, ...]:
     return tuple(files)
 
 
+def remove_fenced(text: str) -> str:
+    """Return ``text`` without its fenced blocks, and without the rest of the text if the last one is not closed.
+
+    >>> remove_fenced("Done:\\n```python:a.py\\nx = 1\\n```\\nIt adds x.")
+    'Done:\\nIt adds x.'
+    """
+    kept, fence = list[str](), ""
+    for row in text.split("\n"):
+        bare = row.removesuffix("\r").lstrip()
+        if fence:
+            fence = "" if _is_closing(bare, fence) else fence
+        elif opening := _OPENING.fullmatch(bare):
+            fence = opening["fence"]
+        else:
+            kept.append(row)
+    return "\n".join(kept)
+
+
 def _iter_fenced(answer: str) -> Iterator[_Fenced]:
     opening: re.Match[str] | None = None
     first, fence, indent, rows = 0, "", 0, list[str]()

@@ -5,7 +5,9 @@ Also collects the hooks that a commit would run, because the user must approve t
 
 import contextlib
 import hashlib
+import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -30,8 +32,61 @@ from cdd_agent.untrusted import paths
 
 CARRIED = "uncommitted changes that a run took along"
 """Message of a commit of them."""
+MAX_SUBJECT = 72
+"""Characters of a subject that git's own tools show, and of the lines below it."""
+TRACE = "GIT_TRACE2_EVENT"
+"""The variable that names the file in which git notes the programs that it starts."""
+MESSAGE_HOOKS = ("prepare-commit-msg", "commit-msg")
+"""The hooks that judge the message of a commit. The others judge its files."""
+_TRACE_BYTES = 10_000_000
+_BREAK = re.compile(r"(?<=[\s_/:.,;-])(?=[^\s_/:.,;-])")
+"""A place where a line may be broken: before a word, or within a path or a name."""
+_LIST_ITEM = re.compile(r"\s*(?:[-*+]\s+|\d{1,3}[.)]\s+)?(?:\[[ x]\]\s+|[AMD]\s(?=\S+$))?")
 _POINTER = b"version https://git-lfs.github.com/spec/"
 _POINTER_BYTES = 1024
+
+
+class MessageRefused(GateClosed):
+    """A hook of the user refused the message of a commit, which cdd writes and the model cannot change."""
+
+
+def cut_subject(text: str, *, end: str = "") -> str:
+    """Return ``text`` with ``end`` as a subject of at most ``MAX_SUBJECT`` characters, cut before a word if possible.
+
+    >>> cut_subject("feat: " + "take ten percent off " * 5, end=" (1 of 2 pass)")
+    'feat: take ten percent off take ten percent off take ten… (1 of 2 pass)'
+    """
+    room = MAX_SUBJECT - len(end)
+    if len(text) > room:
+        at = _find_break(text, most=room - 1)
+        text = text[: at if at > room // 2 else room - 1].rstrip() + "…"
+    return text + end
+
+
+def wrap(text: str) -> str:
+    """Return ``text`` with lines of at most ``MAX_SUBJECT`` characters; a line that goes on is indented like its item.
+
+    A word that is too long, such as a path or the name of a test, is broken too: hooks refuse longer lines.
+    """
+    return "\n".join(part for line in text.splitlines() for part in _wrap_line(line.rstrip()))
+
+
+def _wrap_line(line: str) -> Iterator[str]:
+    item = _LIST_ITEM.match(line)
+    indent = " " * min(len(item[0]), MAX_SUBJECT // 2) if item else ""
+    while len(line) > MAX_SUBJECT:
+        at = _find_break(line, most=MAX_SUBJECT, least=len(indent) + 1)
+        yield line[:at].rstrip()
+        line = indent + line[at:].lstrip()
+    yield line
+
+
+def _find_break(text: str, *, most: int, least: int = 1) -> int:
+    """Return where to break ``text`` after at most ``most`` characters: before a word, or else in a long one."""
+    places = [match.start() for match in _BREAK.finditer(text[: most + 1], least)]
+    words = [place for place in places if text[place - 1].isspace()]
+    near = [place for place in words if place > most // 2] or [place for place in places if place > most // 2]
+    return max(near or words, default=most)
 
 
 def require_identity(repository: Repository) -> None:
@@ -69,8 +124,8 @@ def commit_paths(
     """Commit ``paths`` only, with the content in ``entries`` or else in the work tree, and update the index for them.
 
     An entry None is a deleted file. Returns HEAD if nothing changed, unless ``allow_empty``. Signing and approved hooks
-    take part; raises ``GateClosed`` with their output if they refuse, and ``GitUnable`` if a file needs a filter that
-    cdd does not run.
+    take part; raises ``GateClosed`` with their output if they refuse, ``MessageRefused`` if they refuse the message,
+    and ``GitUnable`` if a file needs a filter that cdd does not run.
     """
     paths = tuple(paths)
     _require_convertible(repository, paths)
@@ -88,10 +143,15 @@ def commit_paths(
             return head
         try:
             empty = ("--allow-empty",) if allow_empty else ()
-            repository.git("commit", "--quiet", *empty, "-F", "-", stdin=message.encode(), variables=index, hooks=True)
+            repository.git(
+                *("commit", "--quiet", *empty, "-F", "-"),
+                stdin=message.encode(),
+                variables={**index, TRACE: f"{index['GIT_INDEX_FILE']}.trace"},
+                hooks=True,
+            )
         except GitRefused as error:
-            raise GateClosed(
-                f"git refused the commit. {error.happened}", hint="fix what the hook reports, then retry the step"
+            raise _explain_refusal(
+                error, trace=Path(f"{index['GIT_INDEX_FILE']}.trace"), repository=repository
             ) from error
         if is_of_run:
             new = repository.location.git_dir / "index.cdd"
@@ -104,6 +164,37 @@ def commit_paths(
     if is_of_run and offer_hooks(repository) is None:  # a hook may have staged more after the commit
         note_clean_index(repository, commit)
     return commit
+
+
+def _explain_refusal(error: GitRefused, *, trace: Path, repository: Repository) -> GateClosed:
+    hook = ""
+    with contextlib.suppress(OSError, ValueError):  # the folder of temporary files may be full
+        hook = find_refusing_hook(read_ordinary(trace, limit_bytes=_TRACE_BYTES).decode("utf-8", "replace"))
+    if hook not in MESSAGE_HOOKS:
+        return GateClosed(
+            f"git refused the commit. {error.happened}", hint="fix what the hook reports, then retry the step"
+        )
+    message = repository.location.git_dir / "COMMIT_EDITMSG"
+    return MessageRefused(
+        f"Your hook {hook} refused the message of the commit, which cdd writes. {error.happened}",
+        hint=f"see the message: cat {message}; let the hook accept it, then run the same command again: cdd commits "
+        "the tested work without asking the model",
+    )
+
+
+def find_refusing_hook(trace: str) -> str:
+    """Return the name of the hook that failed last, from the events that git has written; empty if none has."""
+    failed, started = "", dict[object, str]()
+    for line in trace.splitlines():
+        event = json.loads(line)
+        # A git that a hook calls writes into the same file. Its id begins with the id of its parent and a slash.
+        if not isinstance(event, dict) or "/" in str(event.get("sid")):
+            continue
+        if event.get("event") == "child_start" and event.get("child_class") == "hook":
+            started[event.get("child_id")] = str(event.get("hook_name"))
+        elif event.get("event") == "child_exit" and event.get("code") != 0:
+            failed = started.get(event.get("child_id"), failed)
+    return failed
 
 
 def note_clean_index(repository: Repository, commit: CommitId) -> None:

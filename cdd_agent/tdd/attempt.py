@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from cdd_agent.agent import tools
-from cdd_agent.agent.blocks import WholeFiles
+from cdd_agent.agent.blocks import WholeFiles, remove_fenced
 from cdd_agent.agent.hooks import BlockHooks, run_until_stop, watch_tools
 from cdd_agent.agent.loop import AgentRun, format_conventions, run_agent, run_without_tools
 from cdd_agent.agent.sessions import load_conversation, save_conversation
@@ -201,7 +201,23 @@ class Attempt:
             self._answers.save()
         context.workplace.restore_head(self.baseline.tip)  # in case the agent made commits
         answer = None if brief.judge is None else run.text[:MAX_ANSWER_CHARACTERS]
-        return replace(record, finding=finding, answer=answer, words="\n\n".join(filter(None, (self.words, added))))
+        words = "\n\n".join(filter(None, (self.words, added)))
+        return replace(record, finding=finding, answer=answer, words=words, summary=self._summarize(run, work))
+
+    def _summarize(self, run: AgentRun, work: _Work) -> str:
+        """Return the agent's summary of the present changes, without code and with keys masked; empty without one.
+
+        If the attempt changed nothing, it is about something else, such as the refusal of the attempt before.
+        """
+        last = self.earlier[-1] if self.earlier else None
+        before = self.context.snapshots.find(last.checkpoint) if last and last.checkpoint else None
+        if last and before and not self.context.snapshots.list_changes_since(before, until=work.snapshot):
+            return last.summary
+        text = run.text if run.end in ("answered", "completed") else ""  # before a limit, the model is still at work
+        if run.ended_by is not None:
+            is_report = run.ended_by.name == tools.BLOCKED_TOOL
+            text = "" if is_report else str(run.ended_by.input.get("summary") or text)
+        return mask(remove_fenced(text)).text.strip()[:MAX_WORDS]
 
     def _report_closed_gate(self, record: AttemptRecord) -> str:
         """Run the hooks for a closed gate, and return what they add for the next attempt."""
@@ -218,7 +234,12 @@ class Attempt:
         judgment = self._judge_tests(self._save_work("green-part"), report_path=path)
         record = self._make_record(judgment, report_path=path)
         return replace(
-            record, number=attempt.number, finding=attempt.finding, answer=attempt.answer, words=attempt.words
+            record,
+            number=attempt.number,
+            finding=attempt.finding,
+            answer=attempt.answer,
+            words=attempt.words,
+            summary=attempt.summary,
         )
 
     def _make_record(self, judgment: _Judgment, *, report_path: Path) -> AttemptRecord:

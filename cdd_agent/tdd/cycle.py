@@ -16,6 +16,7 @@ from cdd_agent.events import GateJudged, Notice
 from cdd_agent.evidence.clean_copy import Findings, find_newly_passing, refuse
 from cdd_agent.evidence.copies import CleanCopies
 from cdd_agent.evidence.mutation import TimedRuns, judge_covered_tests
+from cdd_agent.git import commits
 from cdd_agent.git.checkpoint import Description
 from cdd_agent.git.landing import BranchMoved
 from cdd_agent.git.repository import CommitId
@@ -304,6 +305,10 @@ class Cycle:
             if found is None:
                 made = landing.make(paths, source=judged.commit)
                 found = self._land(made, attempt, baseline=baseline)
+        except commits.MessageRefused:
+            # The attempt stays open: once the hook accepts the message, the same files are committed.
+            context.workplace.restore_head(baseline.tip)
+            raise
         except GateClosed as error:
             if made is None and not has_hooks(context.repository):
                 raise

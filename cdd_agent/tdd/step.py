@@ -356,8 +356,6 @@ def remove_locks(refs: Path, pattern: str) -> None:
 _MAX_SUMMARY = 600
 """Characters of the model's summary in a commit message."""
 _MAX_PATHS = 20
-MAX_SUBJECT = 72
-"""Characters that git's own tools show of a subject."""
 
 
 def make_handoff_id(ticket: str, number: int, *, phase: Phase, base: str | None) -> str:
@@ -430,13 +428,11 @@ class Landing:
     def _format_message(self, paths: tuple[str, ...], *, source: CommitId) -> str:
         item, phase = self.item, self.attempt.phase
         title = "no changes needed" if not paths and phase == "refactor" else item.title
-        subject, room = f"{commit_prefix(phase, item.kind)}: {title}", MAX_SUBJECT - len(item.title_end)
-        body = f"{item.plan_body.strip()}\n\n" if phase == "plan" and item.plan_body.strip() else ""
-        if len(subject) > room or title != item.title:
-            body = f"{item.title}\n\n{body}"
-        if len(subject) > room:
-            subject = subject[: room - 1].rstrip() + "…"
-        subject += item.title_end
+        whole = f"{commit_prefix(phase, item.kind)}: {title}"
+        subject = commits.cut_subject(whole, end=item.title_end)
+        body = f"{commits.wrap(item.plan_body.strip())}\n\n" if phase == "plan" and item.plan_body.strip() else ""
+        if subject != whole + item.title_end or title != item.title:
+            body = f"{commits.wrap(item.title)}\n\n{body}"
         body += "".join(f"{part}\n\n" for part in self._describe_change(paths, source=source))
         return (
             f"{subject}\n\n{body}Ticket: {item.ticket}\nPhase: {phase_name(phase)}\n{item.number_key}: {item.number}\n"
@@ -449,14 +445,13 @@ class Landing:
         if attempt.phase == "plan" or not self._completes_code:
             return
         # One line each: no text of the model can pass for a trailer, which is only read in the last paragraph.
-        words = format_line(attempt.words)
+        words = format_line(attempt.summary)
         if words:
-            yield textwrap.fill(textwrap.shorten(words, _MAX_SUMMARY, placeholder=" …"), MAX_SUBJECT)
+            yield commits.wrap(textwrap.shorten(words, _MAX_SUMMARY, placeholder=" …"))
         if item.criteria:
             mark = "[x]" if attempt.verdict == "open" and not attempt.finding else "[ ]"
             rows = (format_line(f"{mark} {name}: {text}") for name, text in item.criteria)
-            filled = (textwrap.fill(row, MAX_SUBJECT, subsequent_indent="    ") for row in rows)
-            yield "\n".join(("Acceptance criteria:", *filled))
+            yield "\n".join(("Acceptance criteria:", *map(commits.wrap, rows)))
         if paths:
             tree = self.context.workplace.tree
             head, find = tree.read_head(), tree.objects.find_entry
@@ -466,7 +461,7 @@ class Landing:
                 before, after = head is not None and find(head, path) is not None, find(source, path) is not None
                 files.append(f"{letters.get((before, after), 'M')} {format_line(path)}")
             more = [f"and {len(paths) - _MAX_PATHS} more"] if len(paths) > _MAX_PATHS else []
-            yield "\n".join(("Files:", *files, *more))
+            yield "\n".join(("Files:", *map(commits.wrap, files), *more))
 
     def _make_handoff(self, commit: CommitId) -> Handoff:
         item, attempt = self.item, self.attempt

@@ -104,6 +104,8 @@ class AttemptRecord:
     """The agent's last words, if they are judged."""
     words: str = ""
     """The agent's last words, shortened."""
+    summary: str = ""
+    """The agent's summary of the change; that of the attempt before if this one changed nothing."""
     evidence: tuple[str, ...] = ()
     """The findings of the checks that follow the gate, one per line."""
 

@@ -147,7 +147,8 @@ class Ahead:
         found = self._found
         if found is None or found.step_number != number or not found.commits.get(phase):
             return None
-        done = AgentRun(end="completed", text="", turns=0, calls=0, usage=Usage())
+        text = next((each.summary for each in reversed(found.attempts) if each.phase == phase), "")
+        done = AgentRun(end="completed", text=text, turns=0, calls=0, usage=Usage())
         commit = found.commits[phase]
         if phase != next(name for name, other in found.commits.items() if other == commit):
             return done  # the phase changed nothing, so its note is on the commit of the one before

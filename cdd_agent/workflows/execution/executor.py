@@ -134,10 +134,12 @@ class TicketFiles:
         before = self.repository.read_head()
         is_new = not self.repository.git("ls-tree", "HEAD", "--", f"{self.folder}/{self.ticket.plan_path.name}")
         subject = f"plan: {format_line(documents.plan.title)}{'' if is_new else ', changed'}"
-        message = f"{subject}\n\nTicket: {self.ticket.slug}\nPhase: PLAN\n"
+        short = commits.cut_subject(subject)
+        body = "" if short == subject else f"{commits.wrap(subject)}\n\n"
+        message = f"{short}\n\n{body}Ticket: {self.ticket.slug}\nPhase: PLAN\n"
         commit = commits.commit_paths(self.repository, message, paths=changed)
         if commit != before:
-            emit(Committed(phase="plan", commit=commit, subject=subject))
+            emit(Committed(phase="plan", commit=commit, subject=short))
 
 
 def step_key(step: Step) -> StepKey:

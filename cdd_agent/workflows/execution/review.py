@@ -17,7 +17,7 @@ from cdd_agent.agent.sessions import archive_sessions
 from cdd_agent.errors import CddError, GateClosed, UsageError, format_count, join_first
 from cdd_agent.events import Committed, FileDiffed, GateJudged, StepFinished, StepReviewed, StepStarted
 from cdd_agent.evidence.examiner import Examples
-from cdd_agent.git.commits import commit_paths, require_finished, require_identity
+from cdd_agent.git.commits import commit_paths, cut_subject, require_finished, require_identity
 from cdd_agent.git.landing import BranchMoved
 from cdd_agent.git.notes import read_note
 from cdd_agent.git.push import Push, find_push
@@ -28,7 +28,7 @@ from cdd_agent.storage import private_folder, read_ordinary
 from cdd_agent.tdd import verdict
 from cdd_agent.tdd.context import Context, format_reasons, summarize_evidence
 from cdd_agent.tdd.examination import load_examples
-from cdd_agent.tdd.step import MAX_SUBJECT, StepRecovery, alone_on
+from cdd_agent.tdd.step import StepRecovery, alone_on
 from cdd_agent.tickets.plan import Step
 from cdd_agent.tickets.ticket import Ticket, list_tickets
 from cdd_agent.work import state as states
@@ -365,7 +365,7 @@ def _add(examples: Examples, names: list[str], *, step: StepExecution, context: 
             raise GateClosed(
                 f"The further examples do not pass any more: {why}.", hint="compare the code with the step"
             )
-        subject = f"test: further examples of step {step.step_number}: {step.title}"[:MAX_SUBJECT]
+        subject = cut_subject(f"test: further examples of step {step.step_number}: {step.title}")
         made = commit_paths(tree, f"{subject}\n", paths=(context.to_repository_path(path),))
         commit = workplace.adapt(made, tip=tip)
         try:

@@ -1,11 +1,25 @@
+import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cdd_agent.errors import EnvironmentMissing, GateClosed
 from cdd_agent.events import Change
-from cdd_agent.git.commits import commit_paths, find_by_trailer, list_own_uncommitted, move_head, require_identity
+from cdd_agent.git.commits import (
+    MessageRefused,
+    commit_paths,
+    cut_subject,
+    find_by_trailer,
+    find_refusing_hook,
+    list_own_uncommitted,
+    move_head,
+    require_identity,
+    wrap,
+)
 from cdd_agent.git.repository import Repository
+from tests.fakes.cases import soak_after
 
 
 def test_a_commit_takes_the_named_paths_and_leaves_the_rest_of_the_index(repository: Repository) -> None:
@@ -26,6 +40,81 @@ def test_a_commit_takes_the_named_paths_and_leaves_the_rest_of_the_index(reposit
     }
     status = sorted(repository.git("status", "--porcelain").splitlines())
     assert status == [" M sub/b.txt", "A  staged.txt"]
+
+
+def test_a_subject_is_cut_before_a_word_and_in_a_long_word_at_a_mark() -> None:
+    name = "test_total_adds_all_the_prices_of_the_basket_even_if_some_are_negative"
+    cases = {
+        "feat: short": "feat: short",
+        "feat: " + "ten percent off " * 6: "feat: ten percent off ten percent off ten percent off ten percent off…",
+        f"fix: make {name} pass": "fix: make test_total_adds_all_the_prices_of_the_basket_even_if_some_…",
+        "docs: " + "x" * 90: "docs: " + "x" * 65 + "…",
+    }
+    for text, cut in cases.items():
+        assert cut_subject(text) == cut
+
+
+def test_a_body_is_wrapped_like_its_lists_and_even_in_long_words() -> None:
+    word = "tests/shop/test_prices.py::test_total_adds_all_the_prices_of_the_basket_even_if_some"
+    text = f"Adds prices.\n\n- {'one item ' * 12}\n{word}\n[ ] AC-1: {'the system shall ' * 6}\nM {word}\n{'y' * 200}"
+    lines = wrap(text).split("\n")
+    assert max(map(len, lines)) <= 72
+    assert lines[:3] == ["Adds prices.", "", f"- {'one item ' * 7}one"]
+    assert [line for line in lines if line.startswith("  ")] == [
+        "  item " + "one item " * 3 + "one item",
+        "    shall the system shall the system shall",
+        "  basket_even_if_some",
+    ]
+    assert "tests/shop/test_prices.py::test_total_adds_all_the_prices_of_the_basket_" in lines
+    assert "".join(wrap(word).split("\n")) == word
+
+
+@given(st.text(max_size=400), st.text(alphabet="ab _/- ", max_size=400))
+def test_wrapping_loses_no_character_but_spaces(text: str, words: str) -> None:
+    for each in (text, words):
+        wrapped = wrap(each)
+        assert all(len(line) <= 72 for line in wrapped.split("\n"))
+        assert "".join(wrapped.split()) == "".join(each.split())
+        assert len(cut_subject(" ".join(each.split()))) <= 72
+
+
+def test_the_hook_that_refused_is_read_from_the_events_of_git() -> None:
+    def event(kind: str, child: int, sid: str = "a", **more: object) -> str:
+        return json.dumps({"event": kind, "sid": sid, "child_id": child, **more})
+
+    started = [event("child_start", number, child_class="hook", hook_name=name) for number, name in enumerate(HOOKS)]
+    nested = [event("child_start", 1, "a/b", child_class="hook", hook_name="x"), event("child_exit", 1, "a/b", code=1)]
+    other = [event("child_start", 7, child_class="editor"), event("child_exit", 7, code=1)]
+    passed = [event("child_exit", number, code=0) for number in range(3)]
+    assert find_refusing_hook("") == ""
+    assert find_refusing_hook("\n".join([*started, *passed, *nested, *other])) == ""
+    for number, name in enumerate(HOOKS):
+        assert find_refusing_hook("\n".join([*started, event("child_exit", number, code=1)])) == name
+
+
+HOOKS = ("pre-commit", "prepare-commit-msg", "commit-msg")
+
+
+@soak_after(2, "name", HOOKS[::-1])
+def test_a_refusal_of_the_message_is_told_from_one_of_the_files(repository: Repository, name: str) -> None:
+    for each in HOOKS:  # each calls git, whose events are not those of the commit
+        hook = repository.root / ".git" / "hooks" / each
+        hook.write_text(
+            f"#!/bin/sh\ngit rev-parse --verify -q nothing\ntest {each} != {name} || {{ echo no; exit 3; }}\n"
+        )
+        hook.chmod(0o755)
+    repository.may_run_hooks = lambda *_: True
+    (repository.root / "a.txt").write_text("changed\n")
+
+    with pytest.raises(GateClosed, match="no") as refused:
+        commit_paths(repository, "change", paths=["a.txt"])
+
+    assert isinstance(refused.value, MessageRefused) == (name != "pre-commit")
+    if name == "commit-msg":
+        assert "Your hook commit-msg refused the message of the commit" in refused.value.happened
+        message = repository.root / ".git" / "COMMIT_EDITMSG"
+        assert f"cat {message}" in refused.value.hint
+        assert message.read_text() == "change\n"
 
 
 def test_a_deleted_path_is_committed_as_deleted(repository: Repository) -> None:

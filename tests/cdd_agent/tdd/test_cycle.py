@@ -6,6 +6,7 @@ import pytest
 from cdd_agent.errors import UsageError
 from cdd_agent.events import Committed, GateJudged, Notice
 from cdd_agent.git.checkpoint import Description
+from cdd_agent.git.commits import MessageRefused
 from cdd_agent.git.landing import LandingConflict
 from cdd_agent.git.runner import GitUnable
 from cdd_agent.model.conversation import Text
@@ -272,6 +273,36 @@ def test_a_commit_hook_that_refuses_closes_the_attempt_and_its_words_reach_the_m
     *_, text = model.requests[1].messages[0].content
     assert isinstance(text, Text)
     assert "no licence line" in text.text
+
+
+def test_a_hook_that_refuses_the_message_ends_the_run_and_the_next_one_commits_the_same_files(project: Project) -> None:
+    hook = project.folder / ".git" / "hooks" / "commit-msg"
+    hook.write_text("#!/bin/sh\ntest -e accept || { echo 'the subject needs a number'; exit 1; }\n")
+    hook.chmod(0o755)
+    saved = [project.start()]
+    context = project.context(ScriptedModel([writes("README.md", "# Prices\n")]))
+    with pytest.raises(MessageRefused, match=r"hook commit-msg refused the message.*the subject needs a number"):
+        project.run(DOCS, context=context, state=saved[-1], save=saved.append)
+    assert (project.log, project.status) == ([], "")
+    hook.write_text("#!/bin/sh\n")
+    _, why = project.run(DOCS, context=project.context(ScriptedModel([])), state=saved[-1])
+    assert why is None
+    assert project.log == ["docs: Ten percent off"]
+
+
+def test_the_commit_has_the_summary_of_the_attempt_that_made_the_change(project: Project) -> None:
+    hook = project.folder / ".git" / "hooks" / "pre-commit"
+    hook.write_text("#!/bin/sh\ntest -e ../../../accept || { touch ../../../accept; echo 'try again'; exit 1; }\n")
+    hook.chmod(0o755)
+    fenced = "It names the prices.\n\n```md:README.md\n# Prices\n```\n"
+    write, hand_in = (
+        call("Write", file_path="README.md", content="# Prices\n"),
+        call("CompleteImplementation", "c", implementation_files=[]),
+    )
+    model = ScriptedModel([says(fenced, write, hand_in), says("I cannot change what the hook says.")])
+    _, why = project.run(DOCS, context=project.context(model))
+    assert why is None
+    assert project.git("log", "-1", "--format=%b").startswith("It names the prices.\n\nFiles:\n")
 
 
 @pytest.mark.slow

@@ -117,13 +117,15 @@ def test_a_long_title_is_cut_in_the_subject(project: Project, context: Context, 
     land(Landing(item=work, attempt=OPEN, step=step, context=context), ("discount.py",))
     (subject,) = project.log
     assert len(subject) <= 72
-    assert subject.endswith("…")
-    assert project.git("log", "-1", "--format=%b").startswith(work.title.strip())
+    assert subject.endswith(" percent…")
+    body = project.git("log", "-1", "--format=%b")
+    assert " ".join(body.split()).startswith(work.title.strip())
+    assert max(map(len, body.splitlines())) <= 72
 
 
 def test_the_commit_of_green_says_what_was_done(project: Project, context: Context, *, step: StepExecution) -> None:
     work = replace(item(), criteria=(("AC-1", "WHEN a price is given THE SYSTEM SHALL take ten percent off it"),))
-    attempt = replace(OPEN, words="Ten percent off.\n\nTicket: other")
+    attempt = replace(OPEN, words="I disagree.", summary="Ten percent off.\n\nTicket: other")
     land(Landing(item=work, attempt=attempt, step=step, context=context), ("discount.py",))
     body = project.git("log", "-1", "--format=%b").split("\n\n")
     assert body[:3] == [
