@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import codecs
 import re
+from typing import Match
 
 _MARK = b"\xef\xbb\xbf"
 _LINE_END = re.compile(rb"\r\n?|\n")
@@ -16,6 +17,7 @@ _BLANK = re.compile(rb"[ \t\f]*(?:#.*)?", re.DOTALL)
 _DECLARED = re.compile(rb"[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)", re.DOTALL | re.ASCII)
 _QUADRATIC = ("idna", "punycode")
 """Codecs whose time grows with the square of the size, so a small file could stop the reader for hours."""
+_ASCII_ALONE = bytes(byte if byte < 128 else ord("?") for byte in range(256))
 
 
 class UnreadableSource(ValueError):
@@ -45,12 +47,19 @@ def find_encoding(content: bytes) -> str:
 
 
 def _find_declared(content: bytes) -> str | None:
-    for line in _LINE_END.split(content, 2)[:2]:
-        found = _DECLARED.match(line)
-        if found is not None:
-            return _normalize(found[1].decode("ascii"))
-        if _BLANK.fullmatch(line) is None:
-            return None
+    found = _find_declaration(content)
+    return None if found is None else _normalize(found[1].decode("ascii"))
+
+
+def _find_declaration(content: bytes) -> Match[bytes] | None:
+    start = 0
+    for _ in range(2):
+        found_end = _LINE_END.search(content, start)
+        end = len(content) if found_end is None else found_end.start()
+        found = _DECLARED.match(content, start, end)
+        if found is not None or found_end is None or _BLANK.fullmatch(content, start, end) is None:
+            return found
+        start = found_end.end()
     return None
 
 
@@ -77,6 +86,38 @@ def decode_source(content: bytes, *, errors: str = "strict") -> str:
     if text.count("\r") != content.count(b"\r"):
         raise UnreadableSource(f"its encoding {encoding} hides carriage returns")
     return text
+
+
+def encode_source(text: str) -> bytes:
+    """Return the bytes in UTF-8 that the interpreter reads as ``text``: another encoding that it declares is replaced."""
+    content = text.encode("utf-8", "surrogateescape")
+    found = _find_declaration(content)
+    if found is None or _normalize(found[1].decode("ascii")) == "utf-8":
+        return content
+    return content[: found.start(1)] + b"utf-8" + content[found.end(1) :]
+
+
+def hides_code(content: bytes) -> bool:
+    """Return whether the ASCII characters of the text are other than the ASCII bytes, as in UTF-7.
+
+    Whoever reads the bytes, as in a diff, sees other code than the interpreter. Raises UnreadableSource.
+    """
+    encoding = find_encoding(content)
+    if encoding in ("utf-8", "utf-8-sig"):
+        return False
+    if decode_source(content, errors="replace").encode("ascii", "replace") == content.translate(_ASCII_ALONE):
+        return False
+    try:
+        decoder, is_inside = codecs.getincrementaldecoder(encoding)("replace"), False
+        for byte in content:
+            piece = decoder.decode(bytes([byte]))
+            # The second byte of a character may be an ASCII byte, as in Shift JIS.
+            if piece != chr(byte) if byte < 128 and not is_inside else any(letter < "\x80" for letter in piece):
+                return True
+            is_inside = bool(decoder.getstate()[0])
+    except (LookupError, ValueError, Warning):
+        return True
+    return False
 
 
 def parse_source(content: bytes) -> ast.Module:

@@ -7,7 +7,14 @@ from itertools import product
 
 import pytest
 
-from pytest_tdd_agent.sources import UnreadableSource, decode_source, find_encoding, parse_source
+from pytest_tdd_agent.sources import (
+    UnreadableSource,
+    decode_source,
+    encode_source,
+    find_encoding,
+    hides_code,
+    parse_source,
+)
 
 _MARK = b"\xef\xbb\xbf"
 _LETTER = {"utf-8": b"\xc3\xa9", "latin-1": b"\xe9", "utf-7": b"+AOk-", "unicode_escape": b"\\xe9", "cp1252": b"\xe9"}
@@ -19,6 +26,7 @@ def test_a_declared_encoding_is_used_for_text_and_tree(encoding: str) -> None:
 
     assert decode_source(content).endswith("x = 'é'\r\n")
     assert "'é'" in ast.unparse(parse_source(content))
+    assert ast.dump(ast.parse(encode_source(decode_source(content)))) == ast.dump(ast.parse(content))
 
 
 def test_a_mark_is_no_part_of_the_text_and_is_written_again() -> None:
@@ -85,3 +93,22 @@ def test_a_codec_of_quadratic_time_is_refused_at_once() -> None:
         decode_source(b"# coding: punycode\n" + b"a" * 500_000)
 
     assert time.perf_counter() - started < 1
+
+
+def test_an_encoding_whose_characters_are_other_bytes_hides_code() -> None:
+    def write(encoding: str, rest: bytes) -> bytes:
+        return b"# coding: " + encoding.encode() + b"\n" + rest
+
+    shown = {each: write(each, b"x = '\xc3\xa9'\n") for each in ("utf-8", "latin-1", "cp1252", "koi8-r", "ascii")}
+    shown |= {each: write(each, f"x = '{chr(0x8868)}'\n".encode(each)) for each in ("shift_jis", "gbk", "euc_jp", "u8")}
+    hidden = {
+        "unicode_escape": write("unicode_escape", b"# \\u000ax = 1\n"),
+        "raw_unicode_escape": write("raw_unicode_escape", b"# \\u000ax = 1\n"),
+        "utf-7": write("utf-7", b"# +AAo-x = 1\n"),
+        "utf-16-le": write("utf-16-le", b"x = 11\n"),
+        "cp037": write("cp037", b"x = 1\n"),
+        "hz": write("hz", b"# ~\nx = 1\n"),
+    }
+
+    assert not [name for name, content in shown.items() if hides_code(content)]
+    assert [name for name, content in hidden.items() if hides_code(content)] == [*hidden]
