@@ -89,7 +89,7 @@ def decode_source(content: bytes, *, errors: str = "strict") -> str:
 
 
 def encode_source(text: str) -> bytes:
-    """Return the bytes in UTF-8 that the interpreter reads as ``text``: another encoding that it declares is replaced."""
+    """Return UTF-8 that the interpreter reads as ``text``; another encoding that the text declares is replaced."""
     content = text.encode("utf-8", "surrogateescape")
     found = _find_declaration(content)
     if found is None or _normalize(found[1].decode("ascii")) == "utf-8":

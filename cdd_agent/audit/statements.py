@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from cdd_agent.evidence.clean_copy import ProductChange
-from cdd_agent.evidence.source import find_changed_lines, list_lines, parse
+from cdd_agent.evidence.source import find_changed_lines, list_lines
+from cdd_agent.untrusted.python_source import parse
 
 _OF_CHANGE = (
     "Checked in a clean copy",

@@ -9,7 +9,8 @@ import builtins
 import re
 from collections.abc import Callable, Collection, Iterable
 
-from cdd_agent.evidence.source import Function, list_functions, parse, read_imports, read_last_name
+from cdd_agent.evidence.source import Function, list_functions, read_imports, read_last_name
+from cdd_agent.untrusted.python_source import ForeignModule, parse, with_deep_stack
 
 _JUDGES = re.compile(r"assert|raises|fail|warns|check|verif|expect|match|ensure|must|should|compare", re.IGNORECASE)
 """Names of functions that may judge a result."""
@@ -30,6 +31,7 @@ def find_awaited_names(trees: Iterable[ast.AST]) -> set[str]:
     return found - {""}
 
 
+@with_deep_stack
 def fail_when_asserting(text: str, tests: Collection[str], *, is_harmless: Callable[[str], bool]) -> str | None:
     """Return a test file in which the tests fail as soon as they run an assertion.
 
@@ -37,7 +39,7 @@ def fail_when_asserting(text: str, tests: Collection[str], *, is_harmless: Calla
     files. ``tests`` are names of functions; ``is_harmless`` tells of an imported dotted name whether it judges nothing.
     """
     tree = parse(text)
-    if tree is None:
+    if tree is None or isinstance(tree, ForeignModule):
         return None
     functions = [each for each in list_functions(tree) if each.name in tests]
     imported = {name for name, dotted in read_imports(tree).items() if is_harmless(dotted)}

@@ -9,12 +9,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cdd_agent.evidence.clean_copy import ProductChange
-from cdd_agent.evidence.source import Function, name_definitions, parse, read_last_name, read_names
+from cdd_agent.evidence.source import Function, name_definitions, read_last_name, read_names
 from cdd_agent.testrun.suite import Suite
+from cdd_agent.untrusted.python_source import PYTHON, decode, measure_depth, parse, with_deep_stack
 
 _MOST_FUNCTIONS = 300
 _MOST_STEPS = 4
 _MOST_CONSTANTS = 30
+_MOST_LEVELS = 200
+"""Depth of code whose constants are listed."""
 _PROPERTIES = {"property", "cached_property"}
 
 
@@ -53,6 +56,7 @@ class Watched:
     """Line and depth of the functions that are defined in it."""
 
 
+@with_deep_stack
 def find_changed_code(changes: Iterable[ProductChange]) -> ChangedCode:
     """Find the changed definitions of Python sources: functions, methods, classes, and values of names."""
     functions: dict[tuple[str, str], bool] = {}
@@ -153,8 +157,11 @@ def _is_special(name: str) -> bool:
 
 def _list_constants(node: ast.AST | None, other: ast.AST | None) -> list[str | int | float]:
     """Return the constants of ``node``, those of the smallest parts that ``other`` does not have first."""
+    # The time grows with the square of the depth. Tables and generated expressions are deep; rules are not.
+    if node is None or max(measure_depth(each) for each in (node, other) if each is not None) > _MOST_LEVELS:
+        return []
     known = {ast.dump(each) for each in ast.walk(other)} if other is not None else set()
-    parts = {ast.dump(each): each for each in ast.walk(node)} if node is not None else {}
+    parts = {ast.dump(each): each for each in ast.walk(node)}
     differing = [parts[dump] for dump in sorted(parts.keys() - known, key=len)]
     stated = {id(each.value) for each in parts.values() if isinstance(each, ast.Expr)}  # docstrings
     nodes = (each for part in differing for each in ast.walk(part) if isinstance(each, ast.Constant))
@@ -171,6 +178,7 @@ def _list_parameters(node: ast.AST | None) -> list[str] | None:
     )
 
 
+@with_deep_stack
 def list_watched(code: ChangedCode, sources: Mapping[str, str]) -> tuple[Watched, ...]:
     """List the changed functions in ``sources`` and those that use them, directly or through others, nearest first."""
     definitions: dict[str, list[tuple[str, Function, set[str]]]] = {}
@@ -227,11 +235,11 @@ def read_product(copy: Suite) -> Iterator[tuple[str, str]]:
     for folder, subfolders, names in os.walk(copy.root):
         subfolders.sort()
         inside = "" if folder == str(copy.root) else f"{os.path.relpath(folder, copy.root)}/"
-        for name in sorted(name for name in names if name.endswith(".py")):
+        for name in sorted(name for name in names if name.endswith(PYTHON)):
             file = os.path.join(folder, name)
             if not copy.conventions.is_test(f"{inside}{name}") and stat.S_ISREG(os.lstat(file).st_mode):
-                with open(file, encoding="utf-8", errors="replace") as stream:
-                    yield f"{inside}{name}", stream.read()
+                with open(file, "rb") as stream:
+                    yield f"{inside}{name}", decode(stream.read())
 
 
 def select_tests(
@@ -240,5 +248,5 @@ def select_tests(
     """Return the test files that name one of the functions, or all of them if there is none."""
     names = {each.name.rpartition(".")[2] for each in watched} | code.names
     files = {path: copy.root / path for path in tests if (copy.root / path).is_file()}
-    texts = {path: file.read_text(encoding="utf-8", errors="replace") for path, file in files.items()}
+    texts = {path: decode(file.read_bytes()) for path, file in files.items()}
     return tuple(path for path, text in texts.items() if any(name in text for name in names)) or tuple(texts)

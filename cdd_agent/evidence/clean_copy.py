@@ -43,6 +43,7 @@ from cdd_agent.storage import read_ordinary
 from cdd_agent.testrun.access import SHOWN_PRIVATE
 from cdd_agent.testrun.suite import ProjectLayout, Suite, run_setup
 from cdd_agent.untrusted.paths import explain_build, explain_protection, is_environment
+from cdd_agent.untrusted.python_source import PYTHON, decode
 from pytest_tdd_agent.comparison import strip_parameters
 from pytest_tdd_agent.fingerprint import IGNORED_FOLDERS, is_protected
 from pytest_tdd_agent.report import FAILING, Reason, SuiteReport, list_rescued
@@ -67,7 +68,6 @@ DOUBTS = frozenset({"examples_only"})
 _TREE = "40000"
 _MOST_MODULE_BYTES = 10_000_000
 """Of a module that git does not track."""
-PYTHON = (".py", ".pyw")
 COMPILED = (".pyd", ".so")
 
 
@@ -185,8 +185,8 @@ def list_product_changes(
         if layout.is_test(full_path) or path in tests or SUBMODULE in (before and before.mode, after and after.mode):
             continue
         is_read = path.endswith(PYTHON)
-        old = _read_text(repository, before) if is_read and before else None
-        new = _read_text(repository, after) if is_read and after else None
+        old = _read_text(repository, before, path=path) if is_read and before else None
+        new = _read_text(repository, after, path=path) if is_read and after else None
         changes.append(ProductChange(path=path, old=old, new=new))
     return tuple(changes)
 
@@ -195,19 +195,20 @@ def read_sources(repository: Repository, *, project: str, tree: str, paths: Iter
     """Return the files of ``paths``, which may be node ids, relative to the project -> content in ``tree``."""
     files = dict.fromkeys(path.partition("::")[0] for path in paths)
     entries = {path: repository.objects.find_entry(tree, f"{project}/{path}" if project else path) for path in files}
-    return {path: _read_text(repository, entry) for path, entry in entries.items() if entry is not None}
+    return {path: _read_text(repository, entry, path=path) for path, entry in entries.items() if entry is not None}
 
 
 def read_product_sources(repository: Repository, *, project: str, tree: str) -> Iterator[str]:
     """Iterate over the product's Python sources in ``tree``."""
     inside = f"{project}/" if project else ""
     for path, (mode, blob) in list_entries(repository, tree).items():
-        if path.startswith(inside) and path.endswith(".py") and not is_protected(path.removeprefix(inside)):
-            yield _read_text(repository, Entry(mode, blob))
+        if path.startswith(inside) and path.endswith(PYTHON) and not is_protected(path.removeprefix(inside)):
+            yield _read_text(repository, Entry(mode, blob), path=path)
 
 
-def _read_text(repository: Repository, entry: Entry) -> str:
-    return repository.objects.require(entry.id).text
+def _read_text(repository: Repository, entry: Entry, *, path: str) -> str:
+    found = repository.objects.require(entry.id)
+    return decode(found.data) if path.endswith(PYTHON) else found.text
 
 
 @contextlib.contextmanager

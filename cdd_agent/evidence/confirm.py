@@ -16,7 +16,6 @@ from cdd_agent.events import Notice
 from cdd_agent.evidence import mutation
 from cdd_agent.evidence.canaries import find_misreport, plant, quote_first_line, remove
 from cdd_agent.evidence.clean_copy import (
-    PYTHON,
     CheckRequest,
     Findings,
     ProductChange,
@@ -34,6 +33,7 @@ from cdd_agent.evidence.signs import find_signs, judge_signs
 from cdd_agent.git.runner import GitError
 from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.testrun.suite import Suite
+from cdd_agent.untrusted.python_source import PYTHON
 from pytest_tdd_agent.gate import strip_parameters
 from pytest_tdd_agent.report import SuiteReport
 
@@ -45,10 +45,7 @@ def confirm(request: CheckRequest, *, runs: TimedRuns, trees: ComparedTrees | No
     that sums them up. Canaries and altered code need Python; every language gets the clean copy. With ``trees``, a
     notice tells what else the change changes.
     """
-    try:
-        findings = told = judge_signs(find_signs(request))
-    except (RecursionError, MemoryError):
-        findings = told = note("Some of the changed code could not be read: it is nested too deeply.")
+    findings = told = judge_signs(find_signs(request))
     if findings.reasons or not request.targets or not runs.limit_s:
         return findings
     experiments = _Experiments(request=request, runs=runs, trees=trees)

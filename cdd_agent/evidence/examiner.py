@@ -20,8 +20,9 @@ from cdd_agent.errors import UsageError, format_count, join_first
 from cdd_agent.evidence.canaries import add_test_file, quote_first_line
 from cdd_agent.evidence.clean_copy import CheckRequest, Findings, list_test_functions, note, refuse
 from cdd_agent.evidence.mutation import TimedRuns
-from cdd_agent.evidence.source import Function, list_lines, name_definitions, parse
+from cdd_agent.evidence.source import Function, list_lines, name_definitions
 from cdd_agent.model.conversation import Marks
+from cdd_agent.untrusted.python_source import parse, split_lines, with_deep_stack
 from pytest_tdd_agent.failure import STRUCTURAL, find_effective_kind, find_stage
 from pytest_tdd_agent.gate import strip_parameters
 from pytest_tdd_agent.report import Failure, SuiteReport
@@ -91,10 +92,10 @@ class Examples(msgspec.Struct, frozen=True, kw_only=True):
 
     def extract(self, names: Collection[str]) -> str:
         """Return the file without the other examples and tests."""
-        lines, listed = self.source.splitlines(keepends=True), {example.name for example in self.listed}
+        lines, listed = split_lines(self.source), {example.name for example in self.listed}
         tests = (each for each in _list_functions(self.source) if each.name in listed or each.name.startswith("test"))
         left_out = {line for test in tests if test.name not in names for line in _list_all_lines(test)}
-        return "".join(line for number, line in enumerate(lines, start=1) if number not in left_out).strip() + "\n"
+        return "\n".join(line for number, line in enumerate(lines, start=1) if number not in left_out).strip() + "\n"
 
 
 def _list_functions(source: str) -> list[Function]:
@@ -114,6 +115,7 @@ def list_criteria(stated: Mapping[str, str], *, title: str, targets: Iterable[st
     return dict(stated) or {"GOAL": title, **shown}
 
 
+@with_deep_stack
 def format_question(
     request: CheckRequest, *, criteria: Mapping[str, str], most: int, signs: Iterable[str], marks: Marks
 ) -> str:

@@ -18,19 +18,12 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Literal, TypeAlias
 
-from cdd_agent.evidence.clean_copy import (
-    PYTHON,
-    CheckRequest,
-    Findings,
-    find_not_passing,
-    list_test_functions,
-    note,
-    refuse,
-)
+from cdd_agent.evidence.clean_copy import CheckRequest, Findings, find_not_passing, list_test_functions, note, refuse
 from cdd_agent.evidence.mutation import Mutant, TimedRuns, run_mutant
-from cdd_agent.evidence.source import Function, list_definitions, list_functions, parse, read_last_name
+from cdd_agent.evidence.source import Function, list_definitions, list_functions, read_last_name
 from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.testrun.suite import Suite
+from cdd_agent.untrusted.python_source import PYTHON, decode, parse, with_deep_stack
 from cdd_agent.workspace.files import ConfinedFolder
 from pytest_tdd_agent.fingerprint import IGNORED_FOLDERS
 
@@ -101,6 +94,7 @@ class Expected:
         return f"line {first.line}: {first.values[0]} instead of {before}"
 
 
+@with_deep_stack
 def find_expectations(
     source: str, tests: Iterable[str], *, find: Find, files: Collection[str] = ()
 ) -> Mapping[str, Expected]:
@@ -575,7 +569,7 @@ class _Project:
         found = next((path for path in self.paths if f"/{path}".endswith(ends)), None)
         if found is not None and self.copy.conventions.is_test(found):
             with contextlib.suppress(OSError, ValueError):
-                return parse(ConfinedFolder(self.copy.root).read(found).decode())
+                return parse(decode(ConfinedFolder(self.copy.root).read(found)))
         if found is not None or module.startswith("."):
             return ast.Module(body=[], type_ignores=[])
         return self.find(module.rpartition(".")[0]) if "." in module else None

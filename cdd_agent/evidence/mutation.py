@@ -21,7 +21,6 @@ from typing import TypeAlias, TypeVar
 from cdd_agent.errors import CddError, join_first
 from cdd_agent.events import Emit, Notice, SuiteStarted
 from cdd_agent.evidence.clean_copy import (
-    PYTHON,
     Findings,
     ProductChange,
     explain_failure,
@@ -41,17 +40,17 @@ from cdd_agent.evidence.source import (
     find_docstrings,
     list_functions,
     list_lines,
-    parse,
-    parse_valid,
     read_names,
 )
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.runner import GitError
 from cdd_agent.sandbox.supervised import end_runs
 from cdd_agent.testrun.suite import Suite, SuiteRun
+from cdd_agent.untrusted.python_source import PYTHON, ForeignModule, parse, parse_valid, split_lines, with_deep_stack
 from cdd_agent.workspace.files import ConfinedFolder
 from pytest_tdd_agent.comparison import find_unstable
 from pytest_tdd_agent.report import SuiteReport
+from pytest_tdd_agent.sources import encode_source
 
 MOST = 4
 ALL_RAISE = "all raise"
@@ -88,13 +87,14 @@ class Mutants:
 _Alter: TypeAlias = Callable[[], Mutant | None]
 
 
+@with_deep_stack
 def build_mutants(changes: Sequence[ProductChange], *, most: int = MOST) -> Mutants:
     """Build mutants of the changed lines. There are none if no changed line is executed."""
     by_kind: dict[str, list[_Alter]] = {"return": [], "condition": [], "constant": []}
     is_covered = True
     for change in changes:
         tree = parse(change.new) if is_python(change) else None
-        if tree is None or change.new is None:
+        if tree is None or change.new is None or isinstance(tree, ForeignModule):
             is_covered = False
             continue
         _, touched = find_changed_lines(change.old, change.new)
@@ -116,12 +116,14 @@ def build_mutants(changes: Sequence[ProductChange], *, most: int = MOST) -> Muta
     return Mutants(chosen=tuple(chosen), is_exhaustive=is_covered and raising is not None)
 
 
+@with_deep_stack
 def build_raising_mutant(changes: Sequence[ProductChange], *, left_out: Collection[str] = ()) -> Mutant | None:
     """Let the changed functions raise an exception with their name and place. None if there are none."""
     texts: dict[str, str] = {}
     names: list[str] = []
     for change in changes:
         tree = parse(change.new) if is_python(change) else None
+        tree = None if isinstance(tree, ForeignModule) else tree
         _, touched = find_changed_lines(change.old, change.new or "")
         found = _find_changed_functions(tree, touched) if tree is not None else []
         named = {f"{node.name} ({change.path}:{node.lineno})": node for node in found}
@@ -168,8 +170,8 @@ def find_unnoticed_functions(
 
 def _changes_docstring(change: ProductChange, tree: ast.Module) -> bool:
     # Tests may read a docstring, and no mutant alters one.
-    before = set((change.old or "").splitlines())
-    lines = (change.new or "").splitlines()
+    before = set(split_lines(change.old or ""))
+    lines = split_lines(change.new or "")
     return any(lines[number - 1].strip() and lines[number - 1] not in before for number in find_docstring_lines(tree))
 
 
@@ -185,14 +187,11 @@ def _find_alterations(path: str, text: str, *, touched: Collection[int]) -> Iter
 
 
 def _alter_node(path: str, text: str, *, index: int) -> Mutant | None:
-    """Alter the node at this index of ``ast.walk``. None if the source stays the same or is nested too deeply."""
-    try:
-        tree = parse_valid(text)
-        before = ast.unparse(tree) + "\n"
-        line, how = _alter(next(islice(ast.walk(tree), index, None)))
-        altered = _unparse(tree)
-    except (RecursionError, MemoryError):
-        return None
+    """Alter the node at this index of ``ast.walk``. None if the source stays the same."""
+    tree = parse_valid(text)
+    before = ast.unparse(tree) + "\n"
+    line, how = _alter(next(islice(ast.walk(tree), index, None)))
+    altered = _unparse(tree)
     return Mutant(where=f"{path}:{line}", how=how, texts={path: altered}) if altered not in (None, before) else None
 
 
@@ -289,10 +288,7 @@ def _find_annotations(tree: ast.Module) -> set[int]:
 
 
 def _unparse(tree: ast.Module) -> str | None:
-    try:
-        text = ast.unparse(ast.fix_missing_locations(tree)) + "\n"
-    except (RecursionError, MemoryError):
-        return None
+    text = ast.unparse(ast.fix_missing_locations(tree)) + "\n"
     # Some altered trees do not unparse to valid Python.
     return text if parse(text) is not None else None
 
@@ -477,7 +473,8 @@ def run_mutant(copy: Suite, mutant: Mutant, *, tests: tuple[str, ...], runs: Tim
     originals = {path: files.read(path) for path in mutant.texts}
     try:
         for path, text in mutant.texts.items():
-            files.write(path, text.encode("utf-8", "surrogateescape"))
+            is_source = path.endswith(PYTHON)
+            files.write(path, encode_source(text) if is_source else text.encode("utf-8", "surrogateescape"))
         return runs.run(copy, f"targets with {mutant.where} altered", tests=tests, is_altered=True)
     finally:
         for path, content in originals.items():
@@ -555,5 +552,5 @@ def _remove_functions(source: str, names: Collection[str]) -> str | None:
     if tree is None:
         return None
     removed = {line for node in list_functions(tree) if node.name in names for line in list_lines(node)}
-    lines = source.splitlines(keepends=True)
-    return "".join(line for number, line in enumerate(lines, start=1) if number not in removed) if removed else None
+    lines = split_lines(source)
+    return "\n".join(line for number, line in enumerate(lines, start=1) if number not in removed) if removed else None

@@ -40,7 +40,7 @@ from cdd_agent.evidence.differential import (
     run_calls,
 )
 from cdd_agent.evidence.mutation import SHORTEST_S, TimedRuns
-from cdd_agent.evidence.source import Function, list_prose, name_definitions, parse
+from cdd_agent.evidence.source import Function, list_prose, name_definitions
 from cdd_agent.sandbox.port import ISOLATING_LEVELS
 from cdd_agent.testrun import inside
 from cdd_agent.testrun.access import find_top
@@ -48,6 +48,7 @@ from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.testrun.suite import Suite, list_modules
 from cdd_agent.untrusted.documents import encode_json
 from cdd_agent.untrusted.paths import is_environment
+from cdd_agent.untrusted.python_source import parse, with_deep_stack
 from cdd_agent.workspace.files import ConfinedFolder
 from pytest_tdd_agent.fingerprint import PACKAGES_FOLDERS
 
@@ -215,8 +216,7 @@ class _Comparison:
         own = {
             (change.path, name): code.functions.get((change.path, name), False)
             for change in self.request.changes
-            for name, node in name_definitions(parse(sources.get(change.path, "")))
-            if isinstance(node, Function)
+            for name in _list_functions(sources.get(change.path, ""))
         }
         watched = list_watched(replace(code, functions=own), sources)
         task = {**make_task(code, watched, product=sources), "as_test": True, "targets": tests}
@@ -345,6 +345,12 @@ class _Comparison:
         folders = [self.suite.root / entry for entry in entries if not entry.startswith("..")]
         inside = module.replace(".", "/")
         return any((folder / path).exists() for folder in folders for path in (f"{inside}.py", inside) if inside)
+
+
+@with_deep_stack
+def _list_functions(text: str) -> tuple[str, ...]:
+    """Return the dotted names of the functions in a source."""
+    return tuple(name for name, node in name_definitions(parse(text)) if isinstance(node, Function))
 
 
 def _find_imports(text: str, module: str) -> Iterator[int]:

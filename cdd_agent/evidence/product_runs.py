@@ -10,10 +10,11 @@ from collections.abc import Sequence
 
 from cdd_agent.evidence.clean_copy import list_test_functions
 from cdd_agent.evidence.mutation import TimedRuns, TimeUp
-from cdd_agent.evidence.source import list_functions, parse, parse_valid
+from cdd_agent.evidence.source import list_functions
 from cdd_agent.git.runner import GitError
 from cdd_agent.storage import read_ordinary
 from cdd_agent.testrun.suite import Suite
+from cdd_agent.untrusted.python_source import ForeignModule, decode, parse, parse_valid, with_deep_stack
 from cdd_agent.workspace.files import ConfinedFolder
 
 _MOST_BYTES = 10_000_000
@@ -54,15 +55,16 @@ def _add_traces(copy: Suite, *, log: str) -> None:
         if path.is_symlink() or copy.conventions.is_test(name):
             continue
         up = "../" * name.count("/")
-        traced = add_trace(path.read_text(encoding="utf-8", errors="surrogateescape"), log=up + log)
+        traced = add_trace(decode(path.read_bytes()), log=up + log)
         if traced is not None:
             files.write(name, traced.encode("utf-8", "surrogateescape"))
 
 
+@with_deep_stack
 def add_trace(source: str, *, log: str) -> str | None:
     """Return a module that writes the running test to ``log``, relative to it; None if it cannot be altered."""
     tree = parse(source)
-    if tree is None:
+    if tree is None or isinstance(tree, ForeignModule):
         return None
     for function in list_functions(tree):
         at = int(ast.get_docstring(function, clean=False) is not None)
@@ -70,7 +72,4 @@ def add_trace(source: str, *, log: str) -> str | None:
     first = [isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in tree.body]
     at = len(first) - first[::-1].index(True) if any(first) else int(ast.get_docstring(tree) is not None)
     tree.body[at:at] = parse_valid(_TRACE.format(log=log)).body
-    try:
-        return ast.unparse(ast.fix_missing_locations(tree)) + "\n"
-    except (RecursionError, MemoryError):
-        return None
+    return ast.unparse(ast.fix_missing_locations(tree)) + "\n"

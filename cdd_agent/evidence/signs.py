@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from cdd_agent.errors import join_first
 from cdd_agent.evidence.clean_copy import CheckRequest, Findings, is_python, note
-from cdd_agent.evidence.source import Function, find_changed_lines, find_docstrings, parse, read_imports, resolve_name
+from cdd_agent.evidence.source import Function, find_changed_lines, find_docstrings, read_imports, resolve_name
+from cdd_agent.untrusted.python_source import parse, with_deep_stack
 from pytest_tdd_agent.report import Reason
 
 _TOOLS = frozenset({"pytest", "_pytest", "pluggy", "unittest", "pytest_tdd_agent", "xdist"})
@@ -52,6 +53,7 @@ class Sign:
         return f"{self.path}:{self.line} {self.what}"
 
 
+@with_deep_stack
 def find_signs(request: CheckRequest) -> tuple[Sign, ...]:
     """Return the signs on the lines that the change adds, except kinds that the product had before."""
     found: list[Sign] = []

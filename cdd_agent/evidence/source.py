@@ -6,35 +6,18 @@ import difflib
 import functools
 import io
 import re
-import threading
 import tokenize
 from collections import Counter
 from collections.abc import Iterator
 from typing import TypeAlias
 
+from cdd_agent.untrusted.python_source import ForeignModule, parse, split_lines
+
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
-_ALONE = threading.Lock()
 _MOST_LINES = 2000
 _MOST_PAIRS = 50_000
 """Pairs of equal lines before and after. The time of a diff grows with their number."""
-
-
-def parse(text: str | None) -> ast.Module | None:
-    """Parse a source. Return None for None and for a source that this interpreter cannot parse."""
-    if text is None:
-        return None
-    try:
-        return parse_valid(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-
-
-def parse_valid(text: str) -> ast.Module:
-    """Parse a source; raises the errors of ``ast.parse``."""
-    # Python 3.11 counts the depth of all threads together, and ends with a SystemError if two parse at the same time.
-    with _ALONE:
-        return ast.parse(text)
 
 
 def list_functions(tree: ast.AST) -> list[Function]:
@@ -109,17 +92,21 @@ def _compare_lines(before: list[str], now: list[str]) -> Iterator[tuple[str, int
 
 
 def _read_code_lines(text: str) -> list[tuple[int, str]]:
-    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    lines = split_lines(text)
     tree = parse(text)
     if tree is not None:
-        with contextlib.suppress(tokenize.TokenError, SyntaxError):
-            for token in tokenize.generate_tokens(io.StringIO("\n".join(lines)).readline):
-                if token.type == tokenize.COMMENT:
-                    number, column = token.start
-                    lines[number - 1] = lines[number - 1][:column]
+        for number, column in tree.comments if isinstance(tree, ForeignModule) else _find_comments(lines):
+            lines[number - 1] = lines[number - 1][:column]
         for number in find_docstring_lines(tree):
             lines[number - 1] = ""
     return [(number, line.rstrip()) for number, line in enumerate(lines, start=1) if line.strip()]
+
+
+def _find_comments(lines: list[str]) -> Iterator[tuple[int, int]]:
+    with contextlib.suppress(tokenize.TokenError, SyntaxError):
+        for token in tokenize.generate_tokens(io.StringIO("\n".join(lines)).readline):
+            if token.type == tokenize.COMMENT:
+                yield token.start
 
 
 def find_docstring_lines(tree: ast.Module) -> frozenset[int]:

@@ -24,17 +24,18 @@ from cdd_agent.evidence.source import (
     list_functions,
     list_lines,
     name_definitions,
-    parse,
     read_imports,
     read_last_name,
 )
 from cdd_agent.git.runner import GitError
 from cdd_agent.testrun.inside import inert
 from cdd_agent.testrun.suite import Suite, list_modules
+from cdd_agent.untrusted.python_source import decode, parse, with_deep_stack
 from cdd_agent.workspace.files import ConfinedFolder
 from pytest_tdd_agent.comparison import is_inside, strip_parameters
 from pytest_tdd_agent.failure import BEHAVIORAL, STRUCTURAL, find_effective_kind
 from pytest_tdd_agent.report import Case, Failure, SuiteReport, list_failing
+from pytest_tdd_agent.sources import encode_source
 
 Read: TypeAlias = Callable[[str], str | None]
 """Reads a file, relative to the project. Returns None if it does not exist."""
@@ -309,6 +310,7 @@ class NewTests:
         return tuple(case for case in report.tests if strip_parameters(case.nodeid) in functions or is_new(case.nodeid))
 
 
+@with_deep_stack
 def find_wanted_names(new: NewTests, *, root: Path) -> set[Gap]:
     """Return the missing names that assertions look up by a text, as in ``assert hasattr(calc, "add")``.
 
@@ -340,7 +342,7 @@ def _list_questions(nodes: Iterable[ast.AST]) -> Iterator[tuple[list[ast.AST], s
 
 def _read_file(files: ConfinedFolder, path: str) -> str | None:
     try:
-        return files.read(path).decode("utf-8", "surrogateescape")
+        return decode(files.read(path))
     except OSError:
         return None
 
@@ -431,7 +433,7 @@ class _StubCheck:
             return None
         try:
             for path, text in failing.items():
-                files.write(path, (text or "").encode("utf-8", "surrogateescape"))
+                files.write(path, encode_source(text or ""))
             # Code that acts runs assertions of what should not happen, such as those about log messages.
             for stubs in (Stubs(), Stubs(acts=True)):
                 report = self._run_tests(stubs)
@@ -440,7 +442,7 @@ class _StubCheck:
                 listed = [case.nodeid for case in self.new.select(report)]
         finally:
             for path, text in texts.items():
-                files.write(path, text.encode("utf-8", "surrogateescape"))
+                files.write(path, encode_source(text))
         message = (
             f"{join_first(listed, most=_MOST_SHOWN)} runs no assertion if a stub of {self.shown_gaps} returns empty "
             "results, so code that returns nothing would pass. Assert outside of loops and conditions too, such as "
@@ -469,7 +471,7 @@ class _StubCheck:
         files = ConfinedFolder(self.copy.root.resolve())
         for path, text in self.texts.items():
             if text is not None:
-                files.write(path, text.encode("utf-8", "surrogateescape"))
+                files.write(path, encode_source(text))
 
     def _add_gaps(self, failures: Sequence[Failure | None]) -> str | None:
         """Add the gaps behind ``failures``, or return a missing name that no new stub can provide."""
@@ -493,7 +495,7 @@ class _StubCheck:
             text = self.texts.setdefault(path, self._read(path))
             names = sorted(gap.name for gap in self.gaps if gap.path == path)
             filled = add_stubs(text, names, stubs=stubs, later=later) + quote_texts(tests)
-            ConfinedFolder(self.copy.root.resolve()).write(path, filled.encode("utf-8", "surrogateescape"))
+            ConfinedFolder(self.copy.root.resolve()).write(path, encode_source(filled))
         functions = list_test_functions(self.new.newly_failing)
         # A loop that waits for a stub may never end, so the run gets the short time of altered code.
         return self.runs.run(self.copy, "new tests with stubs", tests=functions, is_altered=True).report

@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from cdd_agent.events import Change
-from cdd_agent.evidence.source import Function, parse
+from cdd_agent.evidence.source import Function
 from cdd_agent.tdd.context import Phase, WorkItem
 from cdd_agent.testrun.suite import PLAIN_LAYOUT, PYTEST, Conventions, ProjectLayout
 from cdd_agent.untrusted.paths import explain_build, explain_protection
+from cdd_agent.untrusted.python_source import parse
 from pytest_tdd_agent.comparison import is_inside, strip_parameters
 from pytest_tdd_agent.failure import find_stage
 from pytest_tdd_agent.gate import judge

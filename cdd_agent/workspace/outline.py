@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from cdd_agent.errors import UsageError, format_count
 from cdd_agent.untrusted.keys import mask
+from cdd_agent.untrusted.python_source import parse, split_lines
 from cdd_agent.workspace.files import Workspace, decode
 
 if TYPE_CHECKING:
@@ -62,12 +63,10 @@ _UNREADABLE: tuple[str, tuple[Definition, ...]] = ("", ())
 def list_definitions(path: str, text: str) -> tuple[Definition, ...]:
     """Return the definitions of a file down to methods, in the order of their lines."""
     if path.endswith((".py", ".pyi")):
-        try:
-            tree = ast.parse(text)
-        except (SyntaxError, ValueError, RecursionError):
-            return _list_blocks(text.splitlines())
-        return tuple(_list_python(tree.body, text.splitlines(), depth=0))
-    return _list_blocks(text.splitlines())
+        tree = parse(text.removeprefix("\ufeff").encode("utf-8", "replace").decode())
+        if tree is not None:
+            return tuple(_list_python(tree.body, split_lines(text), depth=0))
+    return _list_blocks(split_lines(text))
 
 
 def _list_python(body: Iterable[ast.stmt], lines: Sequence[str], *, depth: int) -> Iterable[Definition]:
@@ -159,7 +158,7 @@ def show_parts(path: str, text: str, *, names: Collection[str], limit: int) -> s
     if len(outline) > limit // 2:
         outline = outline[: limit // 2].rpartition("\n")[0] + "\n..."
     # Whoever adds to a file has to know what it imports.
-    parts, lines, room, end = [outline], text.splitlines(), limit - len(outline), 0
+    parts, lines, room, end = [outline], split_lines(text), limit - len(outline), 0
     beginning = min(definitions[0].first - 1 if definitions else len(lines), _MAX_BEGINNING)
     while beginning and not lines[beginning - 1].strip():
         beginning -= 1

@@ -280,7 +280,7 @@ def _is_assert(path: str, line: int) -> bool:
     """Return whether a line may belong to an ``assert``, which raises with the same instruction as ``raise``."""
     try:
         nodes = [*ast.walk(ast.parse("".join(linecache.getlines(path))))]
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return True
     raising = [node for node in nodes if isinstance(node, ast.Raise)]
     return not any(node.lineno <= line <= (node.end_lineno or line) for node in raising)

@@ -17,7 +17,7 @@ from msgspec import Meta
 from cdd_agent.agent.tools import ToolOutput, define_tool
 from cdd_agent.errors import DocumentError, GateClosed, Problem, UsageError
 from cdd_agent.events import Notice, PlanDrafted
-from cdd_agent.evidence.source import list_definitions, parse
+from cdd_agent.evidence.source import list_definitions
 from cdd_agent.model.conversation import Marks
 from cdd_agent.storage import write_atomic
 from cdd_agent.tickets import plan as plans
@@ -26,10 +26,11 @@ from cdd_agent.tickets.plan import TEST_FIRST, Plan, Step, choose_default_kind, 
 from cdd_agent.tickets.spec import Spec
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.untrusted.keys import redact_keys
+from cdd_agent.untrusted.python_source import decode, parse
 from cdd_agent.work.state import Status
 from cdd_agent.work.state_file import load_state
 from cdd_agent.workflows.conversation.dialog import Dialog
-from cdd_agent.workspace.files import Workspace, decode
+from cdd_agent.workspace.files import Workspace
 
 Objection: TypeAlias = tuple[str, str] | None
 """A step's mistake, worded to follow its number, and the fix. None if the step is correct."""

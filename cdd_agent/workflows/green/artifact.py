@@ -14,13 +14,14 @@ from typing import Annotated, Literal, TypeAlias, get_args
 import msgspec
 
 from cdd_agent.errors import GateClosed
-from cdd_agent.evidence.source import list_definitions, parse
+from cdd_agent.evidence.source import list_definitions
 from cdd_agent.git.repository import Repository
 from cdd_agent.tdd.attempt import LANDED_ON_OTHERS, has_given_up, list_attempts
 from cdd_agent.tdd.context import Context
 from cdd_agent.tdd.cycle import is_partial
 from cdd_agent.untrusted.documents import encode_json
 from cdd_agent.untrusted.keys import mask
+from cdd_agent.untrusted.python_source import decode, parse
 from cdd_agent.work.state import StepExecution
 from cdd_agent.workflows.green.request import GreenRequest, contains
 from pytest_tdd_agent.codec import ReportError, load
@@ -234,5 +235,5 @@ def find_components(
 
 
 def _find_definitions(repository: Repository, commit: str, *, path: str) -> dict[str, type[ast.stmt]]:
-    tree = parse(repository.git("cat-file", "blob", f"{commit}:{path}"))
+    tree = parse(decode(repository.objects.require(f"{commit}:{path}").data))
     return {node.name: type(node) for node in list_definitions(tree)}

@@ -223,14 +223,6 @@ def test_a_copy_that_git_cannot_make_is_told(make: Make, tmp_path: Path, monkeyp
     assert found.notices[0].startswith("Not verified: cdd could not create a clean copy: A filter of your")
 
 
-@pytest.mark.slow
-def test_sources_that_are_nested_too_deeply_are_told(make: Make) -> None:
-    code = f"{ADD}\n\nX = a{'.b' * 980}()\n"
-    step = make({}, {"old.py": code})
-    found = asked(step, step.request())
-    assert found == Findings(notices=("Some of the changed code could not be read: it is nested too deeply.",))
-
-
 def test_tests_behind_a_link_get_no_company(make: Make, tmp_path: Path) -> None:
     away = tmp_path / "away"
     away.mkdir()

@@ -5,7 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from cdd_agent.evidence.source import find_changed_lines, find_docstrings, parse, read_imports, resolve_name
+from cdd_agent.evidence.source import find_changed_lines, find_docstrings, read_imports, resolve_name
+from cdd_agent.untrusted.python_source import parse
 
 
 def test_what_cannot_be_parsed_is_no_tree() -> None:

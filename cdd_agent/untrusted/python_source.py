@@ -1,0 +1,167 @@
+"""Python sources as text and tree, whatever their encoding, their depth and the Python that they are written for.
+
+``parse`` returns the tree of a text, or None if it has no code: it is empty, or no Python. ``explain_unreadable``
+says of the bytes of a file why nobody can tell what code they have. All that recurses through a tree may meet one that
+is nested thousands of levels deep: ``with_deep_stack`` runs such a function again, with room for it.
+"""
+
+import ast
+import functools
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import ParamSpec, TypeVar
+
+from pytest_tdd_agent.sources import UnreadableSource, decode_source, find_encoding, hides_code
+
+PYTHON = (".py", ".pyw")
+"""How the names of Python sources end that can run."""
+MOST_LEVELS = 10_000
+"""Depth of the trees that are read. Generated code has hundreds of levels."""
+_STACK_BYTES = 512 * 1024 * 1024
+"""Only what is used of it takes memory."""
+_RECURSION_LIMIT = 20 * MOST_LEVELS
+_MOST_FOREIGN = 1_000
+_PARSES = threading.Lock()
+_DEEP, _STARTS = threading.Lock(), threading.Lock()
+_thread = threading.local()
+_foreign: dict[str, "ForeignModule"] = {}
+
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
+
+
+class ForeignModule(ast.Module):
+    """The tree of a source that only a newer Python than cdd's can parse. It can be read, but not written as code."""
+
+    comments: tuple[tuple[int, int], ...] = ()
+    """Line, 1-based, and column in characters of each comment."""
+
+
+class NestedTooDeeply(ValueError):
+    """A source is nested more deeply than cdd reads."""
+
+
+def decode(content: bytes) -> str:
+    """Return the text of a source, or of bytes that Python cannot read what they look like in UTF-8."""
+    try:
+        # Python allows other bytes in comments. Elsewhere it refuses the file, and it is harmless to see more code.
+        is_utf_8 = find_encoding(content).startswith("utf-8")
+        text = decode_source(content, errors="replace" if is_utf_8 else "strict")
+        text.encode()
+    except ValueError:
+        text = content.decode("utf-8", "replace")
+    return text.removeprefix("\ufeff")
+
+
+def split_lines(text: str) -> list[str]:
+    """Return the lines without their ends, as Python numbers them: a form feed, for example, ends none."""
+    return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+
+
+def parse(text: str | None) -> ast.Module | None:
+    """Parse a source. Return None for None, and for a text that has no code or cannot be read."""
+    if text is None:
+        return None
+    try:
+        return parse_valid(text)
+    except SyntaxError:
+        return _foreign.get(text)
+    except (ValueError, RecursionError, MemoryError, SystemError):
+        return None
+
+
+def parse_valid(text: str) -> ast.Module:
+    """Parse a source; raises the errors of ``ast.parse``, and ``NestedTooDeeply``."""
+    try:
+        return _parse(text)
+    except RecursionError:
+        pass
+    tree = run_deep(_parse, text)
+    if measure_depth(tree) > MOST_LEVELS:
+        raise NestedTooDeeply(f"it is nested more than {MOST_LEVELS:,} levels deep")
+    return tree
+
+
+def _parse(text: str) -> ast.Module:
+    # Python 3.11 counts the depth of all threads together, and ends with a SystemError if two parse at the same time.
+    with _PARSES:
+        return ast.parse(text)
+
+
+def measure_depth(tree: ast.AST) -> int:
+    """Return the number of levels of a tree."""
+    level, depth = [tree], 0
+    while level:
+        level, depth = [inner for node in level for inner in ast.iter_child_nodes(node)], depth + 1
+    return depth
+
+
+def explain_unreadable(content: bytes) -> str:
+    """Return why it is unknown which code the bytes of a file have; empty if that is known, or if they have none."""
+    try:
+        encoding = find_encoding(content)
+        if hides_code(content):
+            return f"its encoding {encoding} makes Python run other characters than the file shows"
+        if not encoding.startswith("utf-8"):
+            decode_source(content).encode()
+        if b"\0" in content:
+            return "it contains null bytes"
+        parse_valid(decode(content))
+    except (UnreadableSource, UnicodeError, NestedTooDeeply) as error:
+        return str(error)
+    except (RecursionError, MemoryError, SystemError):
+        return "it is nested too deeply"
+    except (SyntaxError, ValueError):
+        pass
+    return ""
+
+
+def remember_tree(text: str, tree: ForeignModule) -> None:
+    """Let ``parse`` return the tree that another Python made of a text."""
+    if len(_foreign) >= _MOST_FOREIGN:
+        _foreign.clear()
+    _foreign[text] = tree
+
+
+def with_deep_stack(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
+    """Run a pure function again, with a deep stack, if it meets a tree that is too deep for the usual one."""
+
+    @functools.wraps(function)
+    def run(*args: _Given.args, **named: _Given.kwargs) -> _Result:
+        try:
+            return function(*args, **named)
+        except RecursionError:
+            return run_deep(function, *args, **named)
+
+    return run
+
+
+def run_deep(function: Callable[_Given, _Result], *args: _Given.args, **named: _Given.kwargs) -> _Result:
+    """Run a function in a thread with a deep stack. Raises its errors, and ``RecursionError`` if that is not enough."""
+    if getattr(_thread, "is_deep", False):
+        return function(*args, **named)
+
+    def run() -> _Result:
+        _thread.is_deep = True
+        # The limit holds for all threads, and the caller may be interrupted, so this thread sets and resets it.
+        with _DEEP:
+            limit = sys.getrecursionlimit()
+            sys.setrecursionlimit(max(limit, _RECURSION_LIMIT))
+            try:
+                return function(*args, **named)
+            finally:
+                sys.setrecursionlimit(limit)
+
+    executor = ThreadPoolExecutor(1)
+    with _STARTS:
+        before = threading.stack_size(_STACK_BYTES)
+        try:
+            future = executor.submit(run)
+        except (RuntimeError, MemoryError) as error:
+            raise RecursionError("there is no memory for a deep stack") from error
+        finally:
+            threading.stack_size(before)
+    executor.shutdown(wait=False)
+    return future.result()
