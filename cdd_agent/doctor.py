@@ -29,7 +29,7 @@ from cdd_agent.hooks import describe_hooks
 from cdd_agent.model import recording
 from cdd_agent.model.anthropic import Endpoint
 from cdd_agent.sandbox.backends import NOT_STOPPED, BubblewrapSandbox
-from cdd_agent.sandbox.choice import LevelTrial, Proof, prove, resolve_level, try_levels
+from cdd_agent.sandbox.choice import LevelTrial, Proof, prove, resolve_level, suggest_bubblewrap, try_levels
 from cdd_agent.sandbox.port import ISOLATING_LEVELS, Sandbox
 from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.storage import private_folder, scratch
@@ -118,9 +118,6 @@ def check_tests(suite: Suite) -> Check:
     return Check(told=f"{command} collects {found['count']}", details=details)
 
 
-_TO_CONFINE = "apt-get install bubblewrap, or pip install 'cdd-agent[sandbox]', or start docker or podman"
-
-
 def check_sandbox(asked: str, *, packages: tuple[Path, ...] = ()) -> tuple[Check, Sandbox | None]:
     """Try forbidden acts in the sandbox. Return the result and the sandbox, or None if none works.
 
@@ -149,7 +146,9 @@ def check_sandbox(asked: str, *, packages: tuple[Path, ...] = ()) -> tuple[Check
     told = "none: tests and commands run as you, with all your files and the network"
     if asked == "none":
         return Check(state="note", told=f"{told}, as requested", details=details), None
-    return Check(state="missing", told=told, fix=_TO_CONFINE, details=details), None
+    return Check(
+        state="missing", told=told, fix=f"{suggest_bubblewrap()}, or start docker or podman", details=details
+    ), None
 
 
 def describe_packages(sandbox: Sandbox, packages: tuple[Path, ...]) -> Iterator[str]:

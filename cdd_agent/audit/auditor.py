@@ -33,6 +33,7 @@ from cdd_agent.evidence.stubs import NewTests, check_new_tests
 from cdd_agent.git.notes import REF, REPAIR_COMMAND, Note, NotesDamaged, read_notes, read_shallow_commits, read_tip
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.git.runner import GitRefused
+from cdd_agent.installation import suggest_upgrade
 from cdd_agent.sandbox.port import ISOLATING_LEVELS
 from cdd_agent.tdd.examination import load_examples
 from cdd_agent.tdd.step import step_label
@@ -396,7 +397,7 @@ class Auditor:
             if any(map(is_newer, note.lines)):
                 raise NotesDamaged(
                     f"A later version of cdd wrote the note on {note.commit}.",
-                    hint="upgrade with: pip install --upgrade cdd-agent",
+                    hint=f"upgrade with: {suggest_upgrade()}",
                 )
         return self._audit(span, notes)
 

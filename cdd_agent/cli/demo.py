@@ -19,6 +19,7 @@ from cdd_agent.errors import EnvironmentMissing, GateClosed, UsageError
 from cdd_agent.events import Notice
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
+from cdd_agent.installation import suggest_upgrade
 from cdd_agent.repl.render import format_reason, show_plan, show_steps
 from cdd_agent.repl.screen import Screen
 from cdd_agent.tickets.ticket import Ticket
@@ -71,7 +72,7 @@ def find_examples() -> tuple[DemoExample, ...]:
                 for path in sorted(home.glob("*/demo.yaml"))
             }
             return tuple(DemoExample(name=at.name, folder=at, script=script) for at, script in scripts.items())
-    raise EnvironmentMissing("The examples are not installed.", hint="reinstall cdd-agent, or run from a checkout")
+    raise EnvironmentMissing("The examples are not installed.", hint=f"install cdd again: {suggest_upgrade()}")
 
 
 def play(invocation: Invocation, example: DemoExample, *, folder: Path | None) -> None:

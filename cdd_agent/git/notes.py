@@ -28,6 +28,7 @@ from cdd_agent.git.repository import (
 )
 from cdd_agent.git.runner import GitRefused, GitUnable, RepositoryLocation
 from cdd_agent.git.snapshot import list_entries
+from cdd_agent.installation import suggest_upgrade
 from cdd_agent.storage import exclusive_lock, read_ordinary
 from cdd_agent.work.handoff import Handoff, decode_line, is_newer
 
@@ -201,8 +202,8 @@ def read_handoffs(repository: Repository, commit: CommitId) -> tuple[Handoff, ..
     """Return the handoffs in the note on ``commit``, if any; raises ``NotesDamaged`` for a note without a handoff."""
     note = read_note(repository, commit)
     if note.damage is not None:
-        upgrade = "upgrade with: pip install --upgrade cdd-agent"
-        raise NotesDamaged(note.damage.what, hint=upgrade if note.damage.kind == "newer" else "")
+        hint = f"upgrade with: {suggest_upgrade()}" if note.damage.kind == "newer" else ""
+        raise NotesDamaged(note.damage.what, hint=hint)
     return note.handoffs
 
 

@@ -20,6 +20,7 @@ from cdd_agent.git import notes as noted
 from cdd_agent.git.notes import REF, REF_NAME, Note, NotesDamaged
 from cdd_agent.git.repository import CommitId, Repository, encode_text, format_lines, has_ref, private_index
 from cdd_agent.git.runner import GitRefused, GitUnable
+from cdd_agent.installation import suggest_upgrade
 from cdd_agent.storage import read_ordinary
 from cdd_agent.work.handoff import (
     NUMBER_KEYS,
@@ -331,7 +332,7 @@ class _RepairPlan:
         unreadable = {}
         for commit, note in self.before.items():
             if note.damage is not None and note.damage.kind == "newer":
-                upgrade = "It stays as it is; to read it: pip install --upgrade cdd-agent"
+                upgrade = f"It stays as it is; to read it: {suggest_upgrade()}"
                 self._report(note.damage.what, upgrade, commit=commit, mends=False)
             elif note.damage is not None:
                 unreadable[commit] = note.damage.what

@@ -19,6 +19,7 @@ from cdd_agent.errors import DocumentError, UsageError
 from cdd_agent.git.notes import read_objects
 from cdd_agent.git.repository import ROLLBACK, CommitId, Repository, encode_text, format_lines, private_index
 from cdd_agent.git.snapshot import CDD_IDENTITY, list_entries
+from cdd_agent.installation import suggest_upgrade
 from cdd_agent.storage import is_leftover, read_ordinary, write_atomic
 from cdd_agent.work.handoff import PHASE_OF, Handoff
 from cdd_agent.work.state import RunState, Status, StepExecution
@@ -109,7 +110,7 @@ def read(repository: Repository, commit: CommitId) -> StoredRecord:
     except (ValueError, RecursionError) as error:
         raise UsageError(
             f"This version of cdd cannot read a rollback record from commit {commit[:10]}.",
-            hint=f"inspect it: git show {commit}; if a later cdd wrote it: pip install --upgrade cdd-agent; "
+            hint=f"inspect it: git show {commit}; if a later cdd wrote it, upgrade: {suggest_upgrade()}; "
             f"to abandon the interrupted rollback: git update-ref -d {ROLLBACK}",
         ) from error
     return StoredRecord(record=record, commit=commit)

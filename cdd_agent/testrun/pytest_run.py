@@ -27,6 +27,7 @@ import msgspec
 
 import pytest_tdd_agent
 from cdd_agent.errors import join_first
+from cdd_agent.installation import build_install_command
 from cdd_agent.sandbox.port import Access, Command, Result, Sandbox
 from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.storage import read_ordinary
@@ -38,7 +39,7 @@ from cdd_agent.testrun.access import (
     find_test_code,
     find_top,
 )
-from cdd_agent.testrun.interpreter import Interpreter, build_install_command
+from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.testrun.suite import PYTEST, Conventions, SuiteRun, save_report
 from cdd_agent.untrusted.documents import encode_json
 from pytest_tdd_agent.codec import ReportError, load

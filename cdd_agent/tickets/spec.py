@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from cdd_agent.errors import DocumentError, Problem, UsageError
+from cdd_agent.installation import suggest_upgrade
 from cdd_agent.storage import read_text, write_atomic
 from cdd_agent.tickets import yaml
 from cdd_agent.tickets.yaml import Document, Edit, Item, Node, quote
@@ -291,7 +292,7 @@ class _SpecReader:
         node = self._root.get("schema")
         if node and node.text not in (SCHEMA, "1", ""):
             message = f"it has schema '{node.text}'; this program reads {SCHEMA}"
-            self._add_problem(node, message, hint="upgrade cdd-agent")
+            self._add_problem(node, message, hint=f"upgrade with: {suggest_upgrade()}")
 
     def read_texts(self, key: str) -> tuple[str, ...]:
         return tuple(text for text in (_read_sentence(self._source, node) for node in self._list_items(key)) if text)

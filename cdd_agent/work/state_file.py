@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from cdd_agent.errors import DocumentError, Problem, UsageError
+from cdd_agent.installation import suggest_upgrade
 from cdd_agent.storage import append_durably, read_ordinary, write_atomic
 from cdd_agent.untrusted import documents
 from cdd_agent.work.state import SCHEMA, RunState, Status, StepExecution, Usage
@@ -218,7 +219,7 @@ def _read_head(data: bytes, *, path: str) -> _StepsFile:
         raise _NewerSchemaError(
             path,
             (Problem(line=0, message=f"it has schema {head.schema}; this version of cdd reads up to {known}"),),
-            hint="upgrade with: pip install --upgrade cdd-agent",
+            hint=f"upgrade with: {suggest_upgrade()}",
         )
     return head.steps_file or _StepsFile()
 

@@ -10,6 +10,7 @@ import pytest
 
 from cdd_agent.git.notes import REF, NotesDamaged, append_line, read_handoffs, read_note, survey_notes
 from cdd_agent.git.repository import CommitId, Repository
+from cdd_agent.installation import suggest_upgrade
 from cdd_agent.work.handoff import encode
 from tests.cdd_agent.git.hostile.repository import plain
 from tests.cdd_agent.git.notes_written import (
@@ -156,7 +157,7 @@ def test_a_note_of_a_later_version_asks_for_an_upgrade(repository: Repository) -
     assert "later version" in error
     with pytest.raises(NotesDamaged) as caught:
         read_handoffs(repository, commit)
-    assert "pip install --upgrade" in caught.value.hint
+    assert suggest_upgrade() in caught.value.hint
 
 
 def test_a_note_on_a_commit_that_no_branch_leads_to_is_an_error(repository: Repository) -> None:

@@ -12,6 +12,7 @@ from cdd_agent.events import NoteDamaged, NotesRepaired
 from cdd_agent.git.notes import REF, NotesDamaged, append_line, read_note, survey_notes
 from cdd_agent.git.notes_repair import apply_repairs, plan_repairs
 from cdd_agent.git.repository import CommitId, Repository
+from cdd_agent.installation import suggest_upgrade
 from cdd_agent.work.handoff import Handoff, encode
 from tests.cdd_agent.git.hostile.repository import plain, run_plain
 from tests.cdd_agent.git.notes_written import (
@@ -256,7 +257,7 @@ def test_a_note_of_a_later_version_is_never_touched(repository: Repository) -> N
     before = top(repository)
     repair = only(mended(repository).repairs)
     assert not repair.mends
-    assert "pip install --upgrade" in repair.action
+    assert suggest_upgrade() in repair.action
     assert top(repository) == before
 
 

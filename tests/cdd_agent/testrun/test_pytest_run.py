@@ -233,11 +233,11 @@ def test_neither_the_users_environment_nor_the_projects_options_keep_the_plugin_
     if workers:
         suite = replace(suite, interpreter=request.getfixturevalue("with_xdist"))
     installed = tmp_path / "installed"
-    (installed / "cdd_agent-0.1.0.dist-info").mkdir(parents=True)
-    (installed / "cdd_agent-0.1.0.dist-info/METADATA").write_text(
-        "Metadata-Version: 2.1\nName: cdd-agent\nVersion: 0\n"
+    (installed / "tdd_agent-0.1.0.dist-info").mkdir(parents=True)
+    (installed / "tdd_agent-0.1.0.dist-info/METADATA").write_text(
+        "Metadata-Version: 2.1\nName: tdd-agent\nVersion: 0\n"
     )
-    (installed / "cdd_agent-0.1.0.dist-info/entry_points.txt").write_text(ENTRY_POINT)
+    (installed / "tdd_agent-0.1.0.dist-info/entry_points.txt").write_text(ENTRY_POINT)
     (installed / "pytest_tdd_agent").symlink_to(Path(pytest_tdd_agent.__file__).parent)
     monkeypatch.setenv("PYTHONPATH", str(installed))
     monkeypatch.setenv("PYTEST_ADDOPTS", "--nosuch -p no:terminal")
