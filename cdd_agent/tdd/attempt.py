@@ -62,6 +62,7 @@ from cdd_agent.tdd.instructions import (
 from cdd_agent.tdd.step import StepRecovery, load_report
 from cdd_agent.tdd.tools import CommentAnswers, make_lock_check, make_tools
 from cdd_agent.tdd.verdict import PhaseLocks, RedVerdict
+from cdd_agent.testrun.impact import load_impact
 from cdd_agent.untrusted.keys import mask
 from cdd_agent.untrusted.paths import is_cached
 from cdd_agent.untrusted.text import format_line
@@ -374,6 +375,7 @@ class Attempt:
             diff=diff,
             undone=undone,
             guidance=format_guidance(self.step, self.phase, marks=marks),
+            impact=load_impact(context.impact_path).describe(self.item.sources, but=self.item.tests),
             further=self._examination.format_reminder(marks) if self.phase == "green" else "",
         )
 

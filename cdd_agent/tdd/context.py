@@ -23,6 +23,7 @@ from cdd_agent.model.conversation import HearUser, Model, draw_token
 from cdd_agent.review import Comments
 from cdd_agent.shell.permission import Permission
 from cdd_agent.tdd.workplace import Workplace
+from cdd_agent.testrun.impact import ImpactMap, find_impact, load_impact, save_impact
 from cdd_agent.testrun.suite import Suite, SuiteRun, save_report
 from cdd_agent.tickets import plan
 from cdd_agent.work import state
@@ -261,6 +262,11 @@ class Context:
         """The folder of the project, with its tickets: the user's, or that of a fork."""
         return self.reports.parents[2]  # PROJECT/.cdd/reports/NAME
 
+    @property
+    def impact_path(self) -> Path:
+        """The file that says which tests enter which files."""
+        return find_impact(self.project)
+
     def resume_commands(self, ticket: str, step: StepExecution) -> ResumeCommands:
         """Return the commands that continue an interrupted step."""
         run = f"cdd exec {ticket}"
@@ -320,6 +326,10 @@ class Context:
         With ``others``, only the files ``added`` run, and the report has the tests of ``others`` too.
         """
         run = self.run_suite(purpose, keep=keep, targets=added or self.policy.gate_runs, before=before)
+        if run.report is not None and run.entered:
+            known = load_impact(self.impact_path) if added or self.policy.gate_runs else ImpactMap()
+            ran = [case.nodeid for case in run.report.tests]
+            save_impact(known.update(run.entered, ran=ran), self.impact_path)
         if run.report is not None and others is not None:
             report = add_tests(run.report, others)
             save_report(report, keep)

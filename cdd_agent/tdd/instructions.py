@@ -98,6 +98,7 @@ TABLE: tuple[Instruction, ...] = (
     Instruction(text="run_tests", phases=("green", "refactor")),
     Instruction(text="end", phases=("green", "refactor")),
     Instruction(text="workflow_rules"),
+    Instruction(text="impact", phases=("green", "refactor")),
     Instruction(text="earlier_try"),
     Instruction(text="forked", when=(_C.FORKED,)),
     Instruction(text="broke", when=(_C.REFUSED,)),
@@ -225,6 +226,8 @@ class Occasion:
     """The user's."""
     further: str = ""
     """A further example that must pass."""
+    impact: str = ""
+    """The other tests that run code of the step's files."""
 
 
 def format_task(brief: Brief, occasion: Occasion, *, offered: Collection[str], marks: Marks) -> str:
@@ -249,6 +252,7 @@ def _collect_facts(brief: Brief, occasion: Occasion, *, offered: Collection[str]
         "diff": (occasion.diff, "changes of this step"),
         "failing": (occasion.failing, "tests"),
         "words": (earlier[-1].words, f"attempt {earlier[-1].number}") if earlier else ("", ""),
+        "impact": (occasion.impact, "the last run of all tests"),
         "undone": (occasion.undone, "changes that were undone"),
     }
     return {

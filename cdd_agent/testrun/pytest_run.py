@@ -19,7 +19,7 @@ import signal
 import tempfile
 import time
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -366,7 +366,8 @@ class PytestSuite:
             if why is not None:
                 result = self._pytest(private, nonce, arguments=("-o", "addopts=", *targets))
             report, problem = self._read_back(private / "report.json", nonce, result=result)
-            origins = _read_origins(private, root=self.root)
+            noted = tuple(_read_origins(private))
+            origins = _list_origins(noted, root=self.root)
             if report is not None and endless:
                 report = _add_endless_tests(report, endless, limit_s=self.timeout_s)
             if self.bytecode is not None:
@@ -388,6 +389,7 @@ class PytestSuite:
             ),
             was_refused=problem is not None and problem.startswith(_REFUSED),
             origins=origins,
+            entered=_list_entered(noted),
             outdated=self._find_outdated(report, origins),
         )
 
@@ -506,19 +508,33 @@ class PytestSuite:
 class _Origins(msgspec.Struct):
     root: str
     modules: dict[str, str]
+    entered: dict[str, list[str]] = msgspec.field(default_factory=dict)
 
 
-def _read_origins(private: Path, *, root: Path) -> dict[str, str]:
+def _read_origins(private: Path) -> Iterator[_Origins]:
+    """Yield what the processes of a run noted about modules and tests."""
+    for path in private.glob("origins-*.json"):
+        with contextlib.suppress(OSError, msgspec.DecodeError):
+            yield msgspec.json.decode(read_ordinary(path, limit_bytes=_STREAM_LIMIT_BYTES), type=_Origins)
+
+
+def _list_origins(noted: Iterable[_Origins], *, root: Path) -> dict[str, str]:
     """Return module -> file, relative to the project's folder ``root`` if it is there; empty if none is known."""
     found: dict[str, str] = {}
     top = find_top(root)
-    for path in private.glob("origins-*.json"):
-        with contextlib.suppress(OSError, msgspec.DecodeError):
-            data = read_ordinary(path, limit_bytes=_STREAM_LIMIT_BYTES)
-            origins = msgspec.json.decode(data, type=_Origins)
-            # A sandbox shows the copy, whose top may be above the project's folder, at the original's path.
-            shown = os.path.normpath(os.path.join(origins.root, os.path.relpath(top, root)))
-            found |= {name: _relocate(file, shown, top=top) for name, file in origins.modules.items()}
+    for origins in noted:
+        # A sandbox shows the copy, whose top may be above the project's folder, at the original's path.
+        shown = os.path.normpath(os.path.join(origins.root, os.path.relpath(top, root)))
+        found |= {name: _relocate(file, shown, top=top) for name, file in origins.modules.items()}
+    return found
+
+
+def _list_entered(noted: Iterable[_Origins]) -> dict[str, frozenset[str]]:
+    """Return file, relative to the project -> tests that entered it, without their parameters."""
+    found: dict[str, frozenset[str]] = {}
+    for origins in noted:
+        for path, tests in origins.entered.items():
+            found[path] = found.get(path, frozenset()) | frozenset(tests)
     return found
 
 

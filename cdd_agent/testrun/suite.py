@@ -29,6 +29,8 @@ class SuiteRun:
     """Deviations from the project's configuration with their reasons, and the sandbox's remarks."""
     origins: Mapping[str, str] = field(default_factory=dict)
     """Module that a run of a copy loaded -> its file, below ``root`` of the suite if the copy has it."""
+    entered: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """File of the project -> tests that entered it, without parameters; empty where that is not known."""
     was_refused: bool = False
     """Whether the runner refused the request: no test has that name, or an option is unknown."""
     outdated: tuple[str, str] | None = None

@@ -10,11 +10,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.bench import evidence, exercised, reporters, requests, scale, startup, step
+from tests.bench import evidence, exercised, impact, reporters, requests, scale, startup, step
 from tests.bench.agents import installed_agents
 from tests.bench.peers import installed_peers
 
-PARTS = ("startup", "reporters", "step", "scale", "evidence", "requests", "exercised")
+PARTS = ("startup", "reporters", "step", "scale", "evidence", "requests", "exercised", "impact")
 
 
 def main(arguments: list[str]) -> int:
@@ -38,6 +38,8 @@ def main(arguments: list[str]) -> int:
             kept.append(evidence.show(Path(name, "evidence"), quick=quick))
         if "requests" in parts:
             kept.append(requests.show(Path(name)))
+        if "impact" in parts:
+            kept.append(impact.show(Path(name, "impact"), quick=quick))
         if "exercised" in parts and not quick:
             kept.append(exercised.show(Path(name, "exercised"), installed_agents()))
     return int(not all(kept))

@@ -1,18 +1,22 @@
 """An interpreter for small projects: this one's pytest without its plugins, which take longer to load than to run."""
 
 import os
-import venv
+import subprocess
+import sys
 from importlib.metadata import distribution
 from pathlib import Path
 
 _NEEDED = ("pytest", "pluggy", "iniconfig", "packaging", "pygments")
 
 
-def lean_python(folder: Path, *plugins: str) -> Path:
-    """Make a virtual environment in ``folder`` with pytest, what it needs and the ``plugins``, and nothing else."""
+def lean_python(folder: Path, *plugins: str, python: str | Path = sys.executable) -> Path:
+    """Make a virtual environment in ``folder`` with pytest, what it needs and the ``plugins``, and nothing else.
+
+    For another release of ``python``, the plugins have to be pure Python, as pytest is.
+    """
     if not folder.exists():
         made = folder.with_name(f"{folder.name}.{os.getpid()}")
-        venv.create(made, with_pip=False, symlinks=True)
+        subprocess.run([python, "-m", "venv", "--without-pip", "--symlinks", made], check=True)
         site = next((made / "lib").glob("python*/site-packages"))
         for name in (*_NEEDED, *plugins):
             installed = distribution(name)

@@ -1,4 +1,5 @@
-"""The pytest plugin of every run: it validates bytecode by content and lets runs continue to their end.
+"""The pytest plugin of every run: it validates bytecode by content, lets runs continue to their end, and notes which
+tests enter which files.
 
 Python matches bytecode to its source by size and whole seconds, so after a quick edit it can use the old version. This
 plugin stores a hash of the source instead, in cdd's own cache. Programs that tests start read the bytecode of installed
@@ -11,6 +12,7 @@ launcher imports it before pytest.
 
 from __future__ import annotations
 
+import inspect
 import json
 import marshal
 import os
@@ -148,15 +150,132 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left_out)
 
 
+class _Entered:
+    """Which test enters functions of which files of the project, for a run without a cache, which is one for evidence.
+
+    From Python 3.12 on, Python reports each function's first call in a test, which costs 2 to 3 % of the time. Before,
+    only coverage knows, so nothing is known unless the project measures it.
+    """
+
+    def __init__(self) -> None:
+        self.files: dict[str, set[str]] = {}
+        """Test without parameters -> absolute paths."""
+        self.is_last = False
+        self._test = ""
+        self._entered: list[CodeType] = []
+        self._coverage: Any = None
+        self._monitoring: Any = getattr(sys, "monitoring", None)
+        self._tool = self._register_tool()
+
+    def _register_tool(self) -> int | None:
+        for tool in (3, 4):  # the numbers that Python keeps for no kind of tool
+            try:
+                self._monitoring.use_tool_id(tool, "tdd-agent")
+            except (AttributeError, ValueError):
+                continue
+            self._monitoring.register_callback(tool, self._monitoring.events.PY_START, self._note)
+            return tool
+        return None
+
+    def _note(self, code: CodeType, _: int) -> object:
+        if self._test:
+            self.files[self._test].add(code.co_filename)
+            self._entered.append(code)
+        return self._monitoring.DISABLE
+
+    def watch(self, code: CodeType) -> None:
+        """Report calls of the functions in ``code``, but not that of a module or a class body."""
+        for inner in code.co_consts if self._tool is not None else ():
+            if isinstance(inner, type(code)):
+                if inner.co_flags & inspect.CO_OPTIMIZED:
+                    self._monitoring.set_local_events(self._tool, inner, self._monitoring.events.PY_START)
+                self.watch(inner)
+
+    def begin(self, nodeid: str) -> None:
+        """Attribute what is entered from now on to a test."""
+        self._test = nodeid.partition("[")[0]
+        self.files.setdefault(self._test, set())
+        # Not restart_events, which would restart the events of coverage too.
+        for code in self._entered:
+            self._monitoring.set_local_events(self._tool, code, 0)
+            self._monitoring.set_local_events(self._tool, code, self._monitoring.events.PY_START)
+        self._entered.clear()
+        if self._tool is None and "coverage" in sys.modules:
+            self._follow_coverage(nodeid)
+
+    def _follow_coverage(self, nodeid: str) -> None:
+        self._coverage = getattr(sys.modules["coverage"].Coverage, "current", lambda: None)()
+        # Contexts that the project itself switches stay as they are.
+        if self._coverage is not None and not self._coverage.get_option("run:dynamic_context"):
+            self._coverage.switch_context(nodeid)
+
+    def end(self) -> None:
+        """Read what coverage knows after the last test, while it still measures."""
+        if self._coverage is None or not self.is_last:
+            return
+        data = self._coverage.get_data()
+        for file in data.measured_files():
+            for contexts in data.contexts_by_lineno(file).values():
+                for context in contexts:
+                    # pytest-cov adds the phase after a bar, and coverage a static context before one.
+                    for test in context.partition("[")[0].split("|"):
+                        if test in self.files:
+                            self.files[test].add(file)
+
+
+_entered = None if _CACHE else _Entered()
+_compile = SourceFileLoader.get_code
+
+
+def _get_code(self: SourceFileLoader, fullname: str) -> CodeType | None:
+    code = _compile(self, fullname)
+    is_own = self.path.startswith(_PROJECT) and not self.path.startswith(_INSTALLED)
+    if _entered is not None and code is not None and is_own:
+        _entered.watch(code)
+    return code
+
+
+if _entered is not None:
+    SourceFileLoader.get_code = _get_code  # type: ignore[method-assign, assignment]
+
+
+def pytest_runtest_logstart(nodeid: str) -> None:
+    """Attribute the calls that follow to this test."""
+    if _entered is not None:
+        _entered.begin(nodeid)
+
+
+def pytest_runtest_protocol(nextitem: pytest.Item | None) -> None:
+    """Remember whether this is the last test."""
+    if _entered is not None:
+        _entered.is_last = nextitem is None
+
+
+def pytest_runtest_logfinish() -> None:
+    """Ask coverage after the last test; it has ended when the session finishes."""
+    if _entered is not None:
+        _entered.end()
+
+
+def _list_entered() -> dict[str, list[str]]:
+    """Return file of the project, relative to it -> tests that entered it."""
+    found: dict[str, list[str]] = {}
+    for test, files in () if _entered is None else _entered.files.items():
+        for file in files:
+            if file.startswith(_PROJECT) and not file.startswith(_INSTALLED):
+                found.setdefault(file[len(_PROJECT) :], []).append(test)
+    return found
+
+
 def pytest_sessionfinish() -> None:
-    """In a run without a cache, which is one of a copy, write down from where modules were imported."""
+    """In a run without a cache, which is one for evidence, note the files of modules, and which tests entered files."""
     if not _CACHE:
         origins = {name: getattr(module, "__file__", None) for name, module in [*sys.modules.items()]}
         found = {name: os.path.abspath(file) for name, file in origins.items() if isinstance(file, str)}
         # Each worker of xdist writes a file.
         name = os.path.join(os.path.dirname(os.path.dirname(__file__)), f"origins-{os.getpid()}.json")
         with open(name, "w", encoding="ascii") as stream:
-            json.dump({"root": _PROJECT, "modules": found}, stream)
+            json.dump({"root": _PROJECT, "modules": found, "entered": _list_entered()}, stream)
 
 
 def pytest_cmdline_main(config: pytest.Config) -> None:

@@ -20,6 +20,7 @@ from cdd_agent.events import Notice, PlanDrafted
 from cdd_agent.evidence.source import list_definitions
 from cdd_agent.model.conversation import Marks
 from cdd_agent.storage import write_atomic
+from cdd_agent.testrun.impact import find_impact, load_impact
 from cdd_agent.tickets import plan as plans
 from cdd_agent.tickets import plan_markdown, spec
 from cdd_agent.tickets.plan import TEST_FIRST, Plan, Step, choose_default_kind, is_outside
@@ -194,7 +195,8 @@ class Planner:
         self._drafts, self._accepted = [], None
         self.conversation = self.dialog.summarize_if_long(self.conversation)
         outline = self.dialog.outline(self.conversation)
-        self.conversation.say(*filter(None, (outline, self._format_task(request))))
+        impact = self._format_impact() if outline else ""
+        self.conversation.say(*filter(None, (outline, impact, self._format_task(request))))
         tool = define_tool(
             "WritePlan", Draft, run=self._submit, subject=lambda draft: f"{len(draft.content.splitlines())} lines"
         )
@@ -237,6 +239,17 @@ class Planner:
     def criteria(self) -> tuple[str, ...]:
         """The ids of the spec's criteria."""
         return self._spec.criterion_ids
+
+    def _format_impact(self) -> str:
+        known = load_impact(find_impact(self.dialog.workspace.root))
+        rows = known.describe(path for path in known.files if self.dialog.workspace.is_file(path))
+        if not rows:
+            return ""
+        marks = Marks(self.conversation.token)
+        return (
+            "The tests that run code of each file, from the last run of all tests. If a step changes what one of them "
+            f"expects, say so in the step:\n\n{marks.wrap(rows, source='the last run of all tests')}"
+        )
 
     def _format_task(self, request: str) -> str:
         text = spec.load_text(self.ticket.spec_path).removeprefix("\ufeff")

@@ -5,6 +5,7 @@ import pytest
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.events import Notice, SuiteFinished, SuiteStarted
 from cdd_agent.tdd.context import Context
+from cdd_agent.testrun.impact import load_impact
 from tests.fakes.model import ScriptedModel
 from tests.fakes.project import Project
 
@@ -92,3 +93,18 @@ def test_of_a_test_in_a_file_that_cannot_be_imported_the_file_is_run(context: Co
     alone = context.run_targets("targets", targets=("tests/test_prices.py::test_total",))
     assert alone.report is not None
     assert [case.outcome for case in alone.report.tests] == ["passed"]
+
+
+def test_what_a_run_of_all_tests_notes_about_files_is_saved_and_one_of_some_tests_adds_to_it(
+    project: Project, context: Context
+) -> None:
+    run, files = context.run_suite("all tests"), context.snapshots.take_unsaved()
+    assert run.report is not None
+    (old,) = (case.nodeid for case in run.report.tests)
+    kept = project.folder / ".cdd" / "reports" / "a.json"
+    project.fake.answers.append(replace(run, entered={"prices.py": frozenset({old})}))
+    context.run_for_gate("all tests", files=files, keep=kept)
+    added = replace(run, report=replace(run.report, tests=()), entered={"new.py": frozenset({"t.py::test"})})
+    project.fake.answers.append(added)
+    context.run_for_gate("added tests", files=files, keep=kept, added=("t.py",), others=run.report)
+    assert load_impact(context.impact_path).files == {"new.py": ("t.py::test",), "prices.py": (old,)}

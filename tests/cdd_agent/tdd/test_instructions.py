@@ -1,4 +1,5 @@
 from dataclasses import replace
+from typing import cast
 
 from cdd_agent.model.conversation import Marks
 from cdd_agent.tdd.context import Phase, format_reasons, summarize_evidence
@@ -72,6 +73,14 @@ def test_an_attempt_whose_changes_were_undone_gets_them_as_a_diff() -> None:
     text = format_task(BRIEF_FOR(item(), "green"), occasion, offered=TOOLS, marks=MARKS)
     assert "Its changes were rolled back" in text
     assert f"What it had changed:\n\n{MARKS.wrap('-x', source='changes that were undone')}" in text
+
+
+def test_green_and_refactor_are_told_the_tests_that_run_code_of_the_files() -> None:
+    for phase, expected in (("red", False), ("green", True), ("refactor", True)):
+        occasion = Occasion(impact="- `a.py`: test_a.py (test_old)")
+        text = format_task(BRIEF_FOR(item(), cast("Phase", phase)), occasion, offered=TOOLS, marks=MARKS)
+        assert ("run code of the files of this step" in text) == expected
+        assert ("- `a.py`: test_a.py (test_old)\n</data-kvqtzh>" in text) == expected
 
 
 def test_a_first_attempt_is_told_nothing_of_others() -> None:

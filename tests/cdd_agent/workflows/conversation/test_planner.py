@@ -6,6 +6,8 @@ import pytest
 from cdd_agent.errors import DocumentError, ExitCode, GateClosed, UsageError
 from cdd_agent.events import Event, Notice, PlanDrafted, ToolCalled
 from cdd_agent.model.conversation import JSON, Text, ToolResult, Turn
+from cdd_agent.storage import private_folder
+from cdd_agent.testrun.impact import ImpactMap, find_impact, save_impact
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work.state import RunState, StepKey, pending_steps, start_step
 from cdd_agent.work.state_file import save_state
@@ -256,3 +258,20 @@ def test_the_first_message_outlines_the_project_within_its_limit(ticket: Ticket,
     first, second = (str(request.messages[-1].content) for request in made.model.requests)
     assert r"till.py (2 lines)\n  class Till:\n    def add(self): ..." in first
     assert "till.py" not in second
+
+
+def test_the_first_message_lists_the_tests_of_each_file_that_a_run_has_noted(ticket: Ticket, room: MakeRoom) -> None:
+    made = room(draft(PLAN), draft(PLAN))
+    root = made.dialog.workspace.root
+    (root / "till.py").write_text("N = 1\n", encoding="utf-8")
+    private_folder(root)
+    save_impact(
+        ImpactMap(files={"till.py": ("test_till.py::test_n",), "gone.py": ("test_a.py::test_b",)}), find_impact(root)
+    )
+    planner = Planner(ticket, dialog=replace(made.dialog, outline_tokens=1000), max_drafts=1)
+    planner.draft()
+    planner.draft("Again.")
+    first, second = (str(request.messages[-1].content) for request in made.model.requests)
+    assert "- `till.py`: test_till.py (test_n)" in first
+    assert "gone.py" not in first
+    assert "test_till.py" not in second
