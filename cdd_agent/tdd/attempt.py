@@ -46,7 +46,15 @@ from cdd_agent.model.conversation import (
 )
 from cdd_agent.tdd import verdict
 from cdd_agent.tdd.baseline import Baseline, leave_out, list_added_tests, name_scope
-from cdd_agent.tdd.briefing import ShownFiles, format_diff, format_guidance, format_refusal, is_cut, show_step_files
+from cdd_agent.tdd.briefing import (
+    ShownFiles,
+    format_diff,
+    format_guidance,
+    format_refusal,
+    is_cut,
+    outline_files,
+    show_step_files,
+)
 from cdd_agent.tdd.context import Brief, Context, Phase, WorkItem, format_reasons, summarize_evidence
 from cdd_agent.tdd.examination import Examination
 from cdd_agent.tdd.instructions import (
@@ -282,7 +290,8 @@ class Attempt:
             messages=messages,
         )
         facts = f"The project's tests run with {context.suite.conventions.framework}: `{context.suite.command}`."
-        step = format_step(brief, facts=facts, files=shown.text, marks=marks)
+        outline = outline_files(start.commit if start else None, context=context, marks=marks)
+        step = format_step(brief, facts=facts, outline=outline, files=shown.text, marks=marks)
         task = format_task(brief, occasion, offered=offered, marks=marks)
         model, budget, emit = context.model, context.policy.budget, context.emit
         if not has_tools:

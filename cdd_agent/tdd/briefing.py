@@ -24,10 +24,12 @@ from cdd_agent.untrusted.keys import mask
 from cdd_agent.work.handoff import phase_name
 from cdd_agent.work.state import RefusedTry, StepExecution
 from cdd_agent.workspace.files import Workspace
-from cdd_agent.workspace.outline import list_definitions, show_parts
+from cdd_agent.workspace.outline import list_definitions, outline_project, show_parts
 
 _SHARE = 2
 """A file that needs more than this part of the room left is shown in parts."""
+_OUTLINE_SHARE = 4
+"""Of ``context_tokens``; the outline is beside them."""
 _WORD = re.compile(r"[^\W\d]\w{2,}")
 
 
@@ -55,6 +57,20 @@ def show_step_files(item: WorkItem, start: CommitId | None, *, context: Context,
         limit=context.policy.context_tokens * CHARACTERS_PER_TOKEN,
         marks=marks,
     )
+
+
+def outline_files(start: CommitId | None, *, context: Context, marks: Marks) -> str:
+    """Return an outline of the project as it was when the step began, the same for all attempts of this process.
+
+    So the server can read the beginning of later requests from its cache.
+    """
+    if (start or "") not in context.outlines:
+        limit = context.policy.context_tokens * CHARACTERS_PER_TOKEN // _OUTLINE_SHARE
+        outline = outline_project(context.workspace, limit=limit) if limit else ""
+        context.outlines.clear()
+        context.outlines[start or ""] = outline
+    outline = context.outlines[start or ""]
+    return f"The files of the project:\n\n{marks.wrap(outline, source='outline')}" if outline else ""
 
 
 def find_words(item: WorkItem, sources: Mapping[str, str]) -> set[str]:

@@ -250,6 +250,8 @@ class Context:
     """Tree -> report of the last run of the policy's ``gate_runs`` in this process; at most one."""
     told: set[str] = field(default_factory=set)
     """The notices of test runs that were emitted; each is emitted once."""
+    outlines: dict[str, str] = field(default_factory=dict)
+    """Commit with which a step began -> the outline of the project there; at most one."""
     comments: Comments | None = None
     """The reviewer's comments; None: nobody reviews."""
     fork: str = ""

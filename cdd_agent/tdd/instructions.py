@@ -192,14 +192,14 @@ def format_system_prompt(brief: Brief, *, offered: Collection[str], marks: Marks
     return "\n\n".join([*(keep_offered(text.strip(), offered) for text in (brief.role, manual)), marks.rule])
 
 
-def format_step(brief: Brief, *, facts: str = "", files: str = "", marks: Marks) -> str:
-    """Return the part of the first message that is the same for all attempts at a step; ``files`` quotes its files."""
-    parts = [marks.wrap(brief.requirements, source=brief.source)]
-    if facts:
-        parts.append(facts)
-    if files:
-        parts.append(f"The files of this work, as they were when it began:\n\n{files}")
-    return "\n\n".join(parts)
+def format_step(brief: Brief, *, facts: str = "", outline: str = "", files: str = "", marks: Marks) -> str:
+    """Return the part of the first message that is the same for all attempts at a step.
+
+    ``outline`` describes the project, ``files`` quotes the files of the step.
+    """
+    shown = f"The files of this work, as they were when it began:\n\n{files}" if files else ""
+    parts = (marks.wrap(brief.requirements, source=brief.source), facts, outline, shown)
+    return "\n\n".join(part for part in parts if part)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

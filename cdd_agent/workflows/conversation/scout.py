@@ -78,7 +78,8 @@ class Scout:
         self.dialog.model.check()
         self._proposal = None
         self.conversation = self.dialog.summarize_if_long(self.conversation)
-        self.conversation.say(self.dialog.submit(self.conversation, words))
+        said = self.dialog.submit(self.conversation, words)
+        self.conversation.say(*filter(None, (self.dialog.outline(self.conversation), said)))
         tool = define_tool("ProposeTicket", TicketProposal, run=self._propose, subject=lambda proposal: proposal.slug)
         self.dialog.ask(self.conversation, tool)
         return self._proposal

@@ -9,6 +9,7 @@ from cdd_agent.errors import UsageError
 from cdd_agent.model.conversation import JSON, ToolCall, ToolResult
 from cdd_agent.tickets import plan_markdown, spec, ticket
 from cdd_agent.workflows.conversation.scout import Scout, TicketProposal, create_ticket, name_ticket
+from cdd_agent.workspace.files import Workspace
 from tests.cdd_agent.workflows.conversation.conftest import MakeRoom
 from tests.fakes.model import says
 
@@ -40,11 +41,13 @@ def proposes(**changes: JSON) -> ToolCall:
 
 def test_a_question_is_answered_with_tools_that_only_read(tmp_path: Path, room: MakeRoom) -> None:
     made = room(says("In a.py."), says("And in b.py."))
-    scout = Scout(tmp_path, dialog=made.dialog)
+    (tmp_path / "reading.py").write_text("def read_hours(\n    text: str,\n) -> int:\n    return 0\n")
+    scout = Scout(tmp_path, dialog=replace(made.dialog, workspace=Workspace(tmp_path), outline_tokens=100))
     assert scout.hear("Where is it?") is None
     assert scout.hear("Only there?") is None
     assert [spec.name for spec in made.model.requests[1].tools] == ["Read", "Glob", "Grep", "ProposeTicket"]
     assert len(made.model.requests[1].messages) == 3
+    assert str(made.model.requests[1].messages).count("  def read_hours(text: str) -> int:") == 1
     assert made.model.requests[1].system.endswith("Work: scout")
 
 

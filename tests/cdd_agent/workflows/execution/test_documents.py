@@ -171,3 +171,18 @@ def test_a_step_becomes_a_work_item_with_its_criteria_in_full(work: MakeWork) ->
     assert "- AC-1: WHEN it is day THE SYSTEM SHALL sell" in item.goal
     assert item.goal.endswith("Integers only.")
     assert step_key(step).title == "Ten percent off"
+
+
+def test_a_work_item_tells_what_the_ticket_is_for_and_what_is_not_part_of_it(work: MakeWork) -> None:
+    made = work(plan((1, "Ten percent off", "none"), kind="bug"))
+    documents = Documents.read(made.ticket)
+    (step,) = documents.plan.steps
+    spec = replace(documents.spec, description="Shops want sales.", out_of_scope=("Taxes.", "Other currencies."))
+    goal = make_work_item(made.ticket, step, spec=spec).goal
+    assert "The ticket, of which this is one step:\nShops want sales.\n\n" in goal
+    assert "Out of scope of the ticket:\n- Taxes.\n- Other currencies.\n\nTechnical notes" in goal
+    step = replace(step, description="Round down.")
+    same = make_work_item(made.ticket, step, spec=replace(spec, description="Round down.", out_of_scope=())).goal
+    assert (same.count("Round down."), "The ticket" in same, "scope" in same) == (1, False, False)
+    long = make_work_item(made.ticket, step, spec=replace(spec, description="x" * 9_000)).goal
+    assert "[... 5000 more characters]" in long
