@@ -47,11 +47,12 @@ def find_encoding(content: bytes) -> str:
 
 
 def _find_declared(content: bytes) -> str | None:
-    found = _find_declaration(content)
+    found = find_declaration(content)
     return None if found is None else _normalize(found[1].decode("ascii"))
 
 
-def _find_declaration(content: bytes) -> Match[bytes] | None:
+def find_declaration(content: bytes) -> Match[bytes] | None:
+    """Return the match of the line that declares the encoding, the first or second; its group 1 is the name."""
     start = 0
     for _ in range(2):
         found_end = _LINE_END.search(content, start)
@@ -91,7 +92,7 @@ def decode_source(content: bytes, *, errors: str = "strict") -> str:
 def encode_source(text: str) -> bytes:
     """Return UTF-8 that the interpreter reads as ``text``; another encoding that the text declares is replaced."""
     content = text.encode("utf-8", "surrogateescape")
-    found = _find_declaration(content)
+    found = find_declaration(content)
     if found is None or _normalize(found[1].decode("ascii")) == "utf-8":
         return content
     return content[: found.start(1)] + b"utf-8" + content[found.end(1) :]

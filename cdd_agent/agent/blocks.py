@@ -23,7 +23,8 @@ from cdd_agent.errors import UsageError
 from cdd_agent.model.conversation import Marks
 from cdd_agent.untrusted.keys import mask
 from cdd_agent.untrusted.text import shorten
-from cdd_agent.workspace.files import Workspace, decode, encode
+from cdd_agent.workspace.files import Workspace
+from cdd_agent.workspace.text_file import Rendered, TextFile
 
 MAX_BLOCKS = 200
 """Blocks with a path in one answer."""
@@ -204,6 +205,14 @@ def _make_error(line: int, what: str, *, hint: str) -> UsageError:
     return UsageError(f"Line {line} of the answer: {what}. Nothing was written.", hint=hint)
 
 
+class BlocksWritten(NamedTuple):
+    """The result of an answer: every file is written, or none."""
+
+    refused: tuple["Refusal", ...] = ()
+    remarks: tuple[str, ...] = ()
+    """What was written otherwise than the answer has it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
     """A block that cannot be written."""
@@ -254,9 +263,9 @@ class WholeFiles:
             parts.append(f"These files do not exist yet: {', '.join(missing)}")
         return "\n\n".join(parts)
 
-    def write_blocks(self, blocks: Sequence[FileBlock]) -> tuple[Refusal, ...]:
+    def write_blocks(self, blocks: Sequence[FileBlock]) -> BlocksWritten:
         """Write all of ``blocks``, or write nothing and return what is wrong."""
-        ready: dict[str, bytes | None] = {}
+        ready: dict[str, Rendered | None] = {}
         refused: list[Refusal] = []
         for block in blocks:
             try:
@@ -271,24 +280,26 @@ class WholeFiles:
                 why = f"{error.happened} ({error.hint})"
                 refused.append(Refusal(path=block.path, why=why, must_be_shown=isinstance(error, _NotShownError)))
         if refused:
-            return tuple(refused)
-        for name, data in ready.items():
-            if data is not None:
-                self._workspace.write(name, data)
-                self._known.note(name, data)
-        return ()
+            return BlocksWritten(refused=tuple(refused))
+        remarks: list[str] = []
+        for name, rendered in ready.items():
+            if rendered is not None:
+                self._workspace.write(name, rendered.data)
+                self._known.note(name, rendered.data)
+                remarks += (f"{name}: {remark}" for remark in rendered.remarks)
+        return BlocksWritten(remarks=tuple(remarks))
 
     def _render_file(self, path: str, *, marks: Marks) -> str:
-        data = self._workspace.read(path)
-        text = decode(data)
-        name = self._workspace.resolve(path)
+        file = self._workspace.read_text(path)
+        text, name = file.text, file.name
         if self._may_write(name) is None:
-            self._require_reproducible(name, text, marks=marks)
-        self._known.note(name, data)
+            self._require_reproducible(file, marks=marks)
+        self._known.note(name, file.data)
         remark = "" if not text or text.endswith("\n") else "; no newline at its end"
         return marks.wrap(mask(text).text.removesuffix("\n"), source=f"{name}{remark}", exact=True)
 
-    def _require_reproducible(self, path: str, text: str, *, marks: Marks) -> None:
+    def _require_reproducible(self, file: TextFile, *, marks: Marks) -> None:
+        path, text = file.name, file.text
         hint = "set edit_format: tools, or remove the file from the step of the plan"
         if len(text) > self._max_characters:
             raise UsageError(
@@ -296,40 +307,29 @@ class WholeFiles:
                 f"{self._max_characters:,}.",
                 hint=f"{hint}, or raise max_tokens",
             )
-        if any("\udc80" <= letter <= "\udcff" for letter in text):
-            raise UsageError(f"{path} is not UTF-8, so an answer cannot contain it.", hint=hint)
+        if file.has_undecoded:
+            encoding = file.encoding or "UTF-8"
+            raise UsageError(f"{path} has bytes that are not {encoding}, so an answer cannot contain it.", hint=hint)
         body = mask(text).text.removesuffix("\n")
         if f"\n{body}\n" not in marks.wrap(body, source="", exact=True):
             raise UsageError(f"{path} contains characters that an answer cannot reproduce.", hint=hint)
 
-    def _make_content(self, name: str, content: str) -> bytes | None:
+    def _make_content(self, name: str, content: str) -> Rendered | None:
         if not self._workspace.exists(name):
             for folder in map(str, PurePosixPath(name).parents):
                 if self._workspace.is_file(folder):
                     happened = f"{name} cannot be written because {folder} is a file."
                     raise UsageError(happened, hint="use another folder")
-            editing.require_fit(name, text=content, before=None)
-            return encode(content)
-        before = self._workspace.read(name)
+            return editing.render_whole(TextFile(name=name, data=b""), content)
+        file = self._workspace.read_text(name)
         if name not in self._known:
             raise _NotShownError(f"{name} exists, but you have not seen it.", hint="its content follows")
-        if not self._known.is_current(name, before):
+        if not self._known.is_current(name, file.data):
             raise _NotShownError(f"{name} has changed since you saw it.", hint="its current content follows")
-        masked = mask(decode(before))
-        text = restore_line_format(content, before=masked.text)
-        text = editing.restore_keys(masked, text) if masked.count else text
-        editing.require_fit(name, text=text, before=before)
-        data = encode(text)
-        return data if data != before else None
+        masked = mask(file.text)
+        rendered = editing.render_whole(file, editing.restore_keys(masked, content) if masked.count else content)
+        return rendered if rendered.data != file.data else None
 
 
 class _NotShownError(UsageError):
     """The file has content that the model does not know."""
-
-
-def restore_line_format(text: str, *, before: str) -> str:
-    """Apply the byte order mark, line endings and missing last newline of ``before``, which a block cannot express."""
-    body = editing.convert_endings(text.removeprefix(editing.BOM), editing.detect_ending(before))
-    if before.strip() and not before.endswith("\n"):
-        body = body.removesuffix("\n").removesuffix("\r")
-    return f"{editing.BOM}{body}" if text.startswith(editing.BOM) or before.startswith(editing.BOM) else body

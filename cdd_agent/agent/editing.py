@@ -25,7 +25,8 @@ from cdd_agent.events import Emit, FileChanged
 from cdd_agent.untrusted.keys import MASK, Masked, mask
 from cdd_agent.untrusted.paths import fold_name
 from cdd_agent.untrusted.text import require_visible
-from cdd_agent.workspace.files import Workspace, Written, decode
+from cdd_agent.workspace.files import Workspace, Written
+from cdd_agent.workspace.text_file import MARK, Rendered, TextFile
 
 _PROSE = frozenset({".md", ".markdown", ".rst", ".txt", ".adoc", ""})
 """Suffixes of files in which ``#`` and ``--`` do not start a comment."""
@@ -148,18 +149,19 @@ def require_writable(workspace: Workspace, path: str, *, may_write: MayWrite) ->
     return name
 
 
-def require_fit(name: str, *, text: str, before: bytes | None) -> None:
-    """Raise ``UsageError`` unless ``text`` is acceptable as the whole content of the file.
+def render_whole(file: TextFile, content: str) -> Rendered:
+    """Return the bytes of the file for what a model sent as its whole content; raise ``UsageError`` to refuse it.
 
-    ``before`` is the old content, or None for a new file. Invisible characters, masks and placeholders are refused
-    unless they were there before, and so is a syntax error in a Python file that had none.
+    Invisible characters, masks and placeholders are refused unless they were there before, and so is a syntax error in
+    a Python file that had none.
     """
-    old = decode(before or b"")
-    require_visible(text, before=old)
-    require_no_mask(text, before=old, where="content")
-    require_whole(text, before=old, name=name)
-    if before is not None:
-        require_python(name, before=before, after=text.encode("utf-8", "surrogateescape"))
+    rendered = file.render(content, is_whole=True)
+    require_visible(content.removeprefix(MARK), before=file.text)
+    require_no_mask(content, before=file.text, where="content")
+    require_whole(content, before=file.text, name=file.name)
+    if file.data:
+        require_python(file.name, before=file.data, after=rendered.data)
+    return rendered
 
 
 def require_no_mask(text: str, *, before: str, where: str) -> None:
@@ -202,7 +204,6 @@ def _find_syntax_error(source: bytes) -> str | None:
     return None
 
 
-BOM = "\ufeff"
 SHOWN_LINES = 40
 SHOWN_PLACES = 20
 TAB_WIDTHS = (4, 2, 8)
@@ -255,33 +256,29 @@ Fit: TypeAlias = Callable[[Lines, _Change], Lines | None]
 def replace(text: str, old: str, *, new: str, replace_all: bool = False) -> Edited:
     """Replace the only occurrence of ``old`` in ``text``, or all of them.
 
-    Line endings of ``old`` and ``new`` are adapted to the text's, and a byte order mark is kept. Raises
-    ``UsageError`` if nothing would change, with the places if there are several, and with the nearest lines if there
-    is none.
+    All lines end with a line feed. Raises ``UsageError`` if nothing would change, with the places if there are
+    several, and with the nearest lines if there is none.
     """
-    mark, body = (BOM, text[1:]) if text.startswith(BOM) else ("", text)
-    ending = detect_ending(body)
-    old, new = (convert_endings(passage.removeprefix(BOM), ending) for passage in (old, new))
     change = _Change(old, new, _strip_endings(old), _strip_endings(new))
     if not old:
         raise UsageError("old_string is empty.", hint="pass the text to replace, or use Write to create a file")
     if old == new:
         raise UsageError("old_string and new_string are the same.", hint="change new_string, or make no edit")
     ignored = None
-    splices = _find_exact(body, change, overlapping=not replace_all)
+    splices = _find_exact(text, change, overlapping=not replace_all)
     if not splices:
-        ignored, splices = _find_relaxed(body, change)
+        ignored, splices = _find_relaxed(text, change)
     if not splices:
-        raise _make_missing_error(body, change)
+        raise _make_missing_error(text, change)
     if len(splices) > 1 and (ignored or not replace_all):
-        raise _make_ambiguous_error(body, splices, ignored=ignored)
-    if len(body) + sum(len(splice.replacement) - splice.end + splice.start for splice in splices) > MAX_CHARACTERS:
+        raise _make_ambiguous_error(text, splices, ignored=ignored)
+    if len(text) + sum(len(splice.replacement) - splice.end + splice.start for splice in splices) > MAX_CHARACTERS:
         hint = "replace fewer places, or use a shorter text"
         raise UsageError("The file would become too large. Nothing was changed.", hint=hint)
     ends = [0, *(splice.end for splice in splices)]
-    parts = [body[end : splice.start] + splice.replacement for end, splice in zip(ends, splices, strict=False)]
-    text = "".join([mark, *parts, body[ends[-1] :]])
-    return Edited(text=text, lines=_find_line_numbers(body, splices), ignored=ignored)
+    parts = [text[end : splice.start] + splice.replacement for end, splice in zip(ends, splices, strict=False)]
+    edited = "".join([*parts, text[ends[-1] :]])
+    return Edited(text=edited, lines=_find_line_numbers(text, splices), ignored=ignored)
 
 
 def split_lines(text: str) -> list[str]:
@@ -289,25 +286,8 @@ def split_lines(text: str) -> list[str]:
     return re.findall(r"[^\n]*\n|[^\n]+", text)
 
 
-def strip_ending(line: str) -> str:
-    """Return ``line`` without its newline."""
-    return line[:-1].removesuffix("\r") if line.endswith("\n") else line
-
-
 def _strip_endings(text: str) -> list[str]:
-    return [strip_ending(line) for line in split_lines(text)]
-
-
-def detect_ending(text: str) -> str | None:
-    """Return the line ending of ``text``, or None if it has none or both kinds."""
-    carriage = text.count("\r\n")
-    plain = text.count("\n") - carriage
-    return "\r\n" if carriage and not plain else "\n" if plain and not carriage else None
-
-
-def convert_endings(text: str, ending: str | None) -> str:
-    """Return ``text`` with the line ending ``ending``; None leaves it unchanged."""
-    return text if ending is None else re.sub(r"\r?\n", ending, text)
+    return [line.removesuffix("\n") for line in split_lines(text)]
 
 
 def _find_exact(body: str, change: _Change, *, overlapping: bool) -> list[_Splice]:
@@ -334,7 +314,7 @@ def _find_relaxed(body: str, change: _Change) -> tuple[str | None, list[_Splice]
             splices = []
             for first, rows in fits:
                 last = first + count
-                replacement = _assemble(lines[first:last], rows, opcodes=opcodes, usual=detect_ending(body) or "\n")
+                replacement = _assemble(lines[first:last], rows, opcodes=opcodes)
                 splices.append(_Splice(starts[first], starts[last], replacement))
             return kind, splices
     return None, []
@@ -364,15 +344,14 @@ def _find_places(contents: Lines, old_lines: Lines) -> list[int]:
     return places
 
 
-def _assemble(old: Lines, fitted: Lines, *, opcodes: Sequence[tuple[str, int, int, int, int]], usual: str) -> str:
+def _assemble(old: Lines, fitted: Lines, *, opcodes: Sequence[tuple[str, int, int, int, int]]) -> str:
     """Return the text that replaces the lines ``old``; lines that the model did not change stay as in the file."""
-    ending = detect_ending("".join(old)) or usual
     rows: list[str] = []
     for kind, old_first, old_last, first, last in opcodes:
-        rows += old[old_first:old_last] if kind == "equal" else [line + ending for line in fitted[first:last]]
-    rows = [line if line.endswith("\n") else line + ending for line in rows]
+        rows += old[old_first:old_last] if kind == "equal" else [f"{line}\n" for line in fitted[first:last]]
+    rows = [line if line.endswith("\n") else f"{line}\n" for line in rows]
     if rows and not old[-1].endswith("\n"):
-        rows[-1] = strip_ending(rows[-1])
+        rows[-1] = rows[-1].removesuffix("\n")
     return "".join(rows)
 
 
@@ -408,7 +387,7 @@ def _fit_indentation(found: Lines, change: _Change) -> Lines | None:
 
 
 _KINDS: dict[str, Fit] = {
-    "line endings": _fit_equal(str),
+    "the newline at the end of the file": _fit_equal(str),
     "white space at the ends of lines": _fit_equal(str.rstrip),
     "the kind and depth of indentation": _fit_indentation,
     "characters that look alike": _fit_equal(lambda line: line.rstrip().translate(_LOOK_ALIKES)),
@@ -427,8 +406,8 @@ def _find_line_numbers(body: str, splices: list[_Splice]) -> tuple[int, ...]:
 
 
 def _make_ambiguous_error(body: str, splices: list[_Splice], *, ignored: str | None) -> UsageError:
-    contents = split_lines(body)
-    places = [f"{number:>6} | {strip_ending(contents[number - 1])}" for number in _find_line_numbers(body, splices)]
+    contents = _strip_endings(body)
+    places = [f"{number:>6} | {contents[number - 1]}" for number in _find_line_numbers(body, splices)]
     shown = join_first(places, most=SHOWN_PLACES, separator="\n")
     ignoring = f" (ignoring {ignored})" if ignored else ""
     return UsageError(
@@ -481,7 +460,9 @@ MAX_SHOWN_LINES = 10_000
 
 def report_change(written: Written, *, emit: Emit) -> None:
     """Emit the change of a file, with its diff unless the file is binary or very long."""
-    old, new = (decode(data).splitlines() for data in (written.before or b"", written.after))
+    old, new = (
+        TextFile(name=written.path, data=data).text.splitlines() for data in (written.before or b"", written.after)
+    )
     can_show = b"\0" not in written.after and max(len(old), len(new)) <= MAX_SHOWN_LINES
     # The first two lines name the file, which the event does.
     lines = islice(unified_diff(old, new, lineterm=""), 2, None) if can_show else ()

@@ -306,7 +306,8 @@ def format_conventions(memory: Memory, *, marks: Marks) -> str:
 
 
 _REFUSED = "No file of your answer was written:"
-_WRITTEN = "The files of your answer were written. A check of the user's project objects:"
+_WRITTEN = "The files of your answer were written."
+_OBJECTION = "A check of the user's project objects:"
 _CHANGE = "Send each file that you change now, complete. To leave all of them as they are, answer without a file."
 _RESEND = "Send all files of the answer again, each complete."
 
@@ -345,7 +346,7 @@ def _write_files(text: str, files: WholeFiles, *, marks: Marks, number: int, emi
         blocks = parse_files(text)
     except UsageError as error:
         return f"{_REFUSED} {error.happened} ({error.hint})\n{_RESEND}"
-    refused = files.write_blocks(blocks)
+    refused, remarks = files.write_blocks(blocks)
     why = {refusal.path: refusal.why for refusal in refused}
     for position, block in enumerate(blocks, start=1):
         # Subscribers see the same events as for the tool Write.
@@ -358,7 +359,9 @@ def _write_files(text: str, files: WholeFiles, *, marks: Marks, number: int, emi
         emit(events.ToolReturned(call_id=call_id, name="Write", ok=not refused, summary=summary.split("\n", 1)[0]))
     if not refused:
         said = files.report(blocks)
-        return f"{_WRITTEN}\n\n{marks.wrap(said, source='hooks of the user')}\n\n{_CHANGE}" if said else ""
+        told = [marks.wrap("\n".join(remarks), source="differences")] if remarks else []
+        told += [_OBJECTION, marks.wrap(said, source="hooks of the user")] if said else []
+        return "\n\n".join([_WRITTEN, *told, _CHANGE]) if told else ""
     rows = [f"- {refusal.path}: {refusal.why}" for refusal in refused]
     parts = ["\n".join([_REFUSED, *rows, _RESEND])]
     for refusal in refused:

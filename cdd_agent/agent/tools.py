@@ -28,7 +28,8 @@ from cdd_agent.sandbox.port import Access, Command, Result, Sandbox, join_output
 from cdd_agent.shell.permission import Permission
 from cdd_agent.untrusted.keys import MASK, mask
 from cdd_agent.untrusted.text import find_controls, format_counts_by_line, format_line, require_visible
-from cdd_agent.workspace.files import PAGED_CAP_BYTES, SIZE_CAP_BYTES, Hits, Workspace, decode, encode, glob, grep
+from cdd_agent.workspace.files import PAGED_CAP_BYTES, SIZE_CAP_BYTES, Hits, Workspace, glob, grep
+from cdd_agent.workspace.text_file import MARK, TextFile
 
 T = TypeVar("T")
 _MAX_SHOWN = 60
@@ -222,13 +223,13 @@ class _Files:
             self._known.note(name, data)
 
     def read(self, inputs: ReadInput) -> ToolOutput:
-        data = self._workspace.read(inputs.file_path, cap_bytes=PAGED_CAP_BYTES)
-        masked = mask(decode(data))
+        file = self._workspace.read_text(inputs.file_path, cap_bytes=PAGED_CAP_BYTES)
+        masked = mask(file.text)
         lines = editing.split_lines(masked.text)
         if lines and inputs.offset > len(lines):
             happened = f"{inputs.file_path} has only {len(lines)} lines; offset {inputs.offset} is behind its end."
             raise UsageError(happened, hint="use a smaller offset")
-        self._known.note(self._workspace.resolve(inputs.file_path), data)
+        self._known.note(file.name, file.data)
         last = inputs.offset - 1 + min(inputs.limit, LINES_PER_READ)
         rows = _number_lines(lines, first=inputs.offset, last=last)
         ends = accumulate(len(row) + 1 for row in rows)
@@ -236,57 +237,62 @@ class _Files:
         shown = "\n".join(rows) or "(the file is empty)"
         last = inputs.offset - 1 + len(rows)
         masks = sum(len(MASK.findall(row)) for row in rows) if masked.count else 0
-        remarks = _format_remarks(data, last=last, total=len(lines), masked=masks)
+        remarks = _format_remarks(file, last=last, total=len(lines), masked=masks)
         unseen = _format_unseen_remarks(lines[inputs.offset - 1 : last], first=inputs.offset)
         return ToolOutput(text="\n".join([shown, *unseen, *remarks]), exact=True)
 
     def write(self, inputs: WriteInput) -> ToolOutput:
         name = editing.require_writable(self._workspace, inputs.file_path, may_write=self._may_write)
-        data = inputs.content.encode()
-        count = _count_lines(inputs.content)
-        if self._workspace.exists(name):
-            self._require_read(name)
-            before = self._workspace.read(name)
-            self._require_current(name, before)
-            editing.require_fit(name, text=inputs.content, before=before)
-            done = f"Overwrote {name}: {count}, {_count_lines(decode(before))} before."
+        is_new = not self._workspace.exists(name)
+        if is_new:
+            file = TextFile(name=name, data=b"")
         else:
-            editing.require_fit(name, text=inputs.content, before=None)
-            done = f"Created {name}: {count}."
-        self._workspace.write(name, data)
-        self._known.note(name, data)
-        return ToolOutput(text=done)
+            self._require_read(name)
+            file = self._workspace.read_text(name)
+            self._require_current(name, file.data)
+        rendered = editing.render_whole(file, inputs.content)
+        self._workspace.write(name, rendered.data)
+        self._known.note(name, rendered.data)
+        text, remarks = TextFile(name=name, data=rendered.data).text, [*rendered.remarks]
+        if is_new and "\r\n" in inputs.content:
+            remarks.append("Its lines end with LF, as in every new file.")
+        if text.endswith("\n") != inputs.content.endswith(("\r", "\n")):
+            remarks.append(f"It ends {'with' if text.endswith(chr(10)) else 'without'} a newline, as before.")
+        counts = _count_lines(text) if is_new else f"{_count_lines(text)}, {_count_lines(file.text)} before"
+        return ToolOutput(text=" ".join([f"{'Created' if is_new else 'Overwrote'} {name}: {counts}.", *remarks]))
 
     def edit(self, inputs: EditInput) -> ToolOutput:
         name = editing.require_writable(self._workspace, inputs.file_path, may_write=self._may_write)
-        before = self._workspace.read(name)
+        file = self._workspace.read_text(name)
         first = Replacement(old_string=inputs.old_string, new_string=inputs.new_string, replace_all=inputs.replace_all)
-        changes = (first, *inputs.edits)
-        old = decode(before)
-        masked = mask(old)
+        changes = tuple(_normalize_change(change, file) for change in (first, *inputs.edits))
+        masked = mask(file.text)
         for change in changes:
             for where, text in (("old_string", change.old_string), ("new_string", change.new_string)):
-                editing.require_no_mask(text, before=old, where=where)
+                editing.require_no_mask(text, before=file.text, where=where)
             editing.require_whole(change.new_string, before=masked.text, name=name)
         steps = run_within(
             EDIT_LIMIT_S,
             lambda: _apply_changes(masked.text, changes),
             hint="use a shorter old_string with a line that occurs only once",
         )
-        is_known = self._known.is_current(name, before)
+        is_known = self._known.is_current(name, file.data)
         # An exact and unique match needs no knowledge of the rest of the file; other matches do.
         if any(edited.ignored or len(edited.lines) > 1 for edited in steps):
-            self._require_current(name, before)
+            self._require_current(name, file.data)
         text = steps[-1].text
         require_visible(text, before=masked.text)
-        after = encode(editing.restore_keys(masked, text))
-        if after == before:
-            raise UsageError("The edit changes nothing.", hint="change new_string, or make no edit")
-        editing.require_python(name, before=before, after=after)
-        self._workspace.write(name, after)
+        rendered = file.render(editing.restore_keys(masked, text), is_whole=False)
+        if rendered.data == file.data:
+            happened = " ".join(["The edit changes nothing.", *rendered.remarks])
+            raise UsageError(happened, hint="change new_string, or make no edit")
+        editing.require_python(name, before=file.data, after=rendered.data)
+        self._workspace.write(name, rendered.data)
         if is_known:
-            self._known.note(name, after)
-        return ToolOutput(text=_format_edit(name, steps, before=masked.text), exact=True)
+            self._known.note(name, rendered.data)
+        after = mask(TextFile(name=name, data=rendered.data).text).text if rendered.remarks else text
+        output = _format_edit(name, steps, before=masked.text, after=after)
+        return ToolOutput(text="\n".join([output, *rendered.remarks]), exact=True)
 
     def _require_read(self, name: str) -> None:
         if name not in self._known:
@@ -298,6 +304,13 @@ class _Files:
             raise UsageError(f"{name} has changed since you read it.", hint="Read it again, then try again")
 
 
+def _normalize_change(change: Replacement, file: TextFile) -> Replacement:
+    old, new = file.normalize(change.old_string), file.normalize(change.new_string)
+    if old.startswith(MARK):  # copied from somewhere else: Read does not show the mark
+        old, new = old.removeprefix(MARK), new.removeprefix(MARK)
+    return Replacement(old_string=old, new_string=new, replace_all=change.replace_all)
+
+
 def _count_lines(text: str) -> str:
     return format_count(len(editing.split_lines(text)), "line")
 
@@ -305,24 +318,27 @@ def _count_lines(text: str) -> str:
 def _number_lines(lines: list[str], *, first: int, last: int) -> list[str]:
     rows = []
     for number, line in enumerate(lines[first - 1 : last], start=first):
-        text = editing.strip_ending(line)
+        text = line.removesuffix("\n")
         cut = f"{text[:SHOWN_LINE_LENGTH]} [... {len(text) - SHOWN_LINE_LENGTH} more characters]"
         rows.append(f"{number:>6}\t{text if len(text) <= SHOWN_LINE_LENGTH else cut}")
     return rows
 
 
-def _format_remarks(data: bytes, *, last: int, total: int, masked: int) -> list[str]:
+def _format_remarks(file: TextFile, *, last: int, total: int, masked: int) -> list[str]:
     remarks = []
     if masked:
         texts = format_count(masked, "text")
         remarks.append(f"({texts} shaped like a key, masked as [masked: ...]; Edit keeps them, but cannot match them)")
     if last < total:
         remarks.append(f"({total - last} more lines; continue with offset {last + 1})")
-    if b"\r\n" in data:
-        remarks.append("(lines end with CRLF; Edit keeps that)")
-    if any("\udc80" <= letter <= "\udcff" for letter in decode(data)):
-        remarks.append("(bytes that are not UTF-8 are shown as \\xNN; Edit keeps them, but cannot match them)")
-    if data and not data.endswith(b"\n") and last == total:
+    if set(file.endings) - {"LF"}:
+        remarks.append(f"(lines end with {' or '.join(file.endings)}; Edit and Write keep that)")
+    if file.encoding != "UTF-8":
+        encoding = f"is in {file.encoding}" if file.encoding else "is not UTF-8, so only ASCII can be added"
+        remarks.append(f"(the file {encoding}; Edit and Write keep that)")
+    if file.has_undecoded:
+        remarks.append("(bytes without a character are shown as \\xNN; Edit keeps them, but cannot match them)")
+    if file.text and not file.text.endswith("\n") and last == total:
         remarks.append("(no newline at the end of the file)")
     return remarks
 
@@ -352,13 +368,13 @@ def _apply_changes(text: str, changes: tuple[Replacement, ...]) -> tuple[editing
     return tuple(steps)
 
 
-def _format_edit(name: str, steps: tuple[editing.Edited, ...], *, before: str) -> str:
+def _format_edit(name: str, steps: tuple[editing.Edited, ...], *, before: str, after: str) -> str:
     changes = []
     for edited in steps:
         count = len(edited.lines)
         where = f"at line {edited.lines[0]}" if count == 1 else f"at {count} places, first at line {edited.lines[0]}"
         changes.append(where + (f", ignoring {edited.ignored}" if edited.ignored else ""))
-    lines = editing.split_lines(steps[-1].text)
+    lines = editing.split_lines(after)
     groups = SequenceMatcher(None, editing.split_lines(before), lines).get_grouped_opcodes(CONTEXT_LINES)
     places = [(group[0][3] + 1, group[-1][4]) for group in groups]
     rows = ["\n".join(_number_lines(lines, first=first, last=last)) for first, last in places]

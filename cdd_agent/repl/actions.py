@@ -39,7 +39,7 @@ from cdd_agent.workflows.conversation.scout import create_ticket as create_propo
 from cdd_agent.workflows.conversation.socrates import Socrates
 from cdd_agent.workflows.execution.executor import Executor
 from cdd_agent.workflows.execution.review import Review
-from cdd_agent.workspace.files import Workspace, decode
+from cdd_agent.workspace.files import Workspace
 
 MOST_LINES = 12
 MOST_CHARACTERS = 150
@@ -576,7 +576,7 @@ def attach_files(message: str, workspace: Workspace, *, marks: Marks, tell: Call
             surplus.append(path)
             continue
         try:
-            text = decode(workspace.read(path, cap_bytes=MAX_FILE_BYTES))
+            text = workspace.read_text(path, cap_bytes=MAX_FILE_BYTES).text
         except UsageError as error:
             tell(f"@{path} is not attached: {error.happened}")
             continue

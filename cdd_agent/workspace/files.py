@@ -28,6 +28,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from cdd_agent.errors import UsageError
 from cdd_agent.untrusted import paths
 from cdd_agent.untrusted.keys import mask
+from cdd_agent.workspace.text_file import TextFile
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -293,10 +294,10 @@ class Workspace:
         return self._beneath.exists(self.resolve(path))
 
     def read(self, path: str, *, cap_bytes: int = SIZE_CAP_BYTES) -> bytes:
-        """Read the bytes of a text file.
+        """Read the bytes of a file.
 
-        Raises ``UsageError`` as ``resolve_readable`` does, and if the file is missing, not regular, larger than
-        ``cap_bytes`` or binary (contains a NUL byte).
+        Raises ``UsageError`` as ``resolve_readable`` does, and if the file is missing, not regular or larger than
+        ``cap_bytes``.
         """
         try:
             data = self._read_without_links(path, cap_bytes + 1)
@@ -312,9 +313,14 @@ class Workspace:
         if len(data) > cap_bytes:
             hint = "read it in parts with offset and limit; change it with a command"
             raise UsageError(f"{path} is larger than {cap_bytes // 1024} KB.", hint=hint)
-        if b"\0" in data:
-            raise UsageError(f"{path} is a binary file: it contains a NUL byte.", hint="read its source instead")
         return data
+
+    def read_text(self, path: str, *, cap_bytes: int = SIZE_CAP_BYTES) -> TextFile:
+        """Read a text file; raise ``UsageError`` as ``read`` does, and for a binary file (its text has a NUL)."""
+        file = TextFile(name=self.resolve(path), data=self.read(path, cap_bytes=cap_bytes))
+        if "\0" in file.text:
+            raise UsageError(f"{path} is a binary file: it contains a NUL.", hint="read its source instead")
+        return file
 
     def _read_without_links(self, path: str, limit_bytes: int) -> bytes | None:
         """Read a file that no link leads to; None if there is one, or another reason to look closer."""
@@ -394,20 +400,10 @@ class Workspace:
         raise UsageError(f"{path} is outside the project {self.root}.", hint=_ALLOWED)
 
 
-def decode(data: bytes) -> str:
-    """Decode a file's bytes; ``encode`` restores even those that are not UTF-8."""
-    return data.decode("utf-8", "surrogateescape")
-
-
-def encode(text: str) -> bytes:
-    """Encode text from ``decode`` to its original bytes."""
-    return text.encode("utf-8", "surrogateescape")
-
-
 def _find_git_folders(project: ConfinedFolder) -> tuple[Path, ...]:
     """Return git's folders if ``.git`` is a file, as in a linked work tree or a submodule."""
     try:
-        text = decode(project.read(".git", 4096))
+        text = os.fsdecode(project.read(".git", 4096))
     except OSError:
         return ()
     target = text.partition("gitdir:")[2].strip()
@@ -415,7 +411,7 @@ def _find_git_folders(project: ConfinedFolder) -> tuple[Path, ...]:
         return ()
     folder = Path(os.path.realpath(project.root / target))
     try:
-        shared = decode(ConfinedFolder(folder).read("commondir", 4096)).strip()
+        shared = os.fsdecode(ConfinedFolder(folder).read("commondir", 4096)).strip()
     except OSError:
         return (folder,)
     return (folder,) if "\0" in shared else (folder, Path(os.path.realpath(folder / shared)))
@@ -475,7 +471,7 @@ def grep(workspace: Workspace, pattern: str, *, files: str = "**", top: str = ".
     for path in _find_matching(workspace, files, top=top):
         try:
             # Masked before the search: a series of patterns could otherwise reveal a key letter by letter.
-            masked = mask(decode(workspace.read(path)))
+            masked = mask(workspace.read_text(path).text)
         except UsageError:
             unread += 1
             continue
@@ -484,7 +480,7 @@ def grep(workspace: Workspace, pattern: str, *, files: str = "**", top: str = ".
             if expression.search(line):
                 total += 1
                 if len(shown) < limit:
-                    shown.append(Hit(path=path, line=number, text=line.removesuffix("\r")[:SHOWN_LENGTH]))
+                    shown.append(Hit(path=path, line=number, text=line[:SHOWN_LENGTH]))
         count += masked.count if total > before else 0
     return Hits(shown=tuple(shown), total=total, unread=unread, masked=count)
 

@@ -67,15 +67,14 @@ def read_memory(project: Path) -> Memory:
         if not os.path.lexists(workspace.root / path):
             continue
         try:
-            name = workspace.resolve_readable(path)
-            data = workspace.read(path, cap_bytes=MOST_READ_BYTES)
+            file = workspace.read_text(path, cap_bytes=MOST_READ_BYTES)
         except UsageError as error:
             remarks.append(f"{path} is left out: {error.happened}")
             continue
-        text = data.decode("utf-8", "replace").removeprefix("\ufeff").strip()
-        if text and name not in known:
-            known.add(name)
-            files.append(MemoryFile(path=path, text=text, size_bytes=len(data)))
+        text = file.text.encode("utf-8", "replace").decode().strip()
+        if text and file.name not in known:
+            known.add(file.name)
+            files.append(MemoryFile(path=path, text=text, size_bytes=len(file.data)))
     return Memory(files=_cap_files(files), remarks=tuple(remarks))
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from cdd_agent.errors import UsageError, format_count
 from cdd_agent.untrusted.keys import mask
 from cdd_agent.untrusted.python_source import parse, split_lines
-from cdd_agent.workspace.files import Workspace, decode
+from cdd_agent.workspace.files import Workspace
 
 if TYPE_CHECKING:
     from pygments.lexer import LexerMeta  # type: ignore[import-untyped]
@@ -253,10 +253,8 @@ def _list_folders(path: str) -> list[str]:
 
 def _describe_file(workspace: Workspace, path: str) -> tuple[str, tuple[Definition, ...]]:
     try:
-        text = mask(decode(workspace.read(path))).text
+        text = mask(workspace.read_text(path).text).text
     except (UsageError, OSError):
-        return _UNREADABLE
-    if "\0" in text:
         return _UNREADABLE
     size = f" ({format_count(len(text.splitlines()), 'line')})"
     return size, list_definitions(path, text) if _is_code(posixpath.basename(path)) else ()

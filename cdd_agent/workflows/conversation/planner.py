@@ -27,7 +27,7 @@ from cdd_agent.tickets.plan import TEST_FIRST, Plan, Step, choose_default_kind, 
 from cdd_agent.tickets.spec import Spec
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.untrusted.keys import redact_keys
-from cdd_agent.untrusted.python_source import decode, parse
+from cdd_agent.untrusted.python_source import parse
 from cdd_agent.work.state import Status
 from cdd_agent.work.state_file import load_state
 from cdd_agent.workflows.conversation.dialog import Dialog
@@ -153,7 +153,7 @@ def _check_node_id(test: str) -> Objection:
 def _is_defined(test: str, workspace: Workspace) -> bool:
     path, *names = test.split("[", 1)[0].split("::")
     try:
-        scope: ast.AST | None = parse(decode(workspace.read(path)))
+        scope: ast.AST | None = parse(workspace.read_text(path).text)
     except (UsageError, ValueError):
         return False
     for name in names:

@@ -28,7 +28,7 @@ from cdd_agent.work.state_file import load_state
 from cdd_agent.workflows.green import request as requests
 from cdd_agent.workflows.green.artifact import GreenArtifact, make_artifact
 from cdd_agent.workflows.green.request import GreenRequest, Wanted
-from cdd_agent.workspace.files import Workspace, decode
+from cdd_agent.workspace.files import Workspace
 from pytest_tdd_agent.report import SuiteReport, list_failing
 
 MAX_RELATED_CHARACTERS = 48_000
@@ -98,7 +98,7 @@ def make_brief_for(settings: GreenSettings) -> BriefFor:
 
 def _read_text(name: str, workspace: Workspace) -> str | None:
     try:
-        return decode(workspace.read(name))
+        return workspace.read_text(name).text
     except (CddError, OSError):
         return None
 

@@ -63,8 +63,9 @@ def test_what_numbered_lines_cannot_show_is_told(files: Files) -> None:
     (files.root / "odd.txt").write_bytes(b"caf\xe9\r\nend")
     assert files.read("odd.txt").text == (
         "     1\tcaf\\xe9\n     2\tend\n"
-        "(lines end with CRLF; Edit keeps that)\n"
-        "(bytes that are not UTF-8 are shown as \\xNN; Edit keeps them, but cannot match them)\n"
+        "(lines end with CRLF; Edit and Write keep that)\n"
+        "(the file is not UTF-8, so only ASCII can be added; Edit and Write keep that)\n"
+        "(bytes without a character are shown as \\xNN; Edit keeps them, but cannot match them)\n"
         "(no newline at the end of the file)"
     )
     (files.root / "empty.txt").touch()
@@ -156,6 +157,49 @@ def test_an_edit_keeps_every_other_byte(files: Files) -> None:
     (files.root / "odd.txt").write_bytes(b"\xef\xbb\xbfcaf\xe9\r\nx = 1\r\nend")
     files.edit("odd.txt", "x = 1\n", "x = 1\ny = 2\n")
     assert (files.root / "odd.txt").read_bytes() == b"\xef\xbb\xbfcaf\xe9\r\nx = 1\r\ny = 2\r\nend"
+
+
+def test_a_written_file_keeps_what_its_text_cannot_say(files: Files) -> None:
+    path = files.root / "odd.py"
+    path.write_bytes(b"\xef\xbb\xbfx = 1\r\ny = 2\r\nend = 3")
+    path.chmod(0o755)
+    files.read("odd.py")
+    answer = files.write("odd.py", "x = 1\ny = 3\n\nend = 3\n").text
+    assert answer == "Overwrote odd.py: 4 lines, 3 lines before. It ends without a newline, as before."
+    assert path.read_bytes() == b"\xef\xbb\xbfx = 1\r\ny = 3\r\n\r\nend = 3"
+    assert path.stat().st_mode & 0o777 == 0o755
+    assert not files.write("odd.py", "x = 'é'\r\nend = 3").is_error
+    assert path.read_bytes() == "\ufeffx = 'é'\r\nend = 3".encode()
+
+
+def test_utf_16_is_read_searched_and_written(files: Files) -> None:
+    path = files.root / "wide.txt"
+    path.write_bytes("\ufeffname=é\r\n".encode("utf-16-le"))
+    assert files.read("wide.txt").text.startswith("     1\tname=é\n(lines end with CRLF;")
+    assert not files.edit("wide.txt", "é", "€").is_error
+    assert path.read_bytes() == "\ufeffname=€\r\n".encode("utf-16-le")
+
+
+def test_every_place_of_a_crlf_file_is_replaced(files: Files) -> None:
+    (files.root / "a.txt").write_bytes(b"a\r\nb\r\na\r\nb\r\n")
+    files.read("a.txt")
+    assert not files.edit("a.txt", "a\nb", "a\nx\nb", replace_all=True).is_error
+    assert (files.root / "a.txt").read_bytes() == b"a\r\nx\r\nb\r\na\r\nx\r\nb\r\n"
+
+
+def test_a_new_file_is_utf_8_with_line_feeds(files: Files) -> None:
+    answer = files.write("new.py", "\ufeff# coding: latin-1\r\nx = 'é'\r\n").text
+    assert answer == (
+        "Created new.py: 1 line. The byte order mark was left out: a new file gets none. The encoding line "
+        "`# coding: latin-1` was left out: a new file is in UTF-8. Its lines end with LF, as in every new file."
+    )
+    assert (files.root / "new.py").read_bytes() == "x = 'é'\n".encode()
+
+
+@pytest.mark.parametrize("text", ["a\0b\n", "half \ud83d\n", "\udce9\n"])
+def test_characters_that_no_text_file_holds_are_refused(files: Files, text: str) -> None:
+    assert files.write("new.txt", text).is_error
+    assert not (files.root / "new.txt").exists()
 
 
 def test_a_miss_in_a_file_of_another_encoding_can_be_sent(files: Files) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdd_agent.errors import UsageError
-from cdd_agent.workspace.files import PAGED_CAP_BYTES, SIZE_CAP_BYTES, Workspace, decode, encode
+from cdd_agent.workspace.files import PAGED_CAP_BYTES, SIZE_CAP_BYTES, Workspace
 
 
 @pytest.fixture
@@ -179,7 +179,7 @@ def test_large_binary_and_special_files_are_refused_without_waiting(project: Pat
         ("src", "it is a folder"),
     ):
         with pytest.raises(UsageError, match=why):
-            workspace.read(path)
+            workspace.read_text(path)
     with pytest.raises(UsageError, match="regular file"):
         workspace.write("pipe", b"x")
 
@@ -269,11 +269,6 @@ def test_the_listing_leaves_out_what_nobody_edits(project: Path, tmp_path: Path)
     (project / "round").symlink_to(project)
     os.mkfifo(project / "pipe")
     assert Workspace(project).list_files() == ("README.md", "alias.py", "src/table.py")
-
-
-@given(st.binary())
-def test_any_bytes_survive_decoding_and_encoding(data: bytes) -> None:
-    assert encode(decode(data)) == data
 
 
 @given(st.text(alphabet=st.sampled_from("./\\~a .gitcd\u200b\0G-"), max_size=30))
