@@ -463,7 +463,8 @@ class Composition:
         )
         is_shown = suite.sandbox.level in ISOLATING_LEVELS
         if self.options.find_recording(self.environment) is not None:
-            policy = replace(policy, examiner_model="")  # a recording plays the turns of all models
+            # A recording plays the turns of all models, and begins an attempt with its first turn.
+            policy = replace(policy, examiner_model="", continues_interrupted=False)
         return Context(
             repository=repository,
             workplace=workplace,

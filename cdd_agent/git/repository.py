@@ -248,6 +248,12 @@ class RefWriter:
             for _ in ("start: ok", "commit: ok"):
                 answer.read_line()
 
+    def delete(self, ref: str) -> None:
+        """Delete ``ref``, which exists; raises ``GitError``."""
+        with self._git.ask(f"start\0delete {ref}\0\0commit\0".encode()) as answer:
+            for _ in ("start: ok", "commit: ok"):
+                answer.read_line()
+
 
 class ObjectWriter:
     """Writes objects of one kind."""

@@ -150,6 +150,7 @@ class Attempt:
         self.number = len(self.earlier) + 1
         self.recovery = StepRecovery(item.ticket, step, context=context)
         self._only_words = False
+        self._has_interrupted_work = False
         self._evidence: list[str] = []
         self._answers = CommentAnswers(item, step=step, context=context)
         self._conversation: Conversation | None = None
@@ -160,16 +161,20 @@ class Attempt:
     def _examination(self) -> Examination:
         return Examination(item=self.item, context=self.context, path=self.recovery.examples_path)
 
-    def run(self, *, is_anew: bool) -> AttemptRecord:
+    def run(self, *, is_anew: bool, is_continued: bool = False) -> AttemptRecord:
         """Let the model work, judge its work, save it as a checkpoint, and return the record.
 
-        ``is_anew``: the files are as they were when the phase began.
+        ``is_anew``: the files are as they were when the phase began. ``is_continued``: they contain the work of an
+        attempt that was interrupted.
         """
+        self._has_interrupted_work = is_continued
         context, name = self.context, self.recovery.name_attempt(self.phase, self.number)
         limit, is_again = context.policy.max_attempts, self.step.was_sent_back
         context.emit(AttemptStarted(phase=self.phase, number=self.number, limit=limit, is_again=is_again))
         brief = context.brief(self.item, self.phase)
-        done = None if self.earlier else context.bring_ahead(self.item.number, self.phase, context=context)
+        done = (
+            None if self.earlier or is_continued else context.bring_ahead(self.item.number, self.phase, context=context)
+        )
         run = done or self._run_agent(brief, is_anew=is_anew)
         if self._conversation is not None:
             save_conversation(self._conversation, self._conversation_path)
@@ -374,13 +379,19 @@ class Attempt:
         if is_anew and (last := context.snapshots.find(self.earlier[-1].checkpoint or "refs/cdd/none")):
             undone = format_diff(objects, self.baseline.snapshot.commit, after=last.commit)
         forked = {Circumstance.FORKED} if is_continued and not self.step.iterates else set[Circumstance]()
+        work = self.step.interrupted if self.step.interrupted and self.step.interrupted.phase == self.phase else None
+        resumed = set[Circumstance]()
+        if work is not None:
+            resumed = {Circumstance.RESUMED if self._has_interrupted_work else Circumstance.INTERRUPTED}
         return Occasion(
-            circumstances=find_circumstances(self.item, context.policy) | forked,
+            circumstances=find_circumstances(self.item, context.policy) | forked | resumed,
             earlier=self.earlier,
             is_anew=is_anew,
             failing=failing,
             remedies=advice,
             refusal=format_refusal(self.step, self.phase, marks=marks),
+            interrupted=work.diff if work is not None else "",
+            interrupted_words=work.words if work is not None else "",
             diff=diff,
             undone=undone,
             guidance=format_guidance(self.step, self.phase, marks=marks),
@@ -390,7 +401,12 @@ class Attempt:
 
     def _find_complete_files(self, shown: ShownFiles, diff: str) -> tuple[str, ...]:
         """Return the files that the model knows completely: shown as they were, with all changes since."""
-        return () if is_cut(diff) else tuple(name for name in shown.whole if self.context.workspace.is_file(name))
+        if is_cut(diff):
+            return ()
+        headers = set(diff.splitlines())
+        # A file that did not exist is known if the diff shows all of it.
+        new = (name for name in shown.absent if f"+++ b/{self.context.to_repository_path(name)}" in headers)
+        return tuple(name for name in (*shown.whole, *new) if self.context.workspace.is_file(name))
 
     def _make_locks(self) -> PhaseLocks:
         context = self.context

@@ -12,8 +12,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from cdd_agent.errors import UsageError
+from cdd_agent.errors import CddError, UsageError
 from cdd_agent.evidence.clean_copy import find_layout, read_sources
+from cdd_agent.git.commits import commit_tree
 from cdd_agent.git.repository import CommitId, Entry, ObjectReader
 from cdd_agent.model.conversation import CHARACTERS_PER_TOKEN, Marks
 from cdd_agent.tdd.context import Context, Phase, WorkItem
@@ -22,7 +23,7 @@ from cdd_agent.tdd.step import StepRecovery, load_report
 from cdd_agent.tdd.verdict import list_test_files
 from cdd_agent.untrusted.keys import mask
 from cdd_agent.work.handoff import phase_name
-from cdd_agent.work.state import RefusedTry, StepExecution
+from cdd_agent.work.state import InterruptedWork, RefusedTry, RunState, StepExecution, record_interruption
 from cdd_agent.workspace.files import Workspace
 from cdd_agent.workspace.outline import list_definitions, outline_project, show_parts
 
@@ -40,6 +41,8 @@ class ShownFiles:
     text: str
     whole: frozenset[str] = frozenset()
     """The files that are shown completely, relative to the project."""
+    absent: frozenset[str] = frozenset()
+    """Those that do not exist yet."""
 
 
 def show_step_files(item: WorkItem, start: CommitId | None, *, context: Context, marks: Marks) -> ShownFiles:
@@ -104,7 +107,8 @@ def show_files(files: Mapping[str, str | None], *, words: Iterable[str], limit: 
             shown += marks.wrap(outline, source=name, exact=True)
         parts.append(shown)
         room -= len(shown)
-    return ShownFiles(text="\n\n".join(parts), whole=frozenset(whole))
+    absent = frozenset(name for name, source in files.items() if source is None)
+    return ShownFiles(text="\n\n".join(parts), whole=frozenset(whole), absent=absent)
 
 
 def _find_test(test: str, sources: Mapping[str, str]) -> str:
@@ -131,8 +135,6 @@ _MAX_FILE_BYTES = 200_000
 _CONTEXT_LINES = 3
 _CUT = "\n[... "
 _ORDER: tuple[Phase, ...] = ("plan", "red", "green", "refactor")
-INTERRUPTED = "interrupted"
-"""The code of a try that ended before its gate."""
 
 
 def format_diff(objects: ObjectReader, before: str, *, after: str) -> str:
@@ -184,17 +186,37 @@ def describe_refusal(recovery: StepRecovery) -> RefusedTry | None:
     )
 
 
-def describe_interruption(recovery: StepRecovery, *, words: str = "") -> RefusedTry | None:
-    """Return what an interrupted attempt leaves, from the present files; None if it had changed none."""
-    step, context = recovery.step, recovery.context
-    last = recovery.checkpoints.find_last()
-    if last is None or step.phase is None:
-        return None
-    diff = format_diff(context.workplace.tree.objects, last.commit, after=context.snapshots.take_unsaved().commit)
+def save_interruption(recovery: StepRecovery, *, words: str = "") -> InterruptedWork | None:
+    """Save the files of the attempt that is under way, and return its work; without one, what the step has saved.
+
+    None: the attempt has changed nothing.
+    """
+    step, context, before = recovery.step, recovery.context, recovery.find_attempt()
+    if before is None or step.phase is None:
+        return step.interrupted
+    recovery.checkpoints.freeze_ignore_rules()
+    # A test run that was interrupted too may have left files.
+    files = context.find_files_before_tests() or context.snapshots.take_unsaved().commit
+    tree = context.workplace.tree
+    diff = format_diff(tree.objects, before, after=files)
     if not diff:
         return None
-    reason = f"{INTERRUPTED}: it ended before the gate could judge it"
-    return RefusedTry(phase=step.phase, reasons=(reason,), words=words, diffs={step.phase: diff})
+    ref = recovery.free_ref("interrupted")
+    made = commit_tree(tree, files, parent=before, message=f"{step.phase}, interrupted")
+    context.repository.refs.set(ref, made)
+    words = words or (step.interrupted.words if step.interrupted is not None else "")
+    return InterruptedWork(phase=step.phase, files=ref, diff=diff, words=words)
+
+
+def keep_interruption(state: RunState, recovery: StepRecovery) -> RunState:
+    """Return ``state`` with the work of the attempt that was killed, if one was; else ``state`` itself."""
+    try:
+        work = save_interruption(recovery)
+    except (CddError, OSError):  # the run tree may be damaged, and is made again
+        return state
+    return (
+        state if work == recovery.step.interrupted else record_interruption(state, recovery.step.step_number, work=work)
+    )
 
 
 def _list_diffs(recovery: StepRecovery) -> dict[Phase, str]:
@@ -217,18 +239,19 @@ def format_refusal(step: StepExecution, phase: Phase, *, marks: Marks) -> str:
     if refusal is None or _ORDER.index(phase) > _ORDER.index(refusal.phase):
         return ""
     where, is_same = phase_name(refusal.phase), phase == refusal.phase
+    is_test_wrong = refusal.kind == "test_is_wrong"
     parts = [
         f"An earlier try at this step was refused in {where} and undone:",
         marks.wrap(format_bullets(refusal.reasons), source=f"gate, {where}"),
     ]
-    if refusal.reasons[0].startswith(f"{INTERRUPTED}:"):
-        parts = [f"An earlier attempt at {where} was interrupted, and its changes were undone."]
-    if refusal.kept is not None and phase == "red":
+    if is_test_wrong:
+        parts[0] = f"{where} reported that the test of this step is wrong, and both were undone:"
+    if is_test_wrong and phase == "red":
         parts.append(
             "So the step is back in RED, once. Compare that claim with the acceptance criteria, and write the test "
             "that they require. If the earlier test was right, write it again."
         )
-    if refusal.kept is not None and is_same:
+    if is_test_wrong and is_same:
         parts.append("Since then, RED has written the test again.")
     if refusal.words:
         parts.append(f"The last words of that attempt:\n{marks.wrap(refusal.words, source='earlier attempt')}")
@@ -240,7 +263,7 @@ def format_refusal(step: StepExecution, phase: Phase, *, marks: Marks) -> str:
 
 
 def _name_diff(refusal: RefusedTry, phase: Phase) -> str:
-    if refusal.kept is not None and phase == "green":
+    if refusal.kind == "test_is_wrong" and phase == "green":
         return "The code of that attempt, kept aside. Take over what fits the new test"
     if phase != refusal.phase:
         return f"The changes of its {phase_name(phase)}"

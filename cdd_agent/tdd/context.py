@@ -15,7 +15,7 @@ from cdd_agent.config.settings import Settings
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.events import Emit, Notice, SuiteStarted
 from cdd_agent.git.checkpoint import Description
-from cdd_agent.git.repository import Repository
+from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.git.snapshot import Snapshot, Snapshots
 from cdd_agent.hooks import NO_HOOKS, Hooks
 from cdd_agent.model.budget import Budget
@@ -127,6 +127,8 @@ class Policy:
     """The hint if the tests take longer than the time limit."""
     context_tokens: int = 8_000
     """The most tokens of the step's files in the first request of an attempt."""
+    continues_interrupted: bool = True
+    """An attempt begins with the files of one that was interrupted; without, it begins anew."""
     keeps_partial: bool = False
     """Commit a failed GREEN that fixes some of the item's tests and breaks none."""
 
@@ -295,6 +297,7 @@ class Context:
         framework = self.suite.conventions.framework
         self.emit(SuiteStarted(purpose=purpose, targets=targets, framework=framework))
         before = before or self.snapshots.take_unsaved()
+        self.repository.refs.set(self._before_tests, before.commit)
         # A saved report is evidence: an earlier run could have planted compiled code in the bytecode cache.
         suite = self.suite if keep is None else self.suite.without_cache()
         run = suite.run(targets, keep=keep)
@@ -306,12 +309,26 @@ class Context:
         if self.snapshots.list_changes_since(before):
             self.snapshots.take(f"refs/cdd/tests/{self.reports.name}/after", message="changes made by a test run")
             self.snapshots.restore(before)
+        self.forget_files_before_tests()
         self.emit(run.as_event(purpose, framework=framework))
         if run.outdated is not None:
             raise EnvironmentMissing(
                 run.outdated[0], hint=f"install it in a mode that finds new files: {run.outdated[1]}"
             )
         return run
+
+    @property
+    def _before_tests(self) -> str:
+        return "/".join(filter(None, ("refs/cdd/tests", self.reports.name, self.fork, "before")))
+
+    def find_files_before_tests(self) -> CommitId | None:
+        """Return the files from before a test run that was interrupted, without those that it left; else None."""
+        return self.repository.read_ref(self._before_tests)
+
+    def forget_files_before_tests(self) -> None:
+        """Forget the files from before a test run, which are as they were, or no longer wanted."""
+        if self.find_files_before_tests() is not None:
+            self.repository.refs.delete(self._before_tests)
 
     def run_for_gate(
         self,

@@ -25,7 +25,7 @@ from cdd_agent.hooks import HookReply, HookStream
 from cdd_agent.storage import private_folder
 from cdd_agent.tdd.attempt import LANDED_ON_OTHERS, Attempt, has_code, has_given_up, list_attempts
 from cdd_agent.tdd.baseline import Baseline, take_baseline
-from cdd_agent.tdd.briefing import describe_interruption, describe_refusal
+from cdd_agent.tdd.briefing import describe_refusal, keep_interruption, save_interruption
 from cdd_agent.tdd.context import Context, Phase, Progress, WorkItem, format_reasons
 from cdd_agent.tdd.step import (
     Landing,
@@ -40,7 +40,6 @@ from cdd_agent.tdd.verdict import AT_ONCE, Course, RedVerdict, choose_course, ha
 from cdd_agent.work.handoff import phase_name
 from cdd_agent.work.state import (
     AttemptRecord,
-    RefusedTry,
     RunState,
     StepExecution,
     add_file,
@@ -48,6 +47,7 @@ from cdd_agent.work.state import (
     enter_phase,
     record_attempt,
     record_commit,
+    record_interruption,
     record_refusal,
     replace_step,
 )
@@ -168,29 +168,22 @@ class Cycle:
         """Save what the attempt had changed and said so far, for the next one."""
         attempt, self._attempt = self._attempt, None
         with suppress(CddError, OSError):  # the interruption itself must reach the user
-            refusal = describe_interruption(self._recovery, words=attempt.words) if attempt is not None else None
-            if refusal is not None:
-                self._save_state(record_refusal(self._state, self._item.number, refusal=refusal))
+            if attempt is not None:
+                work = save_interruption(self._recovery, words=attempt.words)
+                self._save_state(record_interruption(self._state, self._item.number, work=work))
+                self._recovery.checkpoints.clear_attempt()
 
     def _begin_or_resume(self) -> None:
+        if (state := keep_interruption(self._state, self._recovery)) is not self._state:
+            self._save_state(state)
         recovery, item = self._recovery, self._item
         if not recovery.has_begun():
             first = next(phase for phase in item.phases if phase not in self._step.commits)
             self._save_state(enter_phase(self._state, item.number, phase=first, checkpoint=recovery.begin()))
             self._tip = recovery.checkpoints.read_tip()
         else:
-            found = self._find_killed_attempt()
-            if found is not None:
-                self._save_state(record_refusal(self._state, item.number, refusal=found))
+            recovery.require_untouched()
             self._tip = recovery.restore()
-
-    def _find_killed_attempt(self) -> RefusedTry | None:
-        """Return what an attempt leaves that was killed, from the files of the run tree."""
-        if self._context.workplace.is_shared:  # the user may have changed them since
-            return None
-        with suppress(CddError, OSError):  # the run tree may be damaged, and is made again
-            return describe_interruption(self._recovery)
-        return None
 
     def _run_phase(self, phase: Phase) -> Ending | None:
         """Run one phase; return the ending of the cycle, or None if the next phase may begin."""
@@ -225,17 +218,41 @@ class Cycle:
                 if self._accept_part(attempts, baseline):
                     continue
                 return self._fail(attempts[-1], baseline)
-            is_anew = course is Course.ROLL_BACK
-            if is_anew:
-                context.snapshots.restore(baseline.snapshot)
-            self._attempt = Attempt(
-                item, phase, step=self._step, baseline=baseline, context=context, copies=self._copies
-            )
-            record = self._attempt.run(is_anew=is_anew)
-            self._attempt = None
-            private_folder(context.project)  # restores its protections, in case the agent removed them
-            self._report_nested()
-            self._save_state(record_attempt(self._state, item.number, attempt=record))
+            self._make_attempt(phase, baseline, is_anew=course is Course.ROLL_BACK)
+
+    def _make_attempt(self, phase: Phase, baseline: Baseline, *, is_anew: bool) -> None:
+        """Make one attempt at ``phase``, which continues the work of one that was interrupted, and save its record."""
+        item, context, step, recovery = self._item, self._context, self._step, self._recovery
+        earlier = list_attempts(phase, step)
+        last = context.snapshots.find(earlier[-1].checkpoint or "refs/cdd/none") if earlier and not is_anew else None
+        is_killed_in_place = recovery.is_killed_in_place()
+        if is_anew and not is_killed_in_place:
+            context.snapshots.restore(baseline.snapshot)
+        is_continued = self._continue_interrupted(phase, is_there=is_killed_in_place)
+        context.forget_files_before_tests()
+        name = recovery.name_attempt(phase, len(earlier) + 1)
+        if context.policy.continues_interrupted:
+            recovery.checkpoints.mark_attempt(name, before=last or baseline.snapshot)
+        self._attempt = Attempt(item, phase, step=step, baseline=baseline, context=context, copies=self._copies)
+        record = self._attempt.run(is_anew=is_anew, is_continued=is_continued)
+        self._attempt = None
+        private_folder(context.project)  # restores its protections, in case the agent removed them
+        self._report_nested()
+        self._save_state(record_attempt(self._state, item.number, attempt=record))
+        recovery.checkpoints.clear_attempt()
+
+    def _continue_interrupted(self, phase: Phase, *, is_there: bool) -> bool:
+        """Put the work of an interrupted attempt back, unless it ``is_there``; return whether the files contain it."""
+        work = self._step.interrupted
+        if work is None or work.phase != phase or not self._context.policy.continues_interrupted:
+            return False
+        is_in_files = is_there or self._recovery.continue_interrupted()
+        how = "Its changes are in the files, and the model continues them."
+        if not is_in_files:
+            kept = f" They are kept as {work.files}." if work.files else ""
+            how = f"Its changes do not fit the present files, so the model only reads them.{kept}"
+        self._context.emit(Notice(text=f"An attempt at {phase_name(phase)} was interrupted. {how}"))
+        return is_in_files
 
     def _needs_no_test(self, attempt: AttemptRecord) -> bool:
         """Return whether this is an iteration that asks for no new behavior: RED ended without a failing test."""
@@ -463,7 +480,7 @@ class Cycle:
                     step,
                     attempts=tuple(each for each in step.attempts if each.phase in done),
                     commits={phase: step.commits[phase] for phase in done},
-                    refusal=replace(refusal, kept=kept),
+                    refusal=replace(refusal, kind="test_is_wrong", kept=kept),
                     was_sent_back=True,
                 ),
             )

@@ -37,6 +37,10 @@ class Circumstance(StrEnum):
     """An attempt before this one was refused, and the files contain its work."""
     ROLLED_BACK = "rolled back"
     """An attempt before this one was refused, and its work was rolled back."""
+    RESUMED = "resumed"
+    """An attempt before this one was interrupted, and the files contain its work."""
+    INTERRUPTED = "interrupted"
+    """An attempt before this one was interrupted, and the files lack its work."""
     FORKED = "forked"
     """The step continues the conversation of its first run, in a fork."""
     TEST_IDS = "test ids"
@@ -101,6 +105,10 @@ TABLE: tuple[Instruction, ...] = (
     Instruction(text="impact", phases=("green", "refactor")),
     Instruction(text="earlier_try"),
     Instruction(text="forked", when=(_C.FORKED,)),
+    Instruction(text="resumed", when=(_C.RESUMED,)),
+    Instruction(text="interrupted", when=(_C.INTERRUPTED,)),
+    Instruction(text="interrupted_changes", when=(_C.INTERRUPTED,)),
+    Instruction(text="interrupted_words"),
     Instruction(text="broke", when=(_C.REFUSED,)),
     Instruction(text="broke_rolled_back", when=(_C.ROLLED_BACK,)),
     Instruction(text="diff"),
@@ -110,7 +118,8 @@ TABLE: tuple[Instruction, ...] = (
     Instruction(text="omitted"),
     Instruction(text="attempts"),
     Instruction(text="words"),
-    Instruction(text="rolled_back", when=(_C.ROLLED_BACK,)),
+    Instruction(text="rolled_back", when=(_C.ROLLED_BACK,), unless=(_C.RESUMED,)),
+    Instruction(text="rolled_back_resumed", when=(_C.ROLLED_BACK, _C.RESUMED)),
     Instruction(text="kept", when=(_C.REFUSED,)),
     Instruction(text="undone", when=(_C.ROLLED_BACK,)),
     Instruction(text="example", phases=("green",)),
@@ -218,6 +227,10 @@ class Occasion:
     """How to fix them."""
     refusal: str = ""
     """What an earlier try at the step left."""
+    interrupted: str = ""
+    """The changes of an attempt that was interrupted."""
+    interrupted_words: str = ""
+    """Its last words."""
     diff: str = ""
     """The changes of the step that the files contain."""
     undone: str = ""
@@ -249,6 +262,8 @@ def _collect_facts(brief: Brief, occasion: Occasion, *, offered: Collection[str]
     shown = [_format_attempt(attempt, offered=offered, marks=marks) for attempt in earlier[-MAX_ATTEMPTS_SHOWN:]]
     quoted = {
         "broken": (format_bullets(_list_broken(earlier, phase=brief.phase)), "gate"),
+        "interrupted": (occasion.interrupted, "interrupted work"),
+        "interrupted_words": (occasion.interrupted_words, "interrupted work"),
         "diff": (occasion.diff, "changes of this step"),
         "failing": (occasion.failing, "tests"),
         "words": (earlier[-1].words, f"attempt {earlier[-1].number}") if earlier else ("", ""),

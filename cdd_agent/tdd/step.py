@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from cdd_agent.errors import EnvironmentMissing, UsageError
+from cdd_agent.errors import EnvironmentMissing, UsageError, join_first
 from cdd_agent.events import Committed, Notice, RolledBack, SuiteStarted
 from cdd_agent.evidence.clean_copy import clean_copy
 from cdd_agent.git import commits
@@ -53,6 +53,8 @@ from pytest_tdd_agent.codec import ReportError, load
 from pytest_tdd_agent.report import SuiteReport, list_failing
 
 _LABEL = re.compile(r"step-\d+-\w+")
+_RUNNING = "running-"
+"""The beginning of the name of a ref that exists while an attempt is under way."""
 
 
 def step_label(number: int, base: str | None) -> str:
@@ -108,6 +110,21 @@ class StepCheckpoints:
     def read_tip(self) -> CommitId | None:
         """Return the commit on which the step works; None before it begins."""
         return self.repository.read_ref(self.ref("tip"))
+
+    def mark_attempt(self, name: str, *, before: Snapshot) -> None:
+        """Remember that the attempt ``name`` is under way, and the files from ``before`` it, in case it is killed."""
+        self.repository.refs.set(self.ref(f"{_RUNNING}{name}"), resolve_revision(self.repository, before.commit))
+
+    def find_attempt(self, name: str) -> CommitId | None:
+        """Return the files from before the attempt ``name`` if it is under way."""
+        return self.repository.read_ref(self.ref(f"{_RUNNING}{name}"))
+
+    def clear_attempt(self) -> None:
+        """Forget the attempt at any step of the ticket that was under way: its files are saved, or gone."""
+        folder = f"refs/cdd/checkpoints/{self.ticket}/"
+        for ref in self.repository.list_ref_names(folder):
+            if f"-{_RUNNING}" in ref and "/" not in ref.removeprefix(folder):  # below are those of forks
+                self.repository.refs.delete(ref)
 
     def find_last(self) -> Snapshot | None:
         """Return the newest checkpoint from which the step can continue."""
@@ -167,6 +184,7 @@ class StepRecovery:
         for stale in self.context.reports.glob(f"{_find_label(self.step)}-*.json"):
             stale.unlink()
         self.checkpoints.save_tip(self.context.workplace.begin())
+        self.checkpoints.clear_attempt()
         self.checkpoints.freeze_ignore_rules()
         return snapshots.take(self.checkpoints.ref("start"), message=f"before step {self.step.step_number}").ref
 
@@ -177,7 +195,7 @@ class StepRecovery:
     def has_begun(self) -> bool:
         """Return whether the step was interrupted after its first attempt; before that, it begins anew."""
         is_in_progress = self.step.status == Status.IN_PROGRESS and self.step.checkpoint is not None
-        return is_in_progress and bool(self.step.attempts or self.step.commits)
+        return is_in_progress and bool(self.step.attempts or self.step.commits or self.is_killed_in_place())
 
     def require_checkpoints(self) -> None:
         """Raise ``UsageError`` if the step is in progress and one of its checkpoints no longer exists."""
@@ -201,25 +219,71 @@ class StepRecovery:
             )
         return found
 
+    def find_attempt(self) -> CommitId | None:
+        """Return the files from before the attempt that is under way; None if none is."""
+        return self.checkpoints.find_attempt(self._name_next_attempt())
+
+    def continue_interrupted(self) -> bool:
+        """Put the work of an interrupted attempt back into the files; return False if it does not fit them."""
+        work, snapshots, tree = self.step.interrupted, self.context.snapshots, self.context.workplace.tree
+        made = self.checkpoints.repository.read_ref(work.files) if work is not None and work.files else None
+        if made is None:
+            return False
+        now = snapshots.take_unsaved().commit
+        base = CommitId(tree.objects.require(f"{made}^").id)
+        # The step may have begun again on other files since.
+        merged = tree.merge_trees(commits.commit_tree(tree, now, parent=base, message="present files"), made)
+        if merged is None:
+            return False
+        snapshots.restore(Snapshot(ref="", commit=CommitId(merged)))
+        return True
+
+    def _name_next_attempt(self) -> str:
+        phase = self.step.phase or "red"
+        return self.name_attempt(phase, sum(each.phase == phase for each in self.step.attempts) + 1)
+
+    def is_killed_in_place(self) -> bool:
+        """Return whether an attempt was killed in the user's own files, which contain its work then."""
+        return self.context.workplace.is_shared and self.find_attempt() is not None
+
     def restore(self) -> CommitId | None:
         """Restore the files of the step's last checkpoint after an interruption, and return the tip."""
         snapshots, snapshot, tip = self.context.snapshots, self.checkpoints.find_last(), self.checkpoints.read_tip()
         if snapshot is None or tip is None:
             return tip
+        if self.is_killed_in_place():  # the user may have changed the files since
+            self.context.workplace.resume(tip)
+            self.checkpoints.freeze_ignore_rules()
+            return tip
         # What is in a run tree is nobody's; in the user's files the interrupted attempt may not be the only author.
         saved = None
         if self.context.workplace.is_shared and snapshots.list_changes_since(snapshot):
-            saved = snapshots.take(self._free_ref("interrupted"), message="interrupted")
+            saved = snapshots.take(self.free_ref("interrupted"), message="interrupted")
         self.context.workplace.resume(tip)
         if saved is not None:
             self.context.emit(RolledBack(checkpoint=snapshot.ref, kept=saved.ref, why="an attempt was interrupted"))
+        self.checkpoints.clear_attempt()
         self.checkpoints.freeze_ignore_rules()
         snapshots.restore(snapshot)
         return tip
 
+    def require_untouched(self) -> None:
+        """Raise ``UsageError`` if the run works in files that the user has changed since an attempt was interrupted."""
+        if self.step.interrupted is None or not self.context.workplace.is_shared or self.is_killed_in_place():
+            return
+        snapshot = self.checkpoints.find_last()
+        changes = self.context.snapshots.list_changes_since(snapshot) if snapshot is not None else ()
+        if changes:
+            restart = self.context.resume_commands(self.ticket, self.step).restart
+            changed = join_first([change.path for change in changes], most=3)
+            raise UsageError(
+                f"You changed {changed} while an attempt in these files was interrupted. Nothing was changed.",
+                hint=f"put that aside (git stash -u), run the same command, then git stash pop; or restart: {restart}",
+            )
+
     def restore_files(self, snapshot: Snapshot, *, only: tuple[str, ...]) -> None:
         """Save the files ``only`` as they are now, then restore them from ``snapshot``."""
-        self.context.snapshots.take(self._free_ref("refused"), message="changes that were put back")
+        self.context.snapshots.take(self.free_ref("refused"), message="changes that were put back")
         self.context.snapshots.restore(snapshot, only=only)
 
     def set_aside(self, attempt: AttemptRecord) -> str | None:
@@ -227,7 +291,7 @@ class StepRecovery:
         found = self.context.snapshots.find(attempt.checkpoint) if attempt.checkpoint else None
         if found is None:
             return None
-        ref = self._free_ref("code")
+        ref = self.free_ref("code")
         self.context.repository.refs.set(ref, found.commit)
         return ref
 
@@ -245,7 +309,7 @@ class StepRecovery:
         assert snapshot is not None
         assert tip is not None
         if head is not None and head != base:
-            context.repository.git("update-ref", self._free_ref("commits", under="abandoned"), head)
+            context.repository.git("update-ref", self.free_ref("commits", under="abandoned"), head)
             context.workplace.take_back(head, base=base)
         tip = context.workplace.follow(base, made=None, tip=tip)
         context.snapshots.restore(snapshot)
@@ -266,7 +330,7 @@ class StepRecovery:
         snapshot = snapshots.find(self.step.checkpoint) if self.step.checkpoint else None
         if snapshot is None:
             return
-        saved = snapshots.take(self._free_ref("undone"), message=why)
+        saved = snapshots.take(self.free_ref("undone"), message=why)
         self._take_back()
         snapshots.restore(snapshot)
         self.context.emit(RolledBack(checkpoint=snapshot.ref, kept=saved.ref, why=why))
@@ -297,10 +361,11 @@ class StepRecovery:
         if target != base:
             text = f"The branch returns to {target[:10]}, a commit that this step did not make."
             self.context.emit(Notice(text=text))
-        repository.git("update-ref", self._free_ref("commits", under="abandoned"), head)
+        repository.git("update-ref", self.free_ref("commits", under="abandoned"), head)
         self.context.workplace.take_back(head, base=target)
 
-    def _free_ref(self, word: str, *, under: str = "attempts") -> str:
+    def free_ref(self, word: str, *, under: str = "attempts") -> str:
+        """Return the name of a ref of the step that does not exist yet."""
         prefix = f"refs/cdd/{under}/{self.ticket}/step-{self.step.step_number}-{word}"
         used = self.context.repository.list_ref_names(f"refs/cdd/{under}/")
         return next(ref for ref in (f"{prefix}-{number}" for number in range(1, len(used) + 2)) if ref not in used)

@@ -112,11 +112,13 @@ class AttemptRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedTry:
-    """A refused or interrupted try at a step, in texts for the next one: shortened, with keys masked."""
+    """A refused try at a step, in texts for the next one: shortened, with keys masked."""
 
     phase: Phase
     """The phase that was refused."""
     reasons: tuple[str, ...]
+    kind: Literal["refused", "test_is_wrong"] = "refused"
+    """``test_is_wrong``: GREEN reported that of RED's test, so the step is back in RED."""
     failures: str = ""
     """The failing tests with their output."""
     words: str = ""
@@ -125,6 +127,19 @@ class RefusedTry:
     """Phase -> the diff of its last attempt."""
     kept: str | None = None
     """The ref of the files, if they are kept aside for the next GREEN."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterruptedWork:
+    """The work of an attempt that was interrupted before a gate could judge it. The next one continues it."""
+
+    phase: Phase
+    files: str | None
+    """The ref of a commit with the files, whose parent has them as they were when the attempt began."""
+    diff: str = ""
+    """The changes of the attempt, shortened, with keys masked."""
+    words: str = ""
+    """The agent's last words."""
 
 
 def is_unverified(finding: str) -> bool:
@@ -168,6 +183,8 @@ class StepExecution:
     """The usage of all attempts, including those before a retry."""
     refusal: RefusedTry | None = None
     """Why the last try at the step was refused. Stays until the step completes."""
+    interrupted: InterruptedWork | None = None
+    """The work of an interrupted attempt. Stays until the attempt that continues it is judged."""
     guidance: str = ""
     """The user's words to the next attempts. Stays until the step completes."""
     iterates: bool = False
@@ -266,9 +283,10 @@ def enter_phase(
 
 
 def record_attempt(state: RunState, number: int, *, attempt: AttemptRecord) -> RunState:
-    """Add an attempt to step ``number``."""
+    """Add an attempt to step ``number``, with which interrupted work is judged."""
     step = _require(state, number, Status.IN_PROGRESS, verb="attempted")
-    return replace_step(state, replace(step, phase=attempt.phase, attempts=(*step.attempts, attempt)))
+    attempts = (*step.attempts, attempt)
+    return replace_step(state, replace(step, phase=attempt.phase, attempts=attempts, interrupted=None))
 
 
 def record_commit(state: RunState, number: int, *, phase: str, commit: str) -> RunState:
@@ -280,6 +298,11 @@ def record_commit(state: RunState, number: int, *, phase: str, commit: str) -> R
 def record_refusal(state: RunState, number: int, *, refusal: RefusedTry) -> RunState:
     """Replace what the last try at step ``number`` left for the next one."""
     return replace_step(state, replace(state.execution(number), refusal=refusal))
+
+
+def record_interruption(state: RunState, number: int, *, work: InterruptedWork | None) -> RunState:
+    """Replace what an interrupted attempt at step ``number`` left to continue."""
+    return replace_step(state, replace(state.execution(number), interrupted=work))
 
 
 def record_files(state: RunState, number: int, *, changes: Sequence[Change]) -> RunState:
@@ -320,14 +343,14 @@ def end_step(state: RunState, number: int, *, status: Status, now: str, error: s
     also = (Status.PENDING, Status.FAILED) if status == Status.SKIPPED else ()
     step = _require(state, number, *also, Status.IN_PROGRESS, verb=status)
     if status == Status.COMPLETED:
-        step = replace(step, refusal=None, guidance="", iterates=False)
+        step = replace(step, refusal=None, interrupted=None, guidance="", iterates=False)
     else:  # the files that the agent wrote have not landed
-        step = replace(step, files_created=(), files_modified=(), files_deleted=())
+        step = replace(step, files_created=(), files_modified=(), files_deleted=(), interrupted=None)
     return _end(state, replace(step, status=status, completed_at=now, error=error))
 
 
 def retry_step(state: RunState, number: int) -> RunState:
-    """Reset step ``number`` to pending. Its error, refusal, usage and guidance stay."""
+    """Reset step ``number`` to pending. Its error, refusal, usage and guidance stay; interrupted work does not."""
     step = state.execution(number)
     is_iteration = step.status == Status.COMPLETED and bool(step.guidance)
     fresh = StepExecution(

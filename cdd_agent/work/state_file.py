@@ -20,7 +20,7 @@ from cdd_agent.errors import DocumentError, Problem, UsageError
 from cdd_agent.installation import suggest_upgrade
 from cdd_agent.storage import append_durably, read_ordinary, write_atomic
 from cdd_agent.untrusted import documents
-from cdd_agent.work.state import SCHEMA, RunState, Status, StepExecution, Usage
+from cdd_agent.work.state import SCHEMA, InterruptedWork, RunState, Status, StepExecution, Usage
 
 MOST_STEPS = 30
 """How many steps ``execution-state.json`` holds before they move."""
@@ -34,6 +34,8 @@ _SCHEMA_WITH_LINES = SCHEMA + 1
 _OWN_REPORT = re.compile(r"(?:[^/\0]+/)*\.cdd/reports/[^/\0]+/[^/\0]+\.json")
 _OWN_REF = re.compile(r"refs/cdd/[\w./-]+")
 _COMMIT = re.compile(r"[0-9a-f]{1,64}")
+_INTERRUPTED = "interrupted:"
+"""How the only reason of an interruption began while it was saved as a refusal."""
 
 
 class _StepsFile(msgspec.Struct, frozen=True):
@@ -257,7 +259,18 @@ def _decode(data: bytes, moved: _MovedSteps, *, path: str) -> RunState:
         steps = [places[position] if position in places else next(rest) for position in range(count)]
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise _damaged(path, str(error)) from error
-    return replace(state, schema=SCHEMA, step_executions={step.step_number: step for step in steps})
+    return replace(state, schema=SCHEMA, step_executions={step.step_number: _upgrade(step) for step in steps})
+
+
+def _upgrade(step: StepExecution) -> StepExecution:
+    """Return a step whose memory an earlier version may have saved without its kind."""
+    old = step.refusal
+    if old is None:
+        return step
+    if old.reasons[0:1] and old.reasons[0].startswith(_INTERRUPTED):
+        work = InterruptedWork(phase=old.phase, files=None, diff=old.diffs.get(old.phase, ""), words=old.words)
+        return replace(step, refusal=None, interrupted=step.interrupted or work)
+    return replace(step, refusal=replace(old, kind="test_is_wrong")) if old.kept is not None else step
 
 
 def _damaged(path: str, message: str, *, line: int = 0) -> DocumentError:
@@ -290,6 +303,8 @@ def _find_foreign_value(state: RunState) -> str | None:
         ]
         if step.refusal is not None:
             values.append(("kept files", _OWN_REF, step.refusal.kept))
+        if step.interrupted is not None:
+            values.append(("interrupted files", _OWN_REF, step.interrupted.files))
         for attempt in step.attempts:
             values += [("report", _OWN_REPORT, attempt.report), ("checkpoint", _OWN_REF, attempt.checkpoint)]
         for name, pattern, value in values:

@@ -33,7 +33,7 @@ from cdd_agent.tdd.tools import make_answer_tool
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.tickets.ticket import create
 from cdd_agent.untrusted.text import show_controls, show_unseen
-from cdd_agent.work.state import AttemptRecord, RefusedTry, StepExecution
+from cdd_agent.work.state import AttemptRecord, InterruptedWork, RefusedTry, StepExecution
 from cdd_agent.workflows.conversation.dialog import Dialog
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
@@ -323,6 +323,7 @@ def test_no_field_of_a_document_is_told_outside_the_marks(tmp_path: Path) -> Non
         diffs={"green": "CANARY"},
         kept="refs/cdd/attempts/x",
     )
+    stopped = InterruptedWork(phase="green", files=None, diff="CANARY", words="CANARY")
     step = StepExecution(step_number=1, title="CANARY", text_sha256="", refusal=refusal)
     occasion = Occasion(
         earlier=(closed,),
@@ -331,6 +332,8 @@ def test_no_field_of_a_document_is_told_outside_the_marks(tmp_path: Path) -> Non
         undone="CANARY",
         is_anew=True,
         refusal=format_refusal(step, "green", marks=marks),
+        interrupted=stopped.diff,
+        interrupted_words=stopped.words,
         guidance=format_guidance(replace(step, guidance="CANARY", iterates=True), "red", marks=marks),
     )
     conversation = Conversation(format_system_prompt(brief, offered=["Read"], marks=marks))

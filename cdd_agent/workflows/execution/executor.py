@@ -26,7 +26,7 @@ from cdd_agent.git.repository import Repository
 from cdd_agent.hooks import HookReply, HookStream
 from cdd_agent.model.budget import Meter
 from cdd_agent.tdd.attempt import RAN_OUT
-from cdd_agent.tdd.briefing import describe_refusal
+from cdd_agent.tdd.briefing import describe_refusal, keep_interruption
 from cdd_agent.tdd.context import Brief, BriefFor, Context, Phase, WorkItem, phases_of
 from cdd_agent.tdd.instructions import describe_item, format_bullets
 from cdd_agent.tdd.step import StepRecovery, alone_on
@@ -471,7 +471,9 @@ class Executor:
         if not is_resumed:
             self._require_clean(allow_dirty=self.allows_dirty or self.keeps_changes)
             if self.state.execution(number).status == Status.IN_PROGRESS:
-                self.save(states.retry_step(self.state, number))
+                kept = keep_interruption(self.state, recovery)  # before its files are made again
+                work = kept.execution(number).interrupted
+                self.save(states.record_interruption(states.retry_step(self.state, number), number, work=work))
         self._run.start_step(self.documents.record_in(self.state), step_key(step), is_resumed=is_resumed)
         return is_resumed
 

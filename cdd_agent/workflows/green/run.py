@@ -15,7 +15,7 @@ from cdd_agent.evidence.clean_copy import find_layout
 from cdd_agent.git import commits
 from cdd_agent.model.budget import Meter
 from cdd_agent.tdd.baseline import TargetsLeftOut, name_scope
-from cdd_agent.tdd.briefing import describe_refusal
+from cdd_agent.tdd.briefing import describe_refusal, keep_interruption
 from cdd_agent.tdd.context import Brief, BriefFor, Context, Phase, Policy, WorkItem
 from cdd_agent.tdd.cycle import is_partial
 from cdd_agent.tdd.instructions import describe_item
@@ -23,7 +23,7 @@ from cdd_agent.tdd.step import StepRecovery, alone_on
 from cdd_agent.tdd.verdict import is_or_contains
 from cdd_agent.tdd.workflow_run import WorkflowRun
 from cdd_agent.work import state as states
-from cdd_agent.work.state import RefusedTry, Status, StepKey
+from cdd_agent.work.state import InterruptedWork, RefusedTry, Status, StepKey
 from cdd_agent.work.state_file import load_state
 from cdd_agent.workflows.green import request as requests
 from cdd_agent.workflows.green.artifact import GreenArtifact, make_artifact
@@ -140,6 +140,8 @@ class Green:
         """The user's uncommitted changes may stay, out of the commit."""
         self._refusal: RefusedTry | None = None
         """Of an earlier run on the same tests."""
+        self._interrupted: InterruptedWork | None = None
+        """What the first attempt of such a run left."""
         context = replace(context, commands=wanted.commands)
         self._run = WorkflowRun("green", self.ticket, context=context, clock=clock, meter=meter)
         self.context = self._run.context
@@ -206,7 +208,9 @@ class Green:
             recovery.undo_if_underway(why="the run is restarted")
             return None
         recovery.require_checkpoints()
+        known = keep_interruption(known, recovery)
         if not recovery.is_underway():
+            self._interrupted = known.execution(_STEP).interrupted
             return None
         request = requests.load(self.ticket)
         if request is None or sorted(request.targets) != sorted(self.wanted.targets):
@@ -232,7 +236,7 @@ class Green:
         fresh = replace(self._run.state, step_executions=states.pending_steps((key,)))
         if self._refusal is not None:
             fresh = states.record_refusal(fresh, _STEP, refusal=self._refusal)
-        self._run.resume(fresh)
+        self._run.resume(states.record_interruption(fresh, _STEP, work=self._interrupted))
         context.workplace.prepared = tip
         return request
 

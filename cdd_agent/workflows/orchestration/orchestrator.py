@@ -18,6 +18,7 @@ from cdd_agent.git.runner import GitRefused
 from cdd_agent.hooks import HookReply, HookStream
 from cdd_agent.model.budget import Meter
 from cdd_agent.storage import read_ordinary
+from cdd_agent.tdd.briefing import keep_interruption
 from cdd_agent.tdd.context import Brief, BriefFor, Context, Phase, Policy, Progress, ResumeCommands, WorkItem
 from cdd_agent.tdd.instructions import describe_item, format_bullets
 from cdd_agent.tdd.step import StepRecovery, alone_on, landed_head
@@ -207,6 +208,10 @@ class Orchestrator:
         self.context.workplace.carries = self.allows_dirty
         recovery = StepRecovery(self.feature.slug, step, context=self.context)
         if recovery.has_begun():
+            if (state := keep_interruption(self._state, recovery)) is not self._state:
+                self._run.save(state)
+                recovery = StepRecovery(self.feature.slug, state.execution(number), context=self.context)
+            recovery.require_untouched()
             recovery.restore()
         at_once = ("open", RedVerdict.ALREADY_GREEN)
         cycles = list_completed(self._state)

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from cdd_agent.errors import ModelError
 from cdd_agent.events import Notice
 from cdd_agent.model.conversation import Text, Turn
 from cdd_agent.tdd.cycle import Cycle, Ending
@@ -110,39 +109,6 @@ def test_a_retry_begins_with_what_was_refused_and_with_the_guidance(project: Pro
     assert ("no way" if last else "no_change") in in_green
     assert "An earlier try" not in in_refactor
     assert all("Subtract ten." in text for text in (in_red, in_green, in_refactor))
-
-
-def test_an_interrupted_attempt_leaves_its_changes_and_words_to_the_next(project: Project) -> None:
-    half = says("Half of it.", call("Write", file_path="discount.py", content="def discount(price): ...\n"))
-    kept: list[RunState] = []
-    made = project.context(ScriptedModel([red(), half]))
-    with pytest.raises(ModelError):
-        Cycle(item(), project.start(), context=made, save=kept.append).run()
-    refusal = kept[-1].execution(1).refusal
-    assert refusal is not None
-    assert (refusal.phase, refusal.words) == ("green", "Half of it.")
-    model = ScriptedModel([green(), content_as_it_is()])
-    assert run(project, model, kept[-1]).how == "done"
-    assert "An earlier attempt at GREEN was interrupted, and its changes were undone." in task(model, 0)
-    assert "+def discount(price): ..." in task(model, 0)
-
-
-@pytest.mark.slow
-def test_a_killed_attempt_leaves_its_changes_to_the_next(project: Project) -> None:
-    class Killed(ScriptedModel):
-        def reply(self, *args: object, **named: object) -> Turn:
-            if not self.queue:
-                raise SystemExit(-9)
-            return super().reply(*args, **named)  # type: ignore[arg-type]
-
-    half = says(call("Write", file_path="discount.py", content="def discount(price): ...\n"))
-    kept: list[RunState] = []
-    with pytest.raises(SystemExit):
-        Cycle(item(), project.start(), context=project.context(Killed([red(), half])), save=kept.append).run()
-    assert kept[-1].execution(1).refusal is None
-    model = ScriptedModel([green(), content_as_it_is()])
-    assert run(project, model, kept[-1]).how == "done"
-    assert "+def discount(price): ..." in task(model, 0)
 
 
 def test_a_completed_step_forgets_what_was_refused(project: Project) -> None:

@@ -135,7 +135,7 @@ LARGE = replace(
 
 def test_every_prefix_of_a_state_of_four_kilobytes_is_refused_as_an_invalid_document() -> None:
     data = encode_state(LARGE).rstrip()
-    assert 3_500 < len(data) < 5_000
+    assert 3_500 < len(data) < 5_500
     for length in range(len(data)):
         with pytest.raises(DocumentError):
             decode_state(data[:length], path="state.json")
@@ -197,6 +197,23 @@ def test_what_no_run_has_written_is_refused_as_an_invalid_document(data: bytes, 
     assert path.read_bytes() == data
 
 
+def test_memory_that_an_earlier_version_saved_without_its_kind_is_told_apart() -> None:
+    def read(**fields: object) -> StepExecution:
+        state = json.loads(encode_state(SECOND))
+        refusal = {"phase": "green", "reasons": ["target_failed: no"], "words": "Half.", "diffs": {"green": "+x"}}
+        del state["step_executions"]["1"]["interrupted"]
+        state["step_executions"]["1"]["refusal"] = refusal | fields
+        return decode_state(json.dumps(state).encode(), path="state.json").execution(1)
+
+    refused, sent_back = read().refusal, read(kept="refs/cdd/attempts/csv/step-1-code-1").refusal
+    assert refused is not None
+    assert sent_back is not None
+    assert (refused.kind, sent_back.kind) == ("refused", "test_is_wrong")
+    stopped = read(reasons=["interrupted: it ended before the gate could judge it"])
+    assert stopped.refusal is None
+    assert stopped.interrupted == work.InterruptedWork(phase="green", files=None, diff="+x", words="Half.")
+
+
 def test_the_file_has_the_documented_keys() -> None:
     state = json.loads(encode_state(SECOND))
 
@@ -211,7 +228,7 @@ def test_the_file_has_the_documented_keys() -> None:
     assert " ".join(state["step_executions"]["1"]) == (
         "step_number title text_sha256 status started_at completed_at error files_created files_modified "
         "files_deleted phase attempts commits review base_commit checkpoint baseline usage refusal "
-        "guidance iterates landed was_sent_back"
+        "interrupted guidance iterates landed was_sent_back"
     )
 
 

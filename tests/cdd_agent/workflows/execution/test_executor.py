@@ -10,6 +10,7 @@ from cdd_agent.compose import Composition
 from cdd_agent.config.options import Options
 from cdd_agent.errors import DocumentError, EnvironmentMissing, ExitCode, ModelError, UsageError
 from cdd_agent.events import AttemptStarted, Notice, RunFinished, RunStarted, StepFinished, StepStarted
+from cdd_agent.model.conversation import Turn
 from cdd_agent.model.recording import RecordedTurn, print_turns
 from cdd_agent.tickets.ticket import find
 from cdd_agent.work.state import Status
@@ -115,6 +116,36 @@ def test_an_interrupted_run_goes_on_where_it_was(interrupted: Work) -> None:
     assert project.log == ["plan: A sale", "test: Ten percent off", "feat: Ten percent off"]
     attempts = [event.phase for event in project.seen if isinstance(event, AttemptStarted)]
     assert attempts == ["red", "green", "green"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
+def test_the_first_attempt_at_a_step_continues_its_files_unless_the_step_is_restarted(
+    work: MakeWork, project: Project, *, stop: type[BaseException]
+) -> None:
+    class Stops(ScriptedModel):
+        def reply(self, *args: object, **named: object) -> Turn:
+            if not self.queue:
+                raise stop
+            return super().reply(*args, **named)  # type: ignore[arg-type]
+
+    made = work(ONE)
+    half = says(call("Write", file_path="a.md", content="# half\n"))
+    for _ in range(2):
+        with pytest.raises(stop):
+            run_all(made, Stops([half]))
+        restarted = made.executor(Stops([]))
+        with restarted.running():
+            restarted.retry(1)
+            with pytest.raises(stop):
+                restarted.run_all()
+        assert made.saved.execution(1).interrupted is None
+    with pytest.raises(stop):
+        run_all(made, Stops([half]))
+    model = ScriptedModel([says(call("CompleteImplementation", implementation_files=[]))])
+    run_all(made, model)
+    assert "Your earlier, interrupted work is in the files." in str(model.requests[0].messages)
+    assert project.git("show", "HEAD:a.md") == "# half"
 
 
 def test_a_step_in_progress_can_be_begun_anew_or_left_out(interrupted: Work) -> None:

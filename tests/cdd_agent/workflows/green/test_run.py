@@ -190,6 +190,17 @@ def test_an_interrupted_run_is_gone_on_with_by_the_same_command(shop: Shop) -> N
 
 
 @pytest.mark.slow
+def test_the_first_attempt_of_a_run_continues_its_files(shop: Shop) -> None:
+    half = says(call("Read", file_path="cart.py"), call("Write", file_path="cart.py", content=MENDED))
+    with pytest.raises(ModelError):
+        shop.green(model=plays(half, ModelError("busy", hint="wait"))).run()
+    model = plays(says(call("CompleteImplementation", implementation_files=[])))
+    artifact = shop.green(model=model).run()
+    assert (artifact.outcome, artifact.iterations) == ("green", 1)
+    assert "Your earlier, interrupted work is in the files." in str(model.requests[0].messages)
+
+
+@pytest.mark.slow
 def test_an_interrupted_run_can_be_begun_anew(shop: Shop) -> None:
     with pytest.raises(ModelError):
         shop.green(model=plays(FALLS_SHORT, ModelError("busy", hint="wait"))).run()

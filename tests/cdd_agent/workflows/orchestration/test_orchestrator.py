@@ -31,7 +31,7 @@ from tests.cdd_agent.workflows.orchestration.conftest import (
     whole,
     writes,
 )
-from tests.fakes.model import ScriptedModel, says
+from tests.fakes.model import ScriptedModel, call, says
 from tests.fakes.project import Project
 
 ONE = (f"plan: {TITLES[0]}", f"test: {TITLES[0]}", f"feat: {TITLES[0]}", "refactor: no changes needed")
@@ -219,6 +219,23 @@ def test_green_of_a_run_that_is_known_by_its_notes_has_to_mend_the_listed_test(r
     scripted = model(wrong, writes(SOURCE, RIGHT), nothing(), *covered()[4:])
     assert runs.resume(scripted).status == Status.COMPLETED
     assert "target_failed" in str(scripted.requests[1].messages)
+    assert project.log[:4] == list(ONE)
+
+
+@pytest.mark.slow
+def test_an_interrupted_plan_or_code_is_continued_with_its_files(runs: Runs, project: Project) -> None:
+    lists = plan(1).content[1:3]  # reads and writes, and does not hand in
+    with pytest.raises(KeyboardInterrupt):
+        runs.begin(model(says(*lists), KeyboardInterrupt()))
+    chooses = says(*plan(1).content[:1], *plan(1).content[3:])
+    half = says(call("Write", file_path=SOURCE, content=RIGHT))
+    scripted = model(chooses, writes(TESTS, FIRST), half, KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        runs.resume(scripted)
+    again = model(nothing(), nothing(), *covered()[4:])
+    assert runs.resume(again).status == Status.COMPLETED
+    asked = [str(each.messages[0]) for each in (scripted.requests[0], again.requests[0])]
+    assert all("Your earlier, interrupted work is in the files." in text for text in asked)
     assert project.log[:4] == list(ONE)
 
 
