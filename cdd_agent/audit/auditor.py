@@ -5,6 +5,7 @@ pure, and so are ``check_listed`` and ``check_examples``, which check what else 
 checks of an open phase again. ``Auditor`` adds the recorded reports and the tests that it runs again.
 """
 
+import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from cdd_agent.evidence.clean_copy import (
 from cdd_agent.evidence.confirm import confirm as confirm_phase
 from cdd_agent.evidence.differential import ComparedTrees, refuse_changed_behavior
 from cdd_agent.evidence.mutation import TimedRuns
+from cdd_agent.evidence.readable import check_sources
 from cdd_agent.evidence.stubs import NewTests, check_new_tests
 from cdd_agent.git.notes import REF, REPAIR_COMMAND, Note, NotesDamaged, read_notes, read_shallow_commits, read_tip
 from cdd_agent.git.repository import CommitId, Repository
@@ -325,7 +327,12 @@ def recheck(stated: tuple[str, ...], change: PhaseChange, *, repository: Reposit
     )
     if change.phase == "red":
         new = NewTests(report=change.after, baseline=change.before, sources=change.sources, tree=change.new)
-        findings = check_new_tests(new, runs=runs)
+        paths = [
+            os.path.relpath(each.path, layout.project or ".")
+            for each in repository.list_changes(change.old, change.new)
+        ]
+        findings = check_sources(paths, before=change.old, after=change.new, runs=runs)
+        findings = findings if findings.reasons else findings + check_new_tests(new, runs=runs)
     elif change.phase == "refactor":
         findings = refuse_changed_behavior(trees, runs=runs)
     else:

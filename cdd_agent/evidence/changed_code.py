@@ -242,6 +242,11 @@ def read_product(copy: Suite) -> Iterator[tuple[str, str]]:
                     yield f"{inside}{name}", decode(stream.read())
 
 
+def select_users(code: ChangedCode, sources: Mapping[str, str]) -> list[str]:
+    """Return the sources that name something that changed."""
+    return [text for text in sources.values() if any(name in text for name in code.names)]
+
+
 def select_tests(
     copy: Suite, tests: Sequence[str], *, code: ChangedCode, watched: Iterable[Watched]
 ) -> tuple[str, ...]:

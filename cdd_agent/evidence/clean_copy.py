@@ -51,6 +51,7 @@ from pytest_tdd_agent.report import FAILING, Reason, SuiteReport, list_rescued
 CODES = {
     "vacuous_test": "The new tests pass with a stub in place of the missing name that does nothing or answers wrongly, "
     "or run no assertion if it returns nothing.",
+    "unreadable_source": "The change adds a source that cannot be read, or makes one unreadable.",
     "suspicious_code": "The change adds code that writes into a test tool or names the report of the tests.",
     "canary_failed": "Tests with a known result, added to the targets, were reported incorrectly.",
     "not_reproduced": "A target fails in a clean copy with RED's tests and configuration.",

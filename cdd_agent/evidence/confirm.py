@@ -29,8 +29,10 @@ from cdd_agent.evidence.differential import ComparedTrees
 from cdd_agent.evidence.expectations import check_expectations
 from cdd_agent.evidence.mutation import ALL_RAISE, Mutant, Survival, TimedRuns, TimeUp, explain_unverified
 from cdd_agent.evidence.outside import Outside, check_origins, compare_outside, is_unloaded
+from cdd_agent.evidence.readable import check_request
 from cdd_agent.evidence.signs import find_signs, judge_signs
 from cdd_agent.git.runner import GitError
+from cdd_agent.testrun.foreign import describe_newer
 from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.testrun.suite import Suite
 from cdd_agent.untrusted.python_source import PYTHON
@@ -45,7 +47,8 @@ def confirm(request: CheckRequest, *, runs: TimedRuns, trees: ComparedTrees | No
     that sums them up. Canaries and altered code need Python; every language gets the clean copy. With ``trees``, a
     notice tells what else the change changes.
     """
-    findings = told = judge_signs(find_signs(request))
+    findings = check_request(request, runs=runs)
+    findings = told = findings if findings.reasons else findings + judge_signs(find_signs(request))
     if findings.reasons or not request.targets or not runs.limit_s:
         return findings
     experiments = _Experiments(request=request, runs=runs, trees=trees)
@@ -145,8 +148,15 @@ class _CopyCheck:
         """Run the targets on altered versions of the changed code. At least one run must fail."""
         changes = [change for change in self.request.changes if self._is_inside(change.path)]
         mutants = mutation.build_mutants(changes)
+        if mutants.foreign:
+            files, newer = join_first(mutants.foreign, most=2), describe_newer(self.runs.suite)
+            skipped = note(f"Not verified: {files} was not altered: cdd's own Python is older than its {newer} syntax.")
+            return skipped + self._try_mutants(mutants, changes) if mutants.chosen else skipped
         if not mutants.chosen:
             return note("No altered code was tried: the change has no Python code to alter.")
+        return self._try_mutants(mutants, changes)
+
+    def _try_mutants(self, mutants: mutation.Mutants, changes: Sequence[ProductChange]) -> Findings:
         altered = [mutant for mutant in mutants.chosen if mutant.how != ALL_RAISE]
         raising = [mutant for mutant in mutants.chosen if mutant.how == ALL_RAISE]
         first = self._try(altered)

@@ -24,6 +24,7 @@ from cdd_agent.evidence.changed_code import (
     list_watched,
     read_product,
     select_tests,
+    select_users,
 )
 from cdd_agent.evidence.clean_copy import (
     Findings,
@@ -35,10 +36,12 @@ from cdd_agent.evidence.clean_copy import (
     refuse,
 )
 from cdd_agent.evidence.mutation import TimedRuns, TimeUp, find_unnoticed_functions, run_mutant
+from cdd_agent.evidence.readable import check_sources
 from cdd_agent.git.run_tree import delete_folder
 from cdd_agent.git.runner import GitError
 from cdd_agent.sandbox.port import ISOLATING_LEVELS
 from cdd_agent.testrun import inside
+from cdd_agent.testrun.foreign import learn_syntax
 from cdd_agent.testrun.suite import Suite
 from cdd_agent.untrusted.documents import encode_json
 from cdd_agent.workspace.files import ConfinedFolder
@@ -137,10 +140,13 @@ class Recorded:
 
 def refuse_changed_behavior(trees: ComparedTrees, *, runs: TimedRuns) -> Findings:
     """Refuse a change of structure that changes an answer. Notices say what was compared, and what was not."""
+    paths = [change.path for change in trees.changes]
+    findings = check_sources(paths, before=trees.before, after=trees.after, runs=runs)
+    if findings.reasons:
+        return findings
     found = _try_to_compare(trees, runs=runs)
     if not isinstance(found, Comparison):
-        return found
-    findings = Findings()
+        return findings + found
     if found.differences:
         places = [locate(each.path, each.function, changes=trees.changes) for each in found.differences]
         shown = join_first(tuple(dict.fromkeys(places)), most=_MOST_SHOWN)
@@ -286,6 +292,7 @@ def compare(
     if recorded is None:
         with runs.copy(green=first_tree, red=trees.before) as copy:
             sources = dict(read_product(copy))
+            learn_syntax(select_users(code, sources), suite=copy)
             watched = list_watched(code, sources)
             tests = select_tests(copy, trees.tests, code=code, watched=watched)
             task = make_task(code, watched, product=sources, guesses=not trees.records_after)

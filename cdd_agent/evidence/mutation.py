@@ -82,6 +82,8 @@ class Mutants:
     chosen: tuple[Mutant, ...]
     is_exhaustive: bool
     """Whether a target that depends on the changed code must fail on one of them."""
+    foreign: tuple[str, ...] = ()
+    """Changed files that only a newer Python than cdd's can parse, so that cdd cannot alter them."""
 
 
 _Alter: TypeAlias = Callable[[], Mutant | None]
@@ -91,10 +93,12 @@ _Alter: TypeAlias = Callable[[], Mutant | None]
 def build_mutants(changes: Sequence[ProductChange], *, most: int = MOST) -> Mutants:
     """Build mutants of the changed lines. There are none if no changed line is executed."""
     by_kind: dict[str, list[_Alter]] = {"return": [], "condition": [], "constant": []}
+    foreign: list[str] = []
     is_covered = True
     for change in changes:
         tree = parse(change.new) if is_python(change) else None
         if tree is None or change.new is None or isinstance(tree, ForeignModule):
+            foreign += [change.path] if isinstance(tree, ForeignModule) else []
             is_covered = False
             continue
         _, touched = find_changed_lines(change.old, change.new)
@@ -113,7 +117,7 @@ def build_mutants(changes: Sequence[ProductChange], *, most: int = MOST) -> Muta
     raising = build_raising_mutant(changes)
     if raising is not None:
         chosen.insert(1, raising)
-    return Mutants(chosen=tuple(chosen), is_exhaustive=is_covered and raising is not None)
+    return Mutants(chosen=tuple(chosen), is_exhaustive=is_covered and raising is not None, foreign=tuple(foreign))
 
 
 @with_deep_stack

@@ -23,7 +23,7 @@ from pathlib import Path
 import msgspec
 
 from cdd_agent.errors import format_count, join_first
-from cdd_agent.evidence.changed_code import find_changed_code, list_watched, read_product, select_tests
+from cdd_agent.evidence.changed_code import find_changed_code, list_watched, read_product, select_tests, select_users
 from cdd_agent.evidence.clean_copy import COMPILED, CheckRequest, Findings, list_test_functions, locate, note, refuse
 from cdd_agent.evidence.differential import (
     ENDLESS,
@@ -44,6 +44,7 @@ from cdd_agent.evidence.source import Function, list_prose, name_definitions
 from cdd_agent.sandbox.port import ISOLATING_LEVELS
 from cdd_agent.testrun import inside
 from cdd_agent.testrun.access import find_top
+from cdd_agent.testrun.foreign import learn_syntax
 from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.testrun.suite import Suite, list_modules
 from cdd_agent.untrusted.documents import encode_json
@@ -213,6 +214,7 @@ class _Comparison:
     def _record(self, tests: tuple[str, ...]) -> Answered:
         """Record the calls of the targets, and with them those for the comparison with the code before."""
         sources, code = dict(read_product(self.suite)), find_changed_code(self.request.changes)
+        learn_syntax(select_users(code, sources), suite=self.suite)
         own = {
             (change.path, name): code.functions.get((change.path, name), False)
             for change in self.request.changes

@@ -4,6 +4,7 @@ The verdict compares them with the baseline: files, history and test results fro
 works with tools that lock the files of the phase, or answers with whole files.
 """
 
+import os
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -32,6 +33,7 @@ from cdd_agent.evidence.copies import CleanCopies
 from cdd_agent.evidence.differential import ComparedTrees, refuse_changed_behavior
 from cdd_agent.evidence.mutation import TimedRuns, find_changing_ids
 from cdd_agent.evidence.product_runs import find_tests_of_product
+from cdd_agent.evidence.readable import check_sources
 from cdd_agent.evidence.stubs import NewTests, check_new_tests
 from cdd_agent.git.snapshot import Snapshot
 from cdd_agent.model.budget import find_context_window
@@ -494,6 +496,7 @@ class Attempt:
             if self.phase == "refactor" and judged.open:
                 judged = verdict.add_reasons(judged, self._compare_behavior(report, checkpoint))
             if self.phase == "red":
+                judged = verdict.add_reasons(judged, self._check_tests_are_readable(work, checkpoint))
                 judged = self._accept_product_failures(judged, report, checkpoint=checkpoint)
                 sources = self._read_uncollected(report, checkpoint)
                 judged = verdict.add_reasons(judged, verdict.find_absent_tests(self.item, sources=sources))
@@ -585,6 +588,13 @@ class Attempt:
         files = [error.nodeid for error in report.collect_errors if error.nodeid not in old]
         project = find_layout(repository, self.context.suite).project
         return read_sources(repository, project=project, tree=checkpoint.commit, paths=files) if files else {}
+
+    def _check_tests_are_readable(self, work: _Work, checkpoint: Snapshot) -> tuple[Reason, ...]:
+        """Return reasons against files that nobody can read."""
+        project = find_layout(self.context.workplace.tree, self.context.suite).project
+        paths = [os.path.relpath(change.path, project or ".") for change in work.changes]
+        before, after = self.baseline.snapshot.commit, checkpoint.commit
+        return self._report_notices(check_sources(paths, before=before, after=after, runs=self._runs))
 
     def _find_vacuous_tests(self, report: SuiteReport, checkpoint: Snapshot) -> tuple[Reason, ...]:
         """Return reasons against new tests that pass as soon as the missing name exists, whatever it does."""

@@ -72,7 +72,7 @@ def parse(text: str | None) -> ast.Module | None:
         return None
 
 
-def parse_valid(text: str) -> ast.Module:
+def parse_valid(text: str | bytes) -> ast.Module:
     """Parse a source; raises the errors of ``ast.parse``, and ``NestedTooDeeply``."""
     try:
         return _parse(text)
@@ -84,7 +84,7 @@ def parse_valid(text: str) -> ast.Module:
     return tree
 
 
-def _parse(text: str) -> ast.Module:
+def _parse(text: str | bytes) -> ast.Module:
     # Python 3.11 counts the depth of all threads together, and ends with a SystemError if two parse at the same time.
     with _PARSES:
         return ast.parse(text)
@@ -92,7 +92,8 @@ def _parse(text: str) -> ast.Module:
 
 def measure_depth(tree: ast.AST) -> int:
     """Return the number of levels of a tree."""
-    level, depth = [tree], 0
+    level: list[ast.AST] = [tree]
+    depth = 0
     while level:
         level, depth = [inner for node in level for inner in ast.iter_child_nodes(node)], depth + 1
     return depth

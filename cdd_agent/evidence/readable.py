@@ -1,0 +1,84 @@
+"""Tell which code a change has, before the other checks read it. What nobody can read, nobody can check.
+
+The change may not make a source unreadable, or add one that is: with an unknown encoding, with one that makes Python
+run other characters than the file shows, or nested thousands of levels deep. A source that was so before is told as
+not verified.
+"""
+
+import os
+from collections.abc import Collection, Iterable
+
+from cdd_agent.evidence.clean_copy import CheckRequest, Findings, find_layout, note, refuse
+from cdd_agent.evidence.mutation import TimedRuns
+from cdd_agent.testrun.foreign import learn_syntax
+from cdd_agent.untrusted.python_source import PYTHON, decode, explain_unreadable, parse
+from pytest_tdd_agent.sources import UnreadableSource, find_encoding
+
+_ADVICE = "Write it in UTF-8, as plain code that cdd and reviewers can read."
+
+
+def check_request(request: CheckRequest, *, runs: TimedRuns) -> Findings:
+    """Return what of a change and of the tests for it cannot be read."""
+    paths = [change.path for change in request.changes]
+    findings = check_sources(paths, before=request.red, after=request.green, runs=runs)
+    tests = _read(request.tests, tree=request.red, runs=runs)
+    learn_syntax(map(decode, tests.values()), suite=runs.suite)
+    for path, content in tests.items():
+        if why := explain_unreadable(content):
+            findings += note(f"Not verified: {path} could not be read, so its expectations were not altered: {why}.")
+    return findings
+
+
+def check_sources(paths: Collection[str], *, before: str, after: str, runs: TimedRuns) -> Findings:
+    """Return why one of these files, which a change may have altered, cannot be read.
+
+    ``paths`` are relative to the project, ``before`` and ``after`` are trees. The trees of code that only the
+    project's Python can parse are known afterwards.
+    """
+    findings = Findings()
+    if not runs.suite.conventions.is_python:
+        return findings
+    old, new = (_read(paths, tree=tree, runs=runs) for tree in (before, after))
+    learn_syntax(map(decode, (*old.values(), *new.values())), suite=runs.suite)
+    for path, content in new.items():
+        if content != old.get(path):
+            findings += judge_source(path, before=old.get(path), after=content)
+    return findings
+
+
+def judge_source(path: str, *, before: bytes | None, after: bytes) -> Findings:
+    """Judge the bytes of a source before and after a change; with ``before`` None, the source is new."""
+    was, why = explain_unreadable(before or b""), explain_unreadable(after)
+    if why and was:
+        return note(f"Not verified: {path} could not be read: {why}.")
+    if why:
+        return refuse("unreadable_source", f"{path} cannot be read: {why}. {_ADVICE}")
+    if before is not None and not was and _has_code(before) and parse(decode(after)) is None:
+        return refuse("unreadable_source", f"{path} is no valid Python any more. {_ADVICE}")
+    encoding = find_encoding(after)
+    if not encoding.startswith("utf-8") and encoding != _find_encoding(before or b""):
+        return note(f"To review in the change: {path} declares the encoding {encoding}; diffs show it as UTF-8.")
+    return Findings()
+
+
+def _has_code(content: bytes) -> bool:
+    tree = parse(decode(content))
+    return tree is not None and bool(tree.body)
+
+
+def _find_encoding(content: bytes) -> str:
+    try:
+        return find_encoding(content)
+    except UnreadableSource:
+        return ""
+
+
+def _read(paths: Iterable[str], *, tree: str, runs: TimedRuns) -> dict[str, bytes]:
+    """Return the Python files among ``paths`` that are in a tree -> their bytes."""
+    objects, project = runs.repository.objects, find_layout(runs.repository, runs.suite).project
+    entries = {
+        path: objects.find_entry(tree, os.path.normpath(os.path.join(project, path)))
+        for path in paths
+        if path.endswith(PYTHON)
+    }
+    return {path: objects.require(entry.id).data for path, entry in entries.items() if entry is not None}
