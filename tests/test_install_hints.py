@@ -23,7 +23,7 @@ WITH_VALUE = {
     *("-e", "--editable", "-t", "--target", "-p", "--python", "--prefix", "--root", "-C", "--directory", "--suffix"),
     *("--find-links", "--no-binary", "--only-binary", "--reinstall-package", "--refresh-package"),
 }
-"""Options whose value is no package to fetch."""
+"""Options whose value is not a package to fetch."""
 WITHOUT_COMMAND = re.compile(
     r"\b(?:install|reinstall|upgrade)\s+(?:cdd|tdd|pytest-tdd)-agent\b(?!\S*/)"
     r"|(?<![\w/-])(?:cdd|tdd|pytest-tdd)-agent\[[\w, -]*\](?!\s*@)",
@@ -66,7 +66,7 @@ def _is_ours(word: str, text: str) -> bool:
 
 
 def iterate_texts(path: Path, content: str) -> Iterator[str]:
-    """Yield the content, with what spans lines in one line; of Python also the strings, as they are when it runs."""
+    """Yield the content with each command in one line. For Python, also yield its strings with their parts joined."""
     in_one_line = re.sub(r"(?<!`)`[^`\n]+\n[^`\n]+`(?!`)", lambda code: code[0].replace("\n", " "), content)
     yield re.sub(r"\\\n\s*", " ", in_one_line)
     for node in ast.walk(ast.parse(content)) if path.suffix == ".py" else ():
@@ -95,7 +95,9 @@ def constants() -> Mapping[str, str]:
 
 def iterate_files() -> Iterator[tuple[Path, str]]:
     """Yield the texts of the repository, except this one, that speak of installing something."""
-    speaks = re.compile(r"install|upgrade|download|pip|uvx|\b(?:uv|poetry|pdm|rye|hatch|conda|mamba|pixi)\b|-agent\[")
+    speaks = re.compile(
+        r"install|upgrade|\b(?:download|pipx?|uvx)\b|\b(?:uv|poetry|pdm|rye|hatch|conda|mamba|pixi)\b|-agent\["
+    )
     for folder, folders, names in os.walk(ROOT):
         folders[:] = set(folders) - LEFT_OUT
         for path in (Path(folder, name) for name in names):

