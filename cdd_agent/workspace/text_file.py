@@ -51,7 +51,7 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _ENDING_NAMES = {"\n": "LF", "\r\n": "CRLF", "\r": "CR"}
 _SHOWN = 60
 """Characters of an encoding line in a remark."""
-_CONVERT = "write it as an escape sequence or in ASCII; only the user can convert the file to UTF-8"
+_CONVERT = "write it as an escape sequence or in ASCII; convert the file to UTF-8 only if your task asks for that"
 
 
 class Rendered(NamedTuple):
@@ -244,7 +244,13 @@ class TextFile:
             happened = f"Line {line} of the new text contains half of a character, {code}. Nothing was changed."
             raise UsageError(happened, hint="write the whole character")
         if self._is_unknown:
-            why = "is not UTF-8 and declares no other encoding, so only ASCII can be added to it"
+            own = self._declaration
+            is_not = (
+                "is not UTF-8 and declares no other encoding"
+                if own is None
+                else f"declares {own.name} but is not in it"
+            )
+            why = f"{is_not}, so only ASCII can be added to it"
         else:
             why = f"is in {self.encoding}, which cannot hold every character"
         happened = f"{self.name} {why}. Line {line} of the new text contains {letter} ({code}). Nothing was changed."

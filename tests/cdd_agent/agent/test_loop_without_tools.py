@@ -48,3 +48,10 @@ def test_a_path_where_no_file_can_be_is_told_and_nothing_is_written(tmp_path: Pa
 def test_the_same_thing_wrong_for_the_third_time_ends_the_run(tmp_path: Path) -> None:
     told, _ = run(tmp_path, *["```python:src/\n```\n"] * 3)
     assert len(told) == 2
+
+
+def test_the_model_is_told_which_lines_were_left_out_and_may_leave_it_at_that(tmp_path: Path) -> None:
+    (told,), _ = run(tmp_path, "```python:a.py\n# coding: latin-1\nx = 2\n```\n", "Good.")
+    assert "a.py: The encoding line `# coding: latin-1` was left out: a new file is in UTF-8." in told
+    assert "To leave all of them as they are, answer without a file." in told
+    assert (tmp_path / "a.py").read_text() == "x = 2\n"

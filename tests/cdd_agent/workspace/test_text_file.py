@@ -92,6 +92,10 @@ def test_a_character_that_the_encoding_lacks_is_refused_by_name_and_place() -> N
         ("# coding: ascii\n\n'é'\n", b"# coding: ascii\n"): ("ascii", "Line 3", "é (U+00E9)"),
         ("# coding: cp932\n👍\n", f"# coding: cp932\n{KATAKANA}".encode("cp932")): ("cp932", "Line 2", "👍 (U+1F44D)"),
         ("caf\udce9 é\n", b"caf\xe9\n"): ("not UTF-8", "declares no other", "é (U+00E9)"),
+        ("# coding: ascii\n# \udcfc é\n", b"# coding: ascii\n# \xfc\n"): (
+            "declares ascii but is not in it",
+            "é (U+00E9)",
+        ),
         ("half \ud83d\n", b""): ("half of a character", "Line 1", "U+D83D"),
         ("x \udce9\n", b"x\n"): ("half of a character", "Line 1", "U+DCE9"),
     }
