@@ -586,7 +586,7 @@ class RunTestsInput:
 
     targets: Annotated[
         tuple[str, ...],
-        Meta(description="test files or node ids, such as tests/test_a.py::test_b; empty: the whole suite"),
+        Meta(description="node ids such as tests/test_a.py::test_b, files, or names of tests; empty: the whole suite"),
     ] = ()
 
 

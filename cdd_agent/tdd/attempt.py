@@ -333,6 +333,7 @@ class Attempt:
             self.context,
             after_writing=self.item.tests if reports_tests else (),
             shown=self._find_complete_files(shown, diff),
+            known=tuple(case.nodeid for case in self.baseline.report.tests),
             answer=self._answers.note if self._answers.list_open() else None,
         )
 

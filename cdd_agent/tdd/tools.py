@@ -3,7 +3,8 @@
 import errno
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -21,7 +22,7 @@ from cdd_agent.agent.tools import (
     make_run_tests_tool,
     make_search_tools,
 )
-from cdd_agent.errors import UsageError
+from cdd_agent.errors import UsageError, join_first, suggest
 from cdd_agent.model.conversation import JSON
 from cdd_agent.sandbox.port import Access
 from cdd_agent.tdd.context import Context, WorkItem
@@ -30,11 +31,14 @@ from cdd_agent.tdd.verdict import PhaseLocks
 from cdd_agent.testrun.suite import SuiteRun
 from cdd_agent.untrusted.keys import mask
 from cdd_agent.work.state import StepExecution
+from cdd_agent.workspace.outline import list_definitions
+from pytest_tdd_agent.comparison import is_inside, strip_parameters
 from pytest_tdd_agent.report import count_outcomes
 
 MAX_LOCKED_FILES = 40
 """Maximum number of files that the sandbox locks one by one."""
 
+_MAX_CANDIDATES = 5
 _REFUSED_WRITE = re.compile("|".join(re.escape(os.strerror(code)) for code in (errno.EROFS, errno.EACCES)))
 
 
@@ -44,18 +48,18 @@ def make_tools(
     *,
     after_writing: tuple[str, ...] = (),
     shown: tuple[str, ...] = (),
+    known: tuple[str, ...] = (),
     answer: Callable[["CommentAnswer"], None] | None = None,
 ) -> tuple[Tool, ...]:
     """Return Read, Write, Edit, Bash, Glob, Grep, RunTests, CompleteImplementation and ReportBlocked, in that order.
 
     The policy may leave Bash out; PLAN, in which nothing runs, has neither Bash nor RunTests. After the last Write or
     Edit of a turn, the results of the tests ``after_writing`` are reported, if there are any. The files ``shown`` count
-    as read. ``answer`` adds AnswerComment.
+    as read. ``known`` are the tests that RunTests finds by a part of their name. ``answer`` adds AnswerComment.
     """
 
     def run_tests(targets: tuple[str, ...]) -> str:
-        for target in targets:
-            _require_test(target, context)
+        targets = _find_targets(targets, known=known, locks=locks, context=context)
         refusal = context.permission.check_activity("tests") if context.permission is not None else None
         return refusal if refusal is not None else _format_run(context.run_targets("tests", targets=targets))
 
@@ -63,8 +67,8 @@ def make_tools(
         return f"Results of the tests to pass: {run_tests(after_writing)}"
 
     runs_programs = locks.phase != "plan"
-    known = {name: context.workspace.read(name) for name in shown}
-    read, *writing = make_file_tools(context.workspace, make_lock_check(locks, context), known=known)
+    seen = {name: context.workspace.read(name) for name in shown}
+    read, *writing = make_file_tools(context.workspace, make_lock_check(locks, context), known=seen)
     shell = make_bash_tool(
         context.suite.sandbox,
         context.workspace.root,
@@ -175,6 +179,98 @@ def _with_lock_hint(tool: Tool, locks: PhaseLocks) -> Tool:
         return replace(output, text=f"{output.text}\n\n{hint}")
 
     return replace(tool, run=run)
+
+
+def _find_targets(
+    targets: tuple[str, ...], *, known: tuple[str, ...], locks: PhaseLocks, context: Context
+) -> tuple[str, ...]:
+    """Return the tests that the model means. Raises ``UsageError`` for an option, and for a name of several tests."""
+    found: list[str] = []
+    inside = context.to_repository_path("")
+    for given in targets:
+        _require_test(given, context)
+        path, colons, names = given.partition("::")
+        path = path.removeprefix(inside) if inside and not context.workspace.exists(path) else path
+        target = f"{path}{colons}{names}"
+        # pytest finds classes and all cases of a parametrized test; a test that nobody has run yet is named in full.
+        is_given = context.workspace.exists(path) and (not names or any(_is_of(target, each) for each in known))
+        if is_given or not context.suite.conventions.is_python:
+            found.append(target)
+        else:
+            found.append(find_test(target, (*known, *_list_tests_in_files(target, locks=locks, context=context))))
+    return tuple(dict.fromkeys(found))
+
+
+def _is_of(target: str, nodeid: str) -> bool:
+    return nodeid == target or is_inside(nodeid, target)
+
+
+def find_test(name: str, known: Iterable[str]) -> str:
+    """Return the test, class or file of ``known`` node ids whose end is ``name``; else ``name``, if it may be a path.
+
+    A name may be separated by dots or colons, and may lack the parameters of a test. Raises ``UsageError`` if several
+    tests fit, or if none does.
+
+    >>> find_test("test_a.Cart.test_sum", ["tests/test_a.py::Cart::test_sum[1]", "tests/test_a.py::Cart::test_sum[2]"])
+    'tests/test_a.py::Cart::test_sum'
+    """
+    wanted, parameters = _split_name(name)
+    nodes: dict[tuple[str, ...], str] = {}
+    for nodeid in known:
+        parts, found = _split_name(nodeid)
+        file = nodeid.partition("::")[0]
+        folders = len(_split_name(file)[0])
+        bare = strip_parameters(nodeid)
+        for end in range(folders, len(parts) + 1):
+            nodes[parts[:end]] = "::".join(bare.split("::")[: end - folders + 1])
+        if found:
+            nodes[(*parts, found)] = nodeid
+    ending = (*wanted, parameters) if parameters else wanted
+    fitting = {node for parts, node in nodes.items() if parts[len(parts) - len(ending) :] == ending and ending}
+    if not fitting and "::" in name:  # the class is left out
+        file = name.partition("::")[0]
+        last = ending[len(_split_name(file)[0]) :]
+        fitting = {
+            node for parts, node in nodes.items() if _is_of(file, node) and parts[len(parts) - len(last) :] == last
+        }
+    if name in fitting or len(fitting) == 1:
+        return name if name in fitting else fitting.pop()
+    if fitting:
+        shown = join_first(sorted(fitting), most=_MAX_CANDIDATES)
+        raise UsageError(f"{name} fits several tests: {shown}.", hint="name one of them in full")
+    if name.partition("::")[0].endswith(".py"):
+        return name
+    bases = sorted({strip_parameters(nodeid) for nodeid in known})
+    by_name = {base.rpartition("::")[2]: base for base in bases}
+    nearest = suggest(wanted[-1] if wanted else name, by_name, otherwise="")
+    hint = (
+        f"did you mean {by_name[nearest]}?"
+        if nearest
+        else "name a test file, or a test such as tests/test_a.py::test_b"
+    )
+    raise UsageError(f"There is no test {name}.", hint=hint)
+
+
+def _split_name(name: str) -> tuple[tuple[str, ...], str]:
+    """Return the parts of a path, of a node id or of a dotted name, and the parameters."""
+    bare, bracket, parameters = name.partition("[")
+    bare = bare.replace(".py::", "::").removesuffix(".py")
+    return tuple(filter(None, re.split(r"::|[./]", bare))), bracket + parameters
+
+
+def _list_tests_in_files(target: str, *, locks: PhaseLocks, context: Context) -> Iterator[str]:
+    """Yield the node ids of the functions and methods in test files that have the last part of ``target`` as name."""
+    parts = _split_name(target)[0]
+    for path in context.workspace.list_files() if parts else ():
+        if not (path.endswith(".py") and locks.layout.is_test(context.to_repository_path(path))):
+            continue
+        text, scope = "", ""
+        with suppress(UsageError):  # of a file that is no text
+            text = context.workspace.read_text(path).text
+        for each in list_definitions(path, text) if parts[-1] in text else ():
+            scope = each.name if each.depth == 0 else scope
+            if each.name == parts[-1]:
+                yield f"{path}::{each.name}" if each.depth == 0 else f"{path}::{scope}::{each.name}"
 
 
 def _require_test(target: str, context: Context) -> None:

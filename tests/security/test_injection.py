@@ -376,7 +376,7 @@ SPECS = {
     "Bash": "69983235dd5b88d6",
     "Glob": "b28c7b78d2ed2a6b",
     "Grep": "ee0f6821b48a8d40",
-    "RunTests": "bb3ae13ab39b95b8",
+    "RunTests": "eaefa53a8fb96898",
     "CompleteImplementation": "9fd75fecf89a7582",
     "ReportBlocked": "f127f76aa33af8e8",
     "AnswerComment": "ca6a7ada7e9a54be",

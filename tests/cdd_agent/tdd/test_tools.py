@@ -5,11 +5,12 @@ import pytest
 
 from cdd_agent.agent.tools import Tool
 from cdd_agent.config.trust import Approvals
+from cdd_agent.errors import UsageError
 from cdd_agent.evidence.clean_copy import find_layout
 from cdd_agent.model.conversation import JSON
 from cdd_agent.shell.permission import CommandAnswer, CommandQuestion, Permission
 from cdd_agent.tdd.context import Context, Phase
-from cdd_agent.tdd.tools import make_tools
+from cdd_agent.tdd.tools import find_test, make_tools
 from cdd_agent.tdd.verdict import PhaseLocks
 from cdd_agent.workspace.files import Workspace
 from tests.fakes.approval import users_folder
@@ -206,3 +207,69 @@ def test_a_command_that_could_not_write_beside_the_tests_is_told_what_can(
 ) -> None:
     told = named(tools_for(phase, context, tests=()), "Bash").run({"command": command}).text
     assert ("RunTests runs tests that write beside them" in told) is is_told
+
+
+KNOWN = (
+    "tests/test_cart.py::test_total",
+    "tests/test_cart.py::test_rounds[1.5-2]",
+    "tests/test_cart.py::test_rounds[a::b/c.d]",
+    "tests/test_cart.py::TestCart::test_empty",
+    "tests/test_cart.py::TestCart::test_remove[x]",
+    "tests/unit/test_cart.py::test_empty",
+    "tests/unit/test_price.py::TestPrice::TestTax::test_none",
+    "check.py::check.area",
+)
+
+
+def test_a_test_is_found_by_any_end_of_its_name() -> None:
+    expected = {
+        "test_total": KNOWN[0],
+        "tests/test_cart.py::test_total": KNOWN[0],
+        "tests.test_cart.test_total": KNOWN[0],
+        "tests/test_cart.test_total": KNOWN[0],
+        "test_rounds": "tests/test_cart.py::test_rounds",
+        "test_cart.py::test_rounds": "tests/test_cart.py::test_rounds",
+        "test_rounds[1.5-2]": KNOWN[1],
+        "test_rounds[a::b/c.d]": KNOWN[2],
+        "TestCart::test_empty": KNOWN[3],
+        "TestCart.test_empty": KNOWN[3],
+        "TestCart": "tests/test_cart.py::TestCart",
+        "tests/test_cart.py::TestCart": "tests/test_cart.py::TestCart",
+        "test_remove": "tests/test_cart.py::TestCart::test_remove",
+        "tests/test_cart.py::test_remove": "tests/test_cart.py::TestCart::test_remove",
+        "TestTax": "tests/unit/test_price.py::TestPrice::TestTax",
+        "test_price.py": "tests/unit/test_price.py",
+        "test_price": "tests/unit/test_price.py",
+        "unit.test_cart": "tests/unit/test_cart.py",
+        "tests/test_new.py::test_it": "tests/test_new.py::test_it",
+    }
+    assert {name: find_test(name, KNOWN) for name in expected} == expected
+
+
+def test_a_name_of_several_tests_or_of_none_is_explained() -> None:
+    with pytest.raises(
+        UsageError, match=r"fits several tests: tests/test_cart.py::TestCart::test_empty, tests/unit/te"
+    ):
+        find_test("test_empty", KNOWN)
+    with pytest.raises(UsageError, match=r"fits several tests: tests/test_cart.py, tests/unit/test_cart.py"):
+        find_test("test_cart.py", KNOWN)
+    with pytest.raises(UsageError) as caught:
+        find_test("test_totl", KNOWN)
+    assert (caught.value.happened, caught.value.hint) == ("There is no test test_totl.", f"did you mean {KNOWN[0]}?")
+    for name in ("", "::", "[1]", "."):
+        with pytest.raises(UsageError):
+            find_test(name, KNOWN)
+
+
+def test_a_bare_name_runs_a_known_test_and_one_that_was_just_written(context: Context, project: Project) -> None:
+    layout = find_layout(context.workplace.tree, context.suite)
+    known = ("tests/test_prices.py::test_total",)
+    tool = named(make_tools(PhaseLocks(phase="red", layout=layout), context, known=known), "RunTests")
+    new = "class TestNew:\n    def test_free(self):\n        assert 1 == 2\n\n\ndef test_more():\n    pass\n"
+    write(context, "tests/test_new.py", new)
+    for name, outcome in (("test_total", "1 passed"), ("test_free", "1 failed"), ("TestNew", "1 failed")):
+        assert tool.run({"targets": [name]}).text.startswith(outcome)
+    asked = [run.targets for run in project.fake.asked]
+    assert asked[-3:] == [known, ("tests/test_new.py::TestNew::test_free",), ("tests/test_new.py::TestNew",)]
+    assert "There is no test test_lost." in tool.run({"targets": ["test_lost"]}).text
+    assert len(project.fake.asked) == len(asked), "nothing runs for a name that is unknown"
