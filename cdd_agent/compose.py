@@ -181,6 +181,8 @@ class Composition:
     def repository(self) -> Repository:
         """The project's repository; its hooks run if the user approves them."""
         repository = Repository.find(self.root)
+        if self.root != self.home:  # a fork, on a branch of its own
+            repository.runner.user = self.forks.repository.runner
         repository.may_run_hooks = partial(commits.may_run_hooks, repository, allows=self.trust.allows)
         return repository
 

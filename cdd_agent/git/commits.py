@@ -25,7 +25,7 @@ from cdd_agent.git.repository import (
     read_files,
     resolve_revision,
 )
-from cdd_agent.git.runner import GitError, GitRefused, GitUnable, read_state
+from cdd_agent.git.runner import Call, GitError, GitRefused, GitUnable, read_state
 from cdd_agent.storage import read_ordinary
 from cdd_agent.tickets.ticket import list_ticket_paths
 from cdd_agent.untrusted import paths
@@ -92,8 +92,8 @@ def _find_break(text: str, *, most: int, least: int = 1) -> int:
 def require_identity(repository: Repository) -> None:
     """Raise ``EnvironmentMissing`` unless git knows the name and email for commits."""
     try:
-        repository.git("var", "GIT_AUTHOR_IDENT")
-        repository.git("var", "GIT_COMMITTER_IDENT")
+        for who in ("GIT_AUTHOR_IDENT", "GIT_COMMITTER_IDENT"):
+            repository.runner.run(Call(arguments=("var", who), signs=True))
     except GitError as error:
         raise EnvironmentMissing(
             "git does not know your name and email.",
@@ -284,7 +284,7 @@ def reapply(repository: Repository, commit: CommitId, *, tree: str, parent: Comm
 
 def list_sign_options(repository: Repository) -> tuple[str, ...]:
     """Return the options of ``git commit-tree`` that sign a commit, if the user signs commits."""
-    settings = {setting.key: setting.value for setting in repository.runner.configuration()}
+    settings = {setting.key: setting.value for setting in repository.runner.configuration_of_commits()}
     return ("-S",) if settings.get("commit.gpgsign", "").lower() in ("true", "yes", "on", "1") else ()
 
 
@@ -427,7 +427,7 @@ def offer_hooks(repository: Repository, hooks_of_git: Sequence[str] = COMMIT_HOO
     The user's own hooks are those in a folder that the user's git configuration names, outside the repository. Programs
     that a hook calls are not included, except files beside it in the work tree and the settings of common hook runners.
     """
-    settings = repository.runner.configuration()
+    settings = repository.runner.configuration_of_commits()
     folder = _find_hook_folder(settings, repository)
     files = [] if folder is None else [folder / name for name in hooks_of_git]
     hooks = [path for path in files if path.is_file() and os.access(path, os.X_OK)]

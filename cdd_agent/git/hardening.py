@@ -67,6 +67,11 @@ _NAMES_A_PROGRAM = re.compile(
     re.DOTALL,
 )
 _NAMES_A_FILE = re.compile(r"mailmap\.file|core\.(attributesfile|excludesfile)|fsck\.skiplist|blame\.ignorerevsfile")
+_OF_COMMITS = re.compile(
+    r"(user|author|committer|commit|gpg|hook)\..*|core\.(hookspath|commentchar|commentstring)|i18n\.commitencoding",
+    re.DOTALL,
+)
+"""Whose commits they are, how they are signed, and which hooks run."""
 _MAX_FILE_BYTES = 10_000_000
 _FILTER = re.compile(r"filter\.(?P<name>.*)\.(clean|smudge|process)", re.DOTALL)
 _DRIVER = re.compile(r"merge\.(?P<name>.*)\.driver", re.DOTALL)
@@ -135,6 +140,36 @@ def build_overrides(settings: Sequence[GitSetting]) -> tuple[tuple[str, str], ..
     return tuple(overrides)
 
 
+def adopt(own: Sequence[GitSetting], user: Sequence[GitSetting]) -> tuple[GitSetting, ...]:
+    """Return the settings of a work tree, with those about commits as they are in the checkout of the user."""
+    others = (setting for setting in own if not _OF_COMMITS.fullmatch(setting.key))
+    return (*others, *(setting for setting in user if _OF_COMMITS.fullmatch(setting.key)))
+
+
+def list_adopted(
+    own: Sequence[GitSetting], user: Sequence[GitSetting], *, hooks_folder: str
+) -> tuple[tuple[str, str], ...]:
+    """Return keys and values that make git commit in a work tree as it would in the checkout of the user.
+
+    They differ if conditions such as ``includeIf "onbranch:main"`` hold in one of the two only. ``hooks_folder`` is
+    git's default.
+    """
+    defaults = {"core.hookspath": hooks_folder, "commit.gpgsign": "false"}
+    found: list[tuple[str, str]] = []
+    # cdd's own settings are in both.
+    own, user = ([each for each in settings if each.scope != "command"] for settings in (own, user))
+    for key in dict.fromkeys(setting.key for setting in (*own, *user) if _OF_COMMITS.fullmatch(setting.key)):
+        here, there = ([each.value for each in settings if each.key == key] for settings in (own, user))
+        if here == there:
+            continue
+        found += [(key, value) for value in there]
+        if not there and key in defaults:
+            found.append((key, defaults[key]))
+        elif not there and (match := _HOOK.fullmatch(key)):
+            found.append((f"hook.{match['name']}.enabled", "false"))
+    return tuple(found)
+
+
 def is_small_file(path: str) -> bool:
     """Return whether git can read a file in bounded time and memory, unlike ``/dev/zero`` or a pipe."""
     try:
@@ -162,9 +197,14 @@ def list_active_filters(settings: Iterable[GitSetting]) -> frozenset[str]:
     return frozenset(_list_names(_FILTER, own))
 
 
-def build_settings(settings: Sequence[GitSetting], *, hooks: bool, signs: bool) -> tuple[tuple[str, str], ...]:
-    """Return the keys and values that a call sets; the last value of a key counts."""
-    overrides = (*_ALWAYS, *build_overrides(settings), *(() if signs else _UNSIGNED))
+def build_settings(
+    settings: Sequence[GitSetting], *, hooks: bool, signs: bool, adopted: Sequence[tuple[str, str]] = ()
+) -> tuple[tuple[str, str], ...]:
+    """Return the keys and values that a call sets; the last value of a key counts.
+
+    ``adopted`` come first: they may be those of the repository, whose programs are replaced.
+    """
+    overrides = (*adopted, *_ALWAYS, *build_overrides(settings), *(() if signs else _UNSIGNED))
     if hooks:
         return overrides
     # Newer versions of git also run hooks that the configuration names.

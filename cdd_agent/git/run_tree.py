@@ -310,7 +310,10 @@ class RunTrees:
         repository.settings = lambda: _provide_large_files(
             repository, repository.location, provided=repository.location.git_dir / "lfs"
         )
-        repository.runner = Runner(root, locate=lambda: self._find_or_create(root))
+        # In this tree HEAD is on no branch and git's folder is another: conditions of the configuration do not hold.
+        repository.runner = Runner(
+            root, locate=lambda: self._find_or_create(root), user=main.runner.user or main.runner
+        )
         repository.share_processes(main)
         return repository
 

@@ -309,8 +309,13 @@ class Runner:
         location: RepositoryLocation | None = None,
         *,
         locate: Callable[[], RepositoryLocation] | None = None,
+        user: "Runner | None" = None,
     ) -> None:
-        """Run nothing yet. Without a ``location``, ``locate`` or git finds it before the first call."""
+        """Run nothing yet. Without a ``location``, ``locate`` or git finds it before the first call.
+
+        ``user`` is the runner of the user's checkout, if this is another work tree: commits are made as they are there.
+        """
+        self.user = user
         self._folder = folder
         self._location = location
         self._locate = locate or (lambda: find_location(folder))
@@ -326,7 +331,7 @@ class Runner:
     def run(self, call: Call) -> str:
         """Return git's output; raises ``GitError`` if it fails."""
         self.location.require_own_common_dir()
-        settings = hardening.build_settings(self.configuration(), hooks=call.hooks, signs=call.signs) + call.settings
+        settings = self._build_settings(call) + call.settings
         if call.hooks:
             # A hook must not inherit the variables that name the repository: tests that it runs may use git elsewhere.
             # Then git locates the repository itself, and must find the same one.
@@ -339,6 +344,15 @@ class Runner:
         else:
             variables = {**self._location_variables(), **call.variables}
         return run_once(replace(call, variables=variables), folder=self._folder, settings=settings)
+
+    def _build_settings(self, call: Call) -> tuple[tuple[str, str], ...]:
+        own = self.configuration()
+        if self.user is None or not call.signs:
+            return hardening.build_settings(own, hooks=call.hooks, signs=call.signs)
+        user, default = self.user.configuration(), str(self.location.common_dir / "hooks")
+        adopted = hardening.list_adopted(own, user, hooks_folder=default)
+        settings = hardening.adopt(own, user)
+        return hardening.build_settings(settings, hooks=call.hooks, signs=call.signs, adopted=adopted)
 
     def start(self, *arguments: str, errors: IO[bytes]) -> "subprocess.Popen[bytes]":
         """Start ``git ARGUMENTS``, which answers what it reads, and return the process."""
@@ -357,6 +371,11 @@ class Runner:
         if self._configuration is None or not self._configuration.is_current(location=self.location):
             self._configuration = self._read_configuration()
         return self._configuration.settings
+
+    def configuration_of_commits(self) -> tuple[GitSetting, ...]:
+        """Return git's current configuration, with identity, signing and hooks as in the user's checkout."""
+        own = self.configuration()
+        return own if self.user is None else hardening.adopt(own, self.user.configuration())
 
     def _read_configuration(self) -> _Configuration:
         # Record the states of the files first, so that a change during the call is noticed.

@@ -9,10 +9,12 @@ import pytest
 
 from cdd_agent.git.hardening import (
     GitSetting,
+    adopt,
     build_command,
     build_environment,
     build_overrides,
     build_settings,
+    list_adopted,
     list_disabled_filters,
     parse_settings,
 )
@@ -32,6 +34,31 @@ def test_a_listing_is_read_with_lines_equals_and_names_without_value() -> None:
         GitSetting(scope="local", origin="file:.git/config", key="filter.a=b.clean", value="x\ny=z"),
         GitSetting(scope="global", origin="file:/g", key="core.bare", value=""),
     )
+
+
+def test_commits_are_made_with_the_users_values_where_conditions_differ() -> None:
+    shared, command = of("global", "user.name", "Dev"), of("command", "core.hookspath", "/dev/null")
+    here = [shared, of("local", "commit.gpgsign", "true"), of("local", "core.hookspath", "evil"), command]
+    here += [of("local", "hook.x.command", "evil"), of("local", "core.bare", "false")]
+    user = [shared, of("local", "user.email", "work@example.org"), of("local", "core.bare", "true"), command]
+    assert list_adopted(here, user, hooks_folder="/r/hooks") == (
+        ("commit.gpgsign", "false"),
+        ("core.hookspath", "/r/hooks"),
+        ("hook.x.enabled", "false"),
+        ("user.email", "work@example.org"),
+    )
+    assert list_adopted(user, user, hooks_folder="/r/hooks") == ()
+    assert {setting.key for setting in adopt(here, user)} == {"core.bare", "user.name", "user.email", "core.hookspath"}
+
+
+def test_a_program_that_the_user_has_under_a_condition_of_the_repository_is_replaced() -> None:
+    user = [of("local", "gpg.program", "evil"), of("local", "commit.gpgsign", "true")]
+    adopted = list_adopted([], user, hooks_folder="/r/hooks")
+    settings = build_settings(adopt([], user), hooks=True, signs=True, adopted=adopted)
+    assert [value for key, value in settings if key == "gpg.program"] == ["evil", "gpg"]
+    assert ("commit.gpgsign", "true") in settings
+    unsigned = build_settings(adopt([], user), hooks=False, signs=False, adopted=adopted)
+    assert [value for key, value in unsigned if key.lower() == "commit.gpgsign"] == ["true", "false"]
 
 
 @pytest.mark.parametrize("scope", ["local", "worktree"])

@@ -67,6 +67,28 @@ def test_a_commit_in_a_run_tree_moves_no_branch_of_the_user(trees: RunTrees, rep
     assert (repository.root / "a.txt").read_text() == "one\n"
 
 
+def test_a_commit_in_a_run_tree_is_made_as_in_the_checkout_of_the_user(
+    trees: RunTrees, repository: Repository, tmp_path: Path
+) -> None:
+    work, hooks, log = tmp_path / "work.cfg", tmp_path / "hooks", tmp_path / "log"
+    hooks.mkdir()
+    for name, words in (("hooks/commit-msg", "mine"), ("other", "theirs")):
+        (tmp_path / name).write_text(f"#!/bin/sh\necho {words} >> {log}\n")
+        (tmp_path / name).chmod(0o755)
+    work.write_text(
+        f"[author]\n\temail = work@example.org\n[committer]\n\temail = c@example.org\n[core]\n\thooksPath = {hooks}\n"
+    )
+    (tmp_path / "trees.cfg").write_text("[commit]\n\tgpgSign = true\n[gpg]\n\tprogram = false\n")
+    repository.git("config", f"includeIf.onbranch:{repository.read_branch()}.path", str(work))
+    repository.git("config", "includeIf.gitdir:**/worktrees/**.path", str(tmp_path / "trees.cfg"))
+    repository.may_run_hooks = lambda *_: True
+    tree = prepare(trees, repository)
+    (tree.root / "a.txt").write_text("two\n")
+    commit_paths(tree.repository, "change", paths=["a.txt"])
+    assert tree.repository.git("log", "-1", "--format=%ae %ce %G?") == "work@example.org c@example.org N\n"
+    assert log.read_text() == "mine\n"
+
+
 def litter(root: Path) -> None:
     """Everything that a program may leave behind."""
     (root / "a.txt").write_text("changed\n")
