@@ -39,6 +39,11 @@ class _Origin(msgspec.Struct):
     dir_info: _Folder | None = None
     vcs_info: _Revision | None = None
     subdirectory: str = ""
+    path: str = ""
+    """The path in ``url``."""
+
+    def __post_init__(self) -> None:
+        self.path = unquote(urlsplit(self.url).path)
 
 
 def build_install_command(python: Path) -> str:
@@ -80,11 +85,11 @@ def suggest_upgrade(
         return f"{install} PATH, where PATH is a clone of {DISTRIBUTION} or its newer wheel file"
     if origin.dir_info is not None:
         option = "-e " if origin.dir_info.editable else ""
-        folder = Path(unquote(urlsplit(origin.url).path))
+        folder = Path(origin.path)
         return _suggest_folder(folder, then=f"{install} {option}{shlex.quote(str(folder))}")
     if origin.vcs_info is not None:
         return f"{install} {shlex.quote(_format_repository(origin, origin.vcs_info))}"
-    name = Path(unquote(urlsplit(origin.url).path)).name
+    name = Path(origin.path).name
     return f"{install} PATH, where PATH is a newer file than {name}"
 
 
@@ -98,7 +103,7 @@ def _read_origin(package: Path, search_path: tuple[str, ...]) -> _Origin | None:
         except (OSError, ValueError):
             continue
         is_editable = origin.dir_info is not None and origin.dir_info.editable
-        source = unquote(urlsplit(origin.url).path) if is_editable else str(found.locate_file(""))
+        source = origin.path if is_editable else str(found.locate_file(""))
         # Another copy of cdd may be installed beside the one that runs.
         if Path(source).resolve() == package.parent.resolve():
             return origin

@@ -103,7 +103,7 @@ def test_a_file_is_replaced_by_a_newer_one(environment: Environment, url: str) -
     assert environment.upgrade() == asked
 
 
-@pytest.mark.parametrize("origin", [None, "", "{", '{"url": 3}', "[]"])
+@pytest.mark.parametrize("origin", [None, "", "{", '{"url": 3}', '{"url": "file://["}', "[]"])
 def test_an_unknown_source_is_left_to_the_user(environment: Environment, origin: str | None) -> None:
     environment.record(origin)
     assert environment.upgrade().endswith(
