@@ -14,7 +14,6 @@ import os
 import sys
 import threading
 from functools import lru_cache, partial
-from json import dumps, loads
 from operator import is_
 from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Collection, Generator, Iterator, Mapping, Sequence
@@ -22,13 +21,17 @@ from typing import TYPE_CHECKING, Collection, Generator, Iterator, Mapping, Sequ
 import pytest
 
 from .fingerprint import IGNORED_FOLDERS, PACKAGES_FOLDERS, STANDARD_LIBRARY
-from .options import read_options
+from .options import find_report_path
 from .report import RESCUED, Sign
+from .system import SEPARATOR, System, bind_builtins, decode_json, encode_json
 
 if TYPE_CHECKING:
     from pluggy import Result
 
     from .recording.witness import Guard
+
+bind_builtins(globals())
+
 
 OWN_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 """The folder that contains this plugin."""
@@ -75,15 +78,19 @@ class CodeLocations:
         return None
 
     def _find_user_file(self, file: str) -> str | None:
-        if not os.path.isabs(file) or file.startswith(OWN_FOLDER):
+        if not _is_absolute(file) or file.startswith(OWN_FOLDER):
             return None
         inside = next((file[len(root) :] for root in self._roots if file.startswith(root)), None)
-        parts = (file if inside is None else inside).split(os.sep)
+        parts = (file if inside is None else inside).split(SEPARATOR)
         if not _INSTALLED.isdisjoint(parts[:-1]):
             return None
         if inside is None:
             return None if file.startswith(STANDARD_LIBRARY) else parts[-1]
         return "/".join(parts)
+
+
+def _is_absolute(path: str) -> bool:
+    return path.startswith(SEPARATOR) or path[1:2] == ":"
 
 
 def codes_of(value: object) -> tuple[CodeType, ...]:
@@ -166,7 +173,7 @@ class Bodies:
         wrappers = codes[: codes.index(before)] if before in codes else codes  # a plugin may wrap the function
         locations = [(code.co_name, self._locations.find_user_file(code.co_filename)) for code in wrappers]
         own = [f"{name} of {place}" for name, place in locations if place is not None]
-        if own or not codes or (wrappers and not os.path.isabs(wrappers[0].co_filename)):
+        if own or not codes or (wrappers and not _is_absolute(wrappers[0].co_filename)):
             self.replaced.add(own[0] if own else "code made while the tests ran")
 
 
@@ -253,7 +260,7 @@ class RunnerFunctions:
             return label
         codes = codes_of(value)
         before = self._before.get(name, codes)
-        if codes == before or (type(value) is FunctionType and os.path.isabs(codes[0].co_filename)):
+        if codes == before or (type(value) is FunctionType and _is_absolute(codes[0].co_filename)):
             return None  # unchanged, or replaced by an installed plugin
         return f"{codes[0].co_name}, made while the tests ran" if codes else f"{type(value).__name__}, not a function"
 
@@ -401,6 +408,7 @@ class Auditor:
         """Record pytest's functions as they are now."""
         self._config = config
         self._guard = guard
+        self._path = str(find_report_path(config, config.option))
         self._locations = CodeLocations(str(config.rootpath))
         self._before: list[pytest.Item] = []
         self._deselected: set[int] = set()
@@ -455,7 +463,8 @@ class Auditor:
         """Add the findings of an xdist worker."""
         with self._guard:
             output: dict[str, str] = getattr(node, "workeroutput", {})
-            raised, found = loads(output.get(_WORKER_OUTPUT, "[[], []]"))
+            sent = decode_json(output.get(_WORKER_OUTPUT, "[[], []]"))
+            raised, found = sent if isinstance(sent, list) else ((), ())
             self._raised.update(raised)
             self._found.update((code, nodeid, message) for code, nodeid, message in found)
 
@@ -466,14 +475,14 @@ class Auditor:
         if output is not None:
             with self._guard:
                 self._collect_findings()
-                output[_WORKER_OUTPUT] = dumps([sorted(self._raised), sorted(self._found, key=str)[:SIGNS_CAP]])
+                output[_WORKER_OUTPUT] = encode_json([sorted(self._raised), sorted(self._found, key=str)[:SIGNS_CAP]])
         yield
         with self._guard:
             # Functions may have been replaced so that ``find_signs`` was never called: check after the verdict too.
             is_gate = output is None and self._config.option.tdd_agent_gate is not None
             if is_gate and session.exitstatus == 0 and any(self._breaks()):
                 session.exitstatus = 1
-                read_options(self._config).report.unlink()
+                System.unlink(self._path)
 
     def find_signs(self, not_passed: Collection[str]) -> tuple[Sign, ...]:
         """Return all signs of the run, sorted. ``not_passed`` has the node ids that did not pass in the report."""

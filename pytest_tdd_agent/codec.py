@@ -6,12 +6,12 @@ Reading raises ``ReportError`` with the position for a newer schema or a damaged
 from __future__ import annotations
 
 import os
-from json import JSONEncoder, dumps, loads
+from json import loads
 from json.encoder import encode_basestring_ascii
 from math import isfinite
 from pathlib import Path
 from stat import S_ISREG
-from typing import Any, Callable, Iterable, Mapping, TypeVar
+from typing import Any, Callable, Iterable, Iterator, Mapping, TypeVar
 
 from .report import (
     OUTCOMES,
@@ -27,11 +27,14 @@ from .report import (
     Verdict,
     count_outcomes,
 )
+from .system import bind_builtins, decode_json, encode_json, replace_file
+
+bind_builtins(globals())
+
 
 T = TypeVar("T")
 
 _THREE_PHASES = ("setup", "call", "teardown")
-_COMPACT = JSONEncoder(separators=(",", ":"))
 _quote = encode_basestring_ascii
 _PASSED_LINE = (
     '{"nodeid":%s,"outcome":"passed","file":%s,"line":%d,"duration_s":%.6f,'
@@ -110,7 +113,7 @@ def case_to_json(case: Case) -> dict[str, object]:
 
 def case_to_line(case: Case) -> str:
     """Return one test as a line of JSON."""
-    return _COMPACT.encode(case_to_json(case))
+    return encode_json(case_to_json(case))
 
 
 def format_passed_line(nodeid: str, *, file: str, line: int, phases: Mapping[str, float]) -> str:
@@ -123,7 +126,7 @@ def format_passed_line(nodeid: str, *, file: str, line: int, phases: Mapping[str
 
 def failure_to_line(failure: Failure) -> str:
     """Return one failure as a line of JSON."""
-    return _COMPACT.encode(failure_to_json(failure))
+    return encode_json(failure_to_json(failure))
 
 
 def failure_to_json(failure: Failure) -> dict[str, object]:
@@ -259,7 +262,7 @@ def from_json(value: object) -> SuiteReport:
 def failure_from_line(line: str) -> Failure:
     """Return the failure that ``failure_to_line`` wrote; raises ReportError for any other line."""
     try:
-        return _failure_from_fields(loads(line))
+        return _failure_from_fields(_read_object(line))
     except _DAMAGED as error:
         raise ReportError(f"not the line of a failure: {error}") from error
 
@@ -270,12 +273,19 @@ def case_from_line(line: str) -> Case:
     Raises ReportError for a line with other fields.
     """
     try:
-        fields = loads(line)
+        fields = _read_object(line)
         failure = fields.pop("failure")
         tries = tuple(fields.pop("tries", ()))
         return Case(**fields, failure=None if failure is None else _failure_from_fields(failure), tries=tries)
     except _DAMAGED as error:
         raise ReportError(f"not the line of a test: {error}") from error
+
+
+def _read_object(line: str) -> dict[str, Any]:
+    fields = decode_json(line)
+    if not isinstance(fields, dict):
+        raise TypeError("not an object")
+    return fields
 
 
 def _failure_from_fields(fields: dict[str, Any]) -> Failure:
@@ -351,19 +361,19 @@ def _read_sign(value: _Value) -> Sign:
 
 
 _MOST_KEPT = 4
-_kept: dict[Path, tuple[tuple[int, ...], SuiteReport]] = {}
+_kept: dict[str, tuple[tuple[int, ...], SuiteReport]] = {}
 """The last reports that were read or written: path -> what the file was, and the report."""
 
 
-def _keep(path: Path, report: SuiteReport, *, status: os.stat_result) -> None:
+def _keep(path: str, report: SuiteReport, *, status: os.stat_result) -> None:
     _kept.pop(path, None)
     while len(_kept) >= _MOST_KEPT:
         _kept.pop(next(iter(_kept)), None)
-    _kept[path] = _describe(status), report
+    _kept[path] = describe_file(status), report
 
 
-def _describe(status: os.stat_result) -> tuple[int, ...]:
-    # Each report that is written is a new file.
+def describe_file(status: os.stat_result) -> tuple[int, ...]:
+    """Return what differs if a report was written again: each one is a new file."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
@@ -371,15 +381,15 @@ def load(path: Path) -> SuiteReport:
     """Return the report in a file; raises ReportError, which names the file and the problem."""
     try:
         status = path.stat()
-        described, kept = _kept.get(path, ((), None))
-        if kept is not None and described == _describe(status):
+        described, kept = _kept.get(str(path), ((), None))
+        if kept is not None and described == describe_file(status):
             return kept
         if not S_ISREG(status.st_mode):
             raise ReportError("not a plain file")
         if status.st_size > LIMIT_BYTES:
             raise ReportError(f"it has {status.st_size} bytes; the limit is {LIMIT_BYTES}")
         report = from_json(loads(path.read_bytes()))
-        _keep(path, report, status=status)
+        _keep(str(path), report, status=status)
         return report
     except OSError as error:
         raise ReportError(f"{path}: {error.strerror}") from error
@@ -390,30 +400,29 @@ def load(path: Path) -> SuiteReport:
 
 
 def dump(
-    report: SuiteReport, path: Path, *, counts: Mapping[str, int] | None = None, lines: Iterable[str] | None = None
-) -> None:
-    """Write the report to a file atomically, without waiting for the disk.
+    report: SuiteReport,
+    path: Path | str,
+    *,
+    counts: Mapping[str, int] | None = None,
+    lines: Iterable[str] | None = None,
+) -> os.stat_result:
+    """Write the report to a file atomically, without waiting for the disk; return the file's status.
 
     ``counts`` and ``lines`` (from ``case_to_line``) replace the record's tests if those are not in memory.
     """
-    head = dumps(_head_to_json(report), indent=1)[:-2]
     counts = count_outcomes(report) if counts is None else counts
-    is_whole = lines is None
-    lines = map(case_to_line, report.tests) if lines is None else lines
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("w", encoding="ascii") as file:
-            file.write(f'{head},\n "summary": {dumps(dict(counts))},\n "tests": [')
-            separator = "\n"
-            for line in lines:
-                file.write(separator + line)
-                separator = ",\n"
-            file.write("\n ]\n}\n")
-        written = temporary.stat().st_ino
-        temporary.replace(path)
-        status = path.stat()  # replacing changes its times
-        if is_whole and status.st_ino == written:
-            _keep(path, report, status=status)
-    finally:
-        if temporary.exists():
-            temporary.unlink()
+    written = map(case_to_line, report.tests) if lines is None else lines
+    status = replace_file(str(path), _iterate_parts(report, counts, written))
+    if lines is None:
+        _keep(str(path), report, status=status)
+    return status
+
+
+def _iterate_parts(report: SuiteReport, counts: Mapping[str, int], lines: Iterable[str]) -> Iterator[str]:
+    head = encode_json(_head_to_json(report), indent=" ")[:-2]
+    yield f'{head},\n "summary": {encode_json(dict(counts))},\n "tests": ['
+    separator = "\n"
+    for line in lines:
+        yield separator + line
+        separator = ",\n"
+    yield "\n ]\n}\n"

@@ -11,6 +11,10 @@ from __future__ import annotations
 from typing import Callable, Iterable, Iterator, Sequence
 
 from .report import FAILING, RESCUED, Case, CollectError, Sign, SuiteReport, Verdict, list_failing, list_rescued
+from .system import bind_builtins
+
+bind_builtins(globals())
+
 
 NOT_RUN = ("skipped", "xfailed")
 _MARKED = (*NOT_RUN, "xpassed")

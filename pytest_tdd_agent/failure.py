@@ -11,13 +11,17 @@ import ast
 import errno
 import os
 from functools import lru_cache
-from traceback import format_exception_only
 from typing import Callable, Iterator, Mapping, Sequence, Tuple
 
 from .fingerprint import PACKAGES_FOLDERS, STANDARD_LIBRARY, is_protected
 from .missing_names import KINDS as MISSING_KINDS
 from .missing_names import covers, find_missing_name, is_attribute_of_none, is_in_project, is_signature_mismatch
 from .report import Failure, Frame
+from .sources import UnreadableSource, decode_source, parse_source
+from .system import SEPARATOR, Silence, bind_builtins, join_path, to_plain_text
+
+bind_builtins(globals())
+
 
 _RAISES = frozenset({"raises", "RaisesGroup", "RaisesExc", "assertRaises", "assertRaisesRegex", "assertRaisesMessage"})
 _RUNNERS = frozenset({"_pytest", "pytest", "pluggy", "unittest", "doctest", "importlib", "xdist", "pytest_timeout"})
@@ -51,7 +55,7 @@ def find_syntax_position(error: BaseException) -> tuple[str, int] | None:
         (error.filename, error.lineno) if isinstance(error, SyntaxError) else (None, None)
     )  # hostile code can set any value
     if isinstance(name, str) and name and not name.startswith("<"):
-        return name, line if isinstance(line, int) else 0
+        return to_plain_text(name), line if isinstance(line, int) else 0
     return None
 
 
@@ -67,15 +71,49 @@ def iterate_scopes(error: BaseException) -> Iterator[tuple[str, str, Mapping[str
         yield str(frame.f_globals.get("__name__")), frame.f_code.co_name, frame.f_locals
 
 
-def iterate_calls(error: BaseException) -> Iterator[Call]:
-    """Yield each frame outside the test runner, outermost first, except code without a file."""
-    traceback = error.__traceback__
-    while traceback is not None:
-        code = traceback.tb_frame.f_code
-        file = code.co_filename
-        if file[:1] != "<" and not _is_runner(traceback.tb_frame.f_globals.get("__name__")):
-            yield file if file[:1] == "/" else os.path.abspath(file), traceback.tb_lineno, code.co_name
-        traceback = traceback.tb_next
+class Places:
+    """Whose a file is, by its path alone, with the folders as they were when the run was configured."""
+
+    def __init__(self, root: str) -> None:
+        """Look up ``root``, the absolute root directory of the run, and the current folder."""
+        self.root = root
+        self._folder = os.getcwd()
+        # The root may be a link, and frames may name its target.
+        self._prefixes = tuple(path.rstrip(os.sep) + os.sep for path in (root, os.path.realpath(root)))
+        self._own: dict[str, bool] = {}
+
+    def iterate_calls(self, error: BaseException) -> Iterator[Call]:
+        """Yield each frame outside the test runner, outermost first, except code without a file."""
+        traceback = error.__traceback__
+        while traceback is not None:
+            code = traceback.tb_frame.f_code
+            file = to_plain_text(code.co_filename)
+            if file[:1] != "<" and not _is_runner(traceback.tb_frame.f_globals.get("__name__")):
+                yield file if file[:1] == "/" else self.resolve(file), traceback.tb_lineno, to_plain_text(code.co_name)
+            traceback = traceback.tb_next
+
+    def resolve(self, path: str) -> str:
+        """Return an absolute path."""
+        return join_path(self._folder, path)
+
+    def find_relative(self, path: str) -> str:
+        """Return a path as in reports: posix, and relative if it is below the root."""
+        prefix = next(filter(path.startswith, self._prefixes), "")
+        return path[len(prefix) :].replace(SEPARATOR, "/")
+
+    def is_own(self, path: str) -> bool:
+        """Return whether an absolute path is the user's own code: below the root, and not installed there."""
+        if path not in self._own:
+            is_below = path.startswith(self._prefixes)
+            self._own[path] = is_below and _INSTALLED.isdisjoint(self.find_relative(path).split("/"))
+        return self._own[path]
+
+    def is_own_or_installed(self, path: str) -> bool | None:
+        """Return True for the user's own code, False for the standard library and installed code, None otherwise."""
+        if self.is_own(path):
+            return True
+        is_installed = _is_standard(path) or not _INSTALLED.isdisjoint(path.replace(SEPARATOR, "/").split("/"))
+        return False if is_installed else None
 
 
 @lru_cache(maxsize=1024)
@@ -83,76 +121,67 @@ def _is_runner(module: object) -> bool:
     return isinstance(module, str) and module.split(".", 1)[0] in _RUNNERS
 
 
-@lru_cache(maxsize=256)
-def is_own(path: str, root: str) -> bool:
-    """Return whether an absolute path is the user's own code: below the root, and not installed there."""
-    return path.startswith(_prefixes(root)) and _INSTALLED.isdisjoint(relative_path(path, root).split("/"))
-
-
-def is_own_or_installed(path: str, root: str) -> bool | None:
-    """Return True for the user's own code, False for the standard library and installed code, None otherwise."""
-    if is_own(path, root):
-        return True
-    is_installed = _is_standard(path) or not _INSTALLED.isdisjoint(path.replace(os.sep, "/").split("/"))
-    return False if is_installed else None
-
-
-@lru_cache(maxsize=256)
 def _is_standard(path: str) -> bool:
     return path.startswith(STANDARD_LIBRARY) and "-packages" not in path
 
 
-@lru_cache(maxsize=256)
-def relative_path(path: str, root: str) -> str:
-    """Return a path as in reports: posix, and relative if it is below the root."""
-    prefix = next(filter(path.startswith, _prefixes(root)), "")
-    return path[len(prefix) :].replace(os.sep, "/")
-
-
-@lru_cache(maxsize=8)
-def _prefixes(root: str) -> tuple[str, ...]:
-    # The root may be a link, and frames may name its target.
-    return tuple(path.rstrip(os.sep) + os.sep for path in (root, os.path.realpath(root)))
-
-
-def find_origin(error: BaseException, stack: Sequence[Call], *, root: str, test_file: str, place: str | None) -> str:
+def find_origin(
+    error: BaseException, stack: Sequence[Call], *, places: Places, test_file: str, place: str | None
+) -> str:
     """Return whose code raised: that of the innermost frame outside the test runner and the standard library."""
     if is_instance_of(error, "FixtureLookupError", package="_pytest"):
         return "test"
     own = [path for path, _, _ in stack if not _is_standard(path)]
     innermost = own[-1] if own else None
     if innermost is None or find_syntax_position(error):
-        innermost = None if place is None else os.path.join(root, place)
-    if innermost is None or not is_own(innermost, root):
+        innermost = None if place is None else join_path(places.root, place)
+    if innermost is None or not places.is_own(innermost):
         return "third_party"
-    file = relative_path(innermost, root)
+    file = places.find_relative(innermost)
     return "test" if file == test_file or is_protected(file) else "project"
 
 
-def is_in_raises(lines: set[int], source: Callable[[str], str | None], *, test_file: str) -> bool:
+def is_in_raises(lines: set[int], source: Callable[[str], bytes | None], *, test_file: str) -> bool:
     """Return whether one of the test file's lines is inside ``with raises(...)`` or calls ``raises(X, f)``."""
-    text = source(test_file) if lines else None
-    if text is None or not any(name in text for name in _RAISES):
+    content = source(test_file) if lines else None
+    if content is None or not any(name in _decode(content) for name in _RAISES):
         return False
-    return any(first <= line <= last for first, last in _find_raises_spans(text) for line in lines)
+    return any(first <= line <= last for first, last in _find_raises_spans(content) for line in lines)
+
+
+def _decode(content: bytes) -> str:
+    try:
+        return decode_source(content, errors="replace")
+    except UnreadableSource:
+        return ""
 
 
 @lru_cache(maxsize=8)
-def _find_raises_spans(text: str) -> tuple[tuple[int, int], ...]:
+def _find_raises_spans(content: bytes) -> tuple[tuple[int, int], ...]:
     try:
-        return tuple(_iterate_spans(ast.parse(text)))
-    except (SyntaxError, ValueError, RecursionError, MemoryError, SystemError):
-        # Python raises SystemError for "AST constructor recursion depth mismatch" near the limits of a sandbox.
+        with Silence():
+            return tuple(_iterate_spans(parse_source(content)))
+    except UnreadableSource:
         return ()
 
 
 def _iterate_spans(tree: ast.AST) -> Iterator[tuple[int, int]]:
-    for node in ast.walk(tree):
+    for node in _iterate_nodes(tree):
         if isinstance(node, (ast.With, ast.AsyncWith)):
             if any(_is_raises(item.context_expr) for item in node.items):
                 yield node.body[0].lineno, node.body[-1].end_lineno or node.body[-1].lineno
         elif isinstance(node, ast.Call) and _is_raises(node) and len(node.args) > 1:
             yield node.lineno, node.end_lineno or node.lineno
+
+
+def _iterate_nodes(tree: ast.AST) -> Iterator[ast.AST]:
+    nodes = [tree]
+    for node in nodes:
+        yield node
+        for name in node._fields:
+            value = getattr(node, name, None)
+            found = value if isinstance(value, list) else (value,)
+            nodes += [each for each in found if isinstance(each, ast.AST)]
 
 
 def _is_raises(node: ast.expr) -> bool:
@@ -289,16 +318,33 @@ def _find_class_kind(error: BaseException, message: str) -> str:
 
 
 def format_message(error: BaseException) -> str:
-    """Return the text of an exception, truncated; never raises, even if its ``__str__`` does."""
+    """Return the text of an exception with its notes, truncated; never raises, even if its ``__str__`` does."""
     if isinstance(error, SyntaxError):
-        return error.msg[:MESSAGE_CAP] if isinstance(error.msg, str) else ""
+        return to_plain_text(error.msg)[:MESSAGE_CAP] if isinstance(error.msg, str) else ""
     if is_instance_of(error, "DocTestFailure", package="doctest"):
         example, got = getattr(error, "example", None), getattr(error, "got", "")
         return f"Expected {getattr(example, 'want', '')!r}, got {got!r}"[:MESSAGE_CAP]
     if is_instance_of(error, "FixtureLookupError", package="_pytest"):
         return f"fixture {getattr(error, 'argname', '')!r} not found"
-    shown = "".join(format_exception_only(type(error), error)).rstrip("\n")
-    return shown.partition(": ")[2][:MESSAGE_CAP]
+    # Not with ``traceback``, whose functions a test can replace.
+    shown = [_to_text(error, instead="<exception str() failed>")]
+    shown += [_to_text(note, instead="<note str() failed>") for note in _read_notes(error)]
+    return "\n".join(filter(None, shown)).rstrip("\n")[:MESSAGE_CAP]
+
+
+def _read_notes(error: BaseException) -> list[object]:
+    try:
+        notes = getattr(error, "__notes__", None)
+    except Exception:  # noqa: BLE001 (code of the project)
+        return []
+    return notes if type(notes) is list else []
+
+
+def _to_text(value: object, *, instead: str) -> str:
+    try:
+        return to_plain_text(str(value))
+    except Exception:  # noqa: BLE001 (code of the project)
+        return instead
 
 
 TEXT_CAP = 6000
@@ -307,32 +353,34 @@ _LAYERS_CAP = 20
 
 
 def describe(
-    error: BaseException, *, phase: str, root: str, test_file: str, source: Callable[[str], str | None]
+    error: BaseException, *, phase: str, places: Places, test_file: str, source: Callable[[str], bytes | None]
 ) -> Failure:
     """Return the failure that an exception describes.
 
-    ``root`` is the absolute root directory of the run, ``test_file`` relative to it; ``source`` returns the text of a
-    file below the root, None if it cannot be read.
+    ``test_file`` is relative to the root directory of the run; ``source`` returns the content of a file below it, None
+    if it cannot be read.
     """
     layers = list(_iterate_layers(error))
     error = layers[-1]
-    stacks = [list(iterate_calls(layer)) for layer in layers]
-    own = [[call for call in stack if is_own(call[0], root)] for stack in stacks]
-    lines = {line for calls in own for path, line, _ in calls if relative_path(path, root) == test_file}
+    stacks = [list(places.iterate_calls(layer)) for layer in layers]
+    own = [[call for call in stack if places.is_own(call[0])] for stack in stacks]
+    lines = {line for calls in own for path, line, _ in calls if places.find_relative(path) == test_file}
     kind, missing = classify(error, phase=phase, in_raises=is_in_raises(lines, source, test_file=test_file))
     if not any(own):
-        causes = [list(iterate_calls(cause)) for cause in _list_causes(error)]
+        causes = [list(places.iterate_calls(cause)) for cause in _list_causes(error)]
         stacks = [*causes, *stacks]
-        own = [[call for call in stack if is_own(call[0], root)] for stack in causes]
+        own = [[call for call in stack if places.is_own(call[0])] for stack in causes]
     innermost = next((calls for calls in reversed(own) if calls), [])
-    frames = tuple(Frame(relative_path(path, root), line, function) for path, line, function in innermost[-FRAMES_CAP:])
+    frames = tuple(
+        Frame(places.find_relative(path), line, function) for path, line, function in innermost[-FRAMES_CAP:]
+    )
     doctest_at = next(filter(None, map(find_doctest_position, layers)), None)
     place = doctest_at or find_syntax_position(error) or next(((at.path, at.line) for at in reversed(frames)), None)
-    path = None if place is None else relative_path(place[0], root)
+    path = None if place is None else places.find_relative(place[0])
     product = "" if doctest_at and frames else test_file  # a doctest is in the file that it tests
     stack = next((stack for stack in reversed(stacks) if stack), [])
     is_unexpected_pass = kind == "xpass_strict"  # pytest and unittest raise it without a position
-    origin = "test" if is_unexpected_pass else find_origin(error, stack, root=root, test_file=product, place=path)
+    origin = "test" if is_unexpected_pass else find_origin(error, stack, places=places, test_file=product, place=path)
     message = format_message(error)
     if not message and isinstance(error, AssertionError) and frames:
         # pytest rewrites assertions in test files only; others have no message.
@@ -341,26 +389,26 @@ def describe(
         phase=phase,
         kind=kind,
         origin=origin,
-        exception=type(error).__name__,
+        exception=to_plain_text(type(error).__name__),
         message=message,
         missing_name=missing,
         path=path,
         line=None if place is None else place[1],
         frames=frames,
-        missing_in_project=_is_in_project(error, missing, root=root, origin=origin),
+        missing_in_project=_is_in_project(error, missing, places=places, origin=origin),
     )
 
 
-def _is_in_project(error: BaseException, missing: str | None, *, root: str, origin: str) -> bool | None:
+def _is_in_project(error: BaseException, missing: str | None, *, places: Places, origin: str) -> bool | None:
     if missing is None:
         return None
     if isinstance(error, NameError):
         return origin != "third_party"
-    return is_in_project(missing, root, is_own=lambda path: is_own_or_installed(path, root))
+    return is_in_project(missing, places.root, is_own=lambda path: places.is_own_or_installed(places.resolve(path)))
 
 
-def _read_line(text: str | None, number: int) -> str:
-    lines = (text or "").splitlines()
+def _read_line(content: bytes | None, number: int) -> str:
+    lines = _decode(content or b"").splitlines()
     return lines[number - 1].strip()[:MESSAGE_CAP] if number <= len(lines) else ""
 
 

@@ -18,6 +18,11 @@ from pathlib import Path
 from posixpath import normpath
 from typing import Collection, Iterator, Mapping
 
+from .system import bind_builtins
+
+bind_builtins(globals())
+
+
 IGNORED_FOLDERS = frozenset(
     {
         ".cdd",

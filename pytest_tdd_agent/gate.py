@@ -12,6 +12,10 @@ from .comparison import NOT_RUN, Comparison, Selection, is_inside, strip_paramet
 from .failure import STRUCTURAL, find_effective_kind, find_stage, is_of_third_party
 from .fingerprint import find_changes, is_runner_shadow
 from .report import FAILING, Case, CollectError, Failure, Reason, SuiteReport, Verdict
+from .system import bind_builtins
+
+bind_builtins(globals())
+
 
 __all__ = ["CODES", "judge", "strip_parameters"]
 

@@ -5,12 +5,16 @@ Modules are looked up without importing them.
 
 from __future__ import annotations
 
-import os
+import re
 import sys
-from importlib.machinery import PathFinder
-from re import match
+from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType, TracebackType
 from typing import Callable, Iterable
+
+from .system import SEPARATOR, bind_builtins, exists, to_plain_text
+
+bind_builtins(globals())
+
 
 KINDS = {
     "AttributeError": "attribute_error",
@@ -21,25 +25,26 @@ KINDS = {
 }
 """Class of an exception about a missing name -> failure kind."""
 
-# Patterns are compiled only when a test fails: compiling is slow, and most runs do not need it.
-_SIGNATURE = (
+_SIGNATURE = re.compile(
     r"(?P<function>[\w.<>]+)\(\) (takes |missing \d+ required |got an unexpected keyword argument "
     r"'(?P<keyword>\w+)'|got multiple values for |got some positional-only )"
 )
-_CANNOT_IMPORT = r"cannot import name '(\w+)' from (?:partially initialized module )?'([\w.]+)'"
-_NO_ATTRIBUTE = r"(?:partially initialized )?(?:module|type object)? ?'([\w.]+)'(?: object)? has no attribute '(\w+)'"
-_NOT_REPLACED = (
+_CANNOT_IMPORT = re.compile(r"cannot import name '(\w+)' from (?:partially initialized module )?'([\w.]+)'")
+_NO_ATTRIBUTE = re.compile(
+    r"(?:partially initialized )?(?:module|type object)? ?'([\w.]+)'(?: object)? has no attribute '(\w+)'"
+)
+_NOT_REPLACED = re.compile(
     r"(?:<(?:module|class) '([\w.]+)'[^>]*>|<([\w.]+) object at 0x\w+>|'\w+' object at ([\w.]+)) "
     r"(?:has no|does not have the) attribute '(\w+)'"
 )
 """What ``unittest.mock.patch`` and ``monkeypatch`` say if the name that they have to replace is missing."""
 _TYPE = vars(type)  # read from ``type``, because a class's metaclass may answer anything
-_NO_NAME = r"(?:free variable|name|cannot access local variable|local variable) '(\w+)'"
+_NO_NAME = re.compile(r"(?:free variable|name|cannot access local variable|local variable) '(\w+)'")
 
 
 def is_signature_mismatch(error: BaseException, message: str) -> bool:
     """Return whether a call did not match the parameters of its function."""
-    return isinstance(error, TypeError) and match(_SIGNATURE, message) is not None
+    return isinstance(error, TypeError) and _SIGNATURE.match(message) is not None
 
 
 def is_attribute_of_none(message: str) -> bool:
@@ -53,7 +58,7 @@ def find_missing_name(error: BaseException, message: str) -> str | None:
     if isinstance(error, ModuleNotFoundError):
         return name if isinstance(name, str) else None
     if isinstance(error, ImportError):
-        found = match(_CANNOT_IMPORT, message)
+        found = _CANNOT_IMPORT.match(message)
         return f"{found.group(2)}.{found.group(1)}" if found else name if isinstance(name, str) else None
     if isinstance(error, AttributeError):
         if is_attribute_of_none(message):
@@ -61,12 +66,12 @@ def find_missing_name(error: BaseException, message: str) -> str | None:
         if isinstance(name, str):
             owner = _name_owner(_read_field(error, "obj"))
             return f"{owner}.{name}" if owner else name
-        found = match(_NO_ATTRIBUTE, message) or match(_NOT_REPLACED, message)
+        found = _NO_ATTRIBUTE.match(message) or _NOT_REPLACED.match(message)
         return ".".join(part for part in found.groups() if part) if found else None
     if isinstance(error, NameError):
-        found = match(_NO_NAME, message)
+        found = _NO_NAME.match(message)
         return found.group(1) if found else None
-    found = match(_SIGNATURE, message) if isinstance(error, TypeError) else None
+    found = _SIGNATURE.match(message) if isinstance(error, TypeError) else None
     if found is None:
         return None
     function = found.group("function")
@@ -111,27 +116,34 @@ def is_in_project(name: str, root: str, *, is_own: Callable[[str], bool | None])
     """Return whether the top-level module of a dotted name belongs to the project; None if unknown.
 
     ``root`` is the project's folder. ``is_own`` returns True for files of the project, False for installed
-    ones, None for others.
+    ones, None for others; a path may be relative.
     """
     top = name.split(".", 1)[0]
-    folders = (root, os.path.join(root, "src"))
-    if any(os.path.exists(os.path.join(folder, top + end)) for folder in folders for end in (".py", "")):
+    folders = (root, f"{root}{SEPARATOR}src")
+    if any(exists(f"{folder}{SEPARATOR}{top}{end}") for folder in folders for end in (".py", "")):
         return True  # even if a copy is installed
     if top in sys.builtin_module_names:
         return False
     module = sys.modules.get(top)
     if module is not None:
         own = getattr(module, "__dict__", {})
-        places = _paths((own.get("__file__"), *(own.get("__path__") or ())))
+        places = _select_paths((own.get("__file__"), *(own.get("__path__") or ())))
     else:
-        spec = PathFinder.find_spec(top)
-        places = _paths((spec.origin, *(spec.submodule_search_locations or ()))) if spec is not None else []
+        spec = _find_spec(top)
+        places = _select_paths((spec.origin, *(spec.submodule_search_locations or ()))) if spec is not None else []
     answers = {is_own(place) for place in places}
     return True if True in answers else False if False in answers else None
 
 
-def _paths(values: Iterable[object]) -> list[str]:
-    return [os.path.abspath(value) for value in values if isinstance(value, str)]
+def _find_spec(module: str) -> ModuleSpec | None:
+    try:
+        return PathFinder.find_spec(module)
+    except Exception:  # noqa: BLE001 (it asks the hooks in ``sys``, which can be anything)
+        return None
+
+
+def _select_paths(values: Iterable[object]) -> list[str]:
+    return [to_plain_text(value) for value in values if isinstance(value, str)]
 
 
 def covers(expected: str, missing: str, *, kind: str) -> bool:

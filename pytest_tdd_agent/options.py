@@ -14,6 +14,10 @@ import pytest
 
 from .codec import ReportError, load
 from .report import SuiteReport
+from .system import bind_builtins
+
+bind_builtins(globals())
+
 
 ACTIVE = "PYTEST_TDD_AGENT_ACTIVE"
 """Environment variable with the report paths of this run and the runs around it."""

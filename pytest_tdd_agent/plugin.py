@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import replace
-from pathlib import Path
-from platform import python_version
 from time import perf_counter
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Generator, TextIO
 
 import pytest
 
@@ -24,12 +21,16 @@ from .recording.recorder import CollectionRecorder, Recorder
 from .recording.rerun import ControllerListener, Listener, Rerunner, WorkerListener
 from .recording.spool import Spool, Stream, remove_abandoned
 from .recording.witness import Guard, Witness, WorkerWitness
-from .report import OUTCOMES, SCHEMA, Case, SuiteReport, Verdict, list_failing
+from .report import OUTCOMES, SCHEMA, Case, SuiteReport, Verdict, list_failing, replace
+from .system import PYTHON, System, bind_builtins, exists, read_bytes
 
 if TYPE_CHECKING:
     from _pytest.capture import CaptureManager
 
     from .audit import Auditor
+
+bind_builtins(globals())
+
 
 _OWN_STATUSES = (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR)
 
@@ -66,6 +67,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(recorder.collection, "tdd-agent-collection")
     config.pluginmanager.register(recorder, "tdd-agent-recorder")
     config.pluginmanager.register(closing, "tdd-agent-closing")
+    config.pluginmanager.register(FirstReport(closing), "tdd-agent-first-report")
     reruns = ControllerListener(recorder.stream, spool=recorder.spool, guard=guard)
     _register_rerunner(config, options, witness=witness, guard=guard, listener=reruns)
 
@@ -97,7 +99,7 @@ def _start_recording(config: pytest.Config, options: Options, *, witness: Witnes
         "start",
         schema=SCHEMA,
         nonce=options.nonce,
-        python=python_version(),
+        python=PYTHON,
         pytest=pytest.__version__,
         rootdir=str(config.rootpath),
         inifile=None if config.inipath is None else str(config.inipath),
@@ -124,8 +126,10 @@ class Closing:
 
     def __init__(self, config: pytest.Config, options: Options, *, recorder: Recorder, auditor: Auditor | None) -> None:
         """Compute the fingerprints before any test can change a file."""
-        self._config = config
+        self._rootdir = str(config.rootpath)
         self._options = options
+        self._path = str(options.report)
+        self._shown_path = os.path.relpath(self._path, str(config.invocation_params.dir))
         self._recorder = recorder
         self._signs = (
             None if auditor is None else auditor.find_signs
@@ -135,6 +139,8 @@ class Closing:
         self._clock = perf_counter  # bound now, because tests may replace it in every module
         self._start_s = perf_counter()
         self._report: SuiteReport | None = None
+        self._written: tuple[object, ...] = ()
+        """The exit status, the recorded events and the file of the last report."""
         self._counts = dict.fromkeys(OUTCOMES, 0)
         self._causes = screen.Causes()
         self._flaky = screen.Causes()
@@ -161,19 +167,26 @@ class Closing:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """Judge the run, write the report, and set the exit status if there is a gate."""
-        if not self._recorder.stream.is_ours():
-            return
-        status = int(exitstatus)
-        if self._options.gate is not None and status not in _OWN_STATUSES:
-            session.exitstatus = 1
-        with self._recorder.guard:
-            self._recorder.stream.send("finish", exit_status=status)
-            verdict = self._write(status)
-            if verdict is not None and verdict.open:
-                session.exitstatus = 0
+        """Write the report again if other hooks have changed anything, and set the exit status if there is a gate."""
+        verdict = self.judge(int(exitstatus))
+        if self._options.gate is not None and int(exitstatus) not in _OWN_STATUSES:
+            session.exitstatus = 0 if verdict is not None and verdict.open else 1
 
-    def _write(self, status: int) -> Verdict | None:
+    def judge(self, status: int) -> Verdict | None:
+        """Judge the run and write the report; do nothing if that was done since the last event."""
+        if not self._recorder.stream.is_ours():
+            return None
+        with self._recorder.guard:
+            if self._written != (status, self._recorder.stream.sent, self._identify_file()):
+                self._recorder.stream.send("finish", exit_status=status)
+                self._write(status)
+                self._written = status, self._recorder.stream.sent, self._identify_file()
+        return None if self._report is None or self._recorder.guard.fault else self._report.gate
+
+    def _identify_file(self) -> tuple[int, ...]:
+        return codec.describe_file(System.stat(self._path)) if exists(self._path) else ()
+
+    def _write(self, status: int) -> None:
         recorder, options = self._recorder, self._options
         report = self._build_report(status, tests=tuple(self._count_tests()))
         if options.gate is not None:
@@ -185,11 +198,11 @@ class Closing:
             if options.gate == "red" and options.baseline is not None:
                 report = replace(report, unstable=find_unstable(report, options.baseline))
         self._report = report
-        self._dump(report, options.report, counts=self._counts, lines=recorder.spool.iterate_lines())
-        return report.gate
+        self._dump(report, self._path, counts=self._counts, lines=recorder.spool.iterate_lines())
 
     def _count_tests(self) -> list[Case]:
         """Count tests and causes of failure; return the tests if there is a gate."""
+        self._causes, self._flaky, self._not_passed = screen.Causes(), screen.Causes(), set()
         counts = self._counts = dict.fromkeys((*OUTCOMES, "collected", "deselected", "flaky"), 0)
         counts["collected"], counts["deselected"] = (
             self._recorder.collection.collected,
@@ -219,9 +232,9 @@ class Closing:
             complete=recorder.is_complete() and status not in _OWN_STATUSES,
             exit_status=status,
             nonce=self._options.nonce,
-            python=python_version(),
+            python=PYTHON,
             pytest=pytest.__version__,
-            rootdir=str(self._config.rootpath),
+            rootdir=self._rootdir,
             started_at=self._started_at,
             duration_s=round(self._clock() - self._start_s, 3),
             tests=tests,
@@ -248,7 +261,7 @@ class Closing:
         report, fault = self._report, self._recorder.guard.fault
         if report is None or fault is not None:
             return [f"do not trust the report: pytest_tdd_agent failed: {fault}"]
-        where = os.path.relpath(str(self._options.report), str(self._config.invocation_params.dir))
+        where = self._shown_path
         verdict = () if report.gate is None else screen.format_verdict(report.gate, spared=len(self._spared))
         if report.gate is None or len(report.gate.reasons) > screen.MOST_REASONS:
             uncollected = len(report.collect_errors)
@@ -278,7 +291,21 @@ class Closing:
             recorder.spool.close()
         if self._printer is not None:
             with recorder.guard:
-                self._printer.print(self._options.report)
+                self._printer.print(self._path)
+
+
+class FirstReport:
+    """The hook that writes the report before other plugins end the session, because one of them may end the process."""
+
+    def __init__(self, closing: Closing) -> None:
+        """Let ``closing`` write it."""
+        self._closing = closing
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_sessionfinish(self, exitstatus: int) -> Generator[None, None, None]:
+        """Write the report, then call the other hooks."""
+        self._closing.judge(int(exitstatus))
+        yield
 
 
 class Printer:
@@ -318,14 +345,15 @@ class Printer:
             self._output = writer._file
             writer._file = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
 
-    def print(self, report: Path) -> None:
+    def print(self, report: str) -> None:
         """Restore standard output and print the report."""
+        text = read_bytes(report).decode("ascii")
         if self._saved_descriptor is None:
-            self._output.write(report.read_text(encoding="ascii"))
+            self._output.write(text)
             self._output.flush()
             return
         self._stop_capture()
         sys.stdout.flush()
-        os.dup2(self._saved_descriptor, 1)
-        with os.fdopen(self._saved_descriptor, "w", encoding="ascii") as output:
-            output.write(report.read_text(encoding="ascii"))
+        System.dup2(self._saved_descriptor, 1)
+        with open(self._saved_descriptor, "w", encoding="ascii") as output:
+            output.write(text)

@@ -5,7 +5,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from .system import bind_builtins
+
+bind_builtins(globals())
+
+
+T = TypeVar("T")
 
 SCHEMA = 1
 
@@ -20,6 +28,11 @@ RESCUED = "passed_on_rerun"
 
 PHASES = ("red", "green", "refactor")
 """The gates."""
+
+
+def replace(record: T, **changes: object) -> T:
+    """Return a record with other values in some fields, as ``dataclasses.replace`` does."""
+    return type(record)(**{**vars(record), **changes})
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,10 @@ from __future__ import annotations
 from typing import Iterator, Mapping, NamedTuple
 
 from .report import Case, CollectError, Failure, Verdict
+from .system import bind_builtins
+
+bind_builtins(globals())
+
 
 _MOST_CAUSES = 10
 _MOST_TESTS = 3

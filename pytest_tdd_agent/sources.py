@@ -11,6 +11,11 @@ import codecs
 import re
 from typing import Match
 
+from .system import bind_builtins
+
+bind_builtins(globals())
+
+
 _MARK = b"\xef\xbb\xbf"
 _LINE_END = re.compile(rb"\r\n?|\n")
 _BLANK = re.compile(rb"[ \t\f]*(?:#.*)?", re.DOTALL)

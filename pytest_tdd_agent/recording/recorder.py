@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from hashlib import sha256
 from typing import Sequence
 
@@ -10,8 +9,11 @@ import pytest
 
 from .. import codec, failure
 from ..report import Case, CollectError
+from ..system import SEPARATOR, bind_builtins
 from .spool import SEVERITY, Spool, Stream, Tally
 from .witness import DESELECTED, SUBTESTS, Guard, Witness, build_failure, find_outcome
+
+bind_builtins(globals())
 
 
 class CollectionRecorder:
@@ -118,8 +120,8 @@ class Recorder:
         """Record which test begins: if the process dies, this line names the test."""
         with self.guard:
             file, line, _ = location
-            if os.sep != "/":
-                file = file.replace(os.sep, "/")
+            if SEPARATOR != "/":
+                file = file.replace(SEPARATOR, "/")
             reruns = 0 if nodeid in self._awaited else self._count_rerun(nodeid)
             self._tally.begin(nodeid, file=file, line=0 if line is None else line + 1, reruns=reruns)
             self.stream.begin(nodeid)

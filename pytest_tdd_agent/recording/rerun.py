@@ -6,8 +6,6 @@ sends the results when it ends.
 
 from __future__ import annotations
 
-from collections import Counter
-from json import dumps, loads
 from typing import TYPE_CHECKING, Generator, Protocol, Sequence
 
 import pytest
@@ -15,11 +13,15 @@ from _pytest.runner import runtestprotocol
 
 from ..comparison import find_expected_failures
 from ..options import Options
+from ..system import bind_builtins, decode_json, encode_json
 from .spool import Spool, Stream
 from .witness import SUBTESTS, Guard, Witness, build_failure, find_outcome
 
 if TYPE_CHECKING:
     from pluggy import Result
+
+bind_builtins(globals())
+
 
 MOST_TESTS = 50
 """Most tests that are rerun, the gate's targets first. If more fail, the run is broken, not flaky."""
@@ -52,7 +54,7 @@ class WorkerListener:
     def record_tries(self, nodeid: str, tries: Sequence[str]) -> None:
         """Store the results until the worker ends."""
         self._tries[nodeid] = tries
-        self._output[_WORKER_OUTPUT] = dumps(self._tries)
+        self._output[_WORKER_OUTPUT] = encode_json(self._tries)
 
 
 class ControllerListener:
@@ -78,7 +80,8 @@ class ControllerListener:
         """Record the results of an xdist worker."""
         with self._guard:
             output: dict[str, object] = getattr(node, "workeroutput", {})
-            for nodeid, tries in loads(str(output.get(_WORKER_OUTPUT, "{}"))).items():
+            found = decode_json(str(output.get(_WORKER_OUTPUT, "{}")))
+            for nodeid, tries in found.items() if isinstance(found, dict) else ():
                 self.record_tries(nodeid, tries)
 
 
@@ -118,7 +121,9 @@ class Rerunner:
 
     def _select(self, items: Sequence[pytest.Item]) -> list[pytest.Item]:
         """Return the tests to rerun, without those that share a node id: it is unknown which of them failed."""
-        counts = Counter(item.nodeid for item in items)
+        counts: dict[str, int] = {}
+        for item in items:
+            counts[item.nodeid] = counts.get(item.nodeid, 0) + 1
         targets = self._options.select_targets(self._failed)
         selected = (self._failed - self._excluded) - (self._expected - targets)
         items_to_rerun = [item for item in items if item.nodeid in selected and counts[item.nodeid] == 1]

@@ -10,16 +10,18 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
-from dataclasses import replace
-from json import dumps, loads
+from json import loads
 from json.encoder import encode_basestring_ascii
-from os import O_APPEND, O_CREAT, O_TRUNC, O_WRONLY, close, dup2, getpid, write
-from os import open as open_descriptor
+from os import O_APPEND, O_CREAT, O_TRUNC, O_WRONLY
 from pathlib import Path
 from typing import Collection, Iterable, Iterator, Sequence
 
 from .. import codec
-from ..report import Case, Failure
+from ..report import Case, Failure, replace
+from ..system import System, bind_builtins, encode_json
+
+bind_builtins(globals())
+
 
 if sys.platform != "win32":
     from fcntl import F_DUPFD_CLOEXEC, fcntl
@@ -33,53 +35,52 @@ class AppendedFile:
     A forked child that continues to run tests writes nothing.
     """
 
-    # Tests may patch, freeze or close anything. So the primitives are imported by name at load time, and a closed
-    # descriptor is opened again.
+    # A test may close all descriptors: then it is opened again.
 
     def __init__(self, path: Path) -> None:
         """Open the file; raises OSError."""
         # A new inode, because another run may still write to the old one.
         with suppress(OSError):
             path.unlink()
-        self.path = path
-        self._pid = getpid()
+        self.path = str(path)
+        self._pid = System.getpid()
         self._descriptor = self._open(O_TRUNC)
 
     def _open(self, flags: int) -> int:
-        descriptor = open_descriptor(str(self.path), O_WRONLY | O_CREAT | O_APPEND | flags, 0o666)
+        descriptor = System.open(self.path, O_WRONLY | O_CREAT | O_APPEND | flags, 0o666)
         if sys.platform == "win32":
             return descriptor
         try:
             high = fcntl(descriptor, F_DUPFD_CLOEXEC, _LOWEST_DESCRIPTOR)
         except OSError:
             return descriptor  # the limit on descriptors is lower
-        close(descriptor)
+        System.close(descriptor)
         return high
 
     def is_ours(self) -> bool:
         """Return whether this process opened the file; False in a fork."""
-        return getpid() == self._pid
+        return System.getpid() == self._pid
 
     def write(self, content: bytes) -> None:
         """Append whole lines."""
-        if getpid() != self._pid:
+        if System.getpid() != self._pid:
             return
         try:
-            write(self._descriptor, content)
+            System.write(self._descriptor, content)
         except OSError:
             self._reopen()
-            write(self._descriptor, content)
+            System.write(self._descriptor, content)
 
     def _reopen(self) -> None:
         # Keep the old number: a new number may be that of our other file, which would then write here.
         descriptor = self._open(0)
         if descriptor != self._descriptor:
-            dup2(descriptor, self._descriptor, inheritable=False)
-            close(descriptor)
+            System.dup2(descriptor, self._descriptor, inheritable=False)
+            System.close(descriptor)
 
     def close(self) -> None:
         """Close the file."""
-        close(self._descriptor)
+        System.close(self._descriptor)
 
 
 _PASSED_LINE = b'{"event":"test","outcome":"passed"}\n'
@@ -93,6 +94,8 @@ class Stream:
         """Open the file; raises OSError."""
         self._file = AppendedFile(path)
         self._last_begun = ""
+        self.sent = 0
+        """The number of events, without the ends of passed tests."""
 
     def is_ours(self) -> bool:
         """Return whether this process opened the stream; False in a fork."""
@@ -101,11 +104,13 @@ class Stream:
     def send(self, event: str, **values: object) -> None:
         """Write one event; the values are plain JSON values."""
         self._last_begun = ""
-        self._file.write(dumps({"event": event, **values}).encode("ascii") + b"\n")
+        self.sent += 1
+        self._file.write(encode_json({"event": event, **values}).encode("ascii") + b"\n")
 
     def begin(self, nodeid: str) -> None:
         """Write that a test begins."""
         self._last_begun = nodeid
+        self.sent += 1
         self._file.write(b'{"event":"begin","nodeid":%s}\n' % _quote(nodeid).encode("ascii"))
 
     def end(self, nodeid: str, outcome: str) -> None:
@@ -302,9 +307,9 @@ class Spool:
         """Yield each test once: its line, and its record unless it passed in one try."""
         self._flush()
         counted = self._find_counted_lines() if self._ended_twice or self._shared else {}
-        with self._file.path.open(encoding="ascii") as file:
-            for number, text in enumerate(file):
-                line = text[:-1]
+        with open(self._file.path, "rb") as file:
+            for number, content in enumerate(file):
+                line = content[:-1].decode("ascii")
                 if _PASSED_KEYS in line and line[_END_OFFSET:] == _FIRST_TRY_END and not counted:
                     yield line, None
                     continue
@@ -322,18 +327,19 @@ class Spool:
             yield from (line for line, _ in self.iterate_cases())
             return
         self._flush()
-        with self._file.path.open(encoding="ascii") as file:
-            yield from map(str.rstrip, file)
+        with open(self._file.path, "rb") as file:
+            for content in file:
+                yield content[:-1].decode("ascii")
 
     def _find_counted_lines(self) -> dict[str, int]:
         """Return the number of the line that counts for each node id with several lines."""
         found: dict[str, tuple[int, int]] = {}
-        with self._file.path.open(encoding="ascii") as file:
+        with open(self._file.path, "rb") as file:
             for number, line in enumerate(file):
-                document = loads(line)
-                nodeid = document["nodeid"]
+                case = codec.case_from_line(line.decode("ascii"))
+                nodeid = case.nodeid
                 if nodeid in self._shared:
-                    found[nodeid] = max(found.get(nodeid, (-1, 0)), (SEVERITY[document["outcome"]], number))
+                    found[nodeid] = max(found.get(nodeid, (-1, 0)), (SEVERITY[case.outcome], number))
                 elif nodeid in self._ended_twice:
                     found[nodeid] = (0, number)
         return {nodeid: number for nodeid, (_, number) in found.items()}
@@ -341,13 +347,13 @@ class Spool:
     def is_intact(self) -> bool:
         """Return whether the file contains exactly the added lines."""
         self._flush()
-        return self._file.path.stat().st_size == self._size
+        return System.stat(self._file.path).st_size == self._size
 
     def close(self) -> None:
         """Remove the file."""
         if self._file.is_ours():
             self._file.close()
-            os.unlink(str(self._file.path))
+            System.unlink(self._file.path)
 
 
 def remove_abandoned(report: Path) -> None:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import os
-from dataclasses import replace
-from functools import lru_cache
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Generator, Sequence
 
 import pytest
 
 from .. import codec, failure
-from ..report import Failure
+from ..report import Failure, replace
+from ..system import SEPARATOR, bind_builtins, read_bytes, to_plain_text
 
 if TYPE_CHECKING:
     from pluggy import Result
+
+bind_builtins(globals())
+
 
 ATTRIBUTE = "tdd_agent"
 """Attribute of a pytest report that carries the failure as JSON text, which every process can pass on."""
@@ -47,7 +47,10 @@ def build_failure(
     ``seen`` is the failure that this process saw; another process attaches it to the report.
     """
     attached: str | None = report.__dict__.get(ATTRIBUTE)
-    text = _render(report.longrepr)
+    try:
+        text = to_plain_text(_render(report.longrepr))
+    except Exception:  # noqa: BLE001 (pytest renders with functions that the test may have replaced)
+        text = ""
     found = seen or (failure.from_text(text, phase) if attached is None else codec.failure_from_line(attached))
     output = "\n".join(f"{title}:\n{content}" for title, content in report.sections)
     return replace(found, text=text[-failure.TEXT_CAP :], output=output[-_OUTPUT_CAP:])
@@ -84,7 +87,7 @@ class Witness:
 
     def __init__(self, config: pytest.Config, guard: Guard) -> None:
         """Observe the tests of one process."""
-        self._config = config
+        self._places = failure.Places(str(config.rootpath))
         self._guard = guard
         self._seen: dict[str, tuple[str, BaseException]] = {}
         """Phase -> node id and exception, until the phase is reported."""
@@ -124,24 +127,17 @@ class Witness:
 
     def _describe(self, error: BaseException, *, phase: str, nodeid: str) -> Failure | None:
         """Return the failure of an exception; None if describing it raises, as hostile exceptions can."""
-        root, test_file = str(self._config.rootpath), nodeid.split("::", 1)[0]
         with Guard():
             return failure.describe(
-                error,
-                phase=phase,
-                root=root,
-                test_file=test_file,
-                source=lambda name: _read_source(os.path.join(root, name)),
+                error, phase=phase, places=self._places, test_file=nodeid.split("::", 1)[0], source=self._read_source
             )
         return None
 
-
-@lru_cache(maxsize=8)
-def _read_source(path: str) -> str | None:
-    try:
-        return Path(path).read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
+    def _read_source(self, name: str) -> bytes | None:
+        try:
+            return read_bytes(f"{self._places.root}{SEPARATOR}{name}")
+        except (OSError, ValueError):
+            return None
 
 
 def attach(report: pytest.TestReport | pytest.CollectReport, found: Failure | None) -> None:

@@ -471,15 +471,15 @@ def _call(test: _Test, *, root: Path, file: str) -> Case:
 def _describe(error: BaseException, *, phase: str, root: Path, file: str) -> Failure:
     """Return what the plugin says of an exception, with a text like pytest's."""
 
-    def source(name: str) -> str | None:
+    def source(name: str) -> bytes | None:
         path = root / name
-        return path.read_text(errors="replace") if path.is_file() else None
+        return path.read_bytes() if path.is_file() else None
 
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_frame.f_code.co_filename == __file__:
         traceback = traceback.tb_next
     found = failure.describe(
-        error.with_traceback(traceback), phase=phase, root=str(root), test_file=file, source=source
+        error.with_traceback(traceback), phase=phase, places=failure.Places(str(root)), test_file=file, source=source
     )
     message = (f"{found.exception}: " if found.kind != "assertion" else "") + found.message
     lines: list[str] = []

@@ -12,6 +12,7 @@ from pytest_tdd_agent.failure import (
     FRAMES_CAP,
     KINDS,
     MESSAGE_CAP,
+    Places,
     classify,
     describe,
     find_stage,
@@ -35,7 +36,7 @@ def failing(root: Path, code: str, *, file: str = TEST, phase: str = "call") -> 
     try:
         exec(compile(code, str(path), "exec"), {"__name__": "test_a", "pytest": pytest})
     except BaseException as error:  # noqa: BLE001 - that is what is described
-        return describe(error, phase=phase, root=str(root), test_file=TEST, source=lambda _: code)
+        return describe(error, phase=phase, places=Places(str(root)), test_file=TEST, source=lambda _: code.encode())
     raise AssertionError("the code was to fail")
 
 
@@ -188,7 +189,7 @@ def test_a_failed_doctest_is_an_assertion_at_its_line() -> None:
     case = doctest.DocTestParser().get_doctest(">>> 1 + 1\n3\n", {}, "t", "/p/src/a.py", 4)
     with pytest.raises(doctest.DocTestFailure) as failed:
         doctest.DebugRunner().run(case, clear_globs=False)
-    failure = describe(failed.value, phase="call", root="/p", test_file="src/a.py", source=lambda _: None)
+    failure = describe(failed.value, phase="call", places=Places("/p"), test_file="src/a.py", source=lambda _: None)
     assert (failure.kind, failure.path, failure.line) == ("assertion", "src/a.py", 5)
     assert failure.message == r"Expected '3\n', got '2\n'"
 
@@ -197,7 +198,7 @@ def test_an_exception_in_a_doctest_is_described_itself() -> None:
     case = doctest.DocTestParser().get_doctest(">>> import no_such\n", {}, "t", "/p/src/a.py", 4)
     with pytest.raises(doctest.UnexpectedException) as failed:
         doctest.DebugRunner().run(case, clear_globs=False)
-    failure = describe(failed.value, phase="call", root="/p", test_file="src/a.py", source=lambda _: None)
+    failure = describe(failed.value, phase="call", places=Places("/p"), test_file="src/a.py", source=lambda _: None)
     assert (failure.kind, failure.missing_name, failure.path) == ("missing_module", "no_such", "src/a.py")
 
 
@@ -213,7 +214,9 @@ def test_what_a_doctest_calls_is_the_product_and_what_it_says_is_the_test(tmp_pa
         with pytest.raises((doctest.UnexpectedException, doctest.DocTestFailure)) as failed:
             doctest.DebugRunner().run(case, clear_globs=False)
         error = failed.value.with_traceback(None)  # without this very file, which is not of the project
-        failure = describe(error, phase="call", root=str(tmp_path), test_file="src/a.py", source=lambda _: None)
+        failure = describe(
+            error, phase="call", places=Places(str(tmp_path)), test_file="src/a.py", source=lambda _: None
+        )
         assert (failure.path, failure.line) == ("src/a.py", 5)
         origins.append(failure.origin)
     assert origins == ["project", "test", "test"]
@@ -226,7 +229,7 @@ def test_of_several_doctest_failures_the_first_is_described() -> None:
     with pytest.raises(doctest.DocTestFailure) as failed:
         doctest.DebugRunner().run(case, clear_globs=False)
     error = MultipleDoctestFailures([failed.value.with_traceback(None)])
-    failure = describe(error, phase="call", root="/p", test_file="a.py", source=lambda _: None)
+    failure = describe(error, phase="call", places=Places("/p"), test_file="a.py", source=lambda _: None)
     assert (failure.kind, failure.exception, failure.origin) == ("assertion", "DocTestFailure", "test")
 
 
@@ -296,10 +299,10 @@ def test_an_exception_without_a_place_has_that_of_its_cause(tmp_path: Path) -> N
         exec(compile("int('b')", str(tmp_path / "src/a.py"), "exec"), {})
     error = RuntimeError("lost")
     error.__cause__ = caught.value
-    failure = describe(error, phase="call", root=str(tmp_path), test_file=TEST, source=lambda _: None)
+    failure = describe(error, phase="call", places=Places(str(tmp_path)), test_file=TEST, source=lambda _: None)
     assert (failure.kind, failure.path, failure.origin) == ("exception", "src/a.py", "project")
     error.__cause__ = None
-    failure = describe(error, phase="call", root=str(tmp_path), test_file=TEST, source=lambda _: None)
+    failure = describe(error, phase="call", places=Places(str(tmp_path)), test_file=TEST, source=lambda _: None)
     assert (failure.path, failure.origin, failure.frames) == (None, "third_party", ())
 
 
@@ -384,8 +387,8 @@ def test_a_report_without_an_exception_has_a_kind_too() -> None:
 
 
 def test_a_test_file_that_cannot_be_read_leaves_the_plain_kind(tmp_path: Path) -> None:
-    def broken(_: str) -> str:
-        return "with raises("
+    def broken(_: str) -> bytes:
+        return b"with raises("
 
     def unreadable(_: str) -> None:
         return None
@@ -393,7 +396,7 @@ def test_a_test_file_that_cannot_be_read_leaves_the_plain_kind(tmp_path: Path) -
     for source in (broken, unreadable):
         with pytest.raises(KeyError) as caught:
             exec(compile("with pytest.raises(ValueError): {}['a']", str(tmp_path / TEST), "exec"), {"pytest": pytest})
-        found = describe(caught.value, phase="call", root=str(tmp_path), test_file=TEST, source=source)
+        found = describe(caught.value, phase="call", places=Places(str(tmp_path)), test_file=TEST, source=source)
         assert found.kind == "exception"
     assert classify(KeyError("x"), phase="call") == ("exception", None)
 
@@ -472,5 +475,7 @@ def test_code_below_a_root_that_is_a_link_is_the_users_own(tmp_path: Path) -> No
         with pytest.raises(KeyError) as caught:
             exec(compile(code, str(path), "exec"), {"__name__": "test_a", "pytest": pytest})
         root = str(tmp_path / "link")
-        failure = describe(caught.value, phase="call", root=root, test_file=TEST, source=lambda _: code)
+        failure = describe(
+            caught.value, phase="call", places=Places(root), test_file=TEST, source=lambda _: code.encode()
+        )
         assert (failure.kind, failure.origin, failure.path, failure.line) == ("wrong_exception", "test", TEST, 1)

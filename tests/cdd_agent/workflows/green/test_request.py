@@ -13,7 +13,7 @@ from cdd_agent.workflows.green.request import (
     resolve_in_project,
     resolve_targets,
 )
-from pytest_tdd_agent.failure import describe
+from pytest_tdd_agent.failure import Places, describe
 from pytest_tdd_agent.report import Case, CollectError, Failure, SuiteReport
 from tests.cdd_agent.testrun.test_project_detection import lay
 
@@ -185,7 +185,7 @@ def test_missing_code_is_a_feature_and_wrong_code_a_bug() -> None:
 def test_an_attribute_of_none_is_wrong_code() -> None:
     with pytest.raises(AttributeError) as raised:
         getattr(None, "lid")  # noqa: B009
-    none = describe(raised.value, phase="call", root="/", test_file="t.py", source=lambda _: None)
+    none = describe(raised.value, phase="call", places=Places("/"), test_file="t.py", source=lambda _: None)
     seen = replace(SEEN, tests=(replace(SEEN.tests[0], failure=none),))
     assert Wanted(targets=("t.py",)).make_request(seen, now="n", head="h").kind == "bug"
 
