@@ -130,7 +130,8 @@ def parse_source(content: bytes) -> ast.Module:
     """Return the syntax tree of a source; raises UnreadableSource if this interpreter cannot parse it."""
     decode_source(content, errors="replace")
     try:
-        return ast.parse(content)
+        tree: ast.Module = compile(content, "<source>", "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError, MemoryError, SystemError) as error:
         # Python raises SystemError for "AST constructor recursion depth mismatch" near the limits of a sandbox.
         raise UnreadableSource(str(error) or type(error).__name__) from error
+    return tree

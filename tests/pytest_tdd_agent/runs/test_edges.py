@@ -241,6 +241,103 @@ def test_tests_that_break_the_process_for_good_do_not_harm_the_report(
     assert run.events[-2:] == ["finish", "end"]
 
 
+PATCHES = """
+import builtins, io, json, os, pathlib, re, time, traceback, warnings
+import pytest
+
+def refuse(*args, **options): raise ValueError("patched")
+
+HELD = [
+    (os, "sep", "\\\\"), (os.path, "sep", "\\\\"), (os, "write", refuse), (os, "replace", refuse),
+    (os.path, "exists", refuse), (pathlib.Path, "read_text", refuse), (pathlib.Path, "read_bytes", refuse),
+    (pathlib.Path, "resolve", refuse), (pathlib.Path, "open", refuse), (builtins, "open", refuse),
+    (builtins, "any", lambda them: True), (builtins, "sum", refuse), (io, "open", refuse),
+    (time, "time", lambda: "now"), (json, "dumps", refuse), (json.JSONEncoder, "iterencode", refuse),
+    (traceback, "format_exception_only", refuse), (re, "match", refuse),
+    (warnings, "filters", [("error", None, Warning, None, 0)]),
+]
+
+@pytest.mark.parametrize("owner, name, value", HELD)
+def test_held(monkeypatch, owner, name, value):
+    monkeypatch.setattr(owner, name, value)
+    assert 1 == 2
+
+def test_for_good():
+    for owner, name, value in HELD:
+        if name not in ("write", "open", "filters"):  # pytest needs these
+            setattr(owner, name, value)
+    os.makedirs("gone")
+    os.chdir("gone")
+    os.rmdir("../gone")
+    assert 1 == 2
+"""
+LATER = """
+import pytest, product
+
+def test_later(): product.later()
+def test_raises():
+    with pytest.raises(ValueError):
+        product.other()
+"""
+
+
+@pytest.mark.parametrize("processes", [(), pytest.param(XDIST, marks=pytest.mark.slow)], ids=["serial", "xdist"])
+def test_what_a_failing_test_patches_changes_neither_its_failure_nor_later_ones(
+    project: Project, processes: tuple[str, ...]
+) -> None:
+    product = "def later():\n    raise NotImplementedError\n\ndef other(): raise KeyError\n"
+    project.write(product=product, test_a=PATCHES, test_b=LATER)
+    run = project.pytest("-p", "no:randomly", *processes, report=str(project.folder / "out/report.json"))
+    own = {
+        (each.failure.kind, each.failure.origin)
+        for name, each in run.cases.items()
+        if "test_held" in name and each.failure
+    }
+    assert (own, run.report.complete) == ({("assertion", "test")}, True), run.output
+    later, raises = (run.cases[name].failure for name in ("test_later", "test_raises"))
+    assert later is not None
+    assert raises is not None
+    assert (later.kind, later.origin, later.path, later.line) == ("not_implemented", "project", "product.py", 2)
+    assert (raises.kind, [frame.path for frame in raises.frames]) == ("wrong_exception", ["test_b.py", "product.py"])
+    assert run.report.rootdir == str(project.folder)
+
+
+EXITS = {
+    "sessionfinish": ("def pytest_sessionfinish(): leave()", 5),
+    "summary": ("def pytest_terminal_summary(): leave()", 5),
+    "unconfigure": ("def pytest_unconfigure(): leave()", 5),
+    "killed": ("def pytest_sessionfinish(): os.kill(os.getpid(), 9)", -9),
+    "thread": (
+        "import threading\ndef pytest_sessionfinish(): threading.Thread(target=leave).start(); os.read(os.pipe()[0], 1)",
+        5,
+    ),
+    "at exit": ("import atexit; atexit.register(leave)", 5),
+    "raises": ("def pytest_sessionfinish(): raise ValueError('odd')", 1),
+}
+
+
+@soak_after(2, ("hook", "status"), EXITS.values(), ids=EXITS)
+def test_a_process_that_dies_after_its_tests_has_a_whole_report(project: Project, hook: str, *, status: int) -> None:
+    project.write(conftest=f"import os\ndef leave(): os._exit(5)\n{hook}\n", test_a="def test_a(): assert 0\n")
+    run = project.pytest("--tdd-agent-gate=red", "--tdd-agent-target=test_a.py", start=True)
+    assert (run.status, outcomes(run), run.report.complete) == (status, {"test_a": "failed"}, True)
+    assert (run.verdict.open, run.report.exit_status) == (True, 1)
+
+
+def test_a_process_that_dies_while_the_last_test_ends_has_no_report(project: Project) -> None:
+    fixture = "@pytest.fixture(scope='session', autouse=True)\ndef ends():\n    yield\n    os._exit(0)\n"
+    project.write(conftest=f"import os, pytest\n{fixture}", test_a="def test_a(): pass\n")
+    run = project.pytest(start=True)
+    assert (run.status, (project.folder / "out/report.json").exists()) == (0, False)
+
+
+def test_what_other_hooks_change_when_the_session_ends_is_reported(project: Project) -> None:
+    failing = "session.config.hook.pytest_internalerror(excrepr='odd', excinfo=None)"
+    project.write(conftest=f"def pytest_sessionfinish(session): {failing}\n", test_a="def test_a(): pass\n")
+    run = project.pytest()
+    assert run.report.complete is False
+
+
 @pytest.mark.slow
 def test_a_fork_that_goes_on_running_tests_says_nothing(project: Project) -> None:
     project.write(test_a=BESIDE.format("def test_b():\n    import os\n    os.fork()"))
