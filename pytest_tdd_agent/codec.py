@@ -412,13 +412,13 @@ def dump(
     """
     counts = count_outcomes(report) if counts is None else counts
     written = map(case_to_line, report.tests) if lines is None else lines
-    status = replace_file(str(path), _iterate_parts(report, counts, written))
+    status = replace_file(str(path), _iterate_parts(report, counts=counts, lines=written))
     if lines is None:
         _keep(str(path), report, status=status)
     return status
 
 
-def _iterate_parts(report: SuiteReport, counts: Mapping[str, int], lines: Iterable[str]) -> Iterator[str]:
+def _iterate_parts(report: SuiteReport, *, counts: Mapping[str, int], lines: Iterable[str]) -> Iterator[str]:
     head = encode_json(_head_to_json(report), indent=" ")[:-2]
     yield f'{head},\n "summary": {encode_json(dict(counts))},\n "tests": ['
     separator = "\n"

@@ -18,7 +18,7 @@ from .missing_names import KINDS as MISSING_KINDS
 from .missing_names import covers, find_missing_name, is_attribute_of_none, is_in_project, is_signature_mismatch
 from .report import Failure, Frame
 from .sources import UnreadableSource, decode_source, parse_source
-from .system import SEPARATOR, Silence, bind_builtins, join_path, to_plain_text
+from .system import SEPARATOR, Shield, Silence, bind_builtins, join_path, to_plain_text
 
 bind_builtins(globals())
 
@@ -333,18 +333,16 @@ def format_message(error: BaseException) -> str:
 
 
 def _read_notes(error: BaseException) -> list[object]:
-    try:
+    notes: object = None
+    with Shield():
         notes = getattr(error, "__notes__", None)
-    except Exception:  # noqa: BLE001 (code of the project)
-        return []
     return notes if type(notes) is list else []
 
 
 def _to_text(value: object, *, instead: str) -> str:
-    try:
+    with Shield():
         return to_plain_text(str(value))
-    except Exception:  # noqa: BLE001 (code of the project)
-        return instead
+    return instead
 
 
 TEXT_CAP = 6000

@@ -11,7 +11,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType, TracebackType
 from typing import Callable, Iterable
 
-from .system import SEPARATOR, bind_builtins, exists, to_plain_text
+from .system import SEPARATOR, Shield, bind_builtins, exists, to_plain_text
 
 bind_builtins(globals())
 
@@ -136,10 +136,9 @@ def is_in_project(name: str, root: str, *, is_own: Callable[[str], bool | None])
 
 
 def _find_spec(module: str) -> ModuleSpec | None:
-    try:
+    with Shield():  # it asks the hooks in ``sys``, which can be anything
         return PathFinder.find_spec(module)
-    except Exception:  # noqa: BLE001 (it asks the hooks in ``sys``, which can be anything)
-        return None
+    return None
 
 
 def _select_paths(values: Iterable[object]) -> list[str]:

@@ -20,6 +20,7 @@ _MARK = b"\xef\xbb\xbf"
 _LINE_END = re.compile(rb"\r\n?|\n")
 _BLANK = re.compile(rb"[ \t\f]*(?:#.*)?", re.DOTALL)
 _DECLARED = re.compile(rb"[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)", re.DOTALL | re.ASCII)
+_ONLY_TREE: int = ast.PyCF_ONLY_AST
 _QUADRATIC = ("idna", "punycode")
 """Codecs whose time grows with the square of the size, so a small file could stop the reader for hours."""
 _ASCII_ALONE = bytes(byte if byte < 128 else ord("?") for byte in range(256))
@@ -130,7 +131,8 @@ def parse_source(content: bytes) -> ast.Module:
     """Return the syntax tree of a source; raises UnreadableSource if this interpreter cannot parse it."""
     decode_source(content, errors="replace")
     try:
-        tree: ast.Module = compile(content, "<source>", "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
+        # Not ``ast.parse``, which a test can replace.
+        tree: ast.Module = compile(content, "<source>", "exec", _ONLY_TREE, dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError, MemoryError, SystemError) as error:
         # Python raises SystemError for "AST constructor recursion depth mismatch" near the limits of a sandbox.
         raise UnreadableSource(str(error) or type(error).__name__) from error

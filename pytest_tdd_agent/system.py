@@ -111,10 +111,10 @@ def decode_json(text: str) -> object:
 
 def encode_json(value: object, *, indent: str = "") -> str:
     """Return the JSON text of a plain value: compact, or with a line for each value, each level indented so much."""
-    return _encode(value, indent, "\n" if indent else "")
+    return _encode(value, indent=indent, end="\n" if indent else "")
 
 
-def _encode(value: object, indent: str, end: str) -> str:
+def _encode(value: object, *, indent: str, end: str) -> str:
     if isinstance(value, str):
         return _quote(value)
     if value is None or value is True or value is False:
@@ -124,13 +124,24 @@ def _encode(value: object, indent: str, end: str) -> str:
     inner = f"{end}{indent}"
     if isinstance(value, dict):
         colon = ": " if indent else ":"
-        parts = [f"{_quote(key)}{colon}{_encode(value[key], indent, inner)}" for key in value]
+        parts = [f"{_quote(key)}{colon}{_encode(value[key], indent=indent, end=inner)}" for key in value]
     elif isinstance(value, (list, tuple)):
-        parts = [_encode(each, indent, inner) for each in value]
+        parts = [_encode(each, indent=indent, end=inner) for each in value]
     else:
         raise TypeError(f"{type(value).__name__} is no plain value")
     opening, closing = ("[", "]") if isinstance(value, (list, tuple)) else ("{", "}")
     return f"{opening}{inner}{f',{inner}'.join(parts)}{end}{closing}" if parts else opening + closing
+
+
+class Shield:
+    """A context that an Exception ends early; ``contextlib.suppress`` is Python code."""
+
+    def __enter__(self) -> None:
+        """Enter the context."""
+
+    def __exit__(self, _: object, error: BaseException | None, at: object) -> bool:
+        """Suppress an Exception, but not KeyboardInterrupt and similar."""
+        return isinstance(error, Exception)
 
 
 class Silence:

@@ -47,10 +47,9 @@ def build_failure(
     ``seen`` is the failure that this process saw; another process attaches it to the report.
     """
     attached: str | None = report.__dict__.get(ATTRIBUTE)
-    try:
+    text = ""
+    with Guard():  # pytest renders with functions that the test may have replaced
         text = to_plain_text(_render(report.longrepr))
-    except Exception:  # noqa: BLE001 (pytest renders with functions that the test may have replaced)
-        text = ""
     found = seen or (failure.from_text(text, phase) if attached is None else codec.failure_from_line(attached))
     output = "\n".join(f"{title}:\n{content}" for title, content in report.sections)
     return replace(found, text=text[-failure.TEXT_CAP :], output=output[-_OUTPUT_CAP:])

@@ -307,10 +307,7 @@ EXITS = {
     "summary": ("def pytest_terminal_summary(): leave()", 5),
     "unconfigure": ("def pytest_unconfigure(): leave()", 5),
     "killed": ("def pytest_sessionfinish(): os.kill(os.getpid(), 9)", -9),
-    "thread": (
-        "import threading\ndef pytest_sessionfinish(): threading.Thread(target=leave).start(); os.read(os.pipe()[0], 1)",
-        5,
-    ),
+    "thread": ("def pytest_sessionfinish(): __import__('threading').Thread(target=leave).start()", 5),
     "at exit": ("import atexit; atexit.register(leave)", 5),
     "raises": ("def pytest_sessionfinish(): raise ValueError('odd')", 1),
 }
