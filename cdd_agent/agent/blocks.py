@@ -22,6 +22,7 @@ from cdd_agent.agent import editing
 from cdd_agent.errors import UsageError
 from cdd_agent.model.conversation import Marks
 from cdd_agent.untrusted.keys import mask
+from cdd_agent.untrusted.python_source import find_syntax_error
 from cdd_agent.untrusted.text import shorten
 from cdd_agent.workspace.files import Workspace
 from cdd_agent.workspace.text_file import Rendered, TextFile
@@ -234,6 +235,7 @@ class WholeFiles:
         max_characters: int,
         object_to: Callable[[FileBlock], str] = lambda _: "",
         report: Callable[[Sequence[FileBlock]], str] = lambda _: "",
+        find_error: editing.FindError = find_syntax_error,
     ) -> None:
         """``max_characters`` limits a file that has to come back whole in one answer.
 
@@ -241,6 +243,7 @@ class WholeFiles:
         the written blocks, and returns the objections that the model has to answer; empty if there are none.
         """
         self.report = report
+        self._find_error = find_error
         self._object_to = object_to
         self._workspace = workspace
         self._may_write = may_write
@@ -327,7 +330,8 @@ class WholeFiles:
         if not self._known.is_current(name, file.data):
             raise _NotShownError(f"{name} has changed since you saw it.", hint="its current content follows")
         masked = mask(file.text)
-        rendered = editing.render_whole(file, editing.restore_keys(masked, content) if masked.count else content)
+        text = editing.restore_keys(masked, content) if masked.count else content
+        rendered = editing.render_whole(file, text, find_error=self._find_error)
         return rendered if rendered.data != file.data else None
 
 

@@ -7,10 +7,8 @@ New content is refused if it contains invisible characters, masks in place of ke
 ``# ... rest of the code unchanged``: written to a file, a placeholder deletes code and no parser notices.
 """
 
-import ast
 import hashlib
 import re
-import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,6 +22,7 @@ from cdd_agent.errors import UsageError, join_first
 from cdd_agent.events import Emit, FileChanged
 from cdd_agent.untrusted.keys import MASK, Masked, mask
 from cdd_agent.untrusted.paths import fold_name
+from cdd_agent.untrusted.python_source import PYTHON, find_syntax_error
 from cdd_agent.untrusted.text import require_visible
 from cdd_agent.workspace.files import Workspace, Written
 from cdd_agent.workspace.text_file import MARK, Rendered, TextFile
@@ -149,7 +148,11 @@ def require_writable(workspace: Workspace, path: str, *, may_write: MayWrite) ->
     return name
 
 
-def render_whole(file: TextFile, content: str) -> Rendered:
+FindError: TypeAlias = Callable[[bytes], str | None]
+"""Returns why Python cannot parse a source, or None if it can."""
+
+
+def render_whole(file: TextFile, content: str, *, find_error: FindError = find_syntax_error) -> Rendered:
     """Return the bytes of the file for what a model sent as its whole content; raise ``UsageError`` to refuse it.
 
     Invisible characters, masks and placeholders are refused unless they were there before, and so is a syntax error in
@@ -160,7 +163,7 @@ def render_whole(file: TextFile, content: str) -> Rendered:
     require_no_mask(content, before=file.text, where="content")
     require_whole(content, before=file.text, name=file.name)
     if file.data:
-        require_python(file.name, before=file.data, after=rendered.data)
+        require_python(file.name, before=file.data, after=rendered.data, find_error=find_error)
     return rendered
 
 
@@ -181,27 +184,14 @@ def restore_keys(masked: Masked, edited: str) -> str:
     return text
 
 
-def require_python(name: str, *, before: bytes, after: bytes) -> None:
+def require_python(name: str, *, before: bytes, after: bytes, find_error: FindError = find_syntax_error) -> None:
     """Raise ``UsageError`` if a valid Python file would become invalid."""
-    if not name.endswith((".py", ".pyi")) or _find_syntax_error(before) is not None:
+    if not name.endswith((*PYTHON, ".pyi")) or find_error(before) is not None:
         return
-    error = _find_syntax_error(after)
+    error = find_error(after)
     if error is not None:
         hint = "fix the new text; if the change needs several edits, make sure that each one leaves valid code"
         raise UsageError(f"{name} would no longer be valid Python. Nothing was changed: {mask(error).text}", hint=hint)
-
-
-def _find_syntax_error(source: bytes) -> str | None:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            ast.parse(source)
-    except SyntaxError as error:
-        shown = f": {error.text.strip()}" if error.text else ""
-        return f"line {error.lineno}: {error.msg}{shown}"
-    except (ValueError, RecursionError, MemoryError) as error:
-        return str(error) or type(error).__name__
-    return None
 
 
 SHOWN_LINES = 40

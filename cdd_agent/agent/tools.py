@@ -27,6 +27,7 @@ from cdd_agent.model.conversation import JSON, ToolSpec
 from cdd_agent.sandbox.port import Access, Command, Result, Sandbox, join_output
 from cdd_agent.shell.permission import Permission
 from cdd_agent.untrusted.keys import MASK, mask
+from cdd_agent.untrusted.python_source import find_syntax_error
 from cdd_agent.untrusted.text import find_controls, format_counts_by_line, format_line, require_visible
 from cdd_agent.workspace.files import PAGED_CAP_BYTES, SIZE_CAP_BYTES, Hits, Workspace, glob, grep
 from cdd_agent.workspace.text_file import MARK, TextFile
@@ -198,13 +199,18 @@ class EditInput:
 
 
 def make_file_tools(
-    workspace: Workspace, may_write: editing.MayWrite, *, known: Mapping[str, bytes] | None = None
+    workspace: Workspace,
+    may_write: editing.MayWrite,
+    *,
+    known: Mapping[str, bytes] | None = None,
+    find_error: editing.FindError = find_syntax_error,
 ) -> tuple[Tool, Tool, Tool]:
     """Return Read, Write and Edit for one agent; they share the record of the files it has read.
 
-    ``known``: path -> content of the files that its first message shows.
+    ``known``: path -> content of the files that its first message shows. A Python file stays one of which
+    ``find_error`` finds no error.
     """
-    files = _Files(workspace, may_write, known=known or {})
+    files = _Files(workspace, may_write, known=known or {}, find_error=find_error)
     write = define_tool("Write", WriteInput, run=files.write, subject=lambda inputs: inputs.file_path)
     edit = define_tool("Edit", EditInput, run=files.edit, subject=lambda inputs: inputs.file_path)
     return (
@@ -215,7 +221,15 @@ def make_file_tools(
 
 
 class _Files:
-    def __init__(self, workspace: Workspace, may_write: editing.MayWrite, *, known: Mapping[str, bytes]) -> None:
+    def __init__(
+        self,
+        workspace: Workspace,
+        may_write: editing.MayWrite,
+        *,
+        known: Mapping[str, bytes],
+        find_error: editing.FindError,
+    ) -> None:
+        self._find_error = find_error
         self._workspace = workspace
         self._may_write = may_write
         self._known = editing.KnownFiles()
@@ -250,7 +264,7 @@ class _Files:
             self._require_read(name)
             file = self._workspace.read_text(name)
             self._require_current(name, file.data)
-        rendered = editing.render_whole(file, inputs.content)
+        rendered = editing.render_whole(file, inputs.content, find_error=self._find_error)
         self._workspace.write(name, rendered.data)
         self._known.note(name, rendered.data)
         text, remarks = TextFile(name=name, data=rendered.data).text, [*rendered.remarks]
@@ -286,7 +300,7 @@ class _Files:
         if rendered.data == file.data:
             happened = " ".join(["The edit changes nothing.", *rendered.remarks])
             raise UsageError(happened, hint="change new_string, or make no edit")
-        editing.require_python(name, before=file.data, after=rendered.data)
+        editing.require_python(name, before=file.data, after=rendered.data, find_error=self._find_error)
         self._workspace.write(name, rendered.data)
         if is_known:
             self._known.note(name, rendered.data)

@@ -5,6 +5,7 @@ other experiments run side by side: altered expectations, altered code, and call
 """
 
 import os
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -150,7 +151,8 @@ class _CopyCheck:
         mutants = mutation.build_mutants(changes)
         if mutants.foreign:
             files, newer = join_first(mutants.foreign, most=2), describe_newer(self.runs.suite)
-            skipped = note(f"Not verified: {files} was not altered: cdd's own Python is older than its {newer} syntax.")
+            own = f"{sys.version_info[0]}.{sys.version_info[1]}"
+            skipped = note(f"Not verified: {files} was not altered: {newer} can parse it, but not the {own} of cdd.")
             return skipped + self._try_mutants(mutants, changes) if mutants.chosen else skipped
         if not mutants.chosen:
             return note("No altered code was tried: the change has no Python code to alter.")

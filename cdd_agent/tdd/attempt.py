@@ -72,6 +72,7 @@ from cdd_agent.tdd.instructions import (
 from cdd_agent.tdd.step import StepRecovery, load_report
 from cdd_agent.tdd.tools import CommentAnswers, make_lock_check, make_tools
 from cdd_agent.tdd.verdict import PhaseLocks, RedVerdict
+from cdd_agent.testrun.foreign import make_syntax_check
 from cdd_agent.testrun.impact import load_impact
 from cdd_agent.untrusted.keys import mask
 from cdd_agent.untrusted.paths import is_cached
@@ -310,6 +311,7 @@ class Attempt:
                 max_characters=max_characters,
                 object_to=own.check,
                 report=own.report,
+                find_error=make_syntax_check(context.suite),
             )
             given = files.render(self._list_files_to_send(), marks=marks)
             conversation.say(step, f"The current, complete files of the step:\n\n{given or 'none'}\n\n{task}")

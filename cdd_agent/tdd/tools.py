@@ -28,6 +28,7 @@ from cdd_agent.sandbox.port import Access
 from cdd_agent.tdd.context import Context, WorkItem
 from cdd_agent.tdd.instructions import format_failures
 from cdd_agent.tdd.verdict import PhaseLocks
+from cdd_agent.testrun.foreign import make_syntax_check
 from cdd_agent.testrun.suite import SuiteRun
 from cdd_agent.untrusted.keys import mask
 from cdd_agent.work.state import StepExecution
@@ -68,7 +69,8 @@ def make_tools(
 
     runs_programs = locks.phase != "plan"
     seen = {name: context.workspace.read(name) for name in shown}
-    read, *writing = make_file_tools(context.workspace, make_lock_check(locks, context), known=seen)
+    check, find_error = make_lock_check(locks, context), make_syntax_check(context.suite)
+    read, *writing = make_file_tools(context.workspace, check, known=seen, find_error=find_error)
     shell = make_bash_tool(
         context.suite.sandbox,
         context.workspace.root,

@@ -20,7 +20,7 @@ from cdd_agent.testrun.access import build_access
 from cdd_agent.testrun.inside.parser import CONSTANT, LIST, NODE
 from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.testrun.suite import Suite
-from cdd_agent.untrusted.python_source import ForeignModule, parse, parse_valid, remember_tree
+from cdd_agent.untrusted.python_source import ForeignModule, find_syntax_error, parse, remember_tree
 from pytest_tdd_agent.sources import encode_source
 
 _MOST_BYTES = 100_000_000
@@ -44,7 +44,7 @@ def learn_syntax(texts: Iterable[str], *, suite: Suite) -> None:
     """Let the project's interpreter parse the sources that only a newer Python than cdd's can parse."""
     if not describe_newer(suite):
         return
-    unknown = [text for text in dict.fromkeys(texts) if parse(text) is None and _find_own_error(text) is not None]
+    unknown = [text for text in dict.fromkeys(texts) if parse(text) is None and find_syntax_error(text) is not None]
     for text, answer in zip(unknown, _ask(map(encode_source, unknown), suite=suite, needs_trees=True), strict=False):
         tree = None if answer.error else build_tree(answer.nodes, answer.comments)
         if tree is not None:
@@ -54,6 +54,8 @@ def learn_syntax(texts: Iterable[str], *, suite: Suite) -> None:
 def make_syntax_check(suite: Suite) -> Callable[[bytes], str | None]:
     """Return a function that returns why Python cannot parse a source: the project's, where that may differ."""
 
+    # An edit asks about the file before and after it, and the next edit begins with the latter.
+    @lru_cache(maxsize=16)
     def check(content: bytes) -> str | None:
         own, version = find_syntax_error(content), _read_version(suite)
         if version is None or version == _OWN or (version > _OWN and own is None):
@@ -62,22 +64,6 @@ def make_syntax_check(suite: Suite) -> Callable[[bytes], str | None]:
         return (answers[0].error or None) if answers else own
 
     return check
-
-
-def find_syntax_error(content: bytes) -> str | None:
-    """Return why cdd's own Python cannot parse a source; None if it can."""
-    return _find_own_error(content)
-
-
-def _find_own_error(source: str | bytes) -> str | None:
-    try:
-        parse_valid(source)
-    except SyntaxError as error:
-        shown = f": {error.text.strip()}" if error.text else ""
-        return f"line {error.lineno}: {error.msg}{shown}"
-    except (ValueError, RecursionError, MemoryError) as error:
-        return str(error) or type(error).__name__
-    return None
 
 
 def _read_version(suite: Suite) -> tuple[int, ...] | None:

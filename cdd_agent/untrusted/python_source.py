@@ -9,6 +9,7 @@ import ast
 import functools
 import sys
 import threading
+import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
@@ -86,8 +87,21 @@ def parse_valid(text: str | bytes) -> ast.Module:
 
 def _parse(text: str | bytes) -> ast.Module:
     # Python 3.11 counts the depth of all threads together, and ends with a SystemError if two parse at the same time.
-    with _PARSES:
+    with _PARSES, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         return ast.parse(text)
+
+
+def find_syntax_error(source: str | bytes) -> str | None:
+    """Return why cdd's own Python cannot parse a source; None if it can."""
+    try:
+        parse_valid(source)
+    except SyntaxError as error:
+        shown = f": {error.text.strip()}" if error.text else ""
+        return f"line {error.lineno}: {error.msg}{shown}"
+    except (ValueError, RecursionError, MemoryError) as error:
+        return str(error) or type(error).__name__
+    return None
 
 
 def measure_depth(tree: ast.AST) -> int:

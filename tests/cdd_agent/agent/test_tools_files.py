@@ -361,3 +361,18 @@ def test_a_file_that_has_grown_since_it_was_read_is_refused_too(files: Files) ->
     files.read("src/table.py")
     os.truncate(files.root / "src" / "table.py", 1 << 42)
     assert "is larger than 256 KB" in files.write("src/table.py", "x").text
+
+
+def test_the_given_check_decides_which_code_a_python_file_may_have(files: Files) -> None:
+    newer = "type Row = int\n"
+
+    def find_error(content: bytes) -> str | None:
+        return "line 1: none of the project's Python" if b"match" in content else None
+
+    tools = make_file_tools(Workspace(files.root), anywhere, find_error=find_error)
+    files.tools = {tool.spec.name: tool for tool in tools}
+    files.read("src/table.py")
+    assert not files.write("src/table.py", newer).is_error
+    assert "none of the project's Python" in files.edit("src/table.py", "int", "match").text
+    assert "none of the project's Python" in files.write("src/table.py", "match x:\n    case 1: pass\n").text
+    assert (files.root / "src" / "table.py").read_text() == newer

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.evidence.source import find_changed_lines, list_functions, name_definitions, read_names
-from cdd_agent.testrun.foreign import build_tree, describe_newer, find_syntax_error, learn_syntax, make_syntax_check
+from cdd_agent.testrun.foreign import build_tree, describe_newer, learn_syntax, make_syntax_check
 from cdd_agent.testrun.inside import parser
 from cdd_agent.testrun.pytest_run import PytestSuite
-from cdd_agent.untrusted.python_source import ForeignModule, parse
+from cdd_agent.untrusted.python_source import ForeignModule, find_syntax_error, parse
 from tests.pytest_tdd_agent.matrix.environments import interpreter as find_python
 
 NEW = '''\
