@@ -286,12 +286,9 @@ def _run_check(name: str, check: Callable[[], Check]) -> Check:
         return Check(name=name, state="missing", told=error.happened, fix=error.hint)
     except OSError as error:
         told = f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
-        return Check(
-            name=name,
-            state="missing",
-            told=told,
-            fix=_DISK_FIXES.get(error.errno or 0, "check its owner and its disk: ls -l, df -h"),
-        )
+        folder = shlex.quote(os.path.dirname(str(error.filename or "")) or ".")
+        look = f"check its owner and its disk: ls -ld {folder}; df -h {folder}"
+        return Check(name=name, state="missing", told=told, fix=_DISK_FIXES.get(error.errno or 0, look))
 
 
 def _check_git(project: "Composition") -> Check:

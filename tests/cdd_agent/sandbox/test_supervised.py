@@ -23,6 +23,10 @@ def test_output_and_status_are_those_of_the_program(ground: Ground) -> None:
     assert (result.level, result.survivors, result.dropped_bytes) == (ground.sandbox.level, 0, 0)
 
 
+only_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can open the files of a warden")
+
+
+@only_root
 def test_an_end_that_the_program_wrote_itself_is_no_end(tmp_path: Path) -> None:
     ground = Ground.lay(tmp_path, level="none")
     with pytest.raises(EnvironmentMissing, match="gave no valid answer"):
@@ -167,6 +171,7 @@ def test_a_warden_that_is_killed_is_an_error(tmp_path: Path) -> None:
         ground.run(sys.executable, "-c", KILLS, str(int(signal.SIGKILL)))
 
 
+@only_root
 def test_what_could_not_be_ended_is_told(tmp_path: Path) -> None:
     ground = Ground.lay(tmp_path, level="none")
     answer = b"0\0" * 4 + b"2\0" + b"0\0"
