@@ -62,6 +62,11 @@ _KNOWN_FAILURES = (
         "git does not know your name and email.",
         "git config user.name 'Your Name' && git config user.email you@example.org",
     ),
+    (  # before the reasons below, which may be those of the filter
+        r"(clean|smudge) filter '.*' failed|external filter",
+        "A filter of your git settings failed.",
+        "run it by hand to see why: git checkout-index --temp -- FILE; Git LFS is set up with: git lfs install",
+    ),
     (
         r"insufficient permission|permission denied|read-only file system|operation not permitted",
         "git's folder is not writable.",
@@ -76,11 +81,6 @@ _KNOWN_FAILURES = (
         r"unable to write file",
         "A file could not be written. The disk may be full.",
         "see how much room is left: df -h . /tmp; then run the same command again",
-    ),
-    (
-        r"(clean|smudge) filter '.*' failed|external filter",
-        "A filter of your git settings failed.",
-        "run it by hand to see why: git checkout-index --temp -- FILE; Git LFS is set up with: git lfs install",
     ),
     (
         r"promisor|lazy fetching disabled",

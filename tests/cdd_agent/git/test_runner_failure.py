@@ -25,6 +25,11 @@ from cdd_agent.git.runner import (
         ("error: file write error: No space left on device", "disk is full", "df"),
         ("fatal: sha1 file '/p/index.lock' write error. Out of diskspace", "disk is full", "df"),
         ("error: unable to write file 'a.txt'", "disk may be full", "df"),
+        (
+            "git-lfs: Permission denied\nerror: external filter 'git-lfs clean' failed 126",
+            "A filter",
+            "git lfs install",
+        ),
         ("fatal: x.bin: clean filter 'lfs' failed", "filter", "git lfs install"),
         ("fatal: bad object HEAD", "damaged", "git fsck"),
         ("error: object file .git/objects/ab/cd is empty", "damaged", "git fsck"),

@@ -81,7 +81,8 @@ def interpreter(python: str) -> Path | None:
 
 def _candidates(python: str) -> Iterator[Path]:
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-    yield from sorted(pyenv.glob(f"versions/{python}.*/bin/python"))
+    if os.access(pyenv, os.R_OK | os.X_OK):  # PYENV_ROOT may lie in the home folder of another user
+        yield from sorted(pyenv.glob(f"versions/{python}.*/bin/python"))
     found = shutil.which(f"python{python}")
     if found:
         yield Path(found)
