@@ -24,10 +24,9 @@ from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.workflows.conversation import dialog as questions
 from cdd_agent.workflows.conversation.dialog import ASK_TOOL, Dialog, Question
 
-REFUSED = (
-    "The developer refused this change, and spec.yaml is unchanged. Do not submit the same change again. Ask what they "
-    "want instead."
-)
+_REFUSED = "The developer refused this change, and spec.yaml is unchanged. Do not submit the same change again. "
+_ASK_INSTEAD = "Ask what they want instead."
+_TAKE_WORDS = "Take their words as the answer, and ask only about a point that they leave open. Their words: "
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
@@ -158,7 +157,7 @@ class SpecEditor:
         self._propose(before, after)
         objection = self._dialog.objection() if self._dialog.objection is not None else None
         if objection is not None:
-            return ToolOutput(text=f"{REFUSED} Their words: {objection}" if objection else REFUSED)
+            return ToolOutput(text=_REFUSED + (f"{_TAKE_WORDS}{objection}" if objection else _ASK_INSTEAD))
         return ToolOutput(text=f"Saved. {_report_gaps(self._save(before, after))}")
 
     def _update_text(self, text: str, changes: dict[str, Change]) -> str:
