@@ -19,6 +19,7 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from cdd_agent.agent import editing
+from cdd_agent.agent.tools import BLOCKED_CODES
 from cdd_agent.errors import UsageError
 from cdd_agent.model.conversation import Marks
 from cdd_agent.untrusted.keys import mask
@@ -42,6 +43,8 @@ _PATH_WORD = re.compile(r"[^\s()\[\]{}=,;$]+")
 _EXTENSION = re.compile(r"\.[A-Za-z][\w.-]*")
 _LANGUAGES_WITH_A_DOT = frozenset({".net", "asp.net", "node.js", "vb.net", "vue.js", "react.js", "next.js"})
 _DIFFS = frozenset({"diff", "patch"})
+_REPORTS = frozenset(f"blocked:{code}" for code in BLOCKED_CODES)
+"""What stands behind the fence of a report."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +87,29 @@ def parse_files(answer: str) -> tuple[FileBlock, ...]:
         raise _make_error(files[MAX_BLOCKS].line, what, hint="change fewer files")
     _require_distinct(files)
     return tuple(files)
+
+
+def find_report(answer: str) -> tuple[str, str] | None:
+    """Return code and reason of the block with which an answer reports that the work is blocked; None without one.
+
+    Raises ``UsageError`` if the answer has files, too, or more than one report, or no reason.
+
+    >>> find_report("```blocked:test_is_wrong\\n1 + 1 is 2.\\n```")
+    ('test_is_wrong', '1 + 1 is 2.')
+    """
+    fenced = list(_iter_fenced(answer))
+    reports = [each for each in fenced if each.info in _REPORTS]
+    if not reports:
+        return None
+    first, *others = reports
+    reason = first.content.strip()
+    if others or not reason or any(_parse_info(each.info, line=each.line) for each in fenced if each not in reports):
+        raise _make_error(
+            first.line,
+            "a report that the work is blocked is one block with the reason in it, without files beside it",
+            hint="send the report alone, or the files alone",
+        )
+    return first.info.partition(":")[2], reason
 
 
 def remove_fenced(text: str) -> str:

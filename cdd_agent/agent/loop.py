@@ -16,8 +16,8 @@ from typing import Any, Literal, TypeAlias
 from msgspec import structs
 
 from cdd_agent import events
-from cdd_agent.agent.blocks import WholeFiles, parse_files
-from cdd_agent.agent.tools import Tool, ToolOutput
+from cdd_agent.agent.blocks import WholeFiles, find_report, parse_files
+from cdd_agent.agent.tools import BLOCKED_TOOL, Tool, ToolOutput
 from cdd_agent.errors import UsageError, format_count
 from cdd_agent.model.budget import Budget, cost_usd
 from cdd_agent.model.conversation import Conversation, Marks, Model, Request, Text, ToolCall, ToolResult, Turn
@@ -317,7 +317,8 @@ def run_without_tools(
 ) -> AgentRun:
     """Continue ``conversation`` until the files of an answer are written, or it names none, or a limit is reached.
 
-    Returns the result of the last turn. Raises what ``model`` raises. The same mistake several times is a limit, too.
+    Returns the result of the last turn, as after a call of ReportBlocked if it reports that. Raises what ``model``
+    raises. The same mistake several times is a limit, too.
     """
     marks = Marks(conversation.token)
     used, problems, number = 0, list[str](), 0
@@ -331,7 +332,10 @@ def run_without_tools(
             return run
         problem = ""  # run_agent has already answered an empty or cut-off answer.
         if run.end == "answered":
-            problem = _write_files(run.text, files, marks=marks, number=number, emit=emit)
+            report, problem = _read_report(run.text)
+            if report is not None:
+                return replace(run, end="completed", ended_by=report)
+            problem = problem or _write_files(run.text, files, marks=marks, number=number, emit=emit)
             if not problem:
                 return run
             conversation.say(problem)
@@ -340,12 +344,28 @@ def run_without_tools(
             return run
 
 
+def _read_report(text: str) -> tuple[ToolCall | None, str]:
+    """Return the call that a report in an answer stands for, if it has one, or what is wrong with the answer."""
+    try:
+        found = find_report(text)
+    except UsageError as error:
+        return None, _format_refusal(error)
+    if found is None:
+        return None, ""
+    why, reason = found
+    return ToolCall(id="report", name=BLOCKED_TOOL, input={"why": why, "reason": reason}), ""
+
+
+def _format_refusal(error: UsageError) -> str:
+    return f"{_REFUSED} {error.happened} ({error.hint})\n{_RESEND}"
+
+
 def _write_files(text: str, files: WholeFiles, *, marks: Marks, number: int, emit: events.Emit) -> str:
     """Write the files of an answer; return what is wrong with it, or an empty text."""
     try:
         blocks = parse_files(text)
     except UsageError as error:
-        return f"{_REFUSED} {error.happened} ({error.hint})\n{_RESEND}"
+        return _format_refusal(error)
     refused, remarks = files.write_blocks(blocks)
     why = {refusal.path: refusal.why for refusal in refused}
     for position, block in enumerate(blocks, start=1):

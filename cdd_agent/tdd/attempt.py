@@ -5,10 +5,12 @@ works with tools that lock the files of the phase, or answers with whole files.
 """
 
 import os
+from collections.abc import Callable, Collection
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 from cdd_agent.agent import tools
 from cdd_agent.agent.blocks import WholeFiles, remove_fenced
@@ -16,7 +18,7 @@ from cdd_agent.agent.hooks import BlockHooks, run_until_stop, watch_tools
 from cdd_agent.agent.loop import AgentRun, format_conventions, run_agent, run_without_tools
 from cdd_agent.agent.sessions import load_conversation, save_conversation
 from cdd_agent.agent.tools import read_input
-from cdd_agent.errors import UsageError, format_count
+from cdd_agent.errors import TurnMissing, UsageError, format_count
 from cdd_agent.events import AttemptStarted, Change, Event, GateJudged, Notice
 from cdd_agent.evidence.clean_copy import (
     DOUBTS,
@@ -36,13 +38,13 @@ from cdd_agent.evidence.product_runs import find_tests_of_product
 from cdd_agent.evidence.readable import check_sources
 from cdd_agent.evidence.stubs import NewTests, check_new_tests
 from cdd_agent.git.snapshot import Snapshot
-from cdd_agent.model.budget import find_context_window
+from cdd_agent.model.budget import Budget, find_context_window
 from cdd_agent.model.conversation import (
     CHARACTERS_PER_TOKEN,
-    JSON,
     Conversation,
     Marks,
     Message,
+    Model,
     ToolCall,
     find_last_words,
 )
@@ -58,12 +60,14 @@ from cdd_agent.tdd.briefing import (
     show_step_files,
 )
 from cdd_agent.tdd.context import Brief, Context, Phase, WorkItem, format_reasons, summarize_evidence
-from cdd_agent.tdd.examination import Examination
+from cdd_agent.tdd.examination import Examination, OptionalTurns
 from cdd_agent.tdd.instructions import (
     Circumstance,
     Occasion,
     find_circumstances,
     format_failures,
+    format_nudge,
+    format_objections,
     format_step,
     format_system_prompt,
     format_task,
@@ -80,6 +84,9 @@ from cdd_agent.untrusted.text import format_line
 from cdd_agent.work.state import AttemptRecord, StepExecution
 from pytest_tdd_agent.comparison import find_unstable, strip_parameters
 from pytest_tdd_agent.report import FAILING, Reason, SuiteReport, Verdict, list_failing
+
+FindNudge: TypeAlias = Callable[[AgentRun], str]
+"""Returns what an agent is told once that has done no work; empty if it has."""
 
 MAX_ANSWER_CHARACTERS = 20_000
 LANDED_ON_OTHERS = ".gate.json"
@@ -152,7 +159,8 @@ class Attempt:
         self.earlier = list_attempts(phase, step)
         self.number = len(self.earlier) + 1
         self.recovery = StepRecovery(item.ticket, step, context=context)
-        self._only_words = False
+        self._is_nudged = False
+        self._is_anew = False
         self._has_interrupted_work = False
         self._evidence: list[str] = []
         self._answers = CommentAnswers(item, step=step, context=context)
@@ -170,7 +178,7 @@ class Attempt:
         ``is_anew``: the files are as they were when the phase began. ``is_continued``: they contain the work of an
         attempt that was interrupted.
         """
-        self._has_interrupted_work = is_continued
+        self._is_anew, self._has_interrupted_work = is_anew, is_continued
         context, name = self.context, self.recovery.name_attempt(self.phase, self.number)
         limit, is_again = context.policy.max_attempts, self.step.was_sent_back
         context.emit(AttemptStarted(phase=self.phase, number=self.number, limit=limit, is_again=is_again))
@@ -301,9 +309,8 @@ class Attempt:
         outline = outline_files(start.commit if start else None, context=context, marks=marks)
         step = format_step(brief, facts=facts, outline=outline, files=shown.text, marks=marks)
         task = format_task(brief, occasion, offered=offered, marks=marks)
-        model, budget, emit = context.model, context.policy.budget, context.emit
         if not has_tools:
-            max_characters = budget.max_answer_tokens * CHARACTERS_PER_TOKEN
+            max_characters = context.policy.budget.max_answer_tokens * CHARACTERS_PER_TOKEN
             own = BlockHooks(context.hooks, context.workspace)
             files = WholeFiles(
                 context.workspace,
@@ -315,18 +322,18 @@ class Attempt:
             )
             given = files.render(self._list_files_to_send(), marks=marks)
             conversation.say(step, f"The current, complete files of the step:\n\n{given or 'none'}\n\n{task}")
-            run = partial(run_without_tools, conversation, files, model=model, budget=budget, emit=emit)
-            stopped = run_until_stop(partial(run, agent=brief.agent), conversation, hooks=context.hooks)
-            return self._take_at_word(stopped)
-        conversation.say(step, task)
-        tools = watch_tools(tools, hooks=context.hooks, workspace=context.workspace)
-        return self._take_at_word(
-            run_until_stop(
-                lambda: run_agent(conversation, tools, model=model, budget=budget, emit=emit, agent=brief.agent),
-                conversation,
-                hooks=context.hooks,
-            )
-        )
+            talk = partial(run_without_tools, conversation, files)
+        else:
+            conversation.say(step, task)
+            watched = watch_tools(tools, hooks=context.hooks, workspace=context.workspace)
+            talk = partial(run_agent, conversation, watched)
+
+        def answer(model: Model, budget: Budget) -> AgentRun:
+            return talk(model=model, budget=budget, emit=context.emit, agent=brief.agent)
+
+        find_nudge = partial(self._find_nudge, brief=brief, offered=offered)
+        hold = partial(self._hold, answer, conversation, find_nudge=find_nudge)
+        return run_until_stop(hold, conversation, hooks=context.hooks)
 
     def _make_tools(self, shown: ShownFiles, diff: str) -> tuple[tools.Tool, ...]:
         reports_tests = self.phase == "green" and self.context.policy.tests_after_write
@@ -339,17 +346,42 @@ class Attempt:
             answer=self._answers.note if self._answers.list_open() else None,
         )
 
-    def _take_at_word(self, run: AgentRun) -> AgentRun:
-        """Return a second GREEN in words alone as a report that a test is wrong."""
-        # The first time, the agent may have forgotten to write the code; a block without a path is code, too.
-        self._only_words = self.phase == "green" and run.end == "answered" and "```" not in run.text
-        before = self.earlier[-1].reasons if self.earlier else ()
-        if not (self._only_words and before and before[0].endswith(verdict.SAY_AGAIN)):
+    def _hold(
+        self, talk: Callable[[Model, Budget], AgentRun], conversation: Conversation, *, find_nudge: FindNudge
+    ) -> AgentRun:
+        """Return the run of ``talk``; an answer without any work gets one nudge in the same conversation."""
+        model, budget = self.context.model, self.context.policy.budget
+        run = talk(model, budget)
+        tokens, turns = budget.max_tokens_total, budget.max_turns - run.turns
+        nudge = "" if self._is_nudged or turns < 1 else find_nudge(run)
+        if not nudge:
             return run
-        if self.context.snapshots.list_changes_since(self.baseline.snapshot):
+        self._is_nudged = True
+        conversation.say(nudge)
+        self.context.emit(Notice(text="The model has changed nothing. cdd tells it once what it can do."))
+        left = None if tokens is None else tokens - run.usage.tokens
+        rest = replace(budget.subtract_calls(run.calls), max_turns=turns, max_tokens_total=left)
+        try:
+            more = talk(OptionalTurns(model), rest)
+        except TurnMissing:  # a recording that was made without the nudge
             return run
-        fields: dict[str, JSON] = {"why": "test_is_wrong", "reason": run.text.strip()[:MAX_ANSWER_CHARACTERS]}
-        return replace(run, ended_by=ToolCall(id="words", name=tools.BLOCKED_TOOL, input=fields))
+        return replace(more, turns=run.turns + more.turns, calls=run.calls + more.calls, usage=run.usage + more.usage)
+
+    def _find_nudge(self, run: AgentRun, *, brief: Brief, offered: Collection[str]) -> str:
+        """Return what an agent is told that has answered in words without any work; empty if its answer is enough."""
+        if run.end != "answered":
+            return ""
+        if brief.judge is not None:
+            objections = brief.judge(run.text)
+            return format_objections(objections, marks=Marks(self.context.token)) if objections else ""
+        is_enough = self.phase == "refactor" and self.item.kind != "refactor"
+        return "" if is_enough or self._has_changes() else format_nudge(offered=offered)
+
+    def _has_changes(self) -> bool:
+        """Return whether the files differ from those that the last gate judged."""
+        last = self.earlier[-1].checkpoint if self.earlier and not self._is_anew else None
+        judged = self.context.snapshots.find(last) if last else None
+        return bool(self.context.snapshots.list_changes_since(judged or self.baseline.snapshot))
 
     @property
     def _conversation_path(self) -> Path:
@@ -513,7 +545,7 @@ class Attempt:
     def _run_gate(self, work: _Work, *, report_path: Path) -> tuple[Verdict, SuiteReport | None]:
         context, item, before = self.context, self.item, self.baseline.report
         if not work.changes:
-            return verdict.judge_no_change(item, self.phase, only_words=self._only_words), None
+            return verdict.judge_no_change(item, self.phase), None
         nodeids = (*(case.nodeid for case in before.tests), *(error.nodeid for error in before.collect_errors))
         has_others = not all(verdict.has_test(item, nodeid) for nodeid in nodeids)
         if self.phase == "green" and item.tests and context.policy.targets_first and has_others:

@@ -29,10 +29,10 @@ _MAX_TURNS = 3
 _LIMIT_BYTES = 1_000_000
 
 
-class ExaminerModel:
+class OptionalTurns:
     """The model of a run, or another one of the same service, asked for turns that a recording may lack."""
 
-    def __init__(self, inner: Model, *, other: str) -> None:
+    def __init__(self, inner: Model, *, other: str = "") -> None:
         """``other`` is the id of the other model; empty: the same."""
         self.name = other or inner.name
         self._inner = inner
@@ -161,7 +161,7 @@ class Examination:
     def _ask(self, conversation: Conversation, text: str) -> str:
         context, policy = self.context, self.context.policy
         conversation.say(text)
-        model = ExaminerModel(context.model, other=policy.examiner_model)
+        model = OptionalTurns(context.model, other=policy.examiner_model)
         budget = replace(policy.budget, max_turns=_MAX_TURNS)
         return run_agent(conversation, (), model=model, budget=budget, emit=context.emit, agent=AGENT).text
 

@@ -16,7 +16,7 @@ from cdd_agent.tdd.context import Brief, Kind, Phase, Policy, WorkItem
 from cdd_agent.untrusted.keys import mask
 from cdd_agent.work.state import AttemptRecord
 from pytest_tdd_agent.failure import BEHAVIORAL, STRUCTURAL
-from pytest_tdd_agent.report import Failure, SuiteReport
+from pytest_tdd_agent.report import Failure, Reason, SuiteReport
 
 MAX_FAILURES_SHOWN = 5
 MAX_FAILURE_CHARACTERS = 1_500
@@ -182,6 +182,17 @@ def _join(texts: Iterable[str]) -> str:
         joined += f"{text}" if not joined else f"\n{text}" if is_same_list else f"\n\n{text}"
         last = text
     return joined
+
+
+def format_nudge(*, offered: Collection[str]) -> str:
+    """Return what an agent can do that has answered without any work."""
+    return _fill("nudge" if offered else "nudge_blocks", {}, offered=offered)
+
+
+def format_objections(objections: Iterable[Reason], *, marks: Marks) -> str:
+    """Return what is wrong with an agent's answer, for the same conversation."""
+    rows = marks.wrap(format_bullets([reason.message for reason in objections]), source="gate")
+    return _fill("nudge_objections", {"objections": rows}, offered=())
 
 
 def find_circumstances(item: WorkItem, policy: Policy) -> frozenset[Circumstance]:

@@ -213,15 +213,11 @@ class PhaseLocks:
         return found
 
 
-SAY_AGAIN = "; if a test is wrong, say so again"
-"""The end of the reason against a GREEN that is in words alone, for the first time."""
-
-
-def judge_no_change(item: WorkItem, phase: Phase, *, only_words: bool = False) -> Verdict:
+def judge_no_change(item: WorkItem, phase: Phase) -> Verdict:
     """Judge an attempt that changed no file; only the REFACTOR after GREEN may do that."""
     if phase == "refactor" and item.kind != "refactor":
         return Verdict(phase=phase, open=True)
-    message = "no file was changed: an answer alone is not enough, write the files" + (SAY_AGAIN if only_words else "")
+    message = "no file was changed: an answer alone is not enough, write the files"
     return Verdict(phase=phase, open=False, reasons=(Reason(code="no_change", nodeid=None, message=message),))
 
 

@@ -65,15 +65,6 @@ def test_a_wrong_test_sends_the_step_back_to_red_once_and_its_code_to_the_next_g
 
 
 @pytest.mark.slow
-def test_words_alone_are_taken_as_a_wrong_test_the_second_time(project: Project) -> None:
-    words = says("90 should be 10.")
-    model = ScriptedModel([red(), words, words, writes(TEST_FILE, OTHER_TEST), green(), content_as_it_is()])
-    assert run(project, model).how == "done"
-    assert "if a test is wrong, say so again" in task(model, 2)
-    assert "test_is_wrong: 90 should be 10." in task(model, 3)
-
-
-@pytest.mark.slow
 def test_a_second_wrong_test_ends_the_step(project: Project) -> None:
     model = ScriptedModel([red(), DOUBT, red(), DOUBT])
     ending = run(project, model)

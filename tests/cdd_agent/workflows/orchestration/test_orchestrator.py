@@ -1,5 +1,6 @@
 """A feature through its cycles with a scripted model, real files, git and pytest; and how it is gone on with."""
 
+import json
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -9,7 +10,7 @@ import pytest
 
 from cdd_agent.errors import BudgetSpent, CddError, EnvironmentMissing, GateClosed, ModelError, UsageError
 from cdd_agent.events import GateJudged, Notice, RunFinished, StepFinished, StepStarted, TurnEnded
-from cdd_agent.model.conversation import Turn
+from cdd_agent.model.conversation import Text, Turn
 from cdd_agent.model.recording import extract_work
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.work.state import Status
@@ -237,6 +238,20 @@ def test_an_interrupted_plan_or_code_is_continued_with_its_files(runs: Runs, pro
     asked = [str(each.messages[0]) for each in (scripted.requests[0], again.requests[0])]
     assert all("Your earlier, interrupted work is in the files." in text for text in asked)
     assert project.log[:4] == list(ONE)
+
+
+@pytest.mark.slow
+def test_an_answer_of_the_list_agent_that_cannot_be_used_goes_back_to_it_once(runs: Runs, project: Project) -> None:
+    class Answers(ScriptedModel):
+        answers_examiner = True
+
+    said, *turns = says("I will list the tests now."), *covered()
+    scripted = Answers([said, *turns])
+    assert runs.begin(scripted).status == Status.COMPLETED
+    told = scripted.requests[1].messages[-1].content[-1]
+    assert isinstance(told, Text)
+    assert told.text.startswith("Your answer cannot be used:\n<data-")
+    assert json.loads(project.git("notes", "--ref=tdd-handoffs", "show", "HEAD~5").splitlines()[0])["retryCount"] == 0
 
 
 @pytest.mark.parametrize("landed", [1, *(pytest.param(landed, marks=pytest.mark.slow) for landed in (2, 3, 4, 5, 6))])
