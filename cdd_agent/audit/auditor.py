@@ -39,6 +39,7 @@ from cdd_agent.installation import suggest_upgrade
 from cdd_agent.sandbox.port import ISOLATING_LEVELS
 from cdd_agent.tdd.examination import load_examples
 from cdd_agent.tdd.step import step_label
+from cdd_agent.testrun.foreign import learn_syntax
 from cdd_agent.testrun.suite import Suite
 from cdd_agent.work.handoff import PHASE_OF, GateSummary, Handoff, is_newer, phase_name, sequence
 from pytest_tdd_agent.comparison import is_inside
@@ -315,6 +316,7 @@ def recheck(stated: tuple[str, ...], change: PhaseChange, *, repository: Reposit
     layout, seen = find_layout(repository, suite), list[Event]()
     changes = list_product_changes(repository, layout=layout, red=change.old, green=change.new, tests=change.tests)
     runs = TimedRuns(repository=repository, suite=suite, limit_s=_LIMIT_S, emit=seen.append)
+    learn_syntax([text for each in changes for text in (each.old, each.new) if text], suite=suite)
     sources = read_product_sources(repository, project=layout.project, tree=change.new)
     if false := " ".join(find_false_details(stated, changes, product="\n".join(sources))):
         return refute("checks", false)

@@ -67,6 +67,9 @@ DOUBTS = frozenset({"examples_only"})
 """Codes of reasons that no longer count if enough further examples pass."""
 
 _TREE = "40000"
+_LINK = "120000"
+_MOST_LINKS = 8
+"""How many links one after the other are followed."""
 _MOST_MODULE_BYTES = 10_000_000
 """Of a module that git does not track."""
 COMPILED = (".pyd", ".so")
@@ -186,10 +189,30 @@ def list_product_changes(
         if layout.is_test(full_path) or path in tests or SUBMODULE in (before and before.mode, after and after.mode):
             continue
         is_read = path.endswith(PYTHON)
-        old = _read_text(repository, before, path=path) if is_read and before else None
-        new = _read_text(repository, after, path=path) if is_read and after else None
+        old = _read_python(repository, red, path=full_path) if is_read and before else None
+        new = _read_python(repository, green, path=full_path) if is_read and after else None
         changes.append(ProductChange(path=path, old=old, new=new))
     return tuple(changes)
+
+
+def read_through_links(repository: Repository, tree: str, *, path: str) -> bytes | None:
+    """Return the content of a file in a tree. None: it is not there, or a link that leads out of the tree.
+
+    Python runs what a link leads to, whatever that is called. ``path`` is relative to the work tree.
+    """
+    for _ in range(_MOST_LINKS):
+        entry = repository.objects.find_entry(tree, path)
+        if entry is None or entry.mode == SUBMODULE:
+            return None
+        found = repository.objects.require(entry.id)
+        if entry.mode != _LINK:
+            return found.data
+        path = os.path.normpath(os.path.join(os.path.dirname(path), found.text))
+    return None
+
+
+def _read_python(repository: Repository, tree: str, *, path: str) -> str:
+    return decode(read_through_links(repository, tree, path=path) or b"")
 
 
 def read_sources(repository: Repository, *, project: str, tree: str, paths: Iterable[str]) -> dict[str, str]:

@@ -8,7 +8,7 @@ not verified.
 import os
 from collections.abc import Collection, Iterable
 
-from cdd_agent.evidence.clean_copy import CheckRequest, Findings, find_layout, note, refuse
+from cdd_agent.evidence.clean_copy import CheckRequest, Findings, find_layout, note, read_through_links, refuse
 from cdd_agent.evidence.mutation import TimedRuns
 from cdd_agent.testrun.foreign import learn_syntax
 from cdd_agent.untrusted.python_source import PYTHON, decode, explain_unreadable, parse
@@ -22,9 +22,9 @@ def check_request(request: CheckRequest, *, runs: TimedRuns) -> Findings:
     paths = [change.path for change in request.changes]
     findings = check_sources(paths, before=request.red, after=request.green, runs=runs)
     tests = _read(request.tests, tree=request.red, runs=runs)
-    learn_syntax(map(decode, tests.values()), suite=runs.suite)
+    learn_syntax(map(decode, filter(None, tests.values())), suite=runs.suite)
     for path, content in tests.items():
-        if why := explain_unreadable(content):
+        if why := explain_unreadable(content or b""):
             findings += note(f"Not verified: {path} could not be read, so its expectations were not altered: {why}.")
     return findings
 
@@ -39,9 +39,11 @@ def check_sources(paths: Collection[str], *, before: str, after: str, runs: Time
     if not runs.suite.conventions.is_python:
         return findings
     old, new = (_read(paths, tree=tree, runs=runs) for tree in (before, after))
-    learn_syntax(map(decode, (*old.values(), *new.values())), suite=runs.suite)
+    learn_syntax(map(decode, filter(None, (*old.values(), *new.values()))), suite=runs.suite)
     for path, content in new.items():
-        if content != old.get(path):
+        if content is None and (path not in old or old[path] is not None):
+            findings += refuse("unreadable_source", f"{path} is a link that leads out of the repository. {_ADVICE}")
+        elif content is not None and content != old.get(path):
             findings += judge_source(path, before=old.get(path), after=content)
     return findings
 
@@ -73,12 +75,9 @@ def _find_encoding(content: bytes) -> str:
         return ""
 
 
-def _read(paths: Iterable[str], *, tree: str, runs: TimedRuns) -> dict[str, bytes]:
-    """Return the Python files among ``paths`` that are in a tree -> their bytes."""
-    objects, project = runs.repository.objects, find_layout(runs.repository, runs.suite).project
-    entries = {
-        path: objects.find_entry(tree, os.path.normpath(os.path.join(project, path)))
-        for path in paths
-        if path.endswith(PYTHON)
-    }
-    return {path: objects.require(entry.id).data for path, entry in entries.items() if entry is not None}
+def _read(paths: Iterable[str], *, tree: str, runs: TimedRuns) -> dict[str, bytes | None]:
+    """Return the Python files among ``paths`` that are in a tree -> their bytes; None: a link out of it."""
+    repository, project = runs.repository, find_layout(runs.repository, runs.suite).project
+    full = {path: os.path.normpath(os.path.join(project, path)) for path in paths if path.endswith(PYTHON)}
+    there = {path: each for path, each in full.items() if repository.objects.find_entry(tree, each) is not None}
+    return {path: read_through_links(repository, tree, path=each) for path, each in there.items()}

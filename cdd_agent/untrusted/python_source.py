@@ -67,10 +67,8 @@ def parse(text: str | None) -> ast.Module | None:
         return None
     try:
         return parse_valid(text)
-    except SyntaxError:
+    except (SyntaxError, ValueError, RecursionError, MemoryError, SystemError):
         return _foreign.get(text)
-    except (ValueError, RecursionError, MemoryError, SystemError):
-        return None
 
 
 def parse_valid(text: str | bytes) -> ast.Module:
@@ -123,7 +121,8 @@ def explain_unreadable(content: bytes) -> str:
             decode_source(content).encode()
         if b"\0" in content:
             return "it contains null bytes"
-        parse_valid(decode(content))
+        if (text := decode(content)) not in _foreign:
+            parse_valid(text)
     except (UnreadableSource, UnicodeError, NestedTooDeeply) as error:
         return str(error)
     except (RecursionError, MemoryError, SystemError):

@@ -98,6 +98,25 @@ def test_the_check_reads_all_changed_sources_and_the_tests(make: Make) -> None:
     assert same == Findings()
 
 
+def test_code_behind_a_link_is_read_and_a_link_out_of_the_repository_is_refused(make: Make) -> None:
+    step = make_step(make, red={"shop.py": CODE, "impl.txt": b"import pytest\n"}, green={"shop.py": b"import linked\n"})
+    root = step.suite.root
+    (root / "linked.py").symlink_to("impl.txt")
+    green = Snapshots(step.repository).take("refs/cdd/step", message="step").commit
+    step = Step(repository=step.repository, suite=step.suite, red=step.red, green=green)
+    assert [(each.path, each.new) for each in step.request().changes] == [
+        ("linked.py", "import pytest\n"),
+        ("shop.py", "import linked\n"),
+    ]
+    for target in ("/etc/hostname", "../../away.py", "absent.txt", "linked.py"):
+        (root / "linked.py").unlink()
+        (root / "linked.py").symlink_to(target)
+        other = Snapshots(step.repository).take("refs/cdd/step", message="step").commit
+        found = check_sources(["linked.py"], before=green, after=other, runs=step.runs())
+        assert [each.code for each in found.reasons] == ["unreadable_source"], target
+        assert check_sources(["linked.py"], before=other, after=other, runs=step.runs()) == Findings()
+
+
 ALWAYS_EQUAL = b"""\
 class Sum(int):
     def __eq__(self, other):

@@ -52,6 +52,18 @@ def test_an_agent_that_never_ends_is_judged_by_what_it_left(
     assert record.reasons[0].startswith("no_change")
 
 
+def test_a_red_whose_tests_nobody_can_read_is_refused(
+    project: Project, *, step: StepExecution, baseline: Baseline
+) -> None:
+    hidden = "# coding: utf-7\\ndef test_discount():\\n    # of ten percent +AAo-    assert 0\\n"
+    context = project.context(ScriptedModel([runs(f"printf '{hidden}' > tests/test_discount.py")]))
+    record = Attempt(item(), "red", step=step, baseline=baseline, context=context).run(is_anew=False)
+    assert [reason.partition(" cannot be read")[0] for reason in record.reasons] == [
+        "unreadable_source: tests/test_discount.py"
+    ]
+    assert record.finding == "INVALID"
+
+
 @pytest.mark.slow
 def test_a_later_attempt_sees_what_failed_in_the_one_before(
     project: Project, *, step: StepExecution, baseline: Baseline
