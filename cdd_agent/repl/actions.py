@@ -22,11 +22,13 @@ from cdd_agent.repl.commands import (
     FORK_WORDS,
     RUN_AS_IN_SHELL,
     describe_own_commands,
+    find_command_within,
     is_question,
     list_help,
     parse_command,
     split_words,
 )
+from cdd_agent.repl.question import confirm
 from cdd_agent.repl.render import format_time
 from cdd_agent.repl.state import AGENT_COMMANDS, SessionState, agent_name, create_agent, report_dropped
 from cdd_agent.tickets.ticket import Ticket, create, find, list_tickets
@@ -190,6 +192,21 @@ def carry_out(session: SessionState, line: str) -> ExitCode | None:
     session.screen.line(f"{session.screen.symbols['tool']} {chosen.source}", style="dim")
     send(session, chosen.expand(argument))
     return None
+
+
+def send_typed(session: SessionState, words: str) -> None:
+    """Pass a line that the user has typed to the active agent, unless it was perhaps meant as a command."""
+    command = find_command_within(words) if isinstance(session.agent, Executor) and not is_question(words) else None
+    if command is not None:
+        happened, alone = f"This line contains the command {command}.", f"type the command alone: {command}"
+        if not session.project.options.attended:
+            hint = f"{alone}; in quotes, it is text for the model"
+            raise UsageError(f"{happened} Nothing was sent.", hint=hint)
+        session.screen.line(happened, style="yellow")
+        if not confirm("Send the whole line to the model? [y/N]", screen=session.screen):
+            session.screen.line(f"Nothing was sent. To run it, {alone}")
+            return
+    send(session, words)
 
 
 def send(session: SessionState, words: str) -> None:

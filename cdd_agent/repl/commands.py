@@ -268,6 +268,10 @@ def parse_executor_line(line: str) -> ExecutorLine:
 
 def is_guidance(line: str) -> bool:
     """Return whether a line that was typed while the Executor works is for the model."""
+    return _is_for_model(line) and find_command_within(line) is None
+
+
+def _is_for_model(line: str) -> bool:
     if line.startswith(("/", "!")):
         return False
     try:
@@ -276,13 +280,47 @@ def is_guidance(line: str) -> bool:
         return False
 
 
+_QUOTED = re.compile(r"`[^`]*`|\"[^\"]*\"")
+_COMMAND_WITHIN = re.compile(r"(?<![\w/.~:@*-])/([a-z-]+)(?![\w/.*-])")
+_JOINED = re.compile(r"\s*(\w+)\s*\d*[\s;,&|]*(/[a-z-]+)(?![\w/.*-])")
+
+
+def find_command_within(line: str) -> str | None:
+    """Return the command with a slash that a line contains behind other words, and the rest of the line; or None.
+
+    Commands in quotes are words for the model. So are paths.
+
+    >>> find_command_within("q/fork merge x"), find_command_within("use tabs /undo")
+    ('/fork merge x', '/undo')
+    >>> find_command_within('add the route "/status"'), find_command_within("see tests/new and /new/page")
+    (None, None)
+    """
+    if line.startswith("/"):
+        return None
+    bare = _QUOTED.sub(lambda found: "x" * len(found[0]), line)
+    names = {command.name for command in COMMANDS}
+    joined = _JOINED.match(bare)
+    if joined is not None and (joined[2][1:] in names or _is_executor_word_before_command(*joined.groups())):
+        return line[joined.start(2) :].strip()
+    found = next((each for each in _COMMAND_WITHIN.finditer(bare) if each[1] in names), None)
+    return line[found.start() :].strip() if found is not None else None
+
+
+def _is_executor_word_before_command(word: str, command: str) -> bool:
+    try:
+        parse_command(command)
+    except UsageError:
+        return False
+    return match_executor_word(word) is not None
+
+
 def is_question(line: str) -> bool:
     """Return whether a line asks something: it ends with a question mark and is not a command of the Executor.
 
     >>> is_question("why did it fail?"), is_question("retry 2 or not?")
     (True, False)
     """
-    return line.rstrip().endswith(("?", "\N{FULLWIDTH QUESTION MARK}")) and is_guidance(line)
+    return line.rstrip().endswith(("?", "\N{FULLWIDTH QUESTION MARK}")) and _is_for_model(line)
 
 
 def list_help(own: Iterable[SlashCommand] = ()) -> tuple[tuple[str, str], ...]:

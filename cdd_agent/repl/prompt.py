@@ -230,7 +230,7 @@ DEFAULT_EDITOR = "vi"
 MOST_KEPT_CHARACTERS = 50_000
 """Longer messages are not written to the history file."""
 CLEARED = "Cleared; the up arrow brings it back."
-HELD = "Typed before the stop. Enter sends it, Ctrl-C clears it."
+HELD = "Typed earlier and not sent. Enter sends it, Ctrl-C clears it."
 KEYS = "/help  Ctrl-D leaves"
 NEARLY_FULL_PERCENT = 70
 """From here on, the toolbar shows the context as a warning."""
@@ -475,7 +475,7 @@ def _decode_typed(text: str) -> str:
 
 
 def _read_plainly(status: PromptStatus) -> str:
-    prompt, line = f"{clean(f'{status.agent} {status.ticket}'.rstrip())}> ", KEYBOARD.take_line()
+    prompt, line = f"{clean(f'{status.agent} {status.ticket}'.rstrip())}> ", KEYBOARD.take_line(status.place)
     if line is not None:
         print(f"{prompt}{clean(line)}")  # noqa: T201
         return line
@@ -521,7 +521,7 @@ class _Prompt:
 
     def read(self, status: PromptStatus) -> str:
         self._status, app, typed = status, self._session.app, KEYBOARD.typed
-        line = KEYBOARD.take_line()
+        line = KEYBOARD.take_line(status.place)
         if line is not None:
             shown: StyleAndTextTuples = [*self._draw_prompt(), ("", clean(fit_width(line, self._columns)))]
             print_formatted_text(FormattedText(shown), style=_STYLE, output=app.output, color_depth=app.color_depth)

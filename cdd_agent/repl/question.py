@@ -4,7 +4,8 @@ Without an answer, each raises ``KeyboardInterrupt``. Where Enter alone is an an
 """
 
 import math
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from rich.cells import chop_cells
@@ -79,9 +80,48 @@ def ask_choice(question: str, choices: tuple[str, ...], *, screen: Screen) -> in
     screen.line(question, style="bold")
     for number, choice in enumerate(choices, start=1):
         screen.line(f"{number}. {choice}", indent=2, hang=3)
-    numbers = {str(number): number - 1 for number in range(1, len(choices) + 1)}
-    text, otherwise = f"Which one? [1-{len(choices)}]", f"Type a number from 1 to {len(choices)}."
-    return _ask(text, tuple(numbers), understand=numbers.get, otherwise=otherwise, screen=screen)
+    numbers = tuple(map(str, range(1, len(choices) + 1)))
+    text, otherwise = (
+        f"Which one? [1-{len(choices)}]",
+        f"Type a number from 1 to {len(choices)}, or words of one choice.",
+    )
+    return _ask(
+        text, numbers, understand=lambda answer: match_choice(answer, choices), otherwise=otherwise, screen=screen
+    )
+
+
+_NUMBERED = re.compile(r"#?(?P<number>\d{1,9})\s*(?:[.):]\s*)?(?P<words>.*)", re.DOTALL)
+_END_OF_LABEL = re.compile(r"[:;,(]\s|$")
+
+
+def match_choice(answer: str, choices: Sequence[str]) -> int | None:
+    """Return the index of the choice that an answer names: by number, by words of its label, or by both.
+
+    The label of a choice is its beginning, up to a colon or comma. Its explanation does not count: that of one choice
+    may name another one.
+
+    >>> choices = ("mine: keep my changes", "theirs: replace these files, and lose my changes")
+    >>> match_choice("2", choices), match_choice("theirs", choices), match_choice("2. theirs", choices)
+    (1, 1, 1)
+    >>> match_choice("1 theirs", choices), match_choice("my changes", choices)
+    (None, None)
+    """
+    numbered = _NUMBERED.fullmatch(answer.strip())
+    number, words = (int(numbered["number"]) - 1, numbered["words"]) if numbered else (None, answer)
+    if number is not None and not words.strip():
+        return number if 0 <= number < len(choices) else None
+    typed = _list_words(words)
+    labels = [
+        _list_words(choice[: found.start()] if (found := _END_OF_LABEL.search(choice)) else choice)
+        for choice in choices
+    ]
+    named = [at for at, choice in enumerate(choices) if typed and typed == _list_words(choice)]
+    named = named or [at for at, label in enumerate(labels) if typed and set(typed) <= set(label)]
+    return named[0] if len(named) == 1 and number in (None, named[0]) else None
+
+
+def _list_words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.casefold())
 
 
 def ask_objection(*, screen: Screen) -> str | None:
@@ -168,6 +208,6 @@ def _ask(
             return meaning
         # The user was typing it when the question appeared; but a number was a choice that there is not.
         if not answer.isdecimal() and KEYBOARD.give_back(answer):
-            screen.line(f"Kept for the prompt: {KEYBOARD.typed.queued[-1]}", style="dim")
+            screen.line(f"Kept for the prompt, where Enter sends it: {clean(answer)}", style="dim")
         if otherwise:
             screen.line(otherwise)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from cdd_agent import __version__
 from cdd_agent.agent.sessions import ARCHIVED, prune_sessions
 from cdd_agent.errors import CddError, EnvironmentMissing, ExitCode
-from cdd_agent.repl.actions import carry_out, report_stop, send
+from cdd_agent.repl.actions import carry_out, report_stop, send_typed
 from cdd_agent.repl.checkpoint_actions import prune_old
 from cdd_agent.repl.commands import as_prompt_command, as_shell_command, refuse_shell_command
 from cdd_agent.repl.render import READY
@@ -209,7 +209,7 @@ class Session:
                     return carry_out(self._state, words) or ExitCode.DONE
                 if words.startswith("cdd "):
                     refuse_shell_command(words, {ticket.slug for ticket in list_tickets(self._state.project.root)})
-                send(self._state, words)
+                send_typed(self._state, words)
         except CddError as error:
             return self._report(error)
         except KeyboardInterrupt:

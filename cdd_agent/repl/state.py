@@ -14,7 +14,7 @@ from cdd_agent.model.conversation import Message
 from cdd_agent.repl import dialogs
 from cdd_agent.repl.render import format_cost
 from cdd_agent.repl.screen import Screen
-from cdd_agent.repl.terminal import PromptStatus
+from cdd_agent.repl.terminal import KEYBOARD, PromptStatus
 from cdd_agent.tickets.ticket import Ticket, find, list_tickets
 from cdd_agent.work.state import Usage
 from cdd_agent.workflows.conversation.planner import Planner
@@ -91,7 +91,7 @@ class SessionState:
         self.screen = screen
         self.run = run
         self.progress = ProgressTracker(model=model)
-        project.publisher.listeners.append(self.progress.write)
+        project.publisher.listeners += [self.progress.write, self._follow_step]
         self.transcript = Transcript(project.root, clock=project.clock, tell=project.emit)
         project.transcript = self.transcript
         project.measure_talks = self.measure_talks
@@ -140,6 +140,12 @@ class SessionState:
                 agent.conversation = dialog.resume(token, messages)
         return cut, tuple(stay)
 
+    def _follow_step(self, event: Event) -> None:
+        """Let the lines that are typed from now on belong to the step that has started."""
+        if isinstance(event, events.StepStarted):
+            step = f"{event.number}/{event.total}"
+            KEYBOARD.typed.place = PromptStatus(agent="exec", ticket=self.slug, step=step).place
+
     @property
     def prompt_status(self) -> PromptStatus:
         """Where the user is now."""
@@ -149,7 +155,9 @@ class SessionState:
                 step = dialogs.format_current_step(executor)
                 return progress.fill(PromptStatus(agent="exec", ticket=self.slug, step=step, sandbox=executor.sandbox))
             case Planner() | Socrates() as agent:
-                status = PromptStatus(agent=AGENT_COMMANDS[agent_name(agent)], ticket=self.slug)
+                asked = agent.question if isinstance(agent, Socrates) else None
+                question = asked.question if asked is not None else ""
+                status = PromptStatus(agent=AGENT_COMMANDS[agent_name(agent)], ticket=self.slug, question=question)
                 return progress.fill(status, tokens=agent.conversation.tokens)
             case Review() as review:
                 return progress.fill(PromptStatus(agent="review", ticket=self.slug, step=review.position), tokens=0)
@@ -187,6 +195,7 @@ class SessionState:
             self.remember(agent)
         self.project.follow(agent.ticket.slug)
         self.transcript.switch_agent(here[0], ticket=here[1])
+        KEYBOARD.typed.place = PromptStatus(agent=AGENT_COMMANDS[here[0]], ticket=here[1]).place
 
     def leave_agent(self, *, for_good: bool = False) -> None:
         """Deactivate the agent. Unless it is left ``for_good``, /back returns to it."""
@@ -194,6 +203,7 @@ class SessionState:
             here = (agent_name(self.agent), self.agent.ticket.slug)
             self.previous = [*(previous for previous in self.previous if previous != here), here]
         self.agent = None
+        KEYBOARD.typed.place = PromptStatus(ticket=self.slug).place
 
     def read_again(self) -> None:
         """Let the active agent follow an undo or redo: the Executor reads the state, and a review ends."""

@@ -19,7 +19,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     import subprocess
@@ -48,6 +48,14 @@ class PromptStatus:
     """The cost of the session as text: ``0.42 USD``, ``cost unknown``."""
     sandbox: str = ""
     """The level that confines the tests, once it is known."""
+
+    question: str = ""
+    """The question that waits for an answer; not shown."""
+
+    @property
+    def place(self) -> str:
+        """Where a line belongs that is typed here."""
+        return f"{self.agent} {self.ticket} {self.step} {self.question}"
 
 
 ReadLine: TypeAlias = Callable[[PromptStatus], str]
@@ -80,8 +88,16 @@ _UP = ("\x1b[A", "\x1bOA")
 _LAST_WORD = re.compile(r"\S*\s*\Z")
 
 
+class _QueuedLine(NamedTuple):
+    text: str
+    place: str
+
+
 class TypedLines:
     """The lines and the draft that keys make up.
+
+    A queued line is carried out by itself only at the place where it was typed, such as a step of a ticket, because
+    elsewhere it may mean something else. Commands with a slash, and those of the shell, mean the same everywhere.
 
     One thread calls ``press`` and ``paste``, another one the rest. No lock is needed, and a signal handler may
     interrupt either: every change is one operation on a deque or an attribute.
@@ -90,13 +106,17 @@ class TypedLines:
     def __init__(self) -> None:
         """Start without anything typed."""
         self.draft = ""
-        self._lines: deque[str] = deque()
+        self.place = PromptStatus().place
+        """Where the lines belong that are typed now."""
+        self._lines: deque[_QueuedLine] = deque()
+        self._unsent: deque[str] = deque()
+        """Lines that only the user may send."""
         self._is_held = False
 
     @property
     def queued(self) -> tuple[str, ...]:
         """The complete lines, oldest first."""
-        return tuple(self._lines)
+        return tuple(line.text for line in tuple(self._lines))
 
     def press(self, typed: str) -> None:
         """Add keys, as the terminal sends them."""
@@ -117,7 +137,7 @@ class TypedLines:
                 self.draft = ""
             case _ if key in _UP and not self.draft:
                 with contextlib.suppress(IndexError):
-                    self.draft = self._lines.pop()
+                    self.draft = self._lines.pop().text
             case _ if key.isprintable():
                 self.draft += key
 
@@ -133,34 +153,52 @@ class TypedLines:
     def _queue_draft(self) -> None:
         line, self.draft = self.draft, ""
         if line.strip():
-            self._lines.append(line)
+            self._lines.append(_QueuedLine(line, self.place))
+
+    def keep(self, line: str) -> None:
+        """Let a prompt begin with ``line``, for the user to send."""
+        self._unsent.append(line)
 
     def take_line(self) -> str | None:
-        """Return the next line to carry out; None if there is none, or the user stopped the work meanwhile."""
-        return None if self._is_held or not self._lines else self._lines.popleft()
+        """Return the next line to carry out here.
+
+        None if there is none, if the user stopped the work meanwhile, or if the user has to send it.
+        """
+        if self._is_held or self._unsent or not self._lines:
+            return None
+        line = self._lines[0]
+        if line.place != self.place and not line.text.startswith(("/", "!")):
+            self.hold()
+            return None
+        return self._lines.popleft().text
+
+    @property
+    def has_lines(self) -> bool:
+        """Whether a complete line waits to be carried out or sent."""
+        return bool(self._lines or self._unsent)
 
     @property
     def is_restoring(self) -> bool:
         """Whether the next prompt begins with a line that is held back."""
-        return bool(self._lines) and not self.draft
+        return self.has_lines and not self.draft
 
     def take_draft(self) -> str:
         """Return the text with which the prompt begins: the draft, else a line that is held back."""
         if self.is_restoring:
-            return self._lines.popleft()
+            return self._unsent.popleft() if self._unsent else self._lines.popleft().text
         # The draft is first, because the user is still typing it: the prompt would add the rest to the held line.
         draft, self.draft, self._is_held = self.draft, "", bool(self._lines)
         return draft
 
     def take_if(self, is_meant: Callable[[str], bool]) -> tuple[str, ...]:
-        """Return and remove the queued lines for which ``is_meant`` is true."""
+        """Return and remove the queued lines that were typed here and for which ``is_meant`` is true."""
         if self._is_held:
             return ()
-        taken = tuple(line for line in tuple(self._lines) if is_meant(line))
+        taken = tuple(line for line in tuple(self._lines) if line.place == self.place and is_meant(line.text))
         for line in taken:
             with contextlib.suppress(ValueError):  # the user has just taken it back
                 self._lines.remove(line)
-        return taken
+        return tuple(line.text for line in taken)
 
     def hold(self) -> None:
         """Carry out no queued line by itself: each becomes the beginning of a prompt, for the user to send."""
@@ -263,12 +301,13 @@ class Keyboard:
                 with contextlib.suppress(termios.error, OSError, ValueError):
                     termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, before)
 
-    def take_line(self) -> str | None:
-        """Return the next line to carry out; None if the user is to type or send one at the prompt."""
-        if self.typed.queued:
+    def take_line(self, place: str) -> str | None:
+        """Return the next line to carry out at ``place``; None if the user is to type or send one at the prompt."""
+        if self.typed.has_lines:
             # Keys that were pressed since the work ended are not yet read; the prompt would add them to a held line.
             with self.hide_keys():
                 pass
+        self.typed.place = place
         return self.typed.take_line()
 
     def set_aside(self) -> None:
@@ -278,10 +317,11 @@ class Keyboard:
                 termios.tcflush(sys.stdin, termios.TCIFLUSH)
 
     def give_back(self, answer: str) -> bool:
-        """Return whether ``answer``, which no question understood, is kept as a line for the prompt."""
-        if self._keeps and answer.strip():
-            self.typed.press(f"{answer}\n")
-        return self._keeps and bool(answer.strip())
+        """Return whether ``answer``, which no question understood, is kept as the beginning of a prompt."""
+        is_kept = self._keeps and bool(answer.strip())
+        if is_kept:
+            self.typed.keep(answer)
+        return is_kept
 
     def _begin(self) -> None:
         with defer_interrupts():

@@ -49,6 +49,16 @@ def test_back_opens_the_executor_where_its_state_is(planned: Path) -> None:
     assert prompt.where == ("exec", SLUG)
 
 
+def test_a_line_with_a_command_in_it_is_questioned_and_reaches_no_model(planned: Path) -> None:
+    prompt = Prompt(planned, model=(model := ScriptedModel([])))
+    prompt.says("/exec")
+    for line in ("q/fork merge x", "continue /undo", "use tabs, then /undo"):
+        told = prompt.says(line)
+        assert f"This line contains the command /{line.split('/')[1]}. Nothing was sent." in told
+    assert prompt.where == ("exec", SLUG)
+    assert model.requests == []
+
+
 def test_split_lets_the_planner_make_smaller_steps(planned: Path) -> None:
     plan = planned / "tickets" / SLUG / "plan.md"
     head, step = plan.read_text(encoding="utf-8").split("### Step 1: ")

@@ -12,7 +12,9 @@ from cdd_agent.repl.commands import (
     IN_SHELL,
     as_prompt_command,
     as_shell_command,
+    find_command_within,
     is_guidance,
+    is_question,
     list_help,
     match_executor_word,
     parse_command,
@@ -108,6 +110,7 @@ def test_a_line_that_is_neither_is_refused_with_the_words_to_type(line: str, hin
 
 def test_commands_are_no_guidance() -> None:
     assert not is_guidance("/plan split step 2")
+    assert not is_guidance("use tabs, then /undo")
     assert not is_guidance("!make clean all")
 
 
@@ -136,3 +139,27 @@ def test_an_error_outside_of_the_prompt_names_shell_commands(
     assert "/new" in stream.getvalue()[len(outside) :]
     assert run(["--project", str(tmp_path), "spec", "nope", "--yes"]) == 2
     assert "cdd new" in capsys.readouterr().err
+
+
+def test_a_command_behind_other_words_is_found_but_no_path_and_no_quotation() -> None:
+    rows = {
+        "q/fork merge x": "/fork merge x",
+        "continue /undo": "/undo",
+        "continue, /undo now": "/undo now",
+        "skip 2 /fork merge x": "/fork merge x",
+        "c/und": "/und",
+        "yes/exit now": "/exit now",
+        "use tabs /undo": "/undo",
+        "quit;/exit": "/exit",
+        "not src/review/ but /review": "/review",
+        "commit fix /undo handling": "/undo handling",
+        "/undo": None,
+        "yes/or no": None,
+        "retry 2 write to /tmp/x": None,
+        "put it in docs/new": None,
+        "see https://x/status": None,
+        'the route `/status` and "/new"': None,
+        "a / b": None,
+    }
+    assert {line: find_command_within(line) for line in rows} == rows
+    assert is_question("what does /undo do?")

@@ -76,6 +76,25 @@ def test_what_is_being_typed_goes_on_at_the_prompt_before_a_line_that_waits() ->
     assert (typed.take_line(), typed.is_restoring, typed.take_draft()) == (None, True, "/doctor")
 
 
+def test_a_line_is_carried_out_by_itself_only_where_it_was_typed() -> None:
+    typed = pressed("skip\r/status\r!ls\ruse tabs\r")
+    typed.place = "exec export 2/3"
+    assert typed.take_if(lambda _: True) == ()
+    assert (typed.take_line(), typed.is_restoring) == (None, True)
+    assert [typed.take_draft() for _ in range(5)] == ["skip", "/status", "!ls", "use tabs", ""]
+    typed.press("/status\rmore\r")
+    typed.place = "exec export 3/3"
+    assert [typed.take_line(), typed.take_line(), typed.take_draft()] == ["/status", None, "more"]
+
+
+def test_a_line_that_is_kept_is_never_carried_out_by_itself() -> None:
+    typed = pressed("use tabs\r")
+    typed.keep("theirs")
+    assert (typed.take_line(), typed.take_if(lambda line: line == "theirs")) == (None, ())
+    assert (typed.is_restoring, typed.take_draft()) == (True, "theirs")
+    assert typed.take_line() == "use tabs"  # the user has sent the other one
+
+
 def test_some_lines_can_be_taken_by_the_work() -> None:
     typed = pressed("use tabs\r/status\rand no semicolons\r")
     assert typed.take_if(lambda line: not line.startswith("/")) == ("use tabs", "and no semicolons")

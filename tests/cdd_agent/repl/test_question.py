@@ -9,7 +9,7 @@ import pytest
 
 from cdd_agent.config.settings import CONFIG_FILE, DEFAULT_MODEL
 from cdd_agent.config.trust import Offer
-from cdd_agent.repl.question import MOST_LINES, ask_approval, ask_choice
+from cdd_agent.repl.question import MOST_LINES, ask_approval, ask_choice, match_choice
 from cdd_agent.repl.terminal import KEYBOARD
 from tests.cdd_agent.repl.terminal_window import Window, needs_tmux
 from tests.fakes.demo import captured
@@ -38,8 +38,45 @@ def test_a_number_that_is_no_choice_is_asked_for_again_and_not_kept_for_the_prom
     monkeypatch.setattr(sys, "stdin", io.StringIO("9\n2\n"))
     with KEYBOARD.keep_keys(), captured() as (screen, stream):
         assert ask_choice("Which?", ("this", "that"), screen=screen) == 1
-    assert "Type a number from 1 to 2." in stream.getvalue()
+    assert "Type a number from 1 to 2, or words of one choice." in stream.getvalue()
     assert "Kept for the prompt" not in stream.getvalue()
+
+
+def test_a_choice_is_named_by_its_number_its_words_or_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    merge = ("merge: take both", "mine: keep my files", "theirs: replace my files", "later: I decide later")
+    offers = ("change it now: one step", "make it a ticket, and let Socrates ask", "neither; I say what I want")
+    rows = {
+        (merge, "theirs"): 2,
+        (merge, "Theirs."): 2,
+        (merge, "3"): 2,
+        (merge, "3."): 2,
+        (merge, "#3"): 2,
+        (merge, "3) theirs"): 2,
+        (merge, "theirs: replace my files"): 2,
+        (merge, "2. theirs"): None,
+        (merge, "my files"): None,
+        (merge, "replace"): None,
+        (merge, "not theirs"): None,
+        (merge, "th"): None,
+        (merge, "5"): None,
+        (merge, "0"): None,
+        (merge, "  "): None,
+        (offers, "now"): 0,
+        (offers, "a ticket"): 1,
+        (offers, "it"): None,
+        (offers, "change it now"): 0,
+        (offers, "neither"): 2,
+        (("pytest", "unittest (the standard library)"), "unittest"): 1,
+        (("nothing: stay here", "#2  before RED", "#12  before RED"), "12"): None,
+        (("日本", "中国"), "日本"): 0,
+    }
+    assert {(choices, typed): match_choice(typed, choices) for choices, typed in rows} == rows
+    monkeypatch.setattr(sys, "stdin", io.StringIO("their\ntheirs\n"))
+    KEYBOARD.typed.take_draft()
+    with KEYBOARD.keep_keys(), captured() as (screen, stream):
+        assert ask_choice("Which?", merge, screen=screen) == 2
+    assert "Kept for the prompt, where Enter sends it: their\n" in stream.getvalue()
+    assert (KEYBOARD.typed.take_line(), KEYBOARD.typed.take_draft()) == (None, "their")
 
 
 def test_no_answer_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
