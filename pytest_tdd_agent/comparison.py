@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Callable, Iterable, Iterator, Sequence
 
+from .fingerprint import find_changes
 from .report import FAILING, RESCUED, Case, CollectError, Sign, SuiteReport, Verdict, list_failing, list_rescued
 from .system import bind_builtins
 
@@ -98,6 +99,24 @@ class Comparison:
     def is_new(self, case: Case) -> bool:
         """Return whether the test is not in the baseline."""
         return self.old(case) is None
+
+    def has_new_id(self, case: Case) -> bool:
+        """Return whether the test takes the place of one with other parameters, which do not change by themselves."""
+        is_unstable = self.baseline is not None and strip_parameters(case.nodeid) in self.baseline.unstable
+        return case.nodeid in self._old and not is_unstable
+
+    def is_unchanged(self, case: Case) -> bool:
+        """Return whether the test passed in the baseline under the same node id, and no protected file was changed.
+
+        The expectation of a case is not always part of its node id; it may also come from a data file. If the test's
+        own file has no fingerprint, it counts as changed.
+        """
+        old = self.old(case)
+        if self.baseline is None or old is None or old.nodeid != case.nodeid or old.outcome != "passed":
+            return False
+        before, now = self.baseline.fingerprints, self.report.fingerprints
+        file = case.nodeid.split("::", 1)[0]
+        return file in before and file in now and not find_changes(before, now)
 
     def is_old_failure(self, case: Case) -> bool:
         """Return whether the test failed before the cycle and still does not pass."""

@@ -11,7 +11,7 @@ from typing import Iterator, Sequence
 from .comparison import NOT_RUN, Comparison, Selection, is_inside, strip_parameters
 from .failure import STRUCTURAL, find_effective_kind, find_stage, is_of_third_party
 from .fingerprint import find_changes, is_runner_shadow
-from .report import FAILING, Case, CollectError, Failure, Reason, SuiteReport, Verdict
+from .report import FAILING, Case, CollectError, Failure, Reason, SuiteReport, Verdict, summarize_internal_error
 from .system import bind_builtins
 
 bind_builtins(globals())
@@ -119,7 +119,14 @@ def _check_signs(run: Comparison) -> Iterator[Reason]:
 
 def _check_reports(phase: str, run: Comparison) -> Iterator[Reason]:
     report, baseline = run.report, run.baseline
-    if not report.complete:
+    if report.internal_error:
+        yield Reason(
+            "run_incomplete",
+            None,
+            f"pytest or a plugin failed: {summarize_internal_error(report)[:_MESSAGE_WIDTH]}. Fix what raises it; a "
+            "test may have replaced a function that pytest uses.",
+        )
+    elif not report.complete:
         yield Reason(
             "run_incomplete",
             None,
@@ -149,13 +156,23 @@ def _judge_red(run: Comparison) -> Iterator[Reason]:
     selection = Selection(run, lambda target: _select_red(run, target))
     if not run.targets:
         selection.add(filter(run.is_new, run.report.tests), run.new_collect_errors())
+    _leave_out_passing_cases(run, selection)
     if selection.is_empty():
         message = "Every test of the run is already in the baseline. Write a new test that fails."
         yield Reason("no_tests", None, message if run.report.tests else "No test ran. Write a test that fails.")
     for target in selection.missing:
         yield _explain_missing_in_red(run, target)
+    covered = _find_passing_groups(run, selection)
+    in_groups = {nodeid for nodeids in covered.values() for nodeid in nodeids}
+    for name, nodeids in covered.items():
+        message = (
+            f"All {len(nodeids)} new or changed tests in {name} pass although nothing was implemented. Write or change "
+            "one so that it fails until the new behavior exists."
+        )
+        yield Reason("already_green", name, message)
     for case in selection.cases.values():
-        yield from _check_rescued(run, case) or _check_failing(case, run.expects)
+        if case.nodeid not in in_groups:
+            yield from _check_rescued(run, case) or _check_failing(case, run.expects)
     for error in selection.blocked.values():
         yield from _check_reason(error.nodeid, error.failure, expects=run.expects)
     yield from _check_losses(run, selection, alone=False)
@@ -167,15 +184,49 @@ def _judge_red(run: Comparison) -> Iterator[Reason]:
 def _select_red(run: Comparison, target: str) -> tuple[list[Case], list[CollectError]]:
     """Return the tests and files of a target that must fail: the named test, or else the new ones in it.
 
-    For a function without new parameters these are all its tests: the function is the changed test.
+    Of a function with parameters, the new and the changed cases count. So do failing cases with other parameters than
+    before, in a class, file or folder.
     """
     cases = run.tests_in(target)
     if run.find_test(target):
         return cases, []
-    new = [case for case in cases if run.is_new(case)]
-    is_function = any(case.nodeid.startswith(target + "[") for case in cases)
+    if any(case.nodeid.startswith(target + "[") for case in cases):
+        changed = [case for case in cases if not run.is_unchanged(case)]
+        return changed or [case for case in cases if case.outcome == "passed"], []
     new_errors = [error for error in run.errors_in(target) if error.nodeid not in run.old_collect_errors]
-    return cases if is_function and not new else new, new_errors
+    return [
+        case for case in cases if run.is_new(case) or (case.outcome in FAILING and run.has_new_id(case))
+    ], new_errors
+
+
+def _leave_out_passing_cases(run: Comparison, selection: Selection) -> None:
+    """Remove the passing cases of a test with parameters, of which another case fails."""
+    cases = selection.cases
+    failing = {strip_parameters(nodeid) for nodeid, case in cases.items() if case.outcome in FAILING}
+    for nodeid in [nodeid for nodeid, case in cases.items() if _passes_at_once(run, case)]:
+        if strip_parameters(nodeid) in failing and nodeid not in run.targets:
+            del cases[nodeid]
+
+
+def _passes_at_once(run: Comparison, case: Case) -> bool:
+    return case.outcome == "passed" and not run.is_rescued(case)
+
+
+def _find_passing_groups(run: Comparison, selection: Selection) -> dict[str, set[str]]:
+    """Return the targets and functions of which several tests are selected and all pass: name -> node ids."""
+    inside: dict[str, set[str]] = {}
+    for target in run.targets:
+        inside[target] = {nodeid for nodeid in selection.cases if nodeid == target or is_inside(nodeid, target)}
+    for nodeid in selection.cases:
+        inside.setdefault(strip_parameters(nodeid), set()).add(nodeid)
+    found: dict[str, set[str]] = {}
+    seen: set[str] = set()
+    for name, nodeids in inside.items():
+        if len(nodeids) > 1 and all(_passes_at_once(run, selection.cases[nodeid]) for nodeid in nodeids):
+            if not seen.issuperset(nodeids):
+                found[name] = nodeids
+            seen |= nodeids
+    return found
 
 
 def _explain_missing_in_red(run: Comparison, target: str) -> Reason:

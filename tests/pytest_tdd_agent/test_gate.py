@@ -42,6 +42,11 @@ def run(*cases: Case, errors: tuple[CollectError, ...] = (), complete: bool = Tr
     )
 
 
+def run_changed(*cases: Case) -> SuiteReport:
+    """A run after a change of the test file."""
+    return replace(run(*cases), fingerprints={**BASELINE_FINGERPRINTS, "tests/test_a.py": "changed"})
+
+
 def uncollected(nodeid: str = "tests/test_a.py", **fields: str | None) -> CollectError:
     plain = failure("missing_module", phase="collect", exception="ModuleNotFoundError", missing_name="ledger.export")
     return CollectError(nodeid, replace(plain, **fields))  # type: ignore[arg-type]
@@ -215,13 +220,68 @@ def test_a_target_may_hold_tests_and_means_the_new_ones(target: str) -> None:
     old = "tests/test_a.py::TestX::test_old"
     before = run(case(old))
     assert red(run(case(old), case(one, "failed"), case(two, "failed")), target, baseline=before) == []
-    assert red(run(case(old), case(one, "failed"), case(two)), target, baseline=before) == ["already_green"]
+    assert red(run(case(old), case(one, "failed"), case(two)), target, baseline=before) == []
+    assert red(run(case(old), case(one), case(two)), target, baseline=before) == ["already_green"]
+    assert red(run(case(old, "failed"), case(one, "failed"), case(two)), target, baseline=before) == ["broke_others"]
 
 
 def test_a_changed_test_may_be_the_target_by_its_name() -> None:
     assert red(run(case(OLD, "failed")), OLD) == []
     before = run(case(OLD + "[1]"), case(OLD + "[2]"))
-    assert red(run(case(OLD + "[1]", "failed"), case(OLD + "[2]", "failed")), OLD, baseline=before) == []
+    now = (case(OLD + "[1]", "failed"), case(OLD + "[2]", "failed"))
+    assert red(run_changed(*now), OLD, baseline=before) == []
+    assert set(red(run(*now), OLD, baseline=before)) == {"target_missing", "broke_others"}, "its file is unchanged"
+
+
+CASES = [f"{OLD}[{number}-{number}]" for number in range(13)]
+
+
+@pytest.mark.parametrize(
+    ("now", "report", "expected"),
+    [
+        ([case(CASES[0], "failed"), *map(case, CASES[1:])], run_changed, []),
+        ([case(f"{OLD}[0-1]", "failed"), *map(case, CASES[1:])], run_changed, []),
+        ([*map(case, CASES), case(f"{OLD}[13-0]", "failed")], run_changed, []),
+        ([*map(case, CASES), case(f"{OLD}[13-0]", "failed"), case(f"{OLD}[14-0]")], run_changed, []),
+        ([case(CASES[0], "skipped"), *map(case, CASES[1:]), case(f"{OLD}[13-0]", "failed")], run, ["broke_others"]),
+        ([case(CASES[0], "failed"), *map(case, CASES[1:]), case(f"{OLD}[13-0]", "failed")], run, ["broke_others"]),
+        ([*map(case, CASES[1:]), case(f"{OLD}[13-0]", "failed"), case(f"{OLD}[14-0]")], run_changed, []),
+        ([*map(case, CASES[2:]), case(f"{OLD}[13-0]", "failed")], run_changed, ["test_removed"]),
+        ([*map(case, CASES)], run_changed, ["already_green"]),
+        ([*map(case, CASES)], run, ["already_green"]),
+        ([*map(case, CASES), case(f"{OLD}[13-0]", "failed", failure("timeout"))], run_changed, ["wrong_reason"]),
+        (
+            [*map(case, CASES), case(f"{OLD}[13-0]", "failed"), case(f"{OLD}[14]", "skipped")],
+            CHANGED,
+            ["skipped_target"],
+        ),
+    ],
+)
+def test_a_named_test_with_parameters_is_red_if_a_new_or_changed_case_fails_and_the_others_pass(
+    now: list[Case], report: Callable[..., SuiteReport], expected: list[str]
+) -> None:
+    before = run(*map(case, CASES))
+    verdict = judge("red", report(*now), baseline=before, targets=[OLD])
+    assert codes(verdict) == expected
+    assert [each.nodeid for each in verdict.reasons if each.code == "already_green"] in ([], [OLD])
+
+
+def test_a_target_of_which_all_tests_pass_is_one_reason_with_their_number() -> None:
+    new = [case(f"{NEW}[{number}]") for number in range(13)]
+    for target in (NEW, "tests/test_a.py", "tests"):
+        verdict = judge("red", run(case(OLD), *new), baseline=BASELINE, targets=[target])
+        assert [(each.code, each.nodeid) for each in verdict.reasons] == [("already_green", target)]
+        assert "All 13 new or changed tests" in verdict.reasons[0].message
+    assert red(run(case(OLD), *new)) == ["already_green"]
+    assert red(run(case(OLD), *new, case("tests/test_a.py::test_z", "failed"))) == ["already_green"]
+
+
+def test_a_changed_expectation_is_a_red_of_the_file_that_holds_it() -> None:
+    before = run(case(f"{OLD}[1-1]"), case(f"{OLD}[2-2]"))
+    now = run_changed(case(f"{OLD}[1-1]"), case(f"{OLD}[2-3]", "failed"))
+    assert red(now, "tests/test_a.py", baseline=before) == []
+    assert red(now, "tests/test_a.py", baseline=replace(before, unstable=(OLD,))) == ["target_missing", "broke_others"]
+    assert red(now, baseline=before) == ["no_tests", "broke_others"], "it is not named"
 
 
 def test_red_lets_old_failures_stay_and_no_other_test_break() -> None:
