@@ -246,6 +246,7 @@ class Closing:
             warnings=recorder.warnings,
             audited=self._signs is not None,
             signs=signs,
+            internal_error=recorder.internal_error,
         )
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:

@@ -161,12 +161,22 @@ class SuiteReport:
     audited: bool = False
     """Whether the plugin searched for signs of tampering."""
     signs: tuple[Sign, ...] = ()
+    internal_error: str = ""
+    """The end of pytest's text about an error of its own or of a plugin, which ended the run; otherwise empty."""
     sandbox: str = ""
     """The sandbox of the tests, set by the program that ran pytest; empty if unknown."""
     framework: str = "pytest"
     """The test framework; ``python`` and ``pytest`` are empty for another one than pytest."""
     structured: bool = True
     """Whether there is a result for each test; otherwise only ``exit_status`` is known."""
+
+
+def summarize_internal_error(report: SuiteReport) -> str:
+    """Return the line of ``internal_error`` that names the exception: the first one after the calls, or the last."""
+    lines = [line for line in report.internal_error.splitlines() if line.strip()]
+    calls = [number for number, line in enumerate(lines) if line.startswith("  File ")]
+    after = lines[calls[-1] :] if calls else []
+    return next((line for line in after if not line.startswith(" ")), lines[-1] if lines else "").strip()
 
 
 def count_outcomes(report: SuiteReport) -> dict[str, int]:

@@ -44,7 +44,7 @@ from cdd_agent.testrun.suite import PYTEST, Conventions, SuiteRun, save_report
 from cdd_agent.untrusted.documents import encode_json
 from pytest_tdd_agent.codec import ReportError, load
 from pytest_tdd_agent.recording.spool import find_running_tests
-from pytest_tdd_agent.report import Case, Failure, SuiteReport
+from pytest_tdd_agent.report import Case, Failure, SuiteReport, summarize_internal_error
 
 _LEAST_BYTES = 30_000
 """Of sources: the process takes as long as pytest takes to compile these."""
@@ -121,7 +121,6 @@ NOT_INSTALLED = "not installed"
 """In the problem of a run whose product cannot be imported; the command that installs it follows."""
 _CONFTEST = re.compile(r"^(ImportError while loading conftest '.+?')\..*?^E +(.+?)$", re.M | re.S)
 _PLUGIN_FAILED = re.compile(r"^do not trust the report: (pytest_tdd_agent failed: .+)$", re.MULTILINE)
-_INTERNAL_ERROR = re.compile(r"^INTERNALERROR> ([\w.]+(?:Error|Exception|Exit|Warning)\b.*)$", re.MULTILINE)
 
 
 def _list_running_tests(stream: Path) -> tuple[str, ...]:
@@ -190,7 +189,7 @@ def describe_exit(status: int) -> str:
 
 def explain_stop(output: str) -> str:
     """Return ``: `` and pytest's last message about why it stopped, with the options to remove."""
-    messages = _PLUGIN_FAILED.findall(output) or _STOP_LINE.findall(output) or _INTERNAL_ERROR.findall(output)
+    messages = _PLUGIN_FAILED.findall(output) or _STOP_LINE.findall(output)
     if not messages:
         return f": {refused}" if (refused := find_refusal(output)) else ""
     is_option = "stopping after" in messages[-1] or "continuing from this test" in messages[-1]
@@ -481,7 +480,8 @@ class PytestSuite:
         if result.timed_out:
             running = describe_running_tests(stream)
             return None, f"the tests did not end within {self.timeout_s:g} s{running and f': ended{running}'}"
-        if not path.exists() or result.exit_status == _USAGE_ERROR:
+        # The project's own hooks may end the process with any status after the report was written.
+        if not path.exists() or (result.exit_status == _USAGE_ERROR and not _is_complete(path)):
             running = describe_running_tests(stream)
             absent = _ABSENT_MODULE.search(find_refusal(result.output) or "")
             if absent and _is_in_src(absent[1], self.root):
@@ -496,6 +496,8 @@ class PytestSuite:
             return None, "the report is not of this run"
         if not report.complete:
             running, why = describe_running_tests(stream), explain_stop(result.output)
+            if raised := summarize_internal_error(report):
+                why = f": {raised[:REASON_CAP]}"
             return None, f"the run ended early (pytest status {report.exit_status}){running}{why}"
         if module := find_uninstalled_module(report, self.root):
             return None, self._explain_uninstalled(module)
@@ -503,6 +505,13 @@ class PytestSuite:
 
     def _explain_uninstalled(self, module: str) -> str:
         return f"no test can import {module}, which is in src and {NOT_INSTALLED}: {self._install_command}"
+
+
+def _is_complete(path: Path) -> bool:
+    try:
+        return load(path).complete
+    except ReportError:
+        return False
 
 
 class _Origins(msgspec.Struct):

@@ -9,7 +9,7 @@ import pytest
 
 from .. import codec, failure
 from ..report import Case, CollectError
-from ..system import SEPARATOR, bind_builtins
+from ..system import SEPARATOR, Shield, bind_builtins, to_plain_text
 from .spool import SEVERITY, Spool, Stream, Tally
 from .witness import DESELECTED, SUBTESTS, Guard, Witness, build_failure, find_outcome
 
@@ -102,6 +102,8 @@ class Recorder:
         self.warnings = 0
         self.stopped_with: int | None = None
         """Exit status, if pytest was interrupted or failed itself."""
+        self.internal_error = ""
+        """The end of pytest's text about it."""
         self._tally = Tally()
         self._awaited = collection.awaited
         self._reruns: dict[str, int] = {}
@@ -189,5 +191,7 @@ class Recorder:
     def pytest_internalerror(self, excrepr: object) -> None:
         """Record that pytest or a plugin failed."""
         self.stopped_with = int(pytest.ExitCode.INTERNAL_ERROR)
+        with Shield():  # pytest renders with functions that a test may have replaced
+            self.internal_error = to_plain_text(str(excrepr))[-failure.TEXT_CAP :]
         with self.guard:
-            self.stream.send("internal_error", text=str(excrepr)[-failure.TEXT_CAP :])
+            self.stream.send("internal_error", text=self.internal_error)

@@ -34,12 +34,18 @@ _CHECKED_HASH = b"\x03\0\0\0"
 """The second field of bytecode that is checked by hash; the hash has 8 bytes, like time and size together."""
 # Not PYTHONPYCACHEPREFIX, with which a program that a test starts would compile all that it imports.
 _CACHE = os.environ.get("CDD_BYTECODE")
+_COMPILED = os.environ.get("CDD_COMPILED")
 _PROJECT = os.getcwd() + os.sep
+_SEPARATOR = os.sep
+_modules = sys.modules
 _INSTALLED = tuple(os.path.join(prefix, "lib", "python3") for prefix in (sys.prefix, sys.base_prefix))
 """Installed packages are checked by time and size as usual: hashing all their sources would be slow."""
 
 _read = SourceFileLoader.get_data
 _write = SourceFileLoader.set_data
+# Tests may replace these while they import a module or for good.
+_open, _stat, _unlink, _getpid, _quote = open, os.stat, os.unlink, os.getpid, json.encoder.encode_basestring_ascii
+_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _hashes: dict[str, bytes] = {}
 
 
@@ -71,21 +77,20 @@ def _write_whole(loader: SourceFileLoader, path: str, *, data: bytes, mode: int)
     _write(loader, path, data, _mode=mode)
     # On a full disk, Python leaves a truncated file and fails on it in every later run.
     try:
-        if os.path.getsize(path) != len(data):
-            os.unlink(path)
+        if _stat(path).st_size != len(data):
+            _unlink(path)
     except OSError:
         pass
 
 
 def _read_compiled(kind: str, source: bytes) -> bytes:
     """Return bytecode that no test can have written, or raise ``FileNotFoundError``."""
-    folder = os.environ.get("CDD_COMPILED")
+    folder = _COMPILED
     if folder is None:
         raise FileNotFoundError(kind)
-    import pytest  # the caller has imported it, or a plugin that needs it
-
-    tag = f"{sys.implementation.cache_tag}-{pytest.__version__}"
-    with open(os.path.join(folder, tag, f"{kind}-{sha256(source).hexdigest()}"), "rb") as stream:
+    # The caller has imported pytest, or a plugin that needs it; a test may replace what an import statement calls.
+    tag = f"{sys.implementation.cache_tag}-{_modules['pytest'].__version__}"
+    with _open(f"{folder}{_SEPARATOR}{tag}{_SEPARATOR}{kind}-{sha256(source).hexdigest()}", "rb") as stream:
         return stream.read()
 
 
@@ -270,12 +275,26 @@ def _list_entered() -> dict[str, list[str]]:
 def pytest_sessionfinish() -> None:
     """In a run without a cache, which is one for evidence, note the files of modules, and which tests entered files."""
     if not _CACHE:
-        origins = {name: getattr(module, "__file__", None) for name, module in [*sys.modules.items()]}
-        found = {name: os.path.abspath(file) for name, file in origins.items() if isinstance(file, str)}
+        found: dict[str, object] = {}
+        for name, module in [*_modules.items()]:
+            file = getattr(module, "__file__", None)
+            if isinstance(file, str):
+                found[name] = file if file.startswith(_SEPARATOR) else _PROJECT + file
+        content = {"root": _PROJECT, "modules": found, "entered": _list_entered()}
         # Each worker of xdist writes a file.
-        name = os.path.join(os.path.dirname(os.path.dirname(__file__)), f"origins-{os.getpid()}.json")
-        with open(name, "w", encoding="ascii") as stream:
-            json.dump({"root": _PROJECT, "modules": found, "entered": _list_entered()}, stream)
+        with _open(f"{_FOLDER}{_SEPARATOR}origins-{_getpid()}.json", "w", encoding="ascii") as stream:
+            stream.write(_encode(content))
+
+
+def _encode(value: object) -> str:
+    """Return JSON; the functions of ``json`` may be replaced by now."""
+    if isinstance(value, dict):
+        return f"{{{','.join([f'{_quote(key)}:{_encode(value[key])}' for key in value])}}}"
+    return f"[{','.join([_quote(each) for each in value])}]" if isinstance(value, list) else _quote(str(value))
+
+
+# Not ``pytest.hookimpl``: the launcher imports this module before pytest. Another hook may end the process.
+vars(pytest_sessionfinish)["pytest_impl"] = {"tryfirst": True}
 
 
 def pytest_cmdline_main(config: pytest.Config) -> None:

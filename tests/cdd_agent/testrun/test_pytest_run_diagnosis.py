@@ -88,13 +88,6 @@ def test_an_end_by_a_signal_has_its_name() -> None:
     assert pytest_run.describe_exit(3) == "pytest ended with status 3"
 
 
-def test_an_internal_error_is_told() -> None:
-    assert (
-        pytest_run.explain_stop("INTERNALERROR> Traceback:\nINTERNALERROR> a.OwnError: x\nINTERNALERROR> see there\n")
-        == ": a.OwnError: x"
-    )
-
-
 def test_a_plugin_that_died_inside_is_the_cause() -> None:
     died = "pytest_tdd_agent failed: SystemError: AST constructor recursion depth mismatch"
     assert pytest_run.explain_stop(f"= tdd-agent =\ndo not trust the report: {died}\n1 passed\n") == f": {died}"

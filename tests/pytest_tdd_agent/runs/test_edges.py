@@ -11,6 +11,7 @@ import pytest
 
 from pytest_tdd_agent.codec import from_json
 from pytest_tdd_agent.recording.spool import find_running_tests
+from pytest_tdd_agent.report import summarize_internal_error
 from tests.fakes.cases import soak_after
 
 from ..conftest import TWO_WORKERS, XDIST, Project, Run
@@ -319,6 +320,15 @@ def test_a_process_that_dies_after_its_tests_has_a_whole_report(project: Project
     run = project.pytest("--tdd-agent-gate=red", "--tdd-agent-target=test_a.py", start=True)
     assert (run.status, outcomes(run), run.report.complete) == (status, {"test_a": "failed"}, True)
     assert (run.verdict.open, run.report.exit_status) == (True, 1)
+
+
+def test_an_internal_error_of_pytest_is_in_the_report_and_in_the_verdict(project: Project) -> None:
+    patches = "def test_a(monkeypatch):\n    monkeypatch.setattr(os, 'getcwd', refuse)\n    assert 0\n"
+    project.write(test_a=f"import os\ndef refuse(): raise ValueError('no folder\\n  here')\n{patches}")
+    run = project.pytest("--tdd-agent-gate=red")
+    assert (run.status, run.report.complete, run.codes) == (3, False, ["run_incomplete"])
+    assert summarize_internal_error(run.report) == "ValueError: no folder"
+    assert "ValueError: no folder" in run.verdict.reasons[0].message
 
 
 def test_a_process_that_dies_while_the_last_test_ends_has_no_report(project: Project) -> None:
