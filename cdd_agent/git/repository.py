@@ -37,6 +37,7 @@ from cdd_agent.git.runner import (
     explain_failure,
     explain_index_lock,
     find_location,
+    require_named,
     run_once,
 )
 from cdd_agent.storage import read_ordinary
@@ -307,6 +308,7 @@ class Repository:
     def find(cls, folder: Path) -> "Repository":
         """Return the repository whose work tree contains ``folder``; raises ``EnvironmentMissing`` with the reason."""
         location = find_location(folder)
+        require_named(location)
         return cls(location.root, location)
 
     @classmethod

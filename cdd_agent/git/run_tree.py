@@ -24,7 +24,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cdd_agent.errors import CddError, UsageError
+from cdd_agent.errors import CddError, EnvironmentMissing, UsageError
 from cdd_agent.git import lfs_filter
 from cdd_agent.git.commits import CARRIED, list_pointers, note_clean_index
 from cdd_agent.git.hardening import list_active_filters
@@ -86,6 +86,7 @@ class RunTree:
     def _reset(self, base: CommitId) -> tuple[str, ...]:
         repository, target = self.repository, resolve_revision(self.repository, base)
         self.restore_gitfile()
+        self._require_found()
         (repository.location.git_dir / "index.lock").unlink(missing_ok=True)  # left by a git that was killed
         clear_way(self.root)
         repository.git("update-ref", "--no-deref", "HEAD", target)
@@ -97,6 +98,23 @@ class RunTree:
                 f"The run tree {self.root} cannot be reset: {left.split(chr(0))[0]}.", hint=f"rm -rf {self.root}"
             )
         return missing
+
+    def _require_found(self) -> None:
+        """Make git find this tree by itself, as it must for a commit; raises ``EnvironmentMissing`` if it does not."""
+        repository, root = self.repository, self.repository.root
+        if repository.runner.is_found():
+            return
+        # With extensions.worktreeConfig, core.worktree and core.bare of the shared file hold for every work tree.
+        with contextlib.suppress(GitError):
+            for key, value in (("core.worktree", str(root)), ("core.bare", "false")):
+                repository.git("config", "--worktree", key, value)
+        if not repository.runner.is_found():
+            raise EnvironmentMissing(
+                f"git does not find the run tree {root} by itself, so cdd could not commit there.",
+                hint="move core.worktree and core.bare out of the file that all work trees share: "
+                "git config extensions.worktreeConfig true; then, for each key: git config --worktree KEY VALUE && "
+                "git config --local --unset KEY",
+            )
 
     def restore_gitfile(self) -> None:
         """Write the file ``.git``, by which hooks find the repository; a program in the tree may have changed it."""

@@ -9,6 +9,7 @@ import contextlib
 import os
 import re
 import select
+import shlex
 import subprocess
 import tempfile
 import time
@@ -179,9 +180,12 @@ class RepositoryLocation:
 
     def is_at_root(self, settings: Sequence[GitSetting]) -> bool:
         """Return whether git, started at the top level with ``settings``, finds this repository."""
-        named = [setting.value for setting in settings if setting.key == "core.worktree"]
+        named, bare = (
+            [setting.value for setting in settings if setting.key == key] for key in ("core.worktree", "core.bare")
+        )
         is_root = not named or (self.git_dir / named[-1]).resolve() == self.root
-        return is_root and _resolve_git_entry(self.root / ".git") == self.git_dir
+        is_bare = bare[-1:] != [] and bare[-1].lower() not in ("false", "no", "off", "0")
+        return is_root and not is_bare and _resolve_git_entry(self.root / ".git") == self.git_dir
 
     def require_own_common_dir(self) -> None:
         """Raise ``GitUnable`` if the repository is gone, names another shared folder, or holds endless files."""
@@ -335,7 +339,7 @@ class Runner:
         if call.hooks:
             # A hook must not inherit the variables that name the repository: tests that it runs may use git elsewhere.
             # Then git locates the repository itself, and must find the same one.
-            if not self.location.is_at_root(self.configuration()) and find_location(self._folder) != self.location:
+            if not self.is_found():
                 raise GitUnable(
                     f"{self._folder / '.git'} names another repository than when cdd started.",
                     hint=f"see what it is: ls -ld {self._folder / '.git'}; then start cdd again",
@@ -344,6 +348,15 @@ class Runner:
         else:
             variables = {**self._location_variables(), **call.variables}
         return run_once(replace(call, variables=variables), folder=self._folder, settings=settings)
+
+    def is_found(self) -> bool:
+        """Return whether git finds this repository by itself from the folder, as it does for hooks."""
+        if self.location.is_at_root(self.configuration()):
+            return True
+        try:
+            return find_location(self._folder) == self.location
+        except CddError:
+            return False
 
     def _build_settings(self, call: Call) -> tuple[tuple[str, str], ...]:
         own = self.configuration()
@@ -495,20 +508,41 @@ def _end_coprocess(process: "subprocess.Popen[bytes]", errors: int) -> None:
     os.close(errors)
 
 
+_HINT_FOR_GITFILE = (
+    "unset GIT_DIR GIT_WORK_TREE; and connect the folder with its repository: echo gitdir: {path} > {folder}/.git"
+)
 _WITHOUT_REPOSITORY = hardening.build_settings((), hooks=False, signs=False)
 
 
 def find_location(folder: Path) -> RepositoryLocation:
     """Return the repository that git finds from ``folder``; raises ``EnvironmentMissing`` if none is usable."""
+    named = [name for name in ("GIT_DIR", "GIT_WORK_TREE") if os.environ.get(name)]
     question = ("rev-parse", "--path-format=absolute", "--git-dir", "--git-common-dir", "--show-toplevel")
     try:
         answer = run_once(Call(arguments=question, limit_s=LOCATE_TIMEOUT_S), folder=folder)
     except GitError as error:
         for words, happened, hint in _REFUSALS:
             if re.search(words, error.happened):
-                raise EnvironmentMissing(happened.format(folder=folder), hint=hint.format(folder=folder)) from error
+                ignored = f" cdd ignores {' and '.join(named)}, which you have set." if named else ""
+                advice = _HINT_FOR_GITFILE if "GIT_DIR" in named else hint
+                path = shlex.quote(os.path.abspath(os.environ.get("GIT_DIR") or "."))
+                raise EnvironmentMissing(
+                    happened.format(folder=folder) + ignored, hint=advice.format(folder=folder, path=path)
+                ) from error
         raise
     return RepositoryLocation.parse(answer, folder=folder)
+
+
+def require_named(location: RepositoryLocation) -> None:
+    """Raise ``EnvironmentMissing`` if the user's variables name another repository or work tree than ``location``."""
+    # cdd ignores them: a hook that calls cdd has them, and they would hold for each repository that cdd uses.
+    for name, place in (("GIT_DIR", location.git_dir), ("GIT_WORK_TREE", location.root)):
+        value = os.environ.get(name)
+        if value and Path(value).resolve() != place:
+            raise EnvironmentMissing(
+                f"{name} is {Path(value).resolve()}, but {location.root} is a work tree of {location.git_dir}.",
+                hint="run cdd without these variables: unset GIT_DIR GIT_WORK_TREE",
+            )
 
 
 def run_once(call: Call, *, folder: Path, settings: Sequence[tuple[str, str]] = _WITHOUT_REPOSITORY) -> str:

@@ -51,6 +51,29 @@ def test_variables_of_the_user_do_not_reach_git(repository: Repository, monkeypa
     assert repository.read_head() is not None
 
 
+@pytest.mark.parametrize("name", ["GIT_DIR", "GIT_WORK_TREE"])
+def test_a_variable_that_names_another_repository_is_refused_at_the_start(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, name: str
+) -> None:
+    place = {"GIT_DIR": repository.location.git_dir, "GIT_WORK_TREE": repository.root}[name]
+    monkeypatch.setenv(name, str(place))
+    assert Repository.find(repository.root / "sub").root == repository.root
+    monkeypatch.setenv(name, str(tmp_path))
+    with pytest.raises(EnvironmentMissing, match=f"{name} is {tmp_path}, but") as refused:
+        Repository.find(repository.root)
+    assert "unset GIT_DIR" in refused.value.hint
+
+
+def test_a_folder_whose_repository_is_named_by_a_variable_only_can_be_connected(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "files").mkdir()
+    monkeypatch.setenv("GIT_DIR", str(repository.location.git_dir))
+    with pytest.raises(EnvironmentMissing, match="cdd ignores GIT_DIR, which you have set") as refused:
+        Repository.find(tmp_path / "files")
+    assert refused.value.hint.endswith(f"echo gitdir: {repository.location.git_dir} > {tmp_path / 'files'}/.git")
+
+
 def test_no_key_reaches_git_and_so_no_hook(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-canary")
     assert "canary" not in repository.git("-c", "alias.env=!env", "env")

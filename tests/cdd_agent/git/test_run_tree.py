@@ -4,6 +4,7 @@ import os
 import stat
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,21 @@ def test_a_commit_in_a_run_tree_is_made_as_in_the_checkout_of_the_user(
     commit_paths(tree.repository, "change", paths=["a.txt"])
     assert tree.repository.git("log", "-1", "--format=%ae %ce %G?") == "work@example.org c@example.org N\n"
     assert log.read_text() == "mine\n"
+
+
+@soak_after(1, "value", [str, lambda root: os.path.join("..", os.path.basename(root))])
+def test_a_work_tree_that_the_shared_configuration_names_is_not_that_of_a_run(
+    trees: RunTrees, repository: Repository, *, value: Callable[[Path], str]
+) -> None:
+    repository.git("config", "extensions.worktreeConfig", "true")
+    repository.git("config", "core.worktree", value(repository.root))
+    repository.may_run_hooks = lambda *_: True
+    for _ in range(2):
+        tree = prepare(trees, repository)
+        (tree.root / "a.txt").write_text("two\n")
+        made = commit_paths(tree.repository, "change", paths=["a.txt"])
+        assert [change.path for change in repository.list_changes(head_of(repository), made)] == ["a.txt"]
+    assert repository.git("config", "--get", "core.worktree") == f"{value(repository.root)}\n"
 
 
 def litter(root: Path) -> None:
