@@ -42,6 +42,7 @@ from cdd_agent.tdd.step import step_label
 from cdd_agent.testrun.foreign import learn_syntax
 from cdd_agent.testrun.suite import Suite
 from cdd_agent.work.handoff import PHASE_OF, GateSummary, Handoff, is_newer, phase_name, sequence
+from cdd_agent.work.state import is_unverified
 from pytest_tdd_agent.comparison import is_inside
 from pytest_tdd_agent.report import SuiteReport
 
@@ -364,6 +365,9 @@ def recheck(stated: tuple[str, ...], change: PhaseChange, *, repository: Reposit
     compares = suite.sandbox.level in ISOLATING_LEVELS
     if others := " ".join(find_other_details(stated, now, compares=compares)):
         return leave_open("checks", f"The checks, run again, accept the change, but not all details agree. {others}")
+    if unverified := next(filter(is_unverified, now), None):
+        text = f"The checks, run again, accept the change, but leave a part of it open: {unverified}"
+        return leave_open("checks", text)
     rest = "Times cannot be checked" + ("." if compares else ", nor can calls without the sandbox bwrap or docker.")
     return confirm("checks", f"The checks, run again, accept the change and find the same. {rest}")
 

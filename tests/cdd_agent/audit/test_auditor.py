@@ -7,13 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.audit.auditor import Auditor
+from cdd_agent.audit.auditor import Auditor, recheck
+from cdd_agent.audit.reruns import PhaseChange
 from cdd_agent.errors import EnvironmentMissing, UsageError
 from cdd_agent.events import ClaimChecked, HandoffsAudited
 from cdd_agent.git.notes import NotesDamaged
-from cdd_agent.git.repository import Repository
+from cdd_agent.git.repository import CommitId, Repository
+from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.testrun.suite import Suite
 from tests.cdd_agent.audit.made_history import NOTES, Fields, History, carry_out
+from tests.cdd_agent.evidence.steps import Step, report_of
 from tests.fakes.cases import soak_after
 from tests.fakes.model import call, says
 from tests.fakes.project import CODE, TEST, TEST_FILE, Project, content_as_it_is, green, item, red, writes
@@ -501,3 +504,25 @@ def test_a_shallow_clone_says_that_it_lacks_what_the_handoffs_rest_on(history: H
 
 def _never() -> Suite:
     raise AssertionError("nothing is to be run")
+
+
+def test_what_the_checks_cannot_read_stays_undecided(
+    tmp_path: Path, *, interpreter: Interpreter, bytecode: Path
+) -> None:
+    hidden = "# coding: utf-7\nx = 1  # +AAo-y = 2\n"
+    step = Step.make(
+        tmp_path / "project",
+        interpreter=interpreter,
+        bytecode=bytecode,
+        red={"shop.py": hidden},
+        green={"shop.py": hidden + "z = 3\n"},
+    )
+    same = report_of(())
+    old, new = CommitId(step.red), CommitId(step.green)
+    change = PhaseChange(phase="green", old=old, new=new, before=same, after=same, tests=(), sources=(), title="")
+    why = "its encoding utf-7 makes Python run other characters than the file shows"
+    stated = f"Not verified: shop.py could not be read: {why}."
+    claim = recheck((stated,), change, repository=step.repository, suite=step.suite)
+    assert (claim.holds, claim.text.partition(": ")[2]) == (None, stated)
+    forged = recheck((), change, repository=step.repository, suite=step.suite)
+    assert (forged.holds, forged.text.partition("It does not state: ")[2]) == (None, stated)
