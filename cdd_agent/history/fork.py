@@ -33,10 +33,6 @@ from cdd_agent.work.state_file import load_state, save_state
 from pytest_tdd_agent.report import OUTCOMES, count_outcomes
 
 _MOST_JOURNAL_BYTES = 1_000_000_000
-_GUIDANCE = (
-    "This is a fork of the step: the files are as they were before it, without the changes that you made to them. "
-    "Carry the step out in another way: {}"
-)
 _MOST_COMMITS = 1000
 
 
@@ -112,7 +108,7 @@ class TicketForks:
             )
             is_kept = known.status == Status.SKIPPED or (known.status == Status.COMPLETED and (is_before or not landed))
             if known.step_number == fork.step or not is_kept:
-                guidance = _GUIDANCE.format(fork.direction) if known.step_number == fork.step else ""
+                guidance = fork.direction if known.step_number == fork.step else ""
                 fresh = StepExecution(
                     step_number=known.step_number,
                     title=known.title,

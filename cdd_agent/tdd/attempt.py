@@ -50,15 +50,7 @@ from cdd_agent.model.conversation import (
 )
 from cdd_agent.tdd import verdict
 from cdd_agent.tdd.baseline import Baseline, leave_out, list_added_tests, name_scope
-from cdd_agent.tdd.briefing import (
-    ShownFiles,
-    format_diff,
-    format_guidance,
-    format_refusal,
-    is_cut,
-    outline_files,
-    show_step_files,
-)
+from cdd_agent.tdd.briefing import ShownFiles, format_diff, is_cut, outline_files, show_step_files
 from cdd_agent.tdd.context import Brief, Context, Phase, WorkItem, format_reasons, summarize_evidence
 from cdd_agent.tdd.examination import Examination, OptionalTurns
 from cdd_agent.tdd.instructions import (
@@ -152,6 +144,9 @@ class Attempt:
     ) -> None:
         """Does nothing before ``run`` or ``judge_part``. The attempts at a step share its clean ``copies``."""
         self.item = item
+        if step.iterates and phase == "green":  # RED may have written tests that the plan does not name
+            wanted = verdict.adapt_to_review(item, report=baseline.report, old=baseline.report.old_failures)
+            self.item = replace(item, tests=tuple(dict.fromkeys((*item.tests, *wanted.tests))))
         self.phase = phase
         self.step = step
         self.baseline = baseline
@@ -387,16 +382,21 @@ class Attempt:
     def _conversation_path(self) -> Path:
         return self.context.reports / name_conversation(self.step.step_number, self.phase)
 
+    @property
+    def _forked_conversation(self) -> Path:
+        path = self._conversation_path
+        return path.parent / FORKED / path.name
+
     def _load_conversation(self) -> tuple[str, tuple[Message, ...]]:
         """Return the token and the messages to continue, in an iteration or a fork: those of the phase's last attempt.
 
-        Those of a fork are in the folder ``FORKED``, so that its later attempts begin with them too.
+        Those of a fork are in the folder ``FORKED``. Later attempts of the phase begin a new one.
         """
         context, fresh, path = self.context, (self.context.token, ()), self._conversation_path
         if self.earlier:
             return fresh
         try:
-            saved = load_conversation(path if self.step.iterates else path.parent / FORKED / path.name)
+            saved = load_conversation(path if self.step.iterates else self._forked_conversation)
         except UsageError as error:
             context.emit(Notice(text=f"{error.happened} A new conversation begins."))
             return fresh
@@ -415,23 +415,23 @@ class Attempt:
             diff = format_diff(objects, start.commit, after=context.snapshots.take_unsaved().commit)
         if is_anew and (last := context.snapshots.find(self.earlier[-1].checkpoint or "refs/cdd/none")):
             undone = format_diff(objects, self.baseline.snapshot.commit, after=last.commit)
-        forked = {Circumstance.FORKED} if is_continued and not self.step.iterates else set[Circumstance]()
+        reruns = {Circumstance.FORKED} if self._forked_conversation.exists() else set[Circumstance]()
+        reruns |= {Circumstance.CONTINUED} if is_continued else set[Circumstance]()
         work = self.step.interrupted if self.step.interrupted and self.step.interrupted.phase == self.phase else None
         resumed = set[Circumstance]()
         if work is not None:
             resumed = {Circumstance.RESUMED if self._has_interrupted_work else Circumstance.INTERRUPTED}
         return Occasion(
-            circumstances=find_circumstances(self.item, context.policy) | forked | resumed,
+            circumstances=find_circumstances(self.item, context.policy) | reruns | resumed,
             earlier=self.earlier,
             is_anew=is_anew,
             failing=failing,
             remedies=advice,
-            refusal=format_refusal(self.step, self.phase, marks=marks),
+            step=self.step,
             interrupted=work.diff if work is not None else "",
             interrupted_words=work.words if work is not None else "",
             diff=diff,
             undone=undone,
-            guidance=format_guidance(self.step, self.phase, marks=marks),
             impact=load_impact(context.impact_path).describe(self.item.sources, but=self.item.tests),
             further=self._examination.format_reminder(marks) if self.phase == "green" else "",
         )
@@ -570,7 +570,10 @@ class Attempt:
         if run.report is None:
             return verdict.judge_incomplete_run(self.phase, run.problem or "no report"), None
         rules, before = context.suite.conventions, self._mark_unstable_tests(run.report)
-        judged = verdict.judge_run(self.item, self.phase, report=run.report, baseline=before, conventions=rules)
+        item = self.item
+        if self.step.iterates and self.phase == "red":
+            item = verdict.adapt_to_review(item, report=run.report, old=list_failing(self.baseline.report))
+        judged = verdict.judge_run(item, self.phase, report=run.report, baseline=before, conventions=rules)
         return judged, run.report
 
     def _mark_unstable_tests(self, report: SuiteReport) -> SuiteReport:

@@ -18,12 +18,11 @@ from cdd_agent.git.commits import commit_tree
 from cdd_agent.git.repository import CommitId, Entry, ObjectReader
 from cdd_agent.model.conversation import CHARACTERS_PER_TOKEN, Marks
 from cdd_agent.tdd.context import Context, Phase, WorkItem
-from cdd_agent.tdd.instructions import format_bullets, format_failures
+from cdd_agent.tdd.instructions import format_failures
 from cdd_agent.tdd.step import StepRecovery, load_report
 from cdd_agent.tdd.verdict import list_test_files
 from cdd_agent.untrusted.keys import mask
-from cdd_agent.work.handoff import phase_name
-from cdd_agent.work.state import InterruptedWork, RefusedTry, RunState, StepExecution, record_interruption
+from cdd_agent.work.state import InterruptedWork, RefusedTry, RunState, record_interruption
 from cdd_agent.workspace.files import Workspace
 from cdd_agent.workspace.outline import list_definitions, outline_project, show_parts
 
@@ -134,7 +133,6 @@ MAX_DIFF_CHARACTERS = 12_000
 _MAX_FILE_BYTES = 200_000
 _CONTEXT_LINES = 3
 _CUT = "\n[... "
-_ORDER: tuple[Phase, ...] = ("plan", "red", "green", "refactor")
 
 
 def format_diff(objects: ObjectReader, before: str, *, after: str) -> str:
@@ -231,56 +229,3 @@ def _list_diffs(recovery: StepRecovery) -> dict[Phase, str]:
         if diff := format_diff(objects, before.commit, after=after.commit):
             diffs[attempt.phase] = diff
     return diffs
-
-
-def format_refusal(step: StepExecution, phase: Phase, *, marks: Marks) -> str:
-    """Return what an attempt at ``phase`` has to know of an earlier try at the step; empty if it is settled."""
-    refusal = step.refusal
-    if refusal is None or _ORDER.index(phase) > _ORDER.index(refusal.phase):
-        return ""
-    where, is_same = phase_name(refusal.phase), phase == refusal.phase
-    is_test_wrong = refusal.kind == "test_is_wrong"
-    parts = [
-        f"An earlier try at this step was refused in {where} and undone:",
-        marks.wrap(format_bullets(refusal.reasons), source=f"gate, {where}"),
-    ]
-    if is_test_wrong:
-        parts[0] = f"{where} reported that the test of this step is wrong, and both were undone:"
-    if is_test_wrong and phase == "red":
-        parts.append(
-            "So the step is back in RED, once. Compare that claim with the acceptance criteria, and write the test "
-            "that they require. If the earlier test was right, write it again."
-        )
-    if is_test_wrong and is_same:
-        parts.append("Since then, RED has written the test again.")
-    if refusal.words:
-        parts.append(f"The last words of that attempt:\n{marks.wrap(refusal.words, source='earlier attempt')}")
-    if refusal.failures and is_same:
-        parts.append(f"The failures at its end:\n{marks.wrap(refusal.failures, source='tests')}")
-    if diff := refusal.diffs.get(phase, ""):
-        parts.append(f"{_name_diff(refusal, phase)}:\n{marks.wrap(diff, source='earlier attempt')}")
-    return "\n\n".join(parts)
-
-
-def _name_diff(refusal: RefusedTry, phase: Phase) -> str:
-    if refusal.kind == "test_is_wrong" and phase == "green":
-        return "The code of that attempt, kept aside. Take over what fits the new test"
-    if phase != refusal.phase:
-        return f"The changes of its {phase_name(phase)}"
-    return "Its refused changes. Do not repeat them"
-
-
-def format_guidance(step: StepExecution, phase: Phase, *, marks: Marks) -> str:
-    """Return the user's guidance for an attempt, or what the reviewer wants to be different in a step that landed."""
-    if not step.guidance:
-        return ""
-    text = marks.wrap(step.guidance, source="the user")
-    if not step.iterates:
-        return f"The user's guidance for this step. Follow it, unless it contradicts the rules of the phase:\n{text}"
-    parts = [f"Your earlier change has landed. The reviewer wants this to be different:\n{text}"]
-    if phase == "red":
-        parts.append(
-            "If it asks for new behavior, write the test that fails for lack of it. If not, change nothing and call "
-            "CompleteImplementation: the step continues with REFACTOR, in which you can change the code."
-        )
-    return "\n\n".join(parts)

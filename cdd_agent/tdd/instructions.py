@@ -14,7 +14,8 @@ from pathlib import Path
 from cdd_agent.model.conversation import Marks
 from cdd_agent.tdd.context import Brief, Kind, Phase, Policy, WorkItem
 from cdd_agent.untrusted.keys import mask
-from cdd_agent.work.state import AttemptRecord
+from cdd_agent.work.handoff import phase_name
+from cdd_agent.work.state import AttemptRecord, RefusedTry, StepExecution
 from pytest_tdd_agent.failure import BEHAVIORAL, STRUCTURAL
 from pytest_tdd_agent.report import Failure, Reason, SuiteReport
 
@@ -27,14 +28,29 @@ _BREAKAGE_CODES = ("broke_others:", "test_removed:", "collect_error:")
 _PROMPTS = Path(__file__).parent / "prompts"
 _TOOL = re.compile(r"`([A-Z][a-z]+(?:[A-Z][a-z]+)*)`")
 """A tool as the texts name it; they set nothing else in such marks."""
+_ORDER: tuple[Phase, ...] = ("plan", "red", "green", "refactor")
 _PLACE = re.compile(r"\{(\w+)\}")
 
 
 class Circumstance(StrEnum):
     """A reason for an attempt, or a property of its step, on which the instructions depend."""
 
+    RETRIED = "retried"
+    """An earlier try at the step was refused and undone, in this phase or in a later one."""
+    RETRIED_HERE = "retried here"
+    """It was refused in this phase."""
+    SENT_BACK = "sent back"
+    """GREEN reported that the test is wrong, so that RED writes it again."""
+    REWRITTEN = "rewritten"
+    """RED has written the test again since then."""
+    GUIDED = "guided"
+    """The user has said something about the step."""
+    ITERATED = "iterated"
+    """The step has landed, and runs again because the reviewer wants something to be different."""
     REFUSED = "refused"
     """An attempt before this one was refused, and the files contain its work."""
+    UNCHANGED = "unchanged"
+    """The last attempt changed nothing."""
     ROLLED_BACK = "rolled back"
     """An attempt before this one was refused, and its work was rolled back."""
     RESUMED = "resumed"
@@ -42,13 +58,19 @@ class Circumstance(StrEnum):
     INTERRUPTED = "interrupted"
     """An attempt before this one was interrupted, and the files lack its work."""
     FORKED = "forked"
-    """The step continues the conversation of its first run, in a fork."""
+    """The step runs again in a fork."""
+    CONTINUED = "continued"
+    """The messages of the first run precede this one."""
     TEST_IDS = "test ids"
     """The step names tests."""
     TEST_FILES = "test files"
     """The step names only files of tests."""
+    SOURCES = "sources"
+    """The step names files that it changes."""
     ONE_TEST = "one test"
     """RED adds one test, which may pass at once."""
+    OWN_RULES = "own rules"
+    """The workflow says itself in which manner to write."""
     NO_TOOLS = "no tools"
     """The model answers with whole files."""
 
@@ -80,31 +102,47 @@ class Instruction:
 
 _C = Circumstance
 TABLE: tuple[Instruction, ...] = (
-    Instruction(text="red", phases=("red",)),
-    Instruction(text="red_test_ids", phases=("red",), when=(_C.TEST_IDS,)),
-    Instruction(text="red_test_files", phases=("red",), when=(_C.TEST_FILES,)),
+    Instruction(text="red", phases=("red",), unless=(_C.ITERATED,)),
+    Instruction(text="red_iterated", phases=("red",), when=(_C.ITERATED,)),
+    Instruction(text="red_rules", phases=("red",)),
+    Instruction(text="red_test_ids", phases=("red",), when=(_C.TEST_IDS,), unless=(_C.ITERATED,)),
+    Instruction(text="red_test_files", phases=("red",), when=(_C.TEST_FILES,), unless=(_C.ITERATED, _C.ONE_TEST)),
+    Instruction(text="red_test_again", phases=("red",), when=(_C.ITERATED,)),
     Instruction(text="red_one_test", phases=("red",), when=(_C.ONE_TEST,)),
     Instruction(text="red_failures", phases=("red",)),
+    Instruction(text="red_missing", phases=("red",), when=(_C.SOURCES,)),
     Instruction(text="red_defect", phases=("red",), kinds=("bug",)),
     Instruction(text="red_fails", phases=("red",), unless=(_C.ONE_TEST,)),
     Instruction(text="red_may_pass", phases=("red",), when=(_C.ONE_TEST,)),
-    Instruction(text="red_end", phases=("red",)),
+    Instruction(text="red_end", phases=("red",), unless=(_C.ONE_TEST,)),
+    Instruction(text="red_end_one", phases=("red",), when=(_C.ONE_TEST,)),
     Instruction(text="green", phases=("green",), kinds=_WRITES_TESTS),
+    Instruction(text="green_simple", phases=("green",), kinds=_WRITES_TESTS, unless=(_C.OWN_RULES,)),
     Instruction(text="green_docs", phases=("green",), kinds=("docs",)),
     Instruction(text="green_chore", phases=("green",), kinds=("chore",)),
     Instruction(text="green_named", phases=("green",), kinds=_PLAIN, when=(_C.TEST_IDS,)),
     Instruction(text="green_named", phases=("green",), kinds=_PLAIN, when=(_C.TEST_FILES,)),
     Instruction(text="refactor", phases=("refactor",), kinds=_WRITES_TESTS),
-    Instruction(text="refactor_step", phases=("refactor",), kinds=("refactor",)),
+    Instruction(text="refactor_step", phases=("refactor",), kinds=("refactor",), unless=(_C.ITERATED,)),
+    Instruction(text="refactor_iterated", phases=("refactor",), kinds=("refactor",), when=(_C.ITERATED,)),
     Instruction(text="locked", phases=("green", "refactor")),
     Instruction(text="wrong_test", phases=("green",), kinds=_WRITES_TESTS),
     Instruction(text="wrong_test_in_words", phases=("green",), kinds=_WRITES_TESTS, when=(_C.NO_TOOLS,)),
-    Instruction(text="run_tests", phases=("green", "refactor")),
+    Instruction(text="run_tests", phases=("green", "refactor"), kinds=("feature", "bug", "refactor", "chore")),
     Instruction(text="end", phases=("green", "refactor")),
     Instruction(text="workflow_rules"),
     Instruction(text="impact", phases=("green", "refactor")),
-    Instruction(text="earlier_try"),
+    Instruction(text="retried", when=(_C.RETRIED,)),
+    Instruction(text="sent_back", when=(_C.SENT_BACK,)),
+    Instruction(text="rewritten", when=(_C.REWRITTEN,)),
+    Instruction(text="try_words"),
+    Instruction(text="try_failures", when=(_C.RETRIED_HERE,)),
+    Instruction(text="try_refused", when=(_C.RETRIED_HERE,)),
+    Instruction(text="try_earlier", when=(_C.RETRIED,), unless=(_C.RETRIED_HERE,)),
+    Instruction(text="try_earlier", when=(_C.SENT_BACK,)),
+    Instruction(text="try_code", when=(_C.REWRITTEN,)),
     Instruction(text="forked", when=(_C.FORKED,)),
+    Instruction(text="continued", when=(_C.CONTINUED,)),
     Instruction(text="resumed", when=(_C.RESUMED,)),
     Instruction(text="interrupted", when=(_C.INTERRUPTED,)),
     Instruction(text="interrupted_changes", when=(_C.INTERRUPTED,)),
@@ -112,7 +150,8 @@ TABLE: tuple[Instruction, ...] = (
     Instruction(text="broke", when=(_C.REFUSED,)),
     Instruction(text="broke_rolled_back", when=(_C.ROLLED_BACK,)),
     Instruction(text="diff"),
-    Instruction(text="failing", unless=(_C.ROLLED_BACK,)),
+    Instruction(text="failing", unless=(_C.ROLLED_BACK, _C.RESUMED)),
+    Instruction(text="failing_resumed", when=(_C.RESUMED,), unless=(_C.ROLLED_BACK,)),
     Instruction(text="failing_rolled_back", when=(_C.ROLLED_BACK,)),
     Instruction(text="remedies"),
     Instruction(text="omitted"),
@@ -120,10 +159,15 @@ TABLE: tuple[Instruction, ...] = (
     Instruction(text="words"),
     Instruction(text="rolled_back", when=(_C.ROLLED_BACK,), unless=(_C.RESUMED,)),
     Instruction(text="rolled_back_resumed", when=(_C.ROLLED_BACK, _C.RESUMED)),
-    Instruction(text="kept", when=(_C.REFUSED,)),
+    Instruction(text="kept", when=(_C.REFUSED,), unless=(_C.UNCHANGED,)),
     Instruction(text="undone", when=(_C.ROLLED_BACK,)),
     Instruction(text="example", phases=("green",)),
-    Instruction(text="guidance"),
+    Instruction(text="guided", when=(_C.GUIDED,)),
+    Instruction(text="iterated", when=(_C.ITERATED,)),
+    Instruction(text="iterated_red", phases=("red",), when=(_C.ITERATED,)),
+    Instruction(text="iterated_green", phases=("green",), when=(_C.ITERATED,)),
+    Instruction(text="iterated_refactor", phases=("refactor",), kinds=_WRITES_TESTS, when=(_C.ITERATED,)),
+    Instruction(text="comments", when=(_C.ITERATED,)),
     Instruction(text="task"),
 )
 """What an attempt is told, in this order."""
@@ -201,6 +245,7 @@ def find_circumstances(item: WorkItem, policy: Policy) -> frozenset[Circumstance
         Circumstance.NO_TOOLS: policy.edit_format != "tools",
         Circumstance.ONE_TEST: policy.single_test and policy.accepts_covered,
         Circumstance.TEST_IDS: any("::" in test for test in item.tests),
+        Circumstance.SOURCES: bool(item.sources),
         Circumstance.TEST_FILES: bool(item.tests) and not any("::" in test for test in item.tests),
     }
     return frozenset(each for each, holds in found.items() if holds)
@@ -227,7 +272,9 @@ class Occasion:
     """What an attempt begins with, besides the step itself."""
 
     circumstances: frozenset[Circumstance] = frozenset()
-    """Those of the step."""
+    """Those of the step's text, of its conversation and of an interruption; the rest is in the other fields."""
+    step: StepExecution | None = None
+    """The step so far; None if it has just begun."""
     earlier: tuple[AttemptRecord, ...] = ()
     """The closed attempts at this phase."""
     is_anew: bool = False
@@ -236,8 +283,6 @@ class Occasion:
     """The current failures."""
     remedies: tuple[str, ...] = ()
     """How to fix them."""
-    refusal: str = ""
-    """What an earlier try at the step left."""
     interrupted: str = ""
     """The changes of an attempt that was interrupted."""
     interrupted_words: str = ""
@@ -246,8 +291,6 @@ class Occasion:
     """The changes of the step that the files contain."""
     undone: str = ""
     """The changes of the last attempt, if they were rolled back."""
-    guidance: str = ""
-    """The user's."""
     further: str = ""
     """A further example that must pass."""
     impact: str = ""
@@ -259,11 +302,36 @@ def format_task(brief: Brief, occasion: Occasion, *, offered: Collection[str], m
 
     ``offered`` are the names of the tools that the model has.
     """
-    earlier, found = occasion.earlier, set(occasion.circumstances)
-    if earlier:
-        found.add(Circumstance.ROLLED_BACK if occasion.is_anew else Circumstance.REFUSED)
+    found = occasion.circumstances | _find_reasons(occasion, brief.phase)
+    found |= {Circumstance.OWN_RULES} if brief.rules else set[Circumstance]()
     facts = _collect_facts(brief, occasion, offered=offered, marks=marks)
     return _join(_fill(row.text, facts, offered=offered) for row in TABLE if row.fits(brief, found))
+
+
+def _find_reasons(occasion: Occasion, phase: Phase) -> frozenset[Circumstance]:
+    """Return the reasons for an attempt, by what has happened to its step."""
+    step, earlier = occasion.step, occasion.earlier
+    found: dict[Circumstance, bool] = {}
+    if (refusal := _find_refusal(step, phase)) is not None:
+        is_here, is_test_wrong = refusal.phase == phase, refusal.kind == "test_is_wrong"
+        found[Circumstance.RETRIED] = not is_test_wrong
+        found[Circumstance.RETRIED_HERE] = is_here and not is_test_wrong
+        found[Circumstance.SENT_BACK] = is_test_wrong and not is_here
+        found[Circumstance.REWRITTEN] = is_test_wrong and is_here
+    found[Circumstance.ITERATED] = step is not None and step.iterates
+    found[Circumstance.GUIDED] = step is not None and not step.iterates
+    found[Circumstance.ROLLED_BACK] = bool(earlier) and occasion.is_anew
+    found[Circumstance.REFUSED] = bool(earlier) and not occasion.is_anew
+    found[Circumstance.UNCHANGED] = (
+        bool(earlier) and earlier[-1].reasons[:1] != () and (earlier[-1].reasons[0].startswith("no_change:"))
+    )
+    return frozenset(each for each, holds in found.items() if holds)
+
+
+def _find_refusal(step: StepExecution | None, phase: Phase) -> RefusedTry | None:
+    """Return the earlier try at the step that an attempt at ``phase`` has to know of; None if it is settled."""
+    refusal = step.refusal if step is not None else None
+    return None if refusal is None or _ORDER.index(phase) > _ORDER.index(refusal.phase) else refusal
 
 
 def _collect_facts(brief: Brief, occasion: Occasion, *, offered: Collection[str], marks: Marks) -> Mapping[str, str]:
@@ -280,19 +348,29 @@ def _collect_facts(brief: Brief, occasion: Occasion, *, offered: Collection[str]
         "words": (earlier[-1].words, f"attempt {earlier[-1].number}") if earlier else ("", ""),
         "impact": (occasion.impact, "the last run of all tests"),
         "undone": (occasion.undone, "changes that were undone"),
+        "guidance": (occasion.step.guidance if occasion.step is not None else "", "the user"),
     }
+    if (refusal := _find_refusal(occasion.step, brief.phase)) is not None:
+        where, source = phase_name(refusal.phase), "earlier try"
+        said = refusal.words if refusal.words.strip() not in " ".join(refusal.reasons) else ""
+        quoted |= {
+            "try_reasons": (format_bullets(refusal.reasons), f"gate, {where}"),
+            "try_words": (said, source),
+            "try_failures": (refusal.failures, "tests"),
+            "try_diff": (refusal.diffs.get(brief.phase, ""), source),
+        }
     return {
         "behavioral": ", ".join(names[kind] for kind in BEHAVIORAL),
         "structural": ", ".join(names[kind] for kind in STRUCTURAL),
         "workflow_rules": keep_offered(brief.rules.strip(), offered),
-        "earlier_try": occasion.refusal,
+        "try_phase": "" if refusal is None else phase_name(refusal.phase),
         "remedies": format_bullets(occasion.remedies),
         "omitted": str(len(earlier) - MAX_ATTEMPTS_SHOWN) if len(earlier) > MAX_ATTEMPTS_SHOWN else "",
         "attempts": "\n\n".join(shown),
         "example": occasion.further,
-        "guidance": occasion.guidance,
         "task": brief.task,
         "number": str(len(earlier) + 1),
+        "last": str(len(earlier)),
         "phase": brief.phase.upper(),
         "work": brief.work,
         **{place: marks.wrap(text, source=source) for place, (text, source) in quoted.items() if text},

@@ -243,6 +243,18 @@ def judge_run(
     )
 
 
+def adapt_to_review(item: WorkItem, *, report: SuiteReport, old: Collection[str]) -> WorkItem:
+    """Return the item of a step that runs again because of a review: its tests are those in its files that fail now.
+
+    The reviewer may want a test that the plan does not name, or another result of one that it names. ``old`` failed
+    before. Without new failures, the item stays as it is.
+    """
+    files = list_test_files(item)
+    new = [nodeid for nodeid in list_failing(report) if nodeid not in old]
+    found = tuple(nodeid for nodeid in new if any(is_or_contains(file, nodeid) for file in files))
+    return replace(item, tests=found) if found else item
+
+
 def judge_targets(item: WorkItem, phase: Phase, *, report: SuiteReport, baseline: SuiteReport) -> Verdict:
     """Judge a run of the item's tests alone."""
     tests = tuple(case for case in baseline.tests if _is_target(item, case.nodeid))

@@ -27,7 +27,7 @@ from cdd_agent.repl.render import Renderer
 from cdd_agent.sandbox.choice import choose
 from cdd_agent.sandbox.port import Access, Sandbox
 from cdd_agent.sandbox.supervised import PlainSandbox
-from cdd_agent.tdd.briefing import format_guidance, format_refusal, show_files
+from cdd_agent.tdd.briefing import show_files
 from cdd_agent.tdd.instructions import Occasion, format_step, format_system_prompt, format_task
 from cdd_agent.tdd.tools import make_answer_tool
 from cdd_agent.testrun.interpreter import Interpreter
@@ -331,10 +331,9 @@ def test_no_field_of_a_document_is_told_outside_the_marks(tmp_path: Path) -> Non
         diff="CANARY",
         undone="CANARY",
         is_anew=True,
-        refusal=format_refusal(step, "green", marks=marks),
+        step=replace(step, guidance="CANARY", iterates=True),
         interrupted=stopped.diff,
         interrupted_words=stopped.words,
-        guidance=format_guidance(replace(step, guidance="CANARY", iterates=True), "red", marks=marks),
     )
     conversation = Conversation(format_system_prompt(brief, offered=["Read"], marks=marks))
     conversation.say(format_step(brief, marks=marks), format_task(brief, occasion, offered=["Read"], marks=marks))

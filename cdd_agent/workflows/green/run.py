@@ -43,7 +43,7 @@ _UNNAMED_FOLDERS = frozenset({"", "src", "lib", "app"})
 """Folders whose names do not appear in tests."""
 
 STYLES = {
-    "minimal": "Write the simplest code that makes the tests pass, and nothing that no test requires.",
+    "minimal": "Write the simplest correct code for what the tests describe, and nothing that no test requires.",
     "standard": "Write production code: implement what the tests require, validate inputs where the tests show that it "
     "matters, use clear names, and do not speculate.",
     "comprehensive": "Write complete code for the behavior that the tests describe, including edge cases and errors of "

@@ -55,7 +55,7 @@ def test_a_wrong_test_sends_the_step_back_to_red_once_and_its_code_to_the_next_g
     assert "test_is_wrong: 90 should be 10" in again
     assert "+    assert discount(100) == 90" in again
     assert "Ten percent of 100 is 10." in again
-    assert "The code of that attempt, kept aside" in following
+    assert "The code of that attempt. Take over what fits" in following
     assert "+    return price - 10" in following
     assert "Since then, RED has written the test again" in following
     (notice,) = [event.text for event in project.seen if isinstance(event, Notice) and "back to RED" in event.text]
@@ -94,8 +94,8 @@ def test_a_retry_begins_with_what_was_refused_and_with_the_guidance(project: Pro
     model = ScriptedModel([red(), green(), content_as_it_is()])
     assert run(project, model, retried(ending, "Subtract ten.")).how == "done"
     in_red, in_green, in_refactor = (task(model, number) for number in range(3))
-    assert "An earlier try at this step was refused in GREEN and undone:" in in_red
-    assert "The changes of its RED:" in in_red
+    assert "An earlier try at this step was refused in GREEN, and its changes were undone:" in in_red
+    assert "The changes of that try in this phase:" in in_red
     assert "+    return price" in in_green
     assert ("no way" if last else "no_change") in in_green
     assert "An earlier try" not in in_refactor

@@ -4,7 +4,7 @@ from typing import cast
 from cdd_agent.model.conversation import Marks
 from cdd_agent.tdd.context import Phase, format_reasons, summarize_evidence
 from cdd_agent.tdd.instructions import Occasion, format_failures, format_step, format_system_prompt, format_task
-from cdd_agent.work.state import AttemptRecord
+from cdd_agent.work.state import AttemptRecord, StepExecution
 from cdd_agent.workflows.execution.executor import make_brief_for
 from pytest_tdd_agent.report import Case, CollectError, Failure, Reason, SuiteReport, Verdict
 from tests.fakes.project import item
@@ -14,6 +14,7 @@ FAILURE = Failure(
 )
 MARKS = Marks("kvqtzh")
 BRIEF_FOR = make_brief_for()
+GUIDED = StepExecution(step_number=1, title="t", text_sha256="", guidance="Be brief.")
 TOOLS = ("Read", "Write", "Edit", "RunTests", "CompleteImplementation", "ReportBlocked")
 REPORT = SuiteReport(
     complete=True,
@@ -50,7 +51,7 @@ def test_the_task_has_the_rules_what_fails_and_why_earlier_attempts_were_refused
     closed = AttemptRecord(
         phase="green", number=1, verdict="closed", reasons=("target_failed: t fails",), words="It works."
     )
-    occasion = Occasion(earlier=(closed,), failing="t: assertion", diff="+x", guidance="Be brief.")
+    occasion = Occasion(earlier=(closed,), failing="t: assertion", diff="+x", step=GUIDED)
     text = format_task(BRIEF_FOR(item(), "green"), occasion, offered=TOOLS, marks=MARKS)
     assert text.startswith("## This phase: GREEN")
     in_order = (
@@ -71,7 +72,7 @@ def test_an_attempt_whose_changes_were_undone_gets_them_as_a_diff() -> None:
     closed = AttemptRecord(phase="green", number=1, verdict="closed", reasons=("broke_others: t",))
     occasion = Occasion(earlier=(closed,), is_anew=True, undone="-x")
     text = format_task(BRIEF_FOR(item(), "green"), occasion, offered=TOOLS, marks=MARKS)
-    assert "Its changes were rolled back" in text
+    assert "The changes of attempt 1 were rolled back" in text
     assert f"What it had changed:\n\n{MARKS.wrap('-x', source='changes that were undone')}" in text
 
 

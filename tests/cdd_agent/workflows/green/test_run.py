@@ -109,7 +109,7 @@ def test_the_next_message_says_what_fails_and_what_mends_such_failures(shop: Sho
     shop.green(model=model).run()
     first, second = (str(request.messages[0].content) for request in model.requests)
     assert "def test_total():" in first
-    assert "assertion (1): the code runs but its result is wrong" in first
+    assert "assertion (1): The result is wrong." in first
     assert f"{TOTAL}: assertion at " in second
     assert "assert 1 == 3" in second
     assert "Attempt 1 was refused by the gate" in second

@@ -108,8 +108,8 @@ def test_a_part_that_breaks_another_test_is_not_kept(shop: Shop) -> None:
 @pytest.mark.parametrize(
     ("settings", "told", "untold"),
     [
-        (GreenSettings(style="minimal"), "simplest code", "Write production code"),
-        (GreenSettings(style="standard"), "Write production code", "simplest code that makes"),
+        (GreenSettings(style="minimal"), "simplest correct code", "Write production code"),
+        (GreenSettings(style="standard"), "Write production code", "simplest correct code for what"),
         (GreenSettings(style="comprehensive"), "Write complete code", "Write production code"),
         (GreenSettings(include_docstrings=True), "- Write docstrings", "Write no docstrings"),
         (GreenSettings(include_docstrings=False), "Write no docstrings", "- Write docstrings"),
