@@ -147,7 +147,8 @@ def check_red(rerun: PhaseRerun) -> Claim:
     # The gate compares with the tests before RED; without a commit before, there were none.
     empty = replace(report, tests=(), collect_errors=(), fingerprints={}, signs=(), audited=False, collected=0)
     new = find_new_tests(rerun)
-    choices = [choice for choice in (_match_tests(rerun.item, report), new) if choice]
+    functions = tuple(dict.fromkeys(map(strip_parameters, new)))
+    choices = [choice for choice in (_match_tests(rerun.item, report), functions) if choice]
     verdicts = [
         verdict.judge_run(
             replace(rerun.item, tests=choice),

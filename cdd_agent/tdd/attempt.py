@@ -573,8 +573,21 @@ class Attempt:
         item = self.item
         if self.step.iterates and self.phase == "red":
             item = verdict.adapt_to_review(item, report=run.report, old=list_failing(self.baseline.report))
-        judged = verdict.judge_run(item, self.phase, report=run.report, baseline=before, conventions=rules)
+        changed = self._find_changed_tests(work) if self.phase == "red" else ()
+        judged = verdict.judge_run(
+            item, self.phase, report=run.report, baseline=before, changed=changed, conventions=rules
+        )
         return judged, run.report
+
+    def _find_changed_tests(self, work: _Work) -> tuple[str, ...]:
+        """Return the existing tests whose text RED changed."""
+        repository = self.context.workplace.tree
+        project = find_layout(repository, self.context.suite).project
+        modified = [change.path for change in work.changes if change.kind == "modified" and change.path.endswith(".py")]
+        paths = [os.path.relpath(path, project or ".") for path in modified]
+        trees = (self.baseline.snapshot.commit, work.snapshot.commit)
+        before, after = (read_sources(repository, project=project, tree=tree, paths=paths) for tree in trees)
+        return verdict.find_changed_tests(before, after)
 
     def _mark_unstable_tests(self, report: SuiteReport) -> SuiteReport:
         """Return the baseline of the gate. In doubt, the targets run again as they were to see if node ids change."""

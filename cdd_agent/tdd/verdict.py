@@ -15,7 +15,7 @@ from cdd_agent.evidence.source import Function
 from cdd_agent.tdd.context import Phase, WorkItem
 from cdd_agent.testrun.suite import PLAIN_LAYOUT, PYTEST, Conventions, ProjectLayout
 from cdd_agent.untrusted.paths import explain_build, explain_protection
-from cdd_agent.untrusted.python_source import parse
+from cdd_agent.untrusted.python_source import parse, split_lines
 from pytest_tdd_agent.comparison import is_inside, strip_parameters
 from pytest_tdd_agent.failure import find_stage
 from pytest_tdd_agent.gate import judge
@@ -228,11 +228,21 @@ def judge_incomplete_run(phase: Phase, problem: str) -> Verdict:
 
 
 def judge_run(
-    item: WorkItem, phase: Phase, *, report: SuiteReport, baseline: SuiteReport, conventions: Conventions = PYTEST
+    item: WorkItem,
+    phase: Phase,
+    *,
+    report: SuiteReport,
+    baseline: SuiteReport,
+    changed: Collection[str] = (),
+    conventions: Conventions = PYTEST,
 ) -> Verdict:
-    """Judge a complete test run by the gate's rules."""
+    """Judge a complete test run by the gate's rules; ``changed`` are the tests that RED changed, without parameters."""
     expects = _list_expected(item, report, conventions=conventions) if phase == "red" else ()
-    targets = _list_targets_to_fix(item, report, baseline=baseline) if phase == "green" else item.tests
+    targets = item.tests
+    if phase == "green":
+        targets = _list_targets_to_fix(item, report, baseline=baseline)
+    elif changed:
+        targets = _add_changed_tests(item, report, baseline=baseline, changed=changed)
     return judge(
         phase,
         report,
@@ -253,6 +263,46 @@ def adapt_to_review(item: WorkItem, *, report: SuiteReport, old: Collection[str]
     new = [nodeid for nodeid in list_failing(report) if nodeid not in old]
     found = tuple(nodeid for nodeid in new if any(is_or_contains(file, nodeid) for file in files))
     return replace(item, tests=found) if found else item
+
+
+def find_changed_tests(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the test functions whose text, with its decorators, differs; both are file -> source."""
+    found = []
+    for file, source in after.items():
+        old = dict(_iterate_test_texts(before.get(file, "")))
+        found += [f"{file}::{name}" for name, text in _iterate_test_texts(source) if old.get(name, text) != text]
+    return tuple(found)
+
+
+def _iterate_test_texts(source: str) -> Iterator[tuple[str, str]]:
+    lines = split_lines(source)
+    pending: list[tuple[str, ast.stmt]] = [("", node) for node in getattr(parse(source), "body", ())]
+    for prefix, node in pending:
+        if isinstance(node, ast.ClassDef):
+            pending += [(f"{prefix}{node.name}::", inner) for inner in node.body]
+        elif isinstance(node, Function) and node.name.startswith("test"):
+            first = min(each.lineno for each in (node, *node.decorator_list))
+            yield f"{prefix}{node.name}", "\n".join(lines[first - 1 : node.end_lineno])
+
+
+def _add_changed_tests(
+    item: WorkItem, report: SuiteReport, *, baseline: SuiteReport, changed: Collection[str]
+) -> tuple[str, ...]:
+    """Return the item's targets and, for a class, file or folder, the changed tests in it that passed and fail now.
+
+    They replace it if there is no new test in it.
+    """
+    passed = {case.nodeid for case in baseline.tests if case.outcome == "passed"}
+    known = {strip_parameters(case.nodeid) for case in baseline.tests}
+    failing = [case.nodeid for case in report.tests if case.outcome in FAILING]
+    broken = {strip_parameters(nodeid) for nodeid in failing if nodeid in passed}
+    new = [case.nodeid for case in report.tests if strip_parameters(case.nodeid) not in known]
+    targets: list[str] = []
+    for target in item.tests:
+        inside = [each for each in changed if each in broken and is_inside(each, target)]
+        is_replaced = inside and not any(is_inside(nodeid, target) for nodeid in new)
+        targets += inside if is_replaced else [target, *inside]
+    return tuple(targets)
 
 
 def judge_targets(item: WorkItem, phase: Phase, *, report: SuiteReport, baseline: SuiteReport) -> Verdict:

@@ -2,7 +2,15 @@ from dataclasses import replace
 
 import pytest
 
-from cdd_agent.tdd.verdict import RedVerdict, classify_red, find_absent_tests, find_doubtful_failures, find_extra_tests
+from cdd_agent.tdd.verdict import (
+    RedVerdict,
+    classify_red,
+    find_absent_tests,
+    find_changed_tests,
+    find_doubtful_failures,
+    find_extra_tests,
+    judge_run,
+)
 from pytest_tdd_agent.report import Case, CollectError, Failure, Reason, SuiteReport, Verdict
 from tests.fakes.project import item
 
@@ -177,3 +185,46 @@ def test_a_file_that_cannot_be_read_as_python_defines_what_it_may() -> None:
 
 def test_without_a_run_nothing_is_valid() -> None:
     assert classify(closed("no_change"), None) is RedVerdict.INVALID
+
+
+SHOP = """CASES = [1]
+
+class TestSums:
+    @pytest.mark.parametrize('n', [1])
+    def test_sum(self, n):
+        assert n == 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "changed"),
+    [
+        ("n == 1", "n == 2", ("t.py::TestSums::test_sum",)),
+        ("[1])", "[1, 2])", ("t.py::TestSums::test_sum",)),
+        ("CASES = [1]", "CASES = [1, 2]", ()),
+        ("class TestSums", "class TestAll", ()),
+    ],
+)
+def test_a_test_is_changed_if_its_text_or_its_decorators_differ(old: str, new: str, changed: tuple[str, ...]) -> None:
+    assert find_changed_tests({"t.py": SHOP}, {"t.py": SHOP.replace(old, new)}) == changed
+    assert find_changed_tests({}, {"t.py": SHOP}) == ()
+    assert find_changed_tests({"t.py": SHOP}, {"t.py": "def broken("}) == ()
+
+
+def test_a_changed_expectation_is_red_where_the_step_names_only_its_file() -> None:
+    step = replace(item(), tests=("t.py",))
+    before, after = names("t.py::a", "t.py::b"), names("t.py::a", "t.py::b")
+    before = replace(before, tests=tuple(replace(case, outcome="passed") for case in before.tests))
+    why = failure("assertion")
+    after = replace(after, tests=(replace(after.tests[0], failure=why), replace(after.tests[1], outcome="passed")))
+    new = replace(after.tests[0], nodeid="t.py::c")
+
+    def judge(*tests: Case, changed: tuple[str, ...] = ("t.py::a",)) -> list[str]:
+        run = replace(after, tests=(*after.tests, *tests), collected=2 + len(tests))
+        return [each.code for each in judge_run(step, "red", report=run, baseline=before, changed=changed).reasons]
+
+    assert judge() == []
+    assert judge(new) == []
+    assert judge(replace(new, outcome="passed", failure=None)) == ["already_green"]
+    assert judge(changed=("t.py::b",)) == ["target_missing", "broke_others"]
+    assert judge(new, changed=()) == ["broke_others"]
