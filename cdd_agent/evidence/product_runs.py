@@ -14,8 +14,9 @@ from cdd_agent.evidence.source import list_functions
 from cdd_agent.git.runner import GitError
 from cdd_agent.storage import read_ordinary
 from cdd_agent.testrun.suite import Suite
-from cdd_agent.untrusted.python_source import ForeignModule, decode, parse, parse_valid, with_deep_stack
+from cdd_agent.untrusted.python_source import ForeignModule, decode, parse, split_lines
 from cdd_agent.workspace.files import ConfinedFolder
+from pytest_tdd_agent.sources import encode_source
 
 _MOST_BYTES = 10_000_000
 _MOST_FILES = 2_000
@@ -57,19 +58,42 @@ def _add_traces(copy: Suite, *, log: str) -> None:
         up = "../" * name.count("/")
         traced = add_trace(decode(path.read_bytes()), log=up + log)
         if traced is not None:
-            files.write(name, traced.encode("utf-8", "surrogateescape"))
+            files.write(name, encode_source(traced))
 
 
-@with_deep_stack
 def add_trace(source: str, *, log: str) -> str | None:
     """Return a module that writes the running test to ``log``, relative to it; None if it cannot be altered."""
     tree = parse(source)
-    if tree is None or isinstance(tree, ForeignModule):
+    if tree is None:
         return None
+    lines = [line.encode() for line in split_lines(source)]
+    places: dict[tuple[int, int], bytes] = {}
     for function in list_functions(tree):
         at = int(ast.get_docstring(function, clean=False) is not None)
-        function.body[at:at] = parse_valid("_cdd_trace()").body
+        for statement in function.body[at : at + 1]:
+            places[_find_start(statement, lines)] = _make_call(statement, lines)
     first = [isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in tree.body]
     at = len(first) - first[::-1].index(True) if any(first) else int(ast.get_docstring(tree) is not None)
-    tree.body[at:at] = parse_valid(_TRACE.format(log=log)).body
-    return ast.unparse(ast.fix_missing_locations(tree)) + "\n"
+    start = _find_start(tree.body[at], lines) if at < len(tree.body) else (len(lines), len(lines[-1]))
+    places[start] = f"\n{_TRACE.format(log=log)}\n".encode()
+    for (number, column), text in sorted(places.items(), reverse=True):
+        line = lines[number - 1]
+        lines[number - 1] = line[:column] + text + line[column:]
+    traced = b"\n".join(lines).decode()
+    return traced if isinstance(tree, ForeignModule) or parse(traced) is not None else None
+
+
+def _find_start(statement: ast.stmt, lines: list[bytes]) -> tuple[int, int]:
+    """Return the 1-based line and the column of a statement, in bytes."""
+    decorators = getattr(statement, "decorator_list", None)
+    if decorators:
+        number = min(each.lineno for each in decorators)
+        return number, lines[number - 1].index(b"@")
+    return statement.lineno, statement.col_offset
+
+
+def _make_call(statement: ast.stmt, lines: list[bytes]) -> bytes:
+    """Return what is inserted before a statement: one with a body of its own needs its own line."""
+    number, column = _find_start(statement, lines)
+    has_body = hasattr(statement, "body") or hasattr(statement, "cases")
+    return b"_cdd_trace()\n" + lines[number - 1][:column] if has_body else b"_cdd_trace(); "

@@ -82,13 +82,40 @@ def test_without_time_nothing_is_found(make: Make) -> None:
     assert find_tests_of_product(["tests/test_old.py::test_old"], tree=step.red, runs=step.runs(limit_s=0)) == set()
 
 
-@pytest.mark.parametrize("source", [APP, "x = 1\n", "", "def f():\n    '''Only this.'''\n"])
+SHAPES = """\
+'Doc.'; from __future__ import annotations; X = 'caf\u00e9'; Y = (lambda: 1)()
+
+
+def one_line(a): 'Doc.'; return a
+
+
+def outer(a):
+    @ (lambda f: f)
+    def inner(b):
+        if b:
+        \treturn b
+        match b:
+        \tcase 0: return 0
+
+    return inner(a)
+
+
+class Kind:
+    def method(self): \\
+        return '\u00e9' ; \x0c
+"""
+
+
+@pytest.mark.parametrize("source", [APP, SHAPES, "x = 1\n", "", "x = 1", "'Doc.'", "def f():\n    'Only this.'\n"])
 def test_a_module_keeps_its_meaning(source: str) -> None:
     traced = add_trace(source, log=".log")
     assert traced is not None
     before, after = ast.parse(source), ast.parse(traced)
     assert ast.get_docstring(after) == ast.get_docstring(before)
     compile(traced, "app.py", "exec")
+    functions = [node for node in ast.walk(after) if isinstance(node, ast.FunctionDef) and node.name != "_cdd_trace"]
+    bodies = [node.body[int(ast.get_docstring(node) is not None) :] for node in functions]
+    assert all(ast.unparse(body[0]) == "_cdd_trace()" for body in bodies if body)
 
 
 def test_what_is_not_python_stays() -> None:

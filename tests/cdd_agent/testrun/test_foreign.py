@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cdd_agent.evidence.product_runs import add_trace
 from cdd_agent.evidence.source import find_changed_lines, list_functions, name_definitions, read_names
 from cdd_agent.testrun.foreign import build_tree, describe_newer, learn_syntax, make_syntax_check
 from cdd_agent.testrun.inside import parser
@@ -59,6 +60,10 @@ def test_new_syntax_is_read_like_other_code(newer: PytestSuite) -> None:
     learn_syntax([changed], suite=newer)
     assert find_changed_lines(NEW, changed)[0] == {8}, "a comment is no code, and a # in a text is no comment"
     assert (parse("def f(:\n"), parse("x = 1\n") is None) == (None, False)
+    traced = add_trace(NEW, log=".log")
+    assert traced is not None
+    assert make_syntax_check(newer)(traced.encode()) is None
+    assert traced.count("_cdd_trace(); try:") + traced.count("_cdd_trace()\n    try:") == 1
 
 
 def test_a_syntax_check_believes_the_interpreter_of_the_project(newer: PytestSuite, suite: PytestSuite) -> None:
