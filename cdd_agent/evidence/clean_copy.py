@@ -61,6 +61,7 @@ CODES = {
     "only_under_test": "The product gives another result where it cannot see pytest.",
     "examples_only": "A function answers the tests' calls, and gives all similar calls the same answer.",
     "example_failed": "A further example of a criterion fails.",
+    "example_regressed": "A further example passes without the change and fails with it.",
     "behavior_changed": "A change of structure changes the result of a call.",
 }
 DOUBTS = frozenset({"examples_only"})

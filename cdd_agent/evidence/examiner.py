@@ -1,8 +1,9 @@
 """Further examples, with which an agent, the Examiner, tries to refute a change.
 
-The Examiner's word counts nothing: only its examples do, and only those that cite a criterion, fail without the change
-because the behavior is missing, and give the same result twice. The author of the change does not see them until one
-has failed twice. All functions but ``try_examples`` are pure.
+The Examiner's word counts nothing: only its examples do. An example of new behavior cites a criterion and fails without
+the change because the behavior is missing. An example of a rule that must stay passes without the change, and counts
+only if it fails with it. Both must give the same result twice. The author of the change does not see them until one has
+failed twice. All functions but ``try_examples`` are pure.
 """
 
 import ast
@@ -38,8 +39,16 @@ _NO_BEHAVIOR = ("syntax_error", "fixture_missing", "missing_module", "timeout", 
 _FILE = re.compile(r"^```(?:python|py)\b[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _DECISION = re.compile(r"^\W*(keep|withdraw)\W+(\w+)\W*(.*)$", re.MULTILINE | re.IGNORECASE)
 
-Outcome: TypeAlias = Literal["untried", "unused", "undecided", "withdrawn", "passes", "fails"]
-"""``unused`` is decided without the change, and stays. ``undecided`` is about one change, and the next is tried."""
+Outcome: TypeAlias = Literal["untried", "unused", "undecided", "withdrawn", "passes", "fails", "stays", "regressed"]
+"""``unused`` is decided without the change, and stays. ``undecided`` is about one change, and the next is tried.
+
+An example that passes without the change ``stays`` as it is with it, or has ``regressed``.
+"""
+REFUTING: tuple[Outcome, ...] = ("fails", "regressed")
+"""The outcomes that refuse a change."""
+KEPT = "KEPT"
+"""What an example cites that guards a rule without an id."""
+_KEPT_RULE = "a rule that held before the change"
 
 
 class Example(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,11 +60,14 @@ class Example(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome = "untried"
     why: str = ""
     """Why it is not used, was withdrawn, or fails."""
+    held_before: bool = False
+    """Whether it passes without the change."""
 
     @property
     def fact(self) -> str:
         """The example and its outcome in one line."""
-        outcome = "does not count" if self.outcome in ("unused", "undecided") else self.outcome
+        words = {"unused": "does not count", "undecided": "does not count", "stays": "passes as before"}
+        outcome = words.get(self.outcome, self.outcome)
         return f"{self.criterion} {self.name}: {outcome}{f' ({self.why})' if self.why else ''}".strip()
 
 
@@ -74,6 +86,8 @@ class Examples(msgspec.Struct, frozen=True, kw_only=True):
     """The test file beside which they run."""
     problem: str = ""
     """Why the last change was not examined."""
+    doubts: tuple[tuple[str, str], ...] = ()
+    """Code and message of the doubts of other checks about the last change, which stay unless enough examples pass."""
 
     @property
     def facts(self) -> tuple[str, ...]:
@@ -120,24 +134,30 @@ def format_question(
     request: CheckRequest, *, criteria: Mapping[str, str], most: int, signs: Iterable[str], marks: Marks
 ) -> str:
     """Return the question to the Examiner; ``signs`` are findings in the change that prove nothing."""
-    lines = request.stated.splitlines()
-    # A step of a plan lists its criteria with their ids already.
-    rows = "\n".join(row for name, text in criteria.items() if (row := f"- {name}: {text}") not in lines)
-    step = "\n".join(line for line in lines if line not in criteria.values()).strip()
-    documented = "\n\n".join(_list_docstrings(request))[:_MOST_CHARACTERS]
-    parts = [f"The step:\n{marks.wrap(step, source='the step')}"] if step else []
-    parts += [f"Its criteria:\n{marks.wrap(rows, source='criteria')}"] if rows else []
-    parts += [f"The docstrings before the change:\n{marks.wrap(documented, source='docstrings')}"] if documented else []
-    parts += [
-        "The tests that the author of the change can see:",
-        *(marks.wrap(text[:_MOST_CHARACTERS], source=path) for path, text in request.tests.items()),
-        f"The change, which passes these tests:\n{marks.wrap(_format_change(request), source='the change')}",
-    ]
+    parts = [*_describe_work(request, criteria=criteria, marks=marks)]
     found = "\n".join(f"- {sign}" for sign in signs)
     parts += [f"Signs, which prove nothing:\n{marks.wrap(found, source='checks')}"] if found else []
     count = f"{min(LEAST, most)} to {most}" if most > 1 else "1"
     parts.append(f"Write {format_count(most, 'further example').replace(str(most), count, 1)} that would refute it.")
     return "\n\n".join(parts)
+
+
+def _describe_work(request: CheckRequest, *, criteria: Mapping[str, str], marks: Marks) -> Iterator[str]:
+    """Yield the step, its criteria, the docstrings, the visible tests and the change."""
+    lines = request.stated.splitlines()
+    # A step of a plan lists its criteria with their ids already.
+    rows = "\n".join(row for name, text in criteria.items() if (row := f"- {name}: {text}") not in lines)
+    step = "\n".join(line for line in lines if line not in criteria.values()).strip()
+    documented = "\n\n".join(_list_docstrings(request))[:_MOST_CHARACTERS]
+    if step:
+        yield f"The step:\n{marks.wrap(step, source='the step')}"
+    if rows:
+        yield f"Its criteria:\n{marks.wrap(rows, source='criteria')}"
+    if documented:
+        yield f"The docstrings before the change:\n{marks.wrap(documented, source='docstrings')}"
+    yield "The tests that the author of the change can see:"
+    yield from (marks.wrap(text[:_MOST_CHARACTERS], source=path) for path, text in request.tests.items())
+    yield f"The change, which passes these tests:\n{marks.wrap(_format_change(request), source='the change')}"
 
 
 def _list_docstrings(request: CheckRequest) -> Iterator[str]:
@@ -183,11 +203,11 @@ def parse_answer(answer: str, *, criteria: Collection[str], most: int) -> Exampl
     for test in _list_functions(source):
         words = (ast.get_docstring(test) or "").split()
         cited = words[0].rstrip(":,.").upper() if words else ""
-        criterion = next((name for name in criteria if name.upper() == cited), None)
+        criterion = next((name for name in (*criteria, KEPT) if name.upper() == cited), None)
         if criterion is not None:
             found.setdefault(test.name, Example(name=test.name, criterion=criterion))
     if not found:
-        known = join_first(tuple(criteria), most=_MOST_SHOWN)
+        known = join_first((*criteria, KEPT), most=_MOST_SHOWN + 1)
         raise UsageError(f"No function of the file has a docstring that begins with one of {known}.", hint=hint)
     return Examples(source=source, listed=tuple(found.values())[:most])
 
@@ -203,16 +223,29 @@ def try_examples(examples: Examples, *, request: CheckRequest, runs: TimedRuns) 
     ``UsageError`` if they cannot run without the change.
     """
     trial = _Trial(request=request, runs=runs, examples=examples)
-    if untried := [example.name for example in examples.select("untried")]:
+    if untried := {example.name: example for example in examples.select("untried")}:
         before = trial.run(request.red, untried, purpose="further examples without the change")
         if before is None:
             happened = "The further examples do not run to their end without the change."
             raise UsageError(happened, hint="see the output of the tests")
         paths, files = [change.path for change in request.changes], list(request.tests)
         expects = runs.suite.conventions.list_names(paths, files)
-        flaws = {name: _find_flaw(before[name], expects=expects) for name in untried}
+        held = {name for name in untried if before[name] == ("passed", "passed")}
+        flaws = {name: _find_flaw(before[name], expects=expects) for name in untried if name not in held}
+        flaws |= {
+            name: flaw or "it fails without the change, so it is no rule that held"
+            for name, flaw in flaws.items()
+            if untried[name].criterion == KEPT
+        }
         examples = examples.update({name: ("unused", flaw) for name, flaw in flaws.items() if flaw})
-    names = [example.name for example in examples.select("untried", "undecided", "passes", "fails")]
+        examples = replace(
+            examples,
+            listed=tuple(
+                replace(each, held_before=each.name in held) if each.name in untried else each
+                for each in examples.listed
+            ),
+        )
+    names = [example.name for example in examples.select(*_TRIED)]
     after = trial.run(request.green, names, purpose="further examples") if names else {}
     # Without the change, the run ends and both results are alike: the change is what makes an example doubtful.
     doubtful = names if after is None else [name for name in names if after[name].count("passed") == 1]
@@ -221,7 +254,30 @@ def try_examples(examples: Examples, *, request: CheckRequest, runs: TimedRuns) 
     for name in doubtful:
         alone = trial.run(request.green, [name], purpose=f"further example {name}")
         judged[name] = _judge_alone(None if alone is None else alone[name], words=words)
+    held_before = {example.name for example in examples.listed if example.held_before}
+    for name in held_before.intersection(judged):
+        judged[name] = _judge_older_rule(name, judged[name], trial=trial)
     return examples.update(judged)
+
+
+_TRIED: tuple[Outcome, ...] = ("untried", "undecided", "passes", "fails", "stays", "regressed")
+
+
+def _judge_older_rule(name: str, judged: tuple[Outcome, str], *, trial: "_Trial") -> tuple[Outcome, str]:
+    """Return the outcome of an example that passes without the change, given its outcome with the change.
+
+    Before it refuses the change, it runs alone once more, with the change and without it.
+    """
+    outcome, why = judged
+    if outcome != "fails":
+        return ("stays", "") if outcome == "passes" else judged
+    request = trial.request
+    alone = trial.run(request.green, [name], purpose=f"further example {name} again")
+    without = trial.run(request.red, [name], purpose=f"further example {name} without the change")
+    has_failed = alone is None or "passed" not in alone[name]
+    if has_failed and without is not None and without[name] == ("passed", "passed"):
+        return "regressed", f"it passes without the change; with it: {why}"
+    return "undecided", "it does not give the same result each time"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,7 +322,7 @@ def _find_flaw(results: tuple[_Result, _Result], *, expects: Collection[str]) ->
     if _differ(results):
         return "two runs gave different results"
     if not isinstance(result, Failure):
-        return "it passes without the change" if result == "passed" else f"it is {result}"
+        return f"it is {result}"
     kind = find_effective_kind(result)
     has_run = result.phase == "call" and kind not in _NO_BEHAVIOR and not _lacks_name(result)
     if has_run or find_stage(result, tuple(expects)) is not None:
@@ -325,27 +381,49 @@ def judge_examples(examples: Examples, *, criteria: Mapping[str, str], is_first:
     The first refusal names the criteria only. A later one (not ``is_first``) shows one example, which stays the same
     until it passes.
     """
-    failing = {example.name: example for example in examples.select("fails")}
+    failing = {example.name: example for example in examples.select(*REFUTING)}
     if not failing:
         return examples, _report(examples)
     if is_first:
-        cited = dict.fromkeys(example.criterion for example in failing.values())
-        reasons = (_explain_criterion(examples, name, text=criteria.get(name, "")) for name in cited)
+        cited = dict.fromkeys((example.outcome, example.criterion) for example in failing.values())
+        reasons = (_explain_criterion(examples, name, outcome=outcome, criteria=criteria) for outcome, name in cited)
         return examples, sum(reasons, start=Findings())
     example = failing.get(examples.shown) or next(iter(failing.values()))
-    text = criteria.get(example.criterion, "")
+    code, wrong = "example_failed", _name_unmet(example.criterion, criteria)
+    if example.outcome == "regressed":
+        code, wrong = "example_regressed", f"The change breaks {_name_rule(example.criterion, criteria)}"
     message = (
-        f"{example.criterion} is not met{f' ({text})' if text else ''}. This further example must pass too. It fails: "
-        f"{example.why}.\n\n{examples.extract([example.name])}"
+        f"{wrong}. This further example must pass too. It fails: {example.why}.\n\n{examples.extract([example.name])}"
     )
-    return replace(examples, shown=example.name), refuse("example_failed", message)
+    return replace(examples, shown=example.name), refuse(code, message)
 
 
-def _explain_criterion(examples: Examples, criterion: str, *, text: str) -> Findings:
+def _name_unmet(cited: str, criteria: Mapping[str, str]) -> str:
+    text = criteria.get(cited, "")
+    return f"{cited} is not met{f' ({text})' if text else ''}"
+
+
+def _name_rule(cited: str, criteria: Mapping[str, str]) -> str:
+    text = criteria.get(cited, "")
+    return _KEPT_RULE if cited == KEPT else f"{cited} ({text})" if text else cited
+
+
+def _explain_criterion(
+    examples: Examples, criterion: str, *, outcome: Outcome, criteria: Mapping[str, str]
+) -> Findings:
+    if outcome == "regressed":
+        rule = _name_rule(criterion, criteria)
+        own = [example for example in examples.select("regressed") if example.criterion == criterion]
+        return refuse(
+            "example_regressed",
+            f"The change breaks {rule}: {format_count(len(own), 'further example')} passed before the change and now "
+            "fails, with other inputs than those of the tests that you can see. Keep the behavior that the step does "
+            "not change. If you are sure that the step demands the new result, report test_is_wrong with the reason.",
+        )
     own = [example for example in examples.select("passes", "fails") if example.criterion == criterion]
     count = sum(example.outcome == "fails" for example in own)
     message = (
-        f"{criterion} is not met ({text}): {count} of {format_count(len(own), 'further example')} of it fail, with "
+        f"{_name_unmet(criterion, criteria)}: {count} of {format_count(len(own), 'further example')} of it fail, with "
         "other inputs than those of the tests that you can see. Implement the rule, not its examples. If you are sure "
         "that the change meets it, report test_is_wrong with the reason."
     )
@@ -354,32 +432,47 @@ def _explain_criterion(examples: Examples, criterion: str, *, text: str) -> Find
 
 def _report(examples: Examples) -> Findings:
     passing, left_out = examples.select("passes"), examples.select("unused", "undecided", "withdrawn")
+    staying = examples.select("stays")
     shown = join_first([f"{each.criterion} {each.name}" for each in passing], most=MOST_EXAMPLES)
     without = join_first([each.fact for each in left_out], most=_MOST_SHOWN, separator="; ")
+    kept = f"{format_count(len(staying), 'further example')} of what held before passed" if staying else ""
     if not passing:
-        return note(f"Not examined: none of the further examples counts. {without}")
+        return note(f"Not examined: none of the further examples counts. {'; '.join(filter(None, (without, kept)))}")
     more = f" Left out: {without}." if without else ""
+    more = f"{more} {kept[:1].upper()}{kept[1:]}." if kept else more
     return note(f"Examined: {format_count(len(passing), 'further example')} passed ({shown}).{more}")
 
 
-def format_doubt(examples: Examples, reason: str, *, marks: Marks) -> str:
+def format_doubt(
+    examples: Examples, reason: str, *, request: CheckRequest, criteria: Mapping[str, str], marks: Marks
+) -> str:
     """Return the question whether the failing examples are right, which the author of the change doubts."""
-    failing = [example.name for example in examples.select("fails")]
-    results = "\n".join(f"{example.name}: {example.why}" for example in examples.select("fails"))
+    failing = examples.select(*REFUTING)
+    results = "\n".join(f"{each.name} (cites {each.criterion}): {each.why}" for each in failing)
+    shown = examples.extract([each.name for each in failing])
+    question = (
+        "Answer for each example: would a reader who knows only the step, its criteria, the docstrings and the visible "
+        "tests expect its result without doubt? If another result could be right too, withdraw it."
+    )
+    if examples.select("regressed"):
+        question += (
+            " An example that passes without the change refutes it only if its rule must still hold after this step. "
+            "If the step asks for the new result, withdraw it."
+        )
     return "\n\n".join(
         (
-            f"These further examples fail:\n{marks.wrap(examples.extract(failing), source='examples')}",
+            *_describe_work(request, criteria=criteria, marks=marks),
+            f"These further examples fail:\n{marks.wrap(shown, source='examples')}",
             f"Their results:\n{marks.wrap(results, source='tests')}",
             f"The author of the change says:\n{marks.wrap(reason, source='the author of the change')}",
-            "Look again. Does each of them follow from its criterion without doubt? Answer with one line for each: "
-            "`keep NAME: reason` or `withdraw NAME: reason`.",
+            f"{question} Answer with one line for each: `keep NAME: reason` or `withdraw NAME: reason`.",
         )
     )
 
 
 def apply_decisions(examples: Examples, answer: str) -> Examples:
     """Withdraw the failing examples that the answer names after `withdraw`. The others stay."""
-    failing = {example.name for example in examples.select("fails")}
+    failing = {example.name for example in examples.select(*REFUTING)}
     decisions = {name: (word.lower(), why.strip()) for word, name, why in _DECISION.findall(answer)}
     withdrawn: dict[str, tuple[Outcome, str]] = {
         name: ("withdrawn", why[:_MOST_WORDS])

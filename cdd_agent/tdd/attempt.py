@@ -74,6 +74,7 @@ from cdd_agent.untrusted.keys import mask
 from cdd_agent.untrusted.paths import is_cached
 from cdd_agent.untrusted.text import format_line
 from cdd_agent.work.state import AttemptRecord, StepExecution
+from pytest_tdd_agent.codec import dump
 from pytest_tdd_agent.comparison import find_unstable, strip_parameters
 from pytest_tdd_agent.report import FAILING, Reason, SuiteReport, Verdict, list_failing
 
@@ -109,6 +110,15 @@ def has_given_up(attempt: AttemptRecord) -> bool:
 def has_code(attempt: AttemptRecord, code: str) -> bool:
     """Return whether the first reason against an attempt has this code."""
     return attempt.reasons[:1] != () and attempt.reasons[0].partition(":")[0] == code
+
+
+EXAMPLE_CODES = ("example_failed", "example_regressed")
+"""The codes of an attempt that an example of the Examiner refutes."""
+
+
+def is_refuted(attempt: AttemptRecord) -> bool:
+    """Return whether an example of the Examiner refutes the attempt."""
+    return any(has_code(attempt, code) for code in EXAMPLE_CODES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,14 +200,9 @@ class Attempt:
             self._emit(Notice(text=f"{RAN_OUT} in this attempt ({used}), so its work may be incomplete."))
         work = self._save_work(name)
         is_blocked = run.ended_by is not None and run.ended_by.name == tools.BLOCKED_TOOL
-        objections = self._explain_blocked(run.ended_by) if is_blocked and run.ended_by is not None else ()
-        if objections:
-            judgment = _Judgment(
-                verdict=Verdict(phase=self.phase, open=False, reasons=objections),
-                report=None,
-                checkpoint=work.snapshot,
-                evidence="the agent gave up",
-            )
+        blocked = self._judge_blocked(run.ended_by, work) if is_blocked and run.ended_by is not None else None
+        if blocked is not None:
+            judgment = blocked
         elif brief.judge is None:
             judgment = self._judge_tests(work, report_path=self.recovery.report_path(name))
         else:
@@ -494,15 +499,49 @@ class Attempt:
         snapshot = snapshots.take(self.recovery.checkpoints.ref(name), message=f"the files after {name}")
         return _Work(snapshot=snapshot, changes=snapshots.list_changes_since(self.baseline.snapshot, until=snapshot))
 
-    def _explain_blocked(self, call: ToolCall) -> tuple[Reason, ...]:
-        """Return why the agent stopped; none if it doubted a further example, which is withdrawn now."""
+    def _judge_blocked(self, call: ToolCall, work: _Work) -> _Judgment | None:
+        """Judge an attempt whose agent stopped. None: no example is left that refutes it, so its files are judged."""
         blocked = read_input(call.input, tools.BlockedReport)
         message = format_line(mask(blocked.reason).text)[:MAX_ANSWER_CHARACTERS]
-        if blocked.why == "test_is_wrong" and self.earlier and has_code(self.earlier[-1], "example_failed"):
-            answer = self._examination.answer_doubt(message)
-            if answer is not None:
-                return answer
-        return (Reason(code=blocked.why, nodeid=None, message=message),)
+        last = self.earlier[-1] if self.earlier else None
+        if blocked.why == "test_is_wrong" and last is not None and is_refuted(last):
+            findings = self._answer_doubt(message, last)
+            if findings is not None:
+                return self._judge_again(findings, last, work=work)
+        reasons = (Reason(code=blocked.why, nodeid=None, message=message),)
+        return _Judgment(
+            verdict=Verdict(phase=self.phase, open=False, reasons=reasons),
+            report=None,
+            checkpoint=work.snapshot,
+            evidence="the agent gave up",
+        )
+
+    def _answer_doubt(self, message: str, last: AttemptRecord) -> Findings | None:
+        """Return what is left of the examples that refuted the last attempt; None: nobody could decide."""
+        reports = (load_report(each, root=self.context.repository.root) for each in reversed(self.earlier))
+        report = next(filter(None, reports), None)
+        checkpoint = self.context.snapshots.find(last.checkpoint) if last.checkpoint else None
+        if report is None or checkpoint is None:
+            return None
+        return self._examination.answer_doubt(message, request=self._make_request(report, checkpoint))
+
+    def _judge_again(self, findings: Findings, last: AttemptRecord, *, work: _Work) -> _Judgment | None:
+        """Judge the files of the last attempt by its results; None if they have changed since."""
+        report = load_report(last, root=self.context.repository.root)
+        checkpoint = self.context.snapshots.find(last.checkpoint) if last.checkpoint else None
+        is_same = checkpoint and not self.context.snapshots.list_changes_since(checkpoint, until=work.snapshot)
+        if report is None or not (is_same or findings.reasons):
+            return None
+        self._evidence = [*last.evidence, *self._evidence]
+        reasons = self._report_notices(findings)
+        if is_same:
+            dump(report, self.recovery.report_path(self.recovery.name_attempt(self.phase, self.number)))
+        return _Judgment(
+            verdict=Verdict(phase=self.phase, open=not reasons, reasons=reasons),
+            report=report if is_same else None,
+            checkpoint=work.snapshot,
+            evidence="the results of the last attempt: the files have not changed" if is_same else "the agent gave up",
+        )
 
     def _judge_answer(self, brief: Brief, answer: str, *, work: _Work) -> _Judgment:
         """Judge PLAN, which no test can judge."""
@@ -654,12 +693,22 @@ class Attempt:
 
     def _confirm_green(self, report: SuiteReport, checkpoint: Snapshot) -> tuple[Reason, ...]:
         """Return the doubts of the evidence checks, which run outside the tests' process."""
+        request, runs = self._make_request(report, checkpoint), self._runs
+        findings = confirm(request, runs=runs, trees=self._make_trees(report, checkpoint))
+        reasons = self._report_notices(findings)
+        if all(reason.code in DOUBTS for reason in reasons):
+            is_first = not any(map(is_refuted, self.earlier))
+            examined = self._examination.examine(request, found=findings, is_first=is_first, runs=runs)
+            reasons = self._report_notices(examined)
+        return reasons
+
+    def _make_request(self, report: SuiteReport, checkpoint: Snapshot) -> CheckRequest:
         item, context, repository = self.item, self.context, self.context.workplace.tree
         red, green = self.baseline.snapshot.commit, checkpoint.commit
         layout = find_layout(repository, context.suite)
         targets = find_newly_passing(report, baseline=self.baseline.report)
         tests = verdict.list_test_files(item)
-        request = CheckRequest(
+        return CheckRequest(
             targets=targets,
             changes=list_product_changes(repository, layout=layout, red=red, green=green, tests=tests),
             tests=read_sources(repository, project=layout.project, tree=red, paths=targets),
@@ -669,14 +718,6 @@ class Attempt:
             baseline=self.baseline.report,
             elsewhere=lambda: read_product_sources(repository, project=layout.project, tree=red),
         )
-        runs = self._runs
-        findings = confirm(request, runs=runs, trees=self._make_trees(report, checkpoint))
-        reasons = self._report_notices(findings)
-        if all(reason.code in DOUBTS for reason in reasons):
-            is_first = not any(has_code(attempt, "example_failed") for attempt in self.earlier)
-            examined = self._examination.examine(request, found=findings, is_first=is_first, runs=runs)
-            reasons = self._report_notices(examined)
-        return reasons
 
     def _compare_behavior(self, report: SuiteReport, checkpoint: Snapshot) -> tuple[Reason, ...]:
         """Return a reason against a REFACTOR that changes the result of a call."""

@@ -23,7 +23,7 @@ from cdd_agent.git.repository import CommitId
 from cdd_agent.git.snapshot import Snapshot
 from cdd_agent.hooks import HookReply, HookStream
 from cdd_agent.storage import private_folder
-from cdd_agent.tdd.attempt import LANDED_ON_OTHERS, Attempt, has_code, has_given_up, list_attempts
+from cdd_agent.tdd.attempt import LANDED_ON_OTHERS, Attempt, has_code, has_given_up, is_refuted, list_attempts
 from cdd_agent.tdd.baseline import Baseline, take_baseline
 from cdd_agent.tdd.briefing import describe_refusal, keep_interruption, save_interruption
 from cdd_agent.tdd.context import Context, Phase, Progress, WorkItem, format_reasons
@@ -464,7 +464,7 @@ class Cycle:
         step, recovery, last = self._step, self._recovery, attempts[-1]
         is_wrong = last.phase == "green" and has_code(last, "test_is_wrong") and "red" in step.commits
         # An example of the Examiner is not RED's.
-        is_example = any(has_code(each, "example_failed") for each in attempts)
+        is_example = any(map(is_refuted, attempts))
         if not is_wrong or is_example or step.was_sent_back or not recovery.can_undo_red():
             return False
         refusal, kept = describe_refusal(recovery), recovery.set_aside(last)

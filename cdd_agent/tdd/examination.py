@@ -25,6 +25,7 @@ from pytest_tdd_agent.report import Reason
 
 AGENT = "examiner"
 _PROMPT = Path(__file__).parent / "prompts" / "examiner.md"
+_SECOND_LOOK = _PROMPT.with_name("second_look.md")
 _MAX_TURNS = 3
 _LIMIT_BYTES = 1_000_000
 
@@ -65,14 +66,18 @@ class Examination:
         if not policy.max_examples or not request.targets or not runs.limit_s:
             return Findings(reasons=found.reasons)
         examined = self._try_examples(request, found=found, is_first=is_first, runs=runs)
+        return self._conclude(examined, doubts=found.reasons)
+
+    def _conclude(self, examined: Findings, *, doubts: tuple[Reason, ...]) -> Findings:
+        """Return the reasons of the examples, else the ``doubts`` of other checks unless enough examples pass."""
         for notice in examined.notices:  # the note has the examples themselves
             self.context.emit(Notice(text=notice))
         examples = load_examples(self.path)
         passing = examples.select("passes") if examples is not None and not examples.problem else ()
         if examined.reasons or len(passing) < examiner.LEAST:
-            return Findings(reasons=examined.reasons or found.reasons)
+            return Findings(reasons=examined.reasons or doubts)
         return Findings(
-            notices=tuple(f"Not refused, because further examples pass: {doubt.message}" for doubt in found.reasons)
+            notices=tuple(f"Not refused, because further examples pass: {doubt.message}" for doubt in doubts)
         )
 
     def _try_examples(self, request: CheckRequest, *, found: Findings, is_first: bool, runs: TimedRuns) -> Findings:
@@ -80,7 +85,7 @@ class Examination:
         try:
             if not runs.suite.conventions.is_python:
                 raise UsageError("further examples need pytest.", hint="review the change")
-            criteria = examiner.list_criteria(dict(self.item.criteria), title=self.item.title, targets=request.targets)
+            criteria = self._list_criteria(request)
             if not examples.listed:
                 signs = (*found.notices, *(reason.message for reason in found.reasons))
                 examples = self._obtain(request, criteria=criteria, signs=signs)
@@ -92,40 +97,53 @@ class Examination:
         except (GitError, OSError) as error:
             return self._report_problem(examples, f"cdd could not create a clean copy: {explain_failure(error)}.")
         tried, findings = examiner.judge_examples(tried, criteria=criteria, is_first=is_first)
-        self._save(structs.replace(tried, problem=""))
+        doubts = tuple((doubt.code, doubt.message) for doubt in found.reasons)
+        self._save(structs.replace(tried, problem="", doubts=doubts))
         return findings
+
+    def _list_criteria(self, request: CheckRequest) -> dict[str, str]:
+        return examiner.list_criteria(dict(self.item.criteria), title=self.item.title, targets=request.targets)
 
     def _report_problem(self, examples: Examples, why: str) -> Findings:
         problem = f"Not examined: {why.removeprefix('Not verified: ')}"
         self._save(structs.replace(examples, problem=problem))
         return note(problem)
 
-    def answer_doubt(self, reason: str) -> tuple[Reason, ...] | None:
-        """Return the examples that stay although the author of the change doubts them; empty if none does.
+    def answer_doubt(self, reason: str, *, request: CheckRequest) -> Findings | None:
+        """Return the examples that stay although the author of the change, in ``request``, doubts them.
 
-        The Examiner looks again once. After that a person decides. None: nobody could decide.
+        If none does, the result is that of the examination without them. The Examiner looks again once. After that a
+        person decides. None: nobody could decide.
         """
         examples = load_examples(self.path)
         if examples is None:
             return None
         if examples.was_doubted:
-            return () if self._ask_person(examples, reason) else None
-        marks = Marks(self.context.token)
-        question = examiner.format_doubt(examples, reason, marks=marks)
+            return self._end_doubt(request) if self._ask_person(examples, reason) else None
+        marks, criteria = Marks(self.context.token), self._list_criteria(request)
+        question = examiner.format_doubt(examples, reason, request=request, criteria=criteria, marks=marks)
         try:
-            answer = self._ask(self._begin("second look", marks=marks), question)
+            answer = self._ask(self._begin("second look", marks=marks, prompt=_SECOND_LOOK), question)
         except (TurnMissing, ModelError, BudgetSpent) as error:
             self.context.emit(Notice(text=f"The Examiner could not look again: {error.happened}"))
             return None
-        examples = examiner.apply_decisions(examples, answer)
-        examples, findings = examiner.judge_examples(examples, criteria=dict(self.item.criteria), is_first=False)
+        self._save(examiner.apply_decisions(examples, answer))
+        return self._end_doubt(request)
+
+    def _end_doubt(self, request: CheckRequest) -> Findings:
+        """Judge the examples that are left by their known results."""
+        examples = load_examples(self.path)
+        assert examples is not None
+        examples, findings = examiner.judge_examples(examples, criteria=self._list_criteria(request), is_first=False)
         self._save(examples)
         kept = "The Examiner has looked again and keeps this example. "
-        return tuple(replace(reason, message=kept + reason.message) for reason in findings.reasons)
+        reasons = tuple(replace(reason, message=kept + reason.message) for reason in findings.reasons)
+        doubts = tuple(Reason(code=code, nodeid=None, message=message) for code, message in examples.doubts)
+        return self._conclude(replace(findings, reasons=reasons), doubts=doubts)
 
     def _ask_person(self, examples: Examples, reason: str) -> bool:
         """Return whether a person withdraws the failing examples."""
-        failing = [example.name for example in examples.select("fails")]
+        failing = [example.name for example in examples.select(*examiner.REFUTING)]
         if self.context.choose is None:
             return False
         happened = f"The model says that a further example is wrong: {reason}\n\n{examples.extract(failing)}"
@@ -137,7 +155,7 @@ class Examination:
     def format_reminder(self, marks: Marks) -> str:
         """Return the example that the author of the change may see; empty if there is none."""
         examples = load_examples(self.path)
-        shown = [] if examples is None else [each.name for each in examples.select("passes", "fails")]
+        shown = [] if examples is None else [each.name for each in examples.select("passes", *examiner.REFUTING)]
         if examples is None or examples.shown not in shown:
             return ""
         return marks.wrap(examples.extract([examples.shown]), source="further example")
@@ -153,8 +171,8 @@ class Examination:
         self._save(examples)
         return examples
 
-    def _begin(self, purpose: str, *, marks: Marks) -> Conversation:
-        role = _PROMPT.read_text(encoding="utf-8").strip()
+    def _begin(self, purpose: str, *, marks: Marks, prompt: Path = _PROMPT) -> Conversation:
+        role = prompt.read_text(encoding="utf-8").strip()
         work = f"Work: {AGENT} {self.item.ticket} step {self.item.number} {purpose}"
         return Conversation(f"{role}\n\n{marks.rule}\n\n{work}", token=marks.token)
 

@@ -378,7 +378,7 @@ def _collect_facts(brief: Brief, occasion: Occasion, *, offered: Collection[str]
 
 
 def _format_attempt(attempt: AttemptRecord, *, offered: Collection[str], marks: Marks) -> str:
-    by = {"commit_refused": "hook", "example_failed": "example"}
+    by = {"commit_refused": "hook", "example_failed": "example", "example_regressed": "regression"}
     who = by.get(attempt.reasons[0].partition(":")[0], "gate") if attempt.reasons else "gate"
     reasons = marks.wrap(format_bullets(attempt.reasons), source=f"{who}, attempt {attempt.number}")
     return _fill(f"refused_by_{who}", {"number": str(attempt.number), "reasons": reasons}, offered=offered)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.events import GateJudged, Notice, TurnEnded
+from cdd_agent.events import GateJudged, Notice, SuiteStarted, TurnEnded
 from cdd_agent.evidence.clean_copy import refuse
 from cdd_agent.model.conversation import Text, ToolCall, Turn
 from cdd_agent.model.recording import RecordedTurn, ReplayModel
@@ -14,6 +14,7 @@ from cdd_agent.tdd.context import Context
 from cdd_agent.tdd.cycle import Cycle, Ending
 from cdd_agent.tdd.examination import Examination
 from cdd_agent.testrun.suite import PYTEST
+from pytest_tdd_agent.codec import load
 from tests.cdd_agent.evidence.steps import Step
 from tests.fakes.cases import soak_after
 from tests.fakes.model import ScriptedModel, call, says
@@ -162,21 +163,97 @@ def test_a_doubt_of_another_check_stays_unless_three_examples_pass(
     assert "It knows the examples only." in str(model_of(made).requests[0].messages)
 
 
-DOUBTS = says(call("ReportBlocked", "toolu_B", why="test_is_wrong", reason="Only one price is specified."))
+GUARDS = '''\
+```python
+from prices import total
+
+
+def test_nothing():
+    """KEPT: the sum of nothing is nothing"""
+    assert total([]) == 0
+```
+'''
+BREAKING = says(
+    call("Write", "toolu_W1", file_path="discount.py", content=CODE),
+    call("Read", file_path="prices.py"),
+    call("Write", "toolu_W2", file_path="prices.py", content="def total(prices):\n    return sum(prices) or None\n"),
+    call("CompleteImplementation", implementation_files=[]),
+)
+RESTORED = says(
+    call("Read", file_path="prices.py"),
+    call("Write", "toolu_W3", file_path="prices.py", content="def total(prices):\n    return sum(prices)\n"),
+    call("CompleteImplementation", implementation_files=[]),
+)
+
+
+def test_a_change_that_breaks_an_older_rule_is_refused_and_accepted_without_that(project: Project) -> None:
+    made = context(project, red(), BREAKING, says(GUARDS), RESTORED, content_as_it_is())
+    ending = run(project, made)
+    assert ending.how == "done"
+    assert verdicts(project) == [(False, "example_regressed"), (True, "")]
+    asked = str(model_of(made).requests[3].messages)
+    assert "a further example that passed before it fails now" in asked
+    assert "total([])" not in asked
+    (gate, *_) = gates(project, ending.state.execution(1).commits["green"])
+    assert gate["examples"] == ["KEPT test_nothing: passes as before"]
 
 
 @pytest.mark.slow
+def test_a_doubt_about_an_older_rule_gets_a_second_look(project: Project) -> None:
+    doubts = says(call("ReportBlocked", "toolu_B", why="test_is_wrong", reason="The sum of nothing is undefined."))
+    withdraws = says("withdraw test_nothing: the step asks for it")
+    made = context(project, red(), BREAKING, says(GUARDS), doubts, withdraws, content_as_it_is())
+    assert run(project, made).how == "done"
+    assert verdicts(project) == [(False, "example_regressed"), (True, "")]
+
+
+DOUBTS = says(call("ReportBlocked", "toolu_B", why="test_is_wrong", reason="Only one price is specified."))
+
+
 def test_a_doubted_example_that_the_examiner_withdraws_no_longer_counts(project: Project) -> None:
     withdraws = says("withdraw test_twice: nothing says so")
     made = context(project, red(), green(), says(ANSWER), DOUBTS, withdraws, content_as_it_is())
-    assert run(project, made).how == "done"
+    ending = run(project, made)
+    assert ending.how == "done"
     assert verdicts(project) == [(False, "example_failed"), (True, "")]
-    asked = str(model_of(made).requests[4].messages)
-    assert "Only one price is specified." in asked
-    assert "discount(200) == 180" in asked
+    request = model_of(made).requests[4]
+    asked = str(request.messages)
+    for part in (
+        "Only one price is specified.",
+        "discount(200) == 180",
+        "AC-1: WHEN a price is given THE SYSTEM SHALL take ten percent off",
+        "Ten percent off",
+        "assert discount(100) == 90",
+        "+    return price - 10",
+        "would a reader who knows only the step",
+    ):
+        assert part in asked
+    assert "write further tests" not in request.system
+    assert "You decide whether each of them stays." in request.system
     assert notices(project, "xamined") == [
         "Not examined: none of the further examples counts. AC-1 test_twice: withdrawn (nothing says so)"
     ]
+    judged = [each for each in ending.state.execution(1).attempts if each.phase == "green"]
+    first, second = (load(project.folder / str(each.report)) for each in judged)
+    assert first == second, "the unchanged files are not tested again"
+    events = project.seen[[type(event) for event in project.seen].index(GateJudged) :]
+    at = [number for number, event in enumerate(events) if isinstance(event, GateJudged) and event.phase == "green"]
+    assert not [event for event in events[at[0] : at[1]] if isinstance(event, SuiteStarted)]
+    assert gates(project, ending.state.execution(1).commits["green"])[0]["open"]
+
+
+@pytest.mark.slow
+def test_after_a_withdrawal_files_that_have_changed_are_tested(project: Project) -> None:
+    also = says(
+        call("Read", file_path="prices.py"), call("Bash", command="echo '# 10' >> discount.py"), *DOUBTS.content
+    )
+    withdraws = says("withdraw test_twice: nothing says so")
+    made = context(project, red(), green(), says(ANSWER), also, withdraws, content_as_it_is())
+    ending = run(project, made)
+    assert ending.how == "done"
+    judged = [each for each in ending.state.execution(1).attempts if each.phase == "green"]
+    first, second = (load(project.folder / str(each.report)) for each in judged)
+    assert first.started_at != second.started_at or first.nonce != second.nonce
 
 
 @pytest.mark.slow
