@@ -200,7 +200,12 @@ def _hold_ticket(invocation: Invocation, slug: str) -> Iterator[tuple["Compositi
 @click.option(
     "--kind", type=click.Choice(["feature", "bug"]), help="feat: or fix:; the default depends on the failures."
 )
-@click.option("--spec-id", default="", metavar="ID", help="spec_id of the artifact; default: the run's name.")
+@click.option("--spec", default="", metavar="SLUG", help="Tell the model the text and criteria of this ticket.")
+@click.option("--goal", default="", metavar="TEXT", help="Tell the model the purpose of the tests.")
+@click.option(
+    "--criterion", "criteria", multiple=True, metavar="TEXT", help="An acceptance criterion; may be repeated."
+)
+@click.option("--spec-id", default="", metavar="ID", help="spec_id of the artifact; default: SLUG, or the run's name.")
 @click.option("--request-id", default="", metavar="ID", help="request_id of the artifact; default: a new one.")
 @click.option("--anew", is_flag=True, help="Undo an interrupted run and start again.")
 @in_run_tree
@@ -208,15 +213,17 @@ def _hold_ticket(invocation: Invocation, slug: str) -> Iterator[tuple["Compositi
 def green(invocation: Invocation, tests: tuple[str, ...], *, out: Path | None, anew: bool, **given: Any) -> None:
     """Write the code that makes each TEST pass: a file or node id that fails now. The tests are locked.
 
-    The same command continues an interrupted run.
+    The model makes them pass in the order given. The same command continues an interrupted run.
     """
-    from cdd_agent.workflows.green.request import resolve_targets
+    from cdd_agent.workflows.green.request import describe_purpose, resolve_targets
 
     if out is not None and not out.absolute().parent.is_dir():
         raise UsageError(f"The folder {out.parent} for {out.name} does not exist.", hint=f"mkdir -p {out.parent}")
 
     project = invocation.project
+    purpose = {name: given.pop(name) for name in ("spec", "goal", "criteria")}
     wanted = replace(resolve_targets(project.root, tests, here=Path.cwd()), **given)
+    wanted = describe_purpose(project.root, wanted, **purpose)
     with invocation.work_on(wanted.slug):
         artifact = project.green(wanted).run(anew=anew)
     _deliver(artifact, out=out, invocation=invocation)

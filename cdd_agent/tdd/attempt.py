@@ -472,15 +472,19 @@ class Attempt:
         old = set(self.baseline.report.old_failures)
 
         def rank(nodeid: str) -> int:
-            return 0 if nodeid in passed else 1 if verdict.has_test(self.item, nodeid) else 2
+            """Regressions first, then the item's tests in their order."""
+            return -1 if nodeid in passed else verdict.find_position(self.item, nodeid)
 
+        others = len(self.item.tests)
         before = frozenset(list_failing(self.baseline.report))
-        if any(rank(nodeid) < 2 for nodeid in list_failing(report)):  # else they may be the cause
-            report = leave_out(report, {nodeid for nodeid in before if rank(nodeid) == 2})
+        if any(rank(nodeid) < others for nodeid in list_failing(report)):  # else they may be the cause
+            report = leave_out(report, {nodeid for nodeid in before if rank(nodeid) == others})
         failed = [(error.nodeid, error.failure) for error in report.collect_errors]
         failed += [(case.nodeid, case.failure) for case in report.tests if case.failure and case.outcome != "passed"]
         to_fix = (
-            failure for nodeid, failure in failed if nodeid not in old and (not self.item.tests or rank(nodeid) < 2)
+            failure
+            for nodeid, failure in failed
+            if nodeid not in old and (not self.item.tests or rank(nodeid) < others)
         )
         advice = list_remedies(to_fix) if self.phase == "green" else ()
         return format_failures(report, rank=rank), advice

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from cdd_agent.model.conversation import Marks
 from cdd_agent.tdd.context import Brief, Kind, Phase, Policy, WorkItem
+from cdd_agent.tickets.spec import Spec
 from cdd_agent.untrusted.keys import mask
 from cdd_agent.work.handoff import phase_name
 from cdd_agent.work.state import AttemptRecord, RefusedTry, StepExecution
@@ -23,6 +24,8 @@ MAX_FAILURES_SHOWN = 5
 MAX_FAILURE_CHARACTERS = 1_500
 MAX_ATTEMPTS_SHOWN = 3
 
+_MAX_TICKET_CHARACTERS = 4_000
+"""Of each text about the ticket as a whole."""
 _RESTORED_CODES = ("protected_changed:", "source_changed:")
 _BREAKAGE_CODES = ("broke_others:", "test_removed:", "collect_error:")
 _PROMPTS = Path(__file__).parent / "prompts"
@@ -402,6 +405,22 @@ def describe_item(item: WorkItem, *, heading: str) -> str:
     if item.sources:
         parts.append("Files that are expected to change:\n" + format_bullets([f"`{path}`" for path in item.sources]))
     return "\n\n".join(part for part in parts if part)
+
+
+def describe_ticket(spec: Spec, *, but: str = "") -> str:
+    """Return what ``spec`` says about the ticket as a whole, as paragraphs, without the words ``but``."""
+    said, own = spec.description.strip(), but.strip()
+    parts = {
+        "The ticket, of which this is a part": said.replace(own, "").strip() if own else said,
+        "Out of scope of the ticket": format_bullets(spec.out_of_scope),
+        "Technical notes of the ticket": spec.technical_notes.strip(),
+    }
+    return "".join(f"\n\n{heading}:\n{_cut(text)}" for heading, text in parts.items() if text)
+
+
+def _cut(text: str) -> str:
+    more = len(text) - _MAX_TICKET_CHARACTERS
+    return text if more <= 0 else f"{text[:_MAX_TICKET_CHARACTERS]}\n[... {more} more characters]"
 
 
 def format_bullets(lines: Sequence[str]) -> str:

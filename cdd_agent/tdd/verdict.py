@@ -342,7 +342,15 @@ def _is_target(item: WorkItem, nodeid: str) -> bool:
 
 def has_test(item: WorkItem, nodeid: str) -> bool:
     """Return whether a test, or a file that cannot be collected, is one of the item's tests or contains one."""
-    return any(is_or_contains(target, nodeid) or is_or_contains(nodeid, target) for target in item.tests)
+    return find_position(item, nodeid) < len(item.tests)
+
+
+def find_position(item: WorkItem, nodeid: str) -> int:
+    """Return the position of a test among the item's tests; their number if it is none of them."""
+    found = (
+        at for at, target in enumerate(item.tests) if is_or_contains(target, nodeid) or is_or_contains(nodeid, target)
+    )
+    return next(found, len(item.tests))
 
 
 def _list_expected(item: WorkItem, report: SuiteReport, *, conventions: Conventions) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ from cdd_agent.model.budget import Meter
 from cdd_agent.tdd.attempt import RAN_OUT
 from cdd_agent.tdd.briefing import describe_refusal, keep_interruption
 from cdd_agent.tdd.context import Brief, BriefFor, Context, Phase, WorkItem, phases_of
-from cdd_agent.tdd.instructions import describe_item, format_bullets
+from cdd_agent.tdd.instructions import describe_item, describe_ticket
 from cdd_agent.tdd.step import StepRecovery, alone_on
 from cdd_agent.tdd.workflow_run import WorkflowRun, read_number
 from cdd_agent.testrun.project import NoFramework, has_framework, map_projects
@@ -223,11 +223,12 @@ def make_work_item(ticket: Ticket, step: Step, *, spec: Spec, refactor: bool = T
     served = [criterion for criterion in spec.acceptance_criteria if criterion.id in step.criteria]
     criteria = "".join(f"\n- {criterion.id}: {criterion.text}" for criterion in served) or " none"
     test_files = {test.partition("::")[0] for test in step.tests}
+    about = describe_ticket(spec, but=step.description)
     return WorkItem(
         ticket=ticket.slug,
         number=step.number,
         title=format_line(step.title),
-        goal=f"{step.description}\n\nAcceptance criteria of this step:{criteria}{_describe_ticket(spec, step)}".strip(),
+        goal=f"{step.description}\n\nAcceptance criteria of this step:{criteria}{about}".strip(),
         kind=step.kind,
         phases=phases_of(step.kind, refactor=refactor),
         tests=step.tests,
@@ -236,25 +237,6 @@ def make_work_item(ticket: Ticket, step: Step, *, spec: Spec, refactor: bool = T
     )
 
 
-def _describe_ticket(spec: Spec, step: Step) -> str:
-    """Return what the spec says about the ticket as a whole, without words that the step repeats."""
-    said = spec.description.strip()
-    own = step.description.strip()
-    parts = {
-        "The ticket, of which this is one step": said.replace(own, "").strip() if own else said,
-        "Out of scope of the ticket": format_bullets(spec.out_of_scope),
-        "Technical notes of the ticket": spec.technical_notes.strip(),
-    }
-    return "".join(f"\n\n{heading}:\n{_cut(text)}" for heading, text in parts.items() if text)
-
-
-def _cut(text: str) -> str:
-    more = len(text) - _MAX_TICKET_CHARACTERS
-    return text if more <= 0 else f"{text[:_MAX_TICKET_CHARACTERS]}\n[... {more} more characters]"
-
-
-_MAX_TICKET_CHARACTERS = 4_000
-"""Of each text about the ticket as a whole."""
 _PROMPTS = Path(__file__).parent / "prompts"
 _DEPENDENCY_SKIPPED = "it depends on a step that was skipped"
 

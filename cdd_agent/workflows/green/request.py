@@ -5,7 +5,8 @@ import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 
 import msgspec
@@ -13,9 +14,11 @@ import msgspec
 from cdd_agent.errors import UsageError, join_first, suggest
 from cdd_agent.storage import private_folder, read_ordinary, write_atomic
 from cdd_agent.tdd.context import Kind, ResumeCommands, WorkItem
+from cdd_agent.tdd.instructions import describe_ticket
 from cdd_agent.tdd.verdict import is_or_contains
 from cdd_agent.testrun.project import has_framework, map_projects
-from cdd_agent.tickets.ticket import Ticket
+from cdd_agent.tickets import spec as specs
+from cdd_agent.tickets.ticket import Ticket, find
 from cdd_agent.untrusted.text import format_line
 from cdd_agent.workspace.files import Workspace
 from pytest_tdd_agent.failure import STRUCTURAL, find_effective_kind
@@ -23,6 +26,7 @@ from pytest_tdd_agent.report import FAILING, Failure, SuiteReport, list_failing
 
 LIMIT_BYTES = 100_000
 MAX_TARGETS = 200
+MAX_GOAL_CHARACTERS = 16_000
 _MAX_TARGETS_SHOWN = 5
 _STEM_CHARACTERS = 30
 
@@ -41,6 +45,10 @@ class GreenRequest:
     request_id: str
     failing: tuple[str, ...]
     """Node ids of the targets that failed before the first iteration; files that could not be collected."""
+    goal: str = ""
+    """The purpose of the tests in the user's words and those of a ticket."""
+    criteria: tuple[tuple[str, str], ...] = ()
+    """Id and text of each acceptance criterion."""
 
     @property
     def test_files(self) -> tuple[str, ...]:
@@ -56,13 +64,27 @@ class GreenRequest:
             names += inside if inside and target not in self.test_files and "::" not in target else [target]
         return tuple(dict.fromkeys(names))
 
+    def _format_goal(self) -> str:
+        """Return goal, criteria and order for the model."""
+        criteria = "\n".join(f"- {name}: {text}" for name, text in self.criteria)
+        return "\n\n".join(
+            text
+            for text in (
+                self.goal.strip(),
+                criteria and f"Acceptance criteria:\n{criteria}",
+                "Make the tests pass in the order in which they are listed." if len(self.targets) > 1 else "",
+            )
+            if text
+        )
+
     def make_item(self, slug: str) -> WorkItem:
         """Return the work item of the run ``slug``."""
         return WorkItem(
             ticket=slug,
             number=1,
             title=self.title,
-            goal="",
+            goal=self._format_goal(),
+            criteria=self.criteria,
             kind=self.kind,
             phases=("green",),
             tests=self.tests,
@@ -80,6 +102,10 @@ class Wanted:
     kind: Kind | None = None
     spec_id: str = ""
     request_id: str = ""
+    goal: str = ""
+    """The purpose of the tests, for the model."""
+    criteria: tuple[tuple[str, str], ...] = ()
+    """Id and text of each acceptance criterion."""
     project: Path | None = None
     """The folder below the current project to which the targets are relative, if there is one."""
 
@@ -119,7 +145,29 @@ class Wanted:
             spec_id=self.spec_id or self.slug,
             request_id=self.request_id or identity,
             failing=tuple(failures),
+            goal=self.goal,
+            criteria=self.criteria,
         )
+
+
+def describe_purpose(
+    root: Path, wanted: Wanted, *, spec: str = "", goal: str = "", criteria: Sequence[str] = ()
+) -> Wanted:
+    """Return ``wanted`` with the user's words, and those of the ticket ``spec`` of the project at ``root``.
+
+    Raises ``UsageError`` or ``DocumentError`` if the ticket cannot be read.
+    """
+    about = specs.load(find(root, spec).spec_path) if spec else specs.Spec()
+    known = {criterion.id: criterion.text for criterion in about.acceptance_criteria}
+    free = (f"AC-{number}" for number in count(1) if f"AC-{number}" not in known)
+    known |= {next(free): text for each in criteria if (text := format_line(each))}
+    words = (goal.strip(), about.title, describe_ticket(about).strip())
+    return replace(
+        wanted,
+        spec_id=wanted.spec_id or spec,
+        goal="\n\n".join(text for text in words if text)[:MAX_GOAL_CHARACTERS],
+        criteria=tuple(known.items()),
+    )
 
 
 def resolve_targets(root: Path, targets: Sequence[str], *, here: Path | None = None) -> Wanted:

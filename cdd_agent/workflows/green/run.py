@@ -201,6 +201,9 @@ class Green:
         self._refusal = step.refusal
         if step.status != Status.IN_PROGRESS:
             return None
+        request = requests.load(self.ticket)
+        if request is not None:
+            self._keep_words(request)
         recovery = StepRecovery(self.ticket.slug, step, context=context)
         commits.require_finished(context.repository)
         if anew:
@@ -212,7 +215,6 @@ class Green:
         if not recovery.is_underway():
             self._interrupted = known.execution(_STEP).interrupted
             return None
-        request = requests.load(self.ticket)
         if request is None or sorted(request.targets) != sorted(self.wanted.targets):
             raise UsageError(
                 f"The request of the interrupted run cannot be read: {requests.request_path(self.ticket)}.\n"
@@ -221,8 +223,15 @@ class Green:
             )
         done = format_count(len(step.attempts), "iteration")
         context.emit(Notice(text=f"Continuing the interrupted run after {done}."))
+        request = replace(request, goal=self.wanted.goal, criteria=self.wanted.criteria)
+        requests.save(self.ticket, request)
         self._run.save(known)
         return request
+
+    def _keep_words(self, request: GreenRequest) -> None:
+        """Take the purpose of an interrupted run, unless the user has now given another one."""
+        if not (self.wanted.goal or self.wanted.criteria):
+            self.wanted = replace(self.wanted, goal=request.goal, criteria=request.criteria)
 
     def _begin(self) -> GreenRequest:
         context, repository = self.context, self.context.repository

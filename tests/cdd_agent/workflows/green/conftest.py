@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from cdd_agent.tdd.context import Context
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.work.state import RunState
 from cdd_agent.work.state_file import load_state
-from cdd_agent.workflows.green.request import Wanted, resolve_in_project
+from cdd_agent.workflows.green.request import Wanted, describe_purpose, resolve_in_project
 from cdd_agent.workflows.green.run import Green, adapt_policy, make_brief_for
 from tests.fakes.clock import FakeClock
 from tests.fakes.model import ScriptedModel
@@ -67,10 +68,12 @@ class Shop:
         allow_dirty: bool = False,
         evidence_timeout_s: float = 0,
         adapt: Callable[[Context], Context] = lambda context: context,
+        **purpose: Any,
     ) -> Green:
-        """A run as a new process would make it; ``adapt`` changes its context."""
+        """A run as a new process would make it; ``adapt`` changes its context, ``purpose`` are the user's words."""
         project = self.project
         wanted = Wanted(targets=resolve_in_project(project.folder, tuple(targets)))
+        wanted = describe_purpose(project.folder, wanted, **purpose)
         context = project.context(model)
         policy = replace(context.policy, evidence_timeout_s=evidence_timeout_s)
         context = replace(

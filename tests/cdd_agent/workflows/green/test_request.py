@@ -1,13 +1,16 @@
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from cdd_agent.errors import UsageError
+from cdd_agent.tickets.ticket import create
 from cdd_agent.workflows.green import request as requests
 from cdd_agent.workflows.green.request import (
     GreenRequest,
     Wanted,
+    describe_purpose,
     make_title,
     require_failing,
     resolve_in_project,
@@ -236,3 +239,49 @@ def test_a_folder_stands_for_the_files_in_it_that_hold_what_fails(
 
 def test_the_project_s_folder_holds_all_that_fails() -> None:
     require_failing((".",), SEEN)
+
+
+SPEC = """\
+title: Totals
+description: |
+  Shops add prices.
+acceptance_criteria:
+  - id: AC-1
+    text: THE SYSTEM SHALL add all prices
+out_of_scope: [Taxes.]
+technical_notes: Integers only.
+"""
+
+
+def test_the_purpose_is_that_of_a_ticket_with_the_user_s_own_words_before(tmp_path: Path) -> None:
+    made = create(tmp_path, "totals", title="Totals", type="feature")
+    made.spec_path.write_text(SPEC)
+    wanted = Wanted(targets=("t.py::a",))
+    full = describe_purpose(tmp_path, wanted, spec="totals", goal="For the till.", criteria=["", "Round\ndown."])
+    assert full.goal.startswith(
+        "For the till.\n\nTotals\n\nThe ticket, of which this is a part:\nShops add prices.\n\n"
+    )
+    assert "- Taxes." in full.goal
+    assert full.goal.endswith("Integers only.")
+    assert full.criteria == (("AC-1", "THE SYSTEM SHALL add all prices"), ("AC-2", "Round down."))
+    request = full.make_request(SEEN, now="", head="")
+    item = request.make_item("x")
+    assert (request.spec_id, item.criteria) == ("totals", full.criteria)
+    assert "- AC-2: Round down." in item.goal
+    assert "order" not in item.goal, "one test has none"
+    assert describe_purpose(tmp_path, replace(wanted, spec_id="mine"), spec="totals").spec_id == "mine"
+    assert describe_purpose(tmp_path, wanted) == wanted
+    assert len(describe_purpose(tmp_path, wanted, goal="x" * 99_999).goal) == requests.MAX_GOAL_CHARACTERS
+    for name in ("other", "../totals", ""):
+        if name:
+            with pytest.raises(UsageError):
+                describe_purpose(tmp_path, wanted, spec=name)
+
+
+def test_a_request_that_an_older_version_saved_has_no_words(tmp_path: Path) -> None:
+    run = Wanted(targets=("t.py::a",)).find_run(tmp_path)
+    request = Wanted(targets=("t.py::a",)).make_request(SEEN, now="", head="")
+    run.folder.mkdir(parents=True)
+    old = {key: value for key, value in msgspec.to_builtins(request).items() if key not in ("goal", "criteria")}
+    requests.request_path(run).write_bytes(msgspec.json.encode(old))
+    assert requests.load(run) == request

@@ -1,15 +1,28 @@
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from cdd_agent.errors import ModelError, UsageError
 from cdd_agent.events import Notice
 from cdd_agent.git.repository import ROLLBACK
+from cdd_agent.model.conversation import Request, Text
 from cdd_agent.sandbox.port import Result
 from cdd_agent.tdd.workplace import RunTreeWorkplace
 from cdd_agent.work.state import Status
-from tests.cdd_agent.workflows.green.conftest import CART, CARTS, MENDED, TESTS, THREE, TOTAL, MakeShop, Shop, plays
+from tests.cdd_agent.workflows.green.conftest import (
+    CART,
+    CARTS,
+    MENDED,
+    NEGATIVE,
+    TESTS,
+    THREE,
+    TOTAL,
+    MakeShop,
+    Shop,
+    plays,
+)
 from tests.cdd_agent.workflows.green.exercised.task import hands_in
 from tests.fakes.cases import soak_after
 from tests.fakes.model import call, says
@@ -232,3 +245,32 @@ def test_the_files_are_prepared_once_for_the_check_of_the_targets_and_the_work(s
     run.context.workplace.setup = set_up
     assert run.run().error is None
     assert prepared == [1]
+
+
+def test_the_model_is_told_the_purpose_of_the_tests_and_their_order_after_an_interruption_too(shop: Shop) -> None:
+    words: dict[str, Any] = {
+        "goal": "Shops add prices.",
+        "criteria": ["WHEN a price is negative THE SYSTEM SHALL raise ValueError"],
+    }
+    targets, model = (NEGATIVE, TOTAL), plays(FALLS_SHORT, ModelError("busy", hint="wait"))
+    with pytest.raises(ModelError):
+        shop.green(targets, model=model, **words).run()
+    again = plays(MENDS, ModelError("busy", hint="wait"))
+    with pytest.raises(ModelError):
+        shop.green(targets, model=again).run()
+    anew = plays(MENDS, ModelError("busy", hint="wait"))
+    with pytest.raises(ModelError):
+        shop.green(targets, model=anew, goal="Shops sum up prices.").run(anew=True)
+    for request in (model.requests[0], again.requests[0]):
+        text = said_to(request)
+        assert "Shops add prices." in text
+        assert "- AC-1: WHEN a price is negative" in text
+        assert "in the order in which they are listed" in text
+        assert text.index(f"- `{NEGATIVE}`") < text.index(f"- `{TOTAL}`")
+        assert text.index(f"{NEGATIVE}: assertion") < text.index(f"{TOTAL}: assertion")
+    assert "Shops sum up prices." in said_to(anew.requests[0])
+    assert "AC-1" not in said_to(anew.requests[0]), "other words replace all of the earlier ones"
+
+
+def said_to(request: Request) -> str:
+    return "\n".join(block.text for block in request.messages[0].content if isinstance(block, Text))
