@@ -562,9 +562,11 @@ class Composition:
 
     def auditor(self) -> Auditor:
         """Return the auditor, which checks handoff notes against history and tests."""
+        # As in a run tree, a clean copy gets the user's modules that git ignores, such as those of a build.
+        own = Original(root=self.root, folders=list_packages(self.repository))
         return Auditor(
             repository=self.repository,
-            suite=lambda: self.suite,
+            suite=lambda: self.suite.in_run_tree(self.root, original=own),
             reports=private_folder(self.root) / "reports",
             emit=self.emit,
         )

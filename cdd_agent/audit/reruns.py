@@ -17,9 +17,9 @@ from cdd_agent.events import Emit, SuiteStarted
 from cdd_agent.evidence.clean_copy import clean_copy, copy_ignored_files, explain_failure, find_layout, find_not_passing
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.git.runner import GitError
-from cdd_agent.git.snapshot import list_entries
+from cdd_agent.git.snapshot import list_entries, match_rules
 from cdd_agent.tdd import verdict
-from cdd_agent.tdd.baseline import add_hidden_tests
+from cdd_agent.tdd.baseline import add_hidden_tests, leave_out
 from cdd_agent.tdd.context import Phase, WorkItem
 from cdd_agent.tdd.verdict import list_files
 from cdd_agent.testrun.pytest_run import PytestSuite
@@ -57,6 +57,8 @@ class Reruns:
     """Whether a copy got ignored files."""
     has_run: bool = False
     """Whether a run produced a report."""
+    missing: set[str] = field(default_factory=set)
+    """Modules of the environment whose lack was reported."""
     results: dict[tuple[str, bool], RerunResult] = field(default_factory=dict)
     """Tree, and whether ignored files were asked for -> result."""
 
@@ -125,6 +127,15 @@ class PhaseRerun:
     """Whether the cycle has a GREEN, which shows the item's sources."""
     conventions: Conventions = PYTEST
     """Those of the framework whose report this is."""
+
+
+def find_missing_modules(report: SuiteReport | None) -> dict[str, set[str]]:
+    """Return module -> files that cannot be collected because it is missing."""
+    found: dict[str, set[str]] = {}
+    for error in report.collect_errors if report is not None else ():
+        if error.failure.kind == "missing_module" and error.failure.missing_name:
+            found.setdefault(error.failure.missing_name, set()).add(error.nodeid)
+    return found
 
 
 def find_new_tests(rerun: PhaseRerun) -> tuple[str, ...]:
@@ -247,6 +258,13 @@ def _explain_missing(result: RerunResult, *, beside: RerunResult | None) -> Clai
     return refute("run", f"The tests do not run to their end, but do on the commit before: {result.problem}.")
 
 
+def _leave_out_files(report: SuiteReport, files: Collection[str]) -> SuiteReport:
+    if not files:
+        return report
+    tests = {case.nodeid for case in report.tests if case.nodeid.partition("::")[0] in files}
+    return leave_out(report, {*files, *tests})
+
+
 def _match_tests(item: WorkItem, report: SuiteReport) -> tuple[str, ...]:
     ids = [case.nodeid for case in report.tests] + [error.nodeid for error in report.collect_errors]
     return tuple(test for test in item.tests if any(each == test or is_inside(each, test) for each in ids))
@@ -364,7 +382,10 @@ class RerunClaims:
             yield leave_open("run", text)
             return
         claim = self._check_run(recorded=report)
-        if claim.holds is False:
+        unproven = self._find_unproven(recorded=report) if claim.holds is False else None
+        if unproven is not None:
+            claim = unproven
+        elif claim.holds is False:
             again = self._check_run(recorded=report, with_ignored=True)
             if again.holds and self.runs.has_copied:
                 claim = leave_open("run", "It holds only with files that git ignores, which nobody else has.")
@@ -373,14 +394,61 @@ class RerunClaims:
         if placed.phase != "red" and before is not None:
             yield check_files(now, before, changed_tests=self._list_changed_tests())
 
-    def _check_run(self, *, recorded: SuiteReport | None, with_ignored: bool = False) -> Claim:
+    def _find_unproven(self, *, recorded: SuiteReport | None) -> Claim | None:
+        """Return the claim for tests that cannot be collected here because of the environment; None for others."""
+        now, before = self._run()
+        red = self.chain.get("red") if self.placed.phase == "green" else None
+        first = replace(self, placed=red)._run()[1] if red is not None else before
+        before_change = find_missing_modules(first.report if first is not None else None)
+        lacking = {
+            name: files
+            for name, files in find_missing_modules(now.report).items()
+            if name in before_change or self._is_built(name)
+        }
+        files = {file for each in lacking.values() for file in each}
+        if not files:
+            return None
+        own = list_files((*self._item.tests, *self._changes), apart_from=())
+        if files.isdisjoint(own) and self._check_run(recorded=recorded, without=files).holds is False:
+            return None  # false already by the tests that can be collected
+        name = next(iter(lacking))
+        if name in self.runs.missing:
+            return leave_open("run", f"As above, the module {name} is missing here.")
+        self.runs.missing.add(name)
+        shown = join_first(sorted(files), most=_MOST_SHOWN)
+        return leave_open(
+            "run",
+            f"The module {name} is missing here, before the change too, so {shown} cannot be collected and the rerun "
+            "proves nothing. Build or install the project, then audit again.",
+        )
+
+    def _is_built(self, module: str) -> bool:
+        """Return whether git ignores the file of ``module``, because a build writes it, as with ``_version.py``."""
+        repository, (*packages, name) = self.runs.repository, module.split(".")
+        inside = "/".join((*packages, "__init__.py"))
+        tops = (path.removesuffix(inside) for path in list_entries(repository, self.placed.commit.id))
+        folders = (
+            {top + "/".join(packages) for top in tops if top == "" or top.endswith("/")} if packages else {"", "src"}
+        )
+        paths = [f"{folder}/{name}{end}".lstrip("/") for folder in folders for end in (".py", "/__init__.py")]
+        return bool(match_rules(repository, paths))
+
+    def _check_run(
+        self, *, recorded: SuiteReport | None, with_ignored: bool = False, without: Collection[str] = ()
+    ) -> Claim:
+        """Check the results of the tests, except those in the files ``without``."""
         now, before = self._run(with_ignored=with_ignored)
         if now.report is None:
             return _explain_missing(now, beside=before)
         if before is not None and before.report is None:
             return _explain_missing(before, beside=before)
-        baseline = before.report if before is not None else None
-        rerun = self._describe(report=now.report, baseline=baseline, recorded=recorded)
+        now_report, baseline = (
+            None if each is None or each.report is None else _leave_out_files(each.report, without)
+            for each in (now, before)
+        )
+        assert now_report is not None
+        recorded = None if recorded is None else _leave_out_files(recorded, without)
+        rerun = self._describe(report=now_report, baseline=baseline, recorded=recorded)
         if self.placed.phase == "red":
             return check_covered_red(rerun) if self.placed.is_covered else check_red(rerun)
         if self.placed.phase == "refactor":
@@ -390,7 +458,7 @@ class RerunClaims:
         # The commit before GREEN is that of RED, so only the commit before RED remains to be run.
         red = replace(self, placed=self.chain["red"])
         _, first = red._run(with_ignored=with_ignored)
-        before_red = first.report if first is not None else None
+        before_red = _leave_out_files(first.report, without) if first is not None and first.report else None
         return check_green(rerun, red=red._describe(report=baseline, baseline=before_red))
 
     def _run(self, *, with_ignored: bool = False) -> tuple[RerunResult, RerunResult | None]:

@@ -8,6 +8,7 @@ import pytest
 from cdd_agent.audit.handoffs import read_span
 from cdd_agent.audit.reruns import PhaseRerun, Reruns, check_green, check_red, check_refactor
 from cdd_agent.events import SuiteFinished
+from cdd_agent.testrun.access import Original
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.testrun.suite import PYTEST
 from tests.cdd_agent.audit.made_history import History, carry_out
@@ -49,6 +50,26 @@ def test_a_project_inside_the_work_tree_is_audited_there(
     audited = history.audit()
     assert [each.phase for each in audited] == ["RED", "GREEN"]
     assert {claim.holds for each in audited for claim in each.claims} == {True}
+
+
+def test_a_module_that_a_build_writes_is_provided_and_without_it_nothing_is_proven(
+    tmp_path: Path, interpreter: Interpreter, bytecode: Path
+) -> None:
+    files = FILES | {".gitignore": "_built.py\n", "prices.py": f"import _built\n\n\n{FILES['prices.py']}"}
+    project = Project.make(tmp_path / "sale", interpreter=interpreter, bytecode=bytecode, files=files)
+    built = project.folder / "_built.py"
+    built.write_text("version = 1\n")
+    assert carry_out(project, item(refactor=False), red(), green()) == "done"
+    history = History(project=project)
+    suite = project.suite.in_run_tree(project.folder, original=Original(root=project.folder))
+    assert {claim.holds for each in history.audit(suite=suite) for claim in each.claims} == {True}
+
+    built.unlink()
+    history.seen.clear()
+    claims = [claim for each in history.audit(suite=suite) for claim in each.claims if claim.name == "run"]
+    assert [claim.holds for claim in claims] == [True, None], "RED's own test can be collected"
+    assert "The module _built is missing here, before the change too" in claims[-1].text
+    assert len(history.runs()) == 3, "no run is repeated with ignored files"
 
 
 def test_an_exit_status_is_judged_if_the_settings_accept_it() -> None:
