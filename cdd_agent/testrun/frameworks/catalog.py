@@ -85,9 +85,9 @@ def build_unittest_arguments(files: tuple[str, ...], results: Path) -> tuple[str
     package = Path(pytest_tdd_agent.__file__).parent
     rules = results / "tdd_agent_rules"
     rules.mkdir()
-    for name in ("failure.py", "missing_names.py", "report.py", "fingerprint.py"):
-        shutil.copy(package / name, rules)
-    (rules / "__init__.py").touch()
+    for path in package.glob("*.py"):
+        shutil.copy(path, rules)
+    (rules / "__init__.py").write_bytes(b"")
     shutil.copy(Path(inside.__file__).with_name(_UNITTEST_PROGRAM), results)
     return ("-B", str(results / _UNITTEST_PROGRAM), str(results / REPORT), *files)
 

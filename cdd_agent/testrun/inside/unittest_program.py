@@ -18,12 +18,13 @@ import unittest
 from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING, cast
 
-from tdd_agent_rules.failure import TEXT_CAP, describe  # type: ignore[import-not-found]
+from tdd_agent_rules.failure import TEXT_CAP, Places, describe  # type: ignore[import-not-found]
 
 if TYPE_CHECKING:
     from _typeshed import OptExcInfo
 
 ROOT = os.getcwd()
+PLACES = Places(ROOT)
 
 
 class Lines(unittest.TestResult):
@@ -122,14 +123,14 @@ def find_phase(error: BaseException) -> str:
 def describe_error(error: BaseException, *, phase: str, file: str) -> dict[str, object]:
     """Return the failure for an exception."""
 
-    def source(path: str) -> str | None:
+    def source(path: str) -> bytes | None:
         try:
-            with open(os.path.join(ROOT, path), encoding="utf-8") as stream:
+            with open(os.path.join(ROOT, path), "rb") as stream:
                 return stream.read()
         except (OSError, ValueError):
             return None
 
-    found = dataclasses.asdict(describe(error, phase=phase, root=ROOT, test_file=file, source=source))
+    found = dataclasses.asdict(describe(error, phase=phase, places=PLACES, test_file=file, source=source))
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     return {**found, "text": text[-TEXT_CAP:]}
 

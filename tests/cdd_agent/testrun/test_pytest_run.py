@@ -25,6 +25,7 @@ STANDARD = {
     "gc",
     "hashlib",
     "importlib",
+    "inspect",
     "json",
     "logging",
     "marshal",
