@@ -47,7 +47,6 @@ class System:
 _scan: Callable[[str, int], tuple[object, int]] = vars(JSONDecoder())["scan_once"]
 _quote = encode_basestring_ascii
 _to_text = str.__str__
-_warnings = vars(warnings)
 
 
 def to_plain_text(text: str) -> str:
@@ -149,9 +148,10 @@ class Silence:
 
     def __enter__(self) -> None:
         """Ignore all warnings."""
-        self._filters = _warnings["filters"]
-        _warnings["filters"] = [("ignore", None, Warning, None, 0)]
+        settings = vars(warnings)
+        self._filters = settings["filters"]
+        settings["filters"] = [("ignore", None, Warning, None, 0)]
 
     def __exit__(self, *_: object) -> None:
         """Restore the filters."""
-        _warnings["filters"] = self._filters
+        vars(warnings)["filters"] = self._filters

@@ -267,6 +267,7 @@ def test_for_good():
     for owner, name, value in HELD:
         if name not in ("write", "open", "filters"):  # pytest needs these
             setattr(owner, name, value)
+    warnings.showwarning = warnings.formatwarning = refuse
     os.makedirs("gone")
     os.chdir("gone")
     os.rmdir("../gone")
@@ -288,13 +289,13 @@ def test_what_a_failing_test_patches_changes_neither_its_failure_nor_later_ones(
 ) -> None:
     product = "def later():\n    raise NotImplementedError\n\ndef other(): raise KeyError\n"
     project.write(product=product, test_a=PATCHES, test_b=LATER)
-    run = project.pytest("-p", "no:randomly", *processes, report=str(project.folder / "out/report.json"))
+    run = project.pytest("-p", "no:randomly", "--tdd-agent-audit", *processes)
     own = {
         (each.failure.kind, each.failure.origin)
         for name, each in run.cases.items()
         if "test_held" in name and each.failure
     }
-    assert (own, run.report.complete) == ({("assertion", "test")}, True), run.output
+    assert (own, run.report.complete, run.report.signs) == ({("assertion", "test")}, True, ()), run.output
     later, raises = (run.cases[name].failure for name in ("test_later", "test_raises"))
     assert later is not None
     assert raises is not None
