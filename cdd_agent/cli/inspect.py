@@ -121,6 +121,7 @@ def status(invocation: Invocation, slug: str | None) -> None:
     """Show all tickets of the project, or the progress of the ticket SLUG."""
     from cdd_agent.repl.render import list_steps, show_ticket, show_tickets, summarize_ticket
     from cdd_agent.tickets.ticket import find, list_tickets
+    from cdd_agent.work.journal import journal_path
 
     root = invocation.root
     if invocation.as_json:
@@ -133,7 +134,7 @@ def status(invocation: Invocation, slug: str | None) -> None:
     if slug is None:
         show_tickets(list_tickets(root), screen=invocation.screen)
     else:
-        show_ticket(find(root, slug), screen=invocation.screen)
+        show_ticket(find(root, slug), screen=invocation.screen, journal=journal_path(root, slug))
         _show_current_fork(root, slug, screen=invocation.screen)
 
 

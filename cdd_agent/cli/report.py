@@ -100,6 +100,7 @@ def _describe_comment(comment: Comment, step: StepStory) -> str:
 def _list_costs(story: Story) -> Iterator[tuple[str, ...]]:
     yield from (_format_spent(name, spent) for name, spent in story.phases.items())
     yield _format_spent("all", story.spent)
+    yield from (_format_spent(f"besides: fork {name}", spent) for name, spent in story.fork_costs.items())
 
 
 def _format_spent(name: str, spent: Spent) -> tuple[str, ...]:

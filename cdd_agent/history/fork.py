@@ -240,7 +240,7 @@ class TicketForks:
         for number in made.numbers(Status.COMPLETED):
             step = _move_reports(made.execution(number), fork)
             if number in state.step_executions and state.execution(number) not in (made.execution(number), step):
-                used += _subtract(step.usage, state.execution(number).usage)
+                used += step.usage - state.execution(number).usage
                 state = replace_step(state, step)
                 taken.append(number)
         if taken:
@@ -264,17 +264,6 @@ def arrange(known: tuple[Fork, ...]) -> Iterator[tuple[Fork | str, int]]:
             each, depth = waiting.pop()
             yield each, depth
             waiting += [(child, depth + 1) for child in reversed(known) if child.parent == each.branch]
-
-
-def _subtract(used: Usage, before: Usage) -> Usage:
-    """Return what was used since ``before``; the cost is unknown if either is."""
-    return used + Usage(
-        **{kind: -count for kind, count in before.token_counts.items()},
-        calls=-before.calls,
-        minutes=-before.minutes,
-        cost_usd=None if before.cost_usd is None else -before.cost_usd,
-        known_usd=-before.known_usd,
-    )
 
 
 def _move_reports(step: StepExecution, fork: Fork) -> StepExecution:

@@ -13,6 +13,7 @@ from cdd_agent.errors import CddError, UsageError
 from cdd_agent.git.fork import Forks
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.history.fork import arrange
+from cdd_agent.model.budget import read_ticket_usage
 from cdd_agent.review import Anchors, Comment, Comments, Place, Side
 from cdd_agent.tdd.step import load_report
 from cdd_agent.tickets import plan_markdown, spec
@@ -25,6 +26,9 @@ from cdd_agent.workflows.execution.review import StepToReview, load_completed_st
 _MOST_TESTS = 15
 _CONVERSATIONS: Mapping[str, str] = {"socrates": "spec", "planner": "plan"}
 """Agent -> the phase before the first step to which its turns belong."""
+
+
+_ELSEWHERE = "not in this journal"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,8 +136,12 @@ class Story:
     """Id -> text."""
     state: RunState
     steps: tuple[StepStory, ...]
+    usage: Usage
+    """Everything that the ticket used, as ``cdd status`` shows it."""
     phases: Mapping[str, Spent]
-    """Phase -> the sum of its attempts; ``spec`` and ``plan`` come first, ``fork NAME, STATUS`` last."""
+    """Phase -> the sum of its attempts; ``spec`` and ``plan`` come first, the part that is not in the journal last."""
+    fork_costs: Mapping[str, Spent]
+    """``NAME, STATUS`` of a fork that is not merged -> its cost, which ``usage`` does not contain."""
     slowest_tests: tuple[tuple[str, float], ...]
     """Node id and seconds of the slowest tests in the last report."""
     forks: tuple[tuple[int, str], ...] = ()
@@ -154,8 +162,8 @@ class Story:
 
     @property
     def spent(self) -> Spent:
-        """The sum over all phases and forks."""
-        return sum(self.phases.values(), Spent())
+        """The sum over all phases."""
+        return replace(sum(self.phases.values(), Spent()), usage=self.usage)
 
 
 def _read_forks(
@@ -176,8 +184,8 @@ def _read_forks(
             journal.read(read_timed(path))
         except ValueError as error:
             problems.append(f"The journal of the fork {each.name} is damaged, so its cost is incomplete: {error}.")
-        if spent := _sum_phases(journal):
-            costs[f"fork {each.name}, {statuses[each.name]}"] = sum(spent.values(), Spent())
+        if statuses[each.name] != "merged" and (spent := _sum_phases(journal)):
+            costs[f"{each.name}, {statuses[each.name]}"] = sum(spent.values(), Spent())
     return tuple(rows), costs, tuple(problems)
 
 
@@ -232,7 +240,9 @@ def load_story(ticket: Ticket, *, project: Path, comments: Comments, forks: Fork
         criteria={each.id: each.text for each in about.acceptance_criteria},
         state=state,
         steps=tuple(steps),
-        phases=_sum_phases(journal) | forked[1],
+        usage=(used := read_ticket_usage(state, journal_path(project, ticket.slug))),
+        phases=_add_rest(_sum_phases(journal), used),
+        fork_costs=forked[1],
         forks=forked[0],
         slowest_tests=_list_slowest(state, root=comments.repository.root),
         problems=(*problems, *forked[2]),
@@ -396,6 +406,12 @@ def _sum_phases(journal: _JournalReader) -> dict[str, Spent]:
         phases[each.phase] = phases.get(each.phase, Spent()) + each.spent
     rest = {name: spent for name, spent in journal.others.items() if name not in phases}
     return phases | rest
+
+
+def _add_rest(phases: dict[str, Spent], used: Usage) -> dict[str, Spent]:
+    """Return the phases, and what the ticket used beyond: by processes with other journals, as ``--jobs`` starts."""
+    rest = used - sum(phases.values(), Spent()).usage
+    return phases | ({_ELSEWHERE: Spent(usage=rest)} if rest.tokens > 0 else {})
 
 
 def _list_slowest(state: RunState, *, root: Path) -> tuple[tuple[str, float], ...]:

@@ -26,7 +26,7 @@ from cdd_agent.events import AnswerLost, Emit, Event, TurnEnded, decode
 from cdd_agent.model import conversation
 from cdd_agent.model.conversation import Model, Request, Turn
 from cdd_agent.storage import read_ordinary
-from cdd_agent.work.state import Usage
+from cdd_agent.work.state import RunState, Usage
 from cdd_agent.work.state_file import load_state
 
 _FILE = Path(__file__).with_name("prices.json")
@@ -244,6 +244,14 @@ def read_step_usage(state: Path) -> Usage:
     except UsageError:
         return Usage()
     return Usage() if saved is None else saved.usage
+
+
+def read_ticket_usage(state: RunState, journal: Path) -> Usage:
+    """Return everything that a ticket has used: its conversations by the journal, its steps by the state.
+
+    The state also counts what other processes have done for the steps, whose turns are not in this journal.
+    """
+    return read_conversation_usage(journal) + state.usage
 
 
 BYTES_PER_TOKEN = 3

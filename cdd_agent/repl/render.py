@@ -5,6 +5,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import get_args
 
 from msgspec.structs import replace
@@ -16,6 +17,7 @@ from rich.tree import Tree
 from cdd_agent import events
 from cdd_agent.errors import UsageError, format_count
 from cdd_agent.events import Event, FileDiffed, StepListed, TicketListed
+from cdd_agent.model.budget import read_ticket_usage
 from cdd_agent.repl.rows import LEAST_WIDTH, wrap
 from cdd_agent.repl.screen import Screen
 from cdd_agent.tickets import plan_markdown, spec
@@ -377,8 +379,11 @@ def show_tickets(tickets: Sequence[Ticket], *, screen: Screen) -> None:
             screen.line(screen.as_typed(f"what is not valid: cdd status {ticket.ticket}"))
 
 
-def show_ticket(ticket: Ticket, *, screen: Screen) -> None:
-    """Show the progress of a ticket and the next command. Raises ``DocumentError`` for invalid files."""
+def show_ticket(ticket: Ticket, *, screen: Screen, journal: Path) -> None:
+    """Show the progress of a ticket and the next command. Raises ``DocumentError`` for invalid files.
+
+    ``journal`` is the ticket's, which has what its conversations used.
+    """
     wanted = spec.load(ticket.spec_path)
     missing = spec.find_missing(wanted)
     state = load_state(ticket.state_path)
@@ -388,7 +393,7 @@ def show_ticket(ticket: Ticket, *, screen: Screen) -> None:
         screen.line(screen.as_typed(f"next   cdd spec {ticket.slug}"), indent=2)
         return
     if state is not None:
-        show_steps(state, screen=screen)
+        show_steps(state, screen=screen, used=read_ticket_usage(state, journal))
         if ticket.plan_path.exists():
             plan_markdown.load_valid(ticket.plan_path, wanted)
         return
@@ -404,8 +409,8 @@ def show_ticket(ticket: Ticket, *, screen: Screen) -> None:
         screen.line(screen.as_typed(f"next   cdd plan {ticket.slug}"), indent=2)
 
 
-def show_steps(state: RunState, *, screen: Screen) -> None:
-    """Show the steps of a run with their phases, gates, commits and errors, and what the run used."""
+def show_steps(state: RunState, *, screen: Screen, used: Usage | None = None) -> None:
+    """Show the steps of a run with phases, gates, commits and errors, and what was ``used``: by the run, or more."""
     landings = (each for step in state.step_executions.values() for each in step.list_landings())
     known = {attempt.phase for each in landings for attempt in each.attempts}
     phases = [phase for phase in get_args(Phase) if phase in known]
@@ -427,7 +432,7 @@ def show_steps(state: RunState, *, screen: Screen) -> None:
         for finding in _list_unverified(step):
             screen.line(f"Step {number}: {finding}", style="yellow")
     if state.model is not None:
-        used = state.usage
+        used = used or state.usage
         parts = (
             state.status.replace("_", " "),
             f"model {state.model}",

@@ -83,6 +83,16 @@ class Usage:
             known_usd=self.known_usd + other.known_usd,
         )
 
+    def __sub__(self, before: "Usage") -> "Usage":
+        """Return what was used since ``before``; the cost is unknown if either is."""
+        return self + Usage(
+            **{kind: -count for kind, count in before.token_counts.items()},
+            calls=-before.calls,
+            minutes=-before.minutes,
+            cost_usd=None if before.cost_usd is None else -before.cost_usd,
+            known_usd=-before.known_usd,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptRecord:

@@ -278,7 +278,7 @@ def test_tickets_that_a_repository_brings_are_listed_as_text(kind: str, tmp_path
     with captured() as (screen, shown):
         show_tickets(list_tickets(tmp_path), screen=screen)
         try:
-            show_ticket(find(tmp_path, "a"), screen=screen)
+            show_ticket(find(tmp_path, "a"), screen=screen, journal=tmp_path / "none")
         except UsageError as error:
             screen.error(error.happened, hint=error.hint)
     assert shown.getvalue()

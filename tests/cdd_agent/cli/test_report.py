@@ -15,7 +15,7 @@ from cdd_agent.cli.app import run
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
 from cdd_agent.tickets.ticket import find
-from cdd_agent.work.state import replace_step
+from cdd_agent.work.state import Usage, replace_step
 from cdd_agent.work.state_file import load_state, save_state
 from tests.fakes.demo import SLUG
 
@@ -65,6 +65,29 @@ def test_the_story_is_told_as_text_and_as_json(finished: Path, capsys: pytest.Ca
     assert story["event"] == "TicketReported"
     assert {"spec", "plan", "red", "green"} <= story["phases"].keys()
     assert story["steps"][0]["runs"][0]["attempts"][0]["phase"] == "red"
+
+
+def test_report_and_status_count_the_same_even_what_other_processes_used(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project = tmp_path / "project"
+    shutil.copytree(finished, project, symlinks=True)
+    path = find(project, SLUG).state_path
+    state = load_state(path)
+    assert state is not None
+    save_state(path, replace(state, usage=state.usage + Usage(input_tokens=12_345, output_tokens=6, calls=3)))
+
+    assert run(["--project", str(project), "--json", "report", SLUG]) == 0
+    story = json.loads(capsys.readouterr().out)
+    parts = [spent["usage"] for spent in story["phases"].values()]
+    assert story["phases"]["not in this journal"]["usage"]["input_tokens"] == 12_345
+    for kind in ("input_tokens", "output_tokens", "calls"):
+        assert sum(part[kind] for part in parts) == story["usage"][kind]
+    assert run(["--project", str(project), "status", SLUG]) == 0
+    read = sum(story["usage"][f"{kind}_tokens"] for kind in ("input", "cache_read", "cache_write"))
+    assert f"{read:,} tokens read, {story['usage']['output_tokens']:,} written" in " ".join(
+        capsys.readouterr().out.split()
+    )
 
 
 def test_the_page_needs_neither_network_nor_script_and_every_link_leads_somewhere(

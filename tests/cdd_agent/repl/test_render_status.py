@@ -8,6 +8,7 @@ import pytest
 from cdd_agent.errors import DocumentError
 from cdd_agent.repl.render import show_steps, show_ticket, show_tickets
 from cdd_agent.tickets.ticket import create, find, list_tickets
+from cdd_agent.work.journal import journal_path
 from cdd_agent.work.state import (
     AttemptRecord,
     RunState,
@@ -30,7 +31,7 @@ NEW = RunState(ticket_slug="t", started_at="2026-01-31T12:00:00Z", step_executio
 
 def told(project: Path, slug: str, *, width: int = 100) -> str:
     with captured(width) as (screen, shown):
-        show_ticket(find(project, slug), screen=screen)
+        show_ticket(find(project, slug), screen=screen, journal=journal_path(project, slug))
     return shown.getvalue()
 
 
@@ -42,7 +43,7 @@ def test_a_finished_ticket_shows_its_gates_and_commits(finished: Path) -> None:
     assert row[:7] == ["1", "Minutes", "after", "hours", "need", "no", "unit"]
     assert row[7:11] == ["✔", "completed", "1✔", row[10]]
     assert [part for part in row[9:] if "✔" in part] == ["1✔", "2✔", "1✔"]
-    assert "13,425 tokens read, 706 written" in text
+    assert "24,001 tokens read, 1,253 written" in text
 
 
 def test_a_narrow_terminal_shows_the_gates_without_commits(finished: Path) -> None:
