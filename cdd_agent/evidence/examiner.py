@@ -137,7 +137,7 @@ def format_question(
     parts = [*_describe_work(request, criteria=criteria, marks=marks)]
     found = "\n".join(f"- {sign}" for sign in signs)
     parts += [f"Signs, which prove nothing:\n{marks.wrap(found, source='checks')}"] if found else []
-    count = f"{min(LEAST, most)} to {most}" if most > 1 else "1"
+    count = f"{LEAST} to {most}" if most > LEAST else str(most)
     parts.append(f"Write {format_count(most, 'further example').replace(str(most), count, 1)} that would refute it.")
     return "\n\n".join(parts)
 
@@ -416,14 +416,16 @@ def _explain_criterion(
         own = [example for example in examples.select("regressed") if example.criterion == criterion]
         return refuse(
             "example_regressed",
-            f"The change breaks {rule}: {format_count(len(own), 'further example')} passed before the change and now "
-            "fails, with other inputs than those of the tests that you can see. Keep the behavior that the step does "
-            "not change. If you are sure that the step demands the new result, report test_is_wrong with the reason.",
+            f"The change breaks {rule}: {format_count(len(own), 'further example')} passed before the change and "
+            "failed after it, with other inputs than those of the tests that you can see. Keep the behavior that the "
+            "step does not change. If you are sure that the step demands the new result, report test_is_wrong with the "
+            "reason.",
         )
     own = [example for example in examples.select("passes", "fails") if example.criterion == criterion]
     count = sum(example.outcome == "fails" for example in own)
     message = (
-        f"{_name_unmet(criterion, criteria)}: {count} of {format_count(len(own), 'further example')} of it fail, with "
+        f"{_name_unmet(criterion, criteria)}: {count} of {format_count(len(own), 'further example')} "
+        f"{'fails' if count == 1 else 'fail'}, with "
         "other inputs than those of the tests that you can see. Implement the rule, not its examples. If you are sure "
         "that the change meets it, report test_is_wrong with the reason."
     )

@@ -438,7 +438,7 @@ class Attempt:
             diff=diff,
             undone=undone,
             impact=load_impact(context.impact_path).describe(self.item.sources, but=self.item.tests),
-            further=self._examination.format_reminder(marks) if self.phase == "green" else "",
+            further=self._examination.find_shown_example() if self.phase == "green" else "",
         )
 
     def _find_complete_files(self, shown: ShownFiles, diff: str) -> tuple[str, ...]:

@@ -152,13 +152,13 @@ class Examination:
             self._save(examples.update(dict.fromkeys(failing, ("withdrawn", "a person decided so"))))
         return is_withdrawn
 
-    def format_reminder(self, marks: Marks) -> str:
+    def find_shown_example(self) -> str:
         """Return the example that the author of the change may see; empty if there is none."""
         examples = load_examples(self.path)
         shown = [] if examples is None else [each.name for each in examples.select("passes", *examiner.REFUTING)]
         if examples is None or examples.shown not in shown:
             return ""
-        return marks.wrap(examples.extract([examples.shown]), source="further example")
+        return examples.extract([examples.shown])
 
     def _obtain(self, request: CheckRequest, *, criteria: dict[str, str], signs: Iterable[str]) -> Examples:
         marks, most = Marks(self.context.token), self.context.policy.max_examples

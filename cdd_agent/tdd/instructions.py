@@ -342,6 +342,9 @@ def _collect_facts(brief: Brief, occasion: Occasion, *, offered: Collection[str]
     earlier = occasion.earlier
     names = load_right_failures()
     shown = [_format_attempt(attempt, offered=offered, marks=marks) for attempt in earlier[-MAX_ATTEMPTS_SHOWN:]]
+    is_quoted = any(
+        occasion.further.strip() in reason for each in earlier[-MAX_ATTEMPTS_SHOWN:] for reason in each.reasons
+    )
     quoted = {
         "broken": (format_bullets(_list_broken(earlier, phase=brief.phase)), "gate"),
         "interrupted": (occasion.interrupted, "interrupted work"),
@@ -351,6 +354,7 @@ def _collect_facts(brief: Brief, occasion: Occasion, *, offered: Collection[str]
         "words": (earlier[-1].words, f"attempt {earlier[-1].number}") if earlier else ("", ""),
         "impact": (occasion.impact, "the last run of all tests"),
         "undone": (occasion.undone, "changes that were undone"),
+        "example": ("" if is_quoted else occasion.further, "further example"),
         "guidance": (occasion.step.guidance if occasion.step is not None else "", "the user"),
     }
     if (refusal := _find_refusal(occasion.step, brief.phase)) is not None:
@@ -370,7 +374,6 @@ def _collect_facts(brief: Brief, occasion: Occasion, *, offered: Collection[str]
         "remedies": format_bullets(occasion.remedies),
         "omitted": str(len(earlier) - MAX_ATTEMPTS_SHOWN) if len(earlier) > MAX_ATTEMPTS_SHOWN else "",
         "attempts": "\n\n".join(shown),
-        "example": occasion.further,
         "task": brief.task,
         "number": str(len(earlier) + 1),
         "last": str(len(earlier)),

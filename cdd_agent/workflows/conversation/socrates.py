@@ -206,8 +206,8 @@ _BEGIN = (
     "far. Read the code that it is about, then ask."
 )
 _NOBODY = (
-    "Nobody is there to answer. Read the code, save everything you can infer with UpdateSpec, and put the decisions "
-    "that only the developer can make into open_questions. Do not ask."
+    "Nobody is there to answer, so you cannot ask. Read the code, save everything you can infer with UpdateSpec, and "
+    "put the decisions that only the developer can make into open_questions."
 )
 _POSTPONED = "The developer will answer this later. The question is in open_questions. Do not ask it again now."
 _LEFT_OPEN = {

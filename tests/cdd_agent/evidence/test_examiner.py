@@ -237,7 +237,7 @@ def test_the_first_refusal_names_the_criterion_without_the_values() -> None:
     (reason,) = findings.reasons
     assert same == FAILED
     assert reason.code == "example_failed"
-    assert reason.message.startswith(f"AC-1 is not met ({CRITERIA['AC-1']}): 1 of 1 further example of it fail")
+    assert reason.message.startswith(f"AC-1 is not met ({CRITERIA['AC-1']}): 1 of 1 further example fails")
     assert "700" not in reason.message
     assert "test_sizes" not in reason.message
 

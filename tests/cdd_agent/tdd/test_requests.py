@@ -4,12 +4,14 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
-from cdd_agent.errors import CddError
+from cdd_agent.errors import CddError, GateClosed
+from cdd_agent.model.budget import Budget
 from cdd_agent.model.conversation import Request, Text, ToolCall, ToolResult, Turn
 from cdd_agent.review import Comments, Place
 from cdd_agent.tdd.attempt import FORKED
@@ -17,14 +19,20 @@ from cdd_agent.tdd.context import Kind
 from cdd_agent.tdd.cycle import Cycle, Ending
 from cdd_agent.tdd.instructions import TABLE, load_texts
 from cdd_agent.testrun.interpreter import Interpreter
+from cdd_agent.tickets.ticket import create
 from cdd_agent.work import state as states
 from cdd_agent.work.state import RunState, Status, StepKey
+from cdd_agent.workflows.conversation.dialog import Dialog
+from cdd_agent.workflows.conversation.planner import Planner
+from cdd_agent.workflows.conversation.scout import Scout
+from cdd_agent.workflows.conversation.socrates import Socrates
+from cdd_agent.workspace.files import Workspace
 from tests.cdd_agent.workflows.green.conftest import BARE, CARTS, MENDED, TESTS, Shop
 from tests.cdd_agent.workflows.orchestration import conftest as orchestration
 from tests.cdd_agent.workflows.orchestration.conftest import Runs
 from tests.fakes.clock import FakeClock
 from tests.fakes.model import ScriptedModel, call, says
-from tests.fakes.project import CODE, TEST, TEST_FILE, Project, content_as_it_is, green, item, red, writes
+from tests.fakes.project import CODE, TEST, TEST_FILE, TIDY, Project, content_as_it_is, green, item, red, writes
 
 TOOLS = re.compile(
     r"\b(RunTests|CompleteImplementation|ReportBlocked|AnswerComment|WritePlan|UpdateSpec|AskDeveloper|ProposeTicket)\b"
@@ -86,7 +94,7 @@ def find_faults(request: Request) -> list[str]:
     words, offered = said(request), {tool.name for tool in request.tools}
     faults = [f"names {name}, which is not offered" for name in {a or b for a, b in TOOLS.findall(words)} - offered]
     faults += [f"an empty place: {place}" for place in re.findall(r"\{\w+\}", words)]
-    blocks = [block.strip() for block in words.split("\n\n")]
+    blocks = [block.strip() for block in words.split("\n\n") if not block.startswith("    ")]
     for block, following in zip(blocks, [*blocks[1:], "# the end"], strict=True):
         if (block.startswith("#") or block.endswith(":")) and following.startswith("#") and "\n" not in block:
             faults.append(f"nothing below: {block}")
@@ -256,12 +264,63 @@ def collect_of_workflows(made: Collector) -> None:
     made.note("tdd", model.requests, "plan", "plan refused", "red", "green", "refactor", "plan again")
 
 
+def collect_of_conversations(made: Collector) -> None:
+    """Scout, Socrates, who asks and gets an answer, the Planner, and the Examiner, who looks again."""
+    folder = made.project("talk").folder
+    model = ScriptedModel([])
+    dialog = Dialog(
+        workspace=Workspace(folder), model=model, budget=Budget(), emit=lambda _: None, outline_tokens=2_000
+    )
+    model.queue = [says("In prices.py."), says("And nowhere else.")]
+    scout = Scout(folder, dialog=dialog)
+    for words in ("Where are prices added?", "Only there?"):
+        scout.hear(words)
+    ticket = create(folder, "sale", title="A sale", type="feature")
+    changes = {"description": "Ten percent off.", "acceptance_criteria": ["WHEN it is sold THE SYSTEM SHALL cost 90"]}
+    model.queue = [
+        says(call("AskDeveloper", question="How much?", options=["Ten percent", "Nothing"])),
+        says(call("UpdateSpec", **changes)),  # type: ignore[arg-type]
+        says("Done."),
+        says("No plan."),
+    ]
+    socrates = Socrates(ticket, dialog=dialog)
+    socrates.open(somebody_answers=True)
+    socrates.hear("1")
+    with pytest.raises(GateClosed):
+        Planner(ticket, dialog=dialog, max_drafts=3).draft()
+    labels = ("scout", "scout again", "socrates", "socrates answered", "", "planner")
+    made.note("talk", model.requests, *labels)
+    example = (
+        "```python\nfrom discount import discount\n\n\n"
+        'def test_twice():\n    """AC-1: twice"""\n    assert discount(200) == 180\n```'
+    )
+    doubts = says(call("ReportBlocked", why="test_is_wrong", reason="It is ten off, not ten percent."))
+    model = ScriptedModel(
+        [red(), green(), says(example), doubts, says("KEEP test_twice"), rewrites(TIDY), content_as_it_is()]
+    )
+    model.answers_examiner = True
+    project = made.project("examined")
+    context = project.context(model)
+    policy = replace(context.policy, max_examples=3, evidence_timeout_s=60)
+    work = replace(
+        item(tests=(NODE,)), criteria=(("AC-1", "WHEN a price is given THE SYSTEM SHALL take ten percent off"),)
+    )
+    with suppress(CddError):
+        Cycle(work, project.start(), context=replace(context, policy=policy), save=lambda _: None).run()
+    made.note("examined", model.requests, "", "", "examiner", "green", "examiner again", "green again")
+
+
 @pytest.fixture(scope="module")
 def requests(
     tmp_path_factory: pytest.TempPathFactory, *, interpreter: Interpreter, bytecode: Path
 ) -> Mapping[str, Request]:
     made = Collector(folder=tmp_path_factory.mktemp("requests"), interpreter=interpreter, bytecode=bytecode)
-    collectors: tuple[Callable[[Collector], None], ...] = (collect_of_steps, collect_of_repeated, collect_of_workflows)
+    collectors: tuple[Callable[[Collector], None], ...] = (
+        collect_of_steps,
+        collect_of_repeated,
+        collect_of_workflows,
+        collect_of_conversations,
+    )
     for collect in collectors:
         collect(made)
     if shown := os.environ.get("CDD_DUMP"):
@@ -368,6 +427,12 @@ ROWS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "tdd: green": (("You make one failing test pass", "`Bash`"), ("one improvement",)),
     "tdd: refactor": (("Improve the code of this step",), ("Make the failing tests pass",)),
+    "talk: scout again": (("The files of the project:", "def total(prices):"), ()),
+    "talk: planner": (("def total(prices):", "write `Tests: none`"), ()),
+    "examined: examiner": (("Write 3 further examples", "take ten percent off"), ()),
+    "examined: green": (("a further example of a criterion fails",), ("The gate refused", "It is in no file")),
+    "examined: examiner again": (("It is ten off", "assert discount(100) == 90", "assert discount(200) == 180"), ()),
+    "examined: green again": (("The Examiner has looked again", "assert discount(200) == 180"), ("It is in no file",)),
     "blocks: red": (("You have no tools", "Write the failing test"), ("`RunTests`",)),
     "blocks: green": (("explain why and write no file",), ("`ReportBlocked`",)),
 }
@@ -380,7 +445,7 @@ def test_every_kind_of_attempt_gets_its_orders_and_no_others(requests: Mapping[s
         request = requests[name]
         whole = read(request).rpartition("[UserMessage]")[2].partition("\n\n[tool ")[0]
         own = said(request).rpartition("[UserMessage]")[2]
-        whole = f"{request.system}\n{whole}"
+        whole = read(request) if name.startswith("talk:") else f"{request.system}\n{whole}"
         found = [f"lacks {text!r}" for text in has if text not in whole]
         found += [f"has {text!r}" for text in lacks if text in own]
         if found:
@@ -392,9 +457,9 @@ def test_every_text_of_the_table_is_in_a_request(requests: Mapping[str, Request]
     everything = "\n".join(read(request) for request in requests.values())
     starts = {name: PLACE.split(text, maxsplit=1)[0].strip() for name, text in load_texts().items()}
     unseen = {name for name, start in starts.items() if start not in everything}
-    assert {row.text for row in TABLE} | {"refused_by_gate", "refused_by_example", "refused_by_hook"} == set(starts)
+    assert {row.text for row in TABLE} <= set(starts)
     assert unseen == RARE
 
 
-RARE = {"interrupted", "interrupted_changes", "refused_by_example", "example", "impact"}
+RARE = {*("interrupted", "interrupted_changes", "impact", "example"), *("nudge", "nudge_blocks", "nudge_objections")}
 """Texts of rare occasions, which tests of their mechanism read."""
