@@ -144,7 +144,8 @@ def commit_paths(
         try:
             empty = ("--allow-empty",) if allow_empty else ()
             repository.git(
-                *("commit", "--quiet", *empty, "-F", "-"),
+                "commit",
+                *("--quiet", *empty, "-F", "-"),
                 stdin=message.encode(),
                 variables={**index, TRACE: f"{index['GIT_INDEX_FILE']}.trace"},
                 hooks=True,

@@ -25,9 +25,13 @@ def scripted(*turns: Turn | CddError | KeyboardInterrupt, name: str = "some-mode
 
 
 def texts(model: ScriptedModel) -> list[str]:
-    """What the last request says, message by message."""
+    """What the last request says, message by message, without the outline of the project."""
     return [
-        "".join(block.text for block in message.content if isinstance(block, Text))
+        "".join(
+            block.text
+            for block in message.content
+            if isinstance(block, Text) and not block.text.startswith("The files of the project:")
+        )
         for message in model.requests[-1].messages
     ]
 
