@@ -135,6 +135,8 @@ class TextDelta(msgspec.Struct, frozen=True, kw_only=True):
     """A streamed piece of the model's text; not journaled."""
 
     text: str
+    agent: str = ""
+    """Who speaks."""
 
 
 class ThinkingDelta(msgspec.Struct, frozen=True, kw_only=True):
@@ -280,6 +282,8 @@ class StepFinished(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     status: str
     error: str | None
+    brief: str = ""
+    """The error without the reasons of the last gate; empty if it has none."""
 
 
 class StepReviewed(msgspec.Struct, frozen=True, kw_only=True):
@@ -384,6 +388,8 @@ class GateJudged(msgspec.Struct, frozen=True, kw_only=True):
     """The basis of the verdict, in one line."""
     finding: str = ""
     """A code for the result of RED."""
+    is_expected: bool = False
+    """Whether a closed RED is the way of an iteration that asks for no new behavior."""
 
 
 class Committed(msgspec.Struct, frozen=True, kw_only=True):

@@ -133,7 +133,7 @@ def run_agent(
         _pass_on(conversation, emit=emit)
         messages, max_tokens = conversation.messages, budget.max_answer_tokens
         request = Request(system=conversation.system, messages=messages, tools=specs, max_tokens=max_tokens)
-        turn = _ask_model(request, model=model, conversation=conversation, emit=emit)
+        turn = _ask_model(request, model=model, conversation=conversation, emit=name_speaker(emit, agent))
         usage, calls, text = usage + turn.usage, calls + len(turn.calls), turn.text
         emit(make_turn_ended(turn, model=model.name, agent=agent))
         if turn.stop_reason == "max_tokens":
@@ -176,6 +176,15 @@ def _pass_on(conversation: Conversation, *, emit: events.Emit) -> bool:
         emit(events.GuidanceGiven(text=words))
         conversation.say(f"{_MEANWHILE}\n\n{words}")
     return bool(said)
+
+
+def name_speaker(emit: events.Emit, agent: str) -> events.Emit:
+    """Wrap ``emit``: pieces of text say which agent speaks."""
+
+    def emit_named(event: events.Event) -> None:
+        emit(structs.replace(event, agent=agent) if isinstance(event, events.TextDelta) else event)
+
+    return emit_named
 
 
 def _ask_model(request: Request, *, model: Model, conversation: Conversation, emit: events.Emit) -> Turn:

@@ -20,7 +20,7 @@ from cdd_agent.events import Notice
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
 from cdd_agent.installation import suggest_upgrade
-from cdd_agent.repl.render import format_reason, show_plan, show_steps
+from cdd_agent.repl.render import show_plan, show_steps
 from cdd_agent.repl.screen import Screen
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work.state import AttemptRecord, RunState, Status
@@ -178,9 +178,8 @@ def _show_summary(
     screen.gap()
     screen.line("Attempts that a gate refused:", style="bold")
     for number, attempt in refused:
-        screen.line(f"step {number}, {attempt.phase.upper()}, attempt {attempt.number}", indent=2)
-        for reason in attempt.reasons:
-            screen.line(format_reason(reason), indent=4)
+        codes = ", ".join(dict.fromkeys(reason.partition(":")[0] for reason in attempt.reasons))
+        screen.line(f"step {number}, {attempt.phase.upper()}, attempt {attempt.number}: {codes}", indent=2)
     screen.gap()
     screen.line(f"The project is in {repository.root}. Try:", style="bold")
     python = shlex.quote(sys.executable)

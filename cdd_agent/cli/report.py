@@ -64,7 +64,7 @@ def _show_run(run: StepRun, *, screen: Screen) -> None:
     if run.heading:
         screen.line(run.heading, indent=2, style="bold")
     for attempt in run.attempts:
-        symbol = screen.symbols["open" if attempt.is_open else "closed"]
+        symbol = screen.symbols["note" if attempt.is_expected else "open" if attempt.is_open else "closed"]
         took = format_duration(attempt.spent.duration_s)
         told = f"{attempt.phase.upper()} attempt {attempt.number} {attempt.verdict}, {took}  {attempt.evidence}"
         screen.line(f"{symbol} {told}", indent=2)
@@ -76,12 +76,13 @@ def _show_run(run: StepRun, *, screen: Screen) -> None:
 
 def _list_facts(story: Story) -> list[tuple[str, str]]:
     state, spent = story.state, story.spent
+    refused = sum(each.verdict == "closed" for each in story.attempts)
     done = sum(step.execution.status == "completed" for step in story.steps)
     return [
         ("status", f"{state.status.replace('_', ' ')}: {done} of {format_count(len(story.steps), 'step')}"),
         ("time", f"{state.started_at} to {state.completed_at or 'now'}"),
         ("model", f"{state.model or 'unknown'}; sandbox {state.sandbox or 'unknown'}"),
-        ("attempts", f"{len(story.attempts)}, {sum(each.is_open is False for each in story.attempts)} of them refused"),
+        ("attempts", f"{len(story.attempts)}, {refused} of them refused"),
         ("files", f"{len(story.files)} changed"),
         ("cost", f"{spent.usage.tokens:,} tokens; {format_cost(spent.usage) or 'nothing'}"),
     ]

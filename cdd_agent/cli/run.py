@@ -110,7 +110,7 @@ def exec_(
             else:
                 executor.run_all()
         opened = _approve_completed(executor, before, project=project) if project.options.no_review else None
-    _report_steps(executor, invocation=invocation)
+    _report_steps(executor, before=before, invocation=invocation)
     if opened is not None:
         from cdd_agent.cli.inspect import end_ticket
 
@@ -131,7 +131,7 @@ def _approve_completed(executor: "Executor", before: "RunState", *, project: "Co
     return opened
 
 
-def _report_steps(executor: "Executor", *, invocation: Invocation) -> None:
+def _report_steps(executor: "Executor", *, before: "RunState", invocation: Invocation) -> None:
     """Show the summary of a run. Raises ``GateClosed`` if a step failed."""
     from cdd_agent.repl.dialogs import show_summary
     from cdd_agent.work.state import Status
@@ -139,7 +139,7 @@ def _report_steps(executor: "Executor", *, invocation: Invocation) -> None:
     slug = executor.ticket.slug
     if not invocation.as_json:
         invocation.screen.gap()
-        show_summary(executor.state, screen=invocation.screen)
+        show_summary(executor.state, screen=invocation.screen, before=before)
     if executor.given_up is not None:
         hint = f"say it in another way: cdd exec {slug} --retry {executor.given_up} --guidance TEXT"
         raise GateClosed(f"Step {executor.given_up} was not changed: no attempt was accepted.", hint=hint)
@@ -170,9 +170,10 @@ def answer(invocation: Invocation, words: str) -> None:
             project.emit(Notice(text=text))
             return
         executor = project.executor(ticket)
+        before = executor.state
         with executor.running():
             executor.run_all()
-    _report_steps(executor, invocation=invocation)
+    _report_steps(executor, before=before, invocation=invocation)
 
 
 def _open_prompt(invocation: Invocation, line: str) -> None:

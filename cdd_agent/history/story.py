@@ -15,6 +15,7 @@ from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.history.fork import arrange
 from cdd_agent.model.budget import read_ticket_usage
 from cdd_agent.review import Anchors, Comment, Comments, Place, Side
+from cdd_agent.tdd.attempt import needs_no_test
 from cdd_agent.tdd.step import load_report
 from cdd_agent.tickets import plan_markdown, spec
 from cdd_agent.tickets.ticket import Ticket
@@ -62,6 +63,8 @@ class JudgedAttempt:
     ended: str = ""
     """Empty if it was interrupted, like the next one."""
     is_open: bool | None = None
+    is_expected: bool = False
+    """Whether it was closed because an iteration asks for no new behavior."""
     reasons: tuple[str, ...] = ()
     evidence: str = ""
     findings: tuple[str, ...] = ()
@@ -76,7 +79,9 @@ class JudgedAttempt:
 
     @property
     def verdict(self) -> str:
-        """The verdict in a word."""
+        """The verdict in a word or two."""
+        if self.is_expected:
+            return "not needed"
         return "interrupted" if self.is_open is None else "open" if self.is_open else "closed"
 
 
@@ -312,6 +317,7 @@ def _complete(made: list[JudgedAttempt], execution: StepExecution) -> Iterator[J
             number=record.number,
             started="",
             is_open=record.verdict == "open",
+            is_expected=needs_no_test(record, execution),
             reasons=record.reasons,
             findings=record.evidence,
         )
@@ -359,9 +365,14 @@ class _JournalReader:
                 self._spend(Spent(tests_s=duration))
             case events.GateJudged(open=is_open, reasons=reasons, evidence=evidence) if self._is_at_work:
                 last = self.attempts[-1]
-                took = Spent(duration_s=_measure(last.started, time))
                 self.attempts[-1] = replace(
-                    last, ended=time, is_open=is_open, reasons=reasons, evidence=evidence, spent=last.spent + took
+                    last,
+                    ended=time,
+                    is_open=is_open,
+                    is_expected=event.is_expected,
+                    reasons=reasons,
+                    evidence=evidence,
+                    spent=last.spent + Spent(duration_s=_measure(last.started, time)),
                 )
                 self._is_at_work = False
             case events.Committed(phase=phase, commit=commit) if self.attempts and self.attempts[-1].phase == phase:

@@ -124,9 +124,14 @@ def show_proposal(proposal: TicketProposal, *, screen: Screen) -> None:
             screen.line(Text.assemble((f"{name:<7}" if name else "- ", "dim"), clean(text)), indent=2, hang=7)
 
 
-def show_summary(state: RunState, *, screen: Screen, is_at_prompt: bool = False) -> None:
-    """Show the steps, files and duration of a run, and the next command as it is typed there."""
-    show_steps(state, screen=screen)
+def show_summary(
+    state: RunState, *, screen: Screen, before: RunState | None = None, is_at_prompt: bool = False
+) -> None:
+    """Show the steps, files and duration of a run, and the next command as it is typed there.
+
+    ``before`` is as for ``show_steps``.
+    """
+    show_steps(state, screen=screen, before=before)
     rows = []
     for kind, paths in _group_files(state).items():
         if paths:
@@ -201,7 +206,7 @@ def start_execution(executor: Executor, *, screen: Screen) -> bool:
 def handle_executor_input(executor: Executor, words: str, *, screen: Screen) -> bool:
     """Carry out a line. Return whether the Executor stays active."""
     line = parse_executor_line(words.strip() or executor.postponed)
-    failed = executor.state.numbers(Status.FAILED)
+    before, failed = executor.state, executor.state.numbers(Status.FAILED)
     if line.text and line.word != "commit":
         line = _guide(executor, line)
     word = line.word
@@ -238,7 +243,7 @@ def handle_executor_input(executor: Executor, words: str, *, screen: Screen) -> 
             _carry_out(word, line.number, executor=executor)
             if not executor.state.numbers(Status.PENDING, Status.IN_PROGRESS):
                 screen.gap()
-                show_summary(executor.state, screen=screen, is_at_prompt=True)
+                show_summary(executor.state, screen=screen, before=before, is_at_prompt=True)
     if word in ("commit", "keep", "leave") and executor.postponed:
         return handle_executor_input(executor, executor.postponed, screen=screen)
     screen.gap()

@@ -38,6 +38,9 @@ ASKS_DEVELOPER = "AskDeveloper"
 COMMAND_WENT_WELL = "exit status 0"
 """The first line of a successful Bash call, which is not shown."""
 
+_AT_THE_PROMPT = ("socrates", "planner", "scout")
+_SPEAKERS = {"green": "Implementer"}
+
 _GUIDE_WIDTH = 4
 _MIN_STEP_WIDTH = 36
 """Least width for the text of a step, however deep in the tree."""
@@ -211,6 +214,9 @@ class Renderer:
         self._steps = 0
         self._unit = "Step"
         self._is_in_tool = False
+        self._speaker = ""
+        self._reasons: dict[tuple[str, str], int] = {}
+        """Phase and reason -> the attempt of the present step at which it was shown."""
 
     def write(self, event: Event) -> None:
         """Print one event, unless the command that asked for it shows it."""
@@ -220,10 +226,17 @@ class Renderer:
     def _line(self, text: str | Text, *, style: str = "", deeper: int = 0) -> None:
         self._screen.line(text, style=style, indent=self._screen.indent + deeper)
 
+    def _name_speaker(self, agent: str) -> None:
+        """Show who speaks, where several agents do; the prompt names the others."""
+        if agent not in ("", *_AT_THE_PROMPT, self._speaker):
+            self._line(f"{_SPEAKERS.get(agent, agent.replace('_', ' ').capitalize())}:", style="bold dim")
+        self._speaker = agent
+
     def _show_turn(self, event: Event) -> None:
         screen = self._screen
         match event:
-            case events.TextDelta(text=text):
+            case events.TextDelta(text=text, agent=agent):
+                self._name_speaker(agent)
                 screen.stream(text)
             case events.Waiting(what=what):
                 screen.say(what)
@@ -282,13 +295,18 @@ class Renderer:
                 style = "dim" if event.problem is None else "red"
                 self._line(head + text, style=style, deeper=2 if self._is_in_tool else 0)
                 screen.say(WAITING if self._is_in_tool else CHECKING)
+            case events.GateJudged(is_expected=True):
+                screen.say(SAVING)
             case events.GateJudged(phase=phase, open=is_open):
                 screen.say(SAVING)
                 word, color = ("open", "green") if is_open else ("closed", "red")
                 badge = f"{screen.symbols[word]} {phase.upper()} gate {word}"
                 self._line(Text.assemble((badge, f"bold reverse {color}"), f"  {clean(event.evidence)}"))
                 for reason in event.reasons:
-                    self._line(format_reason(reason), deeper=2)
+                    first = self._reasons.setdefault((phase, reason), event.attempt)
+                    code = reason.partition(":")[0]
+                    shown = reason if first == event.attempt else f"{code}: the same as at attempt {first}"
+                    self._line(format_reason(shown), deeper=2)
             case events.Committed(commit=commit, subject=subject):
                 self._line(f"{screen.symbols['commit']} {commit[:8]}  {subject}", style="bold")
             case events.RolledBack(kept=ref, why=why):
@@ -340,7 +358,8 @@ class Renderer:
                 screen.indent = 4
                 screen.say(WAITING)
             case events.StepStarted(number=number, total=total, title=title):
-                self._steps = total
+                self._steps, self._speaker = total, ""
+                self._reasons.clear()
                 screen.gap()
                 screen.line(f"{self._unit} {number}/{total}  {title}", style="bold")
                 screen.indent = 2
@@ -349,7 +368,9 @@ class Renderer:
                 looks = {"completed": ("open", "bold green"), "failed": ("closed", "bold red")}
                 symbol, style = looks.get(status, ("note", "yellow"))
                 place = f"{event.number}/{self._steps}" if self._steps else str(event.number)
-                why = f": {event.error}" if event.error else ""
+                # The last gate has already shown its reasons.
+                error = event.brief or event.error
+                why = f": {error}" if error else ""
                 screen.line(f"{screen.symbols[symbol]} {self._unit} {place} {status}{why}", style=style)
 
 
@@ -409,8 +430,11 @@ def show_ticket(ticket: Ticket, *, screen: Screen, journal: Path) -> None:
         screen.line(screen.as_typed(f"next   cdd plan {ticket.slug}"), indent=2)
 
 
-def show_steps(state: RunState, *, screen: Screen, used: Usage | None = None) -> None:
-    """Show the steps of a run with phases, gates, commits and errors, and what was ``used``: by the run, or more."""
+def show_steps(state: RunState, *, screen: Screen, used: Usage | None = None, before: RunState | None = None) -> None:
+    """Show the steps of a run with phases, gates, commits and errors, and what was ``used``: by the run, or more.
+
+    ``before`` is the state when the command began that shows them: errors since then are on the screen already.
+    """
     landings = (each for step in state.step_executions.values() for each in step.list_landings())
     known = {attempt.phase for each in landings for attempt in each.attempts}
     phases = [phase for phase in get_args(Phase) if phase in known]
@@ -423,7 +447,8 @@ def show_steps(state: RunState, *, screen: Screen, used: Usage | None = None) ->
         rows.append([Text(str(number)), Text(clean(step.title)), status, *gates])
     screen.show(Text("\n").join(_align_steps(rows, width=width)), wrap=False)
     for number, step in state.step_executions.items():
-        if step.error and step.status in {Status.FAILED, Status.SKIPPED}:
+        is_new = before is not None and before.step_executions.get(number) != step
+        if step.error and step.status in {Status.FAILED, Status.SKIPPED} and not is_new:
             screen.line(f"Step {number} {step.status}: {step.error}", style=_STATUS_LOOK[step.status][1])
         if step.status == Status.IN_PROGRESS and step.files:
             more = len(step.files) - _MOST_FILES

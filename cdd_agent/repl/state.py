@@ -63,6 +63,8 @@ class ProgressTracker:
                 self.phase = self.gate = ""  # the toolbar shows the next step now
             case events.AttemptStarted(phase=phase):
                 self.phase, self.gate, self.tokens = phase, "", 0
+            case events.GateJudged(phase=phase, is_expected=True):
+                self.phase, self.gate = phase, ""
             case events.GateJudged(phase=phase, open=is_open):
                 self.phase, self.gate = phase, "open" if is_open else "closed"
             case _:

@@ -121,6 +121,12 @@ def is_refuted(attempt: AttemptRecord) -> bool:
     return any(has_code(attempt, code) for code in EXAMPLE_CODES)
 
 
+def needs_no_test(attempt: AttemptRecord, step: StepExecution) -> bool:
+    """Return whether an iteration asks for no new behavior: its RED ended without a failing test."""
+    is_without = attempt.finding in verdict.AT_ONCE or has_code(attempt, "no_change")
+    return step.iterates and attempt.phase == "red" and is_without
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Work:
     """The files as the agent left them."""
@@ -219,6 +225,7 @@ class Attempt:
                 evidence=judgment.evidence
                 or summarize_evidence(judged, judgment.report, baseline=self.baseline.report),
                 finding=finding or "",
+                is_expected=needs_no_test(replace(record, finding=finding), self.step),
             )
         )
         added = "" if judged.open else self._report_closed_gate(record)

@@ -23,7 +23,15 @@ from cdd_agent.git.repository import CommitId
 from cdd_agent.git.snapshot import Snapshot
 from cdd_agent.hooks import HookReply, HookStream
 from cdd_agent.storage import private_folder
-from cdd_agent.tdd.attempt import LANDED_ON_OTHERS, Attempt, has_code, has_given_up, is_refuted, list_attempts
+from cdd_agent.tdd.attempt import (
+    LANDED_ON_OTHERS,
+    Attempt,
+    has_code,
+    has_given_up,
+    is_refuted,
+    list_attempts,
+    needs_no_test,
+)
 from cdd_agent.tdd.baseline import Baseline, take_baseline
 from cdd_agent.tdd.briefing import describe_refusal, keep_interruption, save_interruption
 from cdd_agent.tdd.context import Context, Phase, Progress, WorkItem, format_reasons
@@ -81,6 +89,8 @@ class Ending:
     the agent gave up."""
     why: str | None = None
     """None if all phases landed."""
+    brief: str = ""
+    """``why`` without the reasons of the last gate; empty if it has none."""
 
 
 class Cycle:
@@ -254,14 +264,9 @@ class Cycle:
         self._context.emit(Notice(text=f"An attempt at {phase_name(phase)} was interrupted. {how}"))
         return is_in_files
 
-    def _needs_no_test(self, attempt: AttemptRecord) -> bool:
-        """Return whether this is an iteration that asks for no new behavior: RED ended without a failing test."""
-        is_without = attempt.finding in AT_ONCE or has_code(attempt, "no_change")
-        return self._step.iterates and attempt.phase == "red" and is_without
-
     def _continue_with_refactor(self, attempt: AttemptRecord, baseline: Baseline) -> bool:
         """Let an iteration that needs no new test change the code in REFACTOR alone; return whether it is one."""
-        if not self._needs_no_test(attempt):
+        if not needs_no_test(attempt, self._step):
             return False
         if not list_attempts("refactor", self._step):
             self._context.snapshots.restore(baseline.snapshot)
@@ -274,7 +279,8 @@ class Cycle:
         policy, root = self._context.policy, self._context.repository.root
         if not attempts:
             return Course.REPAIR
-        if len(attempts) >= policy.max_attempts or has_given_up(attempts[-1]) or self._needs_no_test(attempts[-1]):
+        last = attempts[-1]
+        if len(attempts) >= policy.max_attempts or has_given_up(last) or needs_no_test(last, self._step):
             return Course.STOP
         return choose_course(
             [summarize_attempt(each.reasons, load_report(each, root=root)) for each in attempts],
@@ -573,10 +579,11 @@ class Cycle:
             self._recovery.undo(why="the agent gave up" if is_blocked else used_up)
         reasons, phase = "; ".join(last.reasons), phase_name(last.phase)
         if is_blocked:
-            return Ending(state=self._state, how="blocked", why=f"the agent gave up in {phase}: {reasons}")
+            brief = f"the agent gave up in {phase}"
+            return Ending(state=self._state, how="blocked", why=f"{brief}: {reasons}", brief=brief)
         stuck = f" (the last {policy.max_identical_failures} with the same failures)" if is_stuck else ""
-        why = f"{phase} was refused {format_count(last.number, 'time')}{stuck}; the last reasons: {reasons}"
-        return Ending(state=self._state, how="failed", why=why)
+        brief = f"{phase} was refused {format_count(last.number, 'time')}{stuck}"
+        return Ending(state=self._state, how="failed", why=f"{brief}; the last reasons: {reasons}", brief=brief)
 
     def _report_nested(self) -> None:
         """Report new or moved repositories inside the work tree: no checkpoint and no commit contains them."""

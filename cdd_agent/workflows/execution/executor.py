@@ -293,6 +293,8 @@ class Executor:
         """Uncommitted changes since then are not the run's concern."""
         self.given_up: int | None = None
         """The step whose last iteration was given up, so that it counts as it landed before."""
+        self._brief = ""
+        """The error of the last step without the reasons of its gate."""
         self._ahead: Ahead | None = None
         self._emit = context.emit
         hooks = HookStream(context.hooks, {"TaskStart": self._commit_documents, "TaskCompletion": self._report_end})
@@ -420,6 +422,7 @@ class Executor:
         self.context.workplace.carries = self.allows_dirty or self.keeps_changes
         ending = self._run.run_cycle(item)
         try:
+            self._brief = ending.brief
             self._run.complete_step(number, error=None if ending.how == "done" else ending.why or ending.how)
         finally:
             self.given_up = number if self._restore_landed(number) else None
@@ -439,7 +442,7 @@ class Executor:
         else:
             self._suggest_split(step)
         self._discard_ahead(step.number, is_landed=done.status == Status.COMPLETED)
-        self._emit(StepFinished(number=step.number, status=done.status, error=done.error))
+        self._emit(StepFinished(number=step.number, status=done.status, error=done.error, brief=self._brief))
 
     def _start_step(self, step: Step) -> bool:
         """Check everything that ``step`` needs, start it, and return whether it was begun before."""

@@ -87,8 +87,8 @@ def test_a_turn_without_calls_ends_the_run_as_answered() -> None:
     assert (ended.end, ended.text, ended.turns, ended.calls) == ("answered", "I am done", 1, 0)
     assert conversation.messages[-1] == AssistantMessage(content=(Text(text="I am done"),))
     assert seen == [
-        TextDelta(text="I am "),
-        TextDelta(text="done"),
+        TextDelta(text="I am ", agent="executor"),
+        TextDelta(text="done", agent="executor"),
         TurnEnded(
             agent="executor",
             text="I am done",

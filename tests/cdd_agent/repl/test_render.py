@@ -219,6 +219,33 @@ def test_a_step_is_indented_below_its_title() -> None:
     ]
 
 
+def test_each_speaker_of_a_step_is_named_when_the_speaker_changes() -> None:
+    parts = [("executor", "I read."), ("executor", " I write.\n"), ("examiner", "I doubt.\n"), ("executor", "I fix.\n")]
+    told = printed(*(events.TextDelta(text=text, agent=agent) for agent, text in parts))
+    assert told.split("\n") == ["Executor:", "I read. I write.", "Examiner:", "I doubt.", "Executor:", "I fix.", ""]
+    assert printed(events.TextDelta(text="Which?", agent="socrates")) == "Which?\n"  # the prompt names Socrates
+
+
+def test_a_reason_is_shown_once_in_a_step() -> None:
+    started = events.StepStarted(number=1, total=1, title="A")
+    again = structs.replace(CLOSED, attempt=2, reasons=(*CLOSED.reasons, "no_change: nothing was written"))
+    failed = events.StepFinished(
+        number=1,
+        status="failed",
+        error="RED was refused 2 times; the last reasons: already_green: it passes",
+        brief="RED was refused 2 times",
+    )
+    told = printed(started, CLOSED, again, failed, started, CLOSED)
+    assert told.count("it passes") == 2  # once for each run of the step
+    assert "already_green: the same as at attempt 1\n    no_change: nothing was written\n" in told
+    assert "✘ Step 1/1 failed: RED was refused 2 times\n" in told
+    assert "the last reasons" in printed(structs.replace(failed, brief=""))
+
+
+def test_a_red_that_an_iteration_does_not_need_is_no_failure() -> None:
+    assert printed(structs.replace(CLOSED, is_expected=True)) == ""
+
+
 def test_model_and_sandbox_are_said_once() -> None:
     started = events.RunStarted(workflow="exec", ticket="t", model="m", sandbox="none")
     assert printed(started, started).count("sandbox") == 1
