@@ -72,6 +72,8 @@ from cdd_agent.workflows.orchestration.orchestrator import Orchestrator
 from cdd_agent.workspace.files import Workspace
 from cdd_agent.workspace.memory import Memory, read_memory
 
+_SEEN_BYTES = 10_000
+"""Size of the list of notices that the user has seen today."""
 _IN_PLACE = (
     "The run works in your own files: the model and the tests can change and delete whatever is in the project, and "
     "cdd restores only what git knows. Do not change files meanwhile."
@@ -130,6 +132,26 @@ class Composition:
 
     def _notify(self, text: str) -> None:
         self.emit(Notice(text=text))
+
+    def notify_once_a_day(self, text: str) -> None:
+        """Show a notice, unless the user has seen it today in this project."""
+        path = (
+            find_user_folder(self.environment) / "seen" / hashlib.sha256(os.fsencode(self.root.resolve())).hexdigest()
+        )
+        today = self.clock.now()[:10]
+        line = f"{today} {hashlib.sha256(text.encode()).hexdigest()}"
+        try:
+            seen = read_ordinary(path, limit_bytes=_SEEN_BYTES).decode().splitlines()
+        except (OSError, UnicodeDecodeError):
+            seen = []
+        if line in seen:
+            return
+        self._notify(text)
+        with contextlib.suppress(OSError, CddError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(
+                path, "\n".join([*(each for each in seen if each.startswith(today)), line]).encode(), mode=0o600
+            )
 
     @cached_property
     def root(self) -> Path:
@@ -216,7 +238,7 @@ class Composition:
         return choose(
             resolve_level(self.options.sandbox, environment=self.environment),
             unattended=not self.options.attended,
-            report=self._notify,
+            report=self.notify_once_a_day,
         )
 
     def hooks(self, session: str, *, suite: Suite | None = None) -> Hooks:

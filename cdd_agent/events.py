@@ -318,6 +318,11 @@ class TicketListed(msgspec.Struct, frozen=True, kw_only=True):
     problem: str
     """Why the ticket's files cannot be read; the other fields are empty then."""
 
+    @property
+    def percent(self) -> int:
+        """How many of the steps are completed."""
+        return self.completed * 100 // self.steps if self.steps else 0
+
 
 class StepListed(msgspec.Struct, frozen=True, kw_only=True):
     """The progress of a step."""

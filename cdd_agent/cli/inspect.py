@@ -201,10 +201,12 @@ def review(
 def end_ticket(opened: "Review", *, invocation: Invocation) -> None:
     """End the ticket if every step is approved: show what it changed, and archive its sessions."""
     from cdd_agent.agent.sessions import ARCHIVED
-    from cdd_agent.repl.review_actions import show_end
+    from cdd_agent.repl.review_actions import show_end, show_undecided
     from cdd_agent.workflows.execution.review import archive_finished
 
     if (end := opened.finish()) is None:
+        if not (opened.remaining or invocation.as_json):
+            show_undecided(opened.list_undecided(), screen=invocation.screen)
         return
     archived = archive_finished(invocation.project.root)
     if invocation.as_json:

@@ -386,7 +386,7 @@ def show_tickets(tickets: Sequence[Ticket], *, screen: Screen) -> None:
             table.add_row(ticket.ticket, Text("not valid", style="bold red"))
             continue
         missing = len(ticket.missing)
-        steps = f"{ticket.completed} of {ticket.steps}" if ticket.status else ""
+        steps = f"{ticket.completed} of {ticket.steps}, {ticket.percent} %" if ticket.steps else ""
         table.add_row(
             ticket.ticket,
             clean(ticket.title),
@@ -456,13 +456,14 @@ def show_steps(state: RunState, *, screen: Screen, used: Usage | None = None, be
             screen.line(f"Step {number} has written so far: {shown}", style="dim")
         for finding in _list_unverified(step):
             screen.line(f"Step {number}: {finding}", style="yellow")
-    if state.model is not None:
+    done, total = len(state.numbers(Status.COMPLETED)), len(state.step_executions)
+    if total and (state.model is not None or done):
         used = used or state.usage
         parts = (
-            state.status.replace("_", " "),
-            f"model {state.model}",
+            f"{state.status.replace('_', ' ')}: {done} of {format_count(total, 'step')}, {done * 100 // total} %",
+            f"model {state.model}" if state.model else "",
             f"sandbox {state.sandbox}" if state.sandbox else "",
-            f"{used.tokens - used.output_tokens:,} tokens read, {used.output_tokens:,} written",
+            f"{used.tokens - used.output_tokens:,} tokens read, {used.output_tokens:,} written" if used.tokens else "",
             format_cost(used),
         )
         screen.line("; ".join(part for part in parts if part), style="dim")

@@ -4,7 +4,7 @@ import os
 import re
 import shlex
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from rich.text import Text
@@ -110,15 +110,29 @@ def approve(review: Review, *, screen: Screen, asks: bool = False) -> bool:
 def _show_end(review: Review, *, screen: Screen, asks: bool) -> None:
     if (end := review.finish()) is not None:
         show_end(end, screen=screen, asks=asks)
+    else:
+        show_undecided(review.list_undecided(), screen=screen)
+
+
+def show_undecided(waiting: Sequence[str], *, screen: Screen) -> None:
+    """Show what a review leaves to decide, each with a command."""
+    if waiting:
+        screen.line("Still undecided:", style="bold")
+        for text in waiting:
+            screen.line(screen.as_typed(text), indent=2)
 
 
 def show_end(end: TicketEnd, *, screen: Screen, asks: bool = False) -> None:
-    """Show the end of a ticket. With ``asks``, ask whether to remove forks and to push; otherwise show the commands."""
+    """Show the end of a ticket and what is still to decide.
+
+    With ``asks``, ask whether to remove forks and to push; otherwise show the commands.
+    """
     for number, text in enumerate(end.lines):
         screen.line(screen.as_typed(text))
         if number == 0:
             for file in end.files[:_MOST_FILES_AT_END]:
                 show_file_name(file, screen=screen)
+    show_undecided(end.undecided, screen=screen)
     for fork in end.forks:
         _close_fork(fork, screen=screen, asks=asks)
     if end.push is None:

@@ -48,6 +48,20 @@ def test_a_model_whose_price_is_not_known_is_told_of_once(tmp_path: Path) -> Non
     assert notice.text.startswith("The price of home-grown is not known, so max_usd_per_step and max_usd_per_ticket")
 
 
+def test_a_notice_is_shown_once_a_day_and_project(tmp_path: Path) -> None:
+    first, again, other = composed(tmp_path), composed(tmp_path), composed(tmp_path / "other")
+    tomorrow, clock = composed(tmp_path), FakeClock()
+    other.environment = first.environment
+    clock.sleep(24 * 3600)
+    seen: list[Event] = []
+    for project in (first, again, other, tomorrow):
+        project.emit, project.clock = seen.append, clock if project is tomorrow else FakeClock()
+        project.notify_once_a_day("Sandbox landlock.")
+    again.notify_once_a_day("Another one.")
+    texts = [event.text for event in seen if isinstance(event, Notice)]
+    assert texts == ["Sandbox landlock."] * 3 + ["Another one."]
+
+
 @pytest.mark.parametrize(
     ("config", "model", "replay"),
     [

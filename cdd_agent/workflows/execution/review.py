@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from cdd_agent.agent.sessions import archive_sessions
+from cdd_agent.clock import SystemClock
 from cdd_agent.errors import CddError, GateClosed, UsageError, format_count, join_first
 from cdd_agent.events import Committed, FileDiffed, GateJudged, StepFinished, StepReviewed, StepStarted
 from cdd_agent.evidence.examiner import Examples
@@ -23,7 +24,7 @@ from cdd_agent.git.notes import read_note
 from cdd_agent.git.push import Push, find_push
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.git.run_tree import RunTrees
-from cdd_agent.review import LeftFork, count_lines, describe_size, diff_commits, resolve_recorded
+from cdd_agent.review import Comments, LeftFork, count_lines, describe_size, diff_commits, resolve_recorded
 from cdd_agent.storage import private_folder, read_ordinary
 from cdd_agent.tdd import verdict
 from cdd_agent.tdd.context import Context, format_reasons, summarize_evidence
@@ -218,6 +219,15 @@ def archive_finished(project: Path, *, present: str = "") -> tuple[str, ...]:
     return archive_sessions(project, finished, present=present)
 
 
+_UNDECIDED = {
+    Status.FAILED: "failed",
+    Status.SKIPPED: "skipped",
+    Status.IN_PROGRESS: "unfinished",
+    Status.PENDING: "pending",
+}
+"""Status of a step that is not completed -> the word for it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TicketEnd:
     """The end of a ticket whose every step is approved."""
@@ -226,6 +236,8 @@ class TicketEnd:
     """The size of all changes, the removed run tree, and the commands that may follow."""
     files: tuple[FileDiffed, ...]
     """The changes of the whole ticket."""
+    undecided: tuple[str, ...] = ()
+    """As ``Review.list_undecided`` returns it."""
     forks: tuple[LeftFork, ...] = ()
     push: Push | None
     """The push that the user may want; None if there is nothing to push, or no remote."""
@@ -304,9 +316,25 @@ class Review:
         branch = repository.read_branch() or ""
         if branch.startswith("fork/"):
             told.append(f"To take it over: cdd fork merge {branch.removeprefix('fork/')}")
-            return TicketEnd(lines=tuple(told), files=files, push=None)
+            return TicketEnd(lines=tuple(told), files=files, undecided=self.list_undecided(), push=None)
         forks = tuple(self._list_forks(self.ticket.slug)) if self._list_forks is not None else ()
-        return TicketEnd(lines=tuple(told), files=files, forks=forks, push=find_push(repository))
+        undecided, push = self.list_undecided(), find_push(repository)
+        return TicketEnd(lines=tuple(told), files=files, undecided=undecided, forks=forks, push=push)
+
+    def list_undecided(self) -> tuple[str, ...]:
+        """Return what waits for the user besides forks and the push, each with a command."""
+        slug, state = self.ticket.slug, load_state(self.ticket.state_path)
+        waiting: list[str] = []
+        for status, word in _UNDECIDED.items():
+            if numbers := state.numbers(status) if state is not None else ():
+                shown = join_first(tuple(map(str, numbers)), most=_MOST_SHOWN)
+                waiting.append(f"{word} step{'' if len(numbers) == 1 else 's'} {shown}: cdd exec {slug}")
+        comments = Comments(self._repository, self._project, clock=SystemClock()).list_all()
+        if count := sum(each.ticket == slug and not each.resolved for each in comments):
+            waiting.append(f"{format_count(count, 'open comment')}: cdd comment list")
+        if count := len(self._repository.list_uncommitted()):
+            waiting.append(f"{format_count(count, 'uncommitted file')}: git status")
+        return tuple(waiting)
 
     def _remove_tree(self) -> bool:
         name, trees = self.ticket.slug, self._trees

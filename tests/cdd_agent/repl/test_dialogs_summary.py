@@ -68,7 +68,7 @@ def test_the_next_command_is_named(status: Status, following: str) -> None:
 def test_a_cost_that_is_not_known_is_said_so() -> None:
     used = Usage(input_tokens=1000, cache_write_tokens=500, output_tokens=20)
     (row,) = [row for row in told(step(1), model="m", usage=used) if "tokens" in row]
-    assert row == "completed; model m; 1,500 tokens read, 20 written; cost unknown"
+    assert row == "completed: 1 of 1 step, 100 %; model m; 1,500 tokens read, 20 written; cost unknown"
     part = replace(used, known_usd=0.25)
     assert [row for row in told(step(1), model="m", usage=part) if row.endswith("; at least 0.25 USD")]
     assert [row for row in told(step(1), model="m", usage=replace(used, cost_usd=0.5)) if row.endswith("; 0.50 USD")]

@@ -43,7 +43,8 @@ def test_a_finished_ticket_shows_its_gates_and_commits(finished: Path) -> None:
     assert row[:7] == ["1", "Minutes", "after", "hours", "need", "no", "unit"]
     assert row[7:11] == ["✔", "completed", "1✔", row[10]]
     assert [part for part in row[9:] if "✔" in part] == ["1✔", "2✔", "1✔"]
-    assert "24,001 tokens read, 1,253 written" in text
+    assert "completed: 1 of 1 step, 100 %; model replay:recording.yaml;" in text
+    assert "24,001 tokens read, 1,253 written" in " ".join(text.split())
 
 
 def test_a_narrow_terminal_shows_the_gates_without_commits(finished: Path) -> None:
@@ -67,7 +68,7 @@ def test_all_tickets_are_listed_with_how_far_they_are(finished: Path) -> None:
     with captured() as (screen, shown):
         show_tickets(list_tickets(finished), screen=screen)
     _, first, second = shown.getvalue().splitlines()
-    assert first.split()[-4:] == ["yes", "1", "of", "1"]
+    assert first.split()[-6:] == ["yes", "1", "of", "1,", "100", "%"]
     assert second.split()[:3] == ["new-one", "New", "one"]
     assert "missing" in second
 

@@ -15,6 +15,7 @@ from cdd_agent.git.run_tree import RunTrees
 from cdd_agent.history.fork import TicketForks
 from cdd_agent.repl import review_actions
 from cdd_agent.repl.commands import as_prompt_command
+from cdd_agent.review import WHOLE, Comments
 from cdd_agent.tickets.ticket import find
 from cdd_agent.work.state import StepKey, pending_steps
 from cdd_agent.work.state_file import load_state, save_state
@@ -99,6 +100,24 @@ def test_approving_the_last_open_step_ends_the_review(finished: Path) -> None:
     again = Talk(finished)
     assert "is approved." in again.greets()
     assert not again.is_listening
+
+
+def test_after_the_last_approval_what_is_still_undecided_is_named_with_its_command(finished: Path) -> None:
+    repository, ticket = Repository.find(finished), find(finished, SLUG)
+    commit = repository.git("rev-parse", "HEAD").strip()
+    Comments(repository, finished, clock=FakeClock()).add(WHOLE, "Why?", commit=commit)
+    state = load_state(ticket.state_path)
+    assert state is not None
+    more = pending_steps([StepKey(number=number, title="More", text_sha256="") for number in (2, 3)])
+    save_state(ticket.state_path, replace(state, step_executions={**state.step_executions, **more}))
+    (finished / "notes.txt").write_text("mine")
+    talk = Talk(finished)
+    talk.greets()
+    end = talk.says("a")
+    assert end.endswith(
+        "Still undecided:\n  pending steps 2, 3: cdd exec minutes-lost\n  1 open comment: cdd comment list\n"
+        "  1 uncommitted file: git status\n"
+    )
 
 
 @soak_after(1, "answer", ["y\n", "\n", ""])
