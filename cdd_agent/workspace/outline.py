@@ -175,15 +175,17 @@ def outline_project(workspace: Workspace, *, limit: int) -> str:
     """Return the files of the project with their numbers of lines and their definitions, in ``limit`` characters.
 
     Where a folder has many data files, they are counted. If the rest does not fit, the definitions of tests are left
-    out first, then methods, functions and classes, then the test files, then all files: folders are counted.
+    out first, then methods, functions and classes. If even the paths do not fit, the tests are counted, then
+    the folders with the most files, then all.
     """
     paths = workspace.list_files()
     programs = [path for path in paths if _is_code(posixpath.basename(path))]
-    if sum(len(path) + 1 for path in programs if not _TEST.search(path)) > limit:
-        return _count_folders(paths, limit=limit)
     rows: dict[str, str] = {}
     if sum(len(path) + 1 for path in programs) > limit:
         rows = {path: _name_test_row(path) for path in programs if _TEST.search(path)}
+        rows |= _count_heaps([path for path in programs if path not in rows], limit=limit)
+    if sum(len(path) + 1 for path in programs if path not in rows) > limit:
+        return _count_folders(paths, limit=limit)
     read = [path for path in programs if path not in rows]
     found = {path: _describe_file(workspace, path) for path in read[:MAX_PARSED_FILES]}
     # A name such as ``de.mo`` may belong to a language, and its file be no text.
@@ -227,10 +229,27 @@ def _count_data(paths: Sequence[str], *, programs: Iterable[str]) -> dict[str, s
     return {path: row for (row, kind), found in groups.items() if len(found) > most[kind] for path in found}
 
 
+def _count_heaps(programs: Sequence[str], *, limit: int) -> dict[str, str]:
+    """Return path -> the row that counts it, for the folders with the most programs, until the others fit."""
+    rows: dict[str, str] = {}
+    by_folder: dict[str, list[str]] = {}
+    for path in programs:
+        by_folder.setdefault(posixpath.join(posixpath.dirname(path), f"*{posixpath.splitext(path)[1]}"), []).append(
+            path
+        )
+    room = limit - sum(len(path) + 1 for path in programs)
+    for row, found in sorted(by_folder.items(), key=lambda each: -len(each[1])):
+        if room >= 0 or len(found) <= MAX_TEXT_FILES:
+            break
+        rows |= dict.fromkeys(found, row)
+        room += sum(len(path) + 1 for path in found)
+    return rows
+
+
 def _name_test_row(path: str) -> str:
-    """Return the row that counts a test file: that of its outermost folder."""
-    folders = _list_folders(path)
-    return f"{folders[1]}/" if len(folders) > 1 else "*" + posixpath.splitext(path)[1]
+    """Return the row that counts a test file: that of its outermost folder of tests, or of the tests beside it."""
+    folder = next((folder for folder in _list_folders(path) if _TEST.search(f"{folder}/")), None)
+    return f"{folder}/" if folder else posixpath.join(posixpath.dirname(path), f"*test*{posixpath.splitext(path)[1]}")
 
 
 def _label(rows: Mapping[str, str]) -> dict[str, str]:
@@ -241,6 +260,7 @@ def _label(rows: Mapping[str, str]) -> dict[str, str]:
     labels = {}
     for row, found in endings.items():
         names = ", ".join(ending for ending, _ in found.most_common(_MAX_ENDINGS) if ending)
+        names = "" if "*" in row else names  # the row has its ending
         labels[row] = f"{row} ({format_count(found.total(), 'file')}" + (f": {names})" if names else ")")
     return labels
 

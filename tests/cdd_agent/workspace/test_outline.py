@@ -115,7 +115,7 @@ def test_a_heap_of_data_is_one_row_with_a_count(tmp_path: Path) -> None:
         "README.md (0 lines)",
         "data/ (401 files: .csv, .json)",
         "setup.cfg (0 lines)",
-        "src/*.json (9 files: .json)",
+        "src/*.json (9 files)",
         "src/a.py (16 lines)",
         "  class Entry:",
         "    def amount(self) -> int:",
@@ -142,3 +142,10 @@ def test_very_many_tests_are_counted_before_the_product_is(tmp_path: Path) -> No
     outline = outline_project(workspace, limit=500)
     assert outline.splitlines()[-1] == "tests/ (300 files: .py)"
     assert "  def parse(text):" in outline
+
+
+def test_a_heap_of_generated_modules_hides_no_module_beside_it(tmp_path: Path) -> None:
+    make(tmp_path, *(f"src/generated/m{number}.py" for number in range(300)), text="DATA = 1\n")
+    workspace = make(tmp_path, "src/a.py", text=PYTHON)
+    outline = outline_project(workspace, limit=500)
+    assert outline.splitlines()[-2:] == ["  def parse(text):", "src/generated/*.py (300 files)"]
