@@ -60,11 +60,13 @@ def _may_judge(node: ast.AST) -> bool:
 
 def _may_skip_all(function: Function, known: Collection[str]) -> bool:
     """Return whether all assertions of a test are in parts that an empty result may skip."""
-    nodes = [*ast.walk(function)]
-    asserts = [node for node in nodes if _is_assertion(node)]
-    optional = [node for node in nodes if isinstance(node, _OPTIONAL)]
-    skipped = {id(node) for each in (*optional, *filter(_find_items, asserts)) for node in ast.walk(each)}
-    others = [node for node in nodes if id(node) not in skipped]
+    asserts = [node for node in ast.walk(function) if _is_assertion(node)]
+    others, waiting = list[ast.AST](), list[ast.AST]([function])
+    while waiting:
+        node = waiting.pop()
+        if not isinstance(node, _OPTIONAL) and _find_items(node) is None:
+            others.append(node)
+            waiting += ast.iter_child_nodes(node)
     called = {node.func.id for node in others if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
     return bool(asserts) and not any(map(_may_judge, others)) and called <= set(known)
 

@@ -18,6 +18,8 @@ Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 _MOST_LINES = 2000
 _MOST_PAIRS = 50_000
 """Pairs of equal lines before and after. The time of a diff grows with their number."""
+_MOST_PARTS = 100
+"""Parts of a dotted name: in a chain of thousands of attributes, each part would be resolved to its beginning."""
 
 
 def list_functions(tree: ast.AST) -> list[Function]:
@@ -136,17 +138,20 @@ def read_imports(tree: ast.Module) -> dict[str, str]:
 
 def resolve_name(node: ast.AST, names: dict[str, str]) -> str:
     """Return the dotted name of an expression, also of ``getattr`` with a constant. Empty if it is not a name."""
-    match node:
-        case ast.Name(id=name):
-            return names.get(name, name)
-        case (
-            ast.Attribute(value=owner, attr=attribute)
-            | ast.Call(func=ast.Name(id="getattr"), args=[owner, ast.Constant(value=str(attribute)), *_])
-        ):
-            prefix = resolve_name(owner, names)
-            return f"{prefix}.{attribute}" if prefix else ""
-        case _:
-            return ""
+    parts: list[str] = []
+    while len(parts) < _MOST_PARTS:
+        match node:
+            case ast.Name(id=name):
+                return ".".join((names.get(name, name), *reversed(parts)))
+            case (
+                ast.Attribute(value=owner, attr=attribute)
+                | ast.Call(func=ast.Name(id="getattr"), args=[owner, ast.Constant(value=str(attribute)), *_])
+            ):
+                parts.append(attribute)
+                node = owner
+            case _:
+                return ""
+    return ""
 
 
 def find_docstrings(tree: ast.Module) -> set[int]:
