@@ -6,6 +6,7 @@ Reading raises ``ReportError`` with the position for a newer schema or a damaged
 from __future__ import annotations
 
 import os
+from itertools import islice
 from json import loads
 from json.encoder import encode_basestring_ascii
 from math import isfinite
@@ -362,6 +363,7 @@ def _read_sign(value: _Value) -> Sign:
     return Sign(code=value["code"].text(), nodeid=value["nodeid"].maybe(_Value.text), message=value["message"].text())
 
 
+_LINES_A_WRITE = 256
 _MOST_KEPT = 4
 _kept: dict[str, tuple[tuple[int, ...], SuiteReport]] = {}
 """The last reports that were read or written: path -> what the file was, and the report."""
@@ -423,8 +425,11 @@ def dump(
 def _iterate_parts(report: SuiteReport, *, counts: Mapping[str, int], lines: Iterable[str]) -> Iterator[str]:
     head = encode_json(_head_to_json(report), indent=" ")[:-2]
     yield f'{head},\n "summary": {encode_json(dict(counts))},\n "tests": ['
-    separator = "\n"
-    for line in lines:
-        yield separator + line
+    separator, left = "\n", iter(lines)
+    while True:
+        block = ",\n".join(islice(left, _LINES_A_WRITE))
+        if not block:
+            break
+        yield separator + block
         separator = ",\n"
     yield "\n ]\n}\n"

@@ -252,6 +252,7 @@ class Tally:
 
 
 _LINES_A_WRITE = 256
+_BLOCK_BYTES = 1 << 16
 _PASSED_KEYS = '","outcome":"passed","file":"'
 """Occurs only in the line of a passed test: quotes inside a node id are escaped."""
 _FIRST_TRY_END = '"reruns":0,"failure":null}'
@@ -307,15 +308,17 @@ class Spool:
         """Yield each test once: its line, and its record unless it passed in one try."""
         self._flush()
         counted = self._find_counted_lines() if self._ended_twice or self._shared else {}
-        with open(self._file.path, "rb") as file:
-            for number, content in enumerate(file):
-                line = content[:-1].decode("ascii")
-                if _PASSED_KEYS in line and line[_END_OFFSET:] == _FIRST_TRY_END and not counted:
-                    yield line, None
+        number = -1
+        for lines in self._iterate_blocks():
+            for text in lines:
+                number += 1
+                if _PASSED_KEYS in text and text[_END_OFFSET:] == _FIRST_TRY_END and not counted:
+                    yield text, None
                     continue
-                case = codec.case_from_line(line)
+                case = codec.case_from_line(text)
                 if counted.get(case.nodeid, number) != number:
                     continue
+                line = text
                 if case.nodeid in self._tries:
                     case = _add_tries(case, self._tries[case.nodeid])
                     line = codec.case_to_line(case)
@@ -327,9 +330,20 @@ class Spool:
             yield from (line for line, _ in self.iterate_cases())
             return
         self._flush()
+        for lines in self._iterate_blocks():
+            yield from lines
+
+    def _iterate_blocks(self) -> Iterator[list[str]]:
+        """Yield the lines of the file, many at a time."""
         with open(self._file.path, "rb") as file:
-            for content in file:
-                yield content[:-1].decode("ascii")
+            rest = ""
+            while True:
+                block = file.read(_BLOCK_BYTES)
+                if not block:
+                    return
+                lines = (rest + block.decode("ascii")).split("\n")
+                rest = lines.pop()
+                yield lines
 
     def _find_counted_lines(self) -> dict[str, int]:
         """Return the number of the line that counts for each node id with several lines."""
