@@ -582,13 +582,16 @@ class Composition:
     def _find_run_trees(self) -> RunTrees:
         return RunTrees(self.repository, private_folder(self.root) / "worktrees", fork=self._fork)
 
+    def make_copied_suite(self, root: Path) -> Suite:
+        """Return the tests of commits in clean copies of the project at ``root``."""
+        # As in a run tree, a clean copy gets the user's modules that git ignores, such as those of a build.
+        return self.suite.in_run_tree(root, original=Original(root=root, folders=list_packages(self.repository)))
+
     def auditor(self) -> Auditor:
         """Return the auditor, which checks handoff notes against history and tests."""
-        # As in a run tree, a clean copy gets the user's modules that git ignores, such as those of a build.
-        own = Original(root=self.root, folders=list_packages(self.repository))
         return Auditor(
             repository=self.repository,
-            suite=lambda: self.suite.in_run_tree(self.root, original=own),
+            suite=lambda: self.make_copied_suite(self.root),
             reports=private_folder(self.root) / "reports",
             emit=self.emit,
         )

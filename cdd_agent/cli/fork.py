@@ -138,8 +138,12 @@ def switch(invocation: Invocation, name: str, *, ticket: str | None) -> None:
 @click.argument("other", metavar="[B]", default=_OWN)
 @headless
 def compare(invocation: Invocation, *, one: str, other: str) -> None:
-    """Show steps, gates, tests, evidence, changes and cost of two forks; without B, of a fork and your own branch."""
-    from cdd_agent.repl.render import create_table
+    """Show steps, gates, tests, evidence, changes and cost of two forks; without B, of a fork and your own branch.
+
+    Then follow the lines that differ, from A to B.
+    """
+    from cdd_agent.repl.render import create_table, show_files
+    from cdd_agent.review import describe_size
     from cdd_agent.untrusted.text import clean
 
     forks, ticket_forks = invocation.project.forks, invocation.project.ticket_forks()
@@ -148,7 +152,10 @@ def compare(invocation: Invocation, *, one: str, other: str) -> None:
     if like is None:
         raise UsageError("Name at least one fork.", hint="cdd fork list")
     rows = [ticket_forks.summarize(each, like=like) for each in pair]
+    files = ticket_forks.diff(*pair)
     if invocation.as_json:
+        for file in files:
+            print_json(file)
         for row in rows:
             print_json(row)
         return
@@ -157,6 +164,11 @@ def compare(invocation: Invocation, *, one: str, other: str) -> None:
         if key not in ("name", "files"):
             table.add_row(key, *(clean(_format(getattr(row, key))) for row in rows))
     invocation.screen.show(table)
+    if not files:
+        invocation.screen.line("Their files are the same.")
+        return
+    invocation.screen.line(f"From {rows[0].name} to {rows[1].name}: {describe_size(files)}", style="bold")
+    show_files(files, screen=invocation.screen)
 
 
 def _format(value: object) -> str:
@@ -227,6 +239,7 @@ def merge(invocation: Invocation, name: str, *, dry_run: bool, **given: bool) ->
         raise UsageError(f"The fork {chosen.name} has no commits that {plan.branch} lacks.", hint="cdd fork list")
     if not invocation.is_agreed(f"Merge it into {plan.branch}?", otherwise="Nothing was merged."):
         return
+    ticket_forks.check_merge(plan, make_suite=lambda: project.make_copied_suite(forks.project), emit=project.emit)
     landed, taken = ticket_forks.merge(plan)
     if invocation.as_json:
         from cdd_agent.events import ForkMerged

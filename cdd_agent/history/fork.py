@@ -6,15 +6,16 @@ as guidance of the step. Its runs work in its own folder and land on its own bra
 
 import contextlib
 import shutil
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from cdd_agent.agent.sessions import fork_session
 from cdd_agent.clock import Clock
-from cdd_agent.errors import CddError, UsageError
-from cdd_agent.events import ForkCompared
+from cdd_agent.errors import CddError, EnvironmentMissing, GateClosed, UsageError, format_count, join_first
+from cdd_agent.events import Emit, FileDiffed, ForkCompared, SuiteStarted
+from cdd_agent.evidence.clean_copy import clean_copy
 from cdd_agent.git.checkpoint import Checkpoints
 from cdd_agent.git.fork import Fork, Forks, MergePlan, make_name
 from cdd_agent.git.landing import Landed
@@ -23,17 +24,31 @@ from cdd_agent.review import LeftFork, describe_size, diff_commits, resolve_reco
 from cdd_agent.storage import private_folder, read_ordinary, write_atomic
 from cdd_agent.tdd.attempt import FORKED, name_conversation
 from cdd_agent.tdd.step import load_report
-from cdd_agent.tickets import spec
+from cdd_agent.tdd.verdict import is_or_contains
+from cdd_agent.testrun.suite import Suite, SuiteRun
+from cdd_agent.tickets import plan_markdown, spec
+from cdd_agent.tickets.plan import Step
 from cdd_agent.tickets.ticket import Ticket, find
 from cdd_agent.work import state as states
 from cdd_agent.work.handoff import NUMBER_OPTIONS
 from cdd_agent.work.journal import dropped_journal_path
 from cdd_agent.work.state import RunState, Status, StepExecution, Usage, lock_checkpoints, lock_ticket, replace_step
 from cdd_agent.work.state_file import load_state, save_state
-from pytest_tdd_agent.report import OUTCOMES, count_outcomes
+from pytest_tdd_agent.report import OUTCOMES, SuiteReport, count_outcomes, list_failing
 
 _MOST_JOURNAL_BYTES = 1_000_000_000
 _MOST_COMMITS = 1000
+_MOST_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Taken:
+    """The steps that a ticket takes over from a fork, as they are there."""
+
+    ticket: Ticket
+    state: RunState
+    """Of the user's ticket."""
+    steps: tuple[StepExecution, ...]
 
 
 class TicketForks:
@@ -168,6 +183,79 @@ class TicketForks:
             files=tuple(file.path for file in files),
         )
 
+    def diff(self, one: Fork | None, other: Fork | None) -> tuple[FileDiffed, ...]:
+        """Return how the committed files of two forks differ; None means the user's own branch."""
+        repository = self.forks.repository
+        tips = [repository.read_head() if each is None else self.forks.read_tip(each) for each in (one, other)]
+        return diff_commits(repository, str(tips[0]), after=str(tips[1]))
+
+    def check_merge(self, plan: MergePlan, *, make_suite: Callable[[], Suite], emit: Emit) -> None:
+        """Run the tests of the merged files, if a step will be called completed and no gate has judged these files.
+
+        Raises ``GateClosed`` if a test fails that passes on the user's branch, or if one of such a step does not pass,
+        and ``EnvironmentMissing`` if the tests cannot run.
+        """
+        found = self._find_taken(plan.fork)
+        if found is None or self._is_judged(plan):
+            return
+        suite, run = make_suite(), partial(self._run_tests, emit=emit)
+        merged = run(plan.tree, "the merged files", suite=suite)
+        before = None
+        if merged.report is None or list_failing(merged.report):
+            before = run(plan.head, plan.branch, suite=suite)
+            if before.report is None:
+                raise EnvironmentMissing(
+                    f"Nothing was merged. The tests cannot be run on {plan.branch}: {before.problem}.",
+                    hint="find the cause: cdd doctor",
+                )
+        if merged.report is None:
+            why = f"the tests do not run to their end: {merged.problem}"
+        else:
+            broken = set(self._list_lost(plan.fork, found.steps, report=merged.report))
+            if before is not None and before.report is not None:
+                broken |= set(list_failing(merged.report)) - set(list_failing(before.report))
+            if not broken:
+                return
+            why = f"{format_count(len(broken), 'test')} fails or is gone: "
+            why += join_first(sorted(broken), most=_MOST_SHOWN)
+        raise GateClosed(
+            f"Nothing was merged. With the changes of both sides, {why}.",
+            hint=f"correct it in the fork: git -C {self.forks.locate(plan.fork)} merge {plan.branch}, edit and commit; "
+            "then the same command again",
+        )
+
+    def _is_judged(self, plan: MergePlan) -> bool:
+        """Return whether the merged files are those of the fork's last commit, and a gate has judged them."""
+        objects = self.forks.repository.objects
+        tip = objects.require(plan.tip)
+        header, _, message = tip.text.partition("\n\n")
+        is_of_gate = "\nHandoff-Id: " in message and header.count("\nparent ") == 1
+        return is_of_gate and objects.require(f"{plan.tip}^{{tree}}").id == plan.tree
+
+    def _run_tests(self, tree: str, name: str, *, suite: Suite, emit: Emit) -> SuiteRun:
+        purpose, framework = f"all tests of {name}", suite.conventions.framework
+        with clean_copy(self.forks.repository, suite, green=tree, red=tree) as copy:
+            emit(SuiteStarted(purpose=purpose, targets=(), framework=framework))
+            run = copy.run()
+        emit(run.as_event(purpose, framework=framework))
+        return run
+
+    def _list_lost(self, fork: Fork, steps: Iterable[StepExecution], *, report: SuiteReport) -> Iterator[str]:
+        """Yield the planned tests of ``steps`` that passed in the fork and do not pass, or are gone, in ``report``."""
+        inside = self.forks.find_project(fork)
+        planned: dict[int, Step] = {}
+        with contextlib.suppress(CddError):  # without a plan, the tests of the branch are all that counts
+            planned = {step.number: step for step in plan_markdown.load(find(inside, fork.ticket).plan_path).steps}
+        passed = [case.nodeid for case in report.tests if case.outcome == "passed"]
+        for execution in steps:
+            judged = next((each for each in reversed(execution.attempts) if each.report), None)
+            before = load_report(judged, root=self.forks.locate(fork)) if judged is not None else None
+            old = [case.nodeid for case in before.tests if case.outcome == "passed"] if before is not None else []
+            for test in planned[execution.step_number].tests if execution.step_number in planned else ():
+                was, now = (any(is_or_contains(test, nodeid) for nodeid in each) for each in (old, passed))
+                if was and not now:
+                    yield test
+
     def merge(self, plan: MergePlan) -> tuple[Landed, tuple[int, ...]]:
         """Merge a fork without conflicts; the user's ticket takes over the steps that the fork completed.
 
@@ -227,22 +315,40 @@ class TicketForks:
         with lock_checkpoints(common, fork.ticket), lock_checkpoints(common, fork.ticket, fork=inside):
             yield
 
-    def _adopt_state(self, fork: Fork) -> tuple[int, ...]:
-        inside = self.forks.find_project(fork)
+    def _find_taken(self, fork: Fork) -> "_Taken | None":
+        """Return the steps that the ticket takes over from a fork; None without any."""
         try:
             ticket = find(self._project, fork.ticket)
-            state, made = load_state(ticket.state_path), load_state(find(inside, fork.ticket).state_path)
+            state = load_state(ticket.state_path)
+            made = load_state(find(self.forks.find_project(fork), fork.ticket).state_path)
         except UsageError:  # the folder of the fork, or the ticket, is gone; the commits are merged
+            return None
+        steps = [made.execution(number) for number in made.numbers(Status.COMPLETED)] if made is not None else []
+        if state is None:
+            return None
+        known = state.step_executions
+        steps = [
+            step
+            for step in steps
+            if step.step_number in known and known[step.step_number] not in (step, _move_reports(step, fork))
+        ]
+        return _Taken(ticket=ticket, state=state, steps=tuple(steps)) if steps else None
+
+    def _adopt_state(self, fork: Fork) -> tuple[int, ...]:
+        found = self._find_taken(fork)
+        if found is None:
             return ()
-        if state is None or made is None:
-            return ()
-        taken, used = [], state.usage
-        for number in made.numbers(Status.COMPLETED):
-            step = _move_reports(made.execution(number), fork)
-            if number in state.step_executions and state.execution(number) not in (made.execution(number), step):
-                used += step.usage - state.execution(number).usage
-                state = replace_step(state, step)
-                taken.append(number)
+        inside, ticket, state, taken, used = (
+            self.forks.find_project(fork),
+            found.ticket,
+            found.state,
+            [],
+            found.state.usage,
+        )
+        for made in found.steps:
+            used += made.usage - state.execution(made.step_number).usage
+            state = replace_step(state, _move_reports(made, fork))
+            taken.append(made.step_number)
         if taken:
             reports = inside / ".cdd" / "reports" / fork.ticket
             if reports.is_dir():

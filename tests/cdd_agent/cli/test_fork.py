@@ -153,6 +153,26 @@ def test_conflicts_are_listed_resolved_or_aborted(finished: Path, capsys: pytest
     assert (finished / "README.md").read_text() == "# Theirs\n"
 
 
+def test_a_merge_by_one_side_is_tested_before_a_step_counts(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    here, made, text = str(finished), fork(finished, "Rename it"), (finished / SOURCE).read_text()
+    inside, done = Forks(finished).locate(made), state(finished)
+    commit(inside, SOURCE, "raise SystemExit\n")
+    commit(finished, SOURCE, f"# Ours\n{text}")
+    head = git(finished, "rev-parse", "HEAD")
+    tip = git(inside, "rev-parse", "HEAD").strip()
+    landed = replace(done.execution(1), commits={"green": tip}, review=None)
+    save_state(find(inside, SLUG).state_path, replace(done, step_executions={1: landed}))
+    merge = ["--project", here, "fork", "merge", "rename", "--yes"]
+    assert run(["--project", here, "fork", "compare", "rename"]) == 0
+    assert "raise SystemExit" in capsys.readouterr().out
+    assert run([*merge, "--theirs"]) == 1
+    assert "Nothing was merged. With the changes of both sides" in capsys.readouterr().err
+    assert (git(finished, "rev-parse", "HEAD"), state(finished)) == (head, done)
+    assert run([*merge, "--ours"]) == 0
+    assert "takes over" in capsys.readouterr().out
+    assert state(finished).execution(1).commits == {"green": tip}
+
+
 @pytest.mark.slow
 def test_a_report_has_the_cost_of_each_fork_also_when_it_was_dropped(
     finished: Path, capsys: pytest.CaptureFixture[str]
@@ -162,17 +182,17 @@ def test_a_report_has_the_cost_of_each_fork_also_when_it_was_dropped(
     journal.parent.mkdir(parents=True)
     shutil.copy(journal_path(finished, SLUG), journal)
 
-    def read_phases() -> dict[str, dict[str, dict[str, int]]]:
+    def read(name: str) -> dict[str, dict[str, dict[str, int]]]:
         capsys.readouterr()
         assert run(report) == 0
-        phases: dict[str, dict[str, dict[str, int]]] = json.loads(capsys.readouterr().out)["phases"]
-        return phases
+        costs: dict[str, dict[str, dict[str, int]]] = json.loads(capsys.readouterr().out)[name]
+        return costs
 
-    *own, active = (phase["usage"]["calls"] for phase in read_phases().values())
-    assert active == sum(own) > 0
+    active = read("fork_costs")[f"{made.name}, active"]["usage"]["calls"]
+    assert active == sum(phase["usage"]["calls"] for phase in read("phases").values()) > 0
     commit(Forks(finished).locate(made), "README.md", "# Not merged\n")
     assert run(["--project", str(finished), "fork", "drop", "table", "--confirm", made.name]) == 0
-    assert read_phases()[f"fork {made.name}, abandoned"]["usage"]["calls"] == active
+    assert read("fork_costs")[f"{made.name}, abandoned"]["usage"]["calls"] == active
 
 
 KILLED = """
