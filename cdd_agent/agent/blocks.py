@@ -43,8 +43,10 @@ _PATH_WORD = re.compile(r"[^\s()\[\]{}=,;$]+")
 _EXTENSION = re.compile(r"\.[A-Za-z][\w.-]*")
 _LANGUAGES_WITH_A_DOT = frozenset({".net", "asp.net", "node.js", "vb.net", "vue.js", "react.js", "next.js"})
 _DIFFS = frozenset({"diff", "patch"})
-_REPORTS = frozenset(f"blocked:{code}" for code in BLOCKED_CODES)
-"""What stands behind the fence of a report."""
+NO_CHANGE = "no_change_needed"
+"""Stands behind the fence of a report that nothing has to change."""
+_REPORTS = {NO_CHANGE: NO_CHANGE, **{f"blocked:{code}": code for code in BLOCKED_CODES}}
+"""Text behind the fence of a report -> its code."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +92,7 @@ def parse_files(answer: str) -> tuple[FileBlock, ...]:
 
 
 def find_report(answer: str) -> tuple[str, str] | None:
-    """Return code and reason of the block with which an answer reports that the work is blocked; None without one.
+    """Return code and reason of the block that reports that the work is blocked or needs no change; None without one.
 
     Raises ``UsageError`` if the answer has files, too, or more than one report, or no reason.
 
@@ -106,10 +108,10 @@ def find_report(answer: str) -> tuple[str, str] | None:
     if others or not reason or any(_parse_info(each.info, line=each.line) for each in fenced if each not in reports):
         raise _make_error(
             first.line,
-            "a report that the work is blocked is one block with the reason in it, without files beside it",
+            "a report is one block with the reason in it, without files beside it",
             hint="send the report alone, or the files alone",
         )
-    return first.info.partition(":")[2], reason
+    return _REPORTS[first.info], reason
 
 
 def remove_fenced(text: str) -> str:

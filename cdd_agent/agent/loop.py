@@ -16,11 +16,11 @@ from typing import Any, Literal, TypeAlias
 from msgspec import structs
 
 from cdd_agent import events
-from cdd_agent.agent.blocks import WholeFiles, find_report, parse_files
-from cdd_agent.agent.tools import BLOCKED_TOOL, Tool, ToolOutput
+from cdd_agent.agent.blocks import NO_CHANGE, WholeFiles, find_report, parse_files
+from cdd_agent.agent.tools import BLOCKED_TOOL, COMPLETION_TOOL, Tool, ToolOutput
 from cdd_agent.errors import UsageError, format_count
 from cdd_agent.model.budget import Budget, cost_usd
-from cdd_agent.model.conversation import Conversation, Marks, Model, Request, Text, ToolCall, ToolResult, Turn
+from cdd_agent.model.conversation import JSON, Conversation, Marks, Model, Request, Text, ToolCall, ToolResult, Turn
 from cdd_agent.untrusted.keys import Secret, redact_keys
 from cdd_agent.work.state import Usage
 from cdd_agent.workspace.memory import Memory
@@ -362,6 +362,9 @@ def _read_report(text: str) -> tuple[ToolCall | None, str]:
     if found is None:
         return None, ""
     why, reason = found
+    if why == NO_CHANGE:
+        fields: dict[str, JSON] = {"implementation_files": [], "summary": reason}
+        return ToolCall(id="report", name=COMPLETION_TOOL, input=fields), ""
     return ToolCall(id="report", name=BLOCKED_TOOL, input={"why": why, "reason": reason}), ""
 
 

@@ -584,10 +584,13 @@ class Completion:
     summary: Annotated[str, Meta(description="your change, in one or two sentences")] = ""
 
 
+COMPLETION_TOOL = "CompleteImplementation"
+
+
 def make_completion_tool() -> Tool:
     """Return the tool CompleteImplementation, which ends the agent's run."""
     return define_tool(
-        "CompleteImplementation",
+        COMPLETION_TOOL,
         Completion,
         run=lambda _: ToolOutput(text="Submitted. The gate decides.", ends_run=True),
         subject=lambda done: ", ".join(done.implementation_files),

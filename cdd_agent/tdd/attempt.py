@@ -18,7 +18,7 @@ from cdd_agent.agent.hooks import BlockHooks, run_until_stop, watch_tools
 from cdd_agent.agent.loop import AgentRun, format_conventions, run_agent, run_without_tools
 from cdd_agent.agent.sessions import load_conversation, save_conversation
 from cdd_agent.agent.tools import read_input
-from cdd_agent.errors import TurnMissing, UsageError, format_count
+from cdd_agent.errors import TurnMissing, UsageError, format_count, join_first
 from cdd_agent.events import AttemptStarted, Change, Event, GateJudged, Notice
 from cdd_agent.evidence.clean_copy import (
     DOUBTS,
@@ -33,7 +33,7 @@ from cdd_agent.evidence.clean_copy import (
 from cdd_agent.evidence.confirm import confirm
 from cdd_agent.evidence.copies import CleanCopies
 from cdd_agent.evidence.differential import ComparedTrees, refuse_changed_behavior
-from cdd_agent.evidence.mutation import TimedRuns, find_changing_ids
+from cdd_agent.evidence.mutation import TimedRuns, find_changing_ids, judge_covered_tests
 from cdd_agent.evidence.product_runs import find_tests_of_product
 from cdd_agent.evidence.readable import check_sources
 from cdd_agent.evidence.stubs import NewTests, check_new_tests
@@ -143,6 +143,8 @@ class _Judgment:
     checkpoint: Snapshot
     """The files without the forbidden changes."""
     evidence: str = ""
+    finding: RedVerdict | None = None
+    """Of RED, if it is known without its report."""
 
 
 class Attempt:
@@ -171,6 +173,7 @@ class Attempt:
         self.number = len(self.earlier) + 1
         self.recovery = StepRecovery(item.ticket, step, context=context)
         self._is_nudged = False
+        self._claim = ""
         self._is_anew = False
         self._has_interrupted_work = False
         self._evidence: list[str] = []
@@ -200,6 +203,7 @@ class Attempt:
         run = done or self._run_agent(brief, is_anew=is_anew)
         if self._conversation is not None:
             save_conversation(self._conversation, self._conversation_path)
+        self._claim = self._read_claim(run)
         context.workplace.restore_access()
         if run.end in ("out_of_turns", "out_of_calls", "out_of_tokens"):
             used = f"{format_count(run.turns, 'turn')}, {format_count(run.calls, 'tool call')}"
@@ -215,20 +219,22 @@ class Attempt:
             judgment = self._judge_answer(brief, run.text, work=work)
         judged = judgment.verdict
         finding = self._classify_red(judged, judgment.report) if self.phase == "red" else None
+        finding = judgment.finding or finding
         record = self._make_record(judgment, report_path=self.recovery.report_path(name))
+        is_open = judged.open or finding is RedVerdict.COVERED
         context.emit(
             GateJudged(
                 phase=self.phase,
                 attempt=self.number,
-                open=judged.open,
-                reasons=record.reasons,
+                open=is_open,
+                reasons=() if is_open else record.reasons,
                 evidence=judgment.evidence
                 or summarize_evidence(judged, judgment.report, baseline=self.baseline.report),
                 finding=finding or "",
                 is_expected=needs_no_test(replace(record, finding=finding), self.step),
             )
         )
-        added = "" if judged.open else self._report_closed_gate(record)
+        added = "" if is_open else self._report_closed_gate(record)
         if judged.open:
             self._answers.save()
         context.workplace.restore_head(self.baseline.tip)  # in case the agent made commits
@@ -241,6 +247,8 @@ class Attempt:
 
         If the attempt changed nothing, it is about something else, such as the refusal of the attempt before.
         """
+        if self._claim and not work.changes:
+            return self._claim
         last = self.earlier[-1] if self.earlier else None
         before = self.context.snapshots.find(last.checkpoint) if last and last.checkpoint else None
         if last and before and not self.context.snapshots.list_changes_since(before, until=work.snapshot):
@@ -250,6 +258,13 @@ class Attempt:
             is_report = run.ended_by.name == tools.BLOCKED_TOOL
             text = "" if is_report else str(run.ended_by.input.get("summary") or text)
         return mask(remove_fenced(text)).text.strip()[:MAX_WORDS]
+
+    def _read_claim(self, run: AgentRun) -> str:
+        """Return why nothing has to change, if the agent has called the work done and says why."""
+        if run.ended_by is None or run.ended_by.name != tools.COMPLETION_TOOL:
+            return ""
+        said = str(run.ended_by.input.get("summary") or run.text)
+        return format_line(mask(said).text).strip()[:MAX_WORDS]
 
     def _report_closed_gate(self, record: AttemptRecord) -> str:
         """Run the hooks for a closed gate, and return what they add for the next attempt."""
@@ -571,6 +586,8 @@ class Attempt:
     def _judge_tests(self, work: _Work, *, report_path: Path) -> _Judgment:
         """Run the tests, apply the gate's rules, restore forbidden changes, and check the result from outside."""
         with closing(self._runs):
+            if not work.changes:
+                return self._judge_unchanged(work, report_path=report_path)
             judged, report = self._run_gate(work, report_path=report_path)
             forbidden, checkpoint = self._restore_forbidden(work)
             judged = verdict.add_reasons(judged, forbidden)
@@ -592,10 +609,45 @@ class Attempt:
                 judged = verdict.add_reasons(judged, self._find_vacuous_tests(report, checkpoint))
             return _Judgment(verdict=judged, report=report, checkpoint=checkpoint)
 
+    def _judge_unchanged(self, work: _Work, *, report_path: Path) -> _Judgment:
+        """Judge files that are those of the baseline, by its report. The agent may say that nothing has to change."""
+        item, phase, report = self.item, self.phase, self.baseline.report
+        judged = None
+        if self._claim and not self.step.iterates:  # a reviewer wants a change
+            rules = self.context.suite.conventions
+            if phase == "red":
+                return self._judge_existing_tests(work, report_path=report_path)
+            judged = verdict.judge_run(item, phase, report=report, baseline=report, conventions=rules)
+        result = verdict.judge_no_change(item, phase, judged=judged)
+        if judged is None or not result.open:
+            return _Judgment(verdict=result, report=None, checkpoint=work.snapshot)
+        shown = "its tests pass" if item.tests else "not verified: no test of the step shows it"
+        self._emit(Notice(text=f"No change was needed, says the model: {self._claim} ({shown})"))
+        dump(report, report_path)
+        return _Judgment(verdict=result, report=report, checkpoint=work.snapshot)
+
+    def _judge_existing_tests(self, work: _Work, *, report_path: Path) -> _Judgment:
+        """Judge a RED without a change: the tests that the step names must exist, pass, and notice altered code."""
+        item, report = self.item, self.baseline.report
+        tests = verdict.find_existing_tests(item, report)
+        why = "the tests that the step names do not all exist and pass, or a table of cases may lack one"
+        if tests:
+            found = judge_covered_tests(tests, item.sources, tree=work.snapshot.commit, runs=self._runs)
+            why = f"{join_first(tests, most=2)} pass even when the code is altered" if found.reasons else ""
+        if why or self.context.policy.accepts_covered:
+            refused = Verdict(phase="red", open=False, reasons=(Reason(code="red", nodeid=None, message=f"{why}."),))
+            result = verdict.judge_no_change(item, "red", judged=refused if why else None)
+            return _Judgment(verdict=result, report=None, checkpoint=work.snapshot)
+        rules = self.context.suite.conventions
+        judged = verdict.judge_run(item, "red", report=report, baseline=report, conventions=rules)
+        shown = "they fail when the code is altered" if not found.notices else "not verified with altered code"
+        named = join_first(tests, most=3)
+        self._emit(Notice(text=f"No change was needed, says the model: {self._claim} ({named} pass; {shown})"))
+        dump(report, report_path)
+        return _Judgment(verdict=judged, report=report, checkpoint=work.snapshot, finding=RedVerdict.COVERED)
+
     def _run_gate(self, work: _Work, *, report_path: Path) -> tuple[Verdict, SuiteReport | None]:
         context, item, before = self.context, self.item, self.baseline.report
-        if not work.changes:
-            return verdict.judge_no_change(item, self.phase), None
         nodeids = (*(case.nodeid for case in before.tests), *(error.nodeid for error in before.collect_errors))
         has_others = not all(verdict.has_test(item, nodeid) for nodeid in nodeids)
         if self.phase == "green" and item.tests and context.policy.targets_first and has_others:

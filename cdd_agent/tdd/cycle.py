@@ -206,7 +206,7 @@ class Cycle:
         while True:
             attempts = list_attempts(phase, self._step)
             last = attempts[-1] if attempts else None
-            if last is not None and last.finding in AT_ONCE and context.policy.accepts_covered:
+            if last is not None and self._needs_no_green(last):
                 why = self._land_covered(last, baseline)
                 if why is not None:
                     return Ending(state=self._state, how="dropped" if self._is_dropped() else "covered", why=why)
@@ -264,6 +264,11 @@ class Cycle:
         self._context.emit(Notice(text=f"An attempt at {phase_name(phase)} was interrupted. {how}"))
         return is_in_files
 
+    def _needs_no_green(self, attempt: AttemptRecord) -> bool:
+        """Return whether RED ends the item: its tests pass at once, or exist and pass already."""
+        is_accepted = self._context.policy.accepts_covered or attempt.finding == RedVerdict.COVERED
+        return is_accepted and attempt.finding in AT_ONCE
+
     def _continue_with_refactor(self, attempt: AttemptRecord, baseline: Baseline) -> bool:
         """Let an iteration that needs no new test change the code in REFACTOR alone; return whether it is one."""
         if not needs_no_test(attempt, self._step):
@@ -312,14 +317,14 @@ class Cycle:
     def _commit(self, attempt: AttemptRecord, baseline: Baseline, *, item: WorkItem | None = None) -> CommitId | None:
         """Commit the changes since ``baseline`` and land them; None: the commit was refused and the attempt closed.
 
-        Without changes the policy decides between an empty commit and a second note on the step's last commit. Landing
-        again after a crash finds the commit that has landed.
+        Without changes the policy decides between an empty commit and a second note on the step's last commit, if there
+        is one. Landing again after a crash finds the commit that has landed.
         """
         context, landing = self._context, self._landing(attempt, item=item)
         # Not the files as they are now: after the gate has judged them, somebody may have changed or deleted some.
         judged = self._recovery.read_checkpoint(attempt)
         paths = tuple(each.path for each in context.snapshots.list_changes_since(baseline.snapshot, until=judged))
-        if not paths and not context.policy.allows_empty_commits:
+        if not paths and not context.policy.allows_empty_commits and self._step.commits:
             commit = CommitId(list(self._step.commits.values())[-1])
             landing.write_note(commit)
             return commit
@@ -419,6 +424,8 @@ class Cycle:
 
         Return the outcome in words, or None if a hook of the user refused the commit.
         """
+        if last.finding == RedVerdict.COVERED:
+            return self._land_existing(last, baseline)
         snapshots = self._context.snapshots
         # After a kill below, the attempt is already open, and its finding tells which way was chosen.
         why = "the new test passes already and is kept"
@@ -441,6 +448,18 @@ class Cycle:
         self._record_commit("red", commit)
         self._context.emit(Notice(text=f"{self._item.title}: {why.rstrip('.')}."))
         return why
+
+    def _land_existing(self, last: AttemptRecord, baseline: Baseline) -> str | None:
+        """End the cycle in RED, because the tests of the item exist and pass: an empty commit has the note.
+
+        Return the outcome in words, or None if a hook of the user refused the commit.
+        """
+        self._replace_last_attempt(replace(last, verdict="open"))
+        commit = self._commit(replace(last, verdict="closed"), baseline)
+        if commit is None:
+            return None
+        self._record_commit("red", commit)
+        return "no change was needed: the tests of the step exist and pass"
 
     def _is_dropped(self) -> bool:
         return list_attempts("red", self._step)[-1].finding == RedVerdict.DROPPED

@@ -454,6 +454,8 @@ class Landing:
     @property
     def _completes_code(self) -> bool:
         """Whether the item can be used from this commit on: a REFACTOR that follows may change nothing."""
+        if self.attempt.finding == RedVerdict.COVERED:
+            return True
         return self.attempt.phase == ("green" if "green" in self.item.phases else self.item.phases[-1])
 
     def find(self) -> CommitId | None:
@@ -492,7 +494,7 @@ class Landing:
 
     def _format_message(self, paths: tuple[str, ...], *, source: CommitId) -> str:
         item, phase = self.item, self.attempt.phase
-        title = "no changes needed" if not paths and phase == "refactor" else item.title
+        title = "no changes needed" if not paths and phase != "plan" else item.title
         whole = f"{commit_prefix(phase, item.kind)}: {title}"
         subject = commits.cut_subject(whole, end=item.title_end)
         body = f"{commits.wrap(item.plan_body.strip())}\n\n" if phase == "plan" and item.plan_body.strip() else ""

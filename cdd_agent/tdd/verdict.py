@@ -35,6 +35,8 @@ class RedVerdict(StrEnum):
     """They fail for another reason, or do not exist."""
     ALREADY_GREEN = "ALREADY_GREEN"
     """All of them pass at once."""
+    COVERED = "COVERED"
+    """The tests that the work item names exist and pass: nothing was changed."""
     DROPPED = "DROPPED"
     """All of them passed at once, and were removed because they notice no altered code."""
     TAMPER = "TAMPER"
@@ -50,7 +52,7 @@ class RedVerdict(StrEnum):
         return self in (RedVerdict.VALID, RedVerdict.VALID_MISSING_SYMBOL)
 
 
-AT_ONCE = (RedVerdict.ALREADY_GREEN, RedVerdict.DROPPED)
+AT_ONCE = (RedVerdict.ALREADY_GREEN, RedVerdict.COVERED, RedVerdict.DROPPED)
 """The outcomes of RED after which there is nothing to implement."""
 
 _RED_VERDICT_OF_CODES = {
@@ -213,12 +215,32 @@ class PhaseLocks:
         return found
 
 
-def judge_no_change(item: WorkItem, phase: Phase) -> Verdict:
-    """Judge an attempt that changed no file; only the REFACTOR after GREEN may do that."""
+def judge_no_change(item: WorkItem, phase: Phase, *, judged: Verdict | None) -> Verdict:
+    """Judge an attempt that changed no file; the REFACTOR after GREEN may do that.
+
+    ``judged`` is the gate's verdict on the files as they are, if the agent says why nothing has to change; else None.
+    """
     if phase == "refactor" and item.kind != "refactor":
         return Verdict(phase=phase, open=True)
+    if judged is not None and judged.open:
+        return judged
     message = "no file was changed: an answer alone is not enough, write the files"
+    if judged is not None:
+        message = f"no file was changed, but the files as they are do not suffice: {judged.reasons[0].message}"
     return Verdict(phase=phase, open=False, reasons=(Reason(code="no_change", nodeid=None, message=message),))
+
+
+def find_existing_tests(item: WorkItem, report: SuiteReport) -> tuple[str, ...]:
+    """Return the tests that the item names if all exist and pass; none if one may lack cases, or names a whole file."""
+    found: list[str] = []
+    for test in item.tests:
+        own = [case for case in report.tests if is_or_contains(test, case.nodeid)]
+        # A table of cases may be there to be extended.
+        is_whole = "::" in test and not any("[" in case.nodeid for case in own)
+        if not own or not is_whole or any(case.outcome != "passed" for case in own):
+            return ()
+        found += [case.nodeid for case in own]
+    return tuple(dict.fromkeys(found))
 
 
 def judge_incomplete_run(phase: Phase, problem: str) -> Verdict:

@@ -421,12 +421,13 @@ class Executor:
             item = replace(item, closes=f"{self.files.folder}/{self.ticket.spec_path.name}")
         self.context.workplace.carries = self.allows_dirty or self.keeps_changes
         ending = self._run.run_cycle(item)
+        is_done = ending.how in ("done", "covered")
         try:
             self._brief = ending.brief
-            self._run.complete_step(number, error=None if ending.how == "done" else ending.why or ending.how)
+            self._run.complete_step(number, error=None if is_done else ending.why or ending.how)
         finally:
             self.given_up = number if self._restore_landed(number) else None
-        return ending.why is None
+        return is_done
 
     def _commit_documents(self, fields: Mapping[str, object], _: HookReply) -> None:
         """Commit spec and plan before a step is saved as started; one that is resumed has its commit."""

@@ -71,7 +71,7 @@ def test_every_trespass_is_a_reason_that_names_the_path_and_what_was_done() -> N
 
 
 def test_nothing_done_is_enough_only_in_the_refactoring_after_green() -> None:
-    assert verdict.judge_no_change(item("feature"), "refactor").open
+    assert verdict.judge_no_change(item("feature"), "refactor", judged=None).open
     others: list[tuple[Kind, Phase]] = [
         ("feature", "red"),
         ("feature", "green"),
@@ -79,7 +79,7 @@ def test_nothing_done_is_enough_only_in_the_refactoring_after_green() -> None:
         ("refactor", "refactor"),
     ]
     for kind, phase in others:
-        judged = verdict.judge_no_change(item(kind), phase)
+        judged = verdict.judge_no_change(item(kind), phase, judged=None)
         assert [reason.code for reason in judged.reasons] == ["no_change"]
         assert not judged.open
 

@@ -18,7 +18,7 @@ from tests.cdd_agent.workflows.execution.conftest import CHAIN, FEATURE, ONE, Ma
 from tests.fakes.approval import approves, users_folder
 from tests.fakes.model import ScriptedModel, call, says
 from tests.fakes.program import ROOT
-from tests.fakes.project import CODE, QUICK, Project, green, red, writes
+from tests.fakes.project import CODE, QUICK, TEST, TEST_FILE, Project, green, red, writes
 
 
 def does(name: str) -> ScriptedModel:
@@ -52,6 +52,29 @@ def test_a_feature_is_carried_out_test_first(work: MakeWork, project: Project) -
     assert (step.files_created, step.phase) == (("discount.py", "tests/test_discount.py"), "green")
     written = json.loads(made.ticket.state_path.read_text())["step_executions"]["1"]
     assert list(written["commits"]) == ["red", "green"]
+
+
+def test_a_step_that_needs_no_change_completes_and_closes_the_ticket(work: MakeWork, project: Project) -> None:
+    made = work(plan((1, "First", "none"), (2, "Second", "1")))
+    nothing = says(call("CompleteImplementation", implementation_files=[], summary="It is there."))
+    run_all(made, ScriptedModel([nothing, nothing]))
+    assert made.statuses == {1: "completed", 2: "completed"}
+    assert project.log == ["plan: A sale", "docs: no changes needed", "docs: no changes needed"]
+    assert "status: done" in project.git("show", "HEAD:tickets/sale/spec.yaml")
+    assert project.status == ""
+
+
+@pytest.mark.slow
+def test_a_feature_whose_test_exists_and_passes_completes_in_red(work: MakeWork, project: Project) -> None:
+    project.write({TEST_FILE: TEST, "discount.py": CODE})
+    project.git("add", "-A")
+    project.git("commit", "-qm", "before")
+    made = work(FEATURE)
+    nothing = says(call("CompleteImplementation", implementation_files=[], summary="It is there."))
+    run_all(made, ScriptedModel([nothing]))
+    assert made.statuses == {1: "completed"}
+    assert project.log == ["before", "plan: A sale", "test: no changes needed"]
+    assert "status: done" in project.git("show", "HEAD:tickets/sale/spec.yaml")
 
 
 def test_a_failed_step_stops_the_run_says_why_and_can_be_tried_again(work: MakeWork, project: Project) -> None:
