@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import msgspec
+from rich.cells import set_cell_size
+from rich.text import Text
 
 from cdd_agent.errors import format_count
 from cdd_agent.events import FileDiffed
@@ -13,15 +15,20 @@ from cdd_agent.history.story import JudgedAttempt, Spent, StepRun, StepStory, St
 from cdd_agent.repl.dialogs import format_duration
 from cdd_agent.repl.render import create_table, format_cost
 from cdd_agent.repl.review_actions import describe_place
+from cdd_agent.repl.rows import wrap
 from cdd_agent.repl.screen import Screen
 from cdd_agent.review import Comment, DiffLine, list_lines
 from cdd_agent.untrusted.keys import mask
 from cdd_agent.untrusted.text import clean
 
 _MOST_DIFF_LINES = 2_000
-_NODE = (230, 44)
+_NODE = (176, 64)
 """Width and height of a step in the picture."""
-_GAP = (24, 36)
+_GAP = (16, 36)
+_COLUMNS = 2
+"""So many fit on a telephone, where a picture that is wider would be cut."""
+_LABEL = (22, 2)
+"""Columns of text in a line of a step's title, and lines."""
 _REPORTS = {
     "unchanged": "its report is unchanged",
     "none": "no tests had to run",
@@ -174,13 +181,17 @@ def _name(attempt: JudgedAttempt) -> str:
 def _draw_steps(story: Story) -> str:
     """Draw the steps as boxes, each below the steps that it depends on."""
     depends = {step.execution.step_number: step.depends_on for step in story.steps}
-    rows: dict[int, int] = {}
+    levels: dict[int, int] = {}
     for _ in depends:  # as many rounds as there are steps: enough for any order, and an end for a circle
-        rows = {number: max((rows.get(each, 0) + 1 for each in depends[number]), default=0) for number in depends}
+        levels = {number: max((levels.get(each, 0) + 1 for each in depends[number]), default=0) for number in depends}
     places: dict[int, tuple[int, int]] = {}
-    for number, row in sorted(rows.items()):
-        column = sum(other_row == row for other, other_row in rows.items() if other in places)
-        places[number] = (2 + column * (_NODE[0] + _GAP[0]), 2 + row * (_NODE[1] + _GAP[1]))
+    row = 0
+    for level in sorted(set(levels.values())):
+        numbers = [number for number in depends if levels[number] == level]
+        for at, number in enumerate(numbers):
+            x, y = at % _COLUMNS * (_NODE[0] + _GAP[0]), (row + at // _COLUMNS) * (_NODE[1] + _GAP[1])
+            places[number] = (2 + x, 2 + y)
+        row += -(-len(numbers) // _COLUMNS)
     lines = "".join(
         f'<path d="M{places[each][0] + _NODE[0] // 2} {places[each][1] + _NODE[1]} '
         f'L{places[number][0] + _NODE[0] // 2} {places[number][1]}" marker-end="url(#arrow)"/>'
@@ -205,13 +216,17 @@ def _draw_steps(story: Story) -> str:
 
 def _draw_box(step: StepStory, place: tuple[int, int]) -> str:
     number, (x, y) = step.execution.step_number, place
-    title = clean(mask(step.execution.title).text)
-    label = html.escape(title if len(title) <= 25 else f"{title[:24]}…")
+    width, most = _LABEL
+    title = f"{number}. {clean(mask(step.execution.title).text)}"
+    rows = [str(row).rstrip() for row in wrap(Text(title), width)]  # some characters are as wide as two
+    rows = rows if len(rows) <= most else [*rows[: most - 1], f"{set_cell_size(rows[most - 1], width - 1).rstrip()}…"]
+    texts = "".join(
+        f'<text x="{x + 10}" y="{y + 18 + 16 * at}">{html.escape(row)}</text>'
+        for at, row in enumerate([*rows, step.execution.status])
+    )
     return (
         f'<a href="#step-{number}"><g class="{step.execution.status}"><title>{_escape(step.execution.title)}</title>'
-        f'<rect x="{x}" y="{y}" width="{_NODE[0]}" height="{_NODE[1]}" rx="6"/>'
-        f'<text x="{x + 10}" y="{y + 18}">{number}. {label}</text>'
-        f'<text x="{x + 10}" y="{y + 35}">{step.execution.status}</text></g></a>'
+        f'<rect x="{x}" y="{y}" width="{_NODE[0]}" height="{_NODE[1]}" rx="6"/>{texts}</g></a>'
     )
 
 

@@ -15,7 +15,7 @@ from cdd_agent.cli.app import run
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
 from cdd_agent.tickets.ticket import find
-from cdd_agent.work.state import Usage, replace_step
+from cdd_agent.work.state import StepKey, Usage, pending_steps, replace_step
 from cdd_agent.work.state_file import load_state, save_state
 from tests.fakes.demo import SLUG
 
@@ -104,6 +104,21 @@ def test_the_page_needs_neither_network_nor_script_and_every_link_leads_somewher
     assert {link.removeprefix("#") for link in links} <= targets
     assert any(tag == "svg" for tag, _ in page.tags)
     assert "added" in {attributes.get("class") for tag, attributes in page.tags if tag == "tr"}
+
+
+def test_the_picture_of_any_number_of_steps_fits_on_a_telephone(finished: Path, tmp_path: Path) -> None:
+    path, title = find(finished, SLUG).state_path, "Ein langer Titel, 日本語のタイトルと noch viel mehr Text"
+    state = load_state(path)
+    assert state is not None
+    more = pending_steps(StepKey(number=number, title=title, text_sha256="") for number in range(2, 7))
+    save_state(path, replace(state, step_executions={**state.step_executions, **more}))
+    page = Page(make_page(finished, tmp_path / "report.html"))
+    (picture,) = (attributes for tag, attributes in page.tags if tag == "svg")
+    assert int(picture["width"] or 0) <= 400 - 2 * 10
+    boxes = {tuple(map(int, (box["x"] or "", box["y"] or ""))) for tag, box in page.tags if tag == "rect"}
+    assert len(boxes) == 6
+    labels = [text for text in page.texts if text.startswith("2. ") or text.endswith("…")]
+    assert labels[:2] == ["2. Ein langer Titel,", "日本語のタイトルと…"]
 
 
 def test_texts_of_others_are_escaped_and_keys_masked(finished: Path, tmp_path: Path) -> None:
