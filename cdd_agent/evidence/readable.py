@@ -6,12 +6,13 @@ not verified.
 """
 
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from cdd_agent.evidence.clean_copy import CheckRequest, Findings, find_layout, note, read_through_links, refuse
 from cdd_agent.evidence.mutation import TimedRuns
-from cdd_agent.testrun.foreign import learn_syntax
-from cdd_agent.untrusted.python_source import PYTHON, decode, explain_unreadable, parse
+from cdd_agent.testrun.foreign import learn_syntax, make_syntax_check
+from cdd_agent.untrusted.python_source import PYTHON, decode, explain_unreadable, find_syntax_error, parse
+from cdd_agent.untrusted.text import format_line
 from pytest_tdd_agent.sources import UnreadableSource, find_encoding
 
 _ADVICE = "Write it in UTF-8, as plain code that cdd and reviewers can read."
@@ -40,23 +41,34 @@ def check_sources(paths: Collection[str], *, before: str, after: str, runs: Time
         return findings
     old, new = (_read(paths, tree=tree, runs=runs) for tree in (before, after))
     learn_syntax(map(decode, filter(None, (*old.values(), *new.values()))), suite=runs.suite)
+    find_error = make_syntax_check(runs.suite)
     for path, content in new.items():
         if content is None and (path not in old or old[path] is not None):
             findings += refuse("unreadable_source", f"{path} is a link that leads out of the repository. {_ADVICE}")
         elif content is not None and content != old.get(path):
-            findings += judge_source(path, before=old.get(path), after=content)
+            findings += judge_source(path, before=old.get(path), after=content, find_error=find_error)
     return findings
 
 
-def judge_source(path: str, *, before: bytes | None, after: bytes) -> Findings:
-    """Judge the bytes of a source before and after a change; with ``before`` None, the source is new."""
+def judge_source(
+    path: str, *, before: bytes | None, after: bytes, find_error: Callable[[bytes], str | None] = find_syntax_error
+) -> Findings:
+    """Judge the bytes of a source before and after a change; with ``before`` None, the source is new.
+
+    ``find_error`` returns why the project's Python cannot parse a source.
+    """
     was, why = explain_unreadable(before or b""), explain_unreadable(after)
     if why and was:
         return note(f"Not verified: {path} could not be read: {why}.")
     if why:
         return refuse("unreadable_source", f"{path} cannot be read: {why}. {_ADVICE}")
-    if before is not None and not was and _has_code(before) and parse(decode(after)) is None:
-        return refuse("unreadable_source", f"{path} is no valid Python any more. {_ADVICE}")
+    if parse(decode(after)) is None:
+        error = find_error(after)
+        if error is None:
+            return note(f"Not verified: {path} could not be read: only the project's Python can parse it.")
+        if before is not None and not was and _has_code(before):
+            message = f"{path} is no valid Python any more, {format_line(error)}. {_ADVICE}"
+            return refuse("unreadable_source", message)
     encoding = find_encoding(after)
     if not encoding.startswith("utf-8") and encoding != _find_encoding(before or b""):
         return note(f"To review in the change: {path} declares the encoding {encoding}; diffs show it as UTF-8.")

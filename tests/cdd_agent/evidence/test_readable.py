@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from cdd_agent.evidence.clean_copy import Findings
+from cdd_agent.evidence.clean_copy import Findings, note
 from cdd_agent.evidence.confirm import confirm
 from cdd_agent.evidence.differential import ComparedTrees, refuse_changed_behavior
 from cdd_agent.evidence.readable import check_sources, judge_source
@@ -64,6 +64,13 @@ def test_what_could_not_be_read_before_is_told_and_so_is_another_encoding() -> N
         assert found.notices == (
             "To review in the change: shop.py declares the encoding iso-8859-1; diffs show it as UTF-8.",
         )
+
+
+def test_code_that_only_the_python_of_the_project_parses_is_told() -> None:
+    newer = b"def total(prices)?:\n    return sum(prices)\n"
+    for before in (None, CODE):
+        found = judge_source("shop.py", before=before, after=newer, find_error=lambda _: None)
+        assert found == note("Not verified: shop.py could not be read: only the project's Python can parse it.")
 
 
 def make_step(make: Make, *, red: Mapping[str, bytes], green: Mapping[str, bytes]) -> Step:

@@ -73,6 +73,8 @@ def test_a_syntax_check_believes_the_interpreter_of_the_project(newer: PytestSui
     assert check(b"x = 1\n") is None
     assert str(check(b"def f[T](:\n")).startswith("line 1: ")
     assert "line 1" in str(make_syntax_check(suite)(b"type X = int\n"))
+    absent = make_syntax_check(replace(newer, interpreter=replace(newer.interpreter, path=Path("/nonexistent/python"))))
+    assert absent(b"type X = int\n") is None, "the tests will tell"
 
 
 def test_a_syntax_check_knows_what_an_older_interpreter_lacks(suite: PytestSuite) -> None:
