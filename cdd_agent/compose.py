@@ -47,6 +47,7 @@ from cdd_agent.tdd.workplace import InPlace, RunTreeWorkplace, Workplace
 from cdd_agent.testrun.access import SHOWN_PRIVATE, Original
 from cdd_agent.testrun.project import NoFramework, SuiteContext, make_suite
 from cdd_agent.testrun.root import find_root
+from cdd_agent.testrun.store import ReportStore
 from cdd_agent.testrun.suite import Suite, run_setup
 from cdd_agent.tickets.ticket import Ticket, find
 from cdd_agent.work.journal import Publisher, journal_path
@@ -515,7 +516,14 @@ class Composition:
             hooks=self.hooks(name, suite=suite),
             comments=self.comments(),
             fork=self._fork,
+            store=self._store,
         )
+
+    @cached_property
+    def _store(self) -> ReportStore:
+        """The reports of earlier test runs of the repository, in all its work trees."""
+        folder = self.repository.location.common_dir / "cdd" / "reports"
+        return ReportStore(folder=folder, key=hashlib.sha256(b"reports" + self._secret).digest())
 
     @property
     def _fork(self) -> str:
@@ -554,6 +562,7 @@ class Composition:
             git=None if export is None else export.folder,
             folders=list_packages(self.forks.repository),
             list_shared=lambda: workplace.mounted,
+            list_ignored=partial(workplace.tree.list_ignored_in, root),
         )
         suite = self.suite.in_run_tree(root, original=original)
         workplace.setup = partial(run_setup, suite) if suite.setup else None

@@ -379,6 +379,8 @@ class SuiteFinished(msgspec.Struct, frozen=True, kw_only=True):
     problem: str | None
     exit_status: int | None = None
     """Of a command that reports nothing else."""
+    reused: str = ""
+    """If no test ran, because the results were known: why, and the run that they are from."""
 
 
 class GateJudged(msgspec.Struct, frozen=True, kw_only=True):

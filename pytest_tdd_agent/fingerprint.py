@@ -85,6 +85,8 @@ _IGNORED_BY_GIT = (
     *("--others", "--ignored", "--exclude-standard", "--directory", "-z"),
 )
 _GIT_TIMEOUT_S = 20.0
+KNOWN_IGNORED: dict[str, frozenset[str]] = {}
+"""Folder -> what git ignores in it, if the program that starts pytest knows that: git is not asked then."""
 _HEADER = re.compile(r"\[[^\],]+\]+\s*(#.*)?$")
 _KEY = r"""(?:[\w-]+|"[^"]*"|'[^']*')"""
 _KEYS = rf"{_KEY}(?:\s*\.\s*{_KEY})*"
@@ -281,6 +283,8 @@ def _find_shadow_key(name: str, installed: list[str], *, root: Path) -> str | No
 
 def _list_ignored_files(root: Path) -> frozenset[str]:
     """Return the files and whole folders below ``root`` that git ignores; empty without git or a repository."""
+    if str(root) in KNOWN_IGNORED:
+        return KNOWN_IGNORED[str(root)]
     try:
         answer = subprocess.run(
             _IGNORED_BY_GIT,

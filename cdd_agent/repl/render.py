@@ -290,7 +290,8 @@ class Renderer:
                 numbers = zip((event.passed, event.failed, event.errors, event.skipped), words, strict=True)
                 text = ", ".join(f"{number} {word}" for number, word in numbers if number)
                 nothing = "no test was collected" if event.exit_status is None else f"exit status {event.exit_status}"
-                text = event.problem or f"{text or nothing} in {event.duration_s:.1f} s"
+                took = f"; reused: {event.reused}" if event.reused else f" in {event.duration_s:.1f} s"
+                text = event.problem or f"{text or nothing}{took}"
                 head = "" if self._is_in_tool else f"{screen.symbols['tool']} {framework}, {purpose}: "
                 style = "dim" if event.problem is None else "red"
                 self._line(head + text, style=style, deeper=2 if self._is_in_tool else 0)

@@ -49,7 +49,7 @@ from cdd_agent.model.conversation import (
     find_last_words,
 )
 from cdd_agent.tdd import verdict
-from cdd_agent.tdd.baseline import Baseline, leave_out, list_added_tests, name_scope
+from cdd_agent.tdd.baseline import Baseline, PatientModel, leave_out, list_added_tests, name_scope
 from cdd_agent.tdd.briefing import ShownFiles, format_diff, is_cut, outline_files, show_step_files
 from cdd_agent.tdd.context import Brief, Context, Phase, WorkItem, format_reasons, summarize_evidence
 from cdd_agent.tdd.examination import Examination, OptionalTurns
@@ -66,7 +66,7 @@ from cdd_agent.tdd.instructions import (
     list_remedies,
 )
 from cdd_agent.tdd.step import StepRecovery, load_report
-from cdd_agent.tdd.tools import CommentAnswers, make_lock_check, make_tools
+from cdd_agent.tdd.tools import CommentAnswers, KnownTests, make_lock_check, make_tools
 from cdd_agent.tdd.verdict import PhaseLocks, RedVerdict
 from cdd_agent.testrun.foreign import make_syntax_check
 from cdd_agent.testrun.impact import load_impact
@@ -82,6 +82,8 @@ FindNudge: TypeAlias = Callable[[AgentRun], str]
 """Returns what an agent is told once that has done no work; empty if it has."""
 
 MAX_ANSWER_CHARACTERS = 20_000
+_QUICK_S = 2.0
+"""Duration of a run of all tests; a process takes about as long to start."""
 LANDED_ON_OTHERS = ".gate.json"
 """The end of a judged report's name if the files are others since: the commit landed on other work in the branch."""
 RAN_OUT = "The agent used up its limit"
@@ -176,11 +178,17 @@ class Attempt:
         self._claim = ""
         self._is_anew = False
         self._has_interrupted_work = False
+        self._reused = ""
+        """From which run the gate's report is, if it is an earlier one."""
         self._evidence: list[str] = []
         self._answers = CommentAnswers(item, step=step, context=context)
         self._conversation: Conversation | None = None
         tree, limit_s = context.workplace.tree, context.policy.evidence_timeout_s
         self._runs = TimedRuns(repository=tree, suite=context.suite, limit_s=limit_s, emit=self._emit, copies=copies)
+
+    @property
+    def _unit(self) -> str:
+        return f"{self.item.number_key.lower()} {self.item.number}"
 
     @property
     def _examination(self) -> Examination:
@@ -195,6 +203,7 @@ class Attempt:
         self._is_anew, self._has_interrupted_work = is_anew, is_continued
         context, name = self.context, self.recovery.name_attempt(self.phase, self.number)
         limit, is_again = context.policy.max_attempts, self.step.was_sent_back
+        context.store.place = f"attempt {self.number} at {self.phase.upper()} of {self.item.ticket} {self._unit}"
         context.emit(AttemptStarted(phase=self.phase, number=self.number, limit=limit, is_again=is_again))
         brief = context.brief(self.item, self.phase)
         done = (
@@ -228,8 +237,7 @@ class Attempt:
                 attempt=self.number,
                 open=is_open,
                 reasons=() if is_open else record.reasons,
-                evidence=judgment.evidence
-                or summarize_evidence(judged, judgment.report, baseline=self.baseline.report),
+                evidence=judgment.evidence or self._summarize_tests(judgment),
                 finding=finding or "",
                 is_expected=needs_no_test(replace(record, finding=finding), self.step),
             )
@@ -265,6 +273,11 @@ class Attempt:
             return ""
         said = str(run.ended_by.input.get("summary") or run.text)
         return format_line(mask(said).text).strip()[:MAX_WORDS]
+
+    def _summarize_tests(self, judgment: _Judgment) -> str:
+        """Return the line that says which results the verdict is based on, and whether they are from an earlier run."""
+        summary = summarize_evidence(judgment.verdict, judgment.report, baseline=self.baseline.report)
+        return f"{summary}; reused: {self._reused}" if self._reused else summary
 
     def _report_closed_gate(self, record: AttemptRecord) -> str:
         """Run the hooks for a closed gate, and return what they add for the next attempt."""
@@ -364,15 +377,35 @@ class Attempt:
             self.context,
             after_writing=self.item.tests if reports_tests else (),
             shown=self._find_complete_files(shown, diff),
-            known=tuple(case.nodeid for case in self.baseline.report.tests),
+            known=KnownTests(
+                list_all=lambda: tuple(case.nodeid for case in self.baseline.report.tests), widen=self._widen
+            ),
             answer=self._answers.note if self._answers.list_open() else None,
         )
+
+    def _widen(self, targets: tuple[str, ...]) -> tuple[str, ...]:
+        """Return what the gate runs, if that contains all of ``targets`` and is no more work.
+
+        In RED these are the files that it added, and in GREEN all tests, if they take hardly longer than one.
+        """
+        scope, before = self.context.policy.gate_runs, self.baseline.report
+        if self.phase == "green" and not scope and before.structured and before.duration_s < _QUICK_S:
+            ids = [*(case.nodeid for case in before.tests), *(error.nodeid for error in before.collect_errors)]
+            are_known = all(
+                any(verdict.is_or_contains(t, e) or verdict.is_or_contains(e, t) for e in ids) for t in targets
+            )
+            return () if are_known else targets
+        if self.phase != "red" or not targets:
+            return targets
+        changes = self.context.snapshots.list_changes_since(self.baseline.snapshot)
+        added = list_added_tests(self.item, changes, before=self.baseline.report, context=self.context)
+        return added if {target.partition("::")[0] for target in targets} <= {*added} else targets
 
     def _hold(
         self, talk: Callable[[Model, Budget], AgentRun], conversation: Conversation, *, find_nudge: FindNudge
     ) -> AgentRun:
         """Return the run of ``talk``; an answer without any work gets one nudge in the same conversation."""
-        model, budget = self.context.model, self.context.policy.budget
+        model, budget = PatientModel(self.context.model, self.baseline.results), self.context.policy.budget
         run = talk(model, budget)
         tokens, turns = budget.max_tokens_total, budget.max_turns - run.turns
         nudge = "" if self._is_nudged or turns < 1 else find_nudge(run)
@@ -658,6 +691,8 @@ class Attempt:
                 if not judged.open:
                     return judged, run.report
         added = list_added_tests(item, work.changes, before=before, context=context) if self.phase == "red" else ()
+        if added and context.knows_all_tests():  # from RunTests
+            added = ()
         judged, report = self._run_all(work, keep=report_path, added=added)
         if added and self._classify_red(judged, report) in verdict.AT_ONCE:  # no GREEN would run the others
             return self._run_all(work, keep=report_path)
@@ -665,10 +700,13 @@ class Attempt:
 
     def _run_all(self, work: _Work, *, keep: Path, added: tuple[str, ...] = ()) -> tuple[Verdict, SuiteReport | None]:
         """Run and judge all tests; with ``added``, those files alone, and the others as in the baseline."""
-        context, files = self.context, work.snapshot
+        context = self.context
         purpose = f"{'the added tests' if added else name_scope(context.policy.gate_runs)} for the gate"
         others = self.baseline.report if added else None
-        run = context.run_for_gate(purpose, files=files, keep=keep, before=files, added=added, others=others)
+        run = context.run_for_gate(purpose, keep=keep, before=work.snapshot, added=added, others=others)
+        self._reused = run.reused
+        if run.reused:
+            self._evidence.append(f"Test results reused: {run.reused}.")
         if run.report is None:
             return verdict.judge_incomplete_run(self.phase, run.problem or "no report"), None
         rules, before = context.suite.conventions, self._mark_unstable_tests(run.report)

@@ -1,20 +1,21 @@
 """The baseline of a phase: files, history and test results from before its first attempt."""
 
-from collections.abc import Collection, Iterable
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from pathlib import PurePosixPath
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
 
 from cdd_agent.errors import EnvironmentMissing, UsageError
-from cdd_agent.events import Change
+from cdd_agent.events import Change, Emit
 from cdd_agent.git.repository import CommitId
 from cdd_agent.git.snapshot import Snapshot
-from cdd_agent.tdd.context import Context, Phase, WorkItem
+from cdd_agent.model.conversation import Model, Request, Turn
+from cdd_agent.tdd.context import Context, Phase, SuiteTask, WorkItem
 from cdd_agent.tdd.step import StepRecovery
 from cdd_agent.tdd.verdict import is_or_contains
 from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.work.state import StepExecution
-from pytest_tdd_agent.codec import ReportError, dump, load
+from pytest_tdd_agent.codec import ReportError, load
 from pytest_tdd_agent.comparison import find_unstable
 from pytest_tdd_agent.report import SuiteReport, Verdict, list_failing
 
@@ -27,10 +28,93 @@ class Baseline:
     """The work tree."""
     tip: CommitId
     """The commit on which the phase works."""
-    report: SuiteReport
-    """The test results; in GREEN including tests that RED hides: see ``add_hidden_tests``."""
     report_path: str
     """Relative to the user's work tree."""
+    results: "BaselineResults" = field(compare=False)
+
+    @property
+    def report(self) -> SuiteReport:
+        """The test results; in GREEN including tests that RED hides: see ``add_hidden_tests``.
+
+        The tests run when they are first asked for, unless that is done meanwhile: see ``BaselineResults``. Raises
+        ``EnvironmentMissing`` if the tests cannot run, or if there are none and the phase adds none, and
+        ``TargetsLeftOut``.
+        """
+        return self.results.get()
+
+
+@dataclass(kw_only=True)
+class BaselineResults:
+    """The test results of a baseline. The tests may run while the model makes its first turn."""
+
+    context: Context
+    snapshot: Snapshot
+    path: Path
+    complete: Callable[[SuiteReport], SuiteReport]
+    """Checks the report, and adds what it lacks."""
+    _task: SuiteTask | None = None
+    _report: SuiteReport | None = None
+
+    def get(self) -> SuiteReport:
+        """Return the report that there is, or of a run on the files as they were before the phase."""
+        if self._report is None:
+            self._report = self.complete(self._load_or_run())
+        return self._report
+
+    @contextmanager
+    def run_meanwhile(self) -> Iterator[None]:
+        """Run the tests during the block, if there is no report; after the block, there is one."""
+        if self._report is not None or self._has_report():
+            yield
+            return
+        self._task = self._plan()
+        with self._task.run_meanwhile():
+            yield
+        self.get()
+
+    def _has_report(self) -> bool:
+        try:
+            load(self.path)
+        except ReportError:
+            return False
+        return True
+
+    def _plan(self) -> SuiteTask:
+        context = self.context
+        purpose = f"{name_scope(context.policy.gate_runs)} as a baseline"
+        return SuiteTask(context=context, purpose=purpose, keep=self.path, targets=context.policy.gate_runs)
+
+    def _load_or_run(self) -> SuiteReport:
+        context = self.context
+        if self._has_report() and self._task is None:
+            return load(self.path)
+        if self._task is not None:
+            return context.require_report(context.finish_for_gate(self._task))
+        present = context.snapshots.take_unsaved()
+        context.snapshots.restore(self.snapshot)
+        try:
+            return context.require_report(context.finish_for_gate(self._plan()))
+        finally:
+            context.snapshots.restore(present)
+
+
+class PatientModel:
+    """A model during whose first turn the tests of the baseline run, before its calls are carried out."""
+
+    def __init__(self, inner: Model, results: BaselineResults) -> None:
+        """Does nothing before the first request."""
+        self.name = inner.name
+        self._inner = inner
+        self._results = results
+
+    def check(self) -> None:
+        """Check the inner model."""
+        self._inner.check()
+
+    def reply(self, request: Request, *, emit: Emit) -> Turn:
+        """Return the model's turn when the tests have ended, too; an error of one of both ends the other."""
+        with self._results.run_meanwhile():
+            return self._inner.reply(request, emit=emit)
 
 
 class TargetsLeftOut(UsageError):
@@ -38,31 +122,43 @@ class TargetsLeftOut(UsageError):
 
 
 def take_baseline(item: WorkItem, phase: Phase, *, step: StepExecution, tip: CommitId, context: Context) -> Baseline:
-    """Return the baseline of ``phase``: the existing one after an interruption, else a new one.
-
-    Raises ``EnvironmentMissing`` if the tests cannot run, or if there are none and the phase adds none, and
-    ``TargetsLeftOut``.
-    """
+    """Return the baseline of ``phase``: the existing one after an interruption, else a new one."""
     recovery = StepRecovery(item.ticket, step, context=context)
     ref = recovery.baseline_ref(phase)
     snapshot = context.snapshots.find(ref) or context.snapshots.take(ref, message=f"before {phase}")
-    report, path = _load_or_run(recovery, snapshot)
-    if phase == "green" and not is_fixing_tests(item):
-        with suppress(ReportError):
-            report = add_hidden_tests(report, first=load(recovery.report_path("baseline")))
-    elif phase == "green":
-        _require_targets(item, report, context=context)
-    if phase in ("green", "refactor") and report.structured and not report.tests and not report.collect_errors:
-        conventions = context.suite.conventions
-        only = " --collect-only" if conventions.framework == "pytest" else ""
-        raise EnvironmentMissing(
-            f"No tests found: {conventions.framework} found none in {context.project} (by default "
-            f"{conventions.discovery}). Step {item.number} is of kind {item.kind}, so the gate needs a test that shows "
-            "that nothing broke.",
-            hint=f"write and commit one test (`{context.suite.command}{only}` lists the tests), or change the kind of "
-            "the step to feature",
-        )
-    return Baseline(snapshot=snapshot, tip=tip, report=report, report_path=path)
+    root = context.repository.root
+    landed = [a.report for a in step.attempts if a.phase in step.commits and a.verdict == "open" and a.report]
+    path = root / landed[-1] if landed else recovery.report_path("baseline")
+
+    def complete(report: SuiteReport) -> SuiteReport:
+        if phase == "green" and not is_fixing_tests(item):
+            with suppress(ReportError):
+                report = add_hidden_tests(report, first=load(recovery.report_path("baseline")))
+        elif phase == "green":
+            _require_targets(item, report, context=context)
+        if phase in ("green", "refactor"):
+            _require_tests(item, report, context=context)
+        return report
+
+    results = BaselineResults(context=context, snapshot=snapshot, path=path, complete=complete)
+    baseline = Baseline(snapshot=snapshot, tip=tip, report_path=str(path.relative_to(root)), results=results)
+    if phase == "green":  # whose first request has the failures
+        results.get()
+    return baseline
+
+
+def _require_tests(item: WorkItem, report: SuiteReport, *, context: Context) -> None:
+    if not report.structured or report.tests or report.collect_errors:
+        return
+    conventions = context.suite.conventions
+    only = " --collect-only" if conventions.framework == "pytest" else ""
+    raise EnvironmentMissing(
+        f"No tests found: {conventions.framework} found none in {context.project} (by default "
+        f"{conventions.discovery}). Step {item.number} is of kind {item.kind}, so the gate needs a test that shows "
+        "that nothing broke.",
+        hint=f"write and commit one test (`{context.suite.command}{only}` lists the tests), or change the kind of "
+        "the step to feature",
+    )
 
 
 def _require_targets(item: WorkItem, report: SuiteReport, *, context: Context) -> None:
@@ -86,29 +182,6 @@ def is_fixing_tests(item: WorkItem) -> bool:
 def name_scope(files: tuple[str, ...]) -> str:
     """Return the name of a test run of ``files``; empty: all tests."""
     return "the tests of the targets' files" if files else "all tests"
-
-
-def _load_or_run(recovery: StepRecovery, snapshot: Snapshot) -> tuple[SuiteReport, str]:
-    """Return the report of the last landed phase, else of a new run, and its path relative to the user's work tree."""
-    context, step = recovery.context, recovery.step
-    root = context.repository.root
-    landed = [a.report for a in step.attempts if a.phase in step.commits and a.verdict == "open" and a.report]
-    path = root / landed[-1] if landed else recovery.report_path("baseline")
-    try:
-        return load(path), str(path.relative_to(root))
-    except ReportError:
-        # A lost report is made again, from the files as they were before the phase.
-        present = recovery.checkpoints.find_last()
-        if (known := context.find_report(snapshot)) is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            dump(known, path)
-            return known, str(path.relative_to(root))
-        context.snapshots.restore(snapshot)
-        scope = context.policy.gate_runs
-        run = context.run_for_gate(f"{name_scope(scope)} as a baseline", files=snapshot, keep=path)
-        if present is not None:
-            context.snapshots.restore(present)
-    return context.require_report(run), str(path.relative_to(root))
 
 
 def leave_out(report: SuiteReport, nodeids: Collection[str]) -> SuiteReport:

@@ -4,9 +4,11 @@ A workflow makes these records. The context holds the parts that a cycle works w
 tests, the model, and the place for reports. The functions at the end summarize a verdict in a line.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import Thread
 from typing import Literal, Protocol, TypeAlias
 
 from cdd_agent.agent.loop import AgentRun
@@ -21,10 +23,12 @@ from cdd_agent.hooks import NO_HOOKS, Hooks
 from cdd_agent.model.budget import Budget
 from cdd_agent.model.conversation import HearUser, Model, draw_token
 from cdd_agent.review import Comments
+from cdd_agent.sandbox.supervised import end_runs
 from cdd_agent.shell.permission import Permission
 from cdd_agent.tdd.workplace import Workplace
 from cdd_agent.testrun.impact import ImpactMap, find_impact, load_impact, save_impact
-from cdd_agent.testrun.suite import Suite, SuiteRun, save_report
+from cdd_agent.testrun.store import ReportStore, Scene
+from cdd_agent.testrun.suite import PYTEST, Suite, SuiteRun, save_report
 from cdd_agent.tickets import plan
 from cdd_agent.work import state
 from cdd_agent.work.handoff import NumberKey
@@ -39,6 +43,8 @@ Kind: TypeAlias = plan.Kind
 
 Phase: TypeAlias = state.Phase
 """The part of a cycle that one gate judges."""
+
+_POLL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,6 +221,108 @@ class BringAhead(Protocol):
         """Return an empty run if there were changes that fit."""
 
 
+@dataclass(kw_only=True)
+class SuiteTask:
+    """One run of tests, which may take place while something else is under way."""
+
+    context: "Context"
+    purpose: str
+    keep: Path | None = None
+    targets: tuple[str, ...] = ()
+    before: Snapshot | None = None
+    _scene: Scene | None = None
+    _run: SuiteRun | None = None
+    _error: BaseException | None = None
+
+    def run(self) -> SuiteRun:
+        """Run the tests now."""
+        suite = self._prepare()
+        if suite is not None:
+            self._execute(suite)
+        return self._finish()
+
+    @contextmanager
+    def run_meanwhile(self) -> Iterator[None]:
+        """Run the tests during the block, which must not touch the files; ``run`` gives the result afterwards.
+
+        An error in the block, as Ctrl-C, ends the tests too, and the files are restored.
+        """
+        suite = self._prepare()
+        if suite is None:
+            yield
+            return
+        thread = Thread(target=self._execute, args=(suite,), daemon=True)
+        thread.start()
+        try:
+            yield
+            thread.join()
+        except BaseException:
+            while thread.is_alive():
+                end_runs()
+                thread.join(_POLL_S)
+            self._restore()
+            raise
+
+    def _prepare(self) -> Suite | None:
+        """Return the suite to run; None if the result is known."""
+        context = self.context
+        if self._run is not None or self._error is not None:
+            return None
+        framework = context.suite.conventions.framework
+        self.before = self.before or context.snapshots.take_unsaved()
+        # A saved report is evidence: an earlier run could have planted compiled code in the bytecode cache. For pytest,
+        # all runs do without it, so that the gate can use the report of RunTests.
+        is_clean = self.keep is not None or framework == PYTEST.framework
+        suite = context.suite.without_cache() if is_clean else context.suite
+        if is_clean and not context.workplace.is_shared:
+            self._scene = context.store.describe(suite, self.targets, is_own=True)
+        self._run = context.store.find(self._scene) if self._scene is not None else None
+        if self._run is not None and self._run.report is not None:
+            save_report(self._run.report, self.keep)
+            return None
+        context.emit(SuiteStarted(purpose=self.purpose, targets=self.targets, framework=framework))
+        context.save_files_before_tests(self.before)
+        return suite
+
+    def _execute(self, suite: Suite) -> None:
+        store = self.context.store
+        try:
+            if self._scene is None:
+                self._run = suite.run(self.targets, keep=self.keep)
+                return
+            with store.watch(self._scene) as looked:
+                self._run = suite.run(self.targets, keep=self.keep)
+            store.add(self._scene, self._run, looked=looked, purpose=self.purpose)
+        except BaseException as error:  # noqa: BLE001 (raised again by ``run``, in the thread that waits)
+            self._error = error
+
+    def _finish(self) -> SuiteRun:
+        if self._error is not None:
+            raise self._error
+        context, run = self.context, self._run
+        assert run is not None
+        for notice in dict.fromkeys(run.notices):
+            if notice not in context.told:
+                context.told.add(notice)
+                context.emit(Notice(text=notice))
+        self._restore()
+        context.emit(run.as_event(self.purpose, framework=context.suite.conventions.framework))
+        if run.outdated is not None:
+            raise EnvironmentMissing(
+                run.outdated[0], hint=f"install it in a mode that finds new files: {run.outdated[1]}"
+            )
+        return run
+
+    def _restore(self) -> None:
+        """Restore the files that the tests changed: a database that a test writes is no work of the agent."""
+        snapshots, before = self.context.snapshots, self.before
+        if before is not None and snapshots.list_changes_since(before):
+            ref = f"refs/cdd/tests/{self.context.reports.name}/after"
+            snapshots.take(ref, message="changes made by a test run")
+            snapshots.restore(before)
+        self.context.forget_files_before_tests()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
     """The parts of one project that a cycle works with."""
@@ -248,8 +356,8 @@ class Context:
     """None: those of ``cdd exec``."""
     bring_ahead: "BringAhead" = lambda *_, **__: None
     """Brings in the changes for a phase of a step that were worked out ahead; None: there are none that fit."""
-    last_report: dict[str, SuiteReport] = field(default_factory=dict)
-    """Tree -> report of the last run of the policy's ``gate_runs`` in this process; at most one."""
+    store: ReportStore = field(default_factory=ReportStore)
+    """The reports of earlier runs."""
     told: set[str] = field(default_factory=set)
     """The notices of test runs that were emitted; each is emitted once."""
     outlines: dict[str, str] = field(default_factory=dict)
@@ -291,35 +399,19 @@ class Context:
     ) -> SuiteRun:
         """Run tests, report the run as events, and restore the files that it changed.
 
-        ``keep`` is the path for the report, ``before`` a snapshot of the current files if there is one. Raises
-        ``EnvironmentMissing`` if the user has to install the project again.
+        If an earlier run was the same, its report is used again, and no test runs. ``keep`` is the path for the report,
+        ``before`` a snapshot of the current files if there is one. Raises ``EnvironmentMissing`` if the user has to
+        install the project again.
         """
-        framework = self.suite.conventions.framework
-        self.emit(SuiteStarted(purpose=purpose, targets=targets, framework=framework))
-        before = before or self.snapshots.take_unsaved()
-        self.repository.refs.set(self._before_tests, before.commit)
-        # A saved report is evidence: an earlier run could have planted compiled code in the bytecode cache.
-        suite = self.suite if keep is None else self.suite.without_cache()
-        run = suite.run(targets, keep=keep)
-        for notice in dict.fromkeys(run.notices):
-            if notice not in self.told:
-                self.told.add(notice)
-                self.emit(Notice(text=notice))
-        # Otherwise a database that a test writes would be committed as the agent's work.
-        if self.snapshots.list_changes_since(before):
-            self.snapshots.take(f"refs/cdd/tests/{self.reports.name}/after", message="changes made by a test run")
-            self.snapshots.restore(before)
-        self.forget_files_before_tests()
-        self.emit(run.as_event(purpose, framework=framework))
-        if run.outdated is not None:
-            raise EnvironmentMissing(
-                run.outdated[0], hint=f"install it in a mode that finds new files: {run.outdated[1]}"
-            )
-        return run
+        return SuiteTask(context=self, purpose=purpose, keep=keep, targets=targets, before=before).run()
 
     @property
     def _before_tests(self) -> str:
         return "/".join(filter(None, ("refs/cdd/tests", self.reports.name, self.fork, "before")))
+
+    def save_files_before_tests(self, before: Snapshot) -> None:
+        """Remember the files from before a test run, in case it is interrupted."""
+        self.repository.refs.set(self._before_tests, before.commit)
 
     def find_files_before_tests(self) -> CommitId | None:
         """Return the files from before a test run that was interrupted, without those that it left; else None."""
@@ -330,21 +422,35 @@ class Context:
         if self.find_files_before_tests() is not None:
             self.repository.refs.delete(self._before_tests)
 
+    def knows_all_tests(self) -> bool:
+        """Return whether an earlier run of the gate's tests saw the same files."""
+        if self.workplace.is_shared:
+            return False
+        scene = self.store.describe(self.suite.without_cache(), self.policy.gate_runs, is_own=True)
+        return scene is not None and self.store.find(scene) is not None
+
     def run_for_gate(
         self,
         purpose: str,
         *,
-        files: Snapshot,
         keep: Path,
         before: Snapshot | None = None,
         added: tuple[str, ...] = (),
         others: SuiteReport | None = None,
     ) -> SuiteRun:
-        """Run the tests of baseline and gate on ``files``, and remember the report.
+        """Run the tests of baseline and gate.
 
         With ``others``, only the files ``added`` run, and the report has the tests of ``others`` too.
         """
-        run = self.run_suite(purpose, keep=keep, targets=added or self.policy.gate_runs, before=before)
+        task = SuiteTask(
+            context=self, purpose=purpose, keep=keep, targets=added or self.policy.gate_runs, before=before
+        )
+        return self.finish_for_gate(task, others=others)
+
+    def finish_for_gate(self, task: SuiteTask, *, others: SuiteReport | None = None) -> SuiteRun:
+        """Return the result of a run of the tests of baseline and gate, which may have begun before."""
+        added, keep = task.targets != self.policy.gate_runs, task.keep
+        run = task.run()
         if run.report is not None and run.entered:
             known = load_impact(self.impact_path) if added or self.policy.gate_runs else ImpactMap()
             ran = [case.nodeid for case in run.report.tests]
@@ -353,17 +459,7 @@ class Context:
             report = add_tests(run.report, others)
             save_report(report, keep)
             run = replace(run, report=report)
-        self.last_report.clear()
-        if run.report is not None:
-            self.last_report[self._find_tree(files)] = run.report
         return run
-
-    def find_report(self, files: Snapshot) -> SuiteReport | None:
-        """Return the report of the last such run if it ran on these files."""
-        return self.last_report.get(self._find_tree(files))
-
-    def _find_tree(self, files: Snapshot) -> str:
-        return self.repository.objects.require(f"{files.commit}^{{tree}}").id
 
     def run_targets(
         self, purpose: str, *, targets: tuple[str, ...], keep: Path | None = None, before: Snapshot | None = None

@@ -201,6 +201,7 @@ class Cycle:
         assert self._tip is not None
         about = Description(kind="run", ticket=item.ticket, step=item.number, phase=phase)
         self._trailers = context.checkpoint(about)
+        context.store.place = f"{item.ticket} {item.number_key.lower()} {item.number}"
         baseline = take_baseline(item, phase, step=self._step, tip=self._tip, context=context)
         self._save_state(enter_phase(self._state, item.number, phase=phase, baseline=baseline.report_path))
         while True:

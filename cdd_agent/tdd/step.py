@@ -27,6 +27,8 @@ from cdd_agent.storage import is_leftover, scratch
 from cdd_agent.tdd.context import Context, Phase, Progress, WorkItem, commit_prefix
 from cdd_agent.tdd.examination import load_examples
 from cdd_agent.tdd.verdict import AT_ONCE, RedVerdict, is_or_contains
+from cdd_agent.testrun.store import Looked
+from cdd_agent.testrun.suite import Suite, SuiteRun
 from cdd_agent.tickets import spec
 from cdd_agent.untrusted.text import format_line
 from cdd_agent.work.handoff import (
@@ -646,10 +648,7 @@ def find_broken_tests(commit: CommitId, *, fixed: Collection[str] = (), context:
         with clean_copy(repository, context.suite, green=tree, red=tree) as copy:
             inside = context.suite.root.resolve().relative_to(repository.root.resolve()).parts
             context.workplace.copy_ignored((copy.root, *copy.root.parents)[len(inside)])
-            framework = copy.conventions.framework
-            context.emit(SuiteStarted(purpose=f"all tests of {name}", targets=(), framework=framework))
-            run = copy.run()
-            context.emit(run.as_event(f"all tests of {name}", framework=framework))
+            run = _run_copy(copy, f"all tests of {name}", context=context)
         if run.report is None:
             raise EnvironmentMissing(
                 f"The tests cannot be run on {name}: {run.problem}.", hint="make them pass there, then try again"
@@ -659,3 +658,16 @@ def find_broken_tests(commit: CommitId, *, fixed: Collection[str] = (), context:
     # A file that cannot be collected contains the tests in it.
     missed = {test for test in fixed if any(is_or_contains(each, test) for each in failing)}
     return tuple(sorted((passing[0] - passing[1]) | missed))
+
+
+def _run_copy(copy: Suite, purpose: str, *, context: Context) -> SuiteRun:
+    """Run all tests of a copy, unless an earlier run saw the same files."""
+    scene = context.store.describe(copy, (), is_own=True)
+    run = context.store.find(scene) if scene is not None else None
+    if run is None:
+        context.emit(SuiteStarted(purpose=purpose, targets=(), framework=copy.conventions.framework))
+        run = copy.run()
+        if scene is not None:
+            context.store.add(scene, run, looked=Looked(), purpose=purpose)
+    context.emit(run.as_event(purpose, framework=copy.conventions.framework))
+    return run

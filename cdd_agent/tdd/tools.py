@@ -43,26 +43,38 @@ _MAX_CANDIDATES = 5
 _REFUSED_WRITE = re.compile("|".join(re.escape(os.strerror(code)) for code in (errno.EROFS, errno.EACCES)))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownTests:
+    """The tests of the baseline, which may still be running when the tools are made."""
+
+    list_all: Callable[[], tuple[str, ...]] = tuple
+    """Returns their node ids."""
+    widen: Callable[[tuple[str, ...]], tuple[str, ...]] = lambda targets: targets
+    """Returns the tests that the gate runs, if they contain the given ones: it can use the results then."""
+
+
 def make_tools(
     locks: PhaseLocks,
     context: Context,
     *,
     after_writing: tuple[str, ...] = (),
     shown: tuple[str, ...] = (),
-    known: tuple[str, ...] = (),
+    known: KnownTests = KnownTests(),
     answer: Callable[["CommentAnswer"], None] | None = None,
 ) -> tuple[Tool, ...]:
     """Return Read, Write, Edit, Bash, Glob, Grep, RunTests, CompleteImplementation and ReportBlocked, in that order.
 
     The policy may leave Bash out; PLAN, in which nothing runs, has neither Bash nor RunTests. After the last Write or
     Edit of a turn, the results of the tests ``after_writing`` are reported, if there are any. The files ``shown`` count
-    as read. ``known`` are the tests that RunTests finds by a part of their name. ``answer`` adds AnswerComment.
+    as read. RunTests finds ``known`` tests by a part of their name. ``answer`` adds AnswerComment.
     """
 
     def run_tests(targets: tuple[str, ...]) -> str:
-        targets = _find_targets(targets, known=known, locks=locks, context=context)
+        targets = _find_targets(targets, known=known.list_all(), locks=locks, context=context)
         refusal = context.permission.check_activity("tests") if context.permission is not None else None
-        return refusal if refusal is not None else _format_run(context.run_targets("tests", targets=targets))
+        if refusal is not None:
+            return refusal
+        return _format_run(context.run_targets("RunTests", targets=known.widen(targets)))
 
     def report_tests() -> str:
         return f"Results of the tests to pass: {run_tests(after_writing)}"
@@ -163,7 +175,8 @@ def _format_run(run: SuiteRun) -> str:
     if run.report is None:
         return f"{run.problem}\n{run.output}"
     count = ", ".join(f"{number} {word}" for word, number in count_outcomes(run.report).items() if number)
-    lines = (count or "no test was collected", *run.notices, "", format_failures(run.report))
+    reused = (f"No test ran again: {run.reused}.",) if run.reused else ()
+    lines = (count or "no test was collected", *reused, *run.notices, "", format_failures(run.report))
     return "\n".join(lines).rstrip()
 
 

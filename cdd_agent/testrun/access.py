@@ -117,6 +117,8 @@ class Original:
     """Folders of installed packages in it, which programs read in the same place of the copy."""
     list_shared: Callable[[], tuple[Path, ...]] = tuple
     """Returns other files and folders in it for which that holds."""
+    list_ignored: Callable[[], tuple[str, ...]] | None = None
+    """Returns what git ignores in the copy; None: the test run has to ask git."""
 
     def show(self, copy: Path, *, top: Path) -> dict[Path, Path]:
         """Return where programs find ``copy``, which is in a work tree at ``top``, and the git folder."""

@@ -28,7 +28,7 @@ import msgspec
 import pytest_tdd_agent
 from cdd_agent.errors import join_first
 from cdd_agent.installation import build_install_command
-from cdd_agent.sandbox.port import Access, Command, Result, Sandbox
+from cdd_agent.sandbox.port import ISOLATING_LEVELS, Access, Command, Result, Sandbox
 from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.storage import read_ordinary
 from cdd_agent.testrun.access import (
@@ -282,6 +282,15 @@ class PytestSuite:
         return shlex.join((str(self.interpreter.path), "-m", "pytest", *self.options, *self.selects))
 
     @property
+    def signature(self) -> tuple[str, ...] | None:
+        """The interpreter and the options; None outside an isolating sandbox, where a run can see anything."""
+        if self.sandbox.level not in ISOLATING_LEVELS:
+            return None
+        python = self.interpreter
+        chosen = (str(self.flaky), str(self.hides_run), self.hash_seed, self.setup)
+        return self.sandbox.level, self.command, python.python, python.pytest, python.user_base, *chosen
+
+    @property
     def variables(self) -> Mapping[str, str]:
         """The path on which the model's commands find the interpreter first, and the tools beside it."""
         python = self.interpreter.path
@@ -289,7 +298,7 @@ class PytestSuite:
 
     def with_root(self, root: Path, *, reads: tuple[Path, ...] = ()) -> "PytestSuite":
         """Return the tests of a copy of the project, compiled from scratch."""
-        original = None if self.original is None else replace(self.original, git=None)
+        original = None if self.original is None else replace(self.original, git=None, list_ignored=None)
         redirects = ((self.redirects or (self.root,))[0], root)
         reads = (*self.reads, *reads)
         return replace(self, root=root, bytecode=None, reads=reads, original=original, redirects=redirects)
@@ -437,6 +446,8 @@ class PytestSuite:
             "modules": (run_plugin, plugin),
             "arguments": arguments,
             "hides_run": self.hides_run,
+            # Else the plugin asks git, and nobody could tell whether the tests do, too.
+            "ignored": self.original.list_ignored() if self.original and self.original.list_ignored else None,
         }
         (private / "task.json").write_bytes(encode_json(task))
         variables = {

@@ -33,6 +33,8 @@ class SuiteRun:
     """File of the project -> tests that entered it, without parameters; empty where that is not known."""
     was_refused: bool = False
     """Whether the runner refused the request: no test has that name, or an option is unknown."""
+    reused: str = ""
+    """If nothing ran, because the results were known: the run that they are from."""
     outdated: tuple[str, str] | None = None
     """A sentence about a module that the installation of the project lacks, and the command that installs it again."""
 
@@ -54,6 +56,7 @@ class SuiteRun:
             duration_s=self.duration_s,
             problem=self.problem,
             exit_status=self.report.exit_status if self.report and not self.report.structured else None,
+            reused=self.reused,
         )
 
 
@@ -177,6 +180,10 @@ class Suite(Protocol):
     @property
     def command(self) -> str:
         """The command line that runs all tests in the project's folder."""
+
+    @property
+    def signature(self) -> tuple[str, ...] | None:
+        """What decides the results of a run besides files; None if a run can see what nobody can describe."""
 
     @property
     def variables(self) -> Mapping[str, str]:

@@ -81,6 +81,11 @@ class FakeSuite:
         return f"{self.interpreter.path} -m pytest"
 
     @property
+    def signature(self) -> tuple[str, ...] | None:
+        """The command: a run in this process sees only the project. None if answers are scripted."""
+        return None if self.answers else ("fake", self.command)
+
+    @property
     def variables(self) -> Mapping[str, str]:
         """Nothing."""
         return {}

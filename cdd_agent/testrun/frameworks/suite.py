@@ -68,6 +68,14 @@ class CommandSuite:
         return " ".join(environment.show_word(word, self.root) for word in self.finding.argv)
 
     @property
+    def signature(self) -> tuple[str, ...] | None:
+        """The command and its variables; None outside an isolating sandbox, where a run can see anything."""
+        if self.sandbox.level not in ISOLATING_LEVELS:
+            return None
+        variables = (f"{name}={value}" for name, value in self.variables.items())
+        return self.sandbox.level, self.command, str(self.accepts_exit_status), self.setup, *variables
+
+    @property
     def variables(self) -> Mapping[str, str]:
         """The variables that let the model's commands find the same tools."""
         return dict(self._tools(self._commands_cache).variables)

@@ -26,7 +26,8 @@ def main() -> int:
     """Run pytest as the file ``task.json`` says. A program that a test starts may read the command line of its parent.
 
     ``bytecode`` is the folder for it, or an empty text, ``modules`` are the copies of ``run_plugin`` and of the plugin,
-    ``arguments`` those of pytest. ``hides_run``: tests and what they start do not see that pytest runs them.
+    ``arguments`` those of pytest, ``ignored`` what git ignores, or null. ``hides_run``: tests and what they start do
+    not see that pytest runs them.
     """
     file = Path(__file__).with_name("task.json")
     task = json.loads(file.read_text(encoding="utf-8"))
@@ -42,6 +43,9 @@ def main() -> int:
     # Imported before pytest starts to rewrite assertions, which would double the time.
     for module in (f"{plugin}.plugin", f"{plugin}.audit"):
         import_module(module)
+    if task["ignored"] is not None:
+        known = import_module(f"{plugin}.fingerprint").KNOWN_IGNORED
+        known[os.getcwd()] = frozenset(name.rstrip("/") for name in task["ignored"])
 
     import pytest
 

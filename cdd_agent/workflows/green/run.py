@@ -252,9 +252,9 @@ class Green:
     def _run_before(self) -> SuiteReport:
         """Return the report of the tests as they are. It is the cycle's baseline, if it contains the targets."""
         context, targets = self.context, self.wanted.targets
-        files, kept = context.snapshots.take_unsaved(), context.reports / "targets.json"
+        kept = context.reports / "targets.json"
         scope = name_scope(context.policy.gate_runs)
-        run = context.run_for_gate(f"{scope} before the work", files=files, keep=kept, before=files)
+        run = context.run_for_gate(f"{scope} before the work", keep=kept)
         known = () if run.report is None else (*(each.nodeid for each in run.report.tests), *list_failing(run.report))
         if run.report is not None and all(
             any(requests.contains(target, each) or is_or_contains(each, target) for each in known) for target in targets

@@ -52,6 +52,10 @@ class Remembered:
     def command(self) -> str:
         return self.suite.command
 
+    @property
+    def signature(self) -> tuple[str, ...] | None:
+        return self.suite.signature
+
     def run(self, targets: tuple[str, ...] = (), *, keep: Path | None = None) -> SuiteRun:
         key = hashlib.sha256(repr(targets).encode())
         for path in sorted(path for path in self.root.rglob("*") if path.is_file() and ".git" not in path.parts):

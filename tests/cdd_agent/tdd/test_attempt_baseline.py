@@ -1,11 +1,15 @@
+import threading
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from cdd_agent.config.settings import GreenSettings
 from cdd_agent.errors import EnvironmentMissing, ExitCode
-from cdd_agent.events import Change, ChangeKind, SuiteStarted
-from cdd_agent.tdd.baseline import Baseline, add_hidden_tests, list_added_tests, take_baseline
+from cdd_agent.events import Change, ChangeKind, Emit, SuiteFinished, SuiteStarted
+from cdd_agent.model.conversation import Request, Turn
+from cdd_agent.tdd.baseline import Baseline, PatientModel, add_hidden_tests, list_added_tests, take_baseline
 from cdd_agent.tdd.context import Context, Kind, Phase, WorkItem
 from cdd_agent.tdd.step import StepRecovery, checkpoint_ref
 from cdd_agent.tdd.verdict import judge_run
@@ -30,10 +34,13 @@ def begun(project: Project, context: Context) -> StepExecution:
     return replace(step, checkpoint=StepRecovery("sale", step, context=context).begin())
 
 
-def lay(context: Context, phase: Phase, *, step: StepExecution, work: WorkItem) -> Baseline:
+def lay(context: Context, phase: Phase, *, step: StepExecution, work: WorkItem, runs_later: bool = False) -> Baseline:
     tip = StepRecovery("sale", step, context=context).checkpoints.read_tip()
     assert tip is not None
-    return take_baseline(work, phase, step=step, tip=tip, context=context)
+    baseline = take_baseline(work, phase, step=step, tip=tip, context=context)
+    if not runs_later:
+        assert baseline.report
+    return baseline
 
 
 def write(context: Context, path: str, content: str) -> None:
@@ -240,3 +247,71 @@ def test_a_red_runs_its_file_alone_if_that_cannot_change_other_tests(
     added = list_added_tests(item(), changes, before=before, context=context)
     assert added == (("tests/test_new.py", path) if is_alone else ())
     assert list_added_tests(replace(item(), phases=("red",)), changes, before=before, context=context) == ()
+
+
+class OneTurn:
+    """A model that does something while it answers."""
+
+    name = "one-turn"
+
+    def __init__(self, meanwhile: Callable[[], object]) -> None:
+        self.meanwhile = meanwhile
+
+    def check(self) -> None:
+        """Always usable."""
+
+    def reply(self, request: Request, *, emit: Emit) -> Turn:
+        """Return no change."""
+        del request, emit
+        self.meanwhile()
+        return content_as_it_is()
+
+
+def ask(baseline: Baseline, meanwhile: Callable[[], object]) -> Turn:
+    return PatientModel(OneTurn(meanwhile), baseline.results).reply(
+        Request(system="", messages=()), emit=lambda _: None
+    )
+
+
+def test_the_tests_run_while_the_model_makes_its_first_turn(project: Project, context: Context) -> None:
+    begun_running = threading.Event()
+    project.fake.answers.append(lambda _: begun_running.set())
+    baseline = lay(context, "red", step=begun(project, context), work=item(), runs_later=True)
+    assert project.fake.asked == []
+    ask(baseline, lambda: begun_running.wait(10) or pytest.fail("the tests wait for the model"))
+    assert [case.outcome for case in baseline.report.tests] == ["passed"]
+    ask(baseline, lambda: None)
+    assert len(project.fake.asked) == 1
+
+
+def test_an_interrupted_turn_ends_the_tests_and_restores_the_files(project: Project, context: Context) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    def leave(root: Path) -> None:
+        (root / "left.db").write_text("1")
+
+    project.fake.answers.append(leave)
+    baseline = lay(context, "red", step=begun(project, context), work=item(), runs_later=True)
+    with pytest.raises(KeyboardInterrupt):
+        ask(baseline, interrupt)
+    assert not (context.workspace.root / "left.db").exists()
+
+
+def test_tests_that_cannot_run_end_the_run_after_the_first_turn(project: Project, context: Context) -> None:
+    project.fake.answers.append(no_report("no database"))
+    baseline = lay(context, "red", step=begun(project, context), work=item(), runs_later=True)
+    with pytest.raises(EnvironmentMissing, match="no database"):
+        ask(baseline, lambda: None)
+    assert not [event for event in project.seen if isinstance(event, SuiteStarted)][1:]
+
+
+def test_a_report_of_earlier_runs_says_so(project: Project, context: Context) -> None:
+    context.workplace.begin()
+    context.store.place = "attempt 1"
+    context.run_suite("all tests")
+    context.run_suite("all tests for the gate", keep=project.folder / ".cdd" / "reports" / "a.json")
+    finished = [event for event in project.seen if isinstance(event, SuiteFinished)]
+    assert [event.reused for event in finished] == ["", "the same tests on the same files, from all tests in attempt 1"]
+    assert len(project.fake.asked) == 1
+    assert load(project.folder / ".cdd" / "reports" / "a.json").tests

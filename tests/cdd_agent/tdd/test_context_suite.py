@@ -98,13 +98,13 @@ def test_of_a_test_in_a_file_that_cannot_be_imported_the_file_is_run(context: Co
 def test_what_a_run_of_all_tests_notes_about_files_is_saved_and_one_of_some_tests_adds_to_it(
     project: Project, context: Context
 ) -> None:
-    run, files = context.run_suite("all tests"), context.snapshots.take_unsaved()
+    run = context.run_suite("all tests")
     assert run.report is not None
     (old,) = (case.nodeid for case in run.report.tests)
     kept = project.folder / ".cdd" / "reports" / "a.json"
     project.fake.answers.append(replace(run, entered={"prices.py": frozenset({old})}))
-    context.run_for_gate("all tests", files=files, keep=kept)
+    context.run_for_gate("all tests", keep=kept)
     added = replace(run, report=replace(run.report, tests=()), entered={"new.py": frozenset({"t.py::test"})})
     project.fake.answers.append(added)
-    context.run_for_gate("added tests", files=files, keep=kept, added=("t.py",), others=run.report)
+    context.run_for_gate("added tests", keep=kept, added=("t.py",), others=run.report)
     assert load_impact(context.impact_path).files == {"new.py": ("t.py::test",), "prices.py": (old,)}

@@ -10,7 +10,7 @@ from cdd_agent.evidence.clean_copy import find_layout
 from cdd_agent.model.conversation import JSON
 from cdd_agent.shell.permission import CommandAnswer, CommandQuestion, Permission
 from cdd_agent.tdd.context import Context, Phase
-from cdd_agent.tdd.tools import find_test, make_tools
+from cdd_agent.tdd.tools import KnownTests, find_test, make_tools
 from cdd_agent.tdd.verdict import PhaseLocks
 from cdd_agent.workspace.files import Workspace
 from tests.fakes.approval import users_folder
@@ -264,7 +264,10 @@ def test_a_name_of_several_tests_or_of_none_is_explained() -> None:
 def test_a_bare_name_runs_a_known_test_and_one_that_was_just_written(context: Context, project: Project) -> None:
     layout = find_layout(context.workplace.tree, context.suite)
     known = ("tests/test_prices.py::test_total",)
-    tool = named(make_tools(PhaseLocks(phase="red", layout=layout), context, known=known), "RunTests")
+    tool = named(
+        make_tools(PhaseLocks(phase="red", layout=layout), context, known=KnownTests(list_all=lambda: known)),
+        "RunTests",
+    )
     new = "class TestNew:\n    def test_free(self):\n        assert 1 == 2\n\n\ndef test_more():\n    pass\n"
     write(context, "tests/test_new.py", new)
     for name, outcome in (("test_total", "1 passed"), ("test_free", "1 failed"), ("TestNew", "1 failed")):

@@ -1,0 +1,431 @@
+"""Keeps the reports of test runs, and returns one again for the same tests if all that a run can see is the same.
+
+``Scene`` describes what a run can see. The files of the work tree count by their content, with what git ignores. The
+environment of the interpreter and other folders outside count by the attributes of their files, which no program can
+choose. The date counts too. Git's own folder differs before and after each commit, so it counts only for runs that
+opened a file in it, which the kernel reports (see ``watch``).
+
+A run outside an isolating sandbox can see anything, so its report is not used again. Nor is that of a run that did not
+end by itself, or in which a test passed only in a rerun.
+
+The records lie in git's folder, where no clone brings them and the sandbox lets no program write. A record counts only
+with a signature by a key of the user.
+"""
+
+import contextlib
+import hashlib
+import hmac
+import os
+import secrets
+import shutil
+import stat
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cache
+from pathlib import Path, PurePosixPath
+
+import msgspec
+
+import pytest_tdd_agent
+from cdd_agent.sandbox.backends import CONFIGURATION
+from cdd_agent.sandbox.supervised import PASSED_VARIABLES
+from cdd_agent.storage import read_ordinary, write_atomic
+from cdd_agent.testrun.access import find_git_folders, find_top
+from cdd_agent.testrun.suite import Suite, SuiteRun
+from cdd_agent.testrun.watch import OPENED, Watch
+from pytest_tdd_agent.codec import ReportError, from_json, to_json
+from pytest_tdd_agent.report import SuiteReport, list_rescued
+
+_SCHEMA = 1
+_MOST_FILES = 50_000
+_MOST_BYTES = 1_000_000_000
+"""Of contents to read; more take longer than most test runs."""
+_MOST_OUTSIDE = 120_000
+"""Files outside the work tree."""
+_MOST_KEPT = 24
+"""Reports in memory, and files in the folder."""
+_RECORD_BYTES = 30_000_000
+_TICK_NS = 50_000_000
+_SECOND_NS = 1_000_000_000
+"""A file that changed more recently may change again without new times; where the file system has only seconds."""
+_CACHES = frozenset({"__pycache__", ".pytest_cache"})
+"""Folders that earlier runs leave, and that are deleted before a run in a tree of cdd's own."""
+_SYSTEM = (
+    *("/var/lib/dpkg/status", "/var/lib/rpm", "/lib/apk/db/installed", "/var/lib/pacman/local", "/nix/var/nix/db"),
+    *("/etc", "/etc/ld.so.cache", "/etc/localtime", "/usr/local/bin", "/usr/local/lib"),
+)
+"""What changes with the system's programs, which are too many to look at."""
+_DOCUMENTS = (".adoc", ".html", ".jpg", ".md", ".png", ".rst", ".svg", ".txt")
+"""The ends of names of files that can change without a new run, if no test can have looked at them."""
+_LISTS = (b"walk(", b"glob(", b"iterdir", b"scandir", b"listdir", b"subprocess", b"os.system")
+"""What code contains that can look at files without naming or opening them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """What one run of tests can see, as digests."""
+
+    rest: str
+    """Tests, options, interpreter, variables, sandbox, and all files outside the work tree."""
+    files: Mapping[str, str]
+    """Path in the work tree -> mode and content."""
+    git: str
+    """Git's own folder."""
+    git_folder: Path | None
+    """Where a run would open it; None: unknown."""
+    top: Path
+    """The work tree."""
+
+
+class _Record(msgspec.Struct, frozen=True, kw_only=True):
+    schema: int
+    rest: str
+    files: dict[str, str]
+    git: str
+    origin: str
+    """The run that made the report."""
+    notices: tuple[str, ...]
+    opened: tuple[str, ...] | None
+    """Files of the work tree that the run opened, ``.git`` for git's folder; None: unknown."""
+    report: dict[str, object]
+    entered: dict[str, frozenset[str]]
+    """As in ``SuiteRun``."""
+
+
+@dataclass(kw_only=True)
+class Looked:
+    """What a run opened, once it has ended."""
+
+    opened: tuple[str, ...] | None = None
+
+
+@dataclass(kw_only=True)
+class ReportStore:
+    """The reports of one repository."""
+
+    folder: Path | None = None
+    """Where the records lie; None: in memory only."""
+    key: bytes = b""
+    """The user's, for signatures."""
+    place: str = ""
+    """The work during which tests run now, for the origin of their reports."""
+    _records: list[_Record] = field(default_factory=list)
+    _digests: dict[str, tuple[tuple[int, ...], str]] = field(default_factory=dict)
+
+    def describe(self, suite: Suite, targets: tuple[str, ...], *, is_own: bool) -> Scene | None:
+        """Describe what a run of ``targets`` would see now; None if that cannot be known cheaply.
+
+        ``is_own``: the tree is cdd's own, and caches of earlier runs are deleted in it.
+        """
+        signature = suite.signature
+        if signature is None:
+            return None
+        top = find_top(suite.root.resolve())
+        try:
+            files = self._read_files(top, clears=is_own)
+            git, git_folder = _describe_git(suite, top)
+            rest = [*signature, "--", *targets, "--", *_describe_machine(), *_describe_outside(suite, top)]
+        except (OSError, _UnknownError):
+            return None
+        digest = hashlib.sha256("\0".join(rest).encode("utf-8", "surrogateescape")).hexdigest()
+        return Scene(rest=digest, files=files, git=git, git_folder=git_folder, top=top)
+
+    def find(self, scene: Scene) -> SuiteRun | None:
+        """Return the report of a run that saw the same, or the same but for files that it cannot have looked at."""
+        found = [record for record in self._records if record.rest == scene.rest] + list(self._load(scene.rest))
+        for record in found:
+            if record.files == scene.files and _has_same_git(record, scene):
+                return _make_run(record, "the same tests on the same files")
+        # A document that no test reads: of what a docs step changes, tests run only what these files can reach.
+        for record in found:
+            changed = _list_modified(record.files, scene.files)
+            are_documents = changed and all(path.lower().endswith(_DOCUMENTS) for path in changed)
+            if are_documents and _has_same_git(record, scene) and _is_out_of_sight(changed, record=record, scene=scene):
+                return _make_run(record, f"no test reads {', '.join(changed)}")
+        return None
+
+    @contextmanager
+    def watch(self, scene: Scene) -> Iterator[Looked]:
+        """Find out which files a run opens that takes place in the block."""
+        looked = Looked()
+        inner = {f"{scene.top}/{path}".rstrip("/"): path for path in scene.files if path.endswith("/")}
+        folders = {str(scene.top): "", **inner}
+        git_folder = str(scene.git_folder or "")
+        try:
+            watch = Watch([*folders, *([git_folder] if git_folder else [])], events=OPENED)
+        except OSError:
+            yield looked
+            return
+        try:
+            yield looked
+        finally:
+            seen = watch.close()
+        if seen is None or not git_folder:
+            return
+        # The file .git of a run tree is read by cdd; programs find another one there, in git's folder.
+        opened = {f"{folders[place]}{name}" for place, name in seen if place in folders} - {".git"}
+        opened |= {".git"} if any(place == git_folder for place, _ in seen) else set()
+        looked.opened = tuple(sorted(opened))
+
+    def add(self, scene: Scene, run: SuiteRun, *, looked: Looked, purpose: str) -> None:
+        """Keep the report of a run that ended by itself, if nothing in it depends on chance."""
+        if run.report is None or not _is_lasting(run.report) or run.outdated is not None:
+            return
+        record = _Record(
+            schema=_SCHEMA,
+            rest=scene.rest,
+            files=dict(scene.files),
+            git=scene.git,
+            origin=f"{purpose}{f' in {self.place}' if self.place else ''}",
+            notices=run.notices,
+            opened=looked.opened,
+            report=to_json(run.report),
+            entered={path: frozenset(tests) for path, tests in run.entered.items()},
+        )
+        self._records = [record, *self._records][:_MOST_KEPT]
+        self._save(record)
+
+    def _read_files(self, top: Path, *, clears: bool) -> dict[str, str]:
+        found: dict[str, str] = {}
+        waiting, left_bytes, newest_ns = [""], _MOST_BYTES, time.time_ns()
+        while waiting:
+            inside = waiting.pop()
+            with os.scandir(top / inside) as entries:
+                listed = [(entry, entry.stat(follow_symlinks=False)) for entry in entries]
+            for entry, about in listed:
+                path = f"{inside}{entry.name}"
+                if path == ".git":
+                    continue
+                if stat.S_ISDIR(about.st_mode):
+                    if clears and entry.name in _CACHES:
+                        shutil.rmtree(entry.path)
+                        continue
+                    waiting.append(f"{path}/")
+                    found[f"{path}/"] = f"{about.st_mode:o}"
+                elif stat.S_ISLNK(about.st_mode):
+                    found[path] = f"{about.st_mode:o} {_follow(entry.path, top=top)}"
+                elif stat.S_ISREG(about.st_mode):
+                    digest, size = self._digest(entry.path, about, now_ns=newest_ns, left_bytes=left_bytes)
+                    left_bytes -= size
+                    found[path] = f"{about.st_mode:o} {digest}"
+                else:
+                    raise _UnknownError(path)
+            if len(found) > _MOST_FILES:
+                raise _UnknownError("too many files")
+        return found
+
+    def _digest(self, path: str, about: os.stat_result, *, now_ns: int, left_bytes: int) -> tuple[str, int]:
+        """Return the digest of a file, and how many bytes of it were read."""
+        stamp = _stamp(about)
+        known, digest = self._digests.get(path, ((), ""))
+        if known == stamp:
+            return digest, 0
+        if about.st_size > left_bytes:
+            raise _UnknownError("too many bytes")
+        digest = hashlib.sha256(read_ordinary(Path(path), limit_bytes=about.st_size)).hexdigest()
+        newest_ns = max(about.st_mtime_ns, about.st_ctime_ns)
+        if newest_ns < now_ns - (_TICK_NS if newest_ns % _SECOND_NS else _SECOND_NS):
+            self._digests[path] = stamp, digest
+        return digest, about.st_size
+
+    def _load(self, rest: str) -> Iterator[_Record]:
+        if self.folder is None:
+            return
+        for path in self._list_files(f"{rest[:20]}-*.json"):
+            try:
+                data = read_ordinary(path, limit_bytes=_RECORD_BYTES)
+                mac, _, body = data.partition(b"\n")
+                if not hmac.compare_digest(mac, _sign(body, self.key)):
+                    raise ValueError("the signature is wrong")
+                record = msgspec.json.decode(body, type=_Record)
+                from_json(record.report)
+            except (OSError, ValueError, msgspec.DecodeError, ReportError, RecursionError):
+                with contextlib.suppress(OSError):
+                    path.unlink()  # damaged, or not of this user
+                continue
+            if record.rest == rest and record.schema == _SCHEMA:
+                yield record
+
+    def _save(self, record: _Record) -> None:
+        if self.folder is None:
+            return
+        body = msgspec.json.encode(record)
+        files = hashlib.sha256(msgspec.json.encode((sorted(record.files.items()), record.git))).hexdigest()
+        # A full disk costs a run of the tests later, and nothing else.
+        with contextlib.suppress(OSError):
+            if len(body) < _RECORD_BYTES:
+                write_atomic(
+                    self.folder / f"{record.rest[:20]}-{files[:20]}.json", _sign(body, self.key) + b"\n" + body
+                )
+            for old in self._list_files("*.json")[_MOST_KEPT:]:
+                old.unlink()
+
+    def _list_files(self, pattern: str) -> list[Path]:
+        """Return the records, the newest first."""
+        found = []
+        for path in self.folder.glob(pattern) if self.folder is not None else ():
+            with contextlib.suppress(OSError):
+                found.append((path.lstat().st_mtime_ns, path))
+        return [path for _, path in sorted(found, reverse=True)]
+
+
+class _UnknownError(Exception):
+    """What a run can see cannot be described cheaply."""
+
+
+def _sign(body: bytes, key: bytes) -> bytes:
+    return hmac.new(key, body, "sha256").hexdigest().encode()
+
+
+def _is_lasting(report: SuiteReport) -> bool:
+    """Return whether the same run would give the same results, as far as one run can tell."""
+    by_chance = bool(report.unstable or list_rescued(report)) or any(case.reruns or case.tries for case in report.tests)
+    timed_out = any(case.failure is not None and case.failure.kind == "timeout" for case in report.tests)
+    return report.complete and not by_chance and not timed_out
+
+
+def _make_run(record: _Record, why: str) -> SuiteRun:
+    reused = f"{why}, from {record.origin}"
+    return SuiteRun(
+        report=from_json(record.report),
+        problem=None,
+        output="",
+        duration_s=0.0,
+        notices=record.notices,
+        entered=record.entered,
+        reused=reused,
+    )
+
+
+def _has_same_git(record: _Record, scene: Scene) -> bool:
+    return record.git == scene.git or (record.opened is not None and ".git" not in record.opened)
+
+
+def _list_modified(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the files whose content alone differs; none if there is another difference."""
+    if before.keys() != after.keys():
+        return ()
+    changed = tuple(path for path, about in after.items() if before[path] != about)
+    is_content = all(after[path].partition(" ")[0] == before[path].partition(" ")[0] for path in changed)
+    return changed if is_content else ()
+
+
+def _is_out_of_sight(changed: Collection[str], *, record: _Record, scene: Scene) -> bool:
+    """Return whether the run of ``record`` cannot have noticed the content, size or times of the ``changed`` files.
+
+    It opened none of them, and no code that it opened in the work tree names one, or asks for files that it does not
+    name: the kernel does not report who asks for a file's size.
+    """
+    protected = record.report.get("fingerprints")
+    if record.opened is None or not isinstance(protected, dict) or {*record.opened, *protected} & {*changed}:
+        return False
+    words = {word for path in changed for word in _list_names(path)} | {*_LISTS}
+    for path in record.opened:
+        if path.endswith(".py") and path in scene.files:
+            try:
+                source = read_ordinary(scene.top / path, limit_bytes=_RECORD_BYTES, through_links=True).lower()
+            except OSError:
+                return False
+            if any(word in source for word in words):
+                return False
+    return True
+
+
+def _list_names(path: str) -> Iterator[bytes]:
+    pure = PurePosixPath(path.lower())
+    yield from (os.fsencode(name) for name in (pure.stem, pure.suffix, *pure.parts[:-1]) if name)
+
+
+def _stamp(about: os.stat_result) -> tuple[int, ...]:
+    """Return the attributes that are others after each change; no program can choose the last one."""
+    return about.st_mode, about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
+
+
+def _follow(link: str, *, top: Path) -> str:
+    """Return where a link leads, with the attributes of a file outside of the work tree."""
+    leads, target = os.readlink(link), Path(os.path.realpath(link))
+    if target.is_relative_to(top):
+        return leads
+    if target.is_dir():
+        raise _UnknownError(link)
+    with contextlib.suppress(OSError):
+        return f"{leads} {_stamp(target.stat())}"
+    return leads
+
+
+def _describe_git(suite: Suite, top: Path) -> tuple[str, Path | None]:
+    """Return a digest of the git folder that programs find in the work tree, and that folder if it can be watched."""
+    export = suite.original.git if suite.original is not None else None
+    folder = export or next((each for each in reversed(find_git_folders(top)) if each.is_dir()), top / ".git")
+    if not folder.is_dir():
+        return secrets.token_hex(8), None
+    digest = hashlib.sha256()
+    for name in ("HEAD", "packed-refs", "index", "config", "shallow"):
+        with contextlib.suppress(OSError):
+            digest.update(name.encode() + (folder / name).read_bytes())
+    # A server of containers may run in a virtual machine, whose kernel tells this one nothing.
+    return digest.hexdigest(), None if suite.sandbox.level == "docker" else folder
+
+
+def _describe_machine() -> Iterator[str]:
+    """Yield what else decides results: the day, variables, the machine, its programs, and cdd itself."""
+    yield datetime.now().astimezone().strftime("%Y-%m-%d %z")
+    yield from (f"{name}={os.environ[name]}" for name in (*PASSED_VARIABLES, "PYTHONPATH") if name in os.environ)
+    yield " ".join(os.uname())
+    yield str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())
+    for path in (*_SYSTEM, *CONFIGURATION, *os.environ.get("PATH", os.defpath).split(os.pathsep)):
+        with contextlib.suppress(OSError):
+            yield f"{path} {_stamp(os.stat(path))}"
+    yield _describe_program()
+
+
+@cache
+def _describe_program() -> str:
+    """Return a digest of the plugin and of what runs beside it in the test process."""
+    digest = hashlib.sha256()
+    for folder in (Path(pytest_tdd_agent.__file__).parent, Path(__file__).parent):
+        for path in sorted(folder.rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _describe_outside(suite: Suite, top: Path) -> Iterator[str]:
+    """Yield digests of the folders and files outside the work tree that a run can use."""
+    access = suite.build_access()
+    original, gits = suite.original, {*find_git_folders(top)}
+    yield f"{original.root if original is not None else suite.root}"
+    if original is not None and original.git is not None:
+        gits |= {original.git, original.git / "gitfile"}
+    chosen = sorted({path for path in (*access.read_only, *access.read_write) if path not in gits})
+    for path in chosen:
+        is_inner = any(other in path.parents for other in chosen)
+        if not (path.is_relative_to(top) or is_inner):
+            yield f"{path} {_digest_outside(path)}"
+
+
+def _digest_outside(path: Path) -> str:
+    digest, left = hashlib.sha256(), _MOST_OUTSIDE
+    for found, about in sorted(_walk(path)):
+        left -= 1
+        if left < 0:
+            raise _UnknownError(str(path))
+        digest.update(f"{found} {about}\0".encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()
+
+
+def _walk(path: Path) -> Iterable[tuple[str, tuple[int, ...]]]:
+    about = path.stat()
+    yield str(path), _stamp(about)
+    waiting = [str(path)] if stat.S_ISDIR(about.st_mode) else []
+    while waiting:
+        with os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                about = entry.stat(follow_symlinks=False)
+                if not stat.S_ISDIR(about.st_mode):
+                    yield entry.path, _stamp(about)
+                elif entry.name != "__pycache__":
+                    waiting.append(entry.path)
+                    yield entry.path, (about.st_mode,)
