@@ -14,6 +14,8 @@ from tests.stories.conftest import under_git
 
 SLUG = "sale"
 _PER_FILE = 100
+BAR_PROCESSES = 7
+"""Test processes of a step in which nothing goes wrong, after the first one."""
 BAR_RUNS = 2
 """Runs of all tests in the second step and later."""
 BAR_GIT = 60
@@ -87,6 +89,8 @@ class Size:
     files: int
     tests: int
     steps: int = 2
+    is_clean: bool = False
+    """Whether the model runs the step's tests in RED and GREEN, as most do, and REFACTOR changes nothing."""
 
     def write(self, folder: Path) -> Path:
         """Write the project with its ticket, commit it, and return the recording of a model that carries it out."""
@@ -109,15 +113,15 @@ class Size:
         steps = [_STEP.format(number=each, before=each - 1 or "none") for each in range(1, self.steps + 1)]
         (ticket / "plan.md").write_text("\n".join(("# Implementation Plan: Discounts\n\n## Steps\n", *steps)))
         under_git(project)
-        turns = [turn for number in range(1, self.steps + 1) for turn in _play(number)]
+        turns = [turn for number in range(1, self.steps + 1) for turn in _play(number, is_clean=self.is_clean)]
         recording = folder / "recording.json"
         recording.write_text(json.dumps(turns))
         return recording
 
 
-def _play(number: int) -> list[dict[str, object]]:
-    """Return the turns of one step: RED, GREEN, the Examiner, and a REFACTOR that changes the code."""
-    before = "".join(_TIDY.format(number=each) for each in range(1, number))
+def _play(number: int, *, is_clean: bool) -> list[dict[str, object]]:
+    """Return the turns of one step: RED, GREEN, the Examiner, and a REFACTOR, which changes nothing if ``is_clean``."""
+    before = "".join((_CODE if is_clean else _TIDY).format(number=each) for each in range(1, number))
     green, tidy = (_TOTAL + before + code.format(number=number) for code in (_CODE, _TIDY))
     read = {"type": "tool_use", "name": "Read", "input": {"file_path": "shop/__init__.py"}}
     end = {"type": "tool_use", "name": "CompleteImplementation", "input": {"implementation_files": []}}
@@ -128,12 +132,14 @@ def _play(number: int) -> list[dict[str, object]]:
     def write(path: str, text: str) -> dict[str, object]:
         return {"type": "tool_use", "name": "Write", "input": {"file_path": path, "content": text}}
 
-    step = f"executor {SLUG} step {number}"
+    step, file = f"executor {SLUG} step {number}", f"tests/test_discount{number}.py"
+    tests = [{"type": "tool_use", "name": "RunTests", "input": {"targets": [f"{file}::test_discount"]}}] * is_clean
+    tidied = () if is_clean else (read, write("shop/__init__.py", tidy))
     return [
-        turn(f"{step} red attempt 1", write(f"tests/test_discount{number}.py", _TEST.format(number=number)), end),
-        turn(f"{step} green attempt 1", read, write("shop/__init__.py", green), end),
+        turn(f"{step} red attempt 1", write(file, _TEST.format(number=number)), *tests, end),
+        turn(f"{step} green attempt 1", read, write("shop/__init__.py", green), *tests, end),
         turn(f"examiner {SLUG} step {number} examples", _EXAMPLES.format(number=number)),
-        turn(f"{step} refactor attempt 1", read, write("shop/__init__.py", tidy), end),
+        turn(f"{step} refactor attempt 1", *tidied, end),
     ]
 
 
@@ -158,6 +164,12 @@ class Execution:
             elif event["event"] == "SuiteStarted":
                 found[-1].append(str(event["purpose"]))
         return found[step]
+
+    def list_events(self, name: str, step: int) -> list[dict[str, object]]:
+        """Return the events of this name in a step."""
+        begun = [place for place, event in enumerate(self.events) if event["event"] == "StepStarted"]
+        own = self.events[begun[step - 1] : (*begun, len(self.events))[step]]
+        return [event for event in own if event["event"] == name]
 
     def list_git(self) -> list[str]:
         """Return the git processes after the first run tree is ready."""
@@ -214,7 +226,20 @@ def show(folder: Path, *, quick: bool) -> bool:
         purpose for purpose in small.list_runs(2) if "targets" in purpose or purpose == "calls of the changed code"
     ]
     bars.at_most("runs of the targets after GREEN", len(targets) - 2, limit=BAR_TARGETS)
+    _show_cycle(execute(Size(files=10, tests=10, is_clean=True), folder / "clean"), bars)
     if not quick:
         many = execute(Size(files=20_000, tests=10), folder / "many")
         bars.at_most("CPU with 20,000 files, in that with 10", many.cpu_s / small.cpu_s, limit=BAR_FILES)
     return bars.are_kept
+
+
+def _show_cycle(found: Execution, bars: Bars) -> None:
+    """Print what a step takes in which nothing goes wrong; the first step has no earlier report."""
+    runs = found.list_events("SuiteStarted", 2)
+    whole = [run for run in runs if not run["targets"]]
+    for run in runs:
+        print(f"    {run['purpose']}")
+    took = sum(float(str(event["duration_s"])) for event in found.list_events("SuiteFinished", 2))
+    print(f"  a clean cycle: {len(runs)} test processes, {len(whole)} of all tests; {took:.1f} s besides the checks")
+    bars.at_most("test processes of a clean cycle", len(runs), limit=BAR_PROCESSES)
+    bars.at_most("runs of all tests in it", len(whole), limit=1)
