@@ -55,7 +55,7 @@ from cdd_agent.workflows.conversation.dialog import Dialog
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.scout import Scout
 from cdd_agent.workflows.conversation.socrates import Socrates
-from cdd_agent.workflows.execution.ahead import Ahead
+from cdd_agent.workflows.execution.ahead import Ahead, SharedModel
 from cdd_agent.workflows.execution.executor import (
     Executor,
     TicketFiles,
@@ -428,7 +428,7 @@ class Composition:
             clock=self.clock,
             refactor=limits.refactor == "always",
             allow_dirty=self.options.allow_dirty,
-            meter=self._make_ticket_meter(ticket, command="exec"),
+            meter=self._make_ticket_meter(ticket, command="exec", model=self._share_model(ticket)),
         )
         executor.work_ahead(Ahead(ticket, forks=self.forks, options=self.options, clock=self.clock, emit=self.emit))
         return executor
@@ -621,13 +621,21 @@ class Composition:
         """Add the further examples of a step to the tests, in a commit that lands on the user's branch."""
         return add_examples(ticket, number, context=self.executor(ticket).context)
 
-    def _make_meter(self, slug: str, *, go_on: str, tally: Tally | None = None) -> Meter:
+    def _make_meter(self, slug: str, *, go_on: str, tally: Tally | None = None, model: Model | None = None) -> Meter:
         ceilings = Ceilings.from_settings(self.settings)
-        return Meter(self.model, clock=self.clock, ticket=slug, go_on=go_on, ceilings=ceilings, tally=tally)
+        return Meter(model or self.model, clock=self.clock, ticket=slug, go_on=go_on, ceilings=ceilings, tally=tally)
 
-    def _make_ticket_meter(self, ticket: Ticket, *, command: str) -> Meter:
+    def _share_model(self, ticket: Ticket) -> Model:
+        """Return the model for a run that may have other processes, which share its requests."""
+        if self.options.jobs == 1:
+            return self.model
+        folder = self.repository.location.common_dir / "cdd" / "requests" / ticket.slug
+        return SharedModel(self.model, folder=folder, most=self.options.jobs)
+
+    def _make_ticket_meter(self, ticket: Ticket, *, command: str, model: Model | None = None) -> Meter:
         # All agents of a ticket share one tally, so its limits hold for their sum.
         if ticket.slug not in self.tallies:
             talked = budget.read_conversation_usage(journal_path(self.root, ticket.slug))
             self.tallies[ticket.slug] = Tally(talked + budget.read_step_usage(ticket.state_path))
-        return self._make_meter(ticket.slug, go_on=f"cdd {command} {ticket.slug}", tally=self.tallies[ticket.slug])
+        tally = self.tallies[ticket.slug]
+        return self._make_meter(ticket.slug, go_on=f"cdd {command} {ticket.slug}", tally=tally, model=model)

@@ -6,7 +6,7 @@ works with tools that lock the files of the phase, or answers with whole files.
 
 import os
 from collections.abc import Callable, Collection
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -48,10 +48,11 @@ from cdd_agent.model.conversation import (
     ToolCall,
     find_last_words,
 )
+from cdd_agent.storage import read_ordinary, write_atomic
 from cdd_agent.tdd import verdict
 from cdd_agent.tdd.baseline import Baseline, PatientModel, leave_out, list_added_tests, name_scope
 from cdd_agent.tdd.briefing import ShownFiles, format_diff, is_cut, outline_files, show_step_files
-from cdd_agent.tdd.context import Brief, Context, Phase, WorkItem, format_reasons, summarize_evidence
+from cdd_agent.tdd.context import Brief, Brought, Context, Phase, WorkItem, format_reasons, summarize_evidence
 from cdd_agent.tdd.examination import Examination, OptionalTurns
 from cdd_agent.tdd.instructions import (
     Circumstance,
@@ -82,6 +83,7 @@ FindNudge: TypeAlias = Callable[[AgentRun], str]
 """Returns what an agent is told once that has done no work; empty if it has."""
 
 MAX_ANSWER_CHARACTERS = 20_000
+_EXAMPLES_BYTES = 1_000_000
 _QUICK_S = 2.0
 """Duration of a run of all tests; a process takes about as long to start."""
 LANDED_ON_OTHERS = ".gate.json"
@@ -178,6 +180,7 @@ class Attempt:
         self._claim = ""
         self._is_anew = False
         self._has_interrupted_work = False
+        self._brought: Brought | None = None
         self._reused = ""
         """From which run the gate's report is, if it is an earlier one."""
         self._evidence: list[str] = []
@@ -206,10 +209,9 @@ class Attempt:
         context.store.place = f"attempt {self.number} at {self.phase.upper()} of {self.item.ticket} {self._unit}"
         context.emit(AttemptStarted(phase=self.phase, number=self.number, limit=limit, is_again=is_again))
         brief = context.brief(self.item, self.phase)
-        done = (
-            None if self.earlier or is_continued else context.bring_ahead(self.item.number, self.phase, context=context)
-        )
-        run = done or self._run_agent(brief, is_anew=is_anew)
+        if not (self.earlier or is_continued):
+            self._brought = context.bring_ahead(self.item.number, self.phase, context=context)
+        run = self._brought.run if self._brought is not None else self._run_agent(brief, is_anew=is_anew)
         if self._conversation is not None:
             save_conversation(self._conversation, self._conversation_path)
         self._claim = self._read_claim(run)
@@ -626,6 +628,9 @@ class Attempt:
             judged = verdict.add_reasons(judged, forbidden)
             if report is None:
                 return _Judgment(verdict=judged, report=None, checkpoint=checkpoint)
+            if self._brought is not None and self._brought.evidence is not None and judged.open:
+                self._adopt_evidence(self._brought)
+                return _Judgment(verdict=judged, report=report, checkpoint=checkpoint)
             if self.phase == "green" and judged.open:
                 judged = verdict.add_reasons(judged, self._confirm_green(report, checkpoint))
             if self.phase == "refactor" and judged.open:
@@ -678,6 +683,17 @@ class Attempt:
         self._emit(Notice(text=f"No change was needed, says the model: {self._claim} ({named} pass; {shown})"))
         dump(report, report_path)
         return _Judgment(verdict=judged, report=report, checkpoint=work.snapshot, finding=RedVerdict.COVERED)
+
+    def _adopt_evidence(self, brought: Brought) -> None:
+        """Take over what the checks found where the step was worked out; here only the tests run."""
+        self._evidence += brought.evidence or ()
+        self._evidence.append(
+            "These checks were made in the fork in which the step was worked out. The tests ran here."
+        )
+        if brought.examples is not None:
+            with suppress(OSError):
+                path = self.recovery.examples_path
+                write_atomic(path, read_ordinary(brought.examples, limit_bytes=_EXAMPLES_BYTES))
 
     def _run_gate(self, work: _Work, *, report_path: Path) -> tuple[Verdict, SuiteReport | None]:
         context, item, before = self.context, self.item, self.baseline.report

@@ -214,11 +214,23 @@ class ResumeCommands:
     """The word for a work item: ``step``, ``cycle``, or ``run`` if there is only one."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Brought:
+    """The changes of a phase that were worked out ahead, and are in the files now."""
+
+    run: AgentRun
+    """The agent's part, with its summary and no turns."""
+    evidence: tuple[str, ...] | None
+    """What the checks of the gate found there; None: it accepted nothing."""
+    examples: Path | None = None
+    """The file with the further examples that passed there."""
+
+
 class BringAhead(Protocol):
     """See ``Context.bring_ahead``."""
 
-    def __call__(self, number: int, phase: Phase, *, context: "Context") -> AgentRun | None:
-        """Return an empty run if there were changes that fit."""
+    def __call__(self, number: int, phase: Phase, *, context: "Context") -> Brought | None:
+        """Return what was brought in; None if there are no changes that fit."""
 
 
 @dataclass(kw_only=True)

@@ -10,11 +10,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.bench import evidence, exercised, impact, reporters, requests, scale, startup, step
+from tests.bench import evidence, exercised, impact, jobs, reporters, requests, scale, startup, step
 from tests.bench.agents import installed_agents
 from tests.bench.peers import installed_peers
 
-PARTS = ("startup", "reporters", "step", "scale", "evidence", "requests", "exercised", "impact")
+PARTS = ("startup", "reporters", "step", "jobs", "scale", "evidence", "requests", "exercised", "impact")
 
 
 def main(arguments: list[str]) -> int:
@@ -32,6 +32,8 @@ def main(arguments: list[str]) -> int:
             kept.append(reporters.show(Path(name), installed_peers(), quick=quick))
         if "step" in parts:
             kept.append(step.show(Path(name, "step"), quick=quick))
+        if "jobs" in parts and not quick:
+            kept.append(jobs.show(Path(name, "jobs")))
         if "scale" in parts:
             kept.append(scale.show(Path(name, "scale"), quick=quick))
         if "evidence" in parts:

@@ -24,7 +24,7 @@ BAR_FILES = 4.0
 BARS = {10: 8.0, 1000: 5.0, 10_000: 3.5}
 """Number of tests -> CPU of a step in bare runs."""
 
-_SPEC = """\
+SPEC = """\
 schema: cdd/1
 title: Discounts
 type: feature
@@ -109,7 +109,7 @@ class Size:
         (project / ".gitignore").write_text("__pycache__/\n.cdd/\n")
         ticket = project / "tickets" / SLUG
         ticket.mkdir(parents=True)
-        (ticket / "spec.yaml").write_text(_SPEC)
+        (ticket / "spec.yaml").write_text(SPEC)
         steps = [_STEP.format(number=each, before=each - 1 or "none") for each in range(1, self.steps + 1)]
         (ticket / "plan.md").write_text("\n".join(("# Implementation Plan: Discounts\n\n## Steps\n", *steps)))
         under_git(project)

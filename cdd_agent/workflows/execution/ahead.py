@@ -1,7 +1,8 @@
 """Steps that are worked out ahead: each in a fork, by a separate process, while the run is at an earlier step.
 
-Only the changes of a phase are taken over. The run brings them into its own files when it reaches the step, and its own
-gate judges them, so steps land in the order of the plan. Changes that do not fit any more are made again by the model.
+Only the changes of a phase are taken over, with what the checks of its gate found there. The run brings them into its
+own files when it reaches the step, and tests them there, so steps land in the order of the plan. Changes that do not
+fit any more are made again by the model.
 """
 
 import contextlib
@@ -9,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,14 +24,16 @@ from cdd_agent.git.commits import commit_tree
 from cdd_agent.git.fork import Fork, Forks, make_name
 from cdd_agent.git.repository import CommitId
 from cdd_agent.git.snapshot import Snapshot
-from cdd_agent.storage import private_folder
-from cdd_agent.tdd.context import Context, Phase
+from cdd_agent.model.conversation import Model, Request, Turn
+from cdd_agent.storage import hold, private_folder
+from cdd_agent.tdd.context import Brought, Context, Phase
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.untrusted import keys
 from cdd_agent.work.state import RunState, Status, StepExecution, StepKey, Usage, replace_step
 from cdd_agent.work.state_file import load_state, save_state
 
 _SHOWN = 5
+_POLL_S = 0.02
 _PATIENCE_S = 10.0
 """How long a process may take to save its state after a signal to stop."""
 _CHILD = (
@@ -38,11 +42,52 @@ _CHILD = (
 )
 
 
+class SharedModel:
+    """A model of which several processes together make only so many requests at the same time.
+
+    While one process runs tests, another one can ask the model, so more steps than that are under way.
+    """
+
+    def __init__(self, inner: Model, *, folder: Path, most: int) -> None:
+        """The processes lock files in ``folder``; a lock ends with its process."""
+        self.name = inner.name
+        self._inner = inner
+        self._slots = [folder / f"{number}.lock" for number in range(most)]
+
+    def check(self) -> None:
+        """Check the inner model."""
+        self._inner.check()
+
+    def reply(self, request: Request, *, emit: Emit) -> Turn:
+        """Return the model's turn, when it is this process's turn to ask."""
+        with self._wait_for_slot():
+            return self._inner.reply(request, emit=emit)
+
+    @contextlib.contextmanager
+    def _wait_for_slot(self) -> Iterator[None]:
+        self._slots[0].parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.ExitStack() as lock:
+            while True:
+                for slot in self._slots:
+                    slot.touch()
+                    with contextlib.suppress(BlockingIOError):
+                        lock.enter_context(hold(slot))
+                        break
+                else:
+                    time.sleep(_POLL_S)
+                    continue
+                break
+            yield
+
+
 class Ahead:
     """Works out steps of one ticket ahead of the run."""
 
     def __init__(self, ticket: Ticket, *, forks: Forks, options: Options, clock: Clock, emit: Emit) -> None:
-        """``options`` are those of the run; as many processes as ``options.jobs`` work, the run itself included."""
+        """``options`` are those of the run. It may have ``options.jobs`` processes.
+
+        With the run itself, these are more steps than agents may work at once: the tests of one run meanwhile.
+        """
         self._ticket = ticket
         self._forks = forks
         self._options = options
@@ -57,7 +102,8 @@ class Ahead:
         for step in steps:
             if step.number in self._running:
                 continue
-            if sum(process.poll() is None for process in self._running.values()) + 1 >= self._options.jobs:
+            at_work = sum(process.poll() is None for process in self._running.values())
+            if at_work >= self._options.jobs or self._options.jobs == 1:
                 return
             try:
                 self._start(step, state, base=base)
@@ -100,6 +146,7 @@ class Ahead:
             if value is not None:
                 yield from (option, os.path.abspath(value) if value is recording else str(value))
         yield from ("exec", self._ticket.slug, "--step", str(number), "--yes", "--anyway")
+        yield from ("--jobs", str(self._options.jobs))
 
     def _make_fork(self, step: StepKey, state: RunState, *, base: CommitId) -> Fork:
         fork = Fork(
@@ -142,13 +189,19 @@ class Ahead:
             self._emit(Notice(text=f"Step {number} could not be worked out ahead, so it runs now.{why}"))
         return step.usage
 
-    def bring(self, number: int, phase: Phase, *, context: Context) -> AgentRun | None:
+    def bring(self, number: int, phase: Phase, *, context: Context) -> Brought | None:
         """Bring the changes for a phase of a step into the run's files; return None if there are none that fit."""
         found = self._found
         if found is None or found.step_number != number or not found.commits.get(phase):
             return None
         text = next((each.summary for each in reversed(found.attempts) if each.phase == phase), "")
-        done = AgentRun(end="completed", text=text, turns=0, calls=0, usage=Usage())
+        done = Brought(
+            run=AgentRun(end="completed", text=text, turns=0, calls=0, usage=Usage()),
+            evidence=next(
+                (each.evidence for each in found.attempts if each.phase == phase and each.verdict == "open"), None
+            ),
+            examples=self._find_examples(number) if phase == "green" else None,
+        )
         commit = found.commits[phase]
         if phase != next(name for name, other in found.commits.items() if other == commit):
             return done  # the phase changed nothing, so its note is on the commit of the one before
@@ -167,6 +220,13 @@ class Ahead:
         paths = join_first([change.path for change in brought], most=_SHOWN)
         self._emit(Notice(text=f"Brought in from the fork: {paths}."))
         return done
+
+    def _find_examples(self, number: int) -> Path | None:
+        fork = self._find(number)
+        if fork is None:
+            return None
+        reports = private_folder(self._forks.find_project(fork)) / "reports" / self._ticket.slug
+        return next(reports.glob(f"step-{number}-*green-examples.json"), None)
 
     def discard(self, number: int, *, is_landed: bool) -> None:
         """Remove the fork of a step that ends or begins anew; its work stays under a ref unless it has landed."""
