@@ -78,7 +78,7 @@ def plan(invocation: Invocation, slug: str) -> None:
     type=click.IntRange(1),
     default=1,
     metavar="N",
-    help="Work on up to N steps at once that do not depend on each other. They land in the order of the plan.",
+    help="Let up to N agents work at once, on steps that do not depend on each other. They land in plan order.",
 )
 @click.option("--anyway", is_flag=True, help="Run it although a ticket that it depends on is not done.")
 @in_run_tree

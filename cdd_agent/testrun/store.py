@@ -35,7 +35,7 @@ from cdd_agent.sandbox.supervised import PASSED_VARIABLES
 from cdd_agent.storage import read_ordinary, write_atomic
 from cdd_agent.testrun.access import find_git_folders, find_top
 from cdd_agent.testrun.suite import Suite, SuiteRun
-from cdd_agent.testrun.watch import OPENED, Watch
+from cdd_agent.testrun.watch import CHANGED, OPENED, Watch
 from pytest_tdd_agent.codec import ReportError, from_json, to_json
 from pytest_tdd_agent.report import SuiteReport, list_rescued
 
@@ -155,7 +155,7 @@ class ReportStore:
         folders = {str(scene.top): "", **inner}
         git_folder = str(scene.git_folder or "")
         try:
-            watch = Watch([*folders, *([git_folder] if git_folder else [])], events=OPENED)
+            watch = Watch([*folders, *([git_folder] if git_folder else [])], events=OPENED, has_many=True)
         except OSError:
             yield looked
             return
@@ -406,24 +406,41 @@ def _describe_outside(suite: Suite, top: Path) -> Iterator[str]:
             yield f"{path} {_digest_outside(path)}"
 
 
+_WATCHED: dict[Path, tuple[Watch, str]] = {}
+"""Folders outside that have not changed since this process has looked at all of their files."""
+_MOST_WATCHED = 8
+
+
 def _digest_outside(path: Path) -> str:
-    digest, left = hashlib.sha256(), _MOST_OUTSIDE
-    for found, about in sorted(_walk(path)):
-        left -= 1
-        if left < 0:
-            raise _UnknownError(str(path))
+    if path in _WATCHED:
+        watch, known = _WATCHED[path]
+        if not watch.has_seen():
+            return known
+        watch.close()
+        del _WATCHED[path]
+    watching = None
+    if path.is_dir() and len(_WATCHED) < _MOST_WATCHED:
+        with contextlib.suppress(OSError):  # before the files are looked at
+            folders = [str(path), *(found for found, about in _walk(path) if len(about) == 1)]
+            watching = Watch(folders, events=CHANGED)
+    files, digest = sorted(_walk(path)), hashlib.sha256()
+    for found, about in files:
         digest.update(f"{found} {about}\0".encode("utf-8", "surrogateescape"))
+    if watching is not None:
+        _WATCHED[path] = watching, digest.hexdigest()
     return digest.hexdigest()
 
 
 def _walk(path: Path) -> Iterable[tuple[str, tuple[int, ...]]]:
     about = path.stat()
     yield str(path), _stamp(about)
-    waiting = [str(path)] if stat.S_ISDIR(about.st_mode) else []
+    waiting, left = [str(path)] if stat.S_ISDIR(about.st_mode) else [], _MOST_OUTSIDE
     while waiting:
         with os.scandir(waiting.pop()) as entries:
             for entry in entries:
-                about = entry.stat(follow_symlinks=False)
+                about, left = entry.stat(follow_symlinks=False), left - 1
+                if left < 0:
+                    raise _UnknownError(str(path))
                 if not stat.S_ISDIR(about.st_mode):
                     yield entry.path, _stamp(about)
                 elif entry.name != "__pycache__":

@@ -26,8 +26,11 @@ _MOST_FOLDERS = 6_000
 class Watch:
     """Watches some folders, not those inside them. Close it after use."""
 
-    def __init__(self, folders: Iterable[str], *, events: int) -> None:
-        """Begin to watch; raises ``OSError`` if the kernel does not offer it, or for too many folders."""
+    def __init__(self, folders: Iterable[str], *, events: int, has_many: bool = False) -> None:
+        """Begin to watch; raises ``OSError`` if the kernel does not offer it, or for too many folders.
+
+        ``has_many``: a thread reads the events while they come, because the kernel keeps only some thousand.
+        """
         libc = ctypes.CDLL(None, use_errno=True)
         if not hasattr(libc, "inotify_init1"):
             raise OSError(errno.ENOSYS, "inotify is not available")
@@ -47,14 +50,20 @@ class Watch:
             os.close(self._fd)
             raise
         self._stop, self._stopped = os.pipe()
-        # The kernel keeps only some thousand events, so they are read while they come.
         self._reader = threading.Thread(target=self._read_until_closed, daemon=True)
-        self._reader.start()
+        if has_many:
+            self._reader.start()
+
+    def has_seen(self) -> bool:
+        """Return whether there was an event, or some were lost. Not for a watch that ``has_many``."""
+        self._read()
+        return bool(self._seen) or not self._is_whole
 
     def close(self) -> frozenset[tuple[str, str]] | None:
         """End, and return the folders and names of all events; None if some were lost. A folder itself has no name."""
         os.close(self._stopped)
-        self._reader.join()
+        if self._reader.ident is not None:
+            self._reader.join()
         self._read()
         os.close(self._stop)
         os.close(self._fd)
