@@ -92,6 +92,9 @@ RAN_OUT = "The agent used up its limit"
 """How a finding begins that says so."""
 MAX_WORDS = 2_000
 """Characters of the last words that the next attempt gets."""
+REUSED = "Test results reused"
+AHEAD = "Checked in a fork"
+"""How findings begin that are about the run of cdd and not about the change."""
 FORKED = "forked"
 """Folder beside the reports of a fork, with the conversations that its step continues."""
 
@@ -687,9 +690,7 @@ class Attempt:
     def _adopt_evidence(self, brought: Brought) -> None:
         """Take over what the checks found where the step was worked out; here only the tests run."""
         self._evidence += brought.evidence or ()
-        self._evidence.append(
-            "These checks were made in the fork in which the step was worked out. The tests ran here."
-        )
+        self._evidence.append(f"{AHEAD}, in which the step was worked out. Here the tests ran.")
         if brought.examples is not None:
             with suppress(OSError):
                 path = self.recovery.examples_path
@@ -722,7 +723,7 @@ class Attempt:
         run = context.run_for_gate(purpose, keep=keep, before=work.snapshot, added=added, others=others)
         self._reused = run.reused
         if run.reused:
-            self._evidence.append(f"Test results reused: {run.reused}.")
+            self._evidence.append(f"{REUSED}: {run.reused}.")
         if run.report is None:
             return verdict.judge_incomplete_run(self.phase, run.problem or "no report"), None
         rules, before = context.suite.conventions, self._mark_unstable_tests(run.report)

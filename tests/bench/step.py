@@ -90,7 +90,8 @@ class Size:
     tests: int
     steps: int = 2
     is_clean: bool = False
-    """Whether the model runs the step's tests in RED and GREEN, as most do, and REFACTOR changes nothing."""
+    """Whether the model runs the step's tests in RED and GREEN, as most do, and nothing is found that costs more: the
+    Examiner has no further example, and REFACTOR changes nothing."""
 
     def write(self, folder: Path) -> Path:
         """Write the project with its ticket, commit it, and return the recording of a model that carries it out."""
@@ -138,7 +139,7 @@ def _play(number: int, *, is_clean: bool) -> list[dict[str, object]]:
     return [
         turn(f"{step} red attempt 1", write(file, _TEST.format(number=number)), *tests, end),
         turn(f"{step} green attempt 1", read, write("shop/__init__.py", green), *tests, end),
-        turn(f"examiner {SLUG} step {number} examples", _EXAMPLES.format(number=number)),
+        turn(f"examiner {SLUG} step {number} examples", "None." if is_clean else _EXAMPLES.format(number=number)),
         turn(f"{step} refactor attempt 1", *tidied, end),
     ]
 

@@ -51,6 +51,11 @@ def test_times_and_numbers_of_runs_may_differ_and_nothing_else() -> None:
 
 
 def test_what_the_note_leaves_out_or_adds_is_told() -> None:
+    about_run = [
+        "Test results reused: the same tests on the same files, from RunTests.",
+        "Checked in a fork, in which it was made.",
+    ]
+    assert list(find_other_details([*about_run, CHECKED], [CHECKED], compares=True)) == []
     assert list(find_other_details([], [SIGN], compares=True)) == [f"It does not state: {SIGN}"]
     assert list(find_other_details([SIGN], [], compares=True)) == [f"It states: {SIGN} Now: not found"]
 
