@@ -115,7 +115,7 @@ def test_an_attempt_after_the_same_failure_begins_with_the_files_of_before(proje
     assert ending.how == "done"
     told = str(model.requests[3].messages)
     assert "Its changes were rolled back" in told
-    assert "The files still contain your work" in str(model.requests[2].messages)
+    assert "The files still contain the work of that attempt" in str(model.requests[2].messages)
 
 
 @pytest.mark.slow

@@ -92,7 +92,7 @@ def test_an_iteration_continues_the_conversations_and_answers_the_comments(proje
 def test_an_iteration_without_new_behavior_is_a_refactoring(project: Project, landed: Ending) -> None:
     model = ScriptedModel([content_as_it_is(), edits("discount.py", TIDY)])
     assert run(project, model, reviewed(landed, project, "Say what it does.")).how == "done"
-    assert "change nothing and call CompleteImplementation" in str(model.requests[0].messages[-1])
+    assert "change nothing and call `CompleteImplementation`" in str(model.requests[0].messages[-1])
     assert project.log[-1] == "refactor: Ten percent off"
     assert any("carried out in REFACTOR" in event.text for event in project.seen if isinstance(event, Notice))
     assert (project.folder / "discount.py").read_text() == TIDY
