@@ -22,6 +22,7 @@ from cdd_agent.tdd.instructions import format_failures
 from cdd_agent.tdd.step import StepRecovery, load_report
 from cdd_agent.tdd.verdict import list_test_files
 from cdd_agent.untrusted.keys import mask
+from cdd_agent.untrusted.python_source import split_lines
 from cdd_agent.work.state import InterruptedWork, RefusedTry, RunState, record_interruption
 from cdd_agent.workspace.files import Workspace
 from cdd_agent.workspace.outline import list_definitions, outline_project, show_parts
@@ -116,7 +117,7 @@ def _find_test(test: str, sources: Mapping[str, str]) -> str:
     text = sources.get(path, "")
     if not names:
         return text
-    lines = text.splitlines()
+    lines = split_lines(text)
     found = (each for each in list_definitions(path, text) if each.name == names[-1])
     return "\n".join(line for each in found for line in lines[each.first - 1 : each.last])
 

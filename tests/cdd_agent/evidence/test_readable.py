@@ -1,6 +1,7 @@
 """What nobody can read, nobody can check: a change may not add it, and what was so before is told."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -11,6 +12,7 @@ from cdd_agent.evidence.readable import check_sources, judge_source
 from cdd_agent.git.snapshot import Snapshots
 from tests.cdd_agent.evidence.conftest import Make
 from tests.cdd_agent.evidence.steps import OLD_TEST, Step
+from tests.fakes.suite import TrustedSandbox
 
 CODE = b"def total(prices):\n    return sum(prices)\n"
 ESCAPES = b"# -*- coding: unicode_escape -*-\ndef total(prices):\n    # all \\u000a    return 5\n    return 0\n"
@@ -73,9 +75,9 @@ def test_code_that_only_the_python_of_the_project_parses_is_told() -> None:
         assert found == note("Not verified: shop.py could not be read: only the project's Python can parse it.")
 
 
-def make_step(make: Make, *, red: Mapping[str, bytes], green: Mapping[str, bytes]) -> Step:
+def make_step(make: Make, *, red: Mapping[str, bytes], green: Mapping[str, bytes], runs_pytest: bool = False) -> Step:
     """A step whose sources are bytes."""
-    step = make({}, {})
+    step = make({}, {}, runs_pytest=runs_pytest)
     trees = []
     for files in (red, green):
         for name, content in files.items():
@@ -154,3 +156,14 @@ def test_no_way_to_write_a_file_silences_the_checks(make: Make, write: object) -
     step = make_step(make, red=red, green={"shop.py": write(ALWAYS_EQUAL)})
     found = confirm(step.request(TARGET), runs=step.runs())
     assert [each.code for each in found.reasons] == ["expectation_ignored"]
+
+
+def test_pytest_runs_what_the_checks_read(make: Make) -> None:
+    start = b"\xef\xbb\xbfX = 1" + b"+1" * 2_400 + b"\nNAME = 'caf\xc3\xa9'\n\x0c\n\n"
+    cheat = b"def total(prices):\n    import sys\n    return sum(prices) if 'pytest' in sys.modules else 0\n"
+    red = {"shop.py": start + b"def total(prices):\n    return 0\n", "tests/test_shop.py": TEST}
+    step = make_step(make, red=red, green={"shop.py": start + cheat}, runs_pytest=True)
+    step = replace(step, suite=step.suite.with_sandbox(TrustedSandbox()))
+    found = confirm(step.request(TARGET), runs=step.runs())
+    assert [each.code for each in found.reasons] == ["only_under_test"]
+    assert found.notices == ("To review in the change: shop.py:7 names a test tool.",)
