@@ -114,7 +114,7 @@ def test_an_attempt_after_the_same_failure_begins_with_the_files_of_before(proje
     ending = run(project, item(), context=made)
     assert ending.how == "done"
     told = str(model.requests[3].messages)
-    assert "Its changes were rolled back" in told
+    assert "were rolled back: the files are as they were" in told
     assert "The files still contain the work of that attempt" in str(model.requests[2].messages)
 
 
@@ -318,7 +318,7 @@ def test_a_test_that_green_breaks_in_the_file_of_its_own_is_broken(project: Proj
     ending = run(project, item(), context=replace(made, policy=replace(made.policy, is_strict=True)))
     assert ending.how == "done"
     assert f"broke_others: {TEST_FILE}::test_none passed before" in str(model.requests[2].messages)
-    assert "Its changes were rolled back" in str(model.requests[2].messages)
+    assert "were rolled back: the files are as they were" in str(model.requests[2].messages)
 
 
 @pytest.mark.slow
@@ -338,5 +338,5 @@ def test_what_a_broken_test_costs_is_taken_back_at_once_where_the_policy_is_stri
     ending = run(project, item(), context=replace(made, policy=replace(made.policy, is_strict=True)))
     assert ending.how == "done"
     assert "broke_others" in str(model.requests[2].messages)
-    assert "Its changes were rolled back" in str(model.requests[2].messages)
+    assert "were rolled back: the files are as they were" in str(model.requests[2].messages)
     assert not any(isinstance(event, RolledBack) for event in project.seen)

@@ -365,10 +365,13 @@ ROWS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "feature: refactor": (("Improve the code of this step",), ("Make the failing tests pass", "Restructure")),
     "bug: red": (("into the files that the step names", "An exception that the defect raises"), ("exactly these ids",)),
     "docs: green": (
-        ("Write the documentation", "No test has to fail or to pass"),
+        ("Write the documentation", "No test has to fail or to pass", "If the step needs no change"),
         ("failing tests", "`test_is_wrong`", "Code that recognizes a test"),
     ),
-    "chore: green": (("Carry out the chore", "No test has to fail or to pass"), ("failing tests", "documentation")),
+    "chore: green": (
+        ("Carry out the chore", "No test has to fail or to pass", "If the step needs no change"),
+        ("failing tests", "documentation"),
+    ),
     "chore: refused": (("The gate refused attempt 1:",), ("The files still contain",)),
     "refactoring: refactor": (
         ("Restructure the code as this step describes",),
@@ -414,7 +417,10 @@ ROWS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "broken: green": (("The last attempt broke tests that passed before. Fix that first:",), ("rolled back",)),
     "checked docs: green": (("The tests that the step names must pass.",), ("failing tests",)),
-    "tidied: refactor": (("Change the code as the reviewer wants",), ("as this step describes", "If the code is good")),
+    "tidied: refactor": (
+        ("Change the code as the reviewer wants",),
+        ("as this step describes", "If the code is good", "needs no change"),
+    ),
     "green: green": (
         ("Make the failing tests pass", "## Manner", "number of tool calls is limited"),
         ("`Bash`", "Implement only what"),
