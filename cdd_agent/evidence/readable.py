@@ -26,7 +26,7 @@ def check_request(request: CheckRequest, *, runs: TimedRuns) -> Findings:
     learn_syntax(map(decode, filter(None, tests.values())), suite=runs.suite)
     for path, content in tests.items():
         if why := explain_unreadable(content or b""):
-            findings += note(f"Not verified: {path} could not be read, so its expectations were not altered: {why}.")
+            findings += note(f"Not verified: {path} could not be read: {why}.")
     return findings
 
 
