@@ -297,14 +297,9 @@ class SuiteTask:
         return suite
 
     def _execute(self, suite: Suite) -> None:
-        store = self.context.store
+        store, purpose = self.context.store, self.purpose
         try:
-            if self._scene is None:
-                self._run = suite.run(self.targets, keep=self.keep)
-                return
-            with store.watch(self._scene) as looked:
-                self._run = suite.run(self.targets, keep=self.keep)
-            store.add(self._scene, self._run, looked=looked, purpose=self.purpose)
+            self._run = store.run(self._scene, suite, targets=self.targets, keep=self.keep, purpose=purpose)
         except BaseException as error:  # noqa: BLE001 (raised again by ``run``, in the thread that waits)
             self._error = error
 

@@ -27,7 +27,8 @@ from cdd_agent.storage import is_leftover, scratch
 from cdd_agent.tdd.context import Context, Phase, Progress, WorkItem, commit_prefix
 from cdd_agent.tdd.examination import load_examples
 from cdd_agent.tdd.verdict import AT_ONCE, RedVerdict, is_or_contains
-from cdd_agent.testrun.store import Looked
+from cdd_agent.testrun.access import find_top
+from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.testrun.suite import Suite, SuiteRun
 from cdd_agent.tickets import spec
 from cdd_agent.untrusted.text import format_line
@@ -666,8 +667,9 @@ def _run_copy(copy: Suite, purpose: str, *, context: Context) -> SuiteRun:
     run = context.store.find(scene) if scene is not None else None
     if run is None:
         context.emit(SuiteStarted(purpose=purpose, targets=(), framework=copy.conventions.framework))
-        run = copy.run()
-        if scene is not None:
-            context.store.add(scene, run, looked=Looked(), purpose=purpose)
+        if isinstance(copy, PytestSuite) and copy.original is not None:  # else the plugin asks git itself
+            ignored = Repository(find_top(copy.root.resolve())).list_ignored_in(copy.root)
+            copy = replace(copy, original=replace(copy.original, list_ignored=lambda: ignored))
+        run = context.store.run(scene, copy, keep=None, purpose=purpose)
     context.emit(run.as_event(purpose, framework=copy.conventions.framework))
     return run

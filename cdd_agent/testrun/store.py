@@ -48,6 +48,7 @@ _MOST_OUTSIDE = 120_000
 _MOST_KEPT = 24
 """Reports in memory, and files in the folder."""
 _RECORD_BYTES = 30_000_000
+_KEPT_BYTES = 100_000_000
 _TICK_NS = 50_000_000
 _SECOND_NS = 1_000_000_000
 """A file that changed more recently may change again without new times; where the file system has only seconds."""
@@ -146,6 +147,17 @@ class ReportStore:
             if are_documents and _has_same_git(record, scene) and _is_out_of_sight(changed, record=record, scene=scene):
                 return _make_run(record, f"no test reads {', '.join(changed)}")
         return None
+
+    def run(
+        self, scene: Scene | None, suite: Suite, *, targets: tuple[str, ...] = (), keep: Path | None, purpose: str
+    ) -> SuiteRun:
+        """Run the tests, and keep the report for the ``scene`` that they see, if it is known."""
+        if scene is None:
+            return suite.run(targets, keep=keep)
+        with self.watch(scene) as looked:
+            run = suite.run(targets, keep=keep)
+        self.add(scene, run, looked=looked, purpose=purpose)
+        return run
 
     @contextmanager
     def watch(self, scene: Scene) -> Iterator[Looked]:
@@ -260,8 +272,11 @@ class ReportStore:
                 write_atomic(
                     self.folder / f"{record.rest[:20]}-{files[:20]}.json", _sign(body, self.key) + b"\n" + body
                 )
-            for old in self._list_files("*.json")[_MOST_KEPT:]:
-                old.unlink()
+            left_bytes = _KEPT_BYTES
+            for place, path in enumerate(self._list_files("*.json")):
+                left_bytes -= path.stat().st_size
+                if place >= _MOST_KEPT or left_bytes < 0:
+                    path.unlink()
 
     def _list_files(self, pattern: str) -> list[Path]:
         """Return the records, the newest first."""

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from cdd_agent.errors import UsageError
-from cdd_agent.events import Committed
+from cdd_agent.events import Committed, SuiteStarted
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import CommitId
 from cdd_agent.tdd.context import Context
@@ -20,6 +20,7 @@ from cdd_agent.tdd.step import (
 from cdd_agent.work.state import AttemptRecord, StepExecution, record_commit
 from tests.fakes.model import ScriptedModel
 from tests.fakes.project import TEST, TEST_FILE, Project, item
+from tests.fakes.suite import TrustedSandbox
 
 OPEN = AttemptRecord(phase="green", number=2, verdict="open", report=".cdd/reports/sale/r.json")
 
@@ -189,6 +190,20 @@ def test_a_commit_breaks_what_passed_before_it_and_not_what_failed(project: Proj
     commit = commit_paths(context.workplace.tree, "wrong", paths=["prices.py", "tests/test_new.py"])
     assert find_broken_tests(commit, context=context) == ("tests/test_prices.py::test_total",)
     assert project.log == ["an old failure"]
+
+
+@pytest.mark.slow
+def test_trees_that_were_tested_before_are_not_tested_again(real_project: Project) -> None:
+    context = real_project.confine(real_project.context(ScriptedModel([])), TrustedSandbox())
+    context.workplace.begin()
+    write(context, "prices.py", "def total(prices):\n    return 0\n")
+    commit = commit_paths(context.workplace.tree, "wrong", paths=["prices.py"])
+    context.workplace.resume(commit)
+    context.run_suite("all tests")
+    for _ in range(2):
+        assert find_broken_tests(commit, context=context) == ("tests/test_prices.py::test_total",)
+    started = [event.purpose for event in real_project.seen if isinstance(event, SuiteStarted)]
+    assert started == ["all tests", "all tests of your branch"]
 
 
 @pytest.mark.slow

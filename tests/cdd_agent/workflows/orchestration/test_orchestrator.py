@@ -160,12 +160,13 @@ def test_the_list_agents_answer_is_held_against_the_files_without_what_was_put_b
         """Has its own way to write, as no tool lets it."""
 
         def reply(self, *args: object, **named: object) -> Turn:
-            (tree,) = (project.folder / ".cdd" / "worktrees").iterdir()
-            (tree / TESTS).write_text("def test_takes_ten_percent_off(): pass\n")
+            if self.requests:  # during the first turn, the tests run
+                (tree,) = (project.folder / ".cdd" / "worktrees").iterdir()
+                (tree / TESTS).write_text("def test_takes_ten_percent_off(): pass\n")
             return super().reply(*args, **named)  # type: ignore[arg-type]
 
     with pytest.raises(GateClosed, match="PLAN was refused 2 times"):
-        runs.begin(Writing([plan(1), plan(1)]))
+        runs.begin(Writing([says(call("Read", file_path="prices.py")), plan(1), plan(1)]))
     judged = [event for event in project.seen if isinstance(event, GateJudged)]
     assert [reason.partition(":")[0] for event in judged for reason in event.reasons] == ["source_changed"] * 2
     assert all(TESTS in event.evidence for event in judged)
