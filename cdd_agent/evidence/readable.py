@@ -1,8 +1,8 @@
-"""Tell which code a change has, before the other checks read it. What nobody can read, nobody can check.
+"""Check that the sources of a change can be read, before the other checks read them.
 
 The change may not make a source unreadable, or add one that is: with an unknown encoding, with one that makes Python
-run other characters than the file shows, or nested thousands of levels deep. A source that was so before is told as
-not verified.
+run other characters than the file shows, or nested more than ten thousand levels deep. A source that could not be read
+before is reported as not verified.
 """
 
 import os
@@ -67,7 +67,7 @@ def judge_source(
         if error is None:
             return note(f"Not verified: {path} could not be read: only the project's Python can parse it.")
         if before is not None and not was and _has_code(before):
-            message = f"{path} is no valid Python any more, {format_line(error)}. {_ADVICE}"
+            message = f"{path} is not valid Python any more, {format_line(error)}. {_ADVICE}"
             return refuse("unreadable_source", message)
     encoding = find_encoding(after)
     if not encoding.startswith("utf-8") and encoding != _find_encoding(before or b""):

@@ -174,7 +174,7 @@ def run_deep(function: Callable[_Given, _Result], *args: _Given.args, **named: _
         try:
             future = executor.submit(run)
         except (RuntimeError, MemoryError) as error:
-            raise RecursionError("there is no memory for a deep stack") from error
+            raise RecursionError("a deep stack needs more memory than there is") from error
         finally:
             threading.stack_size(before)
     executor.shutdown(wait=False)

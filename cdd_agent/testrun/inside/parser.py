@@ -17,7 +17,7 @@ from pathlib import Path
 
 MOST_NODES = 300_000
 NODE, LIST, CONSTANT = range(3)
-"""How a value that is no name, number or None begins."""
+"""The first item of the list that stands for a value other than a name, a number or None."""
 
 
 def main() -> None:

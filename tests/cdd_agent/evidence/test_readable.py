@@ -1,4 +1,4 @@
-"""What nobody can read, nobody can check: a change may not add it, and what was so before is told."""
+"""A change may not add a source that nobody can read. One that was unreadable before is reported."""
 
 from collections.abc import Mapping
 from dataclasses import replace
