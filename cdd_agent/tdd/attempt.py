@@ -360,8 +360,10 @@ class Attempt:
                 report=own.report,
                 find_error=make_syntax_check(context.suite),
             )
-            given = files.render(self._list_files_to_send(), marks=marks)
-            conversation.say(step, f"The current, complete files of the step:\n\n{given or 'none'}\n\n{task}")
+            paths = self._list_files_to_send()
+            heading = "The current, complete files of the step:" if any(map(context.workspace.is_file, paths)) else ""
+            given = files.render(paths, marks=marks)
+            conversation.say(step, "\n\n".join(filter(None, (heading, given, task))))
             talk = partial(run_without_tools, conversation, files)
         else:
             conversation.say(step, task)

@@ -439,7 +439,7 @@ ROWS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "examined: green": (("a further example of a criterion fails",), ("The gate refused", "It is in no file")),
     "examined: examiner again": (("It is ten off", "assert discount(100) == 90", "assert discount(200) == 180"), ()),
     "examined: green again": (("The Examiner has looked again", "assert discount(200) == 180"), ("It is in no file",)),
-    "blocks: red": (("You have no tools", "Write the failing test"), ("`RunTests`",)),
+    "blocks: red": (("You have no tools", "Write the failing test"), ("`RunTests`", "complete files of the step:")),
     "blocks: green": (("explain why and write no file",), ("`ReportBlocked`",)),
 }
 """Request -> what cdd says in it, and what it does not say; what others wrote counts only for the first."""
