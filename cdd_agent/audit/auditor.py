@@ -182,11 +182,11 @@ def _check_carried_over(handoff: Handoff, commit: handoffs.AuditedCommit, *, fin
     return refute("commit", f"It names {named} as its commit, but is on {commit.id[:_SHORT]}.")
 
 
-def check_chain(placed: PlacedHandoff, chain: Chain, *, began_red: Callable[[], bool]) -> Claim:
+def check_chain(placed: PlacedHandoff, chain: Chain, *, began_red: Callable[[], bool | None]) -> Claim:
     """Check whether the required earlier phases exist.
 
     ``began_red`` runs tests, so it is called only for a GREEN without a RED. It returns whether they failed on the
-    commit before.
+    commit before; None if they cannot be run there.
     """
     red, green = chain.get("red"), chain.get("green")
     if placed.phase == "green":
@@ -200,7 +200,9 @@ def check_chain(placed: PlacedHandoff, chain: Chain, *, began_red: Callable[[], 
     return confirm("chain", "It is a refactoring without other phases.")
 
 
-def _check_red_of_green(placed: PlacedHandoff, red: PlacedHandoff | None, *, began_red: Callable[[], bool]) -> Claim:
+def _check_red_of_green(
+    placed: PlacedHandoff, red: PlacedHandoff | None, *, began_red: Callable[[], bool | None]
+) -> Claim:
     if red is not None and red.is_covered:
         named = red.commit.id[:_SHORT]
         return refute("chain", f"RED's tests passed at once, says the note on {named}, so GREEN had nothing to do.")
@@ -208,8 +210,11 @@ def _check_red_of_green(placed: PlacedHandoff, red: PlacedHandoff | None, *, beg
         return confirm("chain", f"Its RED is {red.commit.id[:_SHORT]}.")
     if placed.commit.subject.startswith(_WITHOUT_RED):
         return confirm("chain", "It does not change behavior and needs no RED.")
-    if began_red():
+    has_failed = began_red()
+    if has_failed:
         return confirm("chain", "It needs no RED, because its tests failed on the commit before.")
+    if has_failed is None:
+        return leave_open("chain", "It has no RED, and its tests cannot be run on the commit before.")
     return refute("chain", f"No RED of {placed.ticket}, cycle {placed.cycle}, comes before it.")
 
 

@@ -344,9 +344,11 @@ class RerunClaims:
     span: Span
     runs: Reruns
 
-    def began_red(self) -> bool:
-        """Return whether the tests of a GREEN failed on the commit before it."""
+    def began_red(self) -> bool | None:
+        """Return whether the tests of a GREEN failed on the commit before it; None if they cannot be run there."""
         _, before = self._run()
+        if before is not None and before.report is None:
+            return None
         return began_red(self._item, before.report if before is not None else None)
 
     @property
