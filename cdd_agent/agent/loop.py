@@ -181,10 +181,10 @@ def _pass_on(conversation: Conversation, *, emit: events.Emit) -> bool:
 def name_speaker(emit: events.Emit, agent: str) -> events.Emit:
     """Wrap ``emit``: pieces of text say which agent speaks."""
 
-    def emit_named(event: events.Event) -> None:
+    def emit_as_agent(event: events.Event) -> None:
         emit(structs.replace(event, agent=agent) if isinstance(event, events.TextDelta) else event)
 
-    return emit_named
+    return emit_as_agent
 
 
 def _ask_model(request: Request, *, model: Model, conversation: Conversation, emit: events.Emit) -> Turn:

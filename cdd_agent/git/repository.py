@@ -37,7 +37,7 @@ from cdd_agent.git.runner import (
     explain_failure,
     explain_index_lock,
     find_location,
-    require_named,
+    require_same_repository,
     run_once,
 )
 from cdd_agent.storage import read_ordinary
@@ -308,7 +308,7 @@ class Repository:
     def find(cls, folder: Path) -> "Repository":
         """Return the repository whose work tree contains ``folder``; raises ``EnvironmentMissing`` with the reason."""
         location = find_location(folder)
-        require_named(location)
+        require_same_repository(location)
         return cls(location.root, location)
 
     @classmethod

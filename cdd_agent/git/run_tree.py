@@ -86,7 +86,7 @@ class RunTree:
     def _reset(self, base: CommitId) -> tuple[str, ...]:
         repository, target = self.repository, resolve_revision(self.repository, base)
         self.restore_gitfile()
-        self._require_found()
+        self._require_own_work_tree()
         (repository.location.git_dir / "index.lock").unlink(missing_ok=True)  # left by a git that was killed
         clear_way(self.root)
         repository.git("update-ref", "--no-deref", "HEAD", target)
@@ -99,7 +99,7 @@ class RunTree:
             )
         return missing
 
-    def _require_found(self) -> None:
+    def _require_own_work_tree(self) -> None:
         """Make git find this tree by itself, as it must for a commit; raises ``EnvironmentMissing`` if it does not."""
         repository, root = self.repository, self.repository.root
         if repository.runner.is_found():

@@ -533,7 +533,7 @@ def find_location(folder: Path) -> RepositoryLocation:
     return RepositoryLocation.parse(answer, folder=folder)
 
 
-def require_named(location: RepositoryLocation) -> None:
+def require_same_repository(location: RepositoryLocation) -> None:
     """Raise ``EnvironmentMissing`` if the user's variables name another repository or work tree than ``location``."""
     # cdd ignores them: a hook that calls cdd has them, and they would hold for each repository that cdd uses.
     for name, place in (("GIT_DIR", location.git_dir), ("GIT_WORK_TREE", location.root)):

@@ -42,7 +42,7 @@ _MOST_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Taken:
+class _Takeover:
     """The steps that a ticket takes over from a fork, as they are there."""
 
     ticket: Ticket
@@ -195,8 +195,8 @@ class TicketForks:
         Raises ``GateClosed`` if a test fails that passes on the user's branch, or if one of such a step does not pass,
         and ``EnvironmentMissing`` if the tests cannot run.
         """
-        found = self._find_taken(plan.fork)
-        if found is None or self._is_judged(plan):
+        found = self._plan_takeover(plan.fork)
+        if found is None or self._has_verdict(plan):
             return
         suite, run = make_suite(), partial(self._run_tests, emit=emit)
         merged = run(plan.tree, "the merged files", suite=suite)
@@ -224,7 +224,7 @@ class TicketForks:
             "then the same command again",
         )
 
-    def _is_judged(self, plan: MergePlan) -> bool:
+    def _has_verdict(self, plan: MergePlan) -> bool:
         """Return whether the merged files are those of the fork's last commit, and a gate has judged them."""
         objects = self.forks.repository.objects
         tip = objects.require(plan.tip)
@@ -315,7 +315,7 @@ class TicketForks:
         with lock_checkpoints(common, fork.ticket), lock_checkpoints(common, fork.ticket, fork=inside):
             yield
 
-    def _find_taken(self, fork: Fork) -> "_Taken | None":
+    def _plan_takeover(self, fork: Fork) -> "_Takeover | None":
         """Return the steps that the ticket takes over from a fork; None without any."""
         try:
             ticket = find(self._project, fork.ticket)
@@ -332,10 +332,10 @@ class TicketForks:
             for step in steps
             if step.step_number in known and known[step.step_number] not in (step, _move_reports(step, fork))
         ]
-        return _Taken(ticket=ticket, state=state, steps=tuple(steps)) if steps else None
+        return _Takeover(ticket=ticket, state=state, steps=tuple(steps)) if steps else None
 
     def _adopt_state(self, fork: Fork) -> tuple[int, ...]:
-        found = self._find_taken(fork)
+        found = self._plan_takeover(fork)
         if found is None:
             return ()
         inside, ticket, state, taken, used = (

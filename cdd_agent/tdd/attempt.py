@@ -500,7 +500,7 @@ class Attempt:
             diff=diff,
             undone=undone,
             impact=load_impact(context.impact_path).describe(self.item.sources, but=self.item.tests),
-            further=self._examination.find_shown_example() if self.phase == "green" else "",
+            further=self._examination.find_visible_example() if self.phase == "green" else "",
         )
 
     def _find_complete_files(self, shown: ShownFiles, diff: str) -> tuple[str, ...]:

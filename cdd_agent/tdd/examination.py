@@ -152,7 +152,7 @@ class Examination:
             self._save(examples.update(dict.fromkeys(failing, ("withdrawn", "a person decided so"))))
         return is_withdrawn
 
-    def find_shown_example(self) -> str:
+    def find_visible_example(self) -> str:
         """Return the example that the author of the change may see; empty if there is none."""
         examples = load_examples(self.path)
         shown = [] if examples is None else [each.name for each in examples.select("passes", *examiner.REFUTING)]
