@@ -48,6 +48,7 @@ BREAKS = says(
     call("CompleteImplementation", implementation_files=[]),
 )
 DOUBT = says(
+    "Ten percent of 100 is 10.",
     call("Write", "toolu_W", file_path="discount.py", content=CODE),
     call("ReportBlocked", why="test_is_wrong", reason="90 should be 10"),
 )
@@ -378,8 +379,13 @@ ROWS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("If the code is good", "failing tests"),
     ),
     "sent back: red": (
-        ("GREEN reported that the test of this step is wrong.", "Compare that claim", "assert discount(100) == 90"),
-        ("was refused", "The last words"),
+        (
+            "GREEN reported that the test of this step is wrong.",
+            "Compare that claim",
+            "assert discount(100) == 90",
+            "Ten percent of 100 is 10.",
+        ),
+        ("was refused",),
     ),
     "sent back: green": (
         ("Since then, RED has written the test again.", "Take over what fits"),
@@ -464,7 +470,7 @@ def test_every_text_of_the_table_is_in_a_request(requests: Mapping[str, Request]
     starts = {name: PLACE.split(text, maxsplit=1)[0].strip() for name, text in load_texts().items()}
     unseen = {name for name, start in starts.items() if start not in everything}
     assert {row.text for row in TABLE} <= set(starts)
-    assert unseen == RARE
+    assert unseen <= RARE
 
 
 RARE = {*("interrupted", "interrupted_changes", "impact", "example"), *("nudge", "nudge_blocks", "nudge_objections")}
