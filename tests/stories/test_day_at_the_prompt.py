@@ -37,7 +37,7 @@ def ask_and_begin(window: Window) -> None:
 def continue_and_approve(window: Window) -> None:
     """Continue the step that the kill interrupted, and approve it."""
     window.screen_with("Enter continues step 1/1: Days, with GREEN")
-    window.type("Enter")
+    window.type_at("exec days>", "Enter")  # Enter alone is not kept before the prompt is drawn
     window.screen_with("a approve", "M durations/reading.py")
     window.type("a")
     window.screen_with("Every completed step is approved")
