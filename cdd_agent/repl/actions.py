@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
@@ -42,6 +43,9 @@ from cdd_agent.workflows.conversation.socrates import Socrates
 from cdd_agent.workflows.execution.executor import Executor
 from cdd_agent.workflows.execution.review import Review
 from cdd_agent.workspace.files import Workspace
+
+if TYPE_CHECKING:
+    from cdd_agent.repl.diff_view import ReviewDecision
 
 MOST_LINES = 12
 MOST_CHARACTERS = 150
@@ -104,7 +108,7 @@ def _view(review: Review, *, session: SessionState) -> None:
     """Let the user decide about step after step on the whole screen, until none is left or the user leaves."""
     while (decision := review_actions.view_step(session, review)) is not None and decision.action != "leave":
         if decision.action in ("iterate", "fork"):
-            _do_otherwise(decision.action, decision.text, review=review, session=session)
+            _do_as_decided(decision, review=review, session=session)
             return
         if not review_actions.approve(review, screen=session.screen, asks=session.project.options.attended):
             session.leave_agent()
@@ -112,11 +116,17 @@ def _view(review: Review, *, session: SessionState) -> None:
     review_actions.show_choices(review, screen=session.screen)
 
 
+def _do_as_decided(decision: "ReviewDecision", *, review: Review, session: SessionState) -> None:
+    """Run the current step again, as the user decided in the viewer, whose words would be lost with it."""
+    if decision.text:
+        head = "fork" if decision.action == "fork" else "change this"
+        session.screen.line(f"{head}: {clean(decision.text)}", style="dim")
+    _do_otherwise(decision.action, decision.text, review=review, session=session)
+
+
 def _do_otherwise(action: str, words: str, *, review: Review, session: SessionState) -> None:
     """Run the current step again: with the user's words and the open comments, or in a fork with another direction."""
     number, slug = review.step.number, review.ticket.slug
-    if words:  # those of the viewer would be lost with it
-        session.screen.line(f"{'fork' if action == 'fork' else 'change this'}: {clean(words)}", style="dim")
     session.project.model.check()
     if action == "fork":
         session.run(["fork", "start", slug, str(number), words])
@@ -144,7 +154,7 @@ def _review_completed(executor: Executor, number: int, *, session: SessionState)
         return
     decision = review_actions.view_step(session, review)
     if decision is not None and decision.action in ("iterate", "fork"):
-        _do_otherwise(decision.action, decision.text, review=review, session=session)
+        _do_as_decided(decision, review=review, session=session)
     elif decision is not None and decision.action == "approve":
         review_actions.approve(review, screen=session.screen, asks=session.project.options.attended)
         executor.read()
