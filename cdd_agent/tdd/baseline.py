@@ -63,7 +63,7 @@ class BaselineResults:
 
     @contextmanager
     def run_meanwhile(self) -> Iterator[None]:
-        """Run the tests during the block, if there is no report; after the block, there is one."""
+        """Run the tests during the block, unless there is a report."""
         if self._report is not None or self._has_report():
             yield
             return

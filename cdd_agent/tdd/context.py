@@ -221,7 +221,7 @@ class Brought:
     run: AgentRun
     """The agent's part, with its summary and no turns."""
     evidence: tuple[str, ...] | None
-    """What the checks of the gate found there; None: it accepted nothing."""
+    """The findings of the gate's checks there; None: the gate accepted nothing."""
     examples: Path | None = None
     """The file with the further examples that passed there."""
 
@@ -321,7 +321,7 @@ class SuiteTask:
         return run
 
     def _restore(self) -> None:
-        """Restore the files that the tests changed: a database that a test writes is no work of the agent."""
+        """Restore the files that the tests changed: the agent did not make a database that a test writes."""
         snapshots, before = self.context.snapshots, self.before
         if before is not None and snapshots.list_changes_since(before):
             ref = f"refs/cdd/tests/{self.context.reports.name}/after"

@@ -1,4 +1,4 @@
-"""Keeps the reports of test runs, and returns one again for the same tests if all that a run can see is the same.
+"""Keeps the reports of test runs, and returns one again for the same tests if everything that a run can see is equal.
 
 ``Scene`` describes what a run can see. The files of the work tree count by their content, with what git ignores. The
 environment of the interpreter and other folders outside count by the attributes of their files, which no program can
@@ -8,8 +8,8 @@ opened a file in it, which the kernel reports (see ``watch``).
 A run outside an isolating sandbox can see anything, so its report is not used again. Nor is that of a run that did not
 end by itself, or in which a test passed only in a rerun.
 
-The records lie in git's folder, where no clone brings them and the sandbox lets no program write. A record counts only
-with a signature by a key of the user.
+The records are in git's folder: a clone does not bring any, and programs in the sandbox cannot write there. A record
+counts only with a signature by a key of the user.
 """
 
 import contextlib
@@ -58,11 +58,11 @@ _SYSTEM = (
     *("/var/lib/dpkg/status", "/var/lib/rpm", "/lib/apk/db/installed", "/var/lib/pacman/local", "/nix/var/nix/db"),
     *("/etc", "/etc/ld.so.cache", "/etc/localtime", "/usr/local/bin", "/usr/local/lib"),
 )
-"""What changes with the system's programs, which are too many to look at."""
+"""Files that change with the system's programs, which are too many to read."""
 _DOCUMENTS = (".adoc", ".html", ".jpg", ".md", ".png", ".rst", ".svg", ".txt")
-"""The ends of names of files that can change without a new run, if no test can have looked at them."""
+"""The ends of names of files that can change without a new run, if tests cannot have seen them."""
 _LISTS = (b"walk(", b"glob(", b"iterdir", b"scandir", b"listdir", b"subprocess", b"os.system")
-"""What code contains that can look at files without naming or opening them."""
+"""Text of code that can see files without naming or opening them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(kw_only=True)
 class Looked:
-    """What a run opened, once it has ended."""
+    """The files that a run opened, once it has ended."""
 
     opened: tuple[str, ...] | None = None
 
@@ -135,7 +135,7 @@ class ReportStore:
         return Scene(rest=digest, files=files, git=git, git_folder=git_folder, top=top)
 
     def find(self, scene: Scene) -> SuiteRun | None:
-        """Return the report of a run that saw the same, or the same but for files that it cannot have looked at."""
+        """Return the report of a run that saw the same files, except documents that it cannot have seen."""
         found = [record for record in self._records if record.rest == scene.rest] + list(self._load(scene.rest))
         for record in found:
             if record.files == scene.files and _has_same_git(record, scene):
@@ -288,7 +288,7 @@ class ReportStore:
 
 
 class _UnknownError(Exception):
-    """What a run can see cannot be described cheaply."""
+    """The files that a run can see cannot be described cheaply."""
 
 
 def _sign(body: bytes, key: bytes) -> bytes:
@@ -422,20 +422,20 @@ def _describe_outside(suite: Suite, top: Path) -> Iterator[str]:
 
 
 _WATCHED: dict[Path, tuple[Watch, str]] = {}
-"""Folders outside that have not changed since this process has looked at all of their files."""
+"""Folder outside the work tree -> its digest, which is right until the watch reports an event."""
 _MOST_WATCHED = 8
 
 
 def _digest_outside(path: Path) -> str:
     if path in _WATCHED:
         watch, known = _WATCHED[path]
-        if not watch.has_seen():
+        if not watch.is_triggered():
             return known
         watch.close()
         del _WATCHED[path]
     watching = None
     if path.is_dir() and len(_WATCHED) < _MOST_WATCHED:
-        with contextlib.suppress(OSError):  # before the files are looked at
+        with contextlib.suppress(OSError):  # before the files are read
             folders = [str(path), *(found for found, about in _walk(path) if len(about) == 1)]
             watching = Watch(folders, events=CHANGED)
     files, digest = sorted(_walk(path)), hashlib.sha256()

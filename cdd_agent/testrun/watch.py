@@ -54,7 +54,7 @@ class Watch:
         if has_many:
             self._reader.start()
 
-    def has_seen(self) -> bool:
+    def is_triggered(self) -> bool:
         """Return whether there was an event, or some were lost. Not for a watch that ``has_many``."""
         self._read()
         return bool(self._seen) or not self._is_whole

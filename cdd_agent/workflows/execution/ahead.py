@@ -43,9 +43,9 @@ _CHILD = (
 
 
 class SharedModel:
-    """A model of which several processes together make only so many requests at the same time.
+    """A model for several processes, which together make a limited number of requests at the same time.
 
-    While one process runs tests, another one can ask the model, so more steps than that are under way.
+    While one process runs tests, another one can ask the model, so more steps are under way than requests.
     """
 
     def __init__(self, inner: Model, *, folder: Path, most: int) -> None:

@@ -23,7 +23,7 @@ FILES = {
 
 @pytest.fixture
 def suite(tmp_path: Path) -> FakeSuite:
-    """Of a project with an environment and a repository."""
+    """Return the suite of a project with an environment and a repository."""
     root, packages = tmp_path / "project", tmp_path / "packages"
     for name, content in {**FILES, ".git/HEAD": "ref: refs/heads/main\n"}.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,25 @@
+import threading
+from pathlib import Path
+
+from cdd_agent.model.conversation import Request
+from cdd_agent.storage import hold
+from cdd_agent.workflows.execution.ahead import SharedModel
+from tests.fakes.model import ScriptedModel, says
+
+_SOON_S = 0.1
+
+
+def test_processes_together_make_as_many_requests_at_once_as_there_are_jobs(tmp_path: Path) -> None:
+    inner = ScriptedModel([says("one"), says("two")])
+    model = SharedModel(inner, folder=tmp_path / "requests", most=2)
+    request = Request(system="", messages=())
+    model.reply(request, emit=lambda _: None)
+    asking = threading.Thread(target=model.reply, args=(request,), kwargs={"emit": lambda _: None})
+    with hold(tmp_path / "requests" / "0.lock"):
+        (tmp_path / "requests" / "1.lock").touch()
+        with hold(tmp_path / "requests" / "1.lock"):  # two other processes are asking
+            asking.start()
+            asking.join(_SOON_S)
+            assert len(inner.requests) == 1
+        asking.join()
+    assert len(inner.requests) == 2
