@@ -69,15 +69,16 @@ def make_tools(
     as read. RunTests finds ``known`` tests by a part of their name. ``answer`` adds AnswerComment.
     """
 
-    def run_tests(targets: tuple[str, ...]) -> str:
+    def run_tests(targets: tuple[str, ...], *, widens: bool = True) -> str:
         targets = _find_targets(targets, known=known.list_all(), locks=locks, context=context)
         refusal = context.permission.check_activity("tests") if context.permission is not None else None
         if refusal is not None:
             return refusal
-        return _format_run(context.run_targets("RunTests", targets=known.widen(targets)))
+        targets = known.widen(targets) if widens else targets
+        return _format_run(context.run_targets("RunTests", targets=targets))
 
     def report_tests() -> str:
-        return f"Results of the tests to pass: {run_tests(after_writing)}"
+        return f"Results of the tests to pass: {run_tests(after_writing, widens=False)}"
 
     runs_programs = locks.phase != "plan"
     seen = {name: context.workspace.read(name) for name in shown}
