@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from cdd_agent.evidence.clean_copy import ProductChange
 from cdd_agent.evidence.source import find_changed_lines, list_lines
-from cdd_agent.tdd.attempt import AHEAD, REUSED
+from cdd_agent.tdd.attempt import AHEAD, REUSED, UNCHANGED
 from cdd_agent.untrusted.python_source import parse
 
 _OF_CHANGE = (
@@ -63,7 +63,7 @@ def find_other_details(stated: Sequence[str], now: Sequence[str], *, compares: b
         stated, now = (
             [_OUTSIDE.sub("", line) for line in lines if not line.startswith(_OF_CALLS)] for lines in (stated, now)
         )
-    stated = [line for line in stated if not line.startswith((REUSED, AHEAD))]
+    stated = [line for line in stated if not line.startswith((REUSED, AHEAD, UNCHANGED))]
     known, found = ({_SPENT.sub("", line): line for line in lines} for lines in (stated, now))
     kinds = {_get_kind(line): line for line in found}
     for text in (text for text in known if text not in found):

@@ -92,6 +92,8 @@ RAN_OUT = "The agent used up its limit"
 """How a finding begins that says so."""
 MAX_WORDS = 2_000
 """Characters of the last words that the next attempt gets."""
+UNCHANGED = "No change was needed"
+"""The beginning of what a note says about a phase without changes."""
 REUSED = "Test results reused"
 AHEAD = "Checked in a fork"
 """How findings begin that are about the run of cdd and not about the change."""
@@ -656,7 +658,8 @@ class Attempt:
         """Judge files that are those of the baseline, by its report. The agent may say that nothing has to change."""
         item, phase, report = self.item, self.phase, self.baseline.report
         judged = None
-        if self._claim and not self.step.iterates:  # a reviewer wants a change
+        is_clean_up = phase == "refactor" and item.kind != "refactor"  # it needs no reason to change nothing
+        if self._claim and not is_clean_up and not self.step.iterates:  # a reviewer wants a change
             rules = self.context.suite.conventions
             if phase == "red":
                 return self._judge_existing_tests(work, report_path=report_path)
@@ -665,7 +668,7 @@ class Attempt:
         if judged is None or not result.open:
             return _Judgment(verdict=result, report=None, checkpoint=work.snapshot)
         shown = "its tests pass" if item.tests else "not verified: no test of the step shows it"
-        self._emit(Notice(text=f"No change was needed, says the model: {self._claim} ({shown})"))
+        self._emit(Notice(text=f"{UNCHANGED}, says the model: {self._claim} ({shown})"))
         dump(report, report_path)
         return _Judgment(verdict=result, report=report, checkpoint=work.snapshot)
 
@@ -685,7 +688,7 @@ class Attempt:
         judged = verdict.judge_run(item, "red", report=report, baseline=report, conventions=rules)
         shown = "they fail when the code is altered" if not found.notices else "not verified with altered code"
         named = join_first(tests, most=3)
-        self._emit(Notice(text=f"No change was needed, says the model: {self._claim} ({named} pass; {shown})"))
+        self._emit(Notice(text=f"{UNCHANGED}, says the model: {self._claim} ({named} pass; {shown})"))
         dump(report, report_path)
         return _Judgment(verdict=judged, report=report, checkpoint=work.snapshot, finding=RedVerdict.COVERED)
 

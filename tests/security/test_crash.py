@@ -233,10 +233,19 @@ def test_a_damaged_state_never_begins_anew_and_leaves_one_copy(
 
 
 def test_nothing_is_measured_or_ordered_by_a_clock_that_people_set() -> None:
-    """What reads it: stamps for people, the age of a lock, a run tree or a report, and a date that a server names."""
+    """What reads it: stamps for people, the age of a lock, a run tree or a report, and a date that a server names.
+
+    A report is used again only on the day of its run.
+    """
     allowed = {
         *("clock.py", "storage.py", "git/runner.py", "git/run_tree.py", "model/stream.py"),
-        *("git/notes.py", "git/repository.py", "testrun/frameworks/suite.py", "testrun/pytest_run.py"),
+        *(
+            "git/notes.py",
+            "git/repository.py",
+            "testrun/frameworks/suite.py",
+            "testrun/pytest_run.py",
+            "testrun/store.py",
+        ),
         *("agent/sessions.py", "repl/checkpoint_actions.py", "repl/prompt.py", "repl/render.py", "history/story.py"),
     }
     reads = re.compile(r"\btime\.time\(|\bdatetime\.now\(|utcnow\(|fromisoformat\(|strptime\(")

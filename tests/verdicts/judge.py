@@ -164,6 +164,7 @@ def judge(change: Change, folder: Path, *, place: Place) -> Outcome:
     step = replace(begun, checkpoint=StepRecovery(item.ticket, begun, context=context).begin())
     tip = context.workplace.begin()
     baseline = take_baseline(item, change.phase, step=step, tip=tip, context=context)
+    baseline.results.get()  # its tests would run during the author's turn, which writes files
     heard: list[tuple[float, Event]] = []
     context = replace(context, emit=lambda event: heard.append((time.monotonic(), event)))
     Attempt(item, change.phase, step=step, baseline=baseline, context=context).run(is_anew=False)
