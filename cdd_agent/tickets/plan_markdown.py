@@ -6,6 +6,7 @@ number, never dropped. ``docs/decisions/0010-yaml-in-place.md`` says why no Mark
 
 import dataclasses
 import re
+import unicodedata
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
@@ -83,6 +84,9 @@ _KEY_WITHOUT_COLON = re.compile(
     r"(?:[*_~`\])]{0,3}\s?[;=|\u2192\u2013\u2014-]|[*_~`\])]{1,3}\s|\s+(?P<value>[^\s,;]+)).*",
     re.IGNORECASE | re.DOTALL,
 )
+_MARKUP = re.compile(r"</?[A-Za-z][^<>]{0,100}>|\[(?P<label>[^\[\]]{1,100})\]\([^()]{0,300}\)")
+_COLONS = re.compile("[\u02d0\ua789\u2236]")
+"""Characters that look like a colon and that Unicode's compatibility forms do not make one."""
 _MOST_WORDS_OF_A_KEY = 2
 _KEYS_SHOWN = "Depends on, Files, Tests, Criteria, Kind and Size"
 _CHECKBOX = re.compile(r"\s*(?:[-*+]|\d+[.)])\s+\[(?P<box>[ xX]?)\]\s*(?P<label>.*)")
@@ -519,9 +523,13 @@ class _StepReader:
 
     def _doubt(self, line: Line) -> bool:
         """Note a line that is a problem in a list of keys, and return whether it is one of these."""
-        match = _KEY_WITHOUT_COLON.match(line.text)
+        if lost := self._find_lost_key(line):
+            self.problems.append(_report_unreadable_key(line, lost))
+            return True
+        text = _read_as_shown(line.text)
+        match = _KEY_WITHOUT_COLON.match(text)
         is_key = match is not None and (match["value"] is None or _is_value(match["value"]))
-        match = match if is_key else _LIKE_A_KEY.match(line.text)
+        match = match if is_key else _LIKE_A_KEY.match(text)
         if not match or _find_marked_key(line.text) or _HEADING.fullmatch(line.text):
             return False
         words = match["key"].strip().lower().replace("(s", "s")
@@ -529,19 +537,28 @@ class _StepReader:
         is_marked = bool(match["mark"])
         if not nearest and not (is_marked and len(words.split()) <= _MOST_WORDS_OF_A_KEY):
             return False
-        if words in _KEYS:
-            message, hint = (
-                f"'{line.text.strip()[:80]}' cannot be read as a key",
-                f"write `- {nearest.capitalize()}: ...`",
-            )
-        else:
+        problem = _report_unreadable_key(line, nearest)
+        if words not in _KEYS:
             message = f"the key '{match['key'].strip()}' is unknown"
             hint = f"the keys are {_KEYS_SHOWN}; with a blank line above, a line belongs to the description"
             hint = f"did you mean '{nearest.capitalize()}'?" if nearest else hint
+            problem = Problem(line=line.number, message=message, hint=hint)
         is_certain = bool(nearest) and not is_key and ((is_marked and self._is_in_head) or "**" in match["mark"])
-        problem = Problem(line=line.number, message=message, hint=hint)
         (self.problems if is_certain else self._in_doubt).append(problem)
         return True
+
+    def _find_lost_key(self, line: Line) -> str:
+        """Return the key that ``line`` gives as a heading, or without its bullet below the head. Empty if none."""
+        heading = _HEADING.fullmatch(line.text)
+        match = None if heading or self._is_in_head else _KEY.fullmatch(line.text)
+        key, value = match.group("key", "value") if match else ("", "")
+        key = _read_heading_text(heading).rstrip(":\uff1a") if heading else key
+        name = _find_key_name(key)
+        if name not in _KEYS_OF_A_STEP or name in self._key_lines:
+            return ""
+        # "Tests: cover the empty list" is a sentence.
+        is_given = _is_dependency(value) if name == "depends_on" else _is_value(value.strip())
+        return key if heading or is_given else ""
 
     def _end_keys(self) -> None:
         """End a list of keys: what is not understood in it is a problem, but a list without any key is description."""
@@ -575,6 +592,24 @@ class _StepReader:
             line=block.heading.number,
             key_lines=self._key_lines,
         )
+
+
+def _report_unreadable_key(line: Line, key: str) -> Problem:
+    message = f"'{line.text.strip()[:80]}' cannot be read as a key"
+    return Problem(line=line.number, message=message, hint=f"write `- {key.strip().capitalize()}: ...`")
+
+
+def _read_as_shown(text: str) -> str:
+    """Return ``text`` without links, tags and invisible characters, with the colon for what looks like one."""
+    visible = "".join(character for character in text if unicodedata.category(character) != "Cf")
+    return _COLONS.sub(":", unicodedata.normalize("NFKC", _MARKUP.sub(lambda match: match["label"] or "", visible)))
+
+
+def _is_dependency(value: str) -> bool:
+    try:
+        return bool(parse_dependencies(value))
+    except ValueError:
+        return False
 
 
 def _is_value(word: str) -> bool:

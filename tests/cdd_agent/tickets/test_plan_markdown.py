@@ -299,6 +299,7 @@ LOST_KEYS = [
         "- Files \u2192 b.py",
     ),
     *("- **Files** b.py", "- Depends on 1", "- Kind docs", "- Depend on: 1", "Filez: b.py", "> Files: b.py"),
+    *("- Files\u2236 b.py", "- Files\ufe55 b.py", "- Files\u200d: b.py", "- [Files](x): b.py", "<li>Files: b.py</li>"),
 ]
 """Lines in the list of keys of a step that no key can be read from."""
 
@@ -310,6 +311,13 @@ def test_a_line_in_the_list_of_keys_is_a_key_or_an_error() -> None:
                 read(f"### Step 1: A\n{text}\nText.\n")
             at = 2 if text.startswith(line) else 3
             assert [problem.line for problem in error.value.problems] == [at], line
+
+
+def test_a_key_as_a_heading_or_without_a_bullet_below_a_blank_line_is_an_error() -> None:
+    for lost in ("#### Depends on\n- 1\n", "\nDepends on: Step 1\n", "Text.\nFiles: `b.py`\n"):
+        with pytest.raises(DocumentError, match="cannot be read as a key"):
+            read(f"### Step 1: A\n- Tests: `t.py`\n{lost}")
+    assert read("### Step 1: A\n- Files: `a.py`\n\nFiles: `b.py` stays.\nTests: all pass\n").steps[0].files == ("a.py",)
 
 
 def test_a_bold_key_that_is_nearly_one_is_an_error_wherever_it_is() -> None:
