@@ -50,7 +50,8 @@ def test_a_cycle_starts_few_git_processes(demo: Demo) -> None:
     made = demo.calls.index("pack-objects --revs")  # the run tree is ready
     cycle = demo.calls[made + 1 :]
     assert cycle.count("commit --quiet") == 2
-    assert len(cycle) <= 57, "\n".join(cycle)
+    # One lists the ignored files for each run of the tests, whose plugin asks git otherwise.
+    assert len(cycle) <= 63, "\n".join(cycle)
 
 
 def test_every_refused_attempt_is_shown_with_its_reason(demo: Demo) -> None:
