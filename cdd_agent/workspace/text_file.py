@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cached_property, lru_cache
+from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
@@ -264,12 +265,13 @@ class TextFile:
         return True
 
     def _restore_ends(self, text: str) -> str:
-        """Return ``text`` with the file's line ends; a line that did not change keeps its own."""
+        """Return ``text`` with the file's line ends; a line that stays or replaces one line keeps its own."""
         usual = next(iter(self._ending_counts), "\n")
         if len(self._ending_counts) < 2:
             return text.replace("\n", usual)
         ends, lines = self._ends.findall(self._raw), text.split("\n")
-        old_numbers = _match_lines(self.text.split("\n"), lines)
+        old_lines = self.text.split("\n")
+        old_numbers = _pair_replaced(_match_lines(old_lines, lines), old=len(old_lines), new=len(lines))
         rows = []
         for number, line in enumerate(lines[:-1]):
             old = old_numbers.get(number, len(ends))
@@ -374,3 +376,12 @@ def _match_lines(old: Sequence[str], new: Sequence[str]) -> dict[int, int]:
     for first_old, first_new, size in matcher.get_matching_blocks():
         pairs |= {start + first_new + at: start + first_old + at for at in range(size)}
     return pairs
+
+
+def _pair_replaced(pairs: Mapping[int, int], *, old: int, new: int) -> dict[int, int]:
+    """Add the lines between two of ``pairs`` that replace as many old lines, one by one."""
+    found = dict(pairs)
+    for (new_start, old_start), (new_end, old_end) in pairwise([(-1, -1), *sorted(pairs.items()), (new, old)]):
+        if new_end - new_start == old_end - old_start:
+            found |= {new_start + at: old_start + at for at in range(1, new_end - new_start)}
+    return found

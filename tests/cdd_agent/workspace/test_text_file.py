@@ -26,12 +26,13 @@ def test_line_ends_stay_as_most_of_the_file_has_them() -> None:
         b"a\rb\r": b"a\rc\rd\r",
         b"a\r\nb": b"a\r\nc\r\nd",
         b"x\r\na\nb\r\n": b"a\nc\r\nd\r\n",
-        b"a\nb\ny\r\n": b"a\nc\nd\n",
+        b"a\nb\r\nd\n": b"a\nc\r\nd\n",
+        b"a\nb\ny\r\n": b"a\nc\nd\r\n",
         b"a\r\r\nb\r\r\n": b"a\r\r\nc\r\r\nd\r\r\n",
         b"a\rb\rc\r\nb\r": b"a\rc\r\nd\r",
         b"a": b"a\nc\nd",
         b"": b"a\nc\nd\n",
-        b"a\r\nb\r\nc\nb\n": b"a\r\nc\nd\r\n",
+        b"a\r\nb\r\nc\nb\n": b"a\r\nc\nd\n",
     }
     for sent in ("a\nc\nd\n", "a\r\nc\r\nd\r\n"):
         assert {data: rewrite(data, sent, "a.txt") for data in rows} == rows
