@@ -523,10 +523,10 @@ class _StepReader:
 
     def _doubt(self, line: Line) -> bool:
         """Note a line that is a problem in a list of keys, and return whether it is one of these."""
-        if lost := self._find_lost_key(line):
+        text = _remove_markup(line.text)
+        if lost := self._find_lost_key(text):
             self.problems.append(_report_unreadable_key(line, lost))
             return True
-        text = _read_as_shown(line.text)
         match = _KEY_WITHOUT_COLON.match(text)
         is_key = match is not None and (match["value"] is None or _is_value(match["value"]))
         match = match if is_key else _LIKE_A_KEY.match(text)
@@ -547,10 +547,10 @@ class _StepReader:
         (self.problems if is_certain else self._in_doubt).append(problem)
         return True
 
-    def _find_lost_key(self, line: Line) -> str:
-        """Return the key that ``line`` gives as a heading, or without its bullet below the head. Empty if none."""
-        heading = _HEADING.fullmatch(line.text)
-        match = None if heading or self._is_in_head else _KEY.fullmatch(line.text)
+    def _find_lost_key(self, text: str) -> str:
+        """Return the key that ``text`` gives as a heading, or without its bullet below the head. Empty if none."""
+        heading = _HEADING.fullmatch(text)
+        match = None if heading or self._is_in_head else _KEY.fullmatch(text)
         key, value = match.group("key", "value") if match else ("", "")
         key = _read_heading_text(heading).rstrip(":\uff1a") if heading else key
         name = _find_key_name(key)
@@ -599,7 +599,7 @@ def _report_unreadable_key(line: Line, key: str) -> Problem:
     return Problem(line=line.number, message=message, hint=f"write `- {key.strip().capitalize()}: ...`")
 
 
-def _read_as_shown(text: str) -> str:
+def _remove_markup(text: str) -> str:
     """Return ``text`` without links, tags and invisible characters, with the colon for what looks like one."""
     visible = "".join(character for character in text if unicodedata.category(character) != "Cf")
     return _COLONS.sub(":", unicodedata.normalize("NFKC", _MARKUP.sub(lambda match: match["label"] or "", visible)))

@@ -314,7 +314,12 @@ def test_a_line_in_the_list_of_keys_is_a_key_or_an_error() -> None:
 
 
 def test_a_key_as_a_heading_or_without_a_bullet_below_a_blank_line_is_an_error() -> None:
-    for lost in ("#### Depends on\n- 1\n", "\nDepends on: Step 1\n", "Text.\nFiles: `b.py`\n"):
+    for lost in (
+        "#### Depends on\n- 1\n",
+        "\nDepends on: Step 1\n",
+        "Text.\nFiles: `b.py`\n",
+        "\n- Files\ufe55 b.py\n",
+    ):
         with pytest.raises(DocumentError, match="cannot be read as a key"):
             read(f"### Step 1: A\n- Tests: `t.py`\n{lost}")
     assert read("### Step 1: A\n- Files: `a.py`\n\nFiles: `b.py` stays.\nTests: all pass\n").steps[0].files == ("a.py",)
