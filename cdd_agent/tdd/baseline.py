@@ -82,7 +82,9 @@ class BaselineResults:
     def _plan(self) -> SuiteTask:
         context = self.context
         purpose = f"{name_scope(context.policy.gate_runs)} as a baseline"
-        return SuiteTask(context=context, purpose=purpose, keep=self.path, targets=context.policy.gate_runs)
+        # cdd itself has made the commits since the last gate.
+        scope = context.policy.gate_runs
+        return SuiteTask(context=context, purpose=purpose, keep=self.path, targets=scope, spans_commits=True)
 
     def _load_or_run(self) -> SuiteReport:
         context = self.context

@@ -242,6 +242,8 @@ class SuiteTask:
     keep: Path | None = None
     targets: tuple[str, ...] = ()
     before: Snapshot | None = None
+    spans_commits: bool = False
+    """As in ``ReportStore.find``."""
     _scene: Scene | None = None
     _run: SuiteRun | None = None
     _error: BaseException | None = None
@@ -288,7 +290,8 @@ class SuiteTask:
         suite = context.suite.without_cache() if is_clean else context.suite
         if is_clean and not context.workplace.is_shared:
             self._scene = context.store.describe(suite, self.targets, is_own=True)
-        self._run = context.store.find(self._scene) if self._scene is not None else None
+        if self._scene is not None:
+            self._run = context.store.find(self._scene, spans_commits=self.spans_commits)
         if self._run is not None and self._run.report is not None:
             save_report(self._run.report, self.keep)
             return None

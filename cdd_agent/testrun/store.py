@@ -2,8 +2,8 @@
 
 ``Scene`` describes what a run can see. The files of the work tree count by their content, with what git ignores. The
 environment of the interpreter and other folders outside count by the attributes of their files, which no program can
-choose. The date counts too. Git's own folder differs before and after each commit, so it counts only for runs that
-opened a file in it, which the kernel reports (see ``watch``).
+choose. The date counts too. Git's own folder differs before and after each commit, so only those of its files count
+that the run opened, which the kernel reports (see ``watch``).
 
 A run outside an isolating sandbox can see anything, so its report is not used again. Nor is that of a run that did not
 end by itself, or in which a test passed only in a rerun.
@@ -31,6 +31,7 @@ import msgspec
 
 import pytest_tdd_agent
 from cdd_agent.sandbox.backends import CONFIGURATION
+from cdd_agent.sandbox.port import Access
 from cdd_agent.sandbox.supervised import PASSED_VARIABLES
 from cdd_agent.storage import read_ordinary, write_atomic
 from cdd_agent.testrun.access import find_git_folders, find_top
@@ -73,24 +74,26 @@ class Scene:
     """Tests, options, interpreter, variables, sandbox, and all files outside the work tree."""
     files: Mapping[str, str]
     """Path in the work tree -> mode and content."""
-    git: str
-    """Git's own folder."""
-    git_folder: Path | None
-    """Where a run would open it; None: unknown."""
+    git: Mapping[str, str]
+    """File at the top of git's own folder -> content."""
+    git_folders: tuple[Path, ...]
+    """That folder, where a run would open it, and those in it; empty: unknown."""
     top: Path
     """The work tree."""
+    is_own: bool
+    """Whether the work tree is cdd's own."""
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True):
     schema: int
     rest: str
     files: dict[str, str]
-    git: str
+    git: dict[str, str]
     origin: str
     """The run that made the report."""
     notices: tuple[str, ...]
     opened: tuple[str, ...] | None
-    """Files of the work tree that the run opened, ``.git`` for git's folder; None: unknown."""
+    """Files of the work tree that the run opened, with ``.git/`` before those of git's folder; None: unknown."""
     report: dict[str, object]
     entered: dict[str, frozenset[str]]
     """As in ``SuiteRun``."""
@@ -126,19 +129,23 @@ class ReportStore:
             return None
         top = find_top(suite.root.resolve())
         try:
-            files = self._read_files(top, clears=is_own)
-            git, git_folder = _describe_git(suite, top)
-            rest = [*signature, "--", *targets, "--", *_describe_machine(), *_describe_outside(suite, top)]
+            access = suite.build_access()
+            files = self._read_files(top, clears=is_own, but=_list_mount_points(access, suite))
+            git, git_folders = _describe_git(suite, top)
+            rest = [*signature, "--", *targets, "--", *_describe_machine(), *_describe_outside(access, suite, top=top)]
         except (OSError, _UnknownError):
             return None
         digest = hashlib.sha256("\0".join(rest).encode("utf-8", "surrogateescape")).hexdigest()
-        return Scene(rest=digest, files=files, git=git, git_folder=git_folder, top=top)
+        return Scene(rest=digest, files=files, git=git, git_folders=git_folders, top=top, is_own=is_own)
 
-    def find(self, scene: Scene) -> SuiteRun | None:
-        """Return the report of a run that saw the same files, except documents that it cannot have seen."""
+    def find(self, scene: Scene, *, spans_commits: bool = False) -> SuiteRun | None:
+        """Return the report of a run that saw the same files, except documents that it cannot have seen.
+
+        ``spans_commits``: git's own folder may differ, as for a baseline on the files that the last gate has judged.
+        """
         found = [record for record in self._records if record.rest == scene.rest] + list(self._load(scene.rest))
         for record in found:
-            if record.files == scene.files and _has_same_git(record, scene):
+            if record.files == scene.files and (spans_commits or _has_same_git(record, scene)):
                 return _make_run(record, "the same tests on the same files")
         # A document that no test reads: of what a docs step changes, tests run only what these files can reach.
         for record in found:
@@ -156,6 +163,8 @@ class ReportStore:
             return suite.run(targets, keep=keep)
         with self.watch(scene) as looked:
             run = suite.run(targets, keep=keep)
+        if scene.is_own:
+            _remove_new_folders(scene)
         self.add(scene, run, looked=looked, purpose=purpose)
         return run
 
@@ -165,9 +174,9 @@ class ReportStore:
         looked = Looked()
         inner = {f"{scene.top}/{path}".rstrip("/"): path for path in scene.files if path.endswith("/")}
         folders = {str(scene.top): "", **inner}
-        git_folder = str(scene.git_folder or "")
+        git_folders = [str(folder) for folder in scene.git_folders]
         try:
-            watch = Watch([*folders, *([git_folder] if git_folder else [])], events=OPENED, has_many=True)
+            watch = Watch([*folders, *git_folders], events=OPENED, has_many=True)
         except OSError:
             yield looked
             return
@@ -175,11 +184,11 @@ class ReportStore:
             yield looked
         finally:
             seen = watch.close()
-        if seen is None or not git_folder:
+        if seen is None or not git_folders:
             return
         # The file .git of a run tree is read by cdd; programs find another one there, in git's folder.
         opened = {f"{folders[place]}{name}" for place, name in seen if place in folders} - {".git"}
-        opened |= {".git"} if any(place == git_folder for place, _ in seen) else set()
+        opened |= {f".git/{name if place == git_folders[0] else ''}" for place, name in seen if place in git_folders}
         looked.opened = tuple(sorted(opened))
 
     def add(self, scene: Scene, run: SuiteRun, *, looked: Looked, purpose: str) -> None:
@@ -190,7 +199,7 @@ class ReportStore:
             schema=_SCHEMA,
             rest=scene.rest,
             files=dict(scene.files),
-            git=scene.git,
+            git=dict(scene.git),
             origin=f"{purpose}{f' in {self.place}' if self.place else ''}",
             notices=run.notices,
             opened=looked.opened,
@@ -200,7 +209,7 @@ class ReportStore:
         self._records = [record, *self._records][:_MOST_KEPT]
         self._save(record)
 
-    def _read_files(self, top: Path, *, clears: bool) -> dict[str, str]:
+    def _read_files(self, top: Path, *, clears: bool, but: Collection[str]) -> dict[str, str]:
         found: dict[str, str] = {}
         waiting, left_bytes, newest_ns = [""], _MOST_BYTES, time.time_ns()
         while waiting:
@@ -209,7 +218,7 @@ class ReportStore:
                 listed = [(entry, entry.stat(follow_symlinks=False)) for entry in entries]
             for entry, about in listed:
                 path = f"{inside}{entry.name}"
-                if path == ".git":
+                if path == ".git" or path in but:
                     continue
                 if stat.S_ISDIR(about.st_mode):
                     if clears and entry.name in _CACHES:
@@ -265,7 +274,8 @@ class ReportStore:
         if self.folder is None:
             return
         body = msgspec.json.encode(record)
-        files = hashlib.sha256(msgspec.json.encode((sorted(record.files.items()), record.git))).hexdigest()
+        seen = (sorted(record.files.items()), sorted(record.git.items()))
+        files = hashlib.sha256(msgspec.json.encode(seen)).hexdigest()
         # A full disk costs a run of the tests later, and nothing else.
         with contextlib.suppress(OSError):
             if len(body) < _RECORD_BYTES:
@@ -316,7 +326,22 @@ def _make_run(record: _Record, why: str) -> SuiteRun:
 
 
 def _has_same_git(record: _Record, scene: Scene) -> bool:
-    return record.git == scene.git or (record.opened is not None and ".git" not in record.opened)
+    if record.git == scene.git:
+        return True
+    if record.opened is None:
+        return False
+    opened = [path.removeprefix(".git/") for path in record.opened if path.startswith(".git/")]
+    # Git reads HEAD and its configuration for any question; neither differs while the branch stays the same.
+    return all(name in record.git and record.git[name] == scene.git.get(name) for name in opened)
+
+
+def _remove_new_folders(scene: Scene) -> None:
+    """Remove empty folders that a run has left, such as mount points: no commit holds them, so later runs lack them."""
+    for folder, _, _ in os.walk(scene.top, topdown=False):
+        inside = os.path.relpath(folder, scene.top)
+        if f"{inside}/" not in scene.files and inside != "." and inside.partition("/")[0] != ".git":
+            with contextlib.suppress(OSError):  # it is not empty
+                os.rmdir(folder)
 
 
 def _list_modified(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
@@ -371,18 +396,23 @@ def _follow(link: str, *, top: Path) -> str:
     return leads
 
 
-def _describe_git(suite: Suite, top: Path) -> tuple[str, Path | None]:
-    """Return a digest of the git folder that programs find in the work tree, and that folder if it can be watched."""
+def _describe_git(suite: Suite, top: Path) -> tuple[dict[str, str], tuple[Path, ...]]:
+    """Return digests of the files of the git folder that programs find in the work tree, and its folders to watch."""
     export = suite.original.git if suite.original is not None else None
     folder = export or next((each for each in reversed(find_git_folders(top)) if each.is_dir()), top / ".git")
     if not folder.is_dir():
-        return secrets.token_hex(8), None
-    digest = hashlib.sha256()
+        return {"": secrets.token_hex(8)}, ()
+    found = {}
     for name in ("HEAD", "packed-refs", "index", "config", "shallow"):
         with contextlib.suppress(OSError):
-            digest.update(name.encode() + (folder / name).read_bytes())
+            found[name] = hashlib.sha256((folder / name).read_bytes()).hexdigest()
     # A server of containers may run in a virtual machine, whose kernel tells this one nothing.
-    return digest.hexdigest(), None if suite.sandbox.level == "docker" else folder
+    if suite.sandbox.level == "docker":
+        return found, ()
+    if export is not None:  # without loose refs and objects
+        return found, tuple(folder / name for name in ("", "objects", "objects/pack", "refs"))
+    # What is read in other folders of a whole git folder is not reported, so all of it counts.
+    return {"": hashlib.sha256(repr(sorted(found.items())).encode()).hexdigest()}, (folder,)
 
 
 def _describe_machine() -> Iterator[str]:
@@ -407,9 +437,19 @@ def _describe_program() -> str:
     return digest.hexdigest()
 
 
-def _describe_outside(suite: Suite, top: Path) -> Iterator[str]:
+def _list_mount_points(access: Access, suite: Suite) -> frozenset[str]:
+    """Return the paths in the work tree at which a run finds folders of the project that it is a copy of."""
+    tops = [at for path, at in access.shown_at.items() if suite.root.is_relative_to(path)]
+    return frozenset(
+        str(path.relative_to(top))
+        for top in tops
+        for path in access.overlaid
+        if path != top and path.is_relative_to(top)
+    )
+
+
+def _describe_outside(access: Access, suite: Suite, *, top: Path) -> Iterator[str]:
     """Yield digests of the folders and files outside the work tree that a run can use."""
-    access = suite.build_access()
     original, gits = suite.original, {*find_git_folders(top)}
     yield f"{original.root if original is not None else suite.root}"
     if original is not None and original.git is not None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from cdd_agent.testrun.access import Original
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.testrun.store import Looked, ReportStore, Scene
 from cdd_agent.testrun.suite import SuiteRun
@@ -132,6 +133,41 @@ def test_a_commit_matters_only_to_a_run_that_looks_at_git(suite: FakeSuite) -> N
     (suite.root / ".git/HEAD").write_text("ref: refs/heads/other\n")
     assert find(store, suite) is not None
     assert find(blind, suite) is None
+    assert blind.find(describe(blind, suite), spans_commits=True) is not None
+
+
+def test_of_an_exported_history_only_the_files_count_that_a_run_opened(suite: FakeSuite, tmp_path: Path) -> None:
+    export = tmp_path / "export"
+    for name in ("objects/pack", "refs"):
+        (export / name).mkdir(parents=True)
+    (export / "HEAD").write_text("ref: refs/heads/main\n")
+    (export / "packed-refs").write_text("1 refs/heads/main\n")
+    suite = replace(suite, original=Original(root=suite.root, git=export))
+    asked, read, listed = ReportStore(), ReportStore(), ReportStore()
+    for store, path in (
+        (asked, export / "HEAD"),
+        (read, export / "packed-refs"),
+        (listed, export / "objects" / "pack"),
+    ):
+        scene = describe(store, suite)
+        with store.watch(scene) as looked:
+            os.close(os.open(path, os.O_RDONLY))
+        store.add(scene, with_report("tests/test_prices.py::test_total"), looked=looked, purpose="all tests")
+    (export / "packed-refs").write_text("2 refs/heads/main\n")
+    assert [find(store, suite) is not None for store in (asked, read, listed)] == [True, False, False]
+
+
+def test_empty_folders_that_a_run_leaves_are_removed_where_only_cdd_works(suite: FakeSuite) -> None:
+    store = ReportStore()
+    (suite.root / "logs").mkdir()
+    scene = describe(store, suite)
+    for name in (".benchmarks/linux", "logs/new", "made"):
+        (suite.root / name).mkdir(parents=True)
+    (suite.root / "made" / "here.txt").write_text("")
+    suite.answers.append(with_report("tests/test_prices.py::test_total"))
+    store.run(scene, suite, keep=None, purpose="all tests")
+    left = {str(path.relative_to(suite.root)) for path in suite.root.rglob("*") if path.is_dir()}
+    assert left == {".git", "data", "logs", "made", "tests"}
 
 
 def test_a_document_matters_only_to_tests_that_can_look_at_it(suite: FakeSuite) -> None:
