@@ -495,8 +495,9 @@ def lock_ticket(project: Path, folder: Path) -> Iterator[bool]:
     """Lock the ticket in ``folder``, or raise ``UsageError``; yield whether the last holder was killed."""
     private, name = private_folder(project), folder.name
     with exclusive_lock(private / "locks" / f"{name}.lock", purpose=f"Work on the ticket {name}") as was_killed:
-        sweep((folder, folder.parent, private))
-        for leftover in (private / "reports" / name).glob("*.json.*.tmp"):
+        reports = private / "reports" / name
+        sweep((folder, folder.parent, private, reports))
+        for leftover in reports.glob("*.json.*.tmp"):  # of the plugin
             leftover.unlink()
         yield was_killed
 

@@ -118,7 +118,7 @@ def test_a_long_title_is_cut_in_the_subject(project: Project, context: Context, 
     land(Landing(item=work, attempt=OPEN, step=step, context=context), ("discount.py",))
     (subject,) = project.log
     assert len(subject) <= 72
-    assert subject.endswith(" percent…")
+    assert subject.endswith(" off…")
     body = project.git("log", "-1", "--format=%b")
     assert " ".join(body.split()).startswith(work.title.strip())
     assert max(map(len, body.splitlines())) <= 72
