@@ -200,7 +200,7 @@ def _select_red(run: Comparison, target: str) -> tuple[list[Case], list[CollectE
 
 
 def _leave_out_passing_cases(run: Comparison, selection: Selection) -> None:
-    """Remove the passing cases of a test with parameters, of which another case fails."""
+    """Remove the passing cases of each parametrized test that also has a failing case."""
     cases = selection.cases
     failing = {strip_parameters(nodeid) for nodeid, case in cases.items() if case.outcome in FAILING}
     for nodeid in [nodeid for nodeid, case in cases.items() if _passes_at_once(run, case)]:
@@ -213,7 +213,7 @@ def _passes_at_once(run: Comparison, case: Case) -> bool:
 
 
 def _find_passing_groups(run: Comparison, selection: Selection) -> dict[str, set[str]]:
-    """Return the targets and functions of which several tests are selected and all pass: name -> node ids."""
+    """Return each target or function whose selected tests, at least two, all pass: name -> node ids."""
     inside: dict[str, set[str]] = {}
     for target in run.targets:
         inside[target] = {nodeid for nodeid in selection.cases if nodeid == target or is_inside(nodeid, target)}

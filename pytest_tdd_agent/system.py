@@ -1,4 +1,4 @@
-"""What the plugin uses of Python while tests run, bound before a test can replace it.
+"""The parts of Python that the plugin uses while tests run, bound before a test can replace them.
 
 A test may replace a builtin, a function or a constant of the standard library such as ``os.sep``, for itself or for all
 that follow, and the plugin then still has to judge it and them. So once the tests run, the plugin calls no Python code
@@ -17,7 +17,7 @@ from json.encoder import encode_basestring_ascii
 from typing import Any, Callable, Iterable
 
 BUILTINS = dict(vars(builtins))
-"""All builtins, as they were before any test."""
+"""All builtins from before the first test."""
 
 
 def bind_builtins(names: dict[str, Any]) -> None:

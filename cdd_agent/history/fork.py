@@ -43,7 +43,7 @@ _MOST_SHOWN = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Takeover:
-    """The steps that a ticket takes over from a fork, as they are there."""
+    """The steps that a ticket takes over from a fork, with their state in the fork."""
 
     ticket: Ticket
     state: RunState

@@ -341,7 +341,7 @@ def _find_refusal(step: StepExecution | None, phase: Phase) -> RefusedTry | None
 
 
 def _collect_facts(brief: Brief, occasion: Occasion, *, offered: Collection[str], marks: Marks) -> Mapping[str, str]:
-    """Return place -> what an attempt is told there; what others wrote is marked."""
+    """Return place -> text to put there; text that others wrote is marked."""
     earlier = occasion.earlier
     names = load_right_failures()
     shown = [_format_attempt(attempt, offered=offered, marks=marks) for attempt in earlier[-MAX_ATTEMPTS_SHOWN:]]
@@ -417,7 +417,7 @@ def describe_ticket(spec: Spec, *, but: str = "") -> str:
     """Return what ``spec`` says about the ticket as a whole, as paragraphs, without the words ``but``."""
     said, own = spec.description.strip(), but.strip()
     parts = {
-        "The ticket, of which this is a part": said.replace(own, "").strip() if own else said,
+        "The ticket that this is a part of": said.replace(own, "").strip() if own else said,
         "Out of scope of the ticket": format_bullets(spec.out_of_scope),
         "Technical notes of the ticket": spec.technical_notes.strip(),
     }

@@ -281,7 +281,7 @@ def _list_tests_in_files(target: str, *, locks: PhaseLocks, context: Context) ->
         if not (path.endswith(".py") and locks.layout.is_test(context.to_repository_path(path))):
             continue
         text, scope = "", ""
-        with suppress(UsageError):  # of a file that is no text
+        with suppress(UsageError):  # of a binary file
             text = context.workspace.read_text(path).text
         for each in list_definitions(path, text) if parts[-1] in text else ():
             scope = each.name if each.depth == 0 else scope

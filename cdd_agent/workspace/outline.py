@@ -57,7 +57,7 @@ class Definition:
 
 
 _UNREADABLE: tuple[str, tuple[Definition, ...]] = ("", ())
-"""The size and the definitions of a file that is no text."""
+"""The size and the definitions of a binary file."""
 
 
 def list_definitions(path: str, text: str) -> tuple[Definition, ...]:

@@ -1,4 +1,4 @@
-"""What it costs to note which tests enter which files, in a run of Python 3.12 or newer."""
+"""The cost of noting which tests enter which files, in a run of Python 3.12 or newer."""
 
 import shutil
 from pathlib import Path

@@ -141,7 +141,7 @@ class Green:
         self._refusal: RefusedTry | None = None
         """Of an earlier run on the same tests."""
         self._interrupted: InterruptedWork | None = None
-        """What the first attempt of such a run left."""
+        """The work of its interrupted first attempt."""
         context = replace(context, commands=wanted.commands)
         self._run = WorkflowRun("green", self.ticket, context=context, clock=clock, meter=meter)
         self.context = self._run.context

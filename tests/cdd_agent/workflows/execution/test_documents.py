@@ -179,7 +179,7 @@ def test_a_work_item_tells_what_the_ticket_is_for_and_what_is_not_part_of_it(wor
     (step,) = documents.plan.steps
     spec = replace(documents.spec, description="Shops want sales.", out_of_scope=("Taxes.", "Other currencies."))
     goal = make_work_item(made.ticket, step, spec=spec).goal
-    assert "The ticket, of which this is a part:\nShops want sales.\n\n" in goal
+    assert "The ticket that this is a part of:\nShops want sales.\n\n" in goal
     assert "Out of scope of the ticket:\n- Taxes.\n- Other currencies.\n\nTechnical notes" in goal
     step = replace(step, description="Round down.")
     same = make_work_item(made.ticket, step, spec=replace(spec, description="Round down.", out_of_scope=())).goal

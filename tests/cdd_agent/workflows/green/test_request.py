@@ -258,9 +258,7 @@ def test_the_purpose_is_that_of_a_ticket_with_the_user_s_own_words_before(tmp_pa
     made.spec_path.write_text(SPEC)
     wanted = Wanted(targets=("t.py::a",))
     full = describe_purpose(tmp_path, wanted, spec="totals", goal="For the till.", criteria=["", "Round\ndown."])
-    assert full.goal.startswith(
-        "For the till.\n\nTotals\n\nThe ticket, of which this is a part:\nShops add prices.\n\n"
-    )
+    assert full.goal.startswith("For the till.\n\nTotals\n\nThe ticket that this is a part of:\nShops add prices.\n\n")
     assert "- Taxes." in full.goal
     assert full.goal.endswith("Integers only.")
     assert full.criteria == (("AC-1", "THE SYSTEM SHALL add all prices"), ("AC-2", "Round down."))
