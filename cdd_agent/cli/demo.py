@@ -24,6 +24,7 @@ from cdd_agent.repl.render import show_plan, show_steps
 from cdd_agent.repl.screen import Screen
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work.state import AttemptRecord, RunState, Status
+from cdd_agent.workflows.execution.executor import Executor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +114,7 @@ def play(invocation: Invocation, example: DemoExample, *, folder: Path | None) -
                 executor.retry(script.wish.step, guidance=script.wish.words)
                 executor.run_all()
     if not invocation.as_json:
-        _show_summary(invocation.screen, executor.state, refused=refused, repository=composition.repository)
+        _show_summary(invocation.screen, executor, refused=refused, repository=composition.repository)
     if executor.state.status != Status.COMPLETED:
         hint = f"cd {composition.root} && cdd status {script.ticket}"
         raise GateClosed("The demo did not complete its ticket.", hint=hint)
@@ -166,11 +167,11 @@ def _list_refused(state: RunState) -> tuple[tuple[int, AttemptRecord], ...]:
 
 
 def _show_summary(
-    screen: Screen, state: RunState, *, refused: tuple[tuple[int, AttemptRecord], ...], repository: Repository
+    screen: Screen, executor: Executor, *, refused: tuple[tuple[int, AttemptRecord], ...], repository: Repository
 ) -> None:
     screen.gap()
     screen.line(" result ", style="bold reverse")
-    show_steps(state, screen=screen)
+    show_steps(executor.state, screen=screen, used=executor.read_usage())
     screen.gap()
     screen.line("Commits, oldest first. The note of each holds its evidence:", style="bold")
     for line in repository.git("log", "--reverse", "--format=%h %s").splitlines():

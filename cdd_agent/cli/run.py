@@ -139,7 +139,7 @@ def _report_steps(executor: "Executor", *, before: "RunState", invocation: Invoc
     slug = executor.ticket.slug
     if not invocation.as_json:
         invocation.screen.gap()
-        show_summary(executor.state, screen=invocation.screen, before=before)
+        show_summary(executor.state, screen=invocation.screen, used=executor.read_usage(), before=before)
     if executor.given_up is not None:
         hint = f"say it in another way: cdd exec {slug} --retry {executor.given_up} --guidance TEXT"
         raise GateClosed(f"Step {executor.given_up} was not changed: no attempt was accepted.", hint=hint)

@@ -18,7 +18,7 @@ from cdd_agent.tickets import spec
 from cdd_agent.tickets.plan import Plan, find_dependents
 from cdd_agent.tickets.spec import Spec
 from cdd_agent.untrusted.text import clean
-from cdd_agent.work.state import RunState, Status
+from cdd_agent.work.state import RunState, Status, Usage
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.scout import TicketProposal
 from cdd_agent.workflows.conversation.socrates import Socrates
@@ -125,13 +125,18 @@ def show_proposal(proposal: TicketProposal, *, screen: Screen) -> None:
 
 
 def show_summary(
-    state: RunState, *, screen: Screen, before: RunState | None = None, is_at_prompt: bool = False
+    state: RunState,
+    *,
+    screen: Screen,
+    used: Usage | None = None,
+    before: RunState | None = None,
+    is_at_prompt: bool = False,
 ) -> None:
     """Show the steps, files and duration of a run, and the next command as it is typed there.
 
-    ``before`` is as for ``show_steps``.
+    ``used`` and ``before`` are as for ``show_steps``.
     """
-    show_steps(state, screen=screen, before=before)
+    show_steps(state, screen=screen, used=used, before=before)
     rows = []
     for kind, paths in _group_files(state).items():
         if paths:
@@ -197,7 +202,7 @@ def start_execution(executor: Executor, *, screen: Screen) -> bool:
     _show_remarks(executor, screen=screen)
     if not executor.is_new and executor.state.numbers(Status.IN_PROGRESS, Status.PENDING):
         screen.line(f"Continuing {executor.ticket.slug}.", style="bold")
-    show_steps(executor.state, screen=screen)
+    show_steps(executor.state, screen=screen, used=executor.read_usage())
     _explain_changes(executor, screen=screen)
     screen.gap()
     return show_choices(executor, screen=screen)
@@ -216,7 +221,7 @@ def handle_executor_input(executor: Executor, words: str, *, screen: Screen) -> 
             screen.line("Left the Executor. Return with /exec.")
             return False
         case "status":
-            show_steps(executor.state, screen=screen)
+            show_steps(executor.state, screen=screen, used=executor.read_usage())
         case "commit":
             Intervention(executor).commit_changes(line.text)
         case "keep":
@@ -243,7 +248,8 @@ def handle_executor_input(executor: Executor, words: str, *, screen: Screen) -> 
             _carry_out(word, line.number, executor=executor)
             if not executor.state.numbers(Status.PENDING, Status.IN_PROGRESS):
                 screen.gap()
-                show_summary(executor.state, screen=screen, before=before, is_at_prompt=True)
+                used = executor.read_usage()
+                show_summary(executor.state, screen=screen, used=used, before=before, is_at_prompt=True)
     if word in ("commit", "keep", "leave") and executor.postponed:
         return handle_executor_input(executor, executor.postponed, screen=screen)
     screen.gap()

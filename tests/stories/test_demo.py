@@ -133,6 +133,13 @@ def test_the_project_is_clean_and_its_tests_pass(demo: Demo) -> None:
 
 
 @pytest.mark.slow
+def test_the_result_and_the_status_show_the_same_usage(demo: Demo, cdd: Cdd) -> None:
+    status = cdd("status", demo.name, cwd=demo.folder).stdout
+    used = re.compile(r"([\d,]+)\s+tokens\s+read,\s+([\d,]+)\s+written")
+    (shown,) = used.findall(status)
+    assert used.findall(demo.result.stdout)[-1] == shown
+
+
 def test_running_the_finished_ticket_again_changes_nothing(demo: Demo, cdd: Cdd) -> None:
     head = git(demo.folder, "rev-parse", "HEAD")
     result = cdd("--yes", "exec", demo.name, cwd=demo.folder)

@@ -24,7 +24,7 @@ from cdd_agent.events import Committed, Emit, Notice, StepFinished, StepStarted
 from cdd_agent.git import commits
 from cdd_agent.git.repository import Repository
 from cdd_agent.hooks import HookReply, HookStream
-from cdd_agent.model.budget import Meter
+from cdd_agent.model.budget import Meter, read_ticket_usage
 from cdd_agent.tdd.attempt import RAN_OUT
 from cdd_agent.tdd.briefing import describe_refusal, keep_interruption
 from cdd_agent.tdd.context import Brief, BriefFor, Context, Phase, WorkItem, phases_of
@@ -39,7 +39,8 @@ from cdd_agent.tickets.ticket import Ticket, find
 from cdd_agent.untrusted.text import format_line
 from cdd_agent.work import state as states
 from cdd_agent.work.handoff import phase_name
-from cdd_agent.work.state import RunState, Status, StepKey, reconcile
+from cdd_agent.work.journal import journal_path
+from cdd_agent.work.state import RunState, Status, StepKey, Usage, reconcile
 from cdd_agent.work.state_file import backup_path, load_state
 from cdd_agent.workflows.execution.ahead import Ahead
 
@@ -334,6 +335,10 @@ class Executor:
             )
             self.remarks = (lost, *self.remarks)
         self._run.resume(state)
+
+    def read_usage(self) -> Usage:
+        """Return everything that the ticket has used, as ``cdd status`` shows it."""
+        return read_ticket_usage(self.state, journal_path(self.context.project, self.ticket.slug))
 
     @contextmanager
     def running(self) -> Iterator[None]:
