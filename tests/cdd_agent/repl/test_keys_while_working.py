@@ -199,6 +199,7 @@ with KEYBOARD.keep_keys():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("begun", "rest"), [("", "/q007q"), ("/q", "007q")])
 def test_a_line_typed_before_the_prompt_is_drawn_does_not_join_a_line_that_waits(
     run: Run, begun: str, rest: str
