@@ -7,9 +7,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = (ROOT / "docs" / "security.md", ROOT / "docs" / "reference" / "losses.md")
-WEAKNESSES = tuple(f"W{number}" for number in range(1, 51))
-FAULTS = tuple(f"F{number}" for number in range(1, 41))
-LOSSES = tuple(f"L{number}" for number in range(1, 24))
+KNOWN = {
+    *(f"W{number}" for number in range(1, 51)),
+    *(f"F{number}" for number in range(1, 41)),
+    *(f"L{number}" for number in range(1, 24)),
+}
+"""Rows that no change may lose; later ones are on the pages only."""
 TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 
 
@@ -31,12 +34,12 @@ def functions(file: str) -> frozenset[str]:
 
 
 def test_each_weakness_fault_and_loss_has_one_row() -> None:
-    assert set(rows()) == {*WEAKNESSES, *FAULTS, *LOSSES}
+    assert set(rows()) >= KNOWN
 
 
 def test_every_row_names_tests_that_exist() -> None:
-    for row in (*WEAKNESSES, *FAULTS, *LOSSES):
-        named = TEST.findall(rows()[row])
+    for row, cell in rows().items():
+        named = TEST.findall(cell)
         assert named, row
         for file, function in named:
             assert (ROOT / file).is_file(), file

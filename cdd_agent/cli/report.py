@@ -1,8 +1,10 @@
-"""The story of a ticket as a page of text, and as one HTML file that needs no network and no script."""
+"""The story of a ticket as a page of text, and as one HTML file that needs no network and no script.
 
-import html
+The tags of the page are in the template ``report.html``; this module makes the records that it shows.
+"""
+
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -117,68 +119,127 @@ def _format_spent(name: str, spent: Spent) -> tuple[str, ...]:
     return (name, *times, str(usage.calls or ""), f"{usage.tokens:,}", format_cost(usage))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeBar:
+    """One attempt in the time line."""
+
+    attempt: JudgedAttempt
+    times: str
+    """When it began and how long it took; empty if the journal does not tell."""
+    start: float
+    width: float
+    """Both in percent of the time of all attempts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepBox:
+    """One step in the picture, at its upper left corner."""
+
+    step: StepStory
+    x: int
+    y: int
+    rows: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepPicture:
+    """The steps as boxes, and the arrows between them."""
+
+    boxes: tuple[StepBox, ...]
+    arrows: tuple[tuple[tuple[int, int], tuple[int, int]], ...]
+    """Start and end of each, as x and y."""
+    told: str
+    """The same in words."""
+    box_width: int = _NODE[0]
+    box_height: int = _NODE[1]
+
+    @property
+    def width(self) -> int:
+        """Its width in pixels."""
+        return max((box.x for box in self.boxes), default=0) + self.box_width + 2
+
+    @property
+    def height(self) -> int:
+        """Its height in pixels."""
+        return max((box.y for box in self.boxes), default=0) + self.box_height + 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedLines:
+    """The changes of one file, with the comments on them."""
+
+    file: FileDiffed
+    kind: str
+    step: StepStory
+    rows: tuple[tuple[DiffLine, tuple[Comment, ...]], ...]
+    """Each line, and the comments below it."""
+    others: tuple[Comment, ...]
+    """The comments on lines that are not shown."""
+    left_out: int
+    count: int
+    """The number of comments."""
+
+
 def format_page(story: Story) -> str:
-    """Return the story as one page of HTML. All texts of others are escaped, and keys in them masked."""
-    sections = {
-        "time": ("Time line", _draw_time(story)),
-        "steps": ("Steps", _draw_steps(story)),
-        "evidence": ("Evidence", "".join(map(_format_step, story.steps))),
-        "changes": ("Changes", "".join(map(_format_changes, story.steps))),
-        "cost": ("Tokens and cost", _format_costs(story)),
-        "tests": ("Durations of tests", _format_tests(story)),
-    }
-    if story.forks:
-        rows = (f'<li style="margin-left: {depth}rem">{_escape(text)}</li>' for depth, text in story.forks)
-        sections["forks"] = ("Forks", f"<ul>{''.join(rows)}</ul>")
-    links = "".join(f'<li><a href="#{name}">{title}</a></li>' for name, (title, _) in sections.items())
-    body = "".join(
-        f'<section aria-labelledby="{name}"><h2 id="{name}">{title}</h2>{content}</section>'
-        for name, (title, content) in sections.items()
+    """Return the story as one page of HTML. All texts are escaped, and keys in them masked."""
+    import jinja2  # no other command needs it
+
+    page = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=_finalize,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    facts = "".join(f"<tr><th scope=row>{name}</th><td>{_escape(text)}</td></tr>" for name, text in _list_facts(story))
-    criteria = "".join(f"<li>{_escape(name)}: {_escape(text)}</li>" for name, text in story.criteria.items())
-    problems = "".join(f"<p><strong>{_escape(problem)}</strong></p>" for problem in story.problems)
-    style = (Path(__file__).parent / "report.css").read_text(encoding="utf-8")
-    return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<title>{_escape(story.title)}: report</title><style>{style}</style></head>
-<body><a class="skip" href="#main">Skip to the report</a>
-<header><h1>{_escape(story.title)}</h1><p class="dim">Ticket {_escape(story.ticket)}</p>
-<p>{_escape(story.description)}</p><ul>{criteria}</ul>
-<nav aria-label="Sections"><ul>{links}</ul></nav></header>
-<main id="main" tabindex="-1"><table>{facts}</table>{problems}{body}</main></body></html>
-"""
+    page.filters |= {
+        "anchor": _name,
+        "comment": _describe_comment,
+        "count": format_count,
+        "described": _describe,
+        "details": _format_details,
+        "line_kind": _ROW_KINDS.__getitem__,
+        "told_report": lambda report: _REPORTS.get(report, report),
+    }
+    return page.get_template("report.html").render(
+        story=story,
+        facts=_list_facts(story),
+        bars=tuple(_list_bars(story)),
+        picture=_draw_steps(story),
+        changes=[(step, tuple(_list_other_comments(step)), tuple(_list_changes(step))) for step in story.steps],
+        costs=[(name, [text.removeprefix("cost ") for text in texts]) for name, *texts in _list_costs(story)],
+    )
 
 
-def _escape(text: str) -> str:
-    return html.escape(clean(mask(text).text))
+def _finalize(value: object) -> object:
+    """Return what the page may show of a value of the template: numbers, its own macros, and cleaned text."""
+    from markupsafe import Markup
+
+    if isinstance(value, (int, float, Markup)):
+        return value
+    if isinstance(value, str):
+        return clean(mask(value).text)
+    raise TypeError(f"The template shows a {type(value).__name__}, which is neither text nor a number.")
 
 
-def _draw_time(story: Story) -> str:
-    """Draw a bar for each attempt, as wide as its share of all attempts, with the commits between them."""
-    total = sum(each.spent.duration_s for each in story.attempts) or 1.0
-    rows, before = [], 0.0
+def _list_bars(story: Story) -> Iterator[TimeBar]:
+    """Yield a bar for each attempt, as wide as its share of all attempts."""
+    total, before = sum(each.spent.duration_s for each in story.attempts) or 1.0, 0.0
     for each in story.attempts:
-        left, width = before / total * 100, each.spent.duration_s / total * 100
-        before += each.spent.duration_s
         times = f"{each.started[11:19]}, {format_duration(each.spent.duration_s)}" if each.started else ""
-        landed = f", commit {_escape(each.commit[:10])}" if each.commit else ""
-        rows.append(
-            f'<li><span><a href="#{_name(each)}">{each.name}</a> <b class="{each.verdict}">{each.verdict}</b>'
-            f'<br><span class="dim">{times}{landed}</span></span>'
-            f'<div class="track" aria-hidden="true"><span class="{each.verdict}" '
-            f'style="margin-left:{left:.2f}%;width:{width:.2f}%"></span></div></li>'
-        )
-    return f'<ol class="time">{"".join(rows)}</ol>' if rows else "<p>No attempt was made.</p>"
+        width = each.spent.duration_s / total * 100
+        yield TimeBar(attempt=each, times=times, start=round(before, 2), width=round(width, 2))
+        before += width
 
 
 def _name(attempt: JudgedAttempt) -> str:
-    stamp = "".join(filter(str.isdigit, attempt.started))
-    return f"attempt-{attempt.step}-{attempt.phase}-{attempt.number}-{stamp}"
+    phase, stamp = (
+        "".join(filter(keep, text)) for keep, text in ((str.isalnum, attempt.phase), (str.isdigit, attempt.started))
+    )
+    return f"attempt-{attempt.step}-{phase}-{attempt.number}-{stamp}"
 
 
-def _draw_steps(story: Story) -> str:
+def _draw_steps(story: Story) -> StepPicture:
     """Draw the steps as boxes, each below the steps that it depends on."""
     depends = {step.execution.step_number: step.depends_on for step in story.steps}
     levels: dict[int, int] = {}
@@ -192,159 +253,68 @@ def _draw_steps(story: Story) -> str:
             x, y = at % _COLUMNS * (_NODE[0] + _GAP[0]), (row + at // _COLUMNS) * (_NODE[1] + _GAP[1])
             places[number] = (2 + x, 2 + y)
         row += -(-len(numbers) // _COLUMNS)
-    lines = "".join(
-        f'<path d="M{places[each][0] + _NODE[0] // 2} {places[each][1] + _NODE[1]} '
-        f'L{places[number][0] + _NODE[0] // 2} {places[number][1]}" marker-end="url(#arrow)"/>'
+    middle, bottom = _NODE[0] // 2, _NODE[1]
+    arrows = (
+        ((places[each][0] + middle, places[each][1] + bottom), (places[number][0] + middle, places[number][1]))
         for number, needed in depends.items()
         for each in needed
         if each in places
     )
-    boxes = "".join(_draw_box(step, places[step.execution.step_number]) for step in story.steps)
-    width = max((x for x, _ in places.values()), default=0) + _NODE[0] + 2
-    height = max((y for _, y in places.values()), default=0) + _NODE[1] + 2
-    told = "; ".join(
+    told = (
         f"{number} {'depends on ' + ', '.join(map(str, needed)) if needed else 'depends on nothing'}"
         for number, needed in depends.items()
     )
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="Picture of the steps">'
-        f'<svg aria-label="Steps: {told}" width="{width}" height="{height}" '
-        f'viewBox="0 0 {width} {height}"><defs><marker id="arrow" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" '
-        f'markerHeight="8" orient="auto"><path d="M0 0 L8 4 L0 8"/></marker></defs>{lines}{boxes}</svg></div>'
-    )
+    boxes = (_draw_box(step, places[step.execution.step_number]) for step in story.steps)
+    return StepPicture(boxes=tuple(boxes), arrows=tuple(arrows), told="; ".join(told))
 
 
-def _draw_box(step: StepStory, place: tuple[int, int]) -> str:
-    number, (x, y) = step.execution.step_number, place
+def _draw_box(step: StepStory, place: tuple[int, int]) -> StepBox:
     width, most = _LABEL
-    title = f"{number}. {clean(mask(step.execution.title).text)}"
+    title = f"{step.execution.step_number}. {clean(mask(step.execution.title).text)}"
     rows = [str(row).rstrip() for row in wrap(Text(title), width)]  # some characters are as wide as two
     rows = rows if len(rows) <= most else [*rows[: most - 1], f"{set_cell_size(rows[most - 1], width - 1).rstrip()}…"]
-    texts = "".join(
-        f'<text x="{x + 10}" y="{y + 18 + 16 * at}">{html.escape(row)}</text>'
-        for at, row in enumerate([*rows, step.execution.status])
-    )
-    return (
-        f'<a href="#step-{number}"><g class="{step.execution.status}"><title>{_escape(step.execution.title)}</title>'
-        f'<rect x="{x}" y="{y}" width="{_NODE[0]}" height="{_NODE[1]}" rx="6"/>{texts}</g></a>'
-    )
+    return StepBox(step=step, x=place[0], y=place[1], rows=(*rows, step.execution.status))
 
 
-def _format_step(step: StepStory) -> str:
-    number = step.execution.step_number
-    serves = f"; serves {_escape(', '.join(step.criteria))}" if step.criteria else ""
-    heading = f"Step {number}: {_escape(step.execution.title)}"
-    runs = "".join(map(_format_run, step.runs))
-    return f'<h3 id="step-{number}">{heading}</h3><p>{_escape(_describe(step))}{serves}</p>{runs}'
-
-
-def _format_run(run: StepRun) -> str:
-    commits = "".join(
-        f"<li><code>{landed.commit[:10]}</code> {_escape(landed.subject)}"
-        f"{'' if landed.is_in_history else ' (not in the history of HEAD)'}<ul>"
-        + "".join(
-            f"<li>{_escape(each.phase.upper())}: the note says {'open' if each.is_open else 'closed'} after "
-            f"{format_count(each.tries, 'attempt')}; {_REPORTS.get(each.report, each.report)}"
-            + "".join(f"<br>{_escape(text)}" for text in (*each.findings, *each.examples))
-            + "</li>"
-            for each in landed.evidence
-        )
-        + "</ul></li>"
-        for landed in (run.landed.commits if run.landed else ())
-    )
-    return f"{_format_run_heading(run)}{''.join(map(_format_attempt, run.attempts))}<ul>{commits}</ul>"
-
-
-def _format_run_heading(run: StepRun) -> str:
-    return f"<h4>{_escape(run.heading)}</h4>" if run.heading else ""
-
-
-def _format_attempt(attempt: JudgedAttempt) -> str:
-    texts = [f"<li>{_escape(text)}</li>" for text in (*attempt.reasons, *attempt.findings)]
+def _format_details(attempt: JudgedAttempt) -> str:
     _, time, tests, calls, tokens, cost = _format_spent("", attempt.spent)
     told = [f"{calls} calls, {tokens} tokens, {cost}" if calls else "", f"{tests} in tests" if tests else ""]
-    spent = "; ".join(filter(None, (time, *told)))
-    return (
-        f'<details id="{_name(attempt)}"{"" if attempt.is_open else " open"}><summary>{attempt.phase.upper()} attempt '
-        f'{attempt.number}: <b class="{attempt.verdict}">{attempt.verdict}</b> {_escape(attempt.evidence)}</summary>'
-        f'<div><ul>{"".join(texts)}</ul><p class="dim">{_escape(spent)}</p></div></details>'
-    )
+    return "; ".join(filter(None, (time, *told)))
 
 
-def _format_changes(step: StepStory) -> str:
+def _list_other_comments(step: StepStory) -> Iterator[Comment]:
+    """Yield the comments that are on no file of the last changes."""
+    landed = [run.landed for run in step.runs if run.landed is not None]
+    shown = {path for file in (landed[-1].files if landed else ()) for path in (file.path, file.old_path)}
+    yield from (each for each in step.comments if each.id not in step.places or step.places[each.id].path not in shown)
+
+
+def _list_changes(step: StepStory) -> Iterator[tuple[StepRun, tuple[ChangedLines, ...]]]:
     landed = [run for run in step.runs if run.landed is not None]
-    files = landed[-1].landed.files if landed and landed[-1].landed else ()
-    shown = {path for file in files for path in (file.path, file.old_path)}
-    others = [each for each in step.comments if each.id not in step.places or step.places[each.id].path not in shown]
-    whole = "".join(_format_comment(each, step) for each in others)
     # Comments move to the lines where they are now, so only the last changes have them.
     without = replace(step, comments=())
-    diffs = "".join(
-        _format_run_heading(run)
-        + "".join(_format_file(file, step if run is landed[-1] else without) for file in run.landed.files)
-        for run in landed
-        if run.landed
-    )
-    return f"<h3>Step {step.execution.step_number}</h3>{whole}{diffs or '<p>No landed changes.</p>'}"
+    for run in landed:
+        about = step if run is landed[-1] else without
+        yield run, tuple(_list_file(file, about) for file in (run.landed.files if run.landed else ()))
 
 
-def _format_file(file: FileDiffed, step: StepStory) -> str:
+def _list_file(file: FileDiffed, step: StepStory) -> ChangedLines:
     paths = {"old": file.old_path, "new": file.path}
     own = [each for each in step.comments if each.id in step.places and step.places[each.id].path == paths[each.side]]
+    # Masked as a whole, because a key can have several lines.
     lines = list(list_lines(msgspec.structs.replace(file, hunks=mask(file.hunks).text)))
-    rows, placed = [], set[str]()
+    rows, placed = list[tuple[DiffLine, tuple[Comment, ...]]](), set[str]()
     for line in lines[:_MOST_DIFF_LINES]:
-        rows.append(_format_line(line))
         numbers = {"old": line.old, "new": line.new}
-        here = [each for each in own if numbers[each.side] == step.places[each.id].end]
-        rows += [f'<tr class="comment"><td colspan="3">{_format_comment(each, step)}</td></tr>' for each in here]
+        here = tuple(each for each in own if numbers[each.side] == step.places[each.id].end)
+        rows.append((line, here))
         placed.update(each.id for each in here)
-    others = "".join(_format_comment(each, step) for each in own if each.id not in placed)
-    if len(lines) > _MOST_DIFF_LINES:
-        others += f"<p>{len(lines) - _MOST_DIFF_LINES} more lines are left out.</p>"
-    remarks = f", {format_count(len(own), 'comment')}" if own else ""
-    kind = f"renamed from <code>{_escape(file.source)}</code>" if file.source else file.kind
-    return (
-        f"<details><summary><code>{_escape(file.path)}</code> {kind}, {file.counts}{remarks}</summary>"
-        f'<div>{others}<div class="scroll" tabindex="0" role="region" aria-label="Diff of {_escape(file.path)}">'
-        f'<table class="diff">{"".join(rows)}</table></div></div></details>'
+    return ChangedLines(
+        file=file,
+        kind="" if file.source else file.kind,
+        step=step,
+        rows=tuple(rows),
+        others=tuple(each for each in own if each.id not in placed),
+        left_out=max(0, len(lines) - _MOST_DIFF_LINES),
+        count=len(own),
     )
-
-
-def _format_line(line: DiffLine) -> str:
-    sign = line.kind if line.kind in "+- " else ""
-    return (
-        f'<tr class="{_ROW_KINDS[line.kind]}"><td class="n">{line.old or ""}</td><td class="n">{line.new or ""}</td>'
-        f"<td>{html.escape(sign + clean(line.text))}</td></tr>"
-    )
-
-
-def _format_comment(comment: Comment, step: StepStory) -> str:
-    replies = "".join(f"<br>{_escape(each.author)}: {_escape(each.text)}" for each in comment.replies)
-    return f"<p><b>{_escape(_describe_comment(comment, step))}</b>: {_escape(comment.text)}{replies}</p>"
-
-
-def _format_costs(story: Story) -> str:
-    first, *others = ("phase", "time", "tests", "calls", "tokens", "cost")
-    heads = f"<th scope=col>{first}</th>" + "".join(f'<th scope=col class="number">{name}</th>' for name in others)
-    rows = "".join(
-        f"<tr><th scope=row>{_escape(name)}</th>"
-        + "".join(f'<td class="number">{_escape(text.removeprefix("cost "))}</td>' for text in texts)
-        + "</tr>"
-        for name, *texts in _list_costs(story)
-    )
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="Cost"><table><tr>{heads}</tr>{rows}</table></div>'
-    )
-
-
-def _format_tests(story: Story) -> str:
-    if not story.slowest_tests:
-        return "<p>No report of a test run is on this machine.</p>"
-    most = story.slowest_tests[0][1] or 1.0
-    rows = "".join(
-        f'<tr><td>{_escape(nodeid)}<span class="bar" aria-hidden="true" style="width:{seconds / most * 100:.1f}%">'
-        f'</span></td><td class="number">{seconds:.3f} s</td></tr>'
-        for nodeid, seconds in story.slowest_tests
-    )
-    return f"<p>The slowest tests of the last judged run.</p><table>{rows}</table>"

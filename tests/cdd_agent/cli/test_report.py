@@ -1,6 +1,7 @@
 """The report of a finished ticket: a page of text, JSON, and a page of HTML for every screen."""
 
 import json
+import re
 import shutil
 import subprocess
 import zlib
@@ -11,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from cdd_agent import events
+from cdd_agent.cli import report
 from cdd_agent.cli.app import run
+from cdd_agent.cli.report import _finalize
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
 from cdd_agent.tickets.ticket import find
@@ -136,6 +139,52 @@ def test_texts_of_others_are_escaped_and_keys_masked(finished: Path, tmp_path: P
     assert "<script" not in text
     assert key not in text
     assert "\x1b" not in text
+
+
+_HOSTILE = (
+    "</title></style></script><script>alert(1)</script>",
+    '" onmouseover="alert(2)" x="\' onload=\'alert(3)\' /><img src=x onerror=alert(4)>',
+    "<a href=javascript:alert(5)>javascript:alert(6)</a>",
+    "<!-- ]]> &lt;b&gt; {{ 7 * 7 }} {% raw %} {# #}",
+)
+
+
+def test_whatever_the_journal_and_other_files_say_the_page_has_the_same_elements(
+    finished: Path, tmp_path: Path
+) -> None:
+    path = find(finished, SLUG).state_path
+    before, state = Page(make_page(finished, tmp_path / "before.html")), load_state(path)
+    assert state is not None
+    evil = " ".join(_HOSTILE)
+    journal = finished / ".cdd/journal" / SLUG / "events.jsonl"
+    names = {"time", "evidence", "commit", "subject", "title", "guidance", "model", "phase"}
+    lines = [json.loads(line) for line in journal.read_text().splitlines()]
+    for line in lines:
+        line.update({name: f"{line[name]} {evil}" for name in names & line.keys()})
+        line.update({"reasons": [f"{each} {evil}" for each in line["reasons"]]} if "reasons" in line else {})
+    journal.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    save_state(path, replace_step(replace(state, model=evil), replace(state.execution(1), title=evil, error=evil)))
+    document = find(finished, SLUG).spec_path
+    document.write_text(re.sub("(?m)^title: .*$", lambda _: f"title: {json.dumps(evil)}", document.read_text()))
+
+    page = Page(make_page(finished, tmp_path / "after.html"))
+    assert {(tag, *attributes) for tag, attributes in page.tags} == {(tag, *each) for tag, each in before.tags}
+    assert all((each["href"] or "").startswith("#") for _, each in page.tags if "href" in each)
+    assert not any(":" in (each[name] or "") for _, each in page.tags for name in ("id", "class") if name in each)
+    text = "".join(page.texts)
+    for part in _HOSTILE:
+        assert text.count(part) > 8
+
+
+def test_the_page_shows_nothing_but_text_and_numbers() -> None:
+    assert _finalize("\u202e<b>") == "<U+202E><b>"
+    for value in (None, b"bytes", object(), ("a",), Path("x")):
+        with pytest.raises(TypeError, match="neither text nor a number"):
+            _finalize(value)
+    template = (Path(report.__file__).parent / "report.html").read_text(encoding="utf-8")
+    assert not re.search(r"\bsafe\b|autoescape false", template), "nothing is exempt from escaping"
+    unquoted = re.findall(r"=\{\{|\b(?:on\w+|src|action)=", template)
+    assert not unquoted, "a value in an attribute is in quotation marks"
 
 
 def test_a_comment_on_an_earlier_version_of_the_step_is_where_its_line_is_now(finished: Path, tmp_path: Path) -> None:
