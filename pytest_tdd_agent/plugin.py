@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from time import perf_counter
-from typing import TYPE_CHECKING, Generator, TextIO
+from typing import TYPE_CHECKING, Callable, Generator, TextIO
 
 import pytest
 
@@ -114,6 +114,17 @@ def _start_recording(config: pytest.Config, options: Options, *, witness: Witnes
     return Recorder(stream, spool=spool, collection=collection, witness=witness, guard=guard)
 
 
+def apply_gate(
+    phase: str, report: SuiteReport, *, options: Options, judge: Callable[..., Verdict]
+) -> tuple[SuiteReport, set[str]]:
+    """Return the report with the verdict of a gate, and the node ids that the gate spares."""
+    verdict = judge(phase, report, baseline=options.baseline, targets=options.targets, expects=options.expects)
+    report = replace(report, gate=verdict)
+    if phase == "red" and options.baseline is not None:
+        report = replace(report, unstable=find_unstable(report, options.baseline))
+    return report, find_spared(report, verdict, baseline=options.baseline)
+
+
 def _restore_environment(active: str) -> None:
     if active:
         os.environ[ACTIVE] = active
@@ -190,13 +201,7 @@ class Closing:
         recorder, options = self._recorder, self._options
         report = self._build_report(status, tests=tuple(self._count_tests()))
         if options.gate is not None:
-            verdict = self._judge(
-                options.gate, report, baseline=options.baseline, targets=options.targets, expects=options.expects
-            )
-            report = replace(report, gate=verdict)
-            self._spared = find_spared(report, verdict, baseline=options.baseline)
-            if options.gate == "red" and options.baseline is not None:
-                report = replace(report, unstable=find_unstable(report, options.baseline))
+            report, self._spared = apply_gate(options.gate, report, options=options, judge=self._judge)
         self._report = report
         self._dump(report, self._path, counts=self._counts, lines=recorder.spool.iterate_lines())
 
@@ -262,18 +267,14 @@ class Closing:
         report, fault = self._report, self._recorder.guard.fault
         if report is None or fault is not None:
             return [f"do not trust the report: pytest_tdd_agent failed: {fault}"]
-        where = self._shown_path
-        verdict = () if report.gate is None else screen.format_verdict(report.gate, spared=len(self._spared))
-        if report.gate is None or len(report.gate.reasons) > screen.MOST_REASONS:
-            uncollected = len(report.collect_errors)
-            counts = screen.format_counts(self._counts, complete=report.complete, uncollected=uncollected)
-            found = (counts, *self._causes.format_lines())
-        else:
-            found = tuple(self._flaky.format_lines())
-        is_red = report.gate is not None and report.gate.open and report.gate.phase == "red"
-        green = f"--tdd-agent-gate=green --tdd-agent-baseline={where} --tdd-agent-report=green.json"
-        hint = f"; next, make the tests pass: pytest {green}" if is_red else ""
-        return [*verdict, *found, f"report: {where}{hint}"]
+        return screen.format_summary(
+            report,
+            counts=self._counts,
+            causes=self._causes,
+            flaky=self._flaky,
+            spared=len(self._spared),
+            where=self._shown_path,
+        )
 
     def end(self) -> None:
         """Close the files. A run that ended before its session gets a report too."""

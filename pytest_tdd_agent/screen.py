@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Iterator, Mapping, NamedTuple
 
-from .report import Case, CollectError, Failure, Verdict
+from .report import Case, CollectError, Failure, SuiteReport, Verdict
 from .system import bind_builtins
 
 bind_builtins(globals())
@@ -75,6 +75,22 @@ class Causes:
             yield f"  flaky: {flaky}"
         if len(self._flaky) > _MOST_CAUSES:
             yield f"  and {len(self._flaky) - _MOST_CAUSES} more flaky tests in the report"
+
+
+def format_summary(
+    report: SuiteReport, *, counts: Mapping[str, int], causes: Causes, flaky: Causes, spared: int, where: str
+) -> list[str]:
+    """Return the lines of the section: the verdict with its reasons or the causes of failure, and the report's path."""
+    verdict = () if report.gate is None else format_verdict(report.gate, spared=spared)
+    if report.gate is None or len(report.gate.reasons) > MOST_REASONS:
+        number = format_counts(counts, complete=report.complete, uncollected=len(report.collect_errors))
+        found = (number, *causes.format_lines())
+    else:
+        found = tuple(flaky.format_lines())
+    is_red = report.gate is not None and report.gate.open and report.gate.phase == "red"
+    green = f"--tdd-agent-gate=green --tdd-agent-baseline={where} --tdd-agent-report=green.json"
+    hint = f"; next, make the tests pass: pytest {green}" if is_red else ""
+    return [*verdict, *found, f"report: {where}{hint}"]
 
 
 def format_counts(counts: Mapping[str, int], *, complete: bool, uncollected: int = 0) -> str:
