@@ -94,9 +94,9 @@ def diff_commits(repository: Repository, before: str, *, after: str) -> tuple[Fi
 
 def diff_trees(repository: Repository, before: str, *, after: str) -> tuple[FileDiffed, ...]:
     """Compare two trees, given by their ids."""
-    compare = ("diff-tree", "-r", "--no-renames", "--no-color", "--ignore-submodules=none")
-    counts = repository.git(*compare, "-z", "--numstat", before, after, "--").split("\0")
-    patches = _FILE.split(repository.git(*compare, "-p", before, after, "--"))[1:]
+    compare = ("-r", "--no-renames", "--no-color", "--ignore-submodules=none")
+    counts = repository.git("diff-tree", (*compare, "-z", "--numstat"), before, after, ("--",)).split("\0")
+    patches = _FILE.split(repository.git("diff-tree", (*compare, "-p"), before, after, ("--",)))[1:]
     # For a file that became a link, or the reverse, there are two patches: a deletion and an addition.
     by_file = [list(parts) for _, parts in groupby(patches, key=lambda patch: patch.partition("\n")[0])]
     diffs = []
@@ -114,9 +114,9 @@ def diff_trees(repository: Repository, before: str, *, after: str) -> tuple[File
 
 def _list_renamed(repository: Repository, before: str, *, after: str) -> Iterator[FileDiffed]:
     """Yield the files that have another path, and most of their lines."""
-    compare = ("diff-tree", "-r", "-M", f"-l{_MOST_RENAMED}", "--diff-filter=R", "--no-color")
-    fields = repository.git(*compare, "-z", "--numstat", before, after, "--").split("\0")
-    patches = _FILE.split(repository.git(*compare, "-p", before, after, "--"))[1:]
+    compare = ("-r", "-M", f"-l{_MOST_RENAMED}", "--diff-filter=R", "--no-color")
+    fields = repository.git("diff-tree", (*compare, "-z", "--numstat"), before, after, ("--",)).split("\0")
+    patches = _FILE.split(repository.git("diff-tree", (*compare, "-p"), before, after, ("--",)))[1:]
     for counts, source, path, patch in zip(fields[::3], fields[1::3], fields[2::3], patches, strict=False):
         added, removed = (int(count) if count.isdigit() else None for count in counts.split("\t")[:2])
         match = _HUNK.search(patch)
@@ -127,7 +127,7 @@ def _list_renamed(repository: Repository, before: str, *, after: str) -> Iterato
 def resolve_recorded(repository: Repository, commit: str) -> CommitId:
     """Return the full id of a recorded commit. Raises ``UsageError`` if it no longer exists."""
     name = resolve_revision(repository, commit)
-    if " commit " not in repository.git("cat-file", "--batch-check", stdin=f"{name}\n".encode()):
+    if " commit " not in repository.git("cat-file", ("--batch-check",), stdin=f"{name}\n".encode()):
         raise UsageError(
             f"This repository no longer has the commit {name[:10]} of this ticket, so it cannot be reviewed.",
             hint="a rebase replaced it, or a copy left it out; see the commits: git log",
@@ -343,7 +343,7 @@ class Comments:
 
     def _read_step(self, commit: CommitId) -> tuple[str, int]:
         trailers = f"%(trailers:key=Ticket,valueonly)%x00%(trailers:{NUMBER_OPTIONS},valueonly)"
-        shown = self.repository.git("log", "-1", f"--format={trailers}", commit, "--")
+        shown = self.repository.git("log", ("-1", f"--format={trailers}"), commit, ("--",))
         ticket, _, step = (field.strip() for field in shown.partition("\0"))
         return (ticket, int(step)) if ticket and step.isdecimal() else ("", 0)
 
@@ -484,7 +484,7 @@ class Anchors:
             self._hunks[origin, path] = None
             if self._repository.objects.read(f"{origin}:{path}") is not None and self._read(path) is not None:
                 options = ("-r", "-p", "-U0", "--no-renames", "--no-color", "--ignore-submodules=all")
-                shown = self._repository.git("diff-tree", *options, origin, self._target, "--", path)
+                shown = self._repository.git("diff-tree", options, origin, self._target, ("--",), path)
                 self._hunks[origin, path] = tuple(
                     _Hunk(int(old), int(removed or 1), int(new), int(added or 1))
                     for old, removed, new, added in _HUNK.findall(shown)

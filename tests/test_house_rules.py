@@ -245,3 +245,18 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
                 whole = (f"{node.module}.{alias.name}" for alias in node.names)
                 graph[name] |= {each if each in names else node.module for each in whole} & names.keys() - {name}
     graphlib.TopologicalSorter(graph).prepare()
+
+
+def test_each_option_of_git_is_marked_by_a_tuple() -> None:
+    """``Runner`` refuses a bare word that begins with ``-``; this finds it also where no test runs the call."""
+
+    def begins_with_dash(node: ast.expr) -> bool:
+        first = node.values[0] if isinstance(node, ast.JoinedStr) and node.values else node
+        return isinstance(first, ast.Constant) and isinstance(first.value, str) and first.value.startswith("-")
+
+    def unmarked(module: Module) -> list[int]:
+        calls = (node for node in ast.walk(module.tree) if isinstance(node, ast.Call))
+        to_git = (call for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == "git")
+        return [call.lineno for call in to_git if any(map(begins_with_dash, call.args))]
+
+    assert breaches(unmarked) == {}

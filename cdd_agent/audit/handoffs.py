@@ -147,7 +147,7 @@ def read_span(repository: Repository, revisions: str) -> Span:
     # Only ids go on to other git commands, so the range cannot smuggle in an option.
     ids = _resolve_range(repository, revisions)
     tips = [each for each in ids if not each.startswith("^")]
-    inside = repository.git("rev-list", "--stdin", stdin=format_lines(ids)).split()
+    inside = repository.git("rev-list", ("--stdin",), stdin=format_lines(ids)).split()
     commits = _read_log(repository, "--topo-order", "--reverse", revisions=tips)
     return Span(commits={each.id: each for each in commits}, inside=frozenset(map(CommitId, inside)))
 
@@ -163,8 +163,9 @@ def find_commit(repository: Repository, commit: str) -> AuditedCommit | None:
 
 
 def _read_log(repository: Repository, *options: str, revisions: Iterable[str]) -> list[AuditedCommit]:
-    log = ("log", "-z", *options, f"--format={_FORMAT}", "--stdin")
-    records = repository.git(*log, stdin=format_lines(revisions)).split("\0")
+    records = repository.git(
+        "log", ("-z", *options, f"--format={_FORMAT}", "--stdin"), stdin=format_lines(revisions)
+    ).split("\0")
     return [_parse_commit(record) for record in records if record]
 
 
@@ -173,10 +174,10 @@ def _resolve_range(repository: Repository, revisions: str) -> list[str]:
     if revisions.startswith("-") or "\0" in revisions or "\n" in revisions:
         raise UsageError(f"{revisions!r} is not a range of commits.", hint=hint)
     try:
-        words = repository.git("rev-parse", "--revs-only", "--end-of-options", revisions, "--").split()
+        words = repository.git("rev-parse", ("--revs-only", "--end-of-options"), revisions, ("--",)).split()
         ids = [each for each in words if _REVISION.fullmatch(each)]
         for each in ids:
-            repository.git("rev-parse", "--verify", "--quiet", f"{each.removeprefix('^')}^{{commit}}")
+            repository.git("rev-parse", ("--verify", "--quiet"), f"{each.removeprefix('^')}^{{commit}}")
     except GitRefused as error:
         raise UsageError(f"{revisions!r} names no commits of this repository.", hint=hint) from error
     if not ids:

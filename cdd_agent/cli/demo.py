@@ -174,7 +174,7 @@ def _show_summary(
     show_steps(executor.state, screen=screen, used=executor.read_usage())
     screen.gap()
     screen.line("Commits, oldest first. The note of each holds its evidence:", style="bold")
-    for line in repository.git("log", "--reverse", "--format=%h %s").splitlines():
+    for line in repository.git("log", ("--reverse", "--format=%h %s")).splitlines():
         screen.line(line, indent=2, hang=8)
     screen.gap()
     screen.line("Attempts that a gate refused:", style="bold")

@@ -274,7 +274,7 @@ class CopyFolder:
         if lines:
             with private_index() as other:
                 read_files(repository, green, index=other)
-                repository.git("update-index", "-z", "--index-info", stdin=encode_text(lines), variables=other)
+                repository.git("update-index", ("-z", "--index-info"), stdin=encode_text(lines), variables=other)
                 tree = repository.git("write-tree", variables=other).strip()
         if is_sparse(repository):
             read_files(repository, tree, index=index)
@@ -403,7 +403,7 @@ def _remove_planted_tests(
 
 def _list_others(repository: Repository, folder: Path, *, index: Mapping[str, str]) -> list[str]:
     """List the files in ``folder`` that are not in the index."""
-    listed = repository.git("ls-files", "--others", "-z", variables={**index, "GIT_WORK_TREE": str(folder)})
+    listed = repository.git("ls-files", ("--others", "-z"), variables={**index, "GIT_WORK_TREE": str(folder)})
     return listed.split("\0")[:-1]
 
 
@@ -426,7 +426,7 @@ def _make_repository(
             _add_objects(like.objects, commit or tree, held=export.read_head(), folder=information.parent)
         if commit is None:
             variables = {**CDD_IDENTITY, "GIT_OBJECT_DIRECTORY": str(information.parent)}
-            commit = like.git("commit-tree", tree, "-m", "copy", variables=variables).strip()
+            commit = like.git("commit-tree", tree, ("-m",), "copy", variables=variables).strip()
         write_git_folder(folder / ".git", commit, branch=like.read_branch() or "main")
         shutil.copyfile(index["GIT_INDEX_FILE"], folder / ".git" / "index")
         if export is not None:

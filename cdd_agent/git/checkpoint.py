@@ -287,7 +287,7 @@ class Checkpoints:
         """Delete checkpoints and return how many; git keeps their objects for a while."""
         commands = [f"delete {each.ref} {each.id}\n" for each in checkpoints]
         if commands:
-            self.repository.git("update-ref", "--stdin", stdin="".join(commands).encode())
+            self.repository.git("update-ref", ("--stdin",), stdin="".join(commands).encode())
         return len(commands)
 
     # What there is.
@@ -360,9 +360,9 @@ class Checkpoints:
         if not self._has_git or values.get("core.autocrlf", "false") not in ("false", "no", "off", "0"):
             return
         try:
-            tracked = [line.partition("\t") for line in user.git("ls-files", "-v", "-z", "--stage").split("\0")[:-1]]
+            tracked = [line.partition("\t") for line in user.git("ls-files", ("-v", "-z", "--stage")).split("\0")[:-1]]
             paths = format_paths(path for _, _, path in tracked)
-            attributes = user.git("check-attr", "-z", "--stdin", *_CONVERSIONS, stdin=paths).split("\0")
+            attributes = user.git("check-attr", ("-z", "--stdin"), *_CONVERSIONS, stdin=paths).split("\0")
             is_raw = all(value in ("unspecified", "unset") for value in attributes[2::3])
             if not is_raw or any(about[0] != "H" or about[-1] != "0" for about, _, _ in tracked):
                 return
@@ -388,10 +388,10 @@ class Checkpoints:
 
         @cache  # asked for new files only
         def list_tracked() -> set[str]:
-            return set(self.repository.git("ls-files", "-z").split("\0")) if self._has_git else set()
+            return set(self.repository.git("ls-files", ("-z",)).split("\0")) if self._has_git else set()
 
         if any(path.rpartition("/")[2] == ".gitignore" for path in found.changed):
-            listed = files.git("ls-files", "-z", "--cached", "--ignored", "--exclude-standard", variables=index)
+            listed = files.git("ls-files", ("-z", "--cached", "--ignored", "--exclude-standard"), variables=index)
             dropped |= {path for path in listed.split("\0") if path and path not in list_tracked()}
         if rules:
             dropped |= self._list_ignored(held, [path for path in known if path not in held])
@@ -457,9 +457,9 @@ class Checkpoints:
             # Not in the user's files: after a kill, they would have the ignore files of another time.
             listing = "".join(f"{held[path][0]} {held[path][1]}\t{path}\0" for path in rules)
             variables = {**self._index, **index, "GIT_WORK_TREE": folder}
-            add = ("update-index", "--add", "-z", "--index-info")
-            self._files.git(*add, stdin=encode_text(listing), variables=variables)
-            self._files.git("checkout-index", "--all", f"--prefix={folder}/", variables=variables)
+            add = ("--add", "-z", "--index-info")
+            self._files.git("update-index", add, stdin=encode_text(listing), variables=variables)
+            self._files.git("checkout-index", ("--all", f"--prefix={folder}/"), variables=variables)
             return match_rules(self._files, asked, "--no-index", variables=variables)
 
     def _list_modes(self, paths: Iterable[str]) -> Iterator[tuple[str, int]]:

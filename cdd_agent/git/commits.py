@@ -93,7 +93,7 @@ def require_identity(repository: Repository) -> None:
     """Raise ``EnvironmentMissing`` unless git knows the name and email for commits."""
     try:
         for who in ("GIT_AUTHOR_IDENT", "GIT_COMMITTER_IDENT"):
-            repository.runner.run(Call(arguments=("var", who), signs=True))
+            repository.runner.run(Call(verb="var", arguments=(who,), signs=True))
     except GitError as error:
         raise EnvironmentMissing(
             "git does not know your name and email.",
@@ -145,7 +145,7 @@ def commit_paths(
             empty = ("--allow-empty",) if allow_empty else ()
             repository.git(
                 "commit",
-                *("--quiet", *empty, "-F", "-"),
+                ("--quiet", *empty, "-F", "-"),
                 stdin=message.encode(),
                 variables={**index, TRACE: f"{index['GIT_INDEX_FILE']}.trace"},
                 hooks=True,
@@ -210,14 +210,14 @@ def _stage(
     entries: Mapping[str, Entry | None] | None,
     index: Mapping[str, str],
 ) -> None:
-    add = ("update-index", "--add", "--remove", "--replace", "-z")
+    add = ("--add", "--remove", "--replace", "-z")
     if entries is None:
-        repository.git(*add, "--stdin", stdin=format_paths(paths), variables=index)
+        repository.git("update-index", (*add, "--stdin"), stdin=format_paths(paths), variables=index)
     else:
         gone = Entry("0", "0" * len(repository.read_head() or ""))
         found = ((path, entries[path] or gone) for path in paths)
         lines = "".join(f"{entry.mode} {entry.id}\t{path}\0" for path, entry in found)
-        repository.git(*add, "--index-info", stdin=encode_text(lines), variables=index)
+        repository.git("update-index", (*add, "--index-info"), stdin=encode_text(lines), variables=index)
 
 
 def _write_tree(
@@ -274,13 +274,13 @@ def commit_tree(repository: Repository, tree: str, *, parent: CommitId, message:
 
 def reapply(repository: Repository, commit: CommitId, *, tree: str, parent: CommitId) -> CommitId:
     """Return a commit with the message and author of ``commit``, on no branch; it is signed if the user signs."""
-    shown = repository.git("log", "-1", "--format=%an%x00%ae%x00%aI%x00%B", resolve_revision(repository, commit))
+    shown = repository.git("log", ("-1", "--format=%an%x00%ae%x00%aI%x00%B"), resolve_revision(repository, commit))
     name, email, date, message = shown.split("\0", 3)
     author = {"GIT_AUTHOR_NAME": name, "GIT_AUTHOR_EMAIL": email, "GIT_AUTHOR_DATE": date}
     sign = list_sign_options(repository)
-    arguments = ("commit-tree", tree, "-p", resolve_revision(repository, parent), *sign, "-F", "-")
+    arguments = (tree, ("-p",), resolve_revision(repository, parent), (*sign, "-F", "-"))
     stdin = message.rstrip("\n").encode("utf-8", "surrogateescape") + b"\n"
-    return CommitId(repository.git(*arguments, stdin=stdin, variables=author, hooks=bool(sign)).strip())
+    return CommitId(repository.git("commit-tree", *arguments, stdin=stdin, variables=author, hooks=bool(sign)).strip())
 
 
 def list_sign_options(repository: Repository) -> tuple[str, ...]:
@@ -308,7 +308,7 @@ def list_pointers(repository: Repository) -> tuple[str, ...]:
     # The pathspec selects by attribute, which literal pathspecs would not understand.
     variables = {"GIT_LITERAL_PATHSPECS": "0"}
     pointers = []
-    for name in repository.git("ls-files", "-z", "--", ":(attr:filter=lfs)", variables=variables).split("\0"):
+    for name in repository.git("ls-files", ("-z", "--"), ":(attr:filter=lfs)", variables=variables).split("\0"):
         with contextlib.suppress(OSError):  # a longer file than a pointer is content
             if read_ordinary(repository.root / name, limit_bytes=_POINTER_BYTES).startswith(_POINTER):
                 pointers.append(name)
@@ -319,14 +319,14 @@ def refresh_index(repository: Repository, paths: Iterable[str]) -> None:
     """Make the user's index agree with HEAD for ``paths``, and only for them; git notes the times of all files."""
     if listed := format_paths(paths):  # without paths, git would reset all of them
         # Before git 2.36, --quiet left out the times.
-        repository.git("reset", "--no-quiet", "--pathspec-from-file=-", "--pathspec-file-nul", stdin=listed)
+        repository.git("reset", ("--no-quiet", "--pathspec-from-file=-", "--pathspec-file-nul"), stdin=listed)
 
 
 def move_head(repository: Repository, to: CommitId, *, expected: CommitId, why: str) -> None:
     """Move the current branch from ``expected`` to ``to``; the index follows, the work tree does not."""
     paths = [change.path for change in repository.list_changes(expected, to)]
     old, new = resolve_revision(repository, expected), resolve_revision(repository, to)
-    repository.git("update-ref", "-m", f"cdd: {why}", "HEAD", new, old)
+    repository.git("update-ref", ("-m",), f"cdd: {why}", "HEAD", new, old)
     refresh_index(repository, paths)
 
 
@@ -336,7 +336,7 @@ def find_by_trailer(repository: Repository, key: str, *, value: str, since: Comm
     if head is None or head == since:
         return None
     span = "HEAD" if since is None else f"{resolve_revision(repository, since)}..HEAD"
-    log = repository.git("log", f"--format=%H %(trailers:key={key},valueonly,separator=%x2C)", span)
+    log = repository.git("log", (f"--format=%H %(trailers:key={key},valueonly,separator=%x2C)",), span)
     for line in log.splitlines():
         commit, _, trailer = line.partition(" ")
         if trailer.strip() == value:

@@ -320,7 +320,7 @@ class Forks:
         tip = self.read_tip(fork)
         tree, conflicts = self._merge(head, tip)
         self._require_drivers(fork, conflicts)
-        log = repository.git("log", "--format=%h %s", f"{head}..{tip}").splitlines()
+        log = repository.git("log", ("--format=%h %s",), f"{head}..{tip}").splitlines()
         return MergePlan(
             fork=fork,
             branch=branch,
@@ -344,8 +344,11 @@ class Forks:
             sign = list_sign_options(repository)
             subject = shorten(plan.fork.direction, _MOST_SUBJECT)
             message = f"merge: {subject}\n\nFork: {plan.fork.name}\nTicket: {plan.fork.ticket}\n"
-            arguments = ("commit-tree", plan.tree, "-p", plan.head, "-p", plan.tip, *sign, "-F", "-")
-            commit = CommitId(repository.git(*arguments, stdin=message.encode(), hooks=bool(sign)).strip())
+            parents = (("-p",), plan.head, ("-p",), plan.tip)
+            arguments = (plan.tree, *parents, (*sign, "-F", "-"))
+            commit = CommitId(
+                repository.git("commit-tree", *arguments, stdin=message.encode(), hooks=bool(sign)).strip()
+            )
         with lock_repository(repository.location.common_dir, wait_s=_PATIENCE_S):
             return self._landings.land(commit, expected=plan.head, base=plan.head, result=commit)
 
@@ -379,7 +382,7 @@ class Forks:
         listing = "".join(f"{entry.mode} {entry.id}\t{path}\0" for path, entry in taken.items() if entry)
         with private_index() as index:
             repository.git("read-tree", tree, variables=index)
-            repository.git("update-index", "-z", "--index-info", stdin=encode_text(listing), variables=index)
+            repository.git("update-index", ("-z", "--index-info"), stdin=encode_text(listing), variables=index)
             merged = repository.git("write-tree", variables=index).strip()
         changes = repository.list_changes(plan.head, merged)
         return replace(plan, tree=merged, conflicts=(), changes=changes)
@@ -399,7 +402,7 @@ class Forks:
         tree = self.open(plan.fork)
         message = f"merge: {plan.branch} into {plan.fork.branch}"
         try:
-            tree.git("merge", "--quiet", "--no-ff", "-m", message, plan.head)
+            tree.git("merge", ("--quiet", "--no-ff", "-m"), message, plan.head)
         except GitRefused:
             if unmerged := _list_unmerged(tree):
                 self._label_marks(plan, tree)
@@ -414,7 +417,7 @@ class Forks:
         if [objects.require(f"{name}^{{commit}}").id for name in names] == [plan.tip, plan.head]:
             merged, conflicts = self._merge(*names)
             if marked := [path for path in conflicts if _has_marks(tree.root / path)]:
-                tree.git("restore", f"--source={merged}", "--worktree", "--", *marked)
+                tree.git("restore", (f"--source={merged}", "--worktree", "--"), *marked)
 
     def is_resolving(self, fork: Fork) -> bool:
         """Return whether a merge into the fork is unfinished."""
@@ -425,7 +428,7 @@ class Forks:
         """End an unfinished merge: the fork is as it was before."""
         if not self.is_resolving(fork):
             raise UsageError(f"No merge is in progress in the fork {fork.name}.", hint="cdd fork list")
-        self.open(fork).git("merge", "--abort")
+        self.open(fork).git("merge", ("--abort",))
 
     def _finish_resolving(self, fork: Fork) -> None:
         if not self.is_resolving(fork):
@@ -439,15 +442,15 @@ class Forks:
                 hint=f"edit them, then the same command again; or: cdd fork merge {fork.name} --abort",
             )
         if unmerged:
-            tree.git("add", "--all", "--", *unmerged)
-        tree.git("commit", "--quiet", "--no-edit", hooks=True)
+            tree.git("add", ("--all", "--"), *unmerged)
+        tree.git("commit", ("--quiet", "--no-edit"), hooks=True)
 
     def require_droppable(self, fork: Fork) -> tuple[int, tuple[str, ...]]:
         """Return how many commits of a fork are not merged, and its uncommitted files. Raises ``UsageError``."""
         if fork.is_abandoned:
             hint = f"bring its work back: git branch NAME {fork.kept}"
             raise UsageError(f"The fork {fork.name} was dropped already.", hint=hint)
-        listed = self.repository.git("worktree", "list", "--porcelain").split("\n\n")
+        listed = self.repository.git("worktree", "list", ("--porcelain",)).split("\n\n")
         for lines in (each.splitlines() for each in listed):
             place = Path(lines[0].removeprefix("worktree ")) if lines else self.locate(fork)
             if f"branch refs/heads/{fork.branch}" in lines and place != self.locate(fork):
@@ -496,7 +499,7 @@ class Forks:
             RunTrees(repository, inner).remove(path.name)
         self._trees.remove(root.name)
         if tip is not None:
-            repository.git("update-ref", "-d", f"refs/heads/{fork.branch}", tip)
+            repository.git("update-ref", ("-d",), f"refs/heads/{fork.branch}", tip)
         left = [str(root)] if root.exists() or self._trees.has(root.name) else []
         left += [fork.branch] if has_ref(repository.location, f"refs/heads/{fork.branch}") else []
         if left or repository.objects.read(fork.kept) is None:
@@ -512,7 +515,7 @@ class Forks:
         """Delete what a dropped fork has left: its place in the list, and the refs that keep its work."""
         for ref in (fork.kept, f"{fork.kept}-branch"):
             if has_ref(self.repository.location, ref):
-                self.repository.git("update-ref", "-d", ref)
+                self.repository.git("update-ref", ("-d",), ref)
         with self._changing() as file:
             file.forks = [each for each in file.forks if each.name != fork.name]
 
@@ -520,7 +523,7 @@ class Forks:
         """Delete the refs of attempts in forks that are gone, if all are older than ``before``; return how many."""
         if not self._path.exists():  # no fork was ever made
             return 0
-        shown = "--format=%(refname) %(committerdate:unix)"
+        shown = ("--format=%(refname) %(committerdate:unix)",)
         known: dict[str, dict[str, float]] = {}
         for line in self.repository.git("for-each-ref", shown, "refs/cdd/checkpoints/*/fork-*/*").splitlines():
             ref, _, time = line.partition(" ")
@@ -528,7 +531,7 @@ class Forks:
         gone = (refs for folder, refs in known.items() if not (self._folder / folder.rpartition("/")[2]).is_dir())
         old = [ref for refs in gone if max(refs.values()) < before.timestamp() for ref in refs]
         if old:
-            self.repository.git("update-ref", "--stdin", stdin="".join(f"delete {ref}\n" for ref in old).encode())
+            self.repository.git("update-ref", ("--stdin",), stdin="".join(f"delete {ref}\n" for ref in old).encode())
         return len(old)
 
     def _require_branch(self, fork: Fork) -> None:
@@ -545,8 +548,8 @@ class Forks:
         The conflict marks in the tree have the names ``head`` and ``tip``.
         """
         # With --stdin, git exits with 0 although there are conflicts.
-        arguments = ("merge-tree", "--write-tree", "--stdin", "-z")
-        is_clean, tree, *rest = self.repository.git(*arguments, stdin=f"{head} {tip}\n".encode()).split("\0")
+        options, asked = ("--write-tree", "--stdin", "-z"), f"{head} {tip}\n".encode()
+        is_clean, tree, *rest = self.repository.git("merge-tree", options, stdin=asked).split("\0")
         conflicts: dict[str, dict[str, Entry]] = {}
         for line in () if is_clean == "1" else rest[: rest.index("")]:
             about, _, path = line.partition("\t")
@@ -577,7 +580,7 @@ class Forks:
 
 
 def _list_unmerged(tree: Repository) -> tuple[str, ...]:
-    listed = tree.git("diff-files", "--name-only", "--diff-filter=U", "-z").split("\0")
+    listed = tree.git("diff-files", ("--name-only", "--diff-filter=U", "-z")).split("\0")
     return tuple(filter(None, listed))
 
 

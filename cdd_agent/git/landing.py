@@ -36,7 +36,7 @@ from cdd_agent.git.repository import (
     require_usable,
     resolve_revision,
 )
-from cdd_agent.git.runner import GitError, GitRefused, GitUnable, read_state
+from cdd_agent.git.runner import Argument, GitError, GitRefused, GitUnable, read_state
 from cdd_agent.git.snapshot import remove_empty_parents
 from cdd_agent.storage import read_ordinary, sweep, write_atomic
 
@@ -201,7 +201,7 @@ class Landings:
         )
         # Not msgspec's encoder: paths that are not UTF-8 are kept as lone surrogates.
         write_atomic(self._journal, json.dumps(msgspec.to_builtins(journal)).encode())
-        repository.git("update-ref", "-m", "cdd: land a run", journal.ref, commit, expected)
+        repository.git("update-ref", ("-m",), "cdd: land a run", journal.ref, commit, expected)
         return self._carry_out(journal)
 
     def is_pending(self) -> bool:
@@ -311,8 +311,8 @@ class Landings:
     def _read_index(self, wanted: set[str]) -> "_Staged":
         """Return the user's index at the paths ``wanted``."""
         staged, state = _Staged(), read_state(self._repository.location.git_dir / "index")
-        which = ("--stage", "--modified", "--deleted")
-        for line in self._repository.git("ls-files", "-v", "-z", *which).split("\0"):
+        which = ("-v", "-z", "--stage", "--modified", "--deleted")
+        for line in self._repository.git("ls-files", which).split("\0"):
             about, _, path = line.partition("\t")
             staged.has_conflicts |= about.endswith((" 1", " 2", " 3"))
             if path not in wanted:
@@ -349,9 +349,9 @@ class Landings:
             return found, conflicts
         with private_index() as index:
             self._repository.git("read-tree", resolve_revision(self._repository, base), variables=index)
-            add = ("update-index", "--add", "--remove", "--replace", "-z", "--stdin")
-            self._repository.git(*add, stdin=format_paths(present), variables=index)
-            listed = self._repository.git("ls-files", "--stage", "-z", variables=index).split("\0")
+            add = ("--add", "--remove", "--replace", "-z", "--stdin")
+            self._repository.git("update-index", add, stdin=format_paths(present), variables=index)
+            listed = self._repository.git("ls-files", ("--stage", "-z"), variables=index).split("\0")
         wanted = set(present)
         for about, _, path in (line.partition("\t") for line in listed):
             if path in wanted:
@@ -377,10 +377,11 @@ class Landings:
         with private_index() as index:
             listing = "".join(f"{entry.mode} {entry.id}\t{path}\0" for path, entry in new)
             self._repository.git(
-                "update-index", "--add", "-z", "--index-info", stdin=encode_text(listing), variables=index
+                "update-index", ("--add", "-z", "--index-info"), stdin=encode_text(listing), variables=index
             )
-            write = ("checkout-index", "--force", "-z", "--stdin", f"--prefix={self._staged}/")
-            self._repository.git(*write, stdin=format_paths(path for path, _ in new), variables=index)
+            paths = format_paths(path for path, _ in new)
+            write = f"--prefix={self._staged}/"
+            self._repository.git("checkout-index", ("--force", "-z", "--stdin", write), stdin=paths, variables=index)
         for path, entry in new:
             staged = self._staged / path
             if entry.mode != _LINK:
@@ -407,10 +408,10 @@ class Landings:
             for change in due
         )
         if listing:
-            repository.git("update-index", "--add", "-z", "--index-info", stdin=encode_text(listing))
+            repository.git("update-index", ("--add", "-z", "--index-info"), stdin=encode_text(listing))
         if skipped := format_paths(change.path for change in due if change.is_skipped and change.new):
-            repository.git("update-index", "--skip-worktree", "-z", "--stdin", stdin=skipped)
-        repository.git("update-index", "-q", "--unmerged", "--refresh")
+            repository.git("update-index", ("--skip-worktree", "-z", "--stdin"), stdin=skipped)
+        repository.git("update-index", ("-q", "--unmerged", "--refresh"))
 
     def _bring(self, change: FileChange, *, base: str) -> tuple[FileChange, Literal["updated", "merged", "kept"]]:
         """Change one file, again with what the user saves in the same moment, and return how it ended."""
@@ -484,8 +485,9 @@ def merge_entries(
         for path, entry in zip(names, (ours, base, theirs), strict=True):
             path.write_bytes(b"" if entry is None else repository.objects.require(entry.id).data)
         try:
-            options = ["--quiet", *([f"--{favor}"] if favor else ()), *(o for path in names for o in ("-L", path.name))]
-            repository.git("merge-file", *options, *map(str, names))
+            options = ("--quiet", *([f"--{favor}"] if favor else ()))
+            labels: tuple[Argument, ...] = (("-L",), "yours", ("-L",), "before", ("-L",), "cdd")
+            repository.git("merge-file", options, *labels, *map(str, names))
             is_clean = True
         except GitUnable:
             return None, False

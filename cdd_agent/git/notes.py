@@ -77,7 +77,7 @@ def append_line(repository: Repository, commit: CommitId, *, line: str) -> None:
             return
         text = format_note((*lines, line))
         try:
-            repository.git("notes", f"--ref={REF_NAME}", "add", "--force", "--file=-", commit, stdin=text.encode())
+            repository.git("notes", (f"--ref={REF_NAME}",), "add", ("--force", "--file=-"), commit, stdin=text.encode())
         except (GitRefused, GitUnable) as error:
             if lock := find_stale_lock(repository.location):
                 happened = f"cdd cannot write handoff notes: a killed git left {lock} more than ten minutes ago."
@@ -234,8 +234,8 @@ def check_reachability(repository: Repository, notes: Iterable[Note]) -> Reachab
         gone = ()
     lost = set(gone)
     if existing:
-        refs = ("--not", "--exclude=refs/notes/*", f"--exclude={BACKUPS}/*", "--all")
-        unreachable = repository.git("rev-list", "--ignore-missing", "--stdin", *refs, stdin=format_lines(existing))
+        refs = ("--ignore-missing", "--stdin", "--not", "--exclude=refs/notes/*", f"--exclude={BACKUPS}/*", "--all")
+        unreachable = repository.git("rev-list", refs, stdin=format_lines(existing))
         lost |= {CommitId(line) for line in unreachable.splitlines()} & set(existing)
     # git copies a note when it replaces the commit, so the old note may be redundant.
     saved = {identity for commit in existing if commit not in lost for identity in identify_handoffs(by_seq[commit])}
@@ -295,14 +295,14 @@ def _sort_newest_first(
     """Return the existing commits, newest first and before their parents, and those that do not exist."""
     listed = []
     if commits:
-        log = ("log", "--no-walk=sorted", "--ignore-missing", "--stdin", "--format=%ct %H")
-        listed = [line.split(" ") for line in repository.git(*log, stdin=format_lines(commits)).splitlines()]
+        log = ("--no-walk=sorted", "--ignore-missing", "--stdin", "--format=%ct %H")
+        listed = [line.split(" ") for line in repository.git("log", log, stdin=format_lines(commits)).splitlines()]
     if not listed:
         return (), tuple(commits)
     existing = [CommitId(commit) for _, commit in listed]
     # After a rebase many commits have the same time. Only a walk of the history orders them.
     since = min(int(time) for time, _ in listed)
-    walk = repository.git("rev-list", "--date-order", f"--max-age={since}", "--stdin", stdin=format_lines(existing))
+    walk = repository.git("rev-list", ("--date-order", f"--max-age={since}", "--stdin"), stdin=format_lines(existing))
     position = {commit: number for number, commit in enumerate(walk.splitlines())}
     existing.sort(key=lambda commit: position.get(commit, len(position)))
     known = set(existing)
@@ -369,7 +369,7 @@ def merge_fetched(repository: Repository, ref: str) -> int:
                 hint="in the repository that they come from: cdd tdd repair-notes --apply; then fetch them again",
             )
         before = _read_lines_by_commit(repository)
-        repository.git("notes", f"--ref={REF_NAME}", "merge", "--quiet", "--strategy=cat_sort_uniq", ref)
+        repository.git("notes", (f"--ref={REF_NAME}",), "merge", ("--quiet", "--strategy=cat_sort_uniq"), ref)
         after = _read_lines_by_commit(repository)
     return sum(lines != before.get(commit) for commit, lines in after.items())
 
@@ -377,8 +377,8 @@ def merge_fetched(repository: Repository, ref: str) -> int:
 def find_missing_ref(repository: Repository) -> NotesDamaged | None:
     """Return the error for a missing ref of notes; None if no commit has a handoff trailer."""
     head = repository.read_head()
-    log = ("log", "-1", "--format=%H", "--basic-regexp", "--grep=^Handoff-Id: ")
-    if head is None or not repository.git(*log, head).strip():
+    log = ("-1", "--format=%H", "--basic-regexp", "--grep=^Handoff-Id: ")
+    if head is None or not repository.git("log", log, head).strip():
         return None
     return NotesDamaged(
         f"This repository has no {REF}, but it has commits that had notes.",

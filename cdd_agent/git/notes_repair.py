@@ -51,9 +51,9 @@ def find_traces(repository: Repository) -> tuple[tuple[CommitId, Handoff], ...]:
 
     The handoffs have what the trailers of the commits say, without the evidence.
     """
-    log = ("log", "-z", "--basic-regexp", "--grep=^Handoff-Id: ", "--format=%H%n%B", *_OWN)
+    log = ("-z", "--basic-regexp", "--grep=^Handoff-Id: ", "--format=%H%n%B", *_OWN)
     traces: list[tuple[CommitId, Handoff]] = []
-    for entry in repository.git(*log).split("\0"):
+    for entry in repository.git("log", log).split("\0"):
         commit, _, message = entry.partition("\n")
         for block in _parse_trailers(message):
             with contextlib.suppress(KeyError, ValueError, msgspec.ValidationError):
@@ -104,9 +104,9 @@ def _reconstruct_handoff(commit: str, message: str, *, trailers: Mapping[str, st
 
 def read_past_versions(repository: Repository, top: str, *, of: Collection[CommitId]) -> dict[CommitId, list[bytes]]:
     """Return commit -> earlier versions of its note, newest first; empty if the history of the notes is damaged."""
-    log = ("log", "--raw", "-z", "-m", "--root", "--no-abbrev", "--no-renames", "--format=", top)
+    log = ("--raw", "-z", "-m", "--root", "--no-abbrev", "--no-renames", "--format=")
     try:
-        fields = repository.git(*log).split("\0")
+        fields = repository.git("log", log, top).split("\0")
     except (GitRefused, GitUnable):
         return {}
     blobs: dict[CommitId, list[str]] = {}
@@ -125,7 +125,7 @@ def find_tips(repository: Repository, ref: str) -> Iterator[tuple[str, str]]:
         for line in reversed(reflog.split(b"\n")):
             if entry := _REFLOG_ENTRY.fullmatch(line):
                 yield entry[1].decode(), "the last good entry of its reflog"
-    listing = repository.git("cat-file", "--batch-all-objects", "--batch-check=%(objecttype) %(objectname)")
+    listing = repository.git("cat-file", ("--batch-all-objects", "--batch-check=%(objecttype) %(objectname)"))
     commits = [line.removeprefix("commit ") for line in listing.splitlines() if line.startswith("commit ")]
     times: dict[str, int] = {}
     parents: set[str] = set()
@@ -145,13 +145,13 @@ def find_same_patches(repository: Repository, commits: Collection[CommitId]) -> 
     """Return commit -> later commits on the user's branches with the same patch, except for empty patches."""
     if not commits:
         return {}
-    times = repository.git("log", "--no-walk=unsorted", "--stdin", "--format=%ct", stdin=format_lines(commits))
+    times = repository.git("log", ("--no-walk=unsorted", "--stdin", "--format=%ct"), stdin=format_lines(commits))
     since = min(int(line) for line in times.split())
-    walk = ("log", "--no-merges", "--format=%H", f"--max-age={since}", f"--max-count={LIMIT_COMMITS}", *_OWN)
-    others = [CommitId(line) for line in repository.git(*walk).split()]
-    diff = ("diff-tree", "--stdin", "--root", "--patch", "--full-index")
-    diffs = repository.git(*diff, stdin=format_lines(sorted({*commits, *others})))
-    ids = repository.git("patch-id", "--stable", stdin=encode_text(diffs)).splitlines()
+    walk = ("--no-merges", "--format=%H", f"--max-age={since}", f"--max-count={LIMIT_COMMITS}", *_OWN)
+    others = [CommitId(line) for line in repository.git("log", walk).split()]
+    diff = ("--stdin", "--root", "--patch", "--full-index")
+    diffs = repository.git("diff-tree", diff, stdin=format_lines(sorted({*commits, *others})))
+    ids = repository.git("patch-id", ("--stable",), stdin=encode_text(diffs)).splitlines()
     patches = {commit: patch for patch, commit in (line.split(" ") for line in ids)}
     return {
         commit: [other for other in others if other != commit and patches.get(other) == patches[commit]]
@@ -172,10 +172,10 @@ def write_notes_commit(
     for commit, text in texts.items():
         entries.append(f"100644 {repository.blobs.write(text)}\t{paths.get(commit, (commit,))[0]}\0")
     with private_index() as index:
-        repository.git("read-tree", base or "--empty", variables=index)
-        repository.git("update-index", "-z", "--index-info", stdin="".join(entries).encode(), variables=index)
+        repository.git("read-tree", base or ("--empty",), variables=index)
+        repository.git("update-index", ("-z", "--index-info"), stdin="".join(entries).encode(), variables=index)
         tree = repository.git("write-tree", variables=index).strip()
-    return repository.git("commit-tree", tree, *(("-p", base) if base else ()), "-m", _MESSAGE).strip()
+    return repository.git("commit-tree", tree, *((("-p",), base) if base else ()), ("-m",), _MESSAGE).strip()
 
 
 def replace_tip(repository: Repository, new: str, *, found: str | None, now: str) -> NotesRepaired:
@@ -185,10 +185,10 @@ def replace_tip(repository: Repository, new: str, *, found: str | None, now: str
     """
     file = repository.location.common_dir / REF
     backup = _find_free_ref(repository, now)
-    why = ("-m", "cdd: notes repaired")
+    why = (("-m",), "cdd: notes repaired")
     if found is not None:
         both = f"create {backup} {found}\nupdate {REF} {new} {found}\n"
-        repository.git("update-ref", *why, "--stdin", stdin=both.encode())
+        repository.git("update-ref", *why, ("--stdin",), stdin=both.encode())
         return NotesRepaired(backup=backup, undo=f"git update-ref {REF} {backup}")
     content = noted.read_loose_ref(repository, REF)
     if content is None and not has_ref(repository.location, REF):

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from cdd_agent.errors import EnvironmentMissing, GateClosed
 from cdd_agent.git.commits import PUSH_HOOKS, offer_hooks
-from cdd_agent.git.hardening import build_command, build_overrides, format_settings
+from cdd_agent.git.hardening import build_overrides, format_settings
 from cdd_agent.git.repository import Repository
+from cdd_agent.git.runner import build_argv
 
 _URL = re.compile(r"remote\.(?P<name>.+)\.url", re.DOTALL)
 _PROGRAM = re.compile(
@@ -87,10 +88,10 @@ class Push:
             happened = f"Nothing was pushed: .git/config names programs ({named}), and cdd runs no such program."
             raise GateClosed(happened, hint=f"push yourself: {self.command}")
         # git would push submodules with the configuration that each of them has.
-        arguments = ("push", "--no-recurse-submodules", "--", self.remote, self.branch)
+        arguments = (("--no-recurse-submodules", "--"), self.remote, self.branch)
         try:
             process = subprocess.Popen(
-                build_command(arguments),
+                build_argv("push", arguments),
                 cwd=self.repository.root,
                 # Git reads passwords from the terminal itself; without one it fails at once.
                 stdin=subprocess.DEVNULL,
@@ -128,6 +129,6 @@ def find_push(repository: Repository) -> Push | None:
     keys = (f"branch.{branch}.pushremote", "remote.pushdefault", f"branch.{branch}.remote")
     named = [settings[key] for key in keys if settings.get(key) in remotes]
     remote = named[0] if named else "origin" if "origin" in remotes else remotes[0]
-    known = repository.git("for-each-ref", "--format=%(objectname)", f"refs/remotes/{remote}/{branch}").strip()
+    known = repository.git("for-each-ref", ("--format=%(objectname)",), f"refs/remotes/{remote}/{branch}").strip()
     is_known = bool(known) and known == repository.read_head()
     return None if is_known else Push(repository=repository, branch=branch, remote=remote)

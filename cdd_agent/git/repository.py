@@ -27,6 +27,7 @@ from cdd_agent.events import Change
 from cdd_agent.git.runner import (
     LOCK_PAUSE_S,
     LOCK_WAIT_S,
+    Argument,
     Call,
     Coprocess,
     GitError,
@@ -37,6 +38,7 @@ from cdd_agent.git.runner import (
     explain_failure,
     explain_index_lock,
     find_location,
+    require_name,
     require_same_repository,
     run_once,
 )
@@ -87,7 +89,7 @@ class ObjectReader:
 
     def __init__(self, runner: Runner) -> None:
         """Start nothing before the first question."""
-        self._git = Coprocess(runner, "cat-file", "--batch")
+        self._git = Coprocess(runner, "cat-file", ("--batch",))
 
     def read(self, name: str) -> GitObject | None:
         """Return the object that ``name`` names, or None without one; raises ``GitError`` if it is damaged.
@@ -234,6 +236,7 @@ _STEPS_BACK = re.compile(r"(?<=.)(?:[~^]\d{0,6}){1,20}\Z")
 
 _REF, _BRANCH = "ref: ", "ref: refs/heads/"
 _HEAD_BYTES = 10_000
+_LINE_END = "\n"
 
 
 class RefWriter:
@@ -241,7 +244,7 @@ class RefWriter:
 
     def __init__(self, runner: Runner) -> None:
         """Start nothing before the first change."""
-        self._git = Coprocess(runner, "update-ref", "-z", "--stdin")
+        self._git = Coprocess(runner, "update-ref", ("-z", "--stdin"))
 
     def set(self, ref: str, target: str) -> None:
         """Make ``ref`` name the object ``target``, whatever it named before; raises ``GitError``."""
@@ -261,7 +264,7 @@ class ObjectWriter:
 
     def __init__(self, runner: Runner, kind: Literal["blob", "tree", "commit"]) -> None:
         """Start nothing before the first object."""
-        self._git = Coprocess(runner, "hash-object", "-w", "-t", kind, "--stdin-paths", "--no-filters")
+        self._git = Coprocess(runner, "hash-object", ("-w", "-t"), kind, ("--stdin-paths", "--no-filters"))
 
     def write(self, data: bytes) -> str:
         """Return the id of a new object; raises ``GitError``."""
@@ -316,7 +319,7 @@ class Repository:
         """Create a repository with the user's hooks; raises ``UsageError`` if there is one."""
         if (folder / ".git").exists():
             raise UsageError(f"{folder} is already a git repository.", hint="name a folder without a .git entry")
-        run_once(Call(arguments=("init", "--quiet", f"--initial-branch={branch}")), folder=folder)
+        run_once(Call(verb="init", arguments=(("--quiet", f"--initial-branch={branch}"),)), folder=folder)
         return cls(folder)
 
     def share_processes(self, other: "Repository") -> None:
@@ -330,14 +333,23 @@ class Repository:
         return self.runner.location
 
     def git(
-        self, *arguments: str, stdin: bytes = b"", variables: Mapping[str, str] | None = None, hooks: bool = False
+        self,
+        verb: str,
+        *arguments: Argument,
+        stdin: bytes = b"",
+        variables: Mapping[str, str] | None = None,
+        hooks: bool = False,
     ) -> str:
-        """Run ``git ARGUMENTS`` and return its output; ``GitError`` quotes git if it fails.
+        """Run ``git VERB ARGUMENTS`` and return its output; ``GitError`` quotes git if it fails.
+
+        Only tuples contain options: ``git("log", ("-1", "--format=%s"), commit)``.
 
         With ``hooks``, git signs commits as the user configured, and runs hooks if the user approved them.
         """
         runs_hooks = hooks and self.may_run_hooks()
-        call = Call(arguments=arguments, stdin=stdin, variables=variables or {}, hooks=runs_hooks, signs=hooks)
+        call = Call(
+            verb=verb, arguments=arguments, stdin=stdin, variables=variables or {}, hooks=runs_hooks, signs=hooks
+        )
         return self.runner.run(replace(call, settings=self.settings()))
 
     def read_head(self) -> CommitId | None:
@@ -351,7 +363,7 @@ class Repository:
                 if OBJECT_ID.fullmatch(text) and (commit := self.objects.read(f"{text}^{{commit}}")) is not None:
                     return CommitId(commit.id)
         try:
-            return CommitId(self.git("rev-parse", "--verify", "--quiet", "HEAD^{commit}").strip())
+            return CommitId(self.git("rev-parse", ("--verify", "--quiet"), "HEAD^{commit}").strip())
         except GitRefused as error:
             if is_unborn(self.location):
                 return None
@@ -366,7 +378,7 @@ class Repository:
         if found is not None:
             return found.removeprefix(_BRANCH) if found.startswith(_BRANCH) else None
         try:
-            return self.git("symbolic-ref", "--quiet", "--short", "HEAD").strip()
+            return self.git("symbolic-ref", ("--quiet", "--short"), "HEAD").strip()
         except GitError:
             return None
 
@@ -385,14 +397,14 @@ class Repository:
         for name, operation, command in _UNFINISHED:
             if (self.location.git_dir / name).exists():
                 return operation, command
-        if self.git("ls-files", "--unmerged", "-z") if has_conflicts is None else has_conflicts:
+        if self.git("ls-files", ("--unmerged", "-z")) if has_conflicts is None else has_conflicts:
             return "a merge with conflicts", "git add the resolved files, or git checkout -- them"
         return None
 
     def is_ancestor(self, commit: str, *, of: str) -> bool:
         """Return whether ``commit`` is in the history of ``of``; False if one of them does not exist."""
         try:
-            self.git("merge-base", "--is-ancestor", resolve_revision(self, commit), resolve_revision(self, of))
+            self.git("merge-base", ("--is-ancestor",), resolve_revision(self, commit), resolve_revision(self, of))
         except GitRefused:
             return False
         return True
@@ -407,7 +419,7 @@ class Repository:
     def merge_trees(self, ours: CommitId, theirs: str) -> str | None:
         """Return the merged tree of two commits, whose common ancestor git finds; None if there are conflicts."""
         try:
-            return self.git("merge-tree", "--write-tree", "--no-messages", ours, theirs).strip()
+            return self.git("merge-tree", ("--write-tree", "--no-messages"), ours, theirs).strip()
         except GitRefused:
             return None
 
@@ -415,7 +427,7 @@ class Repository:
         """Return staged, changed and untracked paths, in git's order, even if marked with ``skip-worktree``."""
         with private_index() as index:
             copy_index(self, Path(index["GIT_INDEX_FILE"]))
-            status = self.git("status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", variables=index)
+            status = self.git("status", ("--porcelain", "-z", "--untracked-files=all", "--no-renames"), variables=index)
         return tuple(field[3:] for field in status.split("\0") if field)
 
     def brings(self, program: Path) -> bool:
@@ -430,14 +442,16 @@ class Repository:
         has_own_folder = all(len(place.parents) > 2 for place in inside)
         if not has_own_folder or any((root / folder / ".git").exists() for i in inside for folder in i.parents[:-1]):
             return True
-        tracked = self.git("ls-files", "-z").split("\0")
+        tracked = self.git("ls-files", ("-z",)).split("\0")
         on_the_way = {part.as_posix() for place in inside for part in (place, *place.parents[:-1])}
         environments = tuple(f"{place.parent.parent.as_posix()}/" for place in inside)
         return any(name in on_the_way or name.startswith(environments) for name in tracked)
 
     def list_ignored(self) -> tuple[str, ...]:
         """Return ignored files, and folders (ending in a slash) that an ignore rule matches as a whole."""
-        fields = self.git("status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", "--ignored=matching")
+        fields = self.git(
+            "status", ("--porcelain", "-z", "--untracked-files=all", "--no-renames", "--ignored=matching")
+        )
         return tuple(field[3:] for field in fields.split("\0") if field.startswith("!! "))
 
     def list_ignored_in(self, folder: Path) -> tuple[str, ...]:
@@ -450,12 +464,12 @@ class Repository:
 
     def list_submodules(self, *, variables: Mapping[str, str] | None = None) -> dict[str, str]:
         """Return path -> recorded commit of the submodules in the index."""
-        staged = self.git("ls-files", "--stage", "-z", variables=variables)
+        staged = self.git("ls-files", ("--stage", "-z"), variables=variables)
         return {path: commit for commit, path in _STAGED_SUBMODULE.findall(staged)}
 
     def read_attribute(self, name: str, paths: Iterable[str]) -> dict[str, str]:
         """Return path -> value of a git attribute, ``unspecified`` if it has none."""
-        fields = self.git("check-attr", "-z", "--stdin", name, stdin=format_paths(paths)).split("\0")
+        fields = self.git("check-attr", ("-z", "--stdin"), name, stdin=format_paths(paths)).split("\0")
         return dict(zip(fields[0::3], fields[2::3], strict=False))
 
     def explain_fixed(self, paths: Iterable[str]) -> dict[str, str]:
@@ -470,8 +484,8 @@ class Repository:
 
     def list_nested(self) -> frozenset[str]:
         """Return untracked repositories inside the work tree, and submodules that are at another commit."""
-        nested = self.git("ls-files", "--others", "--exclude-standard", "-z").split("\0")
-        moved = self.git("diff-files", "--raw", "-z", "--ignore-submodules=dirty").split("\0")
+        nested = self.git("ls-files", ("--others", "--exclude-standard", "-z")).split("\0")
+        moved = self.git("diff-files", ("--raw", "-z", "--ignore-submodules=dirty")).split("\0")
         submodules = {path for about, path in zip(moved[0::2], moved[1::2], strict=False) if about[8:14] == "160000"}
         return frozenset(path for path in nested if path.endswith("/")) | submodules
 
@@ -485,7 +499,7 @@ class Repository:
 
     def list_refs(self, pattern: str) -> dict[str, CommitId]:
         """Return ref -> object of the ref ``pattern`` and the refs below it."""
-        listed = self.git("for-each-ref", "--format=%(refname) %(objectname)", pattern).split()
+        listed = self.git("for-each-ref", ("--format=%(refname) %(objectname)",), pattern).split()
         return dict(zip(listed[::2], map(CommitId, listed[1::2]), strict=True))
 
     def list_ref_names(self, folder: str) -> frozenset[str]:
@@ -528,8 +542,8 @@ def resolve_revision(repository: Repository, name: str) -> str:
     try:
         # The name may come from a file that somebody else wrote, and must not be read as an option.
         if not start.startswith("refs/") and start != "HEAD" and not OBJECT_ID.fullmatch(start):
-            repository.git("check-ref-format", "--branch", start)
-        return repository.git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}").strip()
+            repository.git("check-ref-format", ("--branch",), start)
+        return repository.git("rev-parse", ("--verify", "--quiet", "--end-of-options"), f"{name}^{{commit}}").strip()
     except GitRefused as error:
         steps = "" if start == name else ", or goes back further than its history"
         hint = "list branches and commits: git branch --all, git log --oneline"
@@ -542,8 +556,8 @@ def encode_text(text: str) -> bytes:
 
 
 def format_lines(names: Iterable[str]) -> bytes:
-    """Return commits, refs or objects as git's input, one per line."""
-    return encode_text("".join(f"{name}\n" for name in names))
+    """Return commits, refs or objects as git's input, one per line; raises ``GitRefused`` for what is no name."""
+    return encode_text("".join(f"{require_name(name, ends=_LINE_END)}\n" for name in names))
 
 
 def format_paths(paths: Iterable[str]) -> bytes:
@@ -573,13 +587,13 @@ def copy_index(repository: Repository, target: Path) -> None:
     if repository.source != repository.root:  # nobody sets marks in a run tree
         return
     index = {"GIT_INDEX_FILE": str(target)}
-    tagged = repository.git("ls-files", "-v", "-z", variables=index).split("\0")
+    tagged = repository.git("ls-files", ("-v", "-z"), variables=index).split("\0")
     marked = [(entry[0], entry[2:]) for entry in tagged if entry and (entry[0] == "S" or entry[0].islower())]
     if marked and is_sparse(repository):
         marked = [(tag, path) for tag, path in marked if _is_present(repository.root, path)]
     for option, tags in (("--no-assume-unchanged", ascii_lowercase), ("--no-skip-worktree", "sS")):
         if paths := format_paths(path for tag, path in marked if tag in tags):
-            repository.git("update-index", option, "-z", "--stdin", stdin=paths, variables=index)
+            repository.git("update-index", (option, "-z", "--stdin"), stdin=paths, variables=index)
 
 
 def read_files(repository: Repository, tree: str, *, index: Mapping[str, str]) -> None:
@@ -589,10 +603,10 @@ def read_files(repository: Repository, tree: str, *, index: Mapping[str, str]) -
     """
     repository.git("read-tree", tree, variables=index)
     if is_sparse(repository):
-        tagged = repository.git("ls-files", "-t", "-z").split("\0")
-        known = set(repository.git("ls-files", "-z", variables=index).split("\0"))
+        tagged = repository.git("ls-files", ("-t", "-z")).split("\0")
+        known = set(repository.git("ls-files", ("-z",), variables=index).split("\0"))
         omitted = format_paths(entry[2:] for entry in tagged if entry[:1] == "S" and entry[2:] in known)
-        repository.git("update-index", "--skip-worktree", "-z", "--stdin", stdin=omitted, variables=index)
+        repository.git("update-index", ("--skip-worktree", "-z", "--stdin"), stdin=omitted, variables=index)
 
 
 def is_sparse(repository: Repository) -> bool:

@@ -81,7 +81,7 @@ class RunTree:
 
     def restore_files(self, base: CommitId) -> None:
         """Write the files of ``base`` again, and leave all others."""
-        self.repository.git("read-tree", "--reset", "-u", resolve_revision(self.repository, base))
+        self.repository.git("read-tree", ("--reset", "-u"), resolve_revision(self.repository, base))
 
     def _reset(self, base: CommitId) -> tuple[str, ...]:
         repository, target = self.repository, resolve_revision(self.repository, base)
@@ -89,10 +89,10 @@ class RunTree:
         self._require_own_work_tree()
         (repository.location.git_dir / "index.lock").unlink(missing_ok=True)  # left by a git that was killed
         clear_way(self.root)
-        repository.git("update-ref", "--no-deref", "HEAD", target)
+        repository.git("update-ref", ("--no-deref",), "HEAD", target)
         _check_out(repository, target)
         missing = write_submodules(repository, self.root, indexes=repository.location.git_dir / SUBMODULES)
-        left = repository.git("status", "--porcelain", "-z", "--untracked-files=all", "--ignored", "--no-renames")
+        left = repository.git("status", ("--porcelain", "-z", "--untracked-files=all", "--ignored", "--no-renames"))
         if left:
             raise GitUnable(
                 f"The run tree {self.root} cannot be reset: {left.split(chr(0))[0]}.", hint=f"rm -rf {self.root}"
@@ -107,7 +107,7 @@ class RunTree:
         # With extensions.worktreeConfig, core.worktree and core.bare of the shared file hold for every work tree.
         with contextlib.suppress(GitError):
             for key, value in (("core.worktree", str(root)), ("core.bare", "false")):
-                repository.git("config", "--worktree", key, value)
+                repository.git("config", ("--worktree",), key, value)
         if not repository.runner.is_found():
             raise EnvironmentMissing(
                 f"git does not find the run tree {root} by itself, so cdd could not commit there.",
@@ -154,7 +154,7 @@ class GitExport:
                 if os.path.lexists(self.folder):
                     delete_folder(self.folder)
             tags = repository.git(
-                "for-each-ref", f"--merged={target}", "--format=%(objectname) %(refname)", "refs/tags"
+                "for-each-ref", (f"--merged={target}", "--format=%(objectname) %(refname)"), "refs/tags"
             )
             objects = [line.partition(" ")[0] for line in tags.splitlines()]
             self._add_objects(repository, target, tags=objects, last=last)
@@ -176,7 +176,7 @@ class GitExport:
         stdin = "".join(f"{line}\n" for line in wanted).encode()
         # In a partial clone, the history lacks what was not fetched.
         which = ("--revs", "--quiet", "--missing=allow-promisor", "--shallow")
-        repository.git("pack-objects", *which, str(packs / "pack"), stdin=stdin)
+        repository.git("pack-objects", which, str(packs / "pack"), stdin=stdin)
 
     def read_head(self) -> str | None:
         """Return the commit whose history it holds."""
@@ -198,7 +198,7 @@ def write_files(repository: Repository, tree: str, *, folder: Path, index: Mappi
     writer, provided = Repository(repository.root, repository.location), Path(index["GIT_INDEX_FILE"] + ".lfs")
     writer.runner = repository.runner  # which has read the configuration
     writer.settings = lambda: _provide_large_files(repository, repository.location, provided=provided)
-    writer.git("read-tree", "--reset", "-u", tree, variables={**index, "GIT_WORK_TREE": str(folder)})
+    writer.git("read-tree", ("--reset", "-u"), tree, variables={**index, "GIT_WORK_TREE": str(folder)})
 
 
 def _provide_large_files(
@@ -278,12 +278,12 @@ def _write_submodule(
 
 def _check_out(repository: Repository, commit: str) -> None:
     """Make index and files those of ``commit``, and delete all other files."""
-    repository.git("read-tree", "--reset", "-u", commit)
-    repository.git("clean", "-ffdxq")
+    repository.git("read-tree", ("--reset", "-u"), commit)
+    repository.git("clean", ("-ffdxq",))
     if pointers := list_pointers(repository):  # git takes them for unchanged, but the user may have their content now
         for path in pointers:
             (repository.root / path).unlink()
-        repository.git("read-tree", "--reset", "-u", commit)
+        repository.git("read-tree", ("--reset", "-u"), commit)
 
 
 def write_git_folder(folder: Path, head: str, *, branch: str | None, tags: str = "") -> None:
@@ -349,7 +349,7 @@ class RunTrees:
 
     def lock(self, name: str, *, why: str) -> None:
         """Keep the run tree ``name`` until it is removed here; neither ``prune`` nor git's own commands delete it."""
-        self._main.git("worktree", "lock", f"--reason={why}", str(self._locate(name)))
+        self._main.git("worktree", "lock", (f"--reason={why}",), str(self._locate(name)))
 
     def prune(self, kept: "Kept") -> tuple[str, ...]:
         """Delete run trees that were not prepared lately, and the oldest beyond the limits; return their names.
@@ -384,7 +384,7 @@ class RunTrees:
     def has_landed(self, name: str) -> bool:
         """Return whether a branch contains all commits of a run tree, besides uncommitted changes of the user."""
         with contextlib.suppress(GitError):
-            log = self._main.git("log", "--format=%s", str(self.open(name).read_head()), "--not", "--branches")
+            log = self._main.git("log", ("--format=%s",), str(self.open(name).read_head()), ("--not", "--branches"))
             return all(subject == CARRIED for subject in log.splitlines())
         return True  # git does not know the tree
 
@@ -394,7 +394,7 @@ class RunTrees:
             self.remove(root.name)
             self._folder.mkdir(parents=True, exist_ok=True)
             # git registers the tree first and then writes it, so a kill leaves at worst a tree that is made anew.
-            self._main.git("worktree", "add", "--quiet", "--detach", "--no-checkout", str(root), "HEAD")
+            self._main.git("worktree", "add", ("--quiet", "--detach", "--no-checkout"), str(root), "HEAD")
             admin = self._find_admin(root)
         if admin is None:
             raise GitUnable(f"git did not create the run tree {root}.", hint="see: git worktree list")
@@ -534,7 +534,7 @@ def list_packages(main: Repository) -> tuple[Path, ...]:
 def _list_included(main: Repository) -> Iterator[str]:
     patterns = main.root / INCLUDE_FILE
     if patterns.is_file():
-        listed = main.git("ls-files", "--others", "--ignored", f"--exclude-from={patterns}", "-z")
+        listed = main.git("ls-files", ("--others", "--ignored", f"--exclude-from={patterns}", "-z"))
         yield from (path for path in listed.split("\0") if path and not path.startswith(".cdd/"))
 
 

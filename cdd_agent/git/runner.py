@@ -14,10 +14,10 @@ import subprocess
 import tempfile
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeAlias
 
 from cdd_agent.errors import CddError, EnvironmentMissing, ExitCode, format_count
 from cdd_agent.git import hardening
@@ -267,17 +267,49 @@ LOCK_PAUSE_S = 0.05
 INHERITED_PIPE_S = 1.0
 """How long processes that git or a hook left behind may continue to write into git's output."""
 _CHUNK_BYTES = 1 << 16
+_SHOWN_CHARACTERS = 60
+_USAGE_STATUS = 129
+"""The exit status of git for options that it does not know."""
 _POLL_S = 0.1
 """How often to check whether git has ended while its pipes stay open."""
-LIST_SETTINGS = ("config", "--list", "-z", "--show-scope", "--show-origin")
-"""Arguments of the call whose output ``parse_settings`` reads."""
+
+Argument: TypeAlias = str | tuple[str, ...]
+"""A word that names something, such as a commit or a path; or a tuple of options, which begin with ``-``."""
+
+
+def require_name(word: str, *, ends: str = "\0") -> str:
+    """Return ``word``; raises ``GitRefused`` if git would read it as an option, or ``ends`` in it as its end."""
+    if word.startswith("-") or ends in word:
+        raise GitRefused(
+            f"git was not run: {word[:_SHOWN_CHARACTERS]!r} is no name of a commit, ref or file.",
+            hint="find the file that holds this name, and restore it from a backup or remove it",
+            status=_USAGE_STATUS,
+        )
+    return word
+
+
+def build_argv(verb: str, arguments: Iterable[Argument]) -> list[str]:
+    """Return the command line of git; raises ``GitRefused`` if a word that is no marked option begins with ``-``.
+
+    Words come from files that others can write, such as the base of a fork: ``--output=FILE`` would overwrite a file.
+    """
+    words: list[str] = []
+    for argument in arguments:
+        if isinstance(argument, str):
+            words.append(require_name(argument))
+        elif all(option.startswith("-") for option in argument):
+            words += argument
+        else:
+            raise ValueError(f"only options belong into the tuple {argument}")
+    return hardening.build_command((verb, *words))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     """One call of git."""
 
-    arguments: tuple[str, ...]
+    verb: str
+    arguments: tuple[Argument, ...] = ()
     stdin: bytes = b""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Added to the built environment, and overriding it."""
@@ -367,13 +399,13 @@ class Runner:
         settings = hardening.adopt(own, user)
         return hardening.build_settings(settings, hooks=call.hooks, signs=call.signs, adopted=adopted)
 
-    def start(self, *arguments: str, errors: IO[bytes]) -> "subprocess.Popen[bytes]":
-        """Start ``git ARGUMENTS``, which answers what it reads, and return the process."""
+    def start(self, verb: str, *arguments: Argument, errors: IO[bytes]) -> "subprocess.Popen[bytes]":
+        """Start ``git VERB ARGUMENTS``, which answers what it reads, and return the process."""
         self.location.require_own_common_dir()
         settings = hardening.build_settings(self.configuration(), hooks=False, signs=False)
         environment = hardening.build_environment(os.environ, settings=settings, hooks=False)
         environment |= self._location_variables()
-        argv, pipe = hardening.build_command(arguments), subprocess.PIPE
+        argv, pipe = build_argv(verb, arguments), subprocess.PIPE
         # It outlives folders of the work tree.
         return subprocess.Popen(
             argv, cwd="/", env=environment, stdin=pipe, stdout=pipe, stderr=errors, start_new_session=True
@@ -393,7 +425,8 @@ class Runner:
     def _read_configuration(self) -> _Configuration:
         # Record the states of the files first, so that a change during the call is noticed.
         files = {path: read_state(path) for path in _list_configuration_files(self.location)}
-        call = Call(arguments=LIST_SETTINGS, variables=self._location_variables())
+        options = ("--list", "-z", "--show-scope", "--show-origin")
+        call = Call(verb="config", arguments=(options,), variables=self._location_variables())
         settings = hardening.parse_settings(run_once(call, folder=self._folder))
         if not any(setting.scope == "command" for setting in settings):
             raise EnvironmentMissing(
@@ -454,9 +487,10 @@ class Answer:
 class Coprocess:
     """A git process that answers questions, one after the other; it is started again after a failure."""
 
-    def __init__(self, runner: Runner, *arguments: str) -> None:
+    def __init__(self, runner: Runner, verb: str, *arguments: Argument) -> None:
         """Start nothing before the first question."""
         self._runner = runner
+        self._verb = verb
         self._arguments = arguments
         self._process: subprocess.Popen[bytes] | None = None
         self._errors = -1
@@ -481,7 +515,7 @@ class Coprocess:
     def _start(self) -> "subprocess.Popen[bytes]":
         # Not a pipe: one that nobody reads blocks git when it is full.
         with tempfile.TemporaryFile() as errors:
-            process = self._runner.start(*self._arguments, errors=errors)
+            process = self._runner.start(self._verb, *self._arguments, errors=errors)
             self._process, self._errors = process, os.dup(errors.fileno())
         # The process ends by itself when cdd does, because its input is closed.
         self._end = weakref.finalize(self, _end_coprocess, process, self._errors)
@@ -492,7 +526,7 @@ class Coprocess:
         status = self._process.wait()
         message = os.pread(self._errors, _CHUNK_BYTES, 0).decode("utf-8", "replace").strip()
         self._close()
-        return explain_failure(self._arguments[0], message, status=status)
+        return explain_failure(self._verb, message, status=status)
 
     def _close(self) -> None:
         self._end()
@@ -517,9 +551,9 @@ _WITHOUT_REPOSITORY = hardening.build_settings((), hooks=False, signs=False)
 def find_location(folder: Path) -> RepositoryLocation:
     """Return the repository that git finds from ``folder``; raises ``EnvironmentMissing`` if none is usable."""
     named = [name for name in ("GIT_DIR", "GIT_WORK_TREE") if os.environ.get(name)]
-    question = ("rev-parse", "--path-format=absolute", "--git-dir", "--git-common-dir", "--show-toplevel")
+    question = ("--path-format=absolute", "--git-dir", "--git-common-dir", "--show-toplevel")
     try:
-        answer = run_once(Call(arguments=question, limit_s=LOCATE_TIMEOUT_S), folder=folder)
+        answer = run_once(Call(verb="rev-parse", arguments=(question,), limit_s=LOCATE_TIMEOUT_S), folder=folder)
     except GitError as error:
         for words, happened, hint in _REFUSALS:
             if re.search(words, error.happened):
@@ -548,7 +582,7 @@ def require_same_repository(location: RepositoryLocation) -> None:
 def run_once(call: Call, *, folder: Path, settings: Sequence[tuple[str, str]] = _WITHOUT_REPOSITORY) -> str:
     """Return the output of git in ``folder`` with ``settings``; waits briefly for a locked index."""
     environment = hardening.build_environment(os.environ, settings=settings, hooks=call.hooks) | dict(call.variables)
-    argv = hardening.build_command(call.arguments)
+    argv = build_argv(call.verb, call.arguments)
     deadline = time.monotonic() + LOCK_WAIT_S
     while True:
         limit_s = call.limit_s or (HOOKS_TIMEOUT_S if call.hooks else TIMEOUT_S)
@@ -557,7 +591,7 @@ def run_once(call: Call, *, folder: Path, settings: Sequence[tuple[str, str]] = 
             return out.decode("utf-8", "surrogateescape")
         message = err.decode("utf-8", "replace").strip()
         if parse_index_lock(message) is None or time.monotonic() >= deadline:
-            raise explain_failure(call.arguments[0], message, status=status, hooks=call.hooks)
+            raise explain_failure(call.verb, message, status=status, hooks=call.hooks)
         time.sleep(LOCK_PAUSE_S)
 
 

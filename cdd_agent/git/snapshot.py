@@ -44,10 +44,10 @@ def match_rules(
 ) -> set[str]:
     """Return those of ``paths``, relative to the top of the work tree, that git ignores."""
     asked = format_paths(f"./{path}" for path in paths)  # a colon at the start would be taken for a pattern
-    ask = ("check-ignore", *options, "-z", "--stdin")
+    ask = (*options, "-z", "--stdin")
     variables = {**(variables or {}), "GIT_LITERAL_PATHSPECS": "0"}  # git refuses it here
     try:
-        found = repository.git(*ask, stdin=asked, variables=variables) if asked else ""
+        found = repository.git("check-ignore", ask, stdin=asked, variables=variables) if asked else ""
     except GitRefused as error:
         if error.status != 1:  # 1: none of them
             raise
@@ -57,7 +57,7 @@ def match_rules(
 
 def list_entries(repository: Repository, tree: str, *paths: str) -> dict[str, tuple[str, str]]:
     """Return path -> mode and id of the files in a tree, or of those that are or are below ``paths``."""
-    lines = repository.git("ls-tree", "-r", "-z", "--full-tree", tree, "--", *paths).split("\0")
+    lines = repository.git("ls-tree", ("-r", "-z", "--full-tree"), tree, ("--",), *paths).split("\0")
     listed = (line.partition("\t") for line in lines if line)
     return {path: (about.split()[0], about.split()[2]) for about, _, path in listed}
 
@@ -153,8 +153,8 @@ class Snapshots:
 
     def forget(self, pattern: str) -> None:
         """Delete the refs that match ``pattern``; git keeps their objects for a while."""
-        for ref in self._repository.git("for-each-ref", "--format=%(refname)", _require_own_ref(pattern)).split():
-            self._repository.git("update-ref", "-d", ref)
+        for ref in self._repository.git("for-each-ref", ("--format=%(refname)",), _require_own_ref(pattern)).split():
+            self._repository.git("update-ref", ("-d",), ref)
         self._trees.clear()
 
     def restore(self, snapshot: Snapshot, *, only: Iterable[str] | None = None) -> tuple[Change, ...]:
@@ -283,8 +283,8 @@ class ComparedFiles:
 def compare_files(repository: Repository, *paths: str, index: Mapping[str, str]) -> ComparedFiles:
     """Compare the files, or those in the folders ``paths``, with an index."""
     # Not `add --update`: it runs git inside each submodule, with the configuration of that repository.
-    which = ("--stage", "--modified", "--deleted", "--others", "--exclude-standard")
-    listed = repository.git("ls-files", "-t", "-z", *which, "--", *paths, variables=index).split("\0")
+    which = ("-t", "-z", "--stage", "--modified", "--deleted", "--others", "--exclude-standard", "--")
+    listed = repository.git("ls-files", which, *paths, variables=index).split("\0")
     staged: dict[str, str] = {}
     new, changed, nested = set(), set(), set()
     for tag, _, about in (line.partition(" ") for line in listed if line):
@@ -302,7 +302,7 @@ def compare_files(repository: Repository, *paths: str, index: Mapping[str, str])
 def update_index(repository: Repository, paths: Iterable[str], *options: str, index: Mapping[str, str]) -> None:
     """Update a private index with the files at ``paths``; see ``STAGE``."""
     if stdin := format_paths(sorted(paths)):
-        repository.git("update-index", *options, "-z", "--stdin", stdin=stdin, variables=index)
+        repository.git("update-index", (*options, "-z", "--stdin"), stdin=stdin, variables=index)
 
 
 def write_paths(
@@ -321,7 +321,7 @@ def write_paths(
         with private_index() as index:
             variables = {**(variables or {}), **index}
             repository.git("read-tree", tree, variables=variables)
-            repository.git("checkout-index", "--force", "-z", "--stdin", stdin=listed, variables=variables)
+            repository.git("checkout-index", ("--force", "-z", "--stdin"), stdin=listed, variables=variables)
 
 
 def _require_own_ref(ref: str) -> str:

@@ -114,7 +114,7 @@ class TicketForks:
         repository = self.forks.repository
         keys = ("key=Ticket", NUMBER_OPTIONS)
         form = "--format=" + " ".join(f"%(trailers:{each},valueonly,separator=%x20)" for each in keys)
-        present = set(repository.git("log", f"-{_MOST_COMMITS}", form, fork.base).splitlines())
+        present = set(repository.git("log", (f"-{_MOST_COMMITS}", form), fork.base).splitlines())
         for known in state.step_executions.values():
             landed = list(known.commits.values())
             # The commits that the state names may be those of an iteration, which was later.

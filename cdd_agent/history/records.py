@@ -82,15 +82,15 @@ def store(repository: Repository, record: RollbackRecord, *, folders: Mapping[st
     blobs += [(f"refs/{each}", each) for each in sorted(kinds) if kinds[each] == "blob"]
     with private_index() as index:
         listing = "".join(f"100644 {blob}\t{path}\0" for path, blob in blobs)
-        repository.git("update-index", "--add", "-z", "--index-info", stdin=encode_text(listing), variables=index)
+        repository.git("update-index", ("--add", "-z", "--index-info"), stdin=encode_text(listing), variables=index)
         for each in sorted(each for each in kinds if kinds[each] == "tree"):
-            repository.git("read-tree", f"--prefix=refs/{each}/", each, variables=index)
+            repository.git("read-tree", (f"--prefix=refs/{each}/",), each, variables=index)
         tree = repository.git("write-tree", variables=index).strip()
     commits = [record.source, record.snapshot, *(each for each in sorted(kinds) if kinds[each] == "commit")]
-    parents = [word for commit in dict.fromkeys(commits) for word in ("-p", commit)]
+    parents = [word for commit in dict.fromkeys(commits) for word in (("-p",), commit)]
     # json escapes the surrogates of file names that are not UTF-8; msgspec's own encoder refuses them.
     message = json.dumps(msgspec.to_builtins(record)).encode()
-    commit = repository.git("commit-tree", tree, *parents, "-F", "-", stdin=message, variables=CDD_IDENTITY).strip()
+    commit = repository.git("commit-tree", tree, *parents, ("-F", "-"), stdin=message, variables=CDD_IDENTITY).strip()
     return StoredRecord(record=record, commit=CommitId(commit))
 
 
@@ -102,7 +102,7 @@ def load(repository: Repository, ref: str) -> StoredRecord | None:
 
 def read(repository: Repository, commit: CommitId) -> StoredRecord:
     """Read the record in ``commit``. Raises ``UsageError`` if it does not hold one."""
-    message = repository.git("log", "-1", "--format=%B", commit, "--")
+    message = repository.git("log", ("-1", "--format=%B"), commit, ("--",))
     try:
         record = msgspec.convert(json.loads(message), type=RollbackRecord)
         if record.schema != SCHEMA:
@@ -251,8 +251,8 @@ def _list_records(repository: Repository) -> dict[int, CommitId]:
 
 def _read_object_kinds(repository: Repository, objects: Iterable[str]) -> dict[str, str]:
     """Return object -> commit, tree or blob."""
-    query = ("cat-file", "--batch-check=%(objectname) %(objecttype)")
-    lines = repository.git(*query, stdin=format_lines(dict.fromkeys(objects))).splitlines()
+    query = ("--batch-check=%(objectname) %(objecttype)",)
+    lines = repository.git("cat-file", query, stdin=format_lines(dict.fromkeys(objects))).splitlines()
     return {each: kind for each, _, kind in (line.partition(" ") for line in lines)}
 
 

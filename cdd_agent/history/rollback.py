@@ -180,7 +180,7 @@ class Rollbacks:
         record = stored.record
         repository.git("update-ref", record.ref, stored.commit)
         if repository.read_branch() != record.branch or repository.read_head() not in (record.source, record.target):
-            repository.git("update-ref", "-d", ROLLBACK, stored.commit)
+            repository.git("update-ref", ("-d",), ROLLBACK, stored.commit)
             text = (
                 "A rollback was interrupted, and the branch has moved since. cdd leaves the branch unchanged. "
                 f"Compare the earlier files: git diff {record.snapshot[:10]}; "
@@ -250,7 +250,7 @@ class Rollbacks:
             )
         span = f"{record.target}..{record.source}"
         removed = _list_commits(repository, span)
-        unpushed = repository.git("rev-list", "--count", span, "--not", "--remotes").strip()
+        unpushed = repository.git("rev-list", ("--count",), span, ("--not", "--remotes")).strip()
         effects = RollbackPlanned(
             branch=record.branch,
             source=record.source,
@@ -272,12 +272,12 @@ class Rollbacks:
             self.snapshots.restore(snapshot, only=paths)
         if repository.read_head() != record.target:
             why = f"cdd: rollback to {record.target[:10]}"
-            repository.git("update-ref", "-m", why, "HEAD", record.target, record.source)
+            repository.git("update-ref", ("-m",), why, "HEAD", record.target, record.source)
         refresh_index(repository, record.restored)
         after = records.read_stored_files(stored.commit, repository, folder="after/state")
         records.write_runs(self.runs, after, last=record.ticket)
         self._restore_checkpoints(stored, after=after)
-        repository.git("update-ref", "-d", ROLLBACK, stored.commit)
+        repository.git("update-ref", ("-d",), ROLLBACK, stored.commit)
         why = "the last rollback was undone" if record.undoes else f"rollback to {record.target[:10]}"
         self.emit(RolledBack(checkpoint=record.target, kept=record.ref, why=why))
 
@@ -311,7 +311,7 @@ class Rollbacks:
             for name, data in records.read_stored_files(record.undoes, repository, folder="before/reports").items():
                 write_atomic(self.reports / name, data)
             if commands:
-                repository.git("update-ref", "--stdin", stdin="".join(commands).encode())
+                repository.git("update-ref", ("--stdin",), stdin="".join(commands).encode())
             return
         for state in decode_states(after):
             step = state.step_executions.get(state.current_step or 0)
@@ -357,7 +357,7 @@ def _find_target(repository: Repository, name: str) -> tuple[CommitId, Handoff]:
 
 def _is_ancestor(repository: Repository, commit: str, *, of: str) -> bool:
     try:
-        repository.git("merge-base", "--is-ancestor", commit, of)
+        repository.git("merge-base", ("--is-ancestor",), commit, of)
     except GitRefused as error:
         if error.status != 1:
             raise UsageError(f"This repository has no commit {commit[:10]}.", hint="cdd tdd history") from error
@@ -368,7 +368,7 @@ def _is_ancestor(repository: Repository, commit: str, *, of: str) -> bool:
 def _suggest_nearest(repository: Repository, commit: CommitId | None) -> str:
     """Return a hint: the newest commit of a run at or before ``commit``, else the oldest one after it."""
     entries = {entry.commit: entry for entry in survey_notes(repository).entries if _is_run(entry.latest.ticket)}
-    for span in ([commit], ["--reverse", f"{commit}..HEAD"]) if commit is not None else (["HEAD"],):
+    for span in ([commit], [("--reverse",), f"{commit}..HEAD"]) if commit is not None else (["HEAD"],):
         commits = (CommitId(line) for line in repository.git("rev-list", *span).splitlines())
         near = next((each for each in commits if each in entries), None)
         if near is not None:
@@ -406,7 +406,7 @@ def _list_checkpoints(repository: Repository) -> dict[str, str]:
 
 
 def _list_commits(repository: Repository, span: str) -> tuple[CommitMoved, ...]:
-    lines = repository.git("log", "-z", "--format=%H %s", span).split("\0")
+    lines = repository.git("log", ("-z", "--format=%H %s"), span).split("\0")
     pairs = (line.partition(" ") for line in lines if line)
     return tuple(CommitMoved(commit=commit, subject=subject) for commit, _, subject in pairs)
 

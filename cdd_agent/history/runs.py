@@ -40,8 +40,10 @@ def read_reachable_notes(repository: Repository) -> Survey:
     commits = [entry.commit for entry in survey.entries]
     unreachable = set(commits)
     if head is not None and commits:
-        walk = ("rev-list", "--ignore-missing", "--stdin", "--not", head)
-        unreachable = set(map(CommitId, repository.git(*walk, stdin=format_lines(commits)).splitlines()))
+        walk = ("--ignore-missing", "--stdin", "--not")
+        unreachable = set(
+            map(CommitId, repository.git("rev-list", walk, head, stdin=format_lines(commits)).splitlines())
+        )
     entries = tuple(entry for entry in survey.entries if entry.commit not in unreachable)
     if not entries and survey.damages:
         raise NotesDamaged(f"No handoff note here can be read. {survey.damages[0].what}")

@@ -136,7 +136,7 @@ class Undo:
         if not self._repository.is_ancestor(base, of="HEAD"):
             return ()
         later = self._read_commits(f"{base}..HEAD")
-        earlier = self._read_commits("--max-count=1", base)
+        earlier = self._read_commits(base, most=1)
         if not later or not all(map(self._is_of_ticket, later)) or later[-1][2:4] == earlier[0][2:4]:
             return ()
         return tuple(dict.fromkeys(f"step {commit.number} of {commit.ticket}" for commit in later))
@@ -171,13 +171,13 @@ class Undo:
 
     def _find_last_step(self) -> tuple[_OwnCommit, ...]:
         """Return the commits of the last step, newest first."""
-        commits = self._read_commits(f"--max-count={_MOST_COMMITS}", "HEAD")
+        commits = self._read_commits("HEAD", most=_MOST_COMMITS)
         last = commits[0]
         # An iteration is taken back alone, although the commits before it may be of the same step.
         base = self._find_base(last)
         own = takewhile(lambda commit: commit[2:4] == last[2:4] and commit.commit != base, commits)
         if not (last.ticket and last.number.isdecimal() and last.handoff):
-            is_merge = len(self._repository.git("log", "-1", "--format=%P", last.commit).split()) > 1
+            is_merge = len(self._repository.git("log", ("-1", "--format=%P"), last.commit).split()) > 1
             raise UsageError(
                 f"The last commit, {last.commit[:10]} {last.subject!r}, is not of a step, so it stays.",
                 hint=f"git revert {'-m 1 ' if is_merge else ''}HEAD takes it back with a new commit",
@@ -196,8 +196,8 @@ class Undo:
 
     def _find_earlier(self, state: RunState, step: UndoneStep) -> StepExecution | None:
         """Return the step as it was before the iteration that is undone; None if it was none."""
-        since = f"^{state.base_commit}" if state.base_commit else "--max-count=0"
-        commits = iter(self._read_commits(f"--max-count={_MOST_COMMITS}", since, step.base))
+        since = (f"^{state.base_commit}",) if state.base_commit else ()
+        commits = iter(self._read_commits(*since, step.base, most=_MOST_COMMITS if since else 0))
         is_own = partial(_is_of_step, step)
         later = next((commit for commit in commits if is_own(commit)), None)
         if later is None:
@@ -207,8 +207,9 @@ class Undo:
         base = self._repository.objects.require(f"{own[0].commit}^").id
         return replace(state.execution(step.number), commits=made, base_commit=base, review=None)
 
-    def _read_commits(self, *which: str) -> list[_OwnCommit]:
-        log = self._repository.git("log", "-z", "--first-parent", _FORMAT, *which)
+    def _read_commits(self, *which: str, most: int | None = None) -> list[_OwnCommit]:
+        limit = () if most is None else (f"--max-count={most}",)
+        log = self._repository.git("log", ("-z", "--first-parent", _FORMAT, *limit), *which)
         fields = [field.strip() for field in log.split("\0")]
         width = len(_OwnCommit._fields)
         return [_OwnCommit(*row) for row in zip(*(fields[start::width] for start in range(width)), strict=False)]
@@ -228,9 +229,9 @@ class Undo:
                 f"You have changed files that would move:\n  {shown}\nNothing was touched.",
                 hint="commit your changes, or move them aside: git stash push -- PATH; then the same again",
             )
-        log = repository.git("log", "-z", "--format=%H %s", f"{step.base}..{step.head}").split("\0")
+        log = repository.git("log", ("-z", "--format=%H %s"), f"{step.base}..{step.head}").split("\0")
         moved = tuple(CommitMoved(commit=line[:40], subject=line[41:]) for line in log if line)
-        unpushed = repository.git("rev-list", "--count", f"{step.base}..{step.head}", "--not", "--remotes").strip()
+        unpushed = repository.git("rev-list", ("--count",), f"{step.base}..{step.head}", ("--not", "--remotes")).strip()
         effects = RollbackPlanned(
             branch=step.branch,
             source=source,

@@ -64,7 +64,9 @@ def list_project_files(root: Path) -> list[str]:
         from cdd_agent.workspace.files import Workspace
 
         return list(Workspace(root).list_files(most=MOST_LISTED))
-    listed = repository.git("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate").split("\0")
+    listed = repository.git("ls-files", ("-z", "--cached", "--others", "--exclude-standard", "--deduplicate")).split(
+        "\0"
+    )
     start = os.path.relpath(root, repository.root).replace(os.sep, "/")
     within = "" if start == "." else f"{start}/"
     names = (path.removeprefix(within) for path in listed if path.startswith(within) and not path.endswith("/"))

@@ -72,7 +72,7 @@ _OUTCOMES = {
 def show_tree(session: "SessionState", argument: str) -> None:
     """Show where the run of a ticket works."""
     slug, tree = _find_run_tree(session, argument)
-    subject = tree.git("log", "-1", "--format=%h %s").strip()
+    subject = tree.git("log", ("-1", "--format=%h %s")).strip()
     changed = tree.list_uncommitted()
     session.screen.fields(
         [

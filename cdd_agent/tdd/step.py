@@ -407,7 +407,7 @@ def alone_on(folder: Path, *, context: Context) -> Iterator[None]:
 
 def remove_leftovers(repository: Repository) -> None:
     """Delete half-written files and stale ref locks of a killed run; the caller holds the repository."""
-    found = repository.git("ls-files", "--others", "--ignored", "--exclude=.*.cdd-*.tmp", "-z")
+    found = repository.git("ls-files", ("--others", "--ignored", "--exclude=.*.cdd-*.tmp", "-z"))
     for path in (Path(name) for name in found.split("\0") if name):
         if is_leftover(path.name):
             (repository.root / path).unlink(missing_ok=True)
@@ -601,7 +601,7 @@ def has_hooks(repository: Repository) -> bool:
     """Return whether git hooks can refuse a commit."""
     if not repository.may_run_hooks():
         return False
-    folder = repository.root / repository.git("rev-parse", "--git-path", "hooks", hooks=True).strip()
+    folder = repository.root / repository.git("rev-parse", ("--git-path",), "hooks", hooks=True).strip()
     return any(os.access(folder / name, os.X_OK) for name in ("pre-commit", "prepare-commit-msg", "commit-msg"))
 
 

@@ -163,7 +163,7 @@ class RunTreeWorkplace:
         self.run_tree.restore_gitfile()
         if self.tree.read_head() != tip or self.tree.read_branch() is not None:
             target = resolve_revision(self.tree, tip)
-            self.tree.git("update-ref", "--no-deref", "HEAD", target)
+            self.tree.git("update-ref", ("--no-deref",), "HEAD", target)
             self.tree.git("read-tree", target)
 
     def adapt(self, made: CommitId, *, tip: CommitId) -> CommitId:
@@ -308,7 +308,7 @@ class InPlace:
     def _was_being_recorded(self, head: CommitId, tip: CommitId) -> bool:
         """Return whether ``head`` is a commit of cdd on ``tip`` that the state does not contain yet."""
         trailer = "--format=%P %(trailers:key=Handoff-Id,valueonly,separator=%x2C)"
-        parents, _, handoff = self.tree.git("log", "-1", trailer, head).strip().partition(" ")
+        parents, _, handoff = self.tree.git("log", ("-1", trailer), head).strip().partition(" ")
         return parents == tip and bool(handoff.strip())
 
     def copy_ignored(self, folder: Path) -> IgnoredFiles:
@@ -323,8 +323,8 @@ class InPlace:
         """Make ``tip`` the commit of the current branch again."""
         if self.tree.read_head() != tip:
             target = resolve_revision(self.tree, tip)
-            self.tree.git("update-ref", "-m", "cdd: take a commit back", "HEAD", target)
-            self.tree.git("read-tree", "-i", "-m", target)
+            self.tree.git("update-ref", ("-m",), "cdd: take a commit back", "HEAD", target)
+            self.tree.git("read-tree", ("-i", "-m"), target)
 
     def adapt(self, made: CommitId, *, tip: CommitId) -> CommitId:
         """Return ``made``."""

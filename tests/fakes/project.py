@@ -148,7 +148,7 @@ class Project:
         shutil.copytree(_committed(tuple(files.items())), folder, symlinks=True)
         repository = Repository(folder)
         repository.may_run_hooks = lambda: True
-        repository.git("update-index", "-q", "--refresh")  # the index knows the files by their inodes
+        repository.git("update-index", ("-q", "--refresh"))  # the index knows the files by their inodes
         return cls(
             folder=folder,
             repository=repository,

@@ -31,6 +31,7 @@ from cdd_agent.testrun.pytest_run import PytestSuite
 from pytest_tdd_agent.fingerprint import compute_digests
 from tests.cdd_agent.git.hostile.repository import COMMANDS, CONFIGURED, HOOKS, Hostile, plain, plant, run_plain
 from tests.fakes.cases import soak_after
+from tests.fakes.command_line import run_words
 from tests.fakes.model import ScriptedModel
 from tests.fakes.project import Project, item, writes
 from tests.fakes.sources import PACKAGE, modules, nodes_of, nodes_with, text_of
@@ -83,7 +84,7 @@ def test_no_command_runs_what_a_repository_brings_along(
         hostile.ready()
         refused = pytest.raises(GitError, match=r"not allowed|merge") if command[0] in REFUSED else nullcontext()
         with refused:
-            repository.git(*command, variables=PATTERNS if command[0] == "check-ignore" else {})
+            run_words(repository, *command, variables=PATTERNS if command[0] == "check-ignore" else {})
         by_us[command] = hostile.marks
     assert {command: marks for command, marks in by_us.items() if marks} == {}
     ran = {command for command, marks in by_plain_git.items() if marks}
@@ -114,27 +115,13 @@ def verbs() -> dict[str, str]:
 
 
 def _verbs_in(nodes: tuple[ast.AST, ...]) -> Iterator[str]:
-    tuples = {
-        target.id: node.value
-        for node in nodes
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
     for node in nodes:
-        arguments: list[ast.expr] = []
+        verb: list[ast.expr] = []
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "git":
-            arguments = node.args[:1]
+            verb = node.args[:1]
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Call":
-            arguments = [keyword.value for keyword in node.keywords if keyword.arg == "arguments"]
-        for argument in arguments:
-            first: ast.expr | None = argument.value if isinstance(argument, ast.Starred) else argument
-            if isinstance(first, ast.Name):
-                first = tuples.get(first.id)
-            if isinstance(first, ast.Tuple):
-                first = first.elts[0]
-            if isinstance(first, ast.Constant) and isinstance(first.value, str):
-                yield first.value
+            verb = [keyword.value for keyword in node.keywords if keyword.arg == "verb"]
+        yield from (each.value for each in verb if isinstance(each, ast.Constant) and isinstance(each.value, str))
 
 
 def test_every_command_of_the_program_is_among_those_that_were_tried() -> None:
@@ -232,7 +219,7 @@ def test_another_repository_in_the_place_of_the_first_is_never_asked(hostile: Ho
     work.may_run_hooks = lambda: True
     (linked / ".git").write_text(f"gitdir: {hostile.root}/.git\n")
     hostile.ready()
-    assert work.git("rev-parse", "--git-dir").strip() == str(repository.root / ".git" / "worktrees" / "linked")
+    assert work.git("rev-parse", ("--git-dir",)).strip() == str(repository.root / ".git" / "worktrees" / "linked")
     (linked / "a.txt").write_text("two\n")
     assert work.list_uncommitted() == ("a.txt",)
     with pytest.raises(GitUnable, match="names another repository") as caught:
@@ -278,7 +265,7 @@ def test_every_program_of_the_configuration_is_put_aside_whatever_it_is_called(h
     repository = Repository(hostile.root)
     left = {}
     for key in CONFIGURED:
-        value = repository.git("config", "--get", key).strip()
+        value = repository.git("config", ("--get",), key).strip()
         if "/programs/" in value:
             left[key] = value
     assert left == {}
@@ -293,10 +280,10 @@ def test_what_the_user_configured_for_all_repositories_stays(
     own.write_text('[filter "single"]\n\tclean = sed s/^/own:/\n[credential]\n\thelper = first\n\thelper = second\n')
     repository = Repository(hostile.root)
     hostile.ready()
-    assert repository.git("config", "--get", "filter.single.clean").strip() == "sed s/^/own:/"
-    assert repository.git("config", "--get-all", "credential.helper").split()[-2:] == ["first", "second"]
+    assert repository.git("config", ("--get",), "filter.single.clean").strip() == "sed s/^/own:/"
+    assert repository.git("config", ("--get-all",), "credential.helper").split()[-2:] == ["first", "second"]
     (hostile.root / "a.single").write_text("text\n")
-    blob = repository.git("hash-object", "-w", "a.single").strip()
+    blob = repository.git("hash-object", ("-w",), "a.single").strip()
     assert repository.git("cat-file", "blob", blob) == "own:text\n"
     assert hostile.marks == set()
 
@@ -474,10 +461,7 @@ def test_no_call_of_git_can_overwrite_put_aside_or_delete_the_users_work() -> No
 
 
 def _begins_with_a_word(node: ast.Call) -> bool:
-    first = node.args[0] if node.args else None
-    if isinstance(first, ast.Starred):
-        return isinstance(first.value, ast.Name)
-    return isinstance(first, ast.Constant)
+    return bool(node.args) and isinstance(node.args[0], ast.Constant)
 
 
 def test_whole_folders_are_deleted_only_where_the_program_made_them() -> None:

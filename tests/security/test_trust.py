@@ -363,7 +363,7 @@ def test_hooks_that_changed_do_not_run_before_they_are_approved_again(
     (trusted / changed).write_text(f"#!/bin/sh\n: > '{tmp_path}/mark'\n")
     (trusted / changed).chmod(0o755)
     answers.answer = False
-    repository.git("commit", "--allow-empty", "-qm", "x", hooks=True)
+    repository.git("commit", ("--allow-empty", "-qm"), "x", hooks=True)
     assert answers.changed == [False, True]
     assert not (tmp_path / "mark").exists()
 

@@ -133,7 +133,7 @@ class TicketFiles:
         spec.advance_file(self.ticket.spec_path, "executing")
         changed = [path for path in self.repository.list_uncommitted() if path in own]
         before = self.repository.read_head()
-        is_new = not self.repository.git("ls-tree", "HEAD", "--", f"{self.folder}/{self.ticket.plan_path.name}")
+        is_new = not self.repository.git("ls-tree", "HEAD", ("--",), f"{self.folder}/{self.ticket.plan_path.name}")
         subject = f"plan: {format_line(documents.plan.title)}{'' if is_new else ', changed'}"
         short = commits.cut_subject(subject)
         body = "" if short == subject else f"{commits.wrap(subject)}\n\n"

@@ -152,14 +152,14 @@ def load_earlier_landing(
     """Load the ``commits`` of ``step`` from before an iteration. Raises ``UsageError`` if one no longer exists."""
     reports = hash_reports(private_folder(project) / "reports")
     landed = tuple(_load_landed(resolve_recorded(repository, each), repository, reports=reports) for each in commits)
-    base = repository.git("rev-parse", "--verify", f"{landed[0].commit}^").strip()
+    base = repository.git("rev-parse", ("--verify",), f"{landed[0].commit}^").strip()
     return replace(step, commits=landed, files=diff_commits(repository, base, after=landed[-1].commit), base=base)
 
 
 def load_commit(repository: Repository, name: str, *, project: Path) -> StepToReview:
     """Load one commit as if it were a step: its number is 0. Raises ``UsageError`` if it does not exist."""
     commit = resolve_recorded(repository, name)
-    parents = repository.git("log", "-1", "--format=%P", commit, "--").split()
+    parents = repository.git("log", ("-1", "--format=%P"), commit, ("--",)).split()
     if not parents:
         raise UsageError(f"{commit[:10]} is the first commit; it has nothing to compare with.", hint="git show " + name)
     landed = _load_landed(commit, repository, reports=hash_reports(private_folder(project) / "reports"))
@@ -176,9 +176,9 @@ def load_commit(repository: Repository, name: str, *, project: Path) -> StepToRe
 def _load_landed(commit: CommitId, repository: Repository, *, reports: Collection[str]) -> LandedCommit:
     return LandedCommit(
         commit=commit,
-        subject=repository.git("log", "-1", "--format=%s", commit, "--").strip(),
+        subject=repository.git("log", ("-1", "--format=%s"), commit, ("--",)).strip(),
         evidence=read_evidence(repository, commit, reports=reports),
-        is_in_history=not repository.git("rev-list", "--max-count=1", commit, "--not", "HEAD", "--"),
+        is_in_history=not repository.git("rev-list", ("--max-count=1",), commit, ("--not",), "HEAD", ("--",)),
     )
 
 
@@ -306,9 +306,9 @@ class Review:
             return None
         repository = self._repository
         # An iteration of an early step may be the last commit; of its step, only its own commits are known.
-        later = repository.git("rev-list", "--topo-order", f"{state.base_commit}..HEAD").split()
+        later = repository.git("rev-list", ("--topo-order",), f"{state.base_commit}..HEAD").split()
         last = next((commit for commit in later if commit in landed), landed[-1])
-        commits = repository.git("rev-list", "--no-merges", f"{state.base_commit}..{last}").split()
+        commits = repository.git("rev-list", ("--no-merges",), f"{state.base_commit}..{last}").split()
         files = diff_commits(repository, state.base_commit, after=last)
         told = [f"The whole ticket: {describe_size(files)} in {format_count(len(commits), 'commit')}."]
         told += ["Its run tree is removed."] if self._remove_tree() else []
@@ -540,7 +540,7 @@ def _choose_paths(repository: Repository, changes: tuple[str, ...]) -> tuple[str
     """Return the ``changes`` to commit; raises ``UsageError`` if there are none, or if the commit would lose some."""
     if not changes:
         raise UsageError("You have no uncommitted changes.", hint="press Enter to continue with the plan")
-    flags = repository.git("ls-files", "-v", "-z").split("\0")
+    flags = repository.git("ls-files", ("-v", "-z")).split("\0")
     # skip-worktree, assume-unchanged
     hidden = {entry[2:] for entry in flags if entry[:1] == "S" or entry[:1].islower()}
     paths = tuple(path for path in dict.fromkeys(changes) if path not in hidden)
@@ -548,7 +548,7 @@ def _choose_paths(repository: Repository, changes: tuple[str, ...]) -> tuple[str
         happened = f"git is set to ignore these changes: {', '.join(changes)}."
         raise UsageError(happened, hint="type keep to continue without them")
     options = ("--porcelain", "-z", "--untracked-files=no", "--no-renames", "--ignore-submodules=dirty")
-    fields = [field for field in repository.git("status", *options).split("\0") if field[3:] in paths]
+    fields = [field for field in repository.git("status", options).split("\0") if field[3:] in paths]
     there = {path for path in paths if (repository.root / path).is_symlink() or (repository.root / path).is_file()}
     # A commit would hold either the staged or the present content; the other would be lost.
     torn = [f[3:] for f in fields if f[0] != " " and (f[1] != " " or (f[0] == "D" and f[3:] in there))]

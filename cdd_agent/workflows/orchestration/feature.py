@@ -191,7 +191,7 @@ def read_history(repository: Repository, *, slug: str | None = None) -> FeatureH
     if not entries or repository.read_head() is None:
         return None
     found: list[CommittedHandoff] = []
-    for commit in repository.git("rev-list", "--topo-order", "HEAD").split():
+    for commit in repository.git("rev-list", ("--topo-order",), "HEAD").split():
         entry = entries.get(CommitId(commit))
         if entry is None:
             continue
@@ -210,7 +210,7 @@ def _read_request(repository: Repository, handoffs: Iterable[CommittedHandoff]) 
     if not plans:
         return ""
     first = min(plans, key=lambda each: each.handoff.cycle_number)
-    _, _, body = repository.git("log", "-1", "--format=%B", first.commit).strip().partition("\n")
+    _, _, body = repository.git("log", ("-1", "--format=%B"), first.commit).strip().partition("\n")
     return body.strip().rpartition("\n\n")[0].strip()
 
 
@@ -218,8 +218,8 @@ def list_used_names(repository: Repository) -> frozenset[str]:
     """Return the names of the runs in HEAD's history."""
     if repository.read_head() is None:
         return frozenset()
-    log = ("log", "--grep", f"^Ticket: {PREFIX}", "--format=%(trailers:key=Ticket,valueonly,separator=%x0A)", "HEAD")
-    return frozenset(repository.git(*log).split())
+    log = (f"--grep=^Ticket: {PREFIX}", "--format=%(trailers:key=Ticket,valueonly,separator=%x0A)")
+    return frozenset(repository.git("log", log, "HEAD").split())
 
 
 def rebuild_state(history: FeatureHistory, *, now: str, context: Context) -> RunState:
@@ -311,7 +311,7 @@ def _find_test_file(landed: Iterable[CommittedHandoff], *, context: Context) -> 
     inside = context.to_repository_path("")
     for each in landed:
         if each.handoff.phase == "RED":
-            names = context.repository.git("diff-tree", "--no-commit-id", "--name-only", "-r", "-z", each.commit)
+            names = context.repository.git("diff-tree", ("--no-commit-id", "--name-only", "-r", "-z"), each.commit)
             changed = [path.removeprefix(inside) for path in names.split("\0") if path.startswith(inside)]
             return next((path for path in changed if test_list.is_test_file(path)), "")
     return ""

@@ -145,7 +145,7 @@ class History:
     def write(self, prefix: str, *lines: Fields | str) -> None:
         """Another note on that commit."""
         told = "".join(f"{line if isinstance(line, str) else _compact(line)}\n" for line in lines)
-        blob = self.project.repository.git("hash-object", "-w", "--stdin", stdin=told.encode()).strip()
+        blob = self.project.repository.git("hash-object", ("-w", "--stdin"), stdin=told.encode()).strip()
         self.project.git("notes", f"--ref={NOTES}", "add", "-f", "-C", blob, self.commit(prefix))
 
     def forge(self, prefix: str, edit: Callable[[Fields], object], *, line: int = 0) -> None:

@@ -22,6 +22,7 @@ from cdd_agent.work.state import RunState
 from cdd_agent.work.state_file import load_state, save_state
 from tests.fakes.cases import soak_after
 from tests.fakes.clock import FakeClock
+from tests.fakes.command_line import run_words
 from tests.fakes.demo import RECORDING, SLUG, ProjectCrew, captured
 
 DIRECTION = ("Carry it out in another way.", "Use one form")
@@ -29,7 +30,7 @@ SOURCE, TESTS = "durations/reading.py", "tests/test_reading.py"
 
 
 def git(folder: Path, *arguments: str) -> str:
-    return Repository.find(folder).git(*arguments)
+    return run_words(Repository.find(folder), *arguments)
 
 
 def state(project: Path) -> RunState:

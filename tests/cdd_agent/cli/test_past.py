@@ -96,7 +96,7 @@ def test_without_git_or_notes_they_say_so(words: tuple[str, ...], tmp_path: Path
 
 @pytest.mark.slow
 def test_a_damaged_note_is_told_with_what_mends_it(ran: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    ran.repository.git("notes", "--ref=tdd-handoffs", "add", "--force", "-m", "no JSON", ran.commits["red 1"])
+    ran.repository.git("notes", ("--ref=tdd-handoffs",), "add", ("--force", "-m"), "no JSON", ran.commits["red 1"])
     assert cdd(ran, "history") == 0
     assert "Show the repairs: cdd tdd repair-notes" in capsys.readouterr().out
     assert cdd(ran, "repair-notes") == 0

@@ -222,7 +222,7 @@ def iterate(project: Path, *, guidance: str) -> str:
 def test_an_iteration_comes_after_the_run_before_it_and_hides_none_of_that(
     finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = Repository.find(finished).git("log", "-2", "--format=%h").split()
+    before = Repository.find(finished).git("log", ("-2", "--format=%h")).split()
     commit = iterate(finished, guidance="Mark\nit.")
     assert run(["--project", str(finished), "report", SLUG]) == 0
     text = capsys.readouterr().out

@@ -50,7 +50,7 @@ def test_whoever_has_no_name_is_told_how_to_have_one(
 ) -> None:
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
     for key in ("user.name", "user.email"):
-        project.repository.git("config", "--unset", key)
+        project.repository.git("config", ("--unset",), key)
     project.repository.git("config", "user.useConfigOnly", "true")
     assert "git config user.name" in look()["git"].fix
 

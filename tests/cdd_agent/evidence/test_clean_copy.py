@@ -53,18 +53,18 @@ def test_the_copy_goes_when_something_fails(make: Make) -> None:
     with pytest.raises(KeyboardInterrupt):
         use()
     assert not roots[0].parent.exists()
-    assert step.repository.git("status", "--porcelain").split() == ["??", "product.py"]
+    assert step.repository.git("status", ("--porcelain",)).split() == ["??", "product.py"]
 
 
 def test_the_copy_is_a_repository_of_its_own(make: Make) -> None:
     step = make(RED, {"product.py": "x = 1\n"})
-    before = step.repository.git("count-objects", "-v")
+    before = step.repository.git("count-objects", ("-v",))
     with clean_copy(step.repository, step.suite, green=step.green, red=step.red) as copy:
         own = Repository(copy.root)
         assert own.read_branch() == step.repository.read_branch()
-        assert own.git("status", "--porcelain") == ""
-        assert "product.py" in own.git("ls-tree", "--name-only", "HEAD").split()
-    assert step.repository.git("count-objects", "-v") == before
+        assert own.git("status", ("--porcelain",)) == ""
+        assert "product.py" in own.git("ls-tree", ("--name-only",), "HEAD").split()
+    assert step.repository.git("count-objects", ("-v",)) == before
 
 
 def test_a_project_inside_the_work_tree_is_copied_with_all_around_it(make: Make) -> None:
@@ -81,13 +81,13 @@ def test_the_copy_has_the_files_of_submodules(make: Make) -> None:
     library = Repository.create(step.repository.root / "library")
     (library.root / "table.csv").write_text("1,2\n")
     library.git("add", "table.csv")
-    library.git("commit", "--quiet", "-m", "library", variables=CDD_IDENTITY)
+    library.git("commit", ("--quiet", "-m"), "library", variables=CDD_IDENTITY)
     step.repository.git("add", "library", "product.py")
     green = step.repository.git("write-tree").strip()
     (library.root / "table.csv").write_text("being edited\n")
     with clean_copy(step.repository, step.suite, green=green, red=step.red) as copy:
         assert (copy.root / "library" / "table.csv").read_text() == "1,2\n"
-        assert Repository(copy.root).git("status", "--porcelain") == ""
+        assert Repository(copy.root).git("status", ("--porcelain",)) == ""
 
 
 def test_the_setup_prepares_the_copy_and_changes_neither_tests_nor_what_is_committed(make: Make) -> None:

@@ -133,14 +133,14 @@ def test_where_there_are_many_files_a_copy_is_changed_to_other_trees(step: Step)
     repository.submodules = ()  # as in a run tree, where they are known
     index = {"GIT_INDEX_FILE": str(repository.root.parent / "index")}
     repository.git("read-tree", step.green, variables=index)
-    repository.git("rm", "--cached", "-q", "product.py", variables=index)
+    repository.git("rm", ("--cached", "-q"), "product.py", variables=index)
     blob = repository.objects.require(f"{step.green}:product.py").id
-    repository.git("update-index", "--add", "--cacheinfo", f"100755,{blob},product.py/inner.py", variables=index)
+    repository.git("update-index", ("--add", "--cacheinfo"), f"100755,{blob},product.py/inner.py", variables=index)
     other = repository.git("write-tree", variables=index).strip()
 
     def show(trees: tuple[str, str], copies: CleanCopies) -> tuple[Path, object]:
         with copies.lend(green=trees[0], red=trees[1]) as copy:
-            found = copy.root, (read(copy.root), Repository.find(copy.root).git("status", "--porcelain"))
+            found = copy.root, (read(copy.root), Repository.find(copy.root).git("status", ("--porcelain",)))
             add(copy.root)
         return found
 
@@ -155,7 +155,9 @@ def test_where_there_are_many_files_a_copy_is_changed_to_other_trees(step: Step)
 @pytest.mark.slow
 def test_another_commit_of_the_same_files_has_the_same_copy(step: Step) -> None:
     copies = CleanCopies(step.repository, step.suite)
-    again = step.repository.git("commit-tree", f"{step.green}^{{tree}}", "-m", "again", variables=CDD_IDENTITY).strip()
+    again = step.repository.git(
+        "commit-tree", f"{step.green}^{{tree}}", ("-m",), "again", variables=CDD_IDENTITY
+    ).strip()
     with copies.lend(green=step.green, red=step.red) as copy:
         first = copy.root
     with copies.lend(green=again, red=again) as copy:

@@ -96,7 +96,7 @@ def test_no_module_of_the_user_is_written_through_a_link_of_the_change(make: Mak
         (tmp_path / "users" / "src" / name / "linked.py").symlink_to(tmp_path / "users" / "src" / "shop" / "_fast.so")
         shutil.rmtree(step.suite.root / "src" / name, ignore_errors=True)
         (step.suite.root / "src" / name).symlink_to(leads)
-    step.repository.git("add", "--all")
+    step.repository.git("add", ("--all",))
     tree = step.repository.git("write-tree").strip()
     suite = step.suite.in_run_tree(step.suite.root, original=Original(root=tmp_path / "users"))
     with clean_copy(step.repository, suite, green=tree, red=step.red) as copy:
@@ -136,7 +136,9 @@ def test_modules_that_the_user_has_built_are_in_the_copy(make: Make, tmp_path: P
         (root / "src/shop/taken_along.py").write_text("")  # git does not ignore it
     (step.suite.root / ".gitignore").write_text("_*.py\nother.py\nplanted.py\npytest.py\nconftest.py\n")
     suite = step.suite.in_run_tree(step.suite.root, original=Original(root=tmp_path / "users"))
-    tree = step.repository.git("rm", "-q", "--cached", "src/shop/gone.py") or step.repository.git("write-tree").strip()
+    tree = (
+        step.repository.git("rm", ("-q", "--cached"), "src/shop/gone.py") or step.repository.git("write-tree").strip()
+    )
     with clean_copy(step.repository, suite, green=tree, red=step.red) as copy:
         found = {path.name for path in (copy.root / "src").rglob("*.py")}
     assert found == {"__init__.py", "_version.py"}

@@ -22,7 +22,7 @@ def copied(template: Path, folder: Path) -> Repository:
     """A copy of a repository, to be changed."""
     shutil.copytree(template, folder, symlinks=True)
     repository = Repository(folder)
-    repository.git("update-index", "-q", "--refresh")  # the index knows the files by their inodes
+    repository.git("update-index", ("-q", "--refresh"))  # the index knows the files by their inodes
     return repository
 
 
@@ -93,9 +93,9 @@ def note(repository: Repository, commit: str, *, text: bytes) -> None:
 
 def tree_of(repository: Repository, entries: list[str]) -> str:
     index = {"GIT_INDEX_FILE": str(repository.root / ".git" / "index-of-a-test")}
-    repository.git("read-tree", "--empty", variables=index)
+    repository.git("read-tree", ("--empty",), variables=index)
     repository.git(
-        "update-index", "-z", "--index-info", stdin="".join(f"{each}\0" for each in entries).encode(), variables=index
+        "update-index", ("-z", "--index-info"), stdin="".join(f"{each}\0" for each in entries).encode(), variables=index
     )
     return repository.git("write-tree", variables=index).strip()
 

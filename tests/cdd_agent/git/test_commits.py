@@ -38,7 +38,7 @@ def test_a_commit_takes_the_named_paths_and_leaves_the_rest_of_the_index(reposit
         Change(path="a.txt", kind="modified"),
         Change(path="new name.txt", kind="created"),
     }
-    status = sorted(repository.git("status", "--porcelain").splitlines())
+    status = sorted(repository.git("status", ("--porcelain",)).splitlines())
     assert status == [" M sub/b.txt", "A  staged.txt"]
 
 
@@ -146,7 +146,7 @@ def test_a_commit_without_a_change_is_head_itself(repository: Repository) -> Non
 
 
 def test_a_commit_of_what_head_holds_already_leaves_it_staged_so(repository: Repository) -> None:
-    repository.git("rm", "--quiet", "--cached", "a.txt")
+    repository.git("rm", ("--quiet", "--cached"), "a.txt")
     assert commit_paths(repository, "again", paths=["a.txt"]) == repository.read_head()
     assert repository.list_uncommitted() == ()
 
@@ -154,7 +154,7 @@ def test_a_commit_of_what_head_holds_already_leaves_it_staged_so(repository: Rep
 def test_without_any_path_nothing_that_is_staged_is_touched(repository: Repository) -> None:
     head = repository.read_head()
     assert head is not None
-    repository.git("commit", "--quiet", "--allow-empty", "-m", "empty")
+    repository.git("commit", ("--quiet", "--allow-empty", "-m"), "empty")
     empty = repository.read_head()
     assert empty is not None
     (repository.root / "staged.txt").write_text("the user's\n")
@@ -162,7 +162,7 @@ def test_without_any_path_nothing_that_is_staged_is_touched(repository: Reposito
 
     move_head(repository, head, expected=empty, why="try")
     assert commit_paths(repository, "nothing", paths=[]) == head
-    assert repository.git("status", "--porcelain") == "A  staged.txt\n"
+    assert repository.git("status", ("--porcelain",)) == "A  staged.txt\n"
 
 
 def test_a_hook_that_refuses_closes_the_gate_with_its_words(repository: Repository) -> None:
@@ -195,7 +195,7 @@ def test_moving_head_back_keeps_the_files_and_cleans_the_index(repository: Repos
     move_head(repository, base, expected=made, why="test")
     assert repository.read_head() == base
     assert (repository.root / "a.txt").read_text() == "changed\n"
-    assert repository.git("status", "--porcelain") == " M a.txt\n"
+    assert repository.git("status", ("--porcelain",)) == " M a.txt\n"
 
 
 def test_missing_identity_is_an_error_that_says_how_to_set_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,7 +137,7 @@ def test_hooks_in_the_work_tree_are_the_repository_s_whoever_names_them(
     repository: Repository, users_configuration: Path, *, scope: str
 ) -> None:
     plant(repository.root / ".githooks" / "pre-commit")
-    where = ("--file", str(users_configuration)) if scope == "--global" else ("--local",)
+    where = (("--file",), str(users_configuration)) if scope == "--global" else (("--local",),)
     repository.git("config", *where, "core.hooksPath", ".githooks")
     assert offered(repository).source == ".githooks"
 
@@ -146,7 +146,7 @@ def test_hooks_that_the_user_keeps_for_all_repositories_need_no_approval(
     repository: Repository, users_configuration: Path, *, tmp_path: Path
 ) -> None:
     plant(tmp_path / "mine" / "pre-commit")
-    repository.git("config", "--file", str(users_configuration), "core.hooksPath", str(tmp_path / "mine"))
+    repository.git("config", ("--file",), str(users_configuration), "core.hooksPath", str(tmp_path / "mine"))
     assert commits.offer_hooks(repository) is None
 
 

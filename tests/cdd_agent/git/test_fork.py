@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from cdd_agent.errors import UsageError
 from cdd_agent.git.commits import commit_paths
@@ -13,6 +14,8 @@ from cdd_agent.git.fork import Fork, Forks, find_home, make_name
 from cdd_agent.git.landing import Favor, LandingConflict
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.run_tree import Kept, RunTrees
+from cdd_agent.git.runner import GitRefused
+from tests.fakes.command_line import run_words
 from tests.fakes.files import describe_files
 
 
@@ -43,7 +46,9 @@ def commit(repository: Repository, path: str, text: str) -> None:
 
 def of_user(forks: Forks) -> object:
     root = forks.repository.root
-    return describe_files(root, leave_out=(".cdd", ".git"), times=True), forks.repository.git("status", "--porcelain")
+    return describe_files(root, leave_out=(".cdd", ".git"), times=True), forks.repository.git(
+        "status", ("--porcelain",)
+    )
 
 
 def test_a_fork_has_a_branch_and_the_ignored_files_and_the_user_s_tree_stays(forks: Forks) -> None:
@@ -80,8 +85,8 @@ def test_a_merge_lands_beside_uncommitted_work(forks: Forks) -> None:
     forks.merge(plan)
     assert (forks.repository.root / "a.txt").read_text() == "forked\n"
     assert mine.read_text() == "not committed\n"
-    assert forks.repository.git("status", "--porcelain") == " M sub/b.txt\n"
-    subject, _, parents = forks.repository.git("log", "-1", "--format=%s|%P").partition("|")
+    assert forks.repository.git("status", ("--porcelain",)) == " M sub/b.txt\n"
+    subject, _, parents = forks.repository.git("log", ("-1", "--format=%s|%P")).partition("|")
     assert parents == f"{plan.head} {plan.tip}\n"
     assert subject.startswith("merge: Use a dict, ")
     assert len(subject) <= 72
@@ -165,7 +170,7 @@ def test_a_side_is_taken_as_git_merge_takes_it(forks: Forks, favor: Favor) -> No
     plan = forks.plan_merge(fork)
     assert set(plan.conflicts) == {"t.txt", "b.bin", "new.txt", "whole.lock", "link"}
     settled = forks.settle(plan, favor)
-    git("merge", "--quiet", "--no-commit", "--no-ff", "-X", favor, plan.tip)
+    git("merge", ("--quiet", "--no-commit", "--no-ff", "-X"), favor, plan.tip)
     assert git("diff", settled.tree, git("write-tree").strip()) == ""
 
 
@@ -186,7 +191,7 @@ def test_a_conflict_is_resolved_in_the_fork_and_can_be_aborted(forks: Forks, con
     assert forks.resolve(forks.plan_merge(conflicting)) == ("a.txt",)
     marked = f"<<<<<<< {conflicting.branch}\nforked\n=======\nmine\n>>>>>>> {conflicting.parent}\n"
     assert file.read_text() == marked
-    assert forks.open(conflicting).git("status", "--porcelain") == "UU a.txt\n"
+    assert forks.open(conflicting).git("status", ("--porcelain",)) == "UU a.txt\n"
     with pytest.raises(UsageError, match=r"still have conflict marks: a\.txt") as refused:
         forks.plan_merge(conflicting)
     assert f"cdd fork merge {conflicting.name} --abort" in refused.value.hint
@@ -206,14 +211,14 @@ def test_a_conflict_is_resolved_in_the_fork_and_can_be_aborted(forks: Forks, con
 def test_a_deleted_file_takes_no_side(forks: Forks) -> None:
     fork = start(forks)
     tree = forks.open(fork)
-    tree.git("rm", "-q", "a.txt")
-    tree.git("commit", "-qm", "delete")
+    tree.git("rm", ("-q",), "a.txt")
+    tree.git("commit", ("-qm",), "delete")
     commit(forks.repository, "a.txt", "mine\n")
     with pytest.raises(UsageError, match="so no side can be taken") as refused:
         forks.settle(forks.plan_merge(fork), "ours")
     assert "--resolve" in refused.value.hint
     assert not forks.is_resolving(fork)
-    assert tree.git("status", "--porcelain") == ""
+    assert tree.git("status", ("--porcelain",)) == ""
 
 
 def test_uncommitted_files_of_a_fork_are_not_left_behind_by_a_merge(forks: Forks) -> None:
@@ -234,7 +239,7 @@ def test_a_dropped_fork_leaves_its_commits_and_its_uncommitted_files(forks: Fork
     git = forks.repository.git
     assert [git("show", f"{fork.kept}:{path}") for path in ("a.txt", "new.txt")] == ["forked\n", "not committed\n"]
     assert not forks.locate(fork).exists()
-    assert git("branch", "--list", "fork/*") == ""
+    assert git("branch", ("--list",), "fork/*") == ""
     assert git("worktree", "list").count("\n") == 1
     (dropped,) = forks.list_all()
     assert forks.find_statuses([dropped]) == {fork.name: "abandoned"}
@@ -262,11 +267,11 @@ def test_a_deleted_folder_and_a_deleted_branch_are_told_apart(forks: Forks) -> N
     with pytest.raises(UsageError, match=r"The folder of the fork .* is gone") as refused:
         forks.open(fork)
     command = refused.value.hint.partition(": ")[2].partition(";")[0]
-    forks.repository.git(*command.split()[1:])
+    run_words(forks.repository, *command.split()[1:])
     assert forks.open(fork).read_branch() == fork.branch
     shutil.rmtree(forks.locate(fork))
     forks.merge(forks.plan_merge(fork))
-    forks.repository.git("update-ref", "-d", f"refs/heads/{fork.branch}")
+    forks.repository.git("update-ref", ("-d",), f"refs/heads/{fork.branch}")
     with pytest.raises(UsageError, match=r"The branch fork/.* is gone"):
         forks.open(fork)
     forks.drop(fork)
@@ -274,10 +279,10 @@ def test_a_deleted_folder_and_a_deleted_branch_are_told_apart(forks: Forks) -> N
 
 def test_a_branch_that_is_checked_out_elsewhere_is_named(forks: Forks, tmp_path: Path) -> None:
     fork = start(forks)
-    forks.open(fork).git("switch", "-q", "--detach")
+    forks.open(fork).git("switch", ("-q", "--detach"))
     with pytest.raises(UsageError, match=r"is on no branch, not on fork/"):
         forks.open(fork)
-    forks.repository.git("worktree", "add", "-q", str(tmp_path / "other"), fork.branch)
+    forks.repository.git("worktree", "add", ("-q",), str(tmp_path / "other"), fork.branch)
     with pytest.raises(UsageError, match=r"is checked out in .*other"):
         forks.drop(fork)
     assert forks.locate(fork).exists()
@@ -292,6 +297,17 @@ def test_a_fork_is_found_by_a_part_of_its_name(forks: Forks) -> None:
     assert forks.find("dict") == first
     with pytest.raises(UsageError, match="'use' is part of several names"):
         forks.find("use")
+
+
+def test_no_name_in_the_list_of_forks_becomes_an_option_of_git(forks: Forks, tmp_path: Path) -> None:
+    fork, target = start(forks), tmp_path / "overwritten"
+    for word in (f"--output={target}", f"--output={target}\0", "--all"):
+        planted = replace(fork, base=word)
+        with pytest.raises(GitRefused, match="no name of a commit"):
+            forks.count_commits(planted)
+        with pytest.raises(GitRefused, match="no name of a commit"):
+            forks.create(replace(planted, name="another"))
+    assert not target.exists()
 
 
 @pytest.mark.slow

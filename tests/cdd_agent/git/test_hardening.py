@@ -259,9 +259,9 @@ def test_a_file_without_an_end_that_the_repository_names_is_not_read(
         os.mkfifo(path)
     repository.git("config", key, str(path))
     began = time.monotonic()
-    assert repository.git("log", "-1", "--format=%aN").strip() == "Ada"
+    assert repository.git("log", ("-1", "--format=%aN")).strip() == "Ada"
     assert repository.list_uncommitted() == ()
-    repository.git("check-attr", "--all", "--", "a.txt")
+    repository.git("check-attr", ("--all", "--"), "a.txt")
     assert time.monotonic() - began < 10
 
 

@@ -68,7 +68,7 @@ class Ground:
         return self.landings.land(commit, expected=self.base, base=self.base, result=commit, choices=named)
 
     def status(self) -> str:
-        return self.user.git("status", "--porcelain", "--untracked-files=all")
+        return self.user.git("status", ("--porcelain", "--untracked-files=all"))
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_what_the_user_staged_in_the_same_file_stays_staged(ground: Ground) -> N
     ground.user.git("add", "ten.txt")
     ground.land(commit)
     assert ground.status() == "M  ten.txt\n"
-    changed = ground.user.git("diff", "--cached", "--unified=0", "--", "ten.txt")
+    changed = ground.user.git("diff", ("--cached", "--unified=0", "--"), "ten.txt")
     assert "+line eight" in changed
     assert "line one" not in changed
 
@@ -169,7 +169,7 @@ def test_a_folder_on_another_file_system_waits_with_the_reason(ground: Ground) -
 
 def test_an_ignored_file_of_the_user_is_not_overwritten(ground: Ground) -> None:
     (ground.tree.root / "x.ignored").write_text("the run's")
-    ground.tree.repository.git("add", "-f", "x.ignored")
+    ground.tree.repository.git("add", ("-f",), "x.ignored")
     commit = commit_paths(ground.tree.repository, "the run", paths=["x.ignored"])
     ground.write("x.ignored", "mine")
     with pytest.raises(LandingConflict, match=r"x\.ignored"):
@@ -265,7 +265,7 @@ def test_nothing_lands_in_the_middle_of_a_merge(ground: Ground) -> None:
     conflict = "".join(
         f"100644 {ground.user.git('hash-object', 'a.txt').strip()} {side}\tten.txt\n" for side in (1, 2, 3)
     )
-    ground.user.git("update-index", "--index-info", stdin=f"0 {'0' * 40}\tten.txt\n{conflict}".encode())
+    ground.user.git("update-index", ("--index-info",), stdin=f"0 {'0' * 40}\tten.txt\n{conflict}".encode())
     with pytest.raises(UsageError, match="a merge with conflicts is in progress"):
         ground.land(commit)
     assert (ground.head(), ground.read("a.txt"), ground.landings.is_pending()) == (ground.base, "one\n", False)
@@ -305,25 +305,25 @@ def test_what_fails_after_the_branch_has_moved_is_told_and_finished_later(
     ground.user.settings = tuple
     lock.unlink()
     if is_elsewhere:
-        ground.user.git("switch", "--quiet", "other")
+        ground.user.git("switch", ("--quiet",), "other")
         assert ground.landings.finish() is None, "the files are those of another branch"
         # git takes the file along as it is. Only its content in the commit would let git leave it.
         assert (ground.head(), ground.read("a.txt"), ground.status()) == (ground.base, "changed\n", " M a.txt\n")
         ground.user.git("restore", "a.txt")
-        ground.user.git("switch", "--quiet", "main")
+        ground.user.git("switch", ("--quiet",), "main")
     ground.landings.finish()
     assert (ground.head(), ground.read("a.txt"), ground.status()) == (commit, "changed\n", "")
 
 
 def test_a_detached_head_moves_and_no_branch_does(ground: Ground) -> None:
-    ground.user.git("checkout", "--quiet", "--detach")
+    ground.user.git("checkout", ("--quiet", "--detach"))
     commit = ground.run(a="changed\n")
     ground.land(commit)
     assert (ground.head(), ground.user.git("rev-parse", "main").strip()) == (commit, ground.base)
 
 
 def test_files_that_a_sparse_checkout_omits_stay_away(ground: Ground) -> None:
-    ground.user.git("sparse-checkout", "set", "--no-cone", "/*", "!/sub/")
+    ground.user.git("sparse-checkout", "set", ("--no-cone",), "/*", "!/sub/")
     assert not (ground.user.root / "sub").exists()
     commit = ground.run(sub__b="changed\n", a="changed\n")
     ground.land(commit)
@@ -341,7 +341,7 @@ def test_uncommitted_changes_that_the_run_took_along_stay_uncommitted(ground: Gr
     commit = ground.run(ten=TEN.replace("line 1\n", "line one\n"))
     ground.landings.land(commit, expected=ground.base, base=with_mine, result=result)
     assert ground.read("ten.txt") == TEN.replace("line 1\n", "line one\n").replace("line 8\n", "line eight\n")
-    assert ground.user.git("diff", "--unified=0", "HEAD", "--", "ten.txt").count("\n+line") == 1
+    assert ground.user.git("diff", ("--unified=0",), "HEAD", ("--",), "ten.txt").count("\n+line") == 1
     assert ground.status() == " M ten.txt\n"
 
 
@@ -502,5 +502,5 @@ def test_a_user_who_saves_all_the_time_finds_every_save(ground: Ground) -> None:
         stop.set()
         user.join()
     assert {path: ground.read(path) for path in saved} == saved
-    assert ground.user.git("log", "--format=", "--name-only", f"{ground.base}..HEAD").count("mine/") == 0
+    assert ground.user.git("log", ("--format=", "--name-only"), f"{ground.base}..HEAD").count("mine/") == 0
     assert all(line.startswith("?? mine/") or line.startswith('?? "mine/') for line in ground.status().splitlines())

@@ -43,9 +43,9 @@ def project(repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     commit_paths(repository, "ignore", paths=[".gitignore"])
     files = {path: make_pointer(content) for path, content in CONTENT.items()}
     for path, data in {**files, "plain.bin": PLAIN, ".gitattributes": b"*.bin filter=lfs -text\n"}.items():
-        blob = repository.git("hash-object", "-w", "--no-filters", "--stdin", stdin=data).strip()
-        repository.git("update-index", "--add", "--cacheinfo", f"100644,{blob},{path}")
-    repository.git("commit", "--quiet", "-m", "large")
+        blob = repository.git("hash-object", ("-w", "--no-filters", "--stdin"), stdin=data).strip()
+        repository.git("update-index", ("--add", "--cacheinfo"), f"100644,{blob},{path}")
+    repository.git("commit", ("--quiet", "-m"), "large")
     repository.git("config", "filter.lfs.process", str(tmp_path / "other"))
     repository.git("config", "filter.lfs.smudge", str(tmp_path / "other"))
     for path, data in files.items():
@@ -83,7 +83,7 @@ def test_content_that_the_user_has_is_provided_and_no_commit_changes(project: Re
     assert read_all(tree.root) == EXPECTED
     for name in EXPECTED:
         os.utime(tree.root / name)
-    assert tree.repository.git("status", "--porcelain") == ""
+    assert tree.repository.git("status", ("--porcelain",)) == ""
     snapshots = Snapshots(tree.repository)
     before = snapshots.take("refs/cdd/before", message="before")
     (tree.root / "a.txt").write_text("changed\n")
@@ -92,7 +92,7 @@ def test_content_that_the_user_has_is_provided_and_no_commit_changes(project: Re
     snapshots.restore(before, only=["there.bin"])
     assert read_all(tree.root) == EXPECTED
     commit = commit_paths(tree.repository, "change", paths=["a.txt"])
-    assert tree.repository.git("diff", "--name-only", f"{commit}^", commit) == "a.txt\n"
+    assert tree.repository.git("diff", ("--name-only",), f"{commit}^", commit) == "a.txt\n"
     assert read_all(prepare(project).root) == EXPECTED
     assert list_pointers(tree.repository) == ("absent.bin", "edited.bin")
     store(project, CONTENT["absent.bin"])
@@ -113,7 +113,7 @@ def test_beyond_the_limit_pointers_stay(project: Repository) -> None:
     project.copy_limits = CopyLimits(size_bytes=1000)
     tree = prepare(project)
     assert read_all(tree.root) == {**EXPECTED, "there.bin": make_pointer(CONTENT["there.bin"])}
-    assert tree.repository.git("status", "--porcelain") == ""
+    assert tree.repository.git("status", ("--porcelain",)) == ""
 
 
 def test_a_run_commits_nothing_in_git_lfs(project: Repository) -> None:
@@ -132,8 +132,8 @@ def test_content_that_git_lfs_of_the_user_stored_is_no_change(project: Repositor
     store(project, content)
     (tree.root / "there.bin").write_bytes(content)
     pointer = tree.repository.blobs.write(make_pointer(content))
-    tree.repository.git("update-index", "--cacheinfo", f"100644,{pointer},there.bin")
-    assert tree.repository.git("diff", "--name-only") == ""
+    tree.repository.git("update-index", ("--cacheinfo",), f"100644,{pointer},there.bin")
+    assert tree.repository.git("diff", ("--name-only",)) == ""
 
 
 @pytest.mark.slow
@@ -145,8 +145,8 @@ def test_submodules_have_it_too(project: Repository, tmp_path: Path) -> None:
     store(inner, CONTENT["stored.bin"])
     (library / "there.bin").write_bytes(CONTENT["there.bin"])
     head = inner.read_head()
-    project.git("update-index", "--add", "--cacheinfo", f"160000,{head},library")
-    made = project.git("commit-tree", project.git("write-tree").strip(), "-p", "HEAD", "-m", "library").strip()
+    project.git("update-index", ("--add", "--cacheinfo"), f"160000,{head},library")
+    made = project.git("commit-tree", project.git("write-tree").strip(), ("-p",), "HEAD", ("-m",), "library").strip()
     project.git("update-ref", "HEAD", made)
     tree = prepare(project)
     assert read_all(tree.root / "library") == EXPECTED

@@ -181,7 +181,7 @@ def test_a_note_on_a_commit_that_is_gone_is_an_error(repository: Repository) -> 
 
 def test_what_an_amended_commit_left_behind_is_no_damage_once_its_note_went_along(repository: Repository) -> None:
     landed(repository)
-    repository.git("commit", "--amend", "--quiet", "--allow-empty", "-m", "feat: another word")
+    repository.git("commit", ("--amend", "--quiet", "--allow-empty", "-m"), "feat: another word")
     (entry,) = read_history(repository)
     assert entry.commit == head(repository)
 

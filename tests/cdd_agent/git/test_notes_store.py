@@ -86,7 +86,7 @@ for commit in sys.argv[2:]:
 @pytest.mark.slow
 def test_sixty_notes_that_four_processes_add_at_once_are_all_kept(repository: Repository) -> None:
     tree = repository.git("write-tree").strip()
-    commits = [repository.git("commit-tree", tree, "-m", str(number)).strip() for number in range(60)]
+    commits = [repository.git("commit-tree", tree, ("-m",), str(number)).strip() for number in range(60)]
     writers = [
         subprocess.Popen(
             [sys.executable, "-c", WRITER_OF_MANY, str(repository.root), *commits[first::4]], stderr=subprocess.PIPE
@@ -104,7 +104,7 @@ def test_a_note_follows_its_commit_when_that_is_amended(repository: Repository) 
     commit = landed(repository)
     lines = read_note(repository, commit).lines
     with lock_notes(repository):
-        repository.git("commit", "--amend", "--quiet", "-m", "test: in other words")
+        repository.git("commit", ("--amend", "--quiet", "-m"), "test: in other words")
     assert head(repository) != commit
     assert read_note(repository, head(repository)).lines == lines
 
@@ -120,7 +120,7 @@ def test_notes_follow_their_commits_through_a_rebase(repository: Repository, *, 
     plain(repository.root, "checkout", "--quiet", "main")
     if ours:
         with lock_notes(repository):
-            repository.git("rebase", "--quiet", "base")
+            repository.git("rebase", ("--quiet",), "base")
     else:
         plain(repository.root, "rebase", "--quiet", "base")
     new = [CommitId(commit) for commit in plain(repository.root, "log", "--format=%H", "-2").stdout.decode().split()]
@@ -134,7 +134,7 @@ def test_the_lines_of_squashed_commits_are_all_readable_on_the_one_that_is_left(
     todo = repository.root / ".git" / "todo"
     todo.write_text(f"pick {old[0]}\nsquash {old[1]}\n")
     with lock_notes(repository):
-        repository.git("rebase", "--quiet", "-i", "HEAD~2", variables={"GIT_SEQUENCE_EDITOR": f"cp {todo}"})
+        repository.git("rebase", ("--quiet", "-i"), "HEAD~2", variables={"GIT_SEQUENCE_EDITOR": f"cp {todo}"})
     squashed = head(repository)
     shown = plain(repository.root, "notes", "--ref=tdd-handoffs", "show", "HEAD").stdout.decode()
     assert shown.split("\n\n") != [shown], "git puts an empty line between them"

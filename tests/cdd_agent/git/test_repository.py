@@ -10,6 +10,7 @@ from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.runner import GitError, GitTimeout
 from tests.fakes.cases import soak_after
+from tests.fakes.command_line import run_words
 
 
 def test_a_repository_is_found_from_a_folder_inside_it(repository: Repository) -> None:
@@ -29,15 +30,15 @@ def test_a_new_repository_has_no_head_but_a_branch(tmp_path: Path) -> None:
 
 
 def test_a_detached_head_has_no_branch(repository: Repository) -> None:
-    repository.git("checkout", "--quiet", "--detach")
+    repository.git("checkout", ("--quiet", "--detach"))
     assert repository.read_branch() is None
 
 
 def test_loose_and_packed_refs_are_listed_without_git(repository: Repository) -> None:
     for name in ("packed/1", "packed/2", "kept"):
         repository.git("update-ref", f"refs/cdd/{name}", "HEAD")
-    repository.git("pack-refs", "--all")
-    repository.git("update-ref", "-d", "refs/cdd/packed/2")
+    repository.git("pack-refs", ("--all",))
+    repository.git("update-ref", ("-d",), "refs/cdd/packed/2")
     repository.git("update-ref", "refs/cdd/loose/deep/3", "HEAD")
     (repository.location.common_dir / "refs" / "cdd" / "kept.lock").touch()
     names = {"refs/cdd/packed/1", "refs/cdd/kept", "refs/cdd/loose/deep/3"}
@@ -93,12 +94,12 @@ def test_what_the_user_has_not_finished_is_named(repository: Repository, *, begu
     assert repository.find_unfinished() is None
     for branch in ("other", "main"):
         repository.git(
-            "checkout", "--quiet", "-B", branch, repository.git("rev-list", "--max-parents=0", "HEAD").strip()
+            "checkout", ("--quiet", "-B"), branch, repository.git("rev-list", ("--max-parents=0",), "HEAD").strip()
         )
         (repository.root / "a.txt").write_text(f"of {branch}\n")
         commit_paths(repository, branch, paths=["a.txt"])
     with contextlib.suppress(GitError):
-        repository.git(*begun)
+        run_words(repository, *begun)
     unfinished = repository.find_unfinished()
     assert unfinished is not None
     assert unfinished[0] == named
@@ -125,7 +126,7 @@ def test_a_hook_that_never_ends_is_stopped_with_all_it_started(
     repository.may_run_hooks = lambda: True
     monkeypatch.setattr("cdd_agent.git.runner.HOOKS_TIMEOUT_S", 1.0)
     with pytest.raises(GitTimeout, match=r"git commit (.|\n)*did not end within 1 seconds"):
-        repository.git("commit", "--allow-empty", "-m", "slow", hooks=True)
+        repository.git("commit", ("--allow-empty", "-m"), "slow", hooks=True)
     state = Path(f"/proc/{(repository.root / 'pid').read_text().strip()}/stat")
     assert not state.exists() or state.read_text().split()[2] == "Z"
 
@@ -155,7 +156,7 @@ def test_what_a_hook_leaves_running_neither_holds_a_commit_nor_outlives_it(repos
     hook.chmod(0o755)
     repository.may_run_hooks = lambda: True
     before, begun = repository.read_head(), time.monotonic()
-    repository.git("commit", "--allow-empty", "-m", "quick", hooks=True)
+    repository.git("commit", ("--allow-empty", "-m"), "quick", hooks=True)
     assert time.monotonic() - begun < 25
     assert repository.read_head() != before
     state = Path(f"/proc/{(repository.root / 'pid').read_text().strip()}/stat")
@@ -173,7 +174,7 @@ def test_git_starts_no_housekeeping_of_its_own(repository: Repository, tmp_path:
     trace = tmp_path / "trace"
     repository.may_run_hooks = lambda: True
     repository.git("config", "gc.auto", "1")
-    repository.git("commit", "--allow-empty", "-m", "more", hooks=True, variables={"GIT_TRACE": str(trace)})
+    repository.git("commit", ("--allow-empty", "-m"), "more", hooks=True, variables={"GIT_TRACE": str(trace)})
     assert "git commit" in trace.read_text()
     assert "git gc" not in trace.read_text()
     assert "git maintenance" not in trace.read_text()
@@ -201,7 +202,7 @@ def test_a_program_is_brought_if_something_of_its_environment_is_tracked(
     if link is not None:
         (tmp_path / link[1]).symlink_to(link[0])
     for name in tracked:
-        repository.git("add", "--force", name)
+        repository.git("add", ("--force",), name)
     assert repository.brings(tmp_path / ".venv" / "bin" / "python") is is_brought
 
 

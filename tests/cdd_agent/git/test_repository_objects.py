@@ -26,8 +26,8 @@ def test_one_process_answers_and_sees_what_changes_between_two_questions(reposit
     (repository.root / "a.txt").write_text("two\n")
     second = commit_paths(repository, "The second\ncommit", paths=["a.txt"])
     repository.git("update-ref", "refs/cdd/x", second)
-    repository.git("pack-refs", "--all")
-    repository.git("repack", "-a", "-d", "-q")
+    repository.git("pack-refs", ("--all",))
+    repository.git("repack", ("-a", "-d", "-q"))
     found = repository.objects.require("refs/cdd/x")
     assert (found.id, found.kind, found.subject) == (second, "commit", "The second commit")
     assert repository.objects.require(f"{second}:a.txt").data == b"two\n"
@@ -49,7 +49,7 @@ def test_trees_are_compared_as_git_compares_them(repository: Repository) -> None
     (root / "a.txt").symlink_to("file")
     names = ["deep/er/x", "file", "file/in", "odd\nname", "a.txt"]
     second = commit_paths(repository, "2", paths=names)
-    fields = repository.git("diff-tree", "-r", "-z", "--name-status", "--no-renames", first, second).split("\0")
+    fields = repository.git("diff-tree", ("-r", "-z", "--name-status", "--no-renames"), first, second).split("\0")
     kinds = {"A": "created", "D": "deleted", "M": "modified", "T": "modified"}
     expected = [(path, kinds[status]) for status, path in zip(fields[0::2], fields[1::2], strict=False)]
     assert [(change.path, change.kind) for change in repository.list_changes(first, second)] == expected

@@ -46,7 +46,7 @@ def test_a_run_tree_has_the_files_of_its_base_and_the_user_s_tree_stays(
     repository.git("add", "new.txt")
     before = (
         describe_files(repository.root, leave_out=(".cdd", ".git"), times=True),
-        repository.git("status", "--porcelain"),
+        repository.git("status", ("--porcelain",)),
     )
     tree = prepare(trees, repository)
     assert (tree.root / "a.txt").read_text() == "one\n"
@@ -55,7 +55,7 @@ def test_a_run_tree_has_the_files_of_its_base_and_the_user_s_tree_stays(
     assert tree.repository.read_branch() is None
     assert (
         describe_files(repository.root, leave_out=(".cdd", ".git"), times=True),
-        repository.git("status", "--porcelain"),
+        repository.git("status", ("--porcelain",)),
     ) == before
 
 
@@ -64,7 +64,7 @@ def test_a_commit_in_a_run_tree_moves_no_branch_of_the_user(trees: RunTrees, rep
     (tree.root / "a.txt").write_text("changed\n")
     commit = commit_paths(tree.repository, "change", paths=["a.txt"])
     assert (head_of(repository), head_of(tree.repository)) == (head, commit)
-    assert repository.git("cat-file", "-t", commit).strip() == "commit"
+    assert repository.git("cat-file", ("-t",), commit).strip() == "commit"
     assert (repository.root / "a.txt").read_text() == "one\n"
 
 
@@ -86,7 +86,7 @@ def test_a_commit_in_a_run_tree_is_made_as_in_the_checkout_of_the_user(
     tree = prepare(trees, repository)
     (tree.root / "a.txt").write_text("two\n")
     commit_paths(tree.repository, "change", paths=["a.txt"])
-    assert tree.repository.git("log", "-1", "--format=%ae %ce %G?") == "work@example.org c@example.org N\n"
+    assert tree.repository.git("log", ("-1", "--format=%ae %ce %G?")) == "work@example.org c@example.org N\n"
     assert log.read_text() == "mine\n"
 
 
@@ -102,7 +102,7 @@ def test_a_work_tree_that_the_shared_configuration_names_is_not_that_of_a_run(
         (tree.root / "a.txt").write_text("two\n")
         made = commit_paths(tree.repository, "change", paths=["a.txt"])
         assert [change.path for change in repository.list_changes(head_of(repository), made)] == ["a.txt"]
-    assert repository.git("config", "--get", "core.worktree") == f"{value(repository.root)}\n"
+    assert repository.git("config", ("--get",), "core.worktree") == f"{value(repository.root)}\n"
 
 
 def litter(root: Path) -> None:
@@ -179,7 +179,7 @@ def test_old_run_trees_go_and_their_commits_stay(trees: RunTrees, repository: Re
     assert not trees.has("old")
     assert trees.has("three")
     assert "worktrees/old" not in repository.git("worktree", "list")
-    assert repository.git("cat-file", "-t", commit).strip() == "commit"
+    assert repository.git("cat-file", ("-t",), commit).strip() == "commit"
 
 
 @soak_after(1, "kept", [Kept(most=0), Kept(size_bytes=10_000), Kept(days=0)], ids=["number", "size", "age"])
@@ -203,7 +203,7 @@ def test_a_run_tree_whose_commit_has_not_landed_stays_until_it_is_old(trees: Run
 
 
 def test_the_user_s_own_tree_may_be_a_linked_one(repository: Repository, tmp_path: Path) -> None:
-    repository.git("worktree", "add", "--quiet", "-b", "side", str(tmp_path / "side"))
+    repository.git("worktree", "add", ("--quiet", "-b"), "side", str(tmp_path / "side"))
     side = Repository.find(tmp_path / "side")
     tree = RunTrees(side, tmp_path / "side" / ".cdd" / "worktrees").tree("csv")
     tree.reset(head_of(side))
@@ -234,7 +234,7 @@ def export(tree: RunTree, folder: Path, head: CommitId) -> GitExport:
 def test_programs_see_the_history_of_the_base_with_its_tags(
     trees: RunTrees, repository: Repository, tmp_path: Path
 ) -> None:
-    repository.git("tag", "--annotate", "--message=first", "v1.0", variables=IDENTITY)
+    repository.git("tag", ("--annotate", "--message=first"), "v1.0", variables=IDENTITY)
     (repository.root / "a.txt").write_text("two\n")
     commit_paths(repository, "second", paths=["a.txt"])
     tree = prepare(trees, repository)
@@ -244,7 +244,7 @@ def test_programs_see_the_history_of_the_base_with_its_tags(
     assert see(tree, made, "rev-parse", "--abbrev-ref", "HEAD").strip() == "main"
     assert see(tree, made, "status", "--porcelain") == ""
     assert see(tree, made, "fsck", "--full") == ""
-    repository.git("tag", "--annotate", "--message=late", "v0.9", "HEAD~1", variables=IDENTITY)
+    repository.git("tag", ("--annotate", "--message=late"), "v0.9", "HEAD~1", variables=IDENTITY)
     (repository.root / "a.txt").write_text("three\n")
     commit_paths(repository, "third", paths=["a.txt"])
     tree = prepare(trees, repository)

@@ -69,12 +69,12 @@ def test_a_run_tree_has_the_recorded_files_of_submodules_and_commits_leave_them_
     assert (library / "deep" / "inner" / "i.txt").read_text() == "i\n"
     assert os.readlink(library / "above") == ".."
     assert not list(tree.root.glob("parts/**/.git"))
-    assert tree.repository.git("status", "--porcelain", "--ignored") == ""
+    assert tree.repository.git("status", ("--porcelain", "--ignored")) == ""
     (library / "table.csv").write_text("changed\n")
     (tree.root / "a.txt").write_text("changed\n")
-    assert tree.repository.git("status", "--porcelain") == " M a.txt\n"
+    assert tree.repository.git("status", ("--porcelain",)) == " M a.txt\n"
     commit_paths(tree.repository, "change", paths=["a.txt"])
-    assert tree.repository.git("diff", "--name-only", "HEAD^", "HEAD") == "a.txt\n"
+    assert tree.repository.git("diff", ("--name-only",), "HEAD^", "HEAD") == "a.txt\n"
     assert (describe_files(user, times=True), git(repository.root, "status", "--porcelain")) == before
     assert not (tmp_path / "ran").exists()
 

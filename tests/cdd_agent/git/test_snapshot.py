@@ -11,6 +11,7 @@ from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.snapshot import Snapshot, Snapshots, survey_folders
 from tests.fakes.cases import soak_after
+from tests.fakes.command_line import run_words
 
 REF = "refs/cdd/checkpoints/t/1"
 
@@ -55,7 +56,7 @@ def test_index_head_stash_and_ignored_files_stay_as_they_are(repository: Reposit
     (root / "a.txt").write_text("staged and edited\n")
     (root / "x.log").write_text("ignored\n")
     index = (root / ".git" / "index").read_bytes()
-    head, status = repository.read_head(), repository.git("status", "--porcelain")
+    head, status = repository.read_head(), repository.git("status", ("--porcelain",))
 
     snapshots = Snapshots(repository)
     kept = snapshots.take(REF, message="before")
@@ -64,7 +65,7 @@ def test_index_head_stash_and_ignored_files_stay_as_they_are(repository: Reposit
 
     assert (root / ".git" / "index").read_bytes() == index
     assert repository.read_head() == head
-    assert repository.git("status", "--porcelain") == status
+    assert repository.git("status", ("--porcelain",)) == status
     assert (root / "x.log").read_text() == "still ignored\n"
 
 
@@ -123,16 +124,18 @@ def test_repositories_inside_the_work_tree_are_left_out_and_stay(repository: Rep
         inner = Repository.create(root / name)
         (root / name / "x.txt").write_text("x\n")
         if name != "empty":
-            inner.git("-c", "user.name=A", "-c", "user.email=a@b.c", "commit", "--quiet", "--allow-empty", "-m", "x")
+            for key in ("user.name", "user.email"):
+                inner.git("config", key, "a@b.c")
+            inner.git("commit", ("--quiet", "--allow-empty", "-m"), "x")
     repository.git("add", "submodule")
-    repository.git("commit", "--quiet", "-m", "submodule")
+    repository.git("commit", ("--quiet", "-m"), "submodule")
     head = repository.read_head()
     assert head is not None
     assert repository.list_nested() == {"empty/", "full/"}
     snapshots = Snapshots(repository)
     kept = snapshots.take(REF, message="before")
     assert snapshots.list_differing_paths(head, kept) == ()
-    inner.git("-c", "user.name=A", "-c", "user.email=a@b.c", "commit", "--quiet", "--allow-empty", "-m", "y")
+    inner.git("-c", "user.name=A", ("-c",), "user.email=a@b.c", "commit", ("--quiet", "--allow-empty", "-m"), "y")
     repository.git("add", "full")
     assert snapshots.list_changes_since(kept) == ()
     assert snapshots.restore(kept) == ()
@@ -207,7 +210,7 @@ def test_a_change_in_the_moment_the_index_was_written_is_seen(repository: Reposi
     moment = 1_700_000_000
     os.utime(root / "a.txt", (moment, moment))
     repository.git("config", "core.trustctime", "false")
-    repository.git("update-index", "-q", "--refresh")
+    repository.git("update-index", ("-q", "--refresh"))
     os.utime(index, (moment, moment))
     (root / "a.txt").write_text("two\n")
     os.utime(root / "a.txt", (moment, moment))
@@ -220,7 +223,7 @@ def test_changes_that_git_was_told_not_to_look_at_are_kept_and_come_back(reposit
     """So do users who keep a configuration of their own in a tracked file."""
     path = repository.root / "a.txt"
     path.write_text("the user's own\n")
-    repository.git("update-index", mark, "a.txt")
+    repository.git("update-index", (mark,), "a.txt")
     index = repository.location.git_dir / "index"
     before = index.read_bytes()
     assert repository.list_uncommitted() == ("a.txt",)
@@ -368,7 +371,7 @@ def test_no_path_is_not_all_paths(repository: Repository, command: str) -> None:
         (repository.root / "a.txt").write_text(text)
         if text == "staged\n":
             repository.git("add", "a.txt")
-    assert repository.git(*command.split()) == ""
+    assert run_words(repository, *command.split()) == ""
     assert (repository.root / "a.txt").read_text() == "edited\n"
     assert repository.git("show", ":a.txt") == "staged\n"
 
@@ -377,11 +380,11 @@ def test_no_path_is_not_all_paths(repository: Repository, command: str) -> None:
 def test_marks_that_a_program_sets_between_two_snapshots_hide_nothing(repository: Repository, *, mark: str) -> None:
     snapshots = Snapshots(repository)
     kept = snapshots.take(REF, message="before")
-    repository.git("update-index", mark, "a.txt")
+    repository.git("update-index", (mark,), "a.txt")
     (repository.root / "a.txt").write_text("hidden\n")
     (repository.root / "planted.txt").write_text("hidden too\n")
-    repository.git("update-index", "--add", "planted.txt")
-    repository.git("update-index", mark, "planted.txt")
+    repository.git("update-index", ("--add",), "planted.txt")
+    repository.git("update-index", (mark,), "planted.txt")
     assert [change.path for change in snapshots.list_changes_since(kept)] == ["a.txt", "planted.txt"]
     (repository.root / ".git" / "index").unlink()
     assert [change.path for change in snapshots.list_changes_since(kept)] == ["a.txt", "planted.txt"]

@@ -213,7 +213,7 @@ def history(repository: Repository) -> tuple[str, ...]:
     return (
         repository.git("rev-parse", "HEAD").strip(),
         repository.read_branch() or "",
-        repository.git("ls-files", "--stage"),
+        repository.git("ls-files", ("--stage",)),
     )
 
 

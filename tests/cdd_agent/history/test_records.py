@@ -27,7 +27,7 @@ def record_of(run: Run, **changes: object) -> RollbackRecord:
 
 
 def test_a_record_is_read_as_it_was_stored_with_the_files_of_the_runs(run: Run) -> None:
-    blob = run.repository.git("hash-object", "-w", "--stdin", stdin=b"ignored").strip()
+    blob = run.repository.git("hash-object", ("-w", "--stdin"), stdin=b"ignored").strip()
     tree = run.repository.git("rev-parse", "HEAD^{tree}").strip()
     refs = {f"refs/cdd/checkpoints/{SLUG}/{name}": each for name, each in (("ignored", blob), ("running", tree))}
     record = record_of(run, refs=refs)
@@ -40,7 +40,7 @@ def test_a_record_is_read_as_it_was_stored_with_the_files_of_the_runs(run: Run) 
     assert records.read(run.repository, stored.commit).record == record
     found = {each: records.read_stored_files(stored.commit, run.repository, folder=each) for each in folders}
     assert found == folders
-    kept = run.repository.git("rev-list", "--objects", stored.commit)
+    kept = run.repository.git("rev-list", ("--objects",), stored.commit)
     assert blob in kept
     assert tree in kept
 
@@ -59,7 +59,7 @@ def test_a_record_is_read_as_it_was_stored_with_the_files_of_the_runs(run: Run) 
 )
 def test_what_a_stranger_may_have_put_there_is_refused(changes: dict[str, object], run: Run) -> None:
     told = msgspec.json.encode({**msgspec.to_builtins(record_of(run, restored=())), **changes})
-    made = run.repository.git("commit-tree", "HEAD^{tree}", "-F", "-", stdin=told).strip()
+    made = run.repository.git("commit-tree", "HEAD^{tree}", ("-F", "-"), stdin=told).strip()
     before = work_tree(run.root)
     with pytest.raises(UsageError, match="cannot read a rollback record"):
         records.read(run.repository, CommitId(made))
@@ -73,12 +73,14 @@ def test_what_a_stranger_may_have_put_there_is_refused(changes: dict[str, object
 @soak_after(2, "name", [f"{SLUG}/../../../up", "tdd-/x", "other/x", f"{SLUG}"])
 def test_no_file_is_written_outside_the_folder_of_a_run(name: str, run: Run) -> None:
     stored = records.store(run.repository, record_of(run), folders={})
-    blob = run.repository.git("hash-object", "-w", "--stdin", stdin=b"x").strip()
-    tree = run.repository.git("mktree", "-z", stdin=f"100644 blob {blob}\t{name.rpartition('/')[2]}\0".encode()).strip()
+    blob = run.repository.git("hash-object", ("-w", "--stdin"), stdin=b"x").strip()
+    tree = run.repository.git(
+        "mktree", ("-z",), stdin=f"100644 blob {blob}\t{name.rpartition('/')[2]}\0".encode()
+    ).strip()
     for part in (*reversed(name.split("/")[:-1]), "state", "after"):
         tree = _inside(run, tree, name=part)
-    message = run.repository.git("log", "-1", "--format=%B", stored.commit).encode()
-    made = run.repository.git("commit-tree", tree, "-F", "-", stdin=message).strip()
+    message = run.repository.git("log", ("-1", "--format=%B"), stored.commit).encode()
+    made = run.repository.git("commit-tree", tree, ("-F", "-"), stdin=message).strip()
     with pytest.raises(UsageError, match="not in a run's folder"):
         records.read_stored_files(CommitId(made), run.repository, folder="after/state")
 
@@ -86,7 +88,7 @@ def test_no_file_is_written_outside_the_folder_of_a_run(name: str, run: Run) -> 
 def _inside(run: Run, tree: str, *, name: str) -> str:
     """A tree that holds ``tree`` by a name that git itself would not give."""
     data = f"40000 {name}\0".encode() + bytes.fromhex(tree)
-    return run.repository.git("hash-object", "-w", "-t", "tree", "--literally", "--stdin", stdin=data).strip()
+    return run.repository.git("hash-object", ("-w", "-t"), "tree", ("--literally", "--stdin"), stdin=data).strip()
 
 
 @pytest.mark.slow

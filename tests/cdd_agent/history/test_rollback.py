@@ -62,12 +62,12 @@ def test_every_name_of_a_commit_leads_to_it(run: Run) -> None:
 
 
 def test_what_went_stays_reachable_and_keeps_its_notes(run: Run) -> None:
-    notes = run.repository.git("notes", "--ref=tdd-handoffs", "list")
+    notes = run.repository.git("notes", ("--ref=tdd-handoffs",), "list")
     record = back(run, run.commits["red 1"])
-    run.repository.git("reflog", "expire", "--expire=now", "--all")
-    run.repository.git("gc", "--quiet", "--prune=now")
+    run.repository.git("reflog", "expire", ("--expire=now", "--all"))
+    run.repository.git("gc", ("--quiet", "--prune=now"))
     assert run.repository.git("rev-parse", f"{record.ref}^1").strip() == run.commits["refactor 2"]
-    assert run.repository.git("notes", "--ref=tdd-handoffs", "list") == notes
+    assert run.repository.git("notes", ("--ref=tdd-handoffs",), "list") == notes
     assert survey_notes(run.repository).damages == ()
     assert [entry.commit for entry in read_reachable_notes(run.repository).entries] == [
         run.commits["red 1"],
@@ -83,10 +83,10 @@ def test_what_went_stays_reachable_and_keeps_its_notes(run: Run) -> None:
 
 def test_a_commit_that_head_does_not_come_from_names_the_nearest_one(run: Run) -> None:
     run.repository.git("branch", "other", run.commits["refactor 1"])
-    run.repository.git("switch", "--quiet", "other")
+    run.repository.git("switch", ("--quiet",), "other")
     (run.root / "other.txt").write_text("x")
     other = commit_paths(run.repository, "other", paths=["other.txt"])
-    run.repository.git("switch", "--quiet", "main")
+    run.repository.git("switch", ("--quiet",), "main")
     error = refused(run, other)
     assert f"{other[:10]} is not part of main" in error.happened
     assert f"cdd tdd rollback {run.commits['refactor 1'][:10]}" in error.hint
@@ -100,7 +100,7 @@ def test_a_commit_without_a_note_names_the_nearest_one(run: Run) -> None:
     error = refused(run, by_hand)
     assert "has no handoff note" in error.happened
     assert f"rollback {run.commits['refactor 2'][:10]}" in error.hint
-    first = run.repository.git("rev-list", "--max-parents=0", "HEAD").strip()
+    first = run.repository.git("rev-list", ("--max-parents=0",), "HEAD").strip()
     assert f"rollback {run.commits['plan 1'][:10]}" in refused(run, first).hint
 
 
@@ -120,9 +120,9 @@ def test_names_that_lead_nowhere_are_told(name: str, words: str, run: Run) -> No
 
 
 def test_on_no_branch_and_in_the_middle_of_a_merge_nothing_goes_back(run: Run) -> None:
-    run.repository.git("checkout", "--quiet", "--detach")
+    run.repository.git("checkout", ("--quiet", "--detach"))
     assert "on no branch" in refused(run, "HEAD~1").happened
-    run.repository.git("switch", "--quiet", "main")
+    run.repository.git("switch", ("--quiet",), "main")
     (run.root / ".git" / "MERGE_HEAD").write_text(f"{run.commits['red 1']}\n")
     assert "a merge is in progress" in refused(run, "HEAD~1").happened
 
@@ -336,7 +336,7 @@ def test_where_nothing_was_rolled_back_nothing_is_undone(run: Run) -> None:
 @pytest.mark.slow
 def test_undo_on_another_branch_names_the_right_one(run: Run) -> None:
     record = back(run, run.commits["refactor 1"])
-    run.repository.git("switch", "--quiet", "--create", "other")
+    run.repository.git("switch", ("--quiet", "--create"), "other")
     with pytest.raises(UsageError, match="made on the branch main") as caught:
         run.rollbacks.plan_undo()
     assert "git switch main" in caught.value.hint

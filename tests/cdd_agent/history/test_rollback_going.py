@@ -31,7 +31,7 @@ def seen(root: Path) -> object:
     A kill right after the files were saved leaves their checkpoint, and nothing has changed.
     """
     repository = Repository.find(root)
-    refs = repository.git("for-each-ref", "--format=%(refname)", "refs/cdd/checkpoints", "refs/heads", "refs/notes")
+    refs = repository.git("for-each-ref", ("--format=%(refname)",), "refs/cdd/checkpoints", "refs/heads", "refs/notes")
     return work_tree(root), history(repository), [ref for ref in refs.splitlines() if not REF.fullmatch(ref)]
 
 
@@ -149,7 +149,7 @@ def test_a_branch_that_was_moved_meanwhile_is_left_alone(run: Run) -> None:
 def test_what_was_cut_off_in_one_work_tree_is_no_affair_of_another(run: Run, tmp_path: Path) -> None:
     rollbacks, _ = cut_off(run)
     other = tmp_path / "other"
-    rollbacks.repository.git("worktree", "add", "--quiet", str(other), "-b", "other", run.commits["red 2"])
+    rollbacks.repository.git("worktree", "add", ("--quiet",), str(other), ("-b",), "other", run.commits["red 2"])
     elsewhere, events = rollbacks_at(other.resolve())
     elsewhere.finish_interrupted()
     assert (events, elsewhere.is_interrupted(), rollbacks.is_interrupted()) == ([], False, True)

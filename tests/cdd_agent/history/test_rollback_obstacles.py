@@ -12,11 +12,11 @@ from tests.fakes.cases import soak_after
 
 def test_uncommitted_untracked_and_ignored_files_stay_bit_for_bit(run: Run) -> None:
     mine = own_files(run)
-    staged = run.repository.git("ls-files", "--stage", "staged.txt")
+    staged = run.repository.git("ls-files", ("--stage",), "staged.txt")
     back(run, run.commits["plan 1"])
     after = work_tree(run.root)
     assert {name: after[name] for name in mine} == mine
-    assert run.repository.git("ls-files", "--stage", "staged.txt") == staged
+    assert run.repository.git("ls-files", ("--stage",), "staged.txt") == staged
     assert {name for name in after if not name.startswith(".cdd/")} == {*mine, ".gitignore", "test-list.md"}
 
 
@@ -51,7 +51,7 @@ def a_deleted_file(run: Run) -> str:
 
 @in_the_way
 def a_change_that_git_was_told_not_to_see(run: Run) -> str:
-    run.repository.git("update-index", "--skip-worktree", "calc.py")
+    run.repository.git("update-index", ("--skip-worktree",), "calc.py")
     (run.root / "calc.py").write_text("mine\n")
     return "calc.py"
 
@@ -128,13 +128,13 @@ def test_a_submodule_stays_where_it_stands(begun: Run) -> None:
     other = Repository.create(run.root / "sub")
     other.git("config", "user.name", "Ada")
     other.git("config", "user.email", "ada@example.org")
-    other.git("commit", "--quiet", "--allow-empty", "-m", "one")
+    other.git("commit", ("--quiet", "--allow-empty", "-m"), "one")
     run.repository.git("add", "sub")
-    run.repository.git("commit", "--quiet", "-m", "with another repository")
+    run.repository.git("commit", ("--quiet", "-m"), "with another repository")
     run.cycle(1)
-    other.git("commit", "--quiet", "--allow-empty", "-m", "two")
+    other.git("commit", ("--quiet", "--allow-empty", "-m"), "two")
     run.repository.git("add", "sub")
-    run.repository.git("commit", "--quiet", "-m", "it moved")
+    run.repository.git("commit", ("--quiet", "-m"), "it moved")
     stands = other.read_head()
     back(run, run.commits["green 1"])
     assert other.read_head() == stands

@@ -106,9 +106,9 @@ def test_a_run_that_has_just_begun_stands_at_its_beginning(begun: Run, tmp_path:
 
 def test_notes_that_head_does_not_reach_have_no_part_in_it(run: Run) -> None:
     run.repository.git("branch", "kept", "HEAD")
-    run.repository.git("reset", "--quiet", "--hard", run.commits["red 1"])
+    run.repository.git("reset", ("--quiet", "--hard"), run.commits["red 1"])
     assert words(run) == ["1 RED FAIL 0 adds two numbers", "1 PLAN - 0 adds two numbers"]
-    run.repository.git("switch", "--quiet", "--detach", f"{run.commits['plan 1']}^")
+    run.repository.git("switch", ("--quiet", "--detach"), f"{run.commits['plan 1']}^")
     with pytest.raises(UsageError, match="None of the 8 handoff notes is on a commit of HEAD") as caught:
         read_reachable_notes(run.repository)
     assert "git switch BRANCH" in caught.value.hint
@@ -149,14 +149,14 @@ def test_a_ref_that_is_lost_or_broken_is_no_empty_history(run: Run) -> None:
 
 
 def test_a_note_that_cannot_be_read_is_told_beside_the_others(run: Run) -> None:
-    note = ("notes", "--ref=tdd-handoffs", "add", "--force", "-m", "no JSON")
-    run.repository.git(*note, run.commits["green 1"])
+    note = (("--ref=tdd-handoffs",), "add", ("--force", "-m"), "no JSON")
+    run.repository.git("notes", *note, run.commits["green 1"])
     told = read_reachable_notes(run.repository)
     assert len(told.entries) == 7
     (damage,) = told.damages
     assert run.commits["green 1"] in damage.what
     for commit in run.commits.values():
-        run.repository.git(*note, commit)
+        run.repository.git("notes", *note, commit)
     with pytest.raises(NotesDamaged, match="No handoff note here can be read"):
         read_reachable_notes(run.repository)
 
@@ -223,7 +223,7 @@ def test_what_somebody_committed_by_hand_is_no_phase(run: Run) -> None:
 @pytest.mark.slow
 def test_where_the_first_note_could_not_be_written_the_run_stands_at_its_beginning(begun: Run, tmp_path: Path) -> None:
     begun.cycle(1, until="PLAN")
-    begun.repository.git("update-ref", "-d", REF)
+    begun.repository.git("update-ref", ("-d",), REF)
     known = feature.locate_feature(begun.root, SLUG, text="")
     state = load_state(known.ticket.state_path)
     assert state is not None
@@ -234,6 +234,6 @@ def test_where_the_first_note_could_not_be_written_the_run_stands_at_its_beginni
 
 
 def test_a_run_that_has_landed_phases_on_another_branch_is_not_told_as_one_without(run: Run, tmp_path: Path) -> None:
-    run.repository.git("switch", "--quiet", "-c", "other", f"{run.commits['plan 1']}^")
+    run.repository.git("switch", ("--quiet", "-c"), "other", f"{run.commits['plan 1']}^")
     with pytest.raises(UsageError, match="None of the 8 handoff notes is on a commit of other"):
         find_status(run.repository, run.root, locks=tmp_path)

@@ -15,6 +15,7 @@ from cdd_agent.tickets.ticket import find
 from cdd_agent.work.state import RunState, Status, replace_step
 from cdd_agent.work.state_file import load_state, save_state
 from tests.fakes.cases import soak_after
+from tests.fakes.command_line import run_words
 from tests.fakes.demo import SLUG
 from tests.fakes.files import describe_files
 
@@ -33,11 +34,11 @@ def state(project: Path) -> RunState:
 
 
 def subjects(project: Path) -> list[str]:
-    return Repository.find(project).git("log", "--format=%s").splitlines()
+    return Repository.find(project).git("log", ("--format=%s",)).splitlines()
 
 
 def git_status(project: Path) -> str:
-    return Repository.find(project).git("status", "--porcelain")
+    return Repository.find(project).git("status", ("--porcelain",))
 
 
 def test_the_last_step_goes_and_comes_back(finished: Path, undo: Undo) -> None:
@@ -126,18 +127,16 @@ def test_the_hint_for_a_merge_can_be_typed_as_it_is(finished: Path, undo: Undo) 
     repository = Repository.find(finished)
     repository.git(
         "merge",
-        "-q",
-        "--no-ff",
-        "-m",
+        ("-q", "--no-ff", "-m"),
         "a merge",
-        repository.git("commit-tree", "-p", "HEAD", "-m", "side", "HEAD^{tree}").strip(),
+        repository.git("commit-tree", ("-p",), "HEAD", ("-m",), "side", "HEAD^{tree}").strip(),
     )
     with pytest.raises(UsageError) as refused:
         undo.plan_undo()
     assert undo.describe_way_back().endswith("so it stays. git revert -m 1 HEAD takes it back with a new commit.")
     command, _, _ = refused.value.hint.partition(" takes")
     assert command == "git revert -m 1 HEAD"
-    repository.git(*command.split()[1:4], "--no-edit", "HEAD", "--no-commit")
+    run_words(repository, *command.split()[1:4], "--no-edit", "HEAD", "--no-commit")
 
 
 def test_a_commit_of_the_user_is_not_undone_and_ends_the_redo(finished: Path, undo: Undo) -> None:

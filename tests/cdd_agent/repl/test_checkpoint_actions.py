@@ -149,7 +149,7 @@ def test_old_checkpoints_of_done_tickets_and_lost_forks_are_pruned(finished: Pat
     (finished / ".cdd" / "forks.json").write_text("{}")
     for name in ("fork-lost", "fork-here"):
         fork = finished / ".cdd" / "worktrees" / name
-        project.repository.git("worktree", "add", "--detach", str(fork))
+        project.repository.git("worktree", "add", ("--detach",), str(fork))
         Checkpoints.of_repository(Repository.find(fork), fork).create(Description(kind="run", ticket="open"))
         project.repository.git("update-ref", f"refs/cdd/checkpoints/open/{name}/step-1-base", "HEAD")
     assert prune_old(project, now=later) == 3

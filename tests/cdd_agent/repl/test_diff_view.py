@@ -29,7 +29,7 @@ class Viewer:
 
     def __init__(self, project: Path, *, size: tuple[int, int] = (ROWS, COLUMNS)) -> None:
         self.comments = Comments(Repository.find(project), project, clock=FakeClock())
-        base, commit = self.comments.repository.git("rev-list", "--reverse", "HEAD").split()
+        base, commit = self.comments.repository.git("rev-list", ("--reverse",), "HEAD").split()
         landed = LandedCommit(commit=CommitId(commit), subject="change", evidence=(), is_in_history=True)
         files = diff_commits(self.comments.repository, base, after=commit)
         self.step = StepToReview(

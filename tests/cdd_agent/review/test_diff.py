@@ -88,9 +88,11 @@ def test_a_submodule_that_is_to_be_ignored_is_shown_all_the_same(tmp_path: Path)
     (repository.root / "kept.txt").write_text("one\n")
     before = commit_paths(repository, "second", paths=[".gitmodules", "kept.txt"])
     (repository.root / "kept.txt").write_text("two\n")
-    repository.git("update-index", "--add", "--cacheinfo", f"160000,{first},lib")
+    repository.git("update-index", ("--add", "--cacheinfo"), f"160000,{first},lib")
     repository.git("update-index", "kept.txt")
-    after = repository.git("commit-tree", repository.git("write-tree").strip(), "-p", before, "-m", "third").strip()
+    after = repository.git(
+        "commit-tree", repository.git("write-tree").strip(), ("-p",), before, ("-m",), "third"
+    ).strip()
     kept, lib = diff_commits(repository, before, after=after)
     assert (kept.path, kept.hunks) == ("kept.txt", "@@ -1 +1 @@\n-one\n+two")
     assert (lib.path, lib.hunks) == ("lib", f"@@ -0,0 +1 @@\n+Subproject commit {first}")

@@ -15,6 +15,7 @@ from cdd_agent.model.recording import RecordedTurn, ReplayModel
 from cdd_agent.work.state import RunState
 from cdd_agent.work.state_file import load_state, save_state
 from tests.fakes.cases import soak_after
+from tests.fakes.command_line import run_words
 from tests.fakes.model import ScriptedModel, call, says
 from tests.fakes.project import CODE, TEST, TEST_FILE, Project, content_as_it_is, green, item, red, runs, writes
 
@@ -199,7 +200,7 @@ def test_a_killed_run_loses_its_half_done_attempt_and_nothing_else(project: Proj
     for name, content in (("half.py", ""), ("README.md", "half\n")):
         (tree.root / name).write_text(content)
     for command in (("checkout", "-qb", "half"), ("add", "-A")):
-        tree.git(*command)
+        run_words(tree, *command)
     project.write({"mine.txt": "mine\n"})
     context = project.context(ScriptedModel([writes("README.md", "# Prices\n")]))
     step, why = project.run(DOCS, context=context, state=saved[-1])

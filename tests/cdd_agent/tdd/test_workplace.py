@@ -127,12 +127,12 @@ def test_the_setup_runs_in_prepared_files_and_changes_nothing_that_is_committed(
         (root / "made.sqlite").write_text("made")
         (root / "ten.txt").write_text("changed")
         (root / "other.txt").unlink()
-        ground.place.tree.git("commit", "--quiet", "-a", "-m", "setup")
+        ground.place.tree.git("commit", ("--quiet", "-a", "-m"), "setup")
         return end(0)
 
     ground.place.setup = set_up
     tip = ground.place.begin()
-    assert (ground.place.tree.read_head(), ground.place.tree.git("status", "--porcelain")) == (tip, "")
+    assert (ground.place.tree.read_head(), ground.place.tree.git("status", ("--porcelain",))) == (tip, "")
     assert (ground.place.tree.root / "made.sqlite").read_text() == "made"
     ground.place.begin()
     assert found == ["data", "data"]
@@ -180,8 +180,8 @@ def test_changes_that_are_taken_along_are_in_the_tree_and_in_no_commit(ground: G
     assert commit != made
     assert ground.head() == commit
     assert ground.show("HEAD") == TEN.replace("line 9", "by the run")
-    assert ground.user.git("log", "-1", "--format=%an %s", commit).strip() == "Ann the run"
-    assert ground.user.git("log", "-1", "--format=%(trailers:key=Handoff-Id,valueonly)", commit).strip() == "1"
+    assert ground.user.git("log", ("-1", "--format=%an %s"), commit).strip() == "Ann the run"
+    assert ground.user.git("log", ("-1", "--format=%(trailers:key=Handoff-Id,valueonly)"), commit).strip() == "1"
     assert "new.txt" in ground.user.list_uncommitted()
     text = (ground.user.root / "ten.txt").read_text()
     assert ("by the user" in text, "by the run" in text) == (True, True)
@@ -235,7 +235,7 @@ def test_a_file_that_the_user_moved_is_changed_where_it_is_now(ground: Ground) -
     tip = ground.place.begin()
     made = ground.run("line 9", "by the run")
     ground.user.git("mv", "ten.txt", "moved.txt")
-    ground.user.git("commit", "--quiet", "-m", "moved")
+    ground.user.git("commit", ("--quiet", "-m"), "moved")
     ground.edit("line 0", "being edited", path="moved.txt")
     commit = ground.land(made, tip=tip)
     expected = TEN.replace("line 9", "by the run")
@@ -302,7 +302,7 @@ def test_a_second_commit_of_a_run_holds_only_its_own_files(tmp_path: Path) -> No
     ground.place.begin()
     first, tree = ground.run("line 1\n", "line one\n"), ground.place.tree
     (tree.root / "more.txt").write_text("more\n")
-    blob = tree.git("hash-object", "-w", "more.txt").strip()
+    blob = tree.git("hash-object", ("-w",), "more.txt").strip()
     second = commit_paths(tree, "more", paths=["more.txt"], entries={"more.txt": Entry("100644", blob)})
     assert tree.objects.compare(first, second).keys() == {"more.txt"}
     assert commit_paths(tree, "the same", paths=["more.txt"], entries={"more.txt": Entry("100644", blob)}) == second

@@ -50,12 +50,12 @@ def test_a_step_lands_after_a_false_claim_and_a_tampered_test_were_refused(
     assert played.how == "done"
     found = [attempt.finding for attempt in played.step.attempts if attempt.phase == "red"]
     assert found[-1] == "VALID_MISSING_SYMBOL"
-    log = played.repository.git("log", "--reverse", "--format=%s").splitlines()
+    log = played.repository.git("log", ("--reverse", "--format=%s")).splitlines()
     assert [line.partition(":")[0] for line in log] == ["first", "test", "feat", "refactor"]
     root = played.repository.root
     assert (root / language.test).read_text() == language.test_text
     assert (root / language.source).read_text() == language.tidy
-    assert played.repository.git("status", "--porcelain") == ""
+    assert played.repository.git("status", ("--porcelain",)) == ""
     report = played.last
     assert (report.framework, report.structured) == (language.framework, True)
     assert {case.nodeid: case.outcome for case in report.tests} == {language.old: "passed", language.new: "passed"}

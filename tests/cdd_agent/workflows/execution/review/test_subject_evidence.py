@@ -49,5 +49,5 @@ def test_lines_that_are_no_notes_are_passed_over(finished: Path) -> None:
 
 def test_a_commit_without_a_note_has_no_evidence(finished: Path) -> None:
     repository, commits, reports = landed(finished)
-    first = CommitId(repository.git("rev-parse", "--verify", f"{commits['red']}^").strip())
+    first = CommitId(repository.git("rev-parse", ("--verify",), f"{commits['red']}^").strip())
     assert read_evidence(repository, first, reports=hash_reports(reports)) == ()
