@@ -136,10 +136,11 @@ def failure_to_json(failure: Failure) -> dict[str, object]:
     return _to_plain(failure)
 
 
-class _Value:
+class Value:
     """A value of a document with its position, for error messages."""
 
     def __init__(self, value: object, position: str) -> None:
+        """Hold a value that was read at ``position``."""
         self.value = value
         self.position = position
 
@@ -148,32 +149,33 @@ class _Value:
         shown = repr(self.value)
         return ReportError(f"{self.position}: expected {expected}, found {shown[:80]}")
 
-    def entries(self) -> dict[str, _Value]:
+    def entries(self) -> dict[str, Value]:
         """Return the values of an object by key."""
         if not isinstance(self.value, dict):
             raise self.make_error("an object")
-        return {key: _Value(value, f"{self.position}.{key}") for key, value in self.value.items()}
+        return {key: Value(value, f"{self.position}.{key}") for key, value in self.value.items()}
 
-    def __getitem__(self, key: str) -> _Value:
+    def __getitem__(self, key: str) -> Value:
+        """Return the value of a key; raises ReportError without one."""
         if not isinstance(self.value, dict):
             raise self.make_error("an object")
         if key not in self.value:
             raise ReportError(f"{self.position}: the key {key!r} is missing")
-        return _Value(self.value[key], f"{self.position}.{key}")
+        return Value(self.value[key], f"{self.position}.{key}")
 
-    def get(self, key: str, default: object) -> _Value:
+    def get(self, key: str, default: object) -> Value:
         """Return the value of a key that reports of older plugins lack."""
         if not isinstance(self.value, dict):
             raise self.make_error("an object")
-        return _Value(self.value.get(key, default), f"{self.position}.{key}")
+        return Value(self.value.get(key, default), f"{self.position}.{key}")
 
-    def items(self) -> list[_Value]:
+    def items(self) -> list[Value]:
         """Return the values of a list."""
         if not isinstance(self.value, list):
             raise self.make_error("a list")
-        return [_Value(value, f"{self.position}[{index}]") for index, value in enumerate(self.value)]
+        return [Value(value, f"{self.position}[{index}]") for index, value in enumerate(self.value)]
 
-    def maybe(self, read: Callable[[_Value], T]) -> T | None:
+    def maybe(self, read: Callable[[Value], T]) -> T | None:
         """Return ``read`` of the value, or None for null."""
         return None if self.value is None else read(self)
 
@@ -219,7 +221,7 @@ def from_json(value: object) -> SuiteReport:
 
     Raises ReportError, which names the position, for a damaged document and for one of a newer schema.
     """
-    document = _Value(value, "$")
+    document = Value(value, "$")
     schema = document["schema"].integer()
     if schema > SCHEMA:
         raise ReportError(
@@ -237,9 +239,9 @@ def from_json(value: object) -> SuiteReport:
         rootdir=document["rootdir"].text(),
         started_at=document["started_at"].text(),
         duration_s=document["duration_s"].number(),
-        tests=tuple(_read_case(case) for case in document["tests"].items()),
+        tests=tuple(read_case(case) for case in document["tests"].items()),
         collect_errors=tuple(
-            CollectError(nodeid=error["nodeid"].text(), failure=_read_failure(error["failure"]))
+            CollectError(nodeid=error["nodeid"].text(), failure=read_failure(error["failure"]))
             for error in document["collect_errors"].items()
         ),
         fingerprints={name: digest.text() for name, digest in document["fingerprints"].entries().items()},
@@ -250,7 +252,7 @@ def from_json(value: object) -> SuiteReport:
         unstable=tuple(function.text() for function in document.get("unstable", []).items()),
         warnings=document.get("warnings", 0).integer(),
         audited=document.get("audited", False).flag(),
-        signs=tuple(_read_sign(sign) for sign in document.get("signs", []).items()),
+        signs=tuple(read_sign(sign) for sign in document.get("signs", []).items()),
         internal_error=document.get("internal_error", "").text(),
         sandbox=document.get("sandbox", "").text(),
         framework=document.get("framework", "pytest").text(),
@@ -296,7 +298,8 @@ def _failure_from_fields(fields: dict[str, Any]) -> Failure:
     return Failure(**fields, frames=frames)
 
 
-def _read_case(value: _Value) -> Case:
+def read_case(value: Value) -> Case:
+    """Return a test; raises ReportError for anything else."""
     usual = _read_passed(value.value)
     if usual is not None:
         return usual
@@ -308,7 +311,7 @@ def _read_case(value: _Value) -> Case:
         duration_s=value["duration_s"].number(),
         phases={phase: seconds.number() for phase, seconds in value["phases"].entries().items()},
         reruns=value["reruns"].integer(),
-        failure=value["failure"].maybe(_read_failure),
+        failure=value["failure"].maybe(read_failure),
         tries=tuple(each.text() for each in value.get("tries", []).items()),
         reason=value.get("reason", "").text(),
     )
@@ -331,36 +334,38 @@ def _read_passed(fields: object) -> Case | None:
     return Case(nodeid, "passed", file, line, duration_s, phases)
 
 
-def _read_failure(value: _Value) -> Failure:
+def read_failure(value: Value) -> Failure:
+    """Return a failure; raises ReportError for anything else."""
     return Failure(
         phase=value["phase"].one_of(("collect", "setup", "call", "teardown")),
         kind=value["kind"].text(),
         origin=value["origin"].one_of(("test", "project", "third_party")),
         exception=value["exception"].text(),
         message=value["message"].text(),
-        missing_name=value["missing_name"].maybe(_Value.text),
-        path=value["path"].maybe(_Value.text),
-        line=value["line"].maybe(_Value.integer),
+        missing_name=value["missing_name"].maybe(Value.text),
+        path=value["path"].maybe(Value.text),
+        line=value["line"].maybe(Value.integer),
         frames=tuple(
             Frame(path=frame["path"].text(), line=frame["line"].integer(), function=frame["function"].text())
             for frame in value["frames"].items()
         ),
         text=value["text"].text(),
         output=value.get("output", "").text(),
-        missing_in_project=value.get("missing_in_project", None).maybe(_Value.flag),
+        missing_in_project=value.get("missing_in_project", None).maybe(Value.flag),
     )
 
 
-def _read_verdict(value: _Value) -> Verdict:
+def _read_verdict(value: Value) -> Verdict:
     reasons = tuple(
-        Reason(code=reason["code"].text(), nodeid=reason["nodeid"].maybe(_Value.text), message=reason["message"].text())
+        Reason(code=reason["code"].text(), nodeid=reason["nodeid"].maybe(Value.text), message=reason["message"].text())
         for reason in value["reasons"].items()
     )
     return Verdict(phase=value["phase"].one_of(PHASES), open=value["open"].flag(), reasons=reasons)
 
 
-def _read_sign(value: _Value) -> Sign:
-    return Sign(code=value["code"].text(), nodeid=value["nodeid"].maybe(_Value.text), message=value["message"].text())
+def read_sign(value: Value) -> Sign:
+    """Return a sign of tampering; raises ReportError for anything else."""
+    return Sign(code=value["code"].text(), nodeid=value["nodeid"].maybe(Value.text), message=value["message"].text())
 
 
 _LINES_A_WRITE = 256

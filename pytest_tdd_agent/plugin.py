@@ -21,8 +21,9 @@ from .recording.recorder import CollectionRecorder, Recorder
 from .recording.rerun import ControllerListener, Listener, Rerunner, WorkerListener
 from .recording.spool import Spool, Stream, remove_abandoned
 from .recording.witness import Guard, Witness, WorkerWitness
-from .report import OUTCOMES, SCHEMA, Case, SuiteReport, Verdict, list_failing, replace
+from .report import OUTCOMES, SCHEMA, Case, Sign, SuiteReport, Verdict, list_failing, replace
 from .system import PYTHON, System, bind_builtins, exists, read_bytes
+from .unstarted import CHANNEL
 
 if TYPE_CHECKING:
     from _pytest.capture import CaptureManager
@@ -82,18 +83,9 @@ def _register_rerunner(
 
 
 def _start_recording(config: pytest.Config, options: Options, *, witness: Witness, guard: Guard) -> Recorder:
-    """Open the files of a run; raises pytest.UsageError if that fails."""
-    folder = options.report.parent
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if folder == config.rootpath / DEFAULT_REPORT.parent:
-            (folder / ".gitignore").write_text("*\n", encoding="utf-8")
-        if options.report.exists():
-            options.report.unlink()
-        remove_abandoned(options.report)
-        stream, spool = Stream(options.stream), Spool(options.spool)
-    except OSError as error:
-        raise pytest.UsageError(f"--tdd-agent-report: {error.filename}: {error.strerror}") from error
+    """Send the first records, or open the files of a run; raises pytest.UsageError if that fails."""
+    channel = config.stash.get(CHANNEL, None)
+    stream, spool = _open_files(config, options) if channel is None else (Stream(channel), Spool(None))
     plugins = {f"{dist.project_name}-{dist.version}" for _, dist in config.pluginmanager.list_plugin_distinfo()}
     stream.send(
         "start",
@@ -123,6 +115,20 @@ def apply_gate(
     if phase == "red" and options.baseline is not None:
         report = replace(report, unstable=find_unstable(report, options.baseline))
     return report, find_spared(report, verdict, baseline=options.baseline)
+
+
+def _open_files(config: pytest.Config, options: Options) -> tuple[Stream, Spool]:
+    folder = options.report.parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if folder == config.rootpath / DEFAULT_REPORT.parent:
+            (folder / ".gitignore").write_text("*\n", encoding="utf-8")
+        if options.report.exists():
+            options.report.unlink()
+        remove_abandoned(options.report)
+        return Stream(options.stream), Spool(options.spool)
+    except OSError as error:
+        raise pytest.UsageError(f"--tdd-agent-report: {error.filename}: {error.strerror}") from error
 
 
 def _restore_environment(active: str) -> None:
@@ -168,6 +174,14 @@ class Closing:
                 testpaths=config.getini("testpaths"),
                 entries=fingerprint.list_import_entries(config.rootpath, sys.path),
             )
+            if recorder.stream.is_whole:
+                recorder.stream.send(
+                    "settings",
+                    audited=auditor is not None,
+                    each=getattr(config.option, "dist", "no") == "each",
+                    flaky=options.flaky,
+                    fingerprints=self._fingerprints,
+                )
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
@@ -180,12 +194,19 @@ class Closing:
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """Write the report again if other hooks have changed anything, and set the exit status if there is a gate."""
         verdict = self.judge(int(exitstatus))
-        if self._options.gate is not None and int(exitstatus) not in _OWN_STATUSES:
+        if (
+            self._options.gate is not None
+            and not self._recorder.stream.is_whole
+            and int(exitstatus) not in _OWN_STATUSES
+        ):
             session.exitstatus = 0 if verdict is not None and verdict.open else 1
 
     def judge(self, status: int) -> Verdict | None:
         """Judge the run and write the report; do nothing if that was done since the last event."""
         if not self._recorder.stream.is_ours():
+            return None
+        if self._recorder.stream.is_whole:
+            self._send_finish(status)
             return None
         with self._recorder.guard:
             if self._written != (status, self._recorder.stream.sent, self._identify_file()):
@@ -193,6 +214,27 @@ class Closing:
                 self._write(status)
                 self._written = status, self._recorder.stream.sent, self._identify_file()
         return None if self._report is None or self._recorder.guard.fault else self._report.gate
+
+    def _send_finish(self, status: int) -> None:
+        """Send everything else that the report needs, unless that was done since the last event."""
+        recorder = self._recorder
+        signs: tuple[Sign, ...] = ()
+        if self._written == (status, recorder.stream.sent):
+            return
+        with recorder.guard:
+            if self._signs is not None:
+                signs = self._signs(recorder.not_passed.difference(recorder.spool.list_rescued()))
+        with recorder.guard:
+            recorder.stream.send(
+                "finish",
+                exit_status=status,
+                duration_s=round(self._clock() - self._start_s, 3),
+                warnings=recorder.warnings,
+                deselected=recorder.collection.deselected,
+                signs=[vars(sign) for sign in signs],
+                fault=recorder.guard.fault,
+            )
+            self._written = status, recorder.stream.sent
 
     def _identify_file(self) -> tuple[int, ...]:
         return codec.describe_file(System.stat(self._path)) if exists(self._path) else ()
@@ -256,7 +298,7 @@ class Closing:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Show the verdict with its reasons or the causes of failure, and the path of the report."""
-        if not self._recorder.stream.is_ours():
+        if not self._recorder.stream.is_ours() or self._recorder.stream.is_whole:
             return
         with self._recorder.guard:
             terminalreporter.section("tdd-agent")
@@ -282,16 +324,19 @@ class Closing:
         if not recorder.stream.is_ours():
             return
         with recorder.guard:
-            if self._report is None:
+            if self._report is None and not self._written:
                 if recorder.stopped_with is None:
                     own = pytest.ExitCode.INTERNAL_ERROR if self._has_started else pytest.ExitCode.USAGE_ERROR
                     recorder.stopped_with = int(own)
-                self._write(recorder.stopped_with)
+                if recorder.stream.is_whole:
+                    self.judge(recorder.stopped_with)
+                else:
+                    self._write(recorder.stopped_with)
         with recorder.guard:
             recorder.stream.send("end")
             recorder.stream.close()
             recorder.spool.close()
-        if self._printer is not None:
+        if self._printer is not None and not recorder.stream.is_whole:
             with recorder.guard:
                 self._printer.print(self._path)
 

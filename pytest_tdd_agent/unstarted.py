@@ -1,7 +1,8 @@
-"""Write the report of a run that ends before it is configured, for example because a conftest file fails."""
+"""What happens before a run is configured: for one that ends there, because a conftest file fails, write the report."""
 
 from __future__ import annotations
 
+import os
 import sys
 from argparse import Namespace
 from contextlib import suppress
@@ -12,11 +13,20 @@ import pytest
 
 from . import codec
 from .options import find_report_path, format_now, is_inherited, is_report_of_outer_run
+from .recording.spool import RECORDS, Channel
 from .report import SuiteReport
+
+CHANNEL = pytest.StashKey[Channel]()
+"""The channel to a process that reads the records, if there is one."""
 
 
 def prepare_report(config: pytest.Config, option: Namespace) -> None:
-    """Write a report if pytest ends before it configures the plugin. ``option`` is not checked yet."""
+    """Write a report if pytest ends before it configures the plugin. ``option`` is not checked yet.
+
+    A process that reads the records writes the report itself.
+    """
+    if take_over_channel(config):
+        return
     try:
         path = find_report_path(config, option)
     except pytest.UsageError:
@@ -42,6 +52,16 @@ def prepare_report(config: pytest.Config, option: Namespace) -> None:
                     sys.stdout.write(path.read_text(encoding="ascii"))
 
     config.add_cleanup(end)
+
+
+def take_over_channel(config: pytest.Config) -> bool:
+    """Take over the descriptor for the records, if there is one, before anything of the project is loaded."""
+    descriptor = os.environ.pop(RECORDS, "")
+    if not descriptor.isdigit() or hasattr(config, "workerinput"):
+        return False
+    with suppress(OSError):
+        config.stash[CHANNEL] = Channel(int(descriptor))
+    return CHANNEL in config.stash
 
 
 def _write(report: SuiteReport, path: Path) -> None:

@@ -50,6 +50,8 @@ class CollectionRecorder:
                 self._record_nodeids(ids)
             elif self._is_each:
                 self._spool.share(ids)
+                if self._stream.is_whole:
+                    self._send_nodeids(sorted(ids))
 
     def _record_nodeids(self, ids: Sequence[str]) -> None:
         names = sorted(ids)
@@ -60,6 +62,9 @@ class CollectionRecorder:
             for name in duplicates:
                 self.awaited[name] += 1
             self._spool.share(duplicates)
+        self._send_nodeids(names)
+
+    def _send_nodeids(self, names: list[str]) -> None:
         digest = sha256("\n".join(names).encode("utf-8", "surrogatepass")).hexdigest()
         self._stream.send("collected", count=len(names), sha256=digest, nodeids=names)
 
@@ -79,7 +84,10 @@ class CollectionRecorder:
                 reason = told.replace("Skipped: ", "", 1) if told.startswith("Skipped: ") else told
                 file = report.nodeid.split("::", 1)[0]
                 case = Case(report.nodeid, "skipped", file, 0, 0.0, reason=reason[: failure.MESSAGE_CAP])
-                self._spool.add(codec.case_to_line(case))
+                line = codec.case_to_line(case)
+                self._spool.add(line)
+                if self._stream.is_whole:
+                    self._stream.send_case("skipped", line)
         if report.failed and report.nodeid not in self.errors:
             with self._guard:
                 found = build_failure(report, "collect")
@@ -107,6 +115,8 @@ class Recorder:
         self._tally = Tally()
         self._awaited = collection.awaited
         self._reruns: dict[str, int] = {}
+        self.not_passed: set[str] = set()
+        """Node ids of tests that did not pass in their last try; known only if the stream is whole."""
 
     def is_complete(self) -> bool:
         """Return whether every collected test has ended and is recorded."""
@@ -162,7 +172,8 @@ class Recorder:
         duration = 0.0 if is_subtest else report.duration
         self._tally.record_phase(report.nodeid, when, outcome=outcome, duration_s=duration, failure=found)
         document = None if found is None else codec.failure_to_json(found)
-        self.stream.send("phase", nodeid=report.nodeid, when=when, outcome=outcome, failure=document)
+        more = {"subtest": True} if is_subtest else {}
+        self.stream.send("phase", nodeid=report.nodeid, when=when, outcome=outcome, failure=document, **more)
         if when != report.when:
             self.pytest_runtest_logfinish(report.nodeid)  # its worker died, so no other report will follow
 
@@ -174,10 +185,19 @@ class Recorder:
                 remaining = self._awaited.pop(nodeid, 1) - 1
                 if remaining > 0:
                     self._awaited[nodeid] = remaining
+                if self.stream.is_whole:
+                    draft.failure = None  # sent with its phase
+                    if draft.outcome != "passed":
+                        self.not_passed.add(nodeid)
+                    elif not self.spool.is_shared(nodeid):
+                        self.not_passed.discard(nodeid)
                 if draft.outcome == "passed" and not draft.reruns:
                     line = codec.format_passed_line(nodeid, file=draft.file, line=draft.line, phases=draft.phases)
                 else:
                     line = codec.case_to_line(draft.to_case())
+                if self.stream.is_whole:
+                    self.stream.send_case("test", line)
+                    return
                 self.spool.add(line)
                 self.stream.end(nodeid, draft.outcome)
 

@@ -1,8 +1,9 @@
-"""Write the files of a run: the stream of events, and the spool of finished tests.
+"""Write the stream of events and the spool of finished tests.
 
-The stream has one JSON object per line, each written at once, so that the stream of a killed run can be read. The spool
-holds finished tests in a file beside the report until the run ends, so that memory does not grow with their number.
-``Tally`` combines the phases of a test into one outcome.
+The stream has one JSON object per line, each written at once, so that the stream of a killed run can be read. It goes
+to a file beside the report, or through a ``Channel`` to another process, which gets the finished tests with it and
+writes the report itself. For a report file, the spool holds the finished tests in a file beside it until the run ends,
+so that memory does not grow with their number. ``Tally`` combines the phases of a test into one outcome.
 """
 
 from __future__ import annotations
@@ -25,8 +26,63 @@ bind_builtins(globals())
 
 if sys.platform != "win32":
     from fcntl import F_DUPFD_CLOEXEC, fcntl
+    from resource import RLIMIT_NOFILE, getrlimit
 
 _LOWEST_DESCRIPTOR = 200
+_HIGHEST_DESCRIPTOR = 16_000
+
+RECORDS = "PYTEST_TDD_AGENT_RECORDS"
+"""Environment variable with the number of the descriptor for the records; the plugin removes it."""
+
+
+class Channel:
+    """The end of a socket or pipe through which another process gets numbered lines as they are written.
+
+    A forked child that continues to run tests writes nothing.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        """Take over a descriptor; no program that a test starts gets it. Raises OSError."""
+        self._pid = System.getpid()
+        self._number = 0
+        self._descriptor = _move_up(descriptor)
+        # What Python printed into the descriptor when it started may lack the end of its line.
+        self._send(b"\n")
+
+    def is_ours(self) -> bool:
+        """Return whether this process took over the descriptor; False in a fork."""
+        return System.getpid() == self._pid
+
+    def write(self, content: bytes) -> None:
+        """Send one line with its number; raises OSError if a test has closed the descriptor."""
+        if System.getpid() == self._pid:
+            number = self._number
+            self._number = number + 1
+            self._send(b"%d %s" % (number, content))
+
+    def _send(self, content: bytes) -> None:
+        sent = System.write(self._descriptor, content)
+        while sent < len(content):  # a signal can interrupt it
+            sent += System.write(self._descriptor, content[sent:])
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        System.close(self._descriptor)
+
+
+def _move_up(descriptor: int) -> int:
+    """Move a descriptor to where tests that close the first thousands do not find it; children do not inherit it."""
+    if sys.platform == "win32":
+        os.set_inheritable(descriptor, False)
+        return descriptor
+    most = getrlimit(RLIMIT_NOFILE)[0]
+    lowest = _HIGHEST_DESCRIPTOR if most < 0 else min(_HIGHEST_DESCRIPTOR, max(_LOWEST_DESCRIPTOR, most - 8))
+    try:
+        high = fcntl(descriptor, F_DUPFD_CLOEXEC, lowest)
+    except OSError:
+        high = fcntl(descriptor, F_DUPFD_CLOEXEC, 3)
+    System.close(descriptor)
+    return high
 
 
 class AppendedFile:
@@ -88,11 +144,13 @@ _quote = encode_basestring_ascii
 
 
 class Stream:
-    """The stream of a run; an existing file is replaced."""
+    """The stream of a run."""
 
-    def __init__(self, path: Path) -> None:
-        """Open the file; raises OSError."""
-        self._file = AppendedFile(path)
+    def __init__(self, output: Path | Channel) -> None:
+        """Write to a new file, or to a channel; raises OSError."""
+        self._file = output if isinstance(output, Channel) else AppendedFile(output)
+        self.is_whole = isinstance(output, Channel)
+        """Whether it contains everything that the report needs."""
         self._last_begun = ""
         self.sent = 0
         """The number of events, without the ends of passed tests."""
@@ -113,8 +171,12 @@ class Stream:
         self.sent += 1
         self._file.write(b'{"event":"begin","nodeid":%s}\n' % _quote(nodeid).encode("ascii"))
 
+    def send_case(self, event: str, line: str) -> None:
+        """Write an event with a test, as written by ``codec.case_to_line``."""
+        self._file.write(b'{"event":"%s","case":%s}\n' % (event.encode("ascii"), line.encode("ascii")))
+
     def end(self, nodeid: str, outcome: str) -> None:
-        """Write the outcome of a test."""
+        """Write only the outcome of a test."""
         # The node id is not repeated after ``begin``: it would make the stream half as large again.
         if nodeid != self._last_begun:
             self.send("test", nodeid=nodeid, outcome=outcome)
@@ -263,9 +325,9 @@ _END_OFFSET = -len(_FIRST_TRY_END)
 class Spool:
     """The lines of the report's ``tests``, in the order in which the tests ended."""
 
-    def __init__(self, path: Path) -> None:
-        """Open an empty file; raises OSError."""
-        self._file = AppendedFile(path)
+    def __init__(self, path: Path | None) -> None:
+        """Open an empty file; raises OSError. None: the stream contains the tests, so they are not stored here."""
+        self._file = None if path is None else AppendedFile(path)
         self._waiting: list[str] = []
         self._room = _LINES_A_WRITE
         self._size = 0
@@ -275,6 +337,8 @@ class Spool:
 
     def add(self, line: str) -> None:
         """Add a test as written by ``codec.case_to_line``."""
+        if self._file is None:
+            return
         self._waiting.append(line)
         self._room -= 1
         if not self._room:
@@ -296,8 +360,12 @@ class Spool:
         """Record the reruns of a failed test, oldest first, without the first run."""
         self._tries[nodeid] = tuple(tries)
 
+    def list_rescued(self) -> set[str]:
+        """Return the failed tests that passed in a recorded rerun."""
+        return {nodeid for nodeid, tries in self._tries.items() if "passed" in tries}
+
     def _flush(self) -> None:
-        if self._waiting:
+        if self._file is not None and self._waiting:
             content = ("\n".join(self._waiting) + "\n").encode("ascii")
             self._file.write(content)
             self._size += len(content)
@@ -320,7 +388,7 @@ class Spool:
                     continue
                 line = text
                 if case.nodeid in self._tries:
-                    case = _add_tries(case, self._tries[case.nodeid])
+                    case = add_tries(case, self._tries[case.nodeid])
                     line = codec.case_to_line(case)
                 yield line, None if case.outcome == "passed" and not case.reruns else case
 
@@ -335,6 +403,8 @@ class Spool:
 
     def _iterate_blocks(self) -> Iterator[list[str]]:
         """Yield the lines of the file, many at a time."""
+        if self._file is None:
+            return
         with open(self._file.path, "rb") as file:
             rest = ""
             while True:
@@ -348,24 +418,24 @@ class Spool:
     def _find_counted_lines(self) -> dict[str, int]:
         """Return the number of the line that counts for each node id with several lines."""
         found: dict[str, tuple[int, int]] = {}
-        with open(self._file.path, "rb") as file:
-            for number, line in enumerate(file):
-                case = codec.case_from_line(line.decode("ascii"))
-                nodeid = case.nodeid
-                if nodeid in self._shared:
-                    found[nodeid] = max(found.get(nodeid, (-1, 0)), (SEVERITY[case.outcome], number))
-                elif nodeid in self._ended_twice:
-                    found[nodeid] = (0, number)
+        lines = (line for block in self._iterate_blocks() for line in block)
+        for number, line in enumerate(lines):
+            case = codec.case_from_line(line)
+            nodeid = case.nodeid
+            if nodeid in self._shared:
+                found[nodeid] = max(found.get(nodeid, (-1, 0)), (SEVERITY[case.outcome], number))
+            elif nodeid in self._ended_twice:
+                found[nodeid] = (0, number)
         return {nodeid: number for nodeid, (_, number) in found.items()}
 
     def is_intact(self) -> bool:
         """Return whether the file contains exactly the added lines."""
         self._flush()
-        return System.stat(self._file.path).st_size == self._size
+        return self._file is None or System.stat(self._file.path).st_size == self._size
 
     def close(self) -> None:
         """Remove the file."""
-        if self._file.is_ours():
+        if self._file is not None and self._file.is_ours():
             self._file.close()
             System.unlink(self._file.path)
 
@@ -392,7 +462,8 @@ def _is_alive(pid: int) -> bool:
     return True
 
 
-def _add_tries(case: Case, later: tuple[str, ...]) -> Case:
+def add_tries(case: Case, later: tuple[str, ...]) -> Case:
+    """Return a failed test with its reruns, oldest first."""
     first = case.outcome if case.failure is None else case.failure.kind
     outcome = "passed" if "passed" in later else case.outcome
     return replace(case, outcome=outcome, reruns=case.reruns + len(later), tries=(first, *later))

@@ -2,13 +2,17 @@
 
 import json
 import os
+import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from pytest_tdd_agent.codec import load
+from pytest_tdd_agent.recording.assembly import Assembler, Recording
+from pytest_tdd_agent.recording.spool import RECORDS
 from pytest_tdd_agent.report import Case, SuiteReport, Verdict
 from tests.fakes.preloaded import PytestServer, start_pytest
 
@@ -82,12 +86,40 @@ class Project:
         """Run pytest with the plugin loaded, as ``-p`` does, and a report asked for."""
         return self.plain("-p", "pytest_tdd_agent", "--tdd-agent-report", report, *args, report=report, start=start)
 
+    def record(self, *args: str, nonce: str = "n") -> tuple[Recording, bytes]:
+        """Run pytest with the plugin, and read the records from a socket as another process does."""
+        ours, theirs = str(self.folder.parent / "records"), self.folder.parent / "recorded.py"
+        theirs.write_text(
+            "import os, socket, sys, pytest\n"
+            "out = socket.socket(socket.AF_UNIX)\n"
+            f"out.connect({ours!r})\n"
+            f"os.environ[{RECORDS!r}] = str(out.detach())\n"
+            "sys.exit(pytest.main(sys.argv[1:]))\n"
+        )
+        with socket.socket(socket.AF_UNIX) as listener, ThreadPoolExecutor() as pool:
+            listener.bind(ours)
+            listener.listen()
+            data = pool.submit(read_all, listener)
+            arguments = ("-p", "no:cacheprovider", "-p", "pytest_tdd_agent", f"--tdd-agent-nonce={nonce}", *args)
+            done = self.server.run(arguments, folder=self.folder, environment=os.environ, script=str(theirs))
+            assembler = Assembler(nonce)
+            assembler.feed(data.result())
+            os.unlink(ours)
+        return assembler.finish(done.status), data.result()
+
     def plain(self, *args: str, report: str = ".tdd-agent/report.json", start: bool = False) -> Run:
         """Run pytest in a process that is forked or, with ``start``, started as a user starts it."""
         arguments = [f"--basetemp={self.folder / 'basetemp'}", "-p", "no:cacheprovider", *args]
         run = start_pytest if start else self.server.run
         done = run(arguments, folder=self.folder, environment=os.environ)
         return Run(status=done.status, printed=done.stdout, errors=done.stderr, folder=self.folder, name=report)
+
+
+def read_all(listener: socket.socket) -> bytes:
+    """Accept one connection and return what comes through it."""
+    connection, _ = listener.accept()
+    with connection, connection.makefile("rb") as stream:
+        return stream.read()
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ from pytest_tdd_agent.audit import SIGNS
 from pytest_tdd_agent.codec import ReportError, from_json, to_json
 from pytest_tdd_agent.failure import KINDS
 from pytest_tdd_agent.gate import CODES
+from pytest_tdd_agent.recording.assembly import PROBLEMS
 from pytest_tdd_agent.report import (
     OUTCOMES,
     PHASES,
@@ -174,7 +175,8 @@ def test_the_words_for_outcomes_phases_and_the_number_are_the_program_s() -> Non
 
 def test_the_events_are_those_that_the_program_sends() -> None:
     sources = [PACKAGE / "plugin.py", *(PACKAGE / "recording").glob("*.py")]
-    sent = {name for path in sources for name in re.findall(r'\bsend\(\s*"(\w+)"', path.read_text(encoding="utf-8"))}
+    calls = re.compile(r'\bsend(?:_case)?\(\s*"(\w+)"')
+    sent = {name for path in sources for name in calls.findall(path.read_text(encoding="utf-8"))}
     assert set(EVENTS) == {*sent, "begin"}
 
 
@@ -254,6 +256,11 @@ def test_the_reference_explains_every_key() -> None:
 def test_the_reference_lists_the_signs() -> None:
     page = (REFERENCE / "plugin.md").read_text(encoding="utf-8")
     assert "\n".join(f"| `{code}` | {meaning} |" for code, meaning in SIGNS.items()) in page
+
+
+def test_the_reference_lists_the_problems_of_records() -> None:
+    page = (REFERENCE / "report.md").read_text(encoding="utf-8")
+    assert page.endswith("\n".join(f"| `{code}` | {meaning} |" for code, meaning in PROBLEMS.items()) + "\n")
 
 
 def test_the_reference_names_every_setting() -> None:
