@@ -9,6 +9,7 @@
     +-- GateClosed               1  tests failed, or a gate is closed
     +-- BudgetSpent              3  a limit of turns, calls or tokens was reached
     +-- EnvironmentMissing       4  no git, no model, no tests
+        +-- FolderMoved          4  the path of a held folder leads elsewhere
         +-- ModelError           4  the model did not answer, or not in a form that can be used
         +-- RecordingError       4  a recording ended, does not match or cannot be read
             +-- TurnMissing      4  a recording lacks a turn that it may lack
@@ -97,6 +98,10 @@ class EnvironmentMissing(CddError):
     """Something outside the project is needed and missing."""
 
     exit_code = ExitCode.ENVIRONMENT
+
+
+class FolderMoved(EnvironmentMissing):
+    """A folder in which cdd works was moved or replaced meanwhile. A tool must not take this for an answer."""
 
 
 class ModelError(EnvironmentMissing):

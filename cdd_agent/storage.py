@@ -1,8 +1,10 @@
-"""Durable files and locks, which survive a crash, a full disk and a second process.
+"""Durable files and locks, which survive a crash, a full disk and a second process; and folders that stay in place.
 
 A write is a temporary file, fsync and rename in the same folder, and the rename is the commit. A lock is the kernel's
 ``flock`` on an open file, which ends with the process. Lock files are never removed: a process that had opened the
 removed file would hold a lock that nobody else sees.
+
+A folder that is held in place must stay where it is: if its path leads elsewhere, nothing more is done there.
 """
 
 import contextlib
@@ -21,10 +23,11 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from cdd_agent.errors import AlreadyAtWork, DocumentError, Problem, UsageError
+from cdd_agent.errors import AlreadyAtWork, DocumentError, FolderMoved, Problem, UsageError
 
 _MARK = ".cdd-"
 _LEFTOVER = re.compile(r"\..+\.cdd-[a-z0-9_]{8}\.tmp", re.DOTALL)
@@ -297,6 +300,85 @@ def sweep(folders: Iterable[Path]) -> tuple[Path, ...]:
                     path.unlink()
                     swept.append(path)
     return tuple(swept)
+
+
+_held: dict[str, int] = {}
+"""Path -> descriptor of the folders that are held in place."""
+_STARTS = "subprocess.Popen"
+_TOUCHES = frozenset(
+    {"open", "os.chmod", "os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.symlink", "os.truncate"}
+    | {"os.utime", "shutil.rmtree"}
+)
+"""What Python audits before it opens or changes a path."""
+
+
+@contextlib.contextmanager
+def hold_in_place(folder: Path) -> Iterator[None]:
+    """Do nothing at the path of ``folder`` during the block once it leads elsewhere, also for its owner.
+
+    Whatever would open or change something there, or start a program, raises ``FolderMoved`` instead.
+    """
+    path = os.path.realpath(folder)
+    if path in _held:
+        yield
+        return
+    _watch_paths()
+    # Without O_PATH, as on macOS, the folder must be readable.
+    handle = os.open(path, getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC)
+    _held[path] = handle
+    try:
+        yield
+    finally:
+        del _held[path]
+        os.close(handle)
+
+
+def require_in_place() -> None:
+    """Raise ``FolderMoved`` if a folder that is held in place was moved, deleted or replaced."""
+    for path, handle in tuple(_held.items()):
+        try:
+            is_there = os.path.samestat(os.fstat(handle), os.lstat(path))
+        except OSError:
+            is_there = False
+        if not is_there:
+            raise _describe_move(path, handle)
+
+
+def _describe_move(path: str, handle: int) -> FolderMoved:
+    try:
+        now = os.readlink(f"/proc/self/fd/{handle}")
+    except OSError:
+        now = ""
+    instead = ""
+    if os.path.lexists(path):
+        instead = f" At its path there is now {'a link' if os.path.islink(path) else 'something else'}."
+    if not now or not os.path.isdir(now):  # the kernel adds a word to the path of a deleted folder
+        return FolderMoved(
+            f"{path} was deleted or moved while cdd worked in it.{instead} cdd stopped, and wrote nothing there since.",
+            hint=f"see what is there: ls -ld {shlex.quote(path)}",
+        )
+    away = "" if not instead else f"mv {shlex.quote(path)} {shlex.quote(path)}.other && "
+    return FolderMoved(
+        f"{path} was moved to {now} while cdd worked in it.{instead} cdd stopped, and wrote nothing there since.",
+        hint=f"move it back: {away}mv {shlex.quote(now)} {shlex.quote(path)}; then run the same command again",
+    )
+
+
+@cache  # Python never removes such a hook
+def _watch_paths() -> None:
+    def watch(event: str, arguments: tuple[object, ...]) -> None:
+        if _held and (event == _STARTS or (event in _TOUCHES and any(map(_leads_there, arguments)))):
+            require_in_place()
+
+    sys.addaudithook(watch)
+
+
+def _leads_there(argument: object) -> bool:
+    # A name relative to a descriptor needs no check: its folder was opened by a path.
+    if not isinstance(argument, str | bytes | os.PathLike):
+        return False
+    path = os.fsdecode(argument)
+    return any(path.startswith(folder) and path[len(folder) : len(folder) + 1] in ("", "/") for folder in _held)
 
 
 def find_deleted(path: Path) -> Path | None:

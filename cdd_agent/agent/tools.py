@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from cdd_agent.agent import editing
-from cdd_agent.errors import CddError, EnvironmentMissing, UsageError, format_count, suggest
+from cdd_agent.errors import CddError, EnvironmentMissing, FolderMoved, UsageError, format_count, suggest
 from cdd_agent.model.budget import run_within
 from cdd_agent.model.conversation import JSON, ToolSpec
 from cdd_agent.sandbox.port import Access, Command, Result, Sandbox, join_output
@@ -51,7 +51,7 @@ class ToolOutput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """A tool whose functions do not raise, except that ``run`` may raise ``KeyboardInterrupt``."""
+    """A tool whose functions do not raise, except that ``run`` may raise ``KeyboardInterrupt`` and ``FolderMoved``."""
 
     spec: ToolSpec
     run: Callable[[Mapping[str, JSON]], ToolOutput]
@@ -75,6 +75,8 @@ def define_tool(name: str, inputs: type[T], *, run: Callable[[T], ToolOutput], s
             return _make_error(f"{name} was not run: {error.happened}\n{error.hint}")
         try:
             output = run(checked)
+        except FolderMoved:  # whatever the model does next would happen in another folder
+            raise
         except CddError as error:
             return _make_error(f"{error.happened} ({error.hint})")
         except Exception as error:  # noqa: BLE001 - a defect of one tool must not end the agent's run

@@ -138,8 +138,15 @@ class Invocation:
     def project(self) -> "Composition":
         """The project. Its events go to the output."""
         from cdd_agent.compose import Composition
+        from cdd_agent.storage import hold_in_place
+        from cdd_agent.testrun.access import find_top
 
-        return Composition(self.interactive_options, emit=self.sink)
+        project = Composition(self.interactive_options, emit=self.sink)
+        context = click.get_current_context(silent=True)
+        if context is not None:  # to the end of the command, or of the session at the prompt
+            for folder in (project.home, find_top(project.home)):
+                context.with_resource(hold_in_place(folder))
+        return project
 
     @contextmanager
     def open_ticket(self, slug: str) -> Iterator[tuple["Composition", "Ticket"]]:

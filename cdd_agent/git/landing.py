@@ -38,7 +38,7 @@ from cdd_agent.git.repository import (
 )
 from cdd_agent.git.runner import Argument, GitError, GitRefused, GitUnable, read_state
 from cdd_agent.git.snapshot import remove_empty_parents
-from cdd_agent.storage import read_ordinary, sweep, write_atomic
+from cdd_agent.storage import read_ordinary, require_in_place, sweep, write_atomic
 
 Choice: TypeAlias = Literal["merge", "mine", "theirs"]
 """What to do with a file that cannot be merged: write both versions with conflict marks, or take one of them."""
@@ -574,6 +574,7 @@ _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 def _swap(one: Path, other: Path) -> None:
     """Exchange two files in one step; raises ``OSError``."""
+    require_in_place()  # which Python checks before its own functions only
     libc = ctypes.CDLL(None, use_errno=True)
     arguments = (_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE)
     if hasattr(libc, "renameat2"):

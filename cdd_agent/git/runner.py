@@ -23,7 +23,7 @@ from cdd_agent.errors import CddError, EnvironmentMissing, ExitCode, format_coun
 from cdd_agent.git import hardening
 from cdd_agent.git.hardening import GitSetting
 from cdd_agent.sandbox.supervised import end_group
-from cdd_agent.storage import read_ordinary
+from cdd_agent.storage import read_ordinary, require_in_place
 
 
 class GitError(CddError):
@@ -499,6 +499,7 @@ class Coprocess:
     @contextlib.contextmanager
     def ask(self, question: bytes) -> Iterator[Answer]:
         """Yield the answer, which must be read completely; raises ``GitError`` if the process ends instead."""
+        require_in_place()  # the process may have been started before
         try:
             process = self._process or self._start()
             assert process.stdin is not None

@@ -1,5 +1,6 @@
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,8 +12,20 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.errors import UsageError
-from cdd_agent.storage import exclusive_lock, is_leftover, read_holder, read_ordinary, scratch, sweep, write_atomic
+from cdd_agent.errors import FolderMoved, UsageError
+from cdd_agent.storage import (
+    Log,
+    exclusive_lock,
+    hold_in_place,
+    is_leftover,
+    private_folder,
+    read_holder,
+    read_ordinary,
+    require_in_place,
+    scratch,
+    sweep,
+    write_atomic,
+)
 
 HOLDER = """
 import subprocess, sys
@@ -263,3 +276,70 @@ def test_a_lock_file_that_is_none_is_refused_without_waiting(kind: str, tmp_path
     make(kind, path)
     with pytest.raises(OSError, match=r"symbolic|Is a directory|pipe"), exclusive_lock(path, purpose="Testing"):
         pass
+
+
+_AFTER: tuple[Callable[[Path], object], ...] = (
+    lambda top: write_atomic(top / "state.json", b"{}"),
+    lambda top: (top / "file").write_bytes(b"new"),
+    lambda top: (top / "file").read_bytes(),
+    lambda top: os.close(os.open(os.fsencode(top / "file"), os.O_RDONLY)),
+    lambda top: (top / "new").mkdir(),
+    lambda top: (top / "file").unlink(),
+    lambda top: (top / "file").rename(top.with_name("taken")),
+    lambda top: top.with_name("brought").rename(top / "new"),
+    lambda top: os.link(top.with_name("brought"), top / "new"),
+    lambda top: (top / "new").symlink_to("file"),
+    lambda top: (top / "file").chmod(0o600),
+    lambda top: os.utime(top / "file"),
+    lambda top: os.truncate(top / "file", 0),
+    lambda top: (top / "inner").rmdir(),
+    lambda top: shutil.rmtree(top / "inner"),
+    shutil.rmtree,
+    lambda top: shutil.copytree(top.with_name("tree"), top / "new"),
+    lambda top: shutil.move(top / "file", top.with_name("taken")),
+    lambda top: Log(top / "log"),
+    private_folder,
+    lambda top: subprocess.run(["true"], check=True),
+)
+"""What somebody may still do in a folder that was replaced."""
+
+
+def test_nothing_is_done_at_the_path_of_a_held_folder_that_was_replaced(tmp_path: Path) -> None:
+    top, other = tmp_path / "project", tmp_path / "project-2"
+    for folder in (top, other):
+        (folder / "inner").mkdir(parents=True)
+        (folder / "file").write_bytes(b"old")
+    (tmp_path / "brought").touch()
+    (tmp_path / "tree").mkdir()
+    with hold_in_place(top):
+        require_in_place()
+        (top / "file").write_bytes(b"mine")
+        subprocess.run(["sh", "-ec", "mv project moved; cp -a project-2 project"], cwd=tmp_path, check=True)
+        before = [(path, path.lstat().st_mtime_ns) for path in sorted(top.rglob("*"))]
+        for act in _AFTER:
+            with pytest.raises(FolderMoved, match=f"{top} was moved to {tmp_path}/moved while"):
+                act(top)
+        assert [(path, path.lstat().st_mtime_ns) for path in sorted(top.rglob("*"))] == before
+        (other / "file").write_bytes(b"a folder whose name begins the same is another")
+        (tmp_path / "moved" / "file").read_bytes()
+    assert (top / "file").read_bytes() == b"old", "after the block it is a folder like any other"
+
+
+@pytest.mark.parametrize(
+    ("act", "told"),
+    [
+        ("mv project moved", "was moved to .*/moved while cdd worked in it. cdd stopped"),
+        ("mv project moved; ln -s moved project", "there is now a link"),
+        ("mv project moved; touch project", "there is now something else"),
+        ("rm -r project", "was deleted or moved"),
+        ("rm -r project; mkdir project", "was deleted or moved .* there is now something else"),
+    ],
+)
+def test_the_error_says_where_a_held_folder_is(act: str, told: str, tmp_path: Path) -> None:
+    (top := tmp_path / "project").mkdir()
+    with hold_in_place(top), hold_in_place(top):
+        subprocess.run(["sh", "-ec", act], cwd=tmp_path, check=True)
+        with pytest.raises(FolderMoved, match=told) as error:
+            require_in_place()
+        assert str(top) in error.value.hint
+    require_in_place()

@@ -1,13 +1,16 @@
 """Where output and events of one invocation go."""
 
 import json
+import subprocess
 from pathlib import Path
 
+import click
 import pytest
 
+from cdd_agent.cli.app import cdd
 from cdd_agent.cli.invocation import Invocation
 from cdd_agent.config.options import Options
-from cdd_agent.errors import UsageError
+from cdd_agent.errors import FolderMoved, UsageError
 from cdd_agent.events import Notice
 from tests.fakes.demo import SLUG
 
@@ -39,6 +42,15 @@ def test_nobody_is_asked_without_a_terminal(project: Path) -> None:
 def test_what_is_said_after_the_command_counts_too(project: Path) -> None:
     given = invocation(project).with_options({"yes": True, "as_json": False, "allow_dirty": True})
     assert (given.assume_yes, given.as_json, given.options.allow_dirty) == (True, False, True)
+
+
+def test_the_project_of_a_command_is_held_in_place_to_its_end(project: Path) -> None:
+    with click.Context(cdd):
+        assert invocation(project).project.root == project
+        subprocess.run(["mv", str(project), f"{project}-moved"], check=True)
+        with pytest.raises(FolderMoved):
+            project.mkdir()
+    project.mkdir()
 
 
 def test_a_journal_is_made_only_for_a_ticket_that_is_there(project: Path) -> None:
