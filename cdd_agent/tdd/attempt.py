@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Collection
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -37,6 +37,7 @@ from cdd_agent.evidence.mutation import TimedRuns, find_changing_ids, judge_cove
 from cdd_agent.evidence.product_runs import find_tests_of_product
 from cdd_agent.evidence.readable import check_sources
 from cdd_agent.evidence.stubs import NewTests, check_new_tests
+from cdd_agent.git.repository import SUBMODULE
 from cdd_agent.git.snapshot import Snapshot
 from cdd_agent.model.budget import Budget, find_context_window
 from cdd_agent.model.conversation import (
@@ -72,6 +73,7 @@ from cdd_agent.tdd.verdict import PhaseLocks, RedVerdict
 from cdd_agent.testrun.foreign import make_syntax_check
 from cdd_agent.testrun.impact import load_impact
 from cdd_agent.untrusted.keys import mask
+from cdd_agent.untrusted.known_values import KnownValues
 from cdd_agent.untrusted.paths import is_cached
 from cdd_agent.untrusted.text import format_line
 from cdd_agent.work.state import AttemptRecord, StepExecution
@@ -213,6 +215,7 @@ class Attempt:
         limit, is_again = context.policy.max_attempts, self.step.was_sent_back
         context.store.place = f"attempt {self.number} at {self.phase.upper()} of {self.item.ticket} {self._unit}"
         context.emit(AttemptStarted(phase=self.phase, number=self.number, limit=limit, is_again=is_again))
+        hide = self._known.hide_in  # read now: the agent may change the files
         brief = context.brief(self.item, self.phase)
         if not (self.earlier or is_continued):
             self._brought = context.bring_ahead(self.item.number, self.phase, context=context)
@@ -253,9 +256,9 @@ class Attempt:
         if judged.open:
             self._answers.save()
         context.workplace.restore_head(self.baseline.tip)  # in case the agent made commits
-        answer = None if brief.judge is None else run.text[:MAX_ANSWER_CHARACTERS]
-        words = "\n\n".join(filter(None, (self.words, added)))
-        return replace(record, finding=finding, answer=answer, words=words, summary=self._summarize(run, work))
+        answer = None if brief.judge is None else hide(run.text[:MAX_ANSWER_CHARACTERS])
+        words, summary = hide("\n\n".join(filter(None, (self.words, added)))), hide(self._summarize(run, work))
+        return replace(record, finding=finding, answer=answer, words=words, summary=summary)
 
     def _summarize(self, run: AgentRun, work: _Work) -> str:
         """Return the agent's summary of the present changes, without code and with keys masked; empty without one.
@@ -315,10 +318,11 @@ class Attempt:
             phase=self.phase,
             number=self.number,
             verdict="open" if judgment.verdict.open else "closed",
-            reasons=format_reasons(judgment.verdict),
+            # They quote failures, and are in the note of a commit.
+            reasons=tuple(map(self._known.hide_in, format_reasons(judgment.verdict))),
             report=None if judgment.report is None else path,
             checkpoint=judgment.checkpoint.ref,
-            evidence=tuple(self._evidence),
+            evidence=tuple(map(self._known.hide_in, self._evidence)),
         )
 
     @property
@@ -619,7 +623,10 @@ class Attempt:
         reasons = tuple(brief.judge(answer))
         changed = ", ".join(change.path for change in work.changes) or "no file"
         return _Judgment(
-            verdict=verdict.add_reasons(Verdict(phase=self.phase, open=not reasons, reasons=reasons), forbidden),
+            verdict=verdict.add_reasons(
+                Verdict(phase=self.phase, open=not reasons, reasons=reasons),
+                (*forbidden, *self._find_copied_values(checkpoint)),
+            ),
             report=None,
             checkpoint=checkpoint,
             evidence=f"the answer, and {changed} changed",
@@ -632,7 +639,7 @@ class Attempt:
                 return self._judge_unchanged(work, report_path=report_path)
             judged, report = self._run_gate(work, report_path=report_path)
             forbidden, checkpoint = self._restore_forbidden(work)
-            judged = verdict.add_reasons(judged, forbidden)
+            judged = verdict.add_reasons(judged, (*forbidden, *self._find_copied_values(checkpoint)))
             if report is None:
                 return _Judgment(verdict=judged, report=None, checkpoint=checkpoint)
             if self._brought is not None and self._brought.evidence is not None and judged.open:
@@ -778,6 +785,24 @@ class Attempt:
         self.recovery.restore_files(self.baseline.snapshot, only=(*forbidden, *cached))
         message = f"{self.phase} without its forbidden changes"
         return tuple(forbidden.values()), self.context.snapshots.take(work.snapshot.ref, message=message)
+
+    def _find_copied_values(self, checkpoint: Snapshot) -> tuple[Reason, ...]:
+        """Return a reason if the changes hold a value of a file that git does not track."""
+        known = self._known
+        if not known:
+            return ()
+        objects, before = self.context.workplace.tree.objects, self.baseline.snapshot.commit
+        files: dict[str, tuple[bytes | None, bytes]] = {}
+        for path, (old, new) in objects.compare(before, checkpoint.commit).items():
+            if new is not None and new.mode != SUBMODULE:
+                was = objects.require(old.id).data if old is not None and old.mode != SUBMODULE else None
+                files[path] = was, objects.require(new.id).data
+        return self._report_notices(verdict.find_copied_values(files, known=known))
+
+    @cached_property
+    def _known(self) -> KnownValues:
+        """The values of ignored files, as they were when they were first needed."""
+        return self.context.workplace.read_values()
 
     def _classify_red(self, judged: Verdict, report: SuiteReport | None) -> RedVerdict:
         rules = self.context.suite.conventions

@@ -496,17 +496,17 @@ class Landing:
         append_line(self.context.repository, commit, line=encode(self._make_handoff(commit)))
 
     def _format_message(self, paths: tuple[str, ...], *, source: CommitId) -> str:
-        item, phase = self.item, self.attempt.phase
+        item, phase, hide = self.item, self.attempt.phase, self.context.workplace.read_values().hide_in
         title = "no changes needed" if not paths and phase != "plan" else item.title
-        whole = f"{commit_prefix(phase, item.kind)}: {title}"
+        whole = hide(f"{commit_prefix(phase, item.kind)}: {title}")
         subject = commits.cut_subject(whole, end=item.title_end)
         body = f"{commits.wrap(item.plan_body.strip())}\n\n" if phase == "plan" and item.plan_body.strip() else ""
         if subject != whole + item.title_end or title != item.title:
             body = f"{commits.wrap(item.title)}\n\n{body}"
         body += "".join(f"{part}\n\n" for part in self._describe_change(paths, source=source))
         return (
-            f"{subject}\n\n{body}Ticket: {item.ticket}\nPhase: {phase_name(phase)}\n{item.number_key}: {item.number}\n"
-            f"Handoff-Id: {self._id}\n{self.trailers}"
+            f"{subject}\n\n{hide(body)}Ticket: {item.ticket}\nPhase: {phase_name(phase)}\n"
+            f"{item.number_key}: {item.number}\nHandoff-Id: {self._id}\n{self.trailers}"
         )
 
     def _describe_change(self, paths: tuple[str, ...], *, source: CommitId) -> Iterator[str]:
@@ -534,7 +534,7 @@ class Landing:
             yield "\n".join(("Files:", *map(commits.wrap, files), *more))
 
     def _make_handoff(self, commit: CommitId) -> Handoff:
-        item, attempt = self.item, self.attempt
+        item, attempt, hide = self.item, self.attempt, self.context.workplace.read_values().hide_in
         is_covered = attempt.finding in AT_ONCE
         has_failed = attempt.verdict == "closed" and not is_covered
         is_before_green = attempt.phase in ("plan", "red") and not is_covered
@@ -558,7 +558,7 @@ class Landing:
             next_phase=next_phase,
             cycle_number=item.number,
             current_test=CurrentTest(
-                description=item.title,
+                description=hide(item.title),
                 test_file=item.tests[0].partition("::")[0] if item.tests else "",
                 impl_file=item.sources[0] if item.sources else "",
             ),
@@ -575,7 +575,7 @@ class Landing:
                 open=attempt.verdict == "open",
                 reasons=attempt.reasons,
                 report_sha256=hashlib.sha256(report.read_bytes()).hexdigest() if report and report.is_file() else None,
-                examples=self._list_examples(),
+                examples=tuple(map(hide, self._list_examples())),
                 evidence=attempt.evidence,
             ),
         )

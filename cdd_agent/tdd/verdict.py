@@ -6,14 +6,18 @@ go back to those at the start of the phase, or stop. All functions are pure.
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from cdd_agent.errors import join_first
 from cdd_agent.events import Change
+from cdd_agent.evidence.clean_copy import Findings, note, refuse
 from cdd_agent.evidence.source import Function
 from cdd_agent.tdd.context import Phase, WorkItem
 from cdd_agent.testrun.suite import PLAIN_LAYOUT, PYTEST, Conventions, ProjectLayout
+from cdd_agent.untrusted.known_values import KnownValues, read_text
 from cdd_agent.untrusted.paths import explain_build, explain_protection
 from cdd_agent.untrusted.python_source import parse, split_lines
 from pytest_tdd_agent.comparison import is_inside, strip_parameters
@@ -22,6 +26,8 @@ from pytest_tdd_agent.gate import judge
 from pytest_tdd_agent.report import FAILING, Reason, SuiteReport, Verdict, list_failing
 
 _MAX_NAMES_SHOWN = 5
+_MOST_ADDED_CHARACTERS = 4_000_000
+"""Of one file, which are compared with the values of ignored files."""
 
 
 class RedVerdict(StrEnum):
@@ -213,6 +219,47 @@ class PhaseLocks:
                 message = f"{change.path} was {change.kind}; it has been restored. {why} Leave it as it is."
                 found[change.path] = Reason(code=code, nodeid=None, message=message)
         return found
+
+
+def find_copied_values(files: Mapping[str, tuple[bytes | None, bytes]], *, known: KnownValues) -> Findings:
+    """Return a reason for each value of an ignored file that a change adds, and a notice for what may be one.
+
+    ``files`` are path -> content before and after; None: the file is new. No message quotes a value.
+    """
+    closing, doubtful, too_large = list[str](), list[str](), list[str]()
+    for path, (before, after) in files.items():
+        added = list(_list_added_lines(read_text(before or b""), read_text(after)))
+        added += [(0, path)] if before is None else []
+        text = "\n".join(line for _, line in added)
+        if len(text) > _MOST_ADDED_CHARACTERS:
+            too_large.append(path)
+        for copied in known.find(text[:_MOST_ADDED_CHARACTERS]):
+            number = added[copied.line - 1][0]
+            place = f"{path}:{number}" if number else f"The name {path}"
+            (closing if copied.is_long else doubtful).append(f"{place} holds a value of {copied.source}")
+    findings = Findings()
+    if closing:
+        advice = (
+            "git does not track that file, so its values must not get into a commit. Read the value when the program "
+            "runs, from a variable or from the file; in tests and documents, use another one."
+        )
+        findings += refuse("value_copied", f"{join_first(closing, most=_MAX_NAMES_SHOWN, separator='; ')}. {advice}")
+    if doubtful:
+        listed = join_first(doubtful, most=_MAX_NAMES_SHOWN, separator="; ")
+        findings += note(f"To review in the change: {listed}, too short to tell whether it is secret.")
+    if too_large:
+        listed = join_first(too_large, most=_MAX_NAMES_SHOWN)
+        findings += note(f"Not verified: too much was added to compare all of it with ignored files: {listed}.")
+    return findings
+
+
+def _list_added_lines(before: str, after: str) -> Iterator[tuple[int, str]]:
+    """Yield the lines that are more often in a file than before, with their numbers."""
+    old = Counter(before.split("\n"))
+    for number, line in enumerate(after.split("\n"), start=1):
+        old[line] -= 1
+        if old[line] < 0:
+            yield number, line
 
 
 def judge_no_change(item: WorkItem, phase: Phase, *, judged: Verdict | None) -> Verdict:

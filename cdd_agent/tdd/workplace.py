@@ -7,7 +7,8 @@ files, where its commits have nowhere else to go.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -37,8 +38,13 @@ from cdd_agent.git.run_tree import (
     clear_way,
     copy_ignored,
 )
+from cdd_agent.git.runner import GitError
 from cdd_agent.sandbox.port import Result
+from cdd_agent.storage import read_ordinary
+from cdd_agent.untrusted.known_values import KnownValues
+from cdd_agent.untrusted.paths import PRIVATE_FOLDERS, is_environment, is_secret
 from cdd_agent.work.state import lock_repository
+from pytest_tdd_agent.fingerprint import IGNORED_FOLDERS
 
 _CHOICES: tuple[tuple[Choice | None, str], ...] = (
     ("merge", "merge: write both versions into these files, with conflict marks"),
@@ -51,6 +57,10 @@ _SHOWN_CHARACTERS = 2000
 _RAISE_LIMITS = "To have copies: raise run_tree_copy_mb and run_tree_copy_files in .cdd/config.yaml"
 _PATIENCE_S = 30.0
 """How long to wait for the landing of another run."""
+_NOT_READ = PRIVATE_FOLDERS | IGNORED_FOLDERS
+_MOST_FILE_BYTES = 2_000_000
+_MOST_BYTES = 8_000_000
+"""Of the files whose values are compared with a commit; the smallest are read first: settings and keys are small."""
 
 
 @dataclass(kw_only=True)
@@ -85,6 +95,10 @@ class RunTreeWorkplace:
     prepared: CommitId | None = None
     """The tip whose files are ready, because nothing but tests has run in them: the next ``begin`` uses them again."""
     _told: set[str] = field(default_factory=set)
+    _provided: tuple[str, ...] = ()
+    """Ignored files and folders of the user that are in the run tree, or mounted there."""
+    _tip: CommitId | None = None
+    _values: KnownValues | None = None
 
     @property
     def tree(self) -> Repository:
@@ -126,6 +140,7 @@ class RunTreeWorkplace:
         )
         mounted = ignored.shared[:MOST_SHARED] if self.can_mount else ()
         self.mounted = tuple(self.user.root / path for path in mounted)
+        self._provided, self._tip, self._values = (*ignored.copied, *mounted), tip, None
         self._tell("Read-only for programs, because they are too large to copy", mounted, then=_RAISE_LIMITS)
         left = ignored.shared[len(mounted) :]
         self._tell("Not in the run tree, because they are too large", left, then=_RAISE_LIMITS)
@@ -139,6 +154,19 @@ class RunTreeWorkplace:
     def copy_ignored(self, folder: Path) -> IgnoredFiles:
         """Copy the user's ignored files into ``folder``, which holds files of the repository."""
         return copy_ignored(self.user, folder, accepts=lambda path: not path.startswith(self.left_out))
+
+    def read_values(self) -> KnownValues:
+        """Return the values in files that the run tree holds and git does not track; they are read once."""
+        if self._values is None:
+            # The user's own files: a program may have changed the copies.
+            self._values = _read_values(self.user, self._provided)
+            tip = self._tip
+            if tip is not None and self._is_carrying(tip):
+                parent = CommitId(self.user.objects.require(f"{tip}^").id)
+                for change in self.user.list_changes(parent, tip):
+                    if change.kind == "created" and is_secret(change.path):
+                        self._values.add(change.path, self.user.objects.require(f"{tip}:{change.path}").data)
+        return self._values
 
     def _set_up(self, tip: CommitId, *, setup: Callable[[], Result]) -> None:
         self.emit(Notice(text="Preparing the run tree with worktree_setup."))
@@ -270,6 +298,48 @@ class RunTreeWorkplace:
             self.emit(Notice(text=f"{why}: {join_first(paths, most=_SHOWN_PATHS)}. {then}."))
 
 
+def _read_values(repository: Repository, paths: Iterable[str]) -> KnownValues:
+    """Return the values in ignored files and folders of a work tree that are in no file of its HEAD."""
+    head, root = repository.read_head(), repository.root.resolve()
+
+    def is_public(text: str) -> bool:
+        # By standard input, because everyone can see the arguments of a process.
+        with contextlib.suppress(GitError):
+            repository.git("grep", ("--quiet", "--fixed-strings", "-f", "-"), head or "HEAD", stdin=text.encode())
+            return True
+        return False
+
+    sizes = {}
+    for path in _walk_files(root, paths):
+        with contextlib.suppress(OSError):
+            sizes[path] = (root / path).lstat().st_size
+    values, left_bytes = KnownValues(is_public=is_public), _MOST_BYTES
+    names = {name for path in sizes for part in path.split("/") for name in (part, part.partition(".")[0])}
+    for path, size in sorted(sizes.items(), key=lambda each: each[1]):
+        left_bytes -= size
+        if left_bytes < 0:
+            break
+        with contextlib.suppress(OSError):
+            values.add(path, read_ordinary(root / path, limit_bytes=_MOST_FILE_BYTES), names=names)
+    return values
+
+
+def _walk_files(root: Path, paths: Iterable[str]) -> Iterator[str]:
+    """Yield the files of ``paths``, without those in caches, environments, and cdd's own folder."""
+
+    def is_left_out(path: str) -> bool:
+        return not _NOT_READ.isdisjoint(path.split("/")) or is_environment(root / path)
+
+    for path in (path for path in paths if not is_left_out(path.rstrip("/"))):
+        if not (root / path).is_dir() or (root / path).is_symlink():
+            yield path
+            continue
+        for folder, folders, names in os.walk(root / path):
+            inside = os.path.relpath(folder, root)
+            folders[:] = [name for name in folders if not is_left_out(f"{inside}/{name}")]
+            yield from (f"{inside}/{name}" for name in names)
+
+
 def _require_head(repository: Repository) -> CommitId:
     head = repository.read_head()
     if head is None:
@@ -289,9 +359,11 @@ class InPlace:
     is_shared: bool = True
     carries: bool = False
     prepared: CommitId | None = None
+    _values: KnownValues | None = None
 
     def begin(self) -> CommitId:
         """Return HEAD; uncommitted changes are there anyway."""
+        self._values = None
         return _require_head(self.tree)
 
     def resume(self, tip: CommitId) -> None:
@@ -315,6 +387,12 @@ class InPlace:
         """Copy nothing: commits need no other files than the user's."""
         del folder
         return IgnoredFiles()
+
+    def read_values(self) -> KnownValues:
+        """Return the values in ignored files, as they were when the step began or was resumed."""
+        if self._values is None:
+            self._values = _read_values(self.tree, self.tree.list_ignored())
+        return self._values
 
     def restore_access(self) -> None:
         """Do nothing: these are the user's files."""

@@ -106,6 +106,11 @@ def find_key_kind(text: str) -> str | None:
     return found[0][2] if found else None
 
 
+def find_keys(text: str) -> tuple[str, ...]:
+    """Return the keys in ``text``, in order."""
+    return tuple(text[start:end] for start, end, _ in _find_spans(text))
+
+
 def mask(text: str) -> Masked:
     """Mask the keys in ``text``."""
     spans = _find_spans(text)

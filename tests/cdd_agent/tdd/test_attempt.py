@@ -52,6 +52,24 @@ def test_an_agent_that_never_ends_is_judged_by_what_it_left(
     assert record.reasons[0].startswith("no_change")
 
 
+def test_a_value_of_an_ignored_file_gets_neither_into_a_commit_nor_into_the_record_of_an_attempt(
+    project: Project, *, step: StepExecution
+) -> None:
+    token = "Xk9vQ2mZ7Lp4Rt8s"
+    project.write({"shop.log": f"token: {token}\n"})
+    wrote = says(
+        call("Write", "toolu_1", file_path=TEST_FILE, content=f"def test_discount():\n    assert '{token}' == 1\n")
+    )
+    context = project.context(ScriptedModel([wrote, says(Text(text=f"It uses {token}."))]))
+    before = take_baseline(item(), "red", step=step, tip=context.workplace.begin(), context=context)
+    context.workplace.tree.root.joinpath("shop.log").write_text("")  # a program may empty the copy
+    record = Attempt(item(), "red", step=step, baseline=before, context=context).run(is_anew=False)
+    assert record.verdict == "closed"
+    assert record.reasons[0].startswith(f"value_copied: {TEST_FILE}:2 holds a value of shop.log. git does not track")
+    assert record.words == record.summary == "It uses [masked: value of an ignored file]."
+    assert token not in repr(record), "nor in the failure of the test that it quotes"
+
+
 def test_a_red_whose_tests_nobody_can_read_is_refused(
     project: Project, *, step: StepExecution, baseline: Baseline
 ) -> None:

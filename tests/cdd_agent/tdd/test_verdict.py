@@ -1,10 +1,12 @@
 import pytest
 
 from cdd_agent.events import Change
+from cdd_agent.evidence.clean_copy import Findings
 from cdd_agent.tdd import verdict
 from cdd_agent.tdd.context import Kind, Phase
 from cdd_agent.tdd.verdict import PhaseLocks
 from cdd_agent.testrun.suite import ProjectLayout
+from cdd_agent.untrusted.known_values import KnownValues
 from pytest_tdd_agent.report import Reason, Verdict
 from tests.fakes.project import item
 
@@ -125,3 +127,30 @@ def test_what_a_build_made_is_forbidden_unless_it_is_deleted(phase: Phase) -> No
 def test_a_protected_name_is_forbidden_at_any_depth_in_every_phase(phase: Phase, path: str) -> None:
     found = PhaseLocks(phase=phase).find_forbidden_changes([Change(path=path, kind="created")])
     assert found.keys() == {path}
+
+
+VALUE = "Xk9vQ2mZ7Lp4Rt8s"
+
+
+def test_an_added_value_of_an_ignored_file_closes_the_gate_with_its_place_and_without_itself() -> None:
+    known = KnownValues()
+    known.add(".env", f"TOKEN={VALUE}\nPASSWORD=hunter2\n".encode())
+    old = f"a = 1\nb = '{VALUE}'\n".encode()
+    files = {
+        "shop.py": (b"a = 1\n", f"import os\na = 1\nb = '{VALUE}'\n".encode()),
+        "moved.py": (old, b"# first\n" + old),
+        "again.py": (old, old + f"c = '{VALUE}'\n".encode()),
+        "short.py": (None, b"pin = 'hunter2'\n"),
+        f"notes-{VALUE}.md": (None, b"nothing\n"),
+        "copy.db": (None, b"\0\1" + VALUE.encode() + b"\0"),
+    }
+    found = verdict.find_copied_values(files, known=known)
+    (reason,) = found.reasons
+    assert reason.code == "value_copied"
+    assert reason.message.startswith("shop.py:3 holds a value of .env; again.py:3 holds a value of .env; The name ")
+    assert "copy.db:2 holds a value of .env" in reason.message
+    assert found.notices == (
+        "To review in the change: short.py:1 holds a value of .env, too short to tell whether it is secret.",
+    )
+    assert "moved.py" not in reason.message, "it was there before"
+    assert verdict.find_copied_values({"a.py": (None, b"import os\n")}, known=known) == Findings()
