@@ -25,9 +25,10 @@ from cdd_agent.events import Emit, Notice
 from cdd_agent.git import commits
 from cdd_agent.git.checkpoint import Checkpoint, Checkpoints, Description
 from cdd_agent.git.fork import Forks, find_home
+from cdd_agent.git.ignored import list_packages
 from cdd_agent.git.landing import Landings
 from cdd_agent.git.repository import CommitId, CopyLimits, Repository
-from cdd_agent.git.run_tree import GitExport, Kept, RunTrees, list_packages
+from cdd_agent.git.run_tree import GitExport, Kept, RunTrees
 from cdd_agent.git.snapshot import Snapshots
 from cdd_agent.history.fork import TicketForks
 from cdd_agent.hooks import NO_HOOKS, Hooks
@@ -43,7 +44,7 @@ from cdd_agent.sandbox.port import ISOLATING_LEVELS, Access, Sandbox
 from cdd_agent.shell.permission import Permission
 from cdd_agent.storage import private_folder, read_ordinary, write_atomic
 from cdd_agent.tdd.context import BriefFor, Context, Policy
-from cdd_agent.tdd.workplace import InPlace, RunTreeWorkplace, Workplace
+from cdd_agent.tdd.workplace import IncludedFiles, InPlace, RunTreeWorkplace, Workplace
 from cdd_agent.testrun.access import SHOWN_PRIVATE, Original
 from cdd_agent.testrun.project import NoFramework, SuiteContext, make_suite
 from cdd_agent.testrun.root import find_root
@@ -167,7 +168,10 @@ class Composition:
     @cached_property
     def forks(self) -> Forks:
         """The forks of the project."""
-        return Forks(self.home)
+        return Forks(self.home, read_included=self._read_included)
+
+    def _read_included(self) -> bytes:
+        return self.included.read()
 
     def ticket_forks(self) -> TicketForks:
         """Return what makes, compares, merges and drops forks of tickets."""
@@ -207,7 +211,13 @@ class Composition:
         if self.root != self.home:  # a fork, on a branch of its own
             repository.runner.user = self.forks.repository.runner
         repository.may_run_hooks = partial(commits.may_run_hooks, repository, allows=self.trust.allows)
+        repository.read_included = self.forks.read_included
         return repository
+
+    @cached_property
+    def included(self) -> IncludedFiles:
+        """The ignored files that runs get because the user approved a list of them."""
+        return IncludedFiles(user=self.forks.repository, project=self.home, trust=self.trust)
 
     @cached_property
     def checkpoints(self) -> Checkpoints:
@@ -540,6 +550,8 @@ class Composition:
             return InPlace(tree=repository), self.suite
         most_mb, files = self.settings.run_tree_copy_mb, self.settings.run_tree_copy_files
         repository.copy_limits = CopyLimits(size_bytes=most_mb * 1_000_000, files=files)
+        repository.read_included()  # ask the user before the work begins
+        has_decided = self.root != self.home or self.included.has_decided(choose=self.options.choose)
         own, home = private_folder(self.root), self.home
         shown = f"{self._fork}.{name}" if self._fork else name
         is_shown = self.suite.sandbox.level in ISOLATING_LEVELS
@@ -554,6 +566,8 @@ class Composition:
             choose=self.options.choose,
             left_out=tuple(f"{folder}/" for folder in left_out),
             can_mount=is_shown,
+            has_decided=has_decided,
+            project=self.included.prefix,
             kept=Kept(size_bytes=self.settings.run_trees_mb * 1_000_000),
         )
         root = workplace.tree.root / self.root.resolve().relative_to(repository.root.resolve())
@@ -598,6 +612,7 @@ class Composition:
 
     def auditor(self) -> Auditor:
         """Return the auditor, which checks handoff notes against history and tests."""
+        self.repository.read_included()  # ask the user before the work begins
         return Auditor(
             repository=self.repository,
             suite=lambda: self.make_copied_suite(self.root),

@@ -91,7 +91,7 @@ class Reruns:
         layout = self.layout
         with clean_copy(self.repository, self.suite, green=commit.id, red=commit.id) as copy:
             if with_ignored:
-                if not copy_ignored_files(self.repository, self.suite.root.resolve(), copy=copy.root):
+                if not copy_ignored_files(self.repository, self.suite, copy=copy.root):
                     return self.run(commit, called=called)
                 self.has_copied = True
                 purpose += ", with ignored files"

@@ -30,6 +30,7 @@ Subject: TypeAlias = Literal[
     "push hooks",
     "agent hooks",
     "own command",
+    "ignored files",
     "command",
 ]
 
@@ -51,6 +52,7 @@ _SUBJECTS: Mapping[Subject, tuple[str, str, str]] = {
     "push hooks": ("push hooks", "have", "cdd does not push"),
     "agent hooks": ("hooks", "have", "they do not run"),
     "own command": ("slash command", "has", "nothing is sent to the agent"),
+    "ignored files": ("list of ignored files", "has", "runs get none of them"),
     "command": ("command", "has", "it does not run"),
 }
 """Subject -> its name, the verb that follows the name, and the effect of declining it."""

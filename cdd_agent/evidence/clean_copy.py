@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cdd_agent.evidence.source import find_definition
+from cdd_agent.git.ignored import copy_ignored, select_ignored
 from cdd_agent.git.repository import (
     SUBMODULE,
     CopyLimits,
@@ -29,16 +30,9 @@ from cdd_agent.git.repository import (
     private_index,
     read_files,
 )
-from cdd_agent.git.run_tree import (
-    GitExport,
-    copy_ignored,
-    delete_folder,
-    write_files,
-    write_git_folder,
-    write_submodules,
-)
+from cdd_agent.git.run_tree import GitExport, delete_folder, write_files, write_git_folder, write_submodules
 from cdd_agent.git.runner import GitError
-from cdd_agent.git.snapshot import CDD_IDENTITY, list_entries, match_rules
+from cdd_agent.git.snapshot import CDD_IDENTITY, list_entries
 from cdd_agent.storage import read_ordinary
 from cdd_agent.testrun.access import SHOWN_PRIVATE
 from cdd_agent.testrun.suite import ProjectLayout, Suite, run_setup
@@ -329,11 +323,12 @@ def _add_untracked(suite: Suite, folder: Path, *, layout: ProjectLayout, reposit
     if suite.original is None or not suite.conventions.is_python:
         return
     missing = [path for path in modules if _is_free(folder / path)]
-    sources = [path for path in missing if not path.endswith(COMPILED) and not _is_special(path, layout)]
-    ignored = match_rules(repository, sources)  # the commit lacks the user's other untracked files
-    for path in missing:
+    wanted = [path for path in missing if path.endswith(COMPILED) or not _is_special(path, layout)]
+    # The commit lacks the user's other untracked files, and the copy gets none that a run tree does not get.
+    chosen = select_ignored(find_user(repository)).chosen if wanted else {}
+    for path in wanted:
         with contextlib.suppress(OSError):
-            if path.endswith(COMPILED) or (path in ignored and _is_provided(path, top, run_top=run_top)):
+            if path in chosen and (path.endswith(COMPILED) or _is_provided(path, top, run_top=run_top)):
                 shutil.copyfile(top / path, folder / path)
 
 
@@ -498,12 +493,22 @@ _CONFIGURATION = frozenset(
 )
 
 
-def copy_ignored_files(repository: Repository, project: Path, *, copy: Path) -> tuple[str, ...] | None:
-    """Copy ignored files below ``project`` into ``copy``. Return the names that are new there, or None if too many.
+def find_user(repository: Repository) -> Repository:
+    """Return the work tree of the user to which a run tree belongs, or the repository itself."""
+    if repository.source == repository.root:
+        return repository
+    user = Repository(repository.source)
+    user.read_included = repository.read_included
+    return user
 
-    Python modules, test configuration, caches and environments are left out.
+
+def copy_ignored_files(repository: Repository, suite: Suite, *, copy: Path) -> tuple[str, ...] | None:
+    """Copy ignored files of the project into ``copy``. Return the names that are new there, or None if too many.
+
+    They are those of the user that a run tree gets, or all if the suite works in the user's own files. Python modules,
+    test configuration, caches and environments are left out.
     """
-    inside = project.relative_to(repository.root.resolve()).parts
+    inside = suite.root.resolve().relative_to(repository.root.resolve()).parts
     top, prefix = (copy, *copy.parents)[len(inside)], "".join(f"{part}/" for part in inside)
 
     def accepts(path: str) -> bool:
@@ -511,5 +516,6 @@ def copy_ignored_files(repository: Repository, project: Path, *, copy: Path) -> 
         alters_run = alters_run or explain_build(path) is not None or explain_protection(path) is not None
         return path.startswith(prefix) and not alters_run
 
-    found = copy_ignored(repository, top, accepts=accepts, is_complete=True, limits=_LIMITS)
+    is_in_place = suite.original is None
+    found = copy_ignored(find_user(repository), top, accepts=accepts, is_complete=is_in_place, limits=_LIMITS)
     return None if found.shared else tuple(path.removeprefix(prefix) for path in found.copied)

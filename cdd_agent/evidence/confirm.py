@@ -259,7 +259,7 @@ class _CopyCheck:
         return refuse("not_reproduced", message, nodeid=failing[0])
 
     def _try_ignored_files(self) -> str | None:
-        copied = copy_ignored_files(self.runs.repository, self.runs.suite.root.resolve(), copy=self.copy.root)
+        copied = copy_ignored_files(self.runs.repository, self.runs.suite, copy=self.copy.root)
         if copied is None:
             return "The targets fail in a clean copy of the tracked files, and there are too many ignored files to try."
         if not copied:

@@ -8,7 +8,7 @@ has its own ``.cdd``, tickets and state, so that a run works there as it does in
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
@@ -28,6 +28,7 @@ from cdd_agent.git.commits import (
     require_identity,
 )
 from cdd_agent.git.hardening import list_disabled_drivers
+from cdd_agent.git.ignored import INCLUDE_FILE, copy_ignored
 from cdd_agent.git.landing import Favor, Landed, Landings, merge_entries
 from cdd_agent.git.repository import (
     SUBMODULE,
@@ -39,7 +40,7 @@ from cdd_agent.git.repository import (
     name_submodule,
     private_index,
 )
-from cdd_agent.git.run_tree import SUBMODULES, RunTrees, copy_ignored
+from cdd_agent.git.run_tree import SUBMODULES, RunTrees
 from cdd_agent.git.runner import GitRefused, GitUnable, RepositoryLocation
 from cdd_agent.storage import exclusive_lock, load_record, private_folder, read_ordinary, write_atomic
 from cdd_agent.untrusted.text import shorten
@@ -151,16 +152,22 @@ def _read(path: Path) -> ForkFile:
 class Forks:
     """The forks of one project."""
 
-    def __init__(self, project: Path) -> None:
-        """``project`` is the user's folder, which may be below the top of the work tree."""
+    def __init__(self, project: Path, *, read_included: Callable[[], bytes] = bytes) -> None:
+        """``project`` is the user's folder, which may be below the top of the work tree.
+
+        ``read_included`` returns the approved patterns of ignored files, as in ``Repository``.
+        """
         self.project = project.resolve()
+        self.read_included = read_included
         self._folder = self.project / ".cdd" / "worktrees"
         self._path = self.project / ".cdd" / _FILE
 
     @cached_property
     def repository(self) -> Repository:
         """The work tree of the user."""
-        return Repository.find(self.project)
+        repository = Repository.find(self.project)
+        repository.read_included = self.read_included
+        return repository
 
     @cached_property
     def _trees(self) -> RunTrees:
@@ -240,6 +247,7 @@ class Forks:
         found: tuple[tuple[str, Iterable[str]], ...] = (
             ("Empty in the fork, because their commits are missing (git submodule update)", missing),
             ("Not in the fork, because they hold secrets", ignored.secret),
+            (f"Not in the fork, because {INCLUDE_FILE} does not name them", [g.describe() for g in ignored.others]),
             ("Not in the fork, because they are too large", ignored.shared),
             ("Only pointers of Git LFS in the fork (git lfs pull)", sorted(pointers)),
             ("No commit of the fork can hold changes in submodules", tree.repository.list_submodules()),

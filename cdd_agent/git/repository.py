@@ -299,6 +299,8 @@ class Repository:
         self.clean_index: tuple[tuple[int, ...] | None, str] = None, ""
         """A state of a run tree's index file, and the commit whose files it holds then."""
         self.copy_limits = CopyLimits()
+        self.read_included: Callable[[], bytes] = bytes
+        """Returns the patterns of ignored files that the user approved for run trees, relative to the top."""
         self.settings: Callable[[], tuple[tuple[str, str], ...]] = tuple
         """Returns keys and values that replace those of the configuration."""
         self.runner = Runner(root, location)

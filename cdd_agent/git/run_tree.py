@@ -2,17 +2,11 @@
 
 A run tree has its own HEAD and index and shares the repository's objects and refs. It is kept between runs, because
 resetting it is much quicker than a new checkout. What is in it belongs to cdd: a reset deletes everything that the
-base commit does not contain.
-
-``copy_ignored`` provides files that git ignores: data, generated code and settings that tests may need. Small files are
-copied, so that a program may change them. Larger ones can only be shared, read-only; if they are many, as folders. Left
-out are environments and installed packages, which the test runner provides itself, caches, files of secrets unless the
-user includes them, and whatever is neither a file nor a link.
+base commit does not contain. The module ``ignored`` provides files that git ignores.
 """
 
 import contextlib
 import errno
-import fcntl
 import os
 import re
 import shlex
@@ -20,7 +14,7 @@ import shutil
 import stat
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,9 +25,7 @@ from cdd_agent.git.hardening import list_active_filters
 from cdd_agent.git.repository import CommitId, CopyLimits, Repository, name_submodule, resolve_revision
 from cdd_agent.git.runner import GitError, GitUnable, RepositoryLocation, Runner, find_location
 from cdd_agent.storage import hold, measure_folder, read_ordinary, write_atomic
-from cdd_agent.untrusted.paths import is_environment, is_marked_as_environment, is_secret
 from cdd_agent.work.state import locate_checkpoints_lock
-from pytest_tdd_agent.fingerprint import IGNORED_FOLDERS
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _PATH_BYTES = 100_000
@@ -325,6 +317,7 @@ class RunTrees:
         repository.may_run_hooks = main.may_run_hooks
         repository.source = main.source
         repository.copy_limits = main.copy_limits
+        repository.read_included = main.read_included
         repository.settings = lambda: _provide_large_files(
             repository, repository.location, provided=repository.location.git_dir / "lfs"
         )
@@ -447,167 +440,3 @@ def clear_way(top: Path) -> None:
 def _list_folders(folder: Path) -> Iterator[Path]:
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         yield from sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
-
-
-INCLUDE_FILE = ".cdd/worktree-include"
-"""Patterns, as in ``.gitignore``, of files that are copied although they hold secrets or lie in a left out folder."""
-
-_PACKAGES = frozenset({"node_modules", "bower_components", "vendor"})
-MOST_SHARED = 50
-"""How many files and folders may be shared, because many mounts take long."""
-_CACHE_MARK = "CACHEDIR.TAG"
-_CLONE = 0x40049409
-"""``FICLONE`` of Linux: both files share their blocks until one changes."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IgnoredFiles:
-    """The ignored files of a work tree, by what becomes of them; paths are relative to the work tree."""
-
-    copied: tuple[str, ...] = ()
-    shared: tuple[str, ...] = ()
-    """Files and folders that are too large to copy, the largest first."""
-    secret: tuple[str, ...] = ()
-    """Left out."""
-
-
-def copy_ignored(
-    main: Repository,
-    tree: Path,
-    *,
-    accepts: Callable[[str], bool] = lambda _: True,
-    is_complete: bool = False,
-    limits: CopyLimits | None = None,
-) -> IgnoredFiles:
-    """Copy the ignored files of ``main`` to ``tree``, the smallest first, up to the limits for all together.
-
-    Only paths that ``accepts`` takes are copied. ``is_complete``: secrets and installed packages are copied, too.
-    """
-    limits = limits or main.copy_limits
-    root, ignored, included = main.root.resolve(), main.list_ignored(), frozenset(_list_included(main))
-    left_out = IGNORED_FOLDERS if is_complete else IGNORED_FOLDERS | _PACKAGES
-    walked = dict.fromkeys((*_walk_ignored(ignored, root, left_out=left_out), *included))
-    found = [path for path in walked if accepts(path) and not path.endswith("/")]
-    secret = () if is_complete else tuple(path for path in found if is_secret(path) and path not in included)
-    sizes = {path: _measure(root / path) for path in dict.fromkeys(found).keys() - set(secret)}
-    chosen: list[str] = []
-    shared: list[str] = []
-    size_bytes = 0
-    for path, size in sorted(sizes.items(), key=lambda each: (each[1] or 0, each[0])):
-        if size is None or not _can_hold(tree, path):
-            continue
-        size_bytes += size
-        is_too_much = len(chosen) >= limits.files or size_bytes > limits.size_bytes
-        (shared if is_too_much else chosen).append(path)
-
-    whole, apart = tuple(name for name in ignored if name.endswith("/")), walked.keys() - sizes.keys()
-
-    def can_share(folder: str) -> bool:
-        # Otherwise it could hold untracked files, or some that are left out.
-        is_free = f"{folder}/".startswith(whole) and not os.path.lexists(tree / folder)
-        return is_free and not any(path.startswith(f"{folder}/") for path in apart)
-
-    shared = _group(shared[::-1], can_share=can_share)
-    folders = tuple(f"{path}/" for path in shared if path not in sizes)
-    chosen = [path for path in chosen if not path.startswith(folders)]
-    copied = tuple(path for path in chosen if _copy(root / path, tree / path, top=root))
-    return IgnoredFiles(copied=copied, shared=tuple(shared), secret=secret)
-
-
-def _group(paths: list[str], *, can_share: Callable[[str], bool]) -> list[str]:
-    """Replace paths by their folders, the deepest first, until they are few enough."""
-    for depth in range(max((path.count("/") for path in paths), default=0), 0, -1):
-        if len(paths) <= MOST_SHARED:
-            break
-        parents = {path: path.rpartition("/")[0] for path in paths if path.count("/") == depth}
-        usable = set(filter(can_share, set(parents.values())))
-        paths = list(dict.fromkeys(parent if (parent := parents.get(path)) in usable else path for path in paths))
-    return paths
-
-
-def list_packages(main: Repository) -> tuple[Path, ...]:
-    """Return the ignored folders of environments and installed packages in a work tree."""
-    folders = (main.root / name for name in main.list_ignored() if name.endswith("/"))
-    return tuple(folder for folder in folders if folder.name in _PACKAGES or is_environment(folder))
-
-
-def _list_included(main: Repository) -> Iterator[str]:
-    patterns = main.root / INCLUDE_FILE
-    if patterns.is_file():
-        listed = main.git("ls-files", ("--others", "--ignored", f"--exclude-from={patterns}", "-z"))
-        yield from (path for path in listed.split("\0") if path and not path.startswith(".cdd/"))
-
-
-def _walk_ignored(ignored: Iterable[str], root: Path, *, left_out: Collection[str]) -> Iterator[str]:
-    """Yield the ignored files, and the folders, ending in a slash, that are left out."""
-    for name in ignored:
-        if IGNORED_FOLDERS.intersection(name.split("/")):
-            continue
-        if name.endswith("/"):
-            yield from _walk(root, name.rstrip("/"), left_out=left_out)
-        else:
-            yield name
-
-
-def _walk(root: Path, top: str, *, left_out: Collection[str]) -> Iterator[str]:
-    waiting = [top]
-    while waiting:
-        folder = waiting.pop()
-        if folder.rpartition("/")[2] in left_out or _is_foreign(root / folder):
-            yield f"{folder}/"
-            continue
-        with contextlib.suppress(OSError), os.scandir(root / folder) as entries:
-            for entry in sorted(entries, key=lambda each: each.name):
-                path = f"{folder}/{entry.name}"
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append(path)
-                elif entry.is_file(follow_symlinks=False) or entry.is_symlink():
-                    yield path
-
-
-def _is_foreign(folder: Path) -> bool:
-    # A repository inside the work tree is not the project's, and may hold anything.
-    is_other = os.path.lexists(folder / _CACHE_MARK) or os.path.lexists(folder / ".git")
-    return is_other or is_marked_as_environment(folder)
-
-
-def _measure(path: Path) -> int | None:
-    try:
-        return path.lstat().st_size if path.is_symlink() or path.is_file() else None
-    except OSError:
-        return None
-
-
-def _can_hold(tree: Path, path: str) -> bool:
-    """Return whether ``path`` is free in the tree, and its folder is really inside."""
-    target = tree / path
-    return not os.path.lexists(target) and target.parent.resolve().is_relative_to(tree.resolve())
-
-
-def _copy(source: Path, target: Path, *, top: Path) -> bool:
-    leads = os.readlink(source) if source.is_symlink() else None
-    if leads is not None:
-        # Through an absolute link, or one that leads out, a program would reach the original.
-        inside = Path(os.path.normpath(source.parent / leads))
-        if not inside.is_relative_to(top):
-            return False
-        if os.path.isabs(leads):
-            leads = os.path.relpath(inside, source.parent)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if leads is not None:
-            os.symlink(leads, target)
-        else:
-            _copy_file(source, target)
-    except OSError:  # not readable, or no folder can be made where the tree has a file
-        return False
-    return True
-
-
-def _copy_file(source: Path, target: Path) -> None:
-    with source.open("rb") as reader, target.open("xb") as writer:
-        try:
-            fcntl.ioctl(writer.fileno(), _CLONE, reader.fileno())
-        except OSError:
-            shutil.copyfileobj(reader, writer, 1 << 20)
-    shutil.copystat(source, target)

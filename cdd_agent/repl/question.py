@@ -34,6 +34,7 @@ _HEADINGS: Mapping[Subject, str] = {
     "push hooks": "A push would run the repository's hooks without a sandbox and with all your rights, {source}:",
     "agent hooks": "This repository has hooks, which run in the sandbox at events of a run, {source}:",
     "own command": "This repository has a slash command, whose text would be sent to the agent, {source}:",
+    "ignored files": "This repository has a list of ignored files that the agent and the tests could read, {source}:",
     "command": "The agent wants to run a command:",
 }
 _CLASSES: Mapping[str, str] = {

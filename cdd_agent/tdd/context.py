@@ -311,7 +311,7 @@ class SuiteTask:
             raise self._error
         context, run = self.context, self._run
         assert run is not None
-        for notice in dict.fromkeys(run.notices):
+        for notice in dict.fromkeys((*run.notices, *context.workplace.explain_missing(run.report))):
             if notice not in context.told:
                 context.told.add(notice)
                 context.emit(Notice(text=notice))

@@ -8,6 +8,7 @@ files, where its commits have nowhere else to go.
 
 import contextlib
 import os
+import shlex
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from cdd_agent.config.options import Choose
+from cdd_agent.config.trust import Trust
 from cdd_agent.errors import EnvironmentMissing, UsageError, join_first
 from cdd_agent.events import Emit, Notice
 from cdd_agent.git.commits import (
@@ -26,25 +28,30 @@ from cdd_agent.git.commits import (
     move_head,
     reapply,
 )
-from cdd_agent.git.landing import BranchMoved, Choice, Landed, LandingConflict, Landings
-from cdd_agent.git.repository import CommitId, Repository, resolve_revision
-from cdd_agent.git.run_tree import (
+from cdd_agent.git.ignored import (
     INCLUDE_FILE,
     MOST_SHARED,
-    GitExport,
     IgnoredFiles,
-    Kept,
-    RunTree,
-    clear_way,
+    IgnoredGroup,
+    anchor_patterns,
     copy_ignored,
+    escape_pattern,
+    make_included_offer,
+    offer_included,
+    select_ignored,
 )
+from cdd_agent.git.landing import BranchMoved, Choice, Landed, LandingConflict, Landings
+from cdd_agent.git.repository import CommitId, Repository, resolve_revision
+from cdd_agent.git.run_tree import GitExport, Kept, RunTree, clear_way
 from cdd_agent.git.runner import GitError
 from cdd_agent.sandbox.port import Result
-from cdd_agent.storage import read_ordinary
+from cdd_agent.storage import private_folder, read_ordinary, write_atomic
+from cdd_agent.testrun.missing_files import CopyPlaces, find_missing_files
 from cdd_agent.untrusted.known_values import KnownValues
 from cdd_agent.untrusted.paths import PRIVATE_FOLDERS, is_environment, is_secret
 from cdd_agent.work.state import lock_repository
 from pytest_tdd_agent.fingerprint import IGNORED_FOLDERS
+from pytest_tdd_agent.report import SuiteReport
 
 _CHOICES: tuple[tuple[Choice | None, str], ...] = (
     ("merge", "merge: write both versions into these files, with conflict marks"),
@@ -94,6 +101,12 @@ class RunTreeWorkplace:
     """Whether the next ``begin`` takes uncommitted changes along."""
     prepared: CommitId | None = None
     """The tip whose files are ready, because nothing but tests has run in them: the next ``begin`` uses them again."""
+    has_decided: bool = False
+    """Whether the user has decided which ignored files runs get, so that the others are not named again."""
+    project: str = ""
+    """The project's folder in the work tree, with a slash at the end; empty for the top."""
+    ignored: IgnoredFiles = field(default_factory=IgnoredFiles)
+    """The ignored files of the user, by what became of them when the files were prepared."""
     _told: set[str] = field(default_factory=set)
     _provided: tuple[str, ...] = ()
     """Ignored files and folders of the user that are in the run tree, or mounted there."""
@@ -132,12 +145,19 @@ class RunTreeWorkplace:
             missing,
             then="To have them: git submodule update",
         )
-        ignored = self.copy_ignored(self.run_tree.root)
+        self.ignored = ignored = self.copy_ignored(self.run_tree.root)
         self._tell(
             "Not in the run tree, because they hold secrets",
             ignored.secret,
             then=f"To have them: name them in {INCLUDE_FILE}",
         )
+        if ignored.others and not self.has_decided:
+            line = self._format_inclusion(ignored.others[0].list_patterns(project=self.project))
+            self._tell(
+                "Not in the run tree, because git ignores them and no build made them",
+                tuple(group.describe() for group in ignored.others),
+                then=f"If tests need the first: {line}",
+            )
         mounted = ignored.shared[:MOST_SHARED] if self.can_mount else ()
         self.mounted = tuple(self.user.root / path for path in mounted)
         self._provided, self._tip, self._values = (*ignored.copied, *mounted), tip, None
@@ -167,6 +187,21 @@ class RunTreeWorkplace:
                     if change.kind == "created" and is_secret(change.path):
                         self._values.add(change.path, self.user.objects.require(f"{tip}:{change.path}").data)
         return self._values
+
+    def explain_missing(self, report: SuiteReport | None) -> Iterator[str]:
+        """Yield a sentence for each ignored file whose lack made a test fail, with the line that adds it."""
+        if report is None:
+            return
+        places = CopyPlaces(
+            user=self.user.root, copy=self.run_tree.root, project=self.project, left_out=self.ignored.left_out
+        )
+        for path, nodeid in find_missing_files(report, places).items():
+            line = self._format_inclusion((f"/{escape_pattern(path.removeprefix(self.project))}",))
+            lack = f"{nodeid} fails without {path}, which git ignores, so the run tree does not have it."
+            yield f"{lack} To add it: {line}"
+
+    def _format_inclusion(self, patterns: tuple[str, ...]) -> str:
+        return format_inclusion(self.user.root / self.project, patterns)
 
     def _set_up(self, tip: CommitId, *, setup: Callable[[], Result]) -> None:
         self.emit(Notice(text="Preparing the run tree with worktree_setup."))
@@ -340,6 +375,90 @@ def _walk_files(root: Path, paths: Iterable[str]) -> Iterator[str]:
             yield from (f"{inside}/{name}" for name in names)
 
 
+def format_inclusion(project: Path, patterns: tuple[str, ...]) -> str:
+    """Return the commands that add ``patterns`` to the list of ignored files of a project, and approve it."""
+    file = INCLUDE_FILE if project.resolve() == Path.cwd() else str(project / INCLUDE_FILE)
+    # The echo of some shells reads a backslash as the beginning of an escape sequence.
+    is_simple = len(patterns) == 1 and "\\" not in patterns[0]
+    write = f"echo {shlex.join(patterns)}" if is_simple else f"printf '%s\\n' {shlex.join(patterns)}"
+    return f"{write} >> {shlex.quote(file)} && cdd trust"
+
+
+_INCLUSIONS = (
+    "none: runs work without them; a test that fails for one of them is reported with its name",
+    "all: runs get a copy of them; the agent and the tests can read them",
+    "choose: decide about each group",
+)
+_MOST_GROUPS = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncludedFiles:
+    """The user's decision about which ignored files runs get: the list in ``INCLUDE_FILE``, and its approval."""
+
+    user: Repository
+    project: Path
+    """The folder with ``.cdd``."""
+    trust: Trust
+
+    def read(self) -> bytes:
+        """Return the approved patterns, relative to the top of the work tree; asks about a list that is new.
+
+        Raises ``NotApproved`` for a list about which the user has not decided and cannot be asked.
+        """
+        offer = offer_included(self.user, self.project)
+        if offer is None or not self.trust.allows(offer):
+            return b""
+        return anchor_patterns(offer.content, project=self.prefix)
+
+    @property
+    def prefix(self) -> str:
+        """The project's folder in the work tree, with a slash at the end; empty for the top."""
+        inside = self.project.resolve().relative_to(self.user.root.resolve()).as_posix()
+        return "" if inside == "." else f"{inside}/"
+
+    def has_decided(self, *, choose: Choose | None) -> bool:
+        """Return whether the user has decided, and ask once if there are files to decide about."""
+        approvals, nothing = self.trust.approvals, make_included_offer(b"")
+        if os.path.lexists(self.project / INCLUDE_FILE):
+            return True
+        if approvals.folder is None or approvals.find_decision(nothing) is not None:
+            return approvals.folder is not None
+        if choose is None:
+            return False
+        found = select_ignored(self.user)
+        groups = found.group_others()
+        if not groups:
+            return False
+        chosen = _choose_groups(groups, secret=found.secret, choose=choose)
+        lines = [line for group in chosen for line in group.list_patterns(project=self.prefix)]
+        content = "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape")
+        if content:
+            write_atomic(private_folder(self.project) / Path(INCLUDE_FILE).name, content)
+        approvals.record(make_included_offer(content), approved=True)
+        return True
+
+
+def _choose_groups(
+    groups: tuple[IgnoredGroup, ...], *, secret: tuple[str, ...], choose: Choose
+) -> tuple[IgnoredGroup, ...]:
+    rows = [f"  {group.describe()}" for group in groups[:_MOST_GROUPS]]
+    rows += [f"  and {len(groups) - _MOST_GROUPS} more groups"] if len(groups) > _MOST_GROUPS else []
+    left = f"\nIn no case: {join_first(secret, most=_SHOWN_PATHS)}, because of their names." if secret else ""
+    answer = choose(
+        "Git ignores these files, and no build made them. Runs work in a copy of the project, where the agent and the "
+        f"tests can read what is copied. Do your tests need them?\n{chr(10).join(rows)}{left}",
+        _INCLUSIONS,
+    )
+    if answer < 2:
+        return groups if answer else ()
+    return tuple(
+        group
+        for group in groups
+        if choose(f"Copy {group.describe()}?", ("no: leave it out", "yes: the agent and the tests can read it"))
+    )
+
+
 def _require_head(repository: Repository) -> CommitId:
     head = repository.read_head()
     if head is None:
@@ -382,6 +501,11 @@ class InPlace:
         trailer = "--format=%P %(trailers:key=Handoff-Id,valueonly,separator=%x2C)"
         parents, _, handoff = self.tree.git("log", ("-1", trailer), head).strip().partition(" ")
         return parents == tip and bool(handoff.strip())
+
+    def explain_missing(self, report: SuiteReport | None) -> Iterator[str]:
+        """Yield nothing: all files of the user are here."""
+        del report
+        yield from ()
 
     def copy_ignored(self, folder: Path) -> IgnoredFiles:
         """Copy nothing: commits need no other files than the user's."""

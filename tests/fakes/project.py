@@ -15,9 +15,10 @@ from typing import Literal
 
 from cdd_agent.events import Event
 from cdd_agent.git.commits import commit_paths
+from cdd_agent.git.ignored import list_packages
 from cdd_agent.git.landing import Landings
 from cdd_agent.git.repository import Repository
-from cdd_agent.git.run_tree import GitExport, RunTrees, list_packages
+from cdd_agent.git.run_tree import GitExport, RunTrees
 from cdd_agent.git.snapshot import Snapshots
 from cdd_agent.model.budget import Budget
 from cdd_agent.model.conversation import Model, Turn

@@ -35,6 +35,7 @@ from cdd_agent.model.conversation import JSON
 from cdd_agent.tdd.context import Phase
 from cdd_agent.tdd.tools import make_tools
 from cdd_agent.tdd.verdict import PhaseLocks
+from cdd_agent.testrun.access import Original
 from cdd_agent.tickets.ticket import find
 from cdd_agent.untrusted.paths import SETTINGS_FILES, SETTINGS_FOLDERS
 from cdd_agent.workspace.files import Workspace
@@ -216,13 +217,15 @@ def test_a_file_that_is_lent_to_a_copy_stays_the_link_that_it_is(project: Projec
     (project.folder / "data" / "near").symlink_to("word")
     copy, elsewhere = tmp_path / "copy", tmp_path / "elsewhere"
     copy.mkdir()
-    copied = copy_ignored_files(project.repository, project.folder, copy=copy)
+    project.repository.read_included = lambda: b"data/\n"
+    suite = project.suite.in_run_tree(project.folder, original=Original(root=project.folder))
+    copied = copy_ignored_files(project.repository, suite, copy=copy)
     assert set(copied or ()) == {"data/near", "data/word"}, "a link that leads out would reach the original"
     assert os.readlink(copy / "data" / "near") == "word"
     shutil.rmtree(copy / "data")
     elsewhere.mkdir()
     (copy / "data").symlink_to(elsewhere)
-    assert copy_ignored_files(project.repository, project.folder, copy=copy) == ()
+    assert copy_ignored_files(project.repository, suite, copy=copy) == ()
     assert list(elsewhere.iterdir()) == []
 
 

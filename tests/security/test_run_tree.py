@@ -46,6 +46,7 @@ def settled(project: Project) -> Project:
     subprocess.run(["git", "init", "-q", str(project.folder / "inner")], check=True)
     (project.folder / "inner" / "a.txt").write_text("mine\n")
     (project.folder / "prices.py").write_text("# being edited\n")
+    project.repository.read_included = lambda: b"*.sqlite\n"
     return project
 
 

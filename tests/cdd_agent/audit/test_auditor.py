@@ -445,6 +445,7 @@ def test_a_test_that_passed_at_once_passes_or_is_gone(project: Project, body: st
 def test_what_needs_files_that_git_ignores_cannot_be_told(real_project: Project) -> None:
     project = real_project
     project.write({"rate.log": "10"})
+    project.repository.read_included = lambda: b"*.log\n"
     test = "from discount import discount\n\n\ndef test_discount():\n    assert discount(100) == 90\n"
     code = "def discount(price):\n    return price - int(open('rate.log').read())\n"
     assert carry_out(project, item(refactor=False), writes(TEST_FILE, test), writes("discount.py", code)) == "done"

@@ -24,7 +24,7 @@ def forks(repository: Repository) -> Forks:
     (repository.root / ".gitignore").write_text("*.log\n")
     (repository.root / "kept.log").write_text("ignored\n")
     commit_paths(repository, "ignore", paths=[".gitignore"])
-    return Forks(repository.root)
+    return Forks(repository.root, read_included=lambda: b"kept.log\n")
 
 
 def start(forks: Forks, direction: str = "Use a dict", *, second: int = 1) -> Fork:

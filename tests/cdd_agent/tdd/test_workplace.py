@@ -45,6 +45,9 @@ class Ground:
         self.user.copy_limits = limits
         self.place.run_tree = RunTrees(self.user, self.user.root / ".cdd" / "worktrees").tree("csv")
 
+    def include(self, patterns: str) -> None:
+        self.user.read_included = patterns.encode
+
     def head(self) -> CommitId:
         head = self.user.read_head()
         assert head is not None
@@ -73,8 +76,9 @@ def ground(tmp_path: Path) -> Ground:
     return Ground(tmp_path / "project")
 
 
-def test_a_run_begins_with_the_commit_of_the_user_and_the_data_that_git_ignores(ground: Ground) -> None:
+def test_a_run_begins_with_the_commit_of_the_user_and_the_ignored_files_that_are_approved(ground: Ground) -> None:
     ground.edit("line 0", "being edited")
+    ground.include("*.sqlite")
     (ground.user.root / "db.sqlite").write_text("data")
     (ground.user.root / ".env").write_text("KEY=1")
     tip = ground.place.begin()
@@ -123,6 +127,7 @@ def test_what_is_too_large_is_reported_with_the_setting(ground: Ground) -> None:
     commit_paths(ground.user, "large", paths=["large.bin", ".gitattributes"])
     (ground.user.root / "large.bin").write_bytes(content)
     (ground.user.root / "db.sqlite").write_text("data" * 100)
+    ground.include("*.sqlite")
     ground.limit(CopyLimits(size_bytes=300))
     ground.place.begin()
     then = "To have copies: raise run_tree_copy_mb and run_tree_copy_files in .cdd/config.yaml."
@@ -146,6 +151,7 @@ def end(exit_status: int, output: str = "") -> Result:
 
 def test_the_setup_runs_in_prepared_files_and_changes_nothing_that_is_committed(ground: Ground) -> None:
     (ground.user.root / "db.sqlite").write_text("data")
+    ground.include("*.sqlite")
     found = []
 
     def set_up() -> Result:

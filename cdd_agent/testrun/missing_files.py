@@ -1,0 +1,110 @@
+"""Finds the files that tests failed for because a run tree or clean copy lacks them, from what the failures say.
+
+A failure is text that a test wrote, so it only points: a path counts if the user has a file there and the copy has not.
+"""
+
+import os
+import re
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from pytest_tdd_agent.report import FAILING, SuiteReport
+
+_MOST_CHARACTERS = 20_000
+_MOST_WORDS = 2_000
+_QUOTED = re.compile(r"'([^'\n]{1,300})'|\"([^\"\n]{1,300})\"|`([^`\n]{1,300})`")
+_WORD = re.compile(r"[\w.@+~/\\-]{2,300}")
+_SAYS_MISSING = re.compile(
+    r"no such file|filenotfound|enoent|notfound|not found|no module|cannot find|can't (?:find|open|load|read)|"
+    r"cannot (?:open|load|read)|unable to (?:open|load|read|find)|could not (?:open|load|read|find)|does ?n.t exist|"
+    r"does not exist|nosuchfile|missing|os error 2\b|errno 2\b|failed to (?:open|load|read|find)",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyPlaces:
+    """A copy of a work tree in which tests ran, and the user's."""
+
+    user: Path
+    """The top of the user's work tree."""
+    copy: Path
+    """The top of the copy."""
+    project: str = ""
+    """The project's folder in both, with a slash at the end; empty for the top."""
+    left_out: Collection[str] = ()
+    """Ignored files of the user that the copy does not have."""
+
+
+def find_missing_files(report: SuiteReport, places: CopyPlaces) -> dict[str, str]:
+    """Return path -> node id of the first test that failed for it; paths are relative to the top of the work tree."""
+    found: dict[str, str] = {}
+    failures = [(case.nodeid, case.failure) for case in report.tests if case.outcome in FAILING and case.failure]
+    failures += [(error.nodeid, error.failure) for error in report.collect_errors]
+    if not failures or not places.left_out:
+        return found
+    lookup = _make_lookup(places)
+    for nodeid, failure in failures:
+        if failure.missing_name and failure.kind == "missing_module":
+            found |= {path: nodeid for path in _find_module(failure.missing_name, places) if path not in found}
+        text = "\n".join((failure.exception, failure.message, failure.text, failure.output))[:_MOST_CHARACTERS]
+        says_missing = _SAYS_MISSING.search(text) is not None
+        for word in islice(dict.fromkeys(_list_words(text)), _MOST_WORDS):
+            for path in lookup(word, says_missing):
+                found.setdefault(path, nodeid)
+    return found
+
+
+def _list_words(text: str) -> Iterator[str]:
+    for match in _QUOTED.finditer(text):
+        yield next(filter(None, match.groups()))
+    yield from (match[0].rstrip(".") for match in _WORD.finditer(text))
+
+
+def _make_lookup(places: CopyPlaces) -> Callable[[str, bool], Iterator[str]]:
+    """Return a function that returns the missing files that a word of a failure names."""
+    tops = {str(top) for top in (places.copy, places.user, places.copy.resolve(), places.user.resolve())}
+    by_name: dict[str, list[str]] = {}
+    for path in places.left_out:
+        name = path.rpartition("/")[2]
+        for key in {name, os.path.splitext(name)[0]}:
+            by_name.setdefault(key, []).append(path)
+
+    def find(word: str, says_missing: bool) -> Iterator[str]:
+        word = word.replace("\\\\", "/").replace("\\", "/").strip()
+        inside = next((word[len(top) + 1 :] for top in tops if word.startswith(f"{top}/")), None)
+        if inside is None and word.startswith("/"):
+            return
+        tried = (places.project + word, word) if inside is None else (inside,)
+        for each in dict.fromkeys(map(os.path.normpath, tried)):
+            # A single word can be anything, but not a path with folders.
+            if ("/" in each or "." in each or says_missing) and _is_missing(each, places):
+                yield each
+                return
+        alike = by_name.get(os.path.basename(word), []) if says_missing and "." in word else []
+        tail = os.path.normpath(word).removeprefix("../")
+        nearer = [path for path in alike if f"/{path}".startswith(f"/{tail}") or f"/{tail}" in f"/{path}"]
+        if len(nearer) == 1 and _is_missing(nearer[0], places):
+            yield nearer[0]
+
+    return find
+
+
+def _is_missing(path: str, places: CopyPlaces) -> bool:
+    """Return whether the user has a file or folder there that the copy lacks and that is not mounted into it."""
+    if path.startswith(("..", "/")) or path in (".", "") or "\0" in path:
+        return False
+    if os.path.lexists(places.copy / path) or not os.path.lexists(places.user / path):
+        return False
+    return path in places.left_out or any(each.startswith(f"{path}/") for each in places.left_out)
+
+
+def _find_module(name: str, places: CopyPlaces) -> Iterator[str]:
+    """Yield the ignored Python module of this dotted name."""
+    inner = name.replace(".", "/")
+    ends = (f"/{inner}.py", f"/{inner}/__init__.py")
+    found = [path for path in places.left_out if f"/{path}".endswith(ends)]
+    if len(found) == 1 and not os.path.lexists(places.copy / found[0]):
+        yield found[0]
