@@ -197,7 +197,7 @@ class RunTreeWorkplace:
         )
         for path, nodeid in find_missing_files(report, places).items():
             line = self._format_inclusion((f"/{escape_pattern(path.removeprefix(self.project))}",))
-            lack = f"{nodeid} fails without {path}, which git ignores, so the run tree does not have it."
+            lack = f"{nodeid} fails and names {path}, which git ignores, so the run tree does not have it."
             yield f"{lack} To add it: {line}"
 
     def _format_inclusion(self, patterns: tuple[str, ...]) -> str:

@@ -418,7 +418,7 @@ def test_a_new_repository_is_only_made_where_there_is_none(tmp_path: Path) -> No
 ALLOWED = frozenset(
     {
         *("cat-file", "check-attr", "check-ignore", "check-ref-format", "config", "diff-files", "diff-tree"),
-        *("for-each-ref", "log"),
+        *("for-each-ref", "grep", "log"),
         *("ls-files", "ls-tree", "merge-base", "patch-id", "rev-list", "rev-parse", "show", "status"),
         *("var", "version"),
         *("checkout-index", "commit", "commit-tree", "hash-object", "init", "notes", "read-tree", "reset"),

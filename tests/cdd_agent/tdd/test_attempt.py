@@ -57,6 +57,7 @@ def test_a_value_of_an_ignored_file_gets_neither_into_a_commit_nor_into_the_reco
 ) -> None:
     token = "Xk9vQ2mZ7Lp4Rt8s"
     project.write({"shop.log": f"token: {token}\n"})
+    project.repository.read_included = lambda: b"*.log\n"
     wrote = says(
         call("Write", "toolu_1", file_path=TEST_FILE, content=f"def test_discount():\n    assert '{token}' == 1\n")
     )

@@ -96,6 +96,7 @@ def test_the_values_of_files_that_git_does_not_track_are_known(ground: Ground) -
     (ground.user.root / "secrets.json").write_text('{"key": "Yk9vQ2mZ7Lp4Rt8s"}')
     (ground.user.root / "other.txt").write_text("begin-2026-public\n")
     commit_paths(ground.user, "public", paths=["other.txt"])
+    ground.include("*.sqlite")
     ground.place.carries = True
     ground.place.begin()
     values = ground.place.read_values()
