@@ -496,6 +496,8 @@ class Composition:
             on_write=partial(report_change, emit=self.emit),
             list_ignored=partial(workplace.tree.list_ignored_in, suite.root),
         )
+        inside = suite.root.resolve().relative_to(workplace.tree.root.resolve())
+        allowed = [path for given in self.options.allow_files for path in (given, str(inside / given))]
         is_shown = suite.sandbox.level in ISOLATING_LEVELS
         if self.options.find_recording(self.environment) is not None:
             # A recording plays the turns of all models, and begins an attempt with its first turn.
@@ -525,6 +527,7 @@ class Composition:
             token=self._make_token(),
             hooks=self.hooks(name, suite=suite),
             comments=self.comments(),
+            allowed=set(map(os.path.normpath, allowed)),
             fork=self._fork,
             store=self._store,
         )

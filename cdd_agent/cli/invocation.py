@@ -188,7 +188,7 @@ def drop_output(*, hung_up: bool = False) -> None:
 
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-_OF_THE_OPTIONS = ("allow_dirty", "in_place", "anyway", "jobs", "no_review")
+_OF_THE_OPTIONS = ("allow_dirty", "allow_files", "in_place", "anyway", "jobs", "no_review")
 _OF_THE_INVOCATION = ("yes", "as_json", *_OF_THE_OPTIONS)
 
 
@@ -210,6 +210,8 @@ def in_run_tree(command: _Command) -> _Command:
     """Add the options on where a run works."""
     dirty = "Take your uncommitted changes along, and commit none of them."
     in_place = "Work in your own files instead of a run tree."
+    allowed = "Let this file land without a question, although programs may obey it; may be repeated."
+    command = click.option("--allow-file", "allow_files", multiple=True, metavar="PATH", help=allowed)(command)
     command = click.option("--in-place", is_flag=True, help=in_place)(command)
     return click.option("--allow-dirty", is_flag=True, help=dirty)(command)
 

@@ -30,6 +30,8 @@ class Options:
     allow_dirty: bool = False
     in_place: bool = False
     """Whether runs work in the user's own files, whatever the settings say."""
+    allow_files: tuple[str, ...] = ()
+    """The files of unusual kinds that may land without a question."""
     anyway: bool = False
     """Whether a ticket may run before those on which it depends are done."""
     jobs: int = 1

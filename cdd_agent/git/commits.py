@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 
 from cdd_agent.config.trust import Offer
@@ -463,12 +464,26 @@ def _find_hook_folder(settings: Sequence[GitSetting], repository: Repository) ->
     return folder if inside or configured[-1].is_from_repository else None
 
 
+_HOOK_FOLDERS = (".git-hooks", ".githooks", ".husky", ".lefthook", ".lefthook-local")
+"""Folders of commit hooks and the files that hooks read."""
+
+_LEFTHOOK = product(
+    ("lefthook", ".lefthook", ".config/lefthook"), ("", "-local"), (".json", ".jsonc", ".toml", ".yaml", ".yml")
+)
+_HOOK_FILES = (
+    *(".huskyrc", ".huskyrc.js", ".huskyrc.json", ".huskyrc.yaml", ".huskyrc.yml", ".local-overcommit.yml"),
+    *(".overcommit.yml", ".pre-commit-config.yaml", "captainhook.json", "husky.config.js", "prek.toml"),
+    *map("".join, _LEFTHOOK),
+)
+"""Settings of common hook runners."""
+
+
 def _list_hook_inputs(repository: Repository, *, folder: Path | None) -> list[Path]:
     """Return the settings of hook runners, and all files beside the hooks if these are part of the work tree."""
     root = repository.root.resolve()
     is_inside = folder is not None and folder.is_relative_to(root) and not folder.is_relative_to(root / ".git")
-    found = [root / name for name in paths.FILES if (root / name).is_file()]
-    for top in dict.fromkeys((*(root / name for name in paths.FOLDERS), *((folder,) if is_inside else ()))):
+    found = [root / name for name in _HOOK_FILES if (root / name).is_file()]
+    for top in dict.fromkeys((*(root / name for name in _HOOK_FOLDERS), *((folder,) if is_inside else ()))):
         for inside, _, names in os.walk(str(top)):
             found += [Path(inside, name) for name in sorted(names) if Path(inside, name).is_file()]
             if len(found) > _MOST_FILES:

@@ -47,6 +47,8 @@ from cdd_agent.storage import read_ordinary
 SUBMODULE = "160000"
 """Mode of an entry that names a commit of another repository."""
 
+LINK = "120000"
+"""Mode of a symbolic link."""
 _TREE = "40000"
 _STAGED_SUBMODULE = re.compile(SUBMODULE + r" ([0-9a-f]+) 0\t([^\0]+)\0")
 _HEADER = re.compile(rb"([0-9a-f]+) ([a-z]+) ([0-9]+)")
@@ -134,6 +136,19 @@ class ObjectReader:
             tree = inner.id
         entry = self.read_tree(tree).get(name)
         return None if entry is None or entry.mode == _TREE else entry
+
+    def list_files(self, tree: str) -> dict[str, Entry]:
+        """Return path -> entry of the files in a tree or commit."""
+        found: dict[str, Entry] = {}
+        waiting = [("", tree)]
+        while waiting:
+            folder, tree = waiting.pop()
+            for name, entry in self.read_tree(tree).items():
+                if entry.mode == _TREE:
+                    waiting.append((f"{folder}{name}/", entry.id))
+                else:
+                    found[f"{folder}{name}"] = entry
+        return found
 
     def compare(self, before: str, after: str) -> dict[str, Pair]:
         """Return path -> old and new entry of the files that differ between two trees or commits, in git's order."""

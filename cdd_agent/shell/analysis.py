@@ -16,7 +16,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from cdd_agent.shell import programs
-from cdd_agent.untrusted.paths import explain_protection, find_private_part, is_secret
+from cdd_agent.untrusted.paths import explain_protection, find_dotted_part, find_private_part, is_secret
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
@@ -413,6 +413,8 @@ class _Judge:
             inside = path[len(self.project.root) + 1 :]
             protection = "is private to git and cdd" if find_private_part(inside) else explain_protection(inside)
             why = why or (f"{value} {protection}" if protection is not None else "")
+            dotted = find_dotted_part(inside)
+            why = why or (f"{dotted} begins with a dot, as settings of tools do" if dotted is not None else "")
         if any(part[0] == "." and _WILDCARD.search(part) for part in value.split("/") if part):
             why = why or f"{value} may match files that are private to git and cdd"
         if self.project.is_shared:

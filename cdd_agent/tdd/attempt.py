@@ -37,7 +37,7 @@ from cdd_agent.evidence.mutation import TimedRuns, find_changing_ids, judge_cove
 from cdd_agent.evidence.product_runs import find_tests_of_product
 from cdd_agent.evidence.readable import check_sources
 from cdd_agent.evidence.stubs import NewTests, check_new_tests
-from cdd_agent.git.repository import SUBMODULE
+from cdd_agent.git.repository import LINK, SUBMODULE
 from cdd_agent.git.snapshot import Snapshot
 from cdd_agent.model.budget import Budget, find_context_window
 from cdd_agent.model.conversation import (
@@ -67,6 +67,7 @@ from cdd_agent.tdd.instructions import (
     format_task,
     list_remedies,
 )
+from cdd_agent.tdd.kinds import FileKinds, ask_to_land, find_started, is_settings
 from cdd_agent.tdd.step import StepRecovery, load_report
 from cdd_agent.tdd.tools import CommentAnswers, KnownTests, make_lock_check, make_tools
 from cdd_agent.tdd.verdict import PhaseLocks, RedVerdict
@@ -525,6 +526,28 @@ class Attempt:
             tests=tuple(map(context.to_repository_path, verdict.list_test_files(self.item))),
             listed=tuple(map(context.to_repository_path, self.item.sources)),
             layout=find_layout(context.workplace.tree, context.suite),
+            kinds=self._kinds,
+        )
+
+    @cached_property
+    def _kinds(self) -> FileKinds | None:
+        """The kinds of files that may land without a question; None in PLAN, which may only write its list."""
+        context, item = self.context, self.item
+        if self.phase == "plan":
+            return None
+        objects, layout = context.workplace.tree.objects, find_layout(context.workplace.tree, context.suite)
+        # What the model's own tests import counts only where no plan says what a step changes.
+        start = context.snapshots.find(self.step.checkpoint) if item.named and self.step.checkpoint else None
+        users = objects.list_files((start or self.baseline.snapshot).commit)
+        commands = context.resume_commands(item.ticket, self.step)
+        return FileKinds(
+            tracked=objects.list_files(self.baseline.tip),
+            named=frozenset(context.to_repository_path(os.path.normpath(path)) for path in item.named),
+            allowed=context.allowed,
+            layout=layout,
+            users={path: entry.id for path, entry in users.items() if entry.mode.startswith("100")},
+            read=lambda found: objects.require(found).text,
+            allow=f"{commands.restart if item.named else commands.resume} --allow-file",
         )
 
     def _describe_failures(self) -> tuple[str, tuple[str, ...]]:
@@ -638,7 +661,7 @@ class Attempt:
             if not work.changes:
                 return self._judge_unchanged(work, report_path=report_path)
             judged, report = self._run_gate(work, report_path=report_path)
-            forbidden, checkpoint = self._restore_forbidden(work)
+            forbidden, checkpoint = self._restore_forbidden(work, judged=judged)
             judged = verdict.add_reasons(judged, (*forbidden, *self._find_copied_values(checkpoint)))
             if report is None:
                 return _Judgment(verdict=judged, report=None, checkpoint=checkpoint)
@@ -771,15 +794,18 @@ class Attempt:
             before, unstable=(*before.unstable, *find_changing_ids(lost, before=before, tree=tree, runs=runs))
         )
 
-    def _restore_forbidden(self, work: _Work) -> tuple[tuple[Reason, ...], Snapshot]:
+    def _restore_forbidden(self, work: _Work, *, judged: Verdict | None = None) -> tuple[tuple[Reason, ...], Snapshot]:
         """Restore the files that the phase may not change; return a reason for each and the remaining work.
 
-        Caches are removed without a reason: every program that the agent runs may have left some.
+        Caches are removed without a reason: every program that the agent runs may have left some. With ``judged``, the
+        developer is asked about files of unusual kinds, if the gate would let them land.
         """
         cached = tuple(change.path for change in work.changes if is_cached(change.path))
         others = tuple(change for change in work.changes if change.path not in cached)
         fixed = self.context.workplace.tree.explain_fixed([change.path for change in others])
         forbidden = self._make_locks().find_forbidden_changes(others, fixed=fixed)
+        free = [change for change in others if change.path not in forbidden]
+        forbidden |= self._find_unapproved(free, work, judged=judged)
         if not (forbidden or cached):
             return (), work.snapshot
         self.recovery.restore_files(self.baseline.snapshot, only=(*forbidden, *cached))
@@ -803,6 +829,44 @@ class Attempt:
     def _known(self) -> KnownValues:
         """The values of ignored files, as they were when they were first needed."""
         return self.context.workplace.read_values()
+
+    def _find_unapproved(
+        self, changes: Collection[Change], work: _Work, *, judged: Verdict | None
+    ) -> dict[str, Reason]:
+        """Return path -> reason for the changed files of unusual kinds that the developer has not allowed."""
+        context, kinds = self.context, self._kinds
+        waiting = {} if kinds is None else self._find_waiting(changes, work, kinds=kinds)
+        if kinds is None or not waiting:
+            return {}
+        asked = tuple(path for path in waiting if path not in context.declined)
+        if context.choose is not None and asked:
+            # A closed attempt lands nothing. Tests that pass at once may, although the gate is closed.
+            codes = set() if judged is None else {reason.code for reason in judged.reasons}
+            if judged is None or not (judged.open or codes == {"already_green"}):
+                return {}
+            answers = context.allowed if ask_to_land(waiting, choose=context.choose) else context.declined
+            answers.update(asked)
+        reasons = {}
+        for path in [path for path in waiting if path not in context.allowed]:
+            told = context.refuse_waiting(path, why=waiting[path], kinds=kinds)
+            message = f"The change of {path} has been undone. {told}"
+            reasons[path] = Reason(code="needs_approval", nodeid=None, message=message)
+        return reasons
+
+    def _find_waiting(self, changes: Collection[Change], work: _Work, *, kinds: FileKinds) -> dict[str, str]:
+        """Return path -> why for the changed files of unusual kinds, by their names, modes and contents."""
+        objects = self.context.workplace.tree.objects
+        pairs = objects.compare(self.baseline.snapshot.commit, work.snapshot.commit)
+        links = {path for path, (_, new) in pairs.items() if new is not None and new.mode == LINK}
+        waiting = kinds.find_waiting(changes, links=links)
+        for change in changes:
+            old, new = pairs.get(change.path, (None, None))
+            is_content = change.path not in {*waiting, *kinds.named, *kinds.allowed} and is_settings(change.path)
+            if is_content and old is not None and new is not None:
+                before, after = (objects.require(entry.id).data for entry in (old, new))
+                why = find_started(change.path, before=before, after=after)
+                waiting |= {} if why is None else {change.path: why}
+        return waiting
 
     def _classify_red(self, judged: Verdict, report: SuiteReport | None) -> RedVerdict:
         rules = self.context.suite.conventions

@@ -4,6 +4,7 @@ A workflow makes these records. The context holds the parts that a cycle works w
 tests, the model, and the place for reports. The functions at the end summarize a verdict in a line.
 """
 
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -25,11 +26,13 @@ from cdd_agent.model.conversation import HearUser, Model, draw_token
 from cdd_agent.review import Comments
 from cdd_agent.sandbox.supervised import end_runs
 from cdd_agent.shell.permission import Permission
+from cdd_agent.tdd.kinds import FileKinds
 from cdd_agent.tdd.workplace import Workplace
 from cdd_agent.testrun.impact import ImpactMap, find_impact, load_impact, save_impact
 from cdd_agent.testrun.store import ReportStore, Scene
 from cdd_agent.testrun.suite import PYTEST, Suite, SuiteRun, save_report
 from cdd_agent.tickets import plan
+from cdd_agent.untrusted.text import format_line
 from cdd_agent.work import state
 from cdd_agent.work.handoff import NumberKey
 from cdd_agent.work.state import StepExecution
@@ -78,6 +81,8 @@ class WorkItem:
     """Node ids or files; empty: any tests that RED adds."""
     sources: tuple[str, ...]
     """Root-relative paths that are expected to change; PLAN may write no others."""
+    named: tuple[str, ...] = ()
+    """Root-relative files that a plan names, which may therefore be of any kind: see ``FileKinds``."""
     extra_files: tuple[str, ...] = ()
     """Root-relative files that a model without tools gets in addition to tests and sources."""
     progress: Progress | None = None
@@ -370,6 +375,10 @@ class Context:
     """The reports of earlier runs."""
     told: set[str] = field(default_factory=set)
     """The notices of test runs that were emitted; each is emitted once."""
+    allowed: set[str] = field(default_factory=set)
+    """The files of unusual kinds that the developer has allowed, relative to the work tree."""
+    declined: set[str] = field(default_factory=set)
+    """Those that the developer has declined."""
     outlines: dict[str, str] = field(default_factory=dict)
     """Commit with which a step began -> the outline of the project there; at most one."""
     comments: Comments | None = None
@@ -414,6 +423,15 @@ class Context:
         install the project again.
         """
         return SuiteTask(context=self, purpose=purpose, keep=keep, targets=targets, before=before).run()
+
+    def refuse_waiting(self, path: str, *, why: str, kinds: FileKinds) -> str:
+        """Tell the user once how to allow a file of an unusual kind, and return what the model is told."""
+        allow = f"{kinds.allow} {shlex.quote(path)}"
+        if self.choose is None and allow not in self.told:
+            self.told.add(allow)
+            self.emit(Notice(text=f"Refused without a yes: {format_line(path)}. {why} To allow it: {allow}"))
+        by = "nobody is there to ask" if self.choose is None else "the developer said no"
+        return f"{why} It needs the developer's yes, and {by}. Use another place or name, or do without it."
 
     @property
     def _before_tests(self) -> str:

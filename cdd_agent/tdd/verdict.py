@@ -16,6 +16,7 @@ from cdd_agent.events import Change
 from cdd_agent.evidence.clean_copy import Findings, note, refuse
 from cdd_agent.evidence.source import Function
 from cdd_agent.tdd.context import Phase, WorkItem
+from cdd_agent.tdd.kinds import FileKinds
 from cdd_agent.testrun.suite import PLAIN_LAYOUT, PYTEST, Conventions, ProjectLayout
 from cdd_agent.untrusted.known_values import KnownValues, read_text
 from cdd_agent.untrusted.paths import explain_build, explain_protection
@@ -185,6 +186,8 @@ class PhaseLocks:
     listed: Collection[str] = ()
     """The files that PLAN may write."""
     layout: ProjectLayout = PLAIN_LAYOUT
+    kinds: FileKinds | None = None
+    """The kinds of files that may land without a question; None: all."""
 
     def explain(self, path: str) -> str | None:
         """Return a sentence on why ``path`` is locked, or None if it may be written."""

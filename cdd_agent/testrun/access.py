@@ -169,7 +169,8 @@ def build_access(
     """
     tickets = tuple(sorted({ticket.folder.parent for ticket in list_tickets(root)}))
     top = find_top(root)
-    protected = find_protected_paths(root)
+    # In the user's own files, programs could change settings that git ignores, which no gate would restore.
+    protected = find_protected_paths(root, with_dots=original is None)
     reads = (path.resolve() if path.is_symlink() and root in path.parents else path for path in interpreter.reads)
     outside = (path for path in reads if path not in root.parents)
     roots = (root,) if original is None else (root, original.root)

@@ -1,7 +1,8 @@
 """Decides by name which paths an agent may not write, and which files hold secrets.
 
-Git, cdd, editors, other agents, CI and Python obey the protected files without asking. An agent that could write them
-could start programs outside the sandbox later, or turn the approvals off. ``docs/reference/tools.md`` lists them.
+Agents write the protected files in no case: those of git and cdd, environments, and what every Python runs when it
+starts. Whether another file may land that programs obey, ``tdd/kinds.py`` decides. ``docs/reference/tools.md`` lists
+the names.
 
 Names are compared as the most forgiving file system would, at any depth, so that no alternative spelling gets past.
 Only ``find_protected_paths`` and ``is_environment`` read the file system.
@@ -12,20 +13,8 @@ import re
 import unicodedata
 from fnmatch import translate
 from functools import lru_cache
-from itertools import product
 from pathlib import Path
 
-FOLDERS = (".git-hooks", ".githooks", ".husky", ".lefthook", ".lefthook-local")
-"""Folders of commit hooks and the files that hooks read."""
-
-_LEFTHOOK = product(
-    ("lefthook", ".lefthook", ".config/lefthook"), ("", "-local"), (".json", ".jsonc", ".toml", ".yaml", ".yml")
-)
-FILES = (
-    *(".huskyrc", ".huskyrc.js", ".huskyrc.json", ".huskyrc.yaml", ".huskyrc.yml", ".local-overcommit.yml"),
-    *(".overcommit.yml", ".pre-commit-config.yaml", "captainhook.json", "husky.config.js", "prek.toml"),
-    *map("".join, _LEFTHOOK),
-)
 _VARIATION_SELECTORS = range(0xFE00, 0xFE10)
 
 
@@ -53,28 +42,8 @@ PRIVATE_FOLDERS = frozenset({".git", ".cdd"})
 STATE_FILE = "execution-state.json"
 """A file that anyone may read and only cdd may write, including its copies."""
 
-SETTINGS_FOLDERS = (
-    *(".amazonq", ".buildkite", ".circleci", ".claude", ".codex", ".config/mise", ".continue", ".cursor"),
-    *(".devcontainer", ".fleet", ".forgejo/workflows", ".gemini", ".gitea/workflows", ".github/actions"),
-    *(".github/workflows", ".hg", ".idea", ".idx", ".junie", ".kiro", ".mise", ".opencode", ".roo", ".trae"),
-    *(".vs", ".vscode", ".windsurf", ".woodpecker", ".zed"),
-    *FOLDERS,
-)
-"""Settings of editors, other agents and CI that can start programs, and hooks in the project."""
-
-SETTINGS_FILES = (
-    *(".aider.conf.yml", ".appveyor.yml", ".cirrus.yml", ".config/mise.toml", ".devcontainer.json"),
-    *(".dir-locals-2.el", ".dir-locals.el", ".drone.yml", ".envrc", ".exrc", ".gdbinit", ".gitattributes"),
-    *(".gitlab-ci.yml", ".gitmodules", ".gitpod.yml", ".lldbinit", ".mcp.json", ".mise.local.toml"),
-    *(".mise.toml", ".nvim.lua", ".nvimrc", ".pdbrc", ".pdm-python", ".pnpmfile.cjs", ".replit"),
-    *(".tool-versions", ".travis.yml", ".vimrc", ".woodpecker.yaml", ".woodpecker.yml", ".yarnrc"),
-    *("Jenkinsfile", "appveyor.yml", "azure-pipelines.yml", "bitbucket-pipelines.yml", "mise.local.toml"),
-    *("mise.toml", "opencode.json", "opencode.jsonc"),
-    *FILES,
-)
-"""Single files of the same kind. ``.gitattributes`` decides what a diff shows and which programs git runs."""
-SETTINGS_ENDINGS = (".code-workspace",)
-"""Endings of files of the same kind."""
+GIT_FILES = frozenset({".gitattributes", ".gitmodules", ".hg"})
+"""Settings by which git runs programs, or shows a reviewer something else than the change."""
 ENVIRONMENT_FOLDERS = frozenset(
     {".conda", ".hatch", ".nox", ".pixi", ".tox", ".venv", "__pycache__", "__pypackages__", "venv"}
 )
@@ -82,8 +51,6 @@ ENVIRONMENT_FOLDERS = frozenset(
 ENVIRONMENT_MARKS = ("pyvenv.cfg", "conda-meta")
 """Files that identify a virtual environment, and a conda environment."""
 
-_SETTINGS_FILES = (*(f"/{fold_name(name)}/" for name in SETTINGS_FILES), *(f"{ending}/" for ending in SETTINGS_ENDINGS))
-_IN_SETTINGS_FOLDER = re.compile(f"/(?:{'|'.join(re.escape(fold_name(name)) for name in SETTINGS_FOLDERS)})/")
 _PRIVATE_NAMES = PRIVATE_FOLDERS | {"git~1"}
 _CUSTOMIZE = frozenset({"sitecustomize", "usercustomize"})
 """Modules that every Python with their folder on its path loads."""
@@ -101,7 +68,7 @@ def explain_protection(path: str) -> str | None:
     The phases decide about tests and pytest's configuration.
     """
     names = [fold_name(part) for part in path.split("/") if part not in ("", ".")]
-    if not _PRIVATE_NAMES.isdisjoint(names):
+    if not (_PRIVATE_NAMES | GIT_FILES).isdisjoint(names):
         return "belongs to git or cdd"
     if any(name.startswith(STATE_FILE) for name in names):
         return "is the state of a ticket, which only cdd writes"
@@ -109,20 +76,35 @@ def explain_protection(path: str) -> str | None:
         return "holds the interpreter of the tests, or compiled code"
     if any(name.partition(".")[0] in _CUSTOMIZE or name.endswith(".pth") for name in names):
         return "is run by every Python that has its folder on the path"
-    joined = "/" + "/".join(names) + "/"
-    if joined.endswith(_SETTINGS_FILES) or _IN_SETTINGS_FOLDER.search(joined):
-        return "holds settings of git, an editor, an agent or CI, which can start programs"
     return None
 
 
 _CACHES = frozenset({".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache", "__pycache__"})
+_LEFT = frozenset({".coverage", ".ds_store", ".eslintcache"})
+"""Files that tools leave behind."""
+_NOT_SETTINGS = _CACHES | frozenset(
+    {
+        *(".", "..", ".build", ".bundle", ".cache", ".dart_tool", ".gradle", ".kotlin", ".next", ".nuxt"),
+        *(".nyc_output", ".parcel-cache", ".svelte-kit", ".tmp", ".turbo"),
+    }
+)
+"""Folders that build tools fill."""
 _BUILT = re.compile(r"/(?:[^/]+\.(?:egg-info|dist-info|egg)|\.eggs|build/(?:lib|bdist)[^/]*)/|\.(?:egg-link|pyd|so)/$")
 
 
 def is_cached(path: str) -> bool:
-    """Return whether a relative path is in a cache of Python or of a test tool, or names compiled Python code."""
-    names = path.split("/")
-    return not _CACHES.isdisjoint(map(fold_name, names[:-1])) or fold_name(names[-1]).endswith((".pyc", ".pyo"))
+    """Return whether a relative path is in a cache of Python or of a test tool, or names one, or compiled Python."""
+    names = [fold_name(name) for name in path.split("/")]
+    is_left = names[-1] in _LEFT or names[-1].startswith(".coverage.") or names[-1].endswith((".pyc", ".pyo"))
+    return is_left or not _CACHES.isdisjoint(names[:-1])
+
+
+def find_dotted_part(path: str) -> str | None:
+    """Return the first component that begins with a dot, as settings of tools do; caches do not count."""
+    if is_cached(path):
+        return None
+    names = ((name, fold_name(name)) for name in path.split("/"))
+    return next((name for name, folded in names if folded.startswith(".") and folded not in _NOT_SETTINGS), None)
 
 
 def explain_build(path: str) -> str | None:
@@ -139,11 +121,12 @@ def explain_build(path: str) -> str | None:
 _USUAL = re.compile(r"(?!(?:site|user)customize\.)[a-z0-9_]+\.(?:py|pyi|md|rst|txt|html|css|js|ts|c|h|go|rs|java)")
 
 
-def find_protected_paths(root: Path) -> tuple[Path, ...]:
+def find_protected_paths(root: Path, *, with_dots: bool = False) -> tuple[Path, ...]:
     """Return the protected paths below ``root``, sorted, including private folders.
 
-    A protected folder or environment is named without its content, and links are not followed. Compiled code is
-    not included, since tests write it.
+    ``with_dots``: names that begin with a dot count too, as those of settings do, except caches. A protected folder or
+    environment is named without its content, and links are not followed. Compiled code is not included, since tests
+    write it.
     """
     found: list[str] = []
     folders = [""]
@@ -157,7 +140,7 @@ def find_protected_paths(root: Path) -> tuple[Path, ...]:
                 found.append(path)
             elif fold_name(name) in _NOT_WALKED:
                 continue
-            elif explain_protection(path) is not None:
+            elif explain_protection(path) is not None or (with_dots and find_dotted_part(name) is not None):
                 found.append(path)
             elif is_folder:
                 folders.append(path)

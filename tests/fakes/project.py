@@ -72,6 +72,7 @@ def item(
         phases=phases_of(kind, refactor=refactor),
         tests=tests,
         sources=("discount.py",),
+        named=("discount.py", "rates.py", *(test.partition("::")[0] for test in tests)),
     )
 
 

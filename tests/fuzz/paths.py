@@ -13,7 +13,6 @@ import time
 import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from random import Random
 
@@ -27,7 +26,7 @@ _GUARDED = (b"OUTSIDE", b"PRIVATE", b"SECRET")
 _NAMES = (
     *("src", "a.py", "new.py", "alias", "out", "up", "into-git", "dangling", "loop", "notes.txt", "tickets", "one"),
     *(".git", "config", "hooks", "pre-commit", ".cdd", "config.yaml", ".env", ".env.example", "id_rsa", "store.git"),
-    *(".vscode", "settings.json", ".claude", ".mcp.json", ".github", "workflows", "ci.yml", "execution-state.json"),
+    *(".hg", "hgrc", ".gitattributes", "execution-state.json"),
     *("sitecustomize.py", "evil.pth", ".gitmodules", ".venv", "lib", "pyvenv.cfg", "outside.txt", "secret.txt"),
 )
 _ODD = (
@@ -157,7 +156,7 @@ def _laid(top: Path, make: Callable[[Path], Workspace]) -> _Ground:
         "app/swapped/secret.txt": "inside",
         "app/swapped/deep/secret.txt": "inside",
         "app/swapped.txt": "inside",
-        "app/.vscode/settings.json": "{}",
+        "app/.hg/hgrc": "",
         "app/.git/config": "PRIVATE",
         "app/.git/hooks/pre-commit": "PRIVATE",
         "app/.git/secret.txt": "PRIVATE",
@@ -269,9 +268,9 @@ def _escape(path: str, ground: _Ground, *, writes: bool) -> str | None:
     return None
 
 
-_FOLDERS = {".git", ".cdd", ".vscode", ".claude", ".venv", "git~1"}
+_FOLDERS = {".git", ".cdd", ".hg", ".venv", "git~1"}
 _FILES = re.compile(
-    r"\.mcp\.json|\.gitmodules|pyvenv\.cfg|.*\.pth|(site|user)customize\b.*|\.env|id_rsa|execution-state\.json.*"
+    r"\.git(?:attributes|modules)|pyvenv\.cfg|.*\.pth|(site|user)customize\b.*|\.env|id_rsa|execution-state\.json.*"
 )
 
 
@@ -281,9 +280,7 @@ def _is_off_limits(name: str) -> bool:
     for part in name.split("/"):
         seen = re.sub("[\u00ad\u200b-\u200f\u2060-\u2064\ufe00-\ufe0f\ufeff\U000e0000-\U000e007f]", "", part)
         parts.append(unicodedata.normalize("NFKC", seen).lower().split(":")[0].rstrip(". \t"))
-    if not _FOLDERS.isdisjoint(parts) or _FILES.fullmatch(parts[-1]):
-        return True
-    return any(pair == (".github", "workflows") for pair in pairwise(parts))
+    return not _FOLDERS.isdisjoint(parts) or _FILES.fullmatch(parts[-1]) is not None
 
 
 def _is_guarded(data: bytes | None) -> bool:

@@ -37,7 +37,7 @@ from cdd_agent.tdd.tools import make_tools
 from cdd_agent.tdd.verdict import PhaseLocks
 from cdd_agent.testrun.access import Original
 from cdd_agent.tickets.ticket import find
-from cdd_agent.untrusted.paths import SETTINGS_FILES, SETTINGS_FOLDERS
+from cdd_agent.untrusted.paths import GIT_FILES
 from cdd_agent.workspace.files import Workspace
 from tests.fakes.cases import soak_after
 from tests.fakes.model import ScriptedModel
@@ -240,7 +240,7 @@ def test_no_archive_is_ever_unpacked() -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("part", [".git", ".cdd", ".vscode", ".claude"])
+@pytest.mark.parametrize("part", [".git", ".cdd", ".hg", ".gitmodules"])
 @pytest.mark.parametrize(
     "spelled",
     [
@@ -264,15 +264,9 @@ def test_no_spelling_of_a_protected_name_is_another_name(agent: Agent, part: str
 
 
 PROTECTED = (
-    *(f"{folder}/settings.json" for folder in SETTINGS_FOLDERS),
-    *SETTINGS_FILES,
+    *GIT_FILES,
     *("a.pth", "sitecustomize.py", "usercustomize.py", "src/sitecustomize.py", ".venv/bin/python", "pyvenv.cfg"),
-    *(
-        "my.code-workspace",
-        ".pixi/envs/default/bin/python",
-        "__pypackages__/3.11/lib/a.py",
-        ".conda/conda-meta/history",
-    ),
+    *(".pixi/envs/default/bin/python", "__pypackages__/3.11/lib/a.py", ".conda/conda-meta/history"),
     *("tickets/one/execution-state.json", "tickets/one/execution-state.json.bak", ".cdd/config.yaml", ".git/config"),
 )
 

@@ -307,8 +307,8 @@ def test_a_test_command_of_the_repository_never_runs_at_the_start(hostile: Hosti
         ".cdd/hooks.json",
         ".git/hooks/pre-commit",
         ".git/config",
-        ".husky/pre-commit",
-        ".envrc",
+        ".gitmodules",
+        "sub/sitecustomize.py",
     ],
 )
 def test_what_starts_something_next_time_is_not_written_by_an_agent(tmp_path: Path, path: str) -> None:

@@ -147,6 +147,8 @@ class Ahead:
                 yield from (option, os.path.abspath(value) if value is recording else str(value))
         yield from ("exec", self._ticket.slug, "--step", str(number), "--yes", "--anyway")
         yield from ("--jobs", str(self._options.jobs))
+        for path in self._options.allow_files:
+            yield from ("--allow-file", path)
 
     def _make_fork(self, step: StepKey, state: RunState, *, base: CommitId) -> Fork:
         fork = Fork(

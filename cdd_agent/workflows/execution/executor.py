@@ -234,6 +234,7 @@ def make_work_item(ticket: Ticket, step: Step, *, spec: Spec, refactor: bool = T
         phases=phases_of(step.kind, refactor=refactor),
         tests=step.tests,
         sources=tuple(path for path in step.files if path not in test_files),
+        named=(*step.files, *sorted(test_files)),
         criteria=tuple((criterion.id, criterion.text) for criterion in served),
     )
 

@@ -6,13 +6,12 @@ from cdd_agent.untrusted import paths
 from cdd_agent.untrusted.paths import (
     ENVIRONMENT_FOLDERS,
     ENVIRONMENT_MARKS,
+    GIT_FILES,
     PRIVATE_FOLDERS,
-    SETTINGS_ENDINGS,
-    SETTINGS_FILES,
-    SETTINGS_FOLDERS,
     STATE_FILE,
     explain_build,
     explain_protection,
+    find_dotted_part,
     find_private_part,
     find_protected_paths,
     is_cached,
@@ -34,37 +33,13 @@ def test_the_private_folders_are_known_in_any_spelling(path: str, part: str | No
     assert find_private_part(path) == part
 
 
-NEVER_OURS = (
-    *("lefthook.yml", "lefthook.yaml", "lefthook.toml", "lefthook.json", ".lefthook.yml", ".Lefthook.toml"),
-    *("lefthook-local.yml", ".lefthook-local.json", ".config/lefthook.yml", ".config/lefthook-local.toml"),
-    *(".overcommit.yml", ".husky/_/h", ".githooks/pre-commit", ".git-hooks/pre_commit/x.rb", "sub/.HUSKY/pre-push"),
-    *("project.code-workspace", "sub/Other.Code-Workspace", ".vs/tasks.vs.json", ".fleet/run.json"),
-    *(".gitea/workflows/a.yml", ".forgejo/workflows/a.yml", ".buildkite/pipeline.yml", ".drone.yml"),
-    *(".woodpecker.yml", ".woodpecker/a.yml", "bitbucket-pipelines.yml"),
-    *(".kiro/settings/mcp.json", ".amazonq/mcp.json", ".junie/mcp/mcp.json", "opencode.json", ".opencode/x"),
-    *("mise.toml", ".mise.toml", ".config/mise.toml", "sub/.config/mise/config.toml", ".mise/config.toml"),
-    *(".exrc", ".nvim.lua", ".nvimrc", ".pdbrc", ".dir-locals.el"),
-)
-"""Of other programs: what each of them starts, it is told in such a file."""
-
-
 @pytest.mark.parametrize(
     ("path", "why"),
     [
         ("tickets/one/execution-state.json", "state of a ticket"),
         ("tickets/one/Execution-State.json.bak", "state of a ticket"),
-        (".vscode/settings.json", "settings"),
-        ("packages/a/.VSCode/tasks.json", "settings"),
-        (".claude/settings.local.json", "settings"),
-        (".mcp.json", "settings"),
-        (".github/workflows/ci.yml", "settings"),
-        (".GitHub/Workflows/ci.yml", "settings"),
         (".cdd/config.yaml", "git or cdd"),
         ("sub/.CDD/commands/review.md", "git or cdd"),
-        (".gitmodules", "settings"),
-        (".gitattributes", "settings"),
-        ("docs/.envrc", "settings"),
-        ("Jenkinsfile", "settings"),
         ("src/evil.pth", "every Python"),
         ("sitecustomize.py", "every Python"),
         ("src/usercustomize/__init__.py", "every Python"),
@@ -77,7 +52,9 @@ NEVER_OURS = (
         ("__pypackages__/3.11/lib/pytest/__init__.py", "interpreter"),
         (".hatch/tests/bin/python", "interpreter"),
         ("tools/conda-meta/history", "interpreter"),
-        *((name, "settings") for name in NEVER_OURS),
+        (".gitattributes", "git or cdd"),
+        ("sub/.GitModules", "git or cdd"),
+        (".hg/hgrc", "git or cdd"),
     ],
 )
 def test_what_no_agent_writes_is_told_with_the_reason(path: str, why: str) -> None:
@@ -114,14 +91,12 @@ def test_the_files_of_the_project_may_be_written(path: str) -> None:
 
 def test_the_reference_names_every_protected_name() -> None:
     reference = (Path(__file__).parents[3] / "docs" / "reference" / "tools.md").read_text(encoding="utf-8")
-    names = {*PRIVATE_FOLDERS, *SETTINGS_FOLDERS, *SETTINGS_FILES, *ENVIRONMENT_FOLDERS, *ENVIRONMENT_MARKS}
-    names |= {f"*{ending}" for ending in SETTINGS_ENDINGS}
-    names = {name for name in names if "lefthook" not in name} | {".lefthook", ".lefthook-local", "lefthook.yml"}
+    names = {*PRIVATE_FOLDERS, *GIT_FILES, *ENVIRONMENT_FOLDERS, *ENVIRONMENT_MARKS}
     assert not [name for name in sorted(names) if f"`{name}`" not in reference]
 
 
 def test_no_protected_name_counts_as_usual() -> None:
-    names = (name for path in (*NEVER_OURS, *SETTINGS_FILES, *ENVIRONMENT_MARKS) for name in path.split("/"))
+    names = (*GIT_FILES, *ENVIRONMENT_MARKS)
     more = (STATE_FILE, "sitecustomize.py", "usercustomize.py", "local.pth", "git~1")
     assert not list(filter(paths._USUAL.fullmatch, (*names, *more)))
 
@@ -160,3 +135,30 @@ def test_what_a_build_makes_is_known_at_any_depth(path: str, *, is_built: bool) 
 )
 def test_what_test_tools_leave_is_known(path: str, *, is_in_cache: bool) -> None:
     assert is_cached(path) == is_in_cache
+
+
+@pytest.mark.parametrize(
+    ("path", "part"),
+    [
+        (".envrc", ".envrc"),
+        ("src/.VSCode/x.json", ".VSCode"),
+        ("\u200b.envrc", "\u200b.envrc"),
+        (".coveragerc", ".coveragerc"),
+        ("src/a.py", None),
+        ("./a", None),
+        (".coverage", None),
+        (".pytest_cache/a", None),
+        (".gradle/x", None),
+    ],
+)
+def test_a_name_that_begins_with_a_dot_is_one_of_settings_unless_it_is_a_cache(path: str, part: str | None) -> None:
+    assert find_dotted_part(path) == part
+
+
+def test_names_with_dots_are_found_at_any_depth(tmp_path: Path) -> None:
+    for name in (".envrc", "src/.vscode/a.json", "src/a.py", ".gradle/x", ".coverage", "src/.nvimrc"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    found = find_protected_paths(tmp_path, with_dots=True)
+    assert [path.relative_to(tmp_path).as_posix() for path in found] == [".envrc", "src/.nvimrc", "src/.vscode"]
+    assert find_protected_paths(tmp_path) == ()

@@ -145,7 +145,7 @@ def test_a_file_of_secrets_is_refused_by_the_name_given_and_by_the_resolved_one(
     assert workspace.read(".env.example") == b"KEY="
 
 
-@pytest.mark.parametrize("path", [".vscode/settings.json", ".mcp.json", "src/a.pth", ".venv/lib/x.py", "env/lib/x.py"])
+@pytest.mark.parametrize("path", [".gitattributes", "sub/.gitmodules", "src/a.pth", ".venv/lib/x.py", "env/lib/x.py"])
 def test_what_starts_programs_may_be_read_and_is_not_written(project: Path, path: str) -> None:
     (project / "env").mkdir()
     (project / "env" / "pyvenv.cfg").touch()

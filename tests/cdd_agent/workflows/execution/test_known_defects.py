@@ -102,7 +102,8 @@ def written(request: pytest.FixtureRequest, grounds: Grounds) -> Project:
     in_blocks = request.param
     answer = blocks if in_blocks else tools
     name = f"written {in_blocks}"
-    return grounds.make(name, ONE, lambda work: run_all(work, answer, in_blocks=in_blocks)).project
+    named = ONE.replace("`discount.py`", "`README.md`, `a.py`")
+    return grounds.make(name, named, lambda work: run_all(work, answer, in_blocks=in_blocks)).project
 
 
 def test_03_a_file_with_fences_in_it_is_written_whole(written: Project) -> None:

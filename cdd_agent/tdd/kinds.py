@@ -1,0 +1,290 @@
+"""Which files a step lands without a question, and why another one waits for the developer's yes.
+
+Editors, agents, build tools and shells start programs because of files with certain names, and nobody knows all of
+these names. So this rule knows the files that a step may land: those that its plan names, and sources, tests, data and
+documents beside others of their kind. Any other file waits. ``docs/reference/cycle.md`` describes the rule.
+
+``FileKinds`` decides by the path, ``find_started`` by the content of a file with settings. Both are pure.
+"""
+
+import configparser
+import json
+import re
+import tomllib
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import PurePosixPath
+from typing import TypeAlias
+
+from cdd_agent.config.options import Choose
+from cdd_agent.events import Change, ChangeKind
+from cdd_agent.testrun.suite import PLAIN_LAYOUT, ProjectLayout
+from cdd_agent.untrusted.paths import fold_name
+from cdd_agent.untrusted.text import format_line
+from cdd_agent.workspace import memory
+
+PACKAGE_MARKS = frozenset(
+    {
+        *("build.gradle", "build.gradle.kts", "cargo.toml", "composer.json", "deno.json", "gemfile", "go.mod"),
+        *("mix.exs", "package.json", "package.swift", "pom.xml", "pyproject.toml", "setup.cfg", "setup.py"),
+    }
+)
+"""Files, in lower case, that make a folder the root of a package: tools look for their settings there."""
+_OF_MAKE = frozenset({"gnumakefile", "makefile", "tox.ini"})
+"""Such files in folders of sources, too: they start programs, but make no root."""
+
+_DOCUMENTS = frozenset({".adoc", ".markdown", ".md", ".rst"})
+_TEXTS = _DOCUMENTS | {".txt"}
+"""Files whose examples tests may run."""
+_FOR_PEOPLE = re.compile(
+    r"(?:api|architecture|authors|changelog|changes|code_of_conduct|contributing|contributors|design|faq|glossary|history"
+    r"|install|license|maintainers|manual|migration|news|notes|readme|release_notes|releases|roadmap|security|testing"
+    r"|todo|tutorial|upgrading|usage)\b.*"
+)
+"""Conventional names of documents that only people read. Agents obey others, such as ``AGENTS.md``."""
+_TEST_NAME = re.compile(r"(?:^|[_.-])(?:tests?|specs?)(?:[_.-]|$)")
+
+_DOT = "{} begins with a dot, as the settings of tools do."
+_LINK = "It is a link, and its target may be anything."
+_SETTINGS = "It tells tools which programs to start."
+_ROOT = "It is in the root of the project, where tools look for their settings, and no test names it."
+_KIND = "The project has no other {} there."
+_INSTRUCTIONS = "Agents obey documents with such names."
+
+
+def _get_suffix(path: str) -> str:
+    return PurePosixPath(fold_name(path.rpartition("/")[2])).suffix
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileKinds:
+    """The files of a work tree before a step, by which a changed file is judged. Paths are relative to the tree."""
+
+    tracked: Collection[str]
+    """The files that git tracks."""
+    named: frozenset[str] = frozenset()
+    """Those that the step's plan names, and may not exist."""
+    allowed: Collection[str] = frozenset()
+    """Those that the developer has allowed; may grow."""
+    layout: ProjectLayout = PLAIN_LAYOUT
+    users: Mapping[str, str] = field(default_factory=dict)
+    """The files that may import a module in a root, or name a file there: path -> object id."""
+    read: Callable[[str], str] = str
+    """Returns the text of an object."""
+    allow: str = "--allow-file"
+    """The beginning of the command that allows a file; its path follows."""
+
+    def find_waiting(self, changes: Collection[Change], *, links: Collection[str] = ()) -> dict[str, str]:
+        """Return path -> why for each change that waits; ``links`` are the changed paths that are links now."""
+        found = {}
+        for change in changes:
+            why = self.explain(change.path, change.kind)
+            if why is None and change.path in links and change.path not in {*self.named, *self.allowed}:
+                why = _LINK
+            if why is not None:
+                found[change.path] = why
+        return found
+
+    def explain(self, path: str, kind: ChangeKind | None = None) -> str | None:
+        """Return why a change of ``path`` waits for a yes, a sentence; None if it does not.
+
+        By default, the file is written. Settings that are modified may be harmless: see ``find_started``.
+        """
+        if path in self.named or path in self.allowed:
+            return None
+        dotted = next((name for name in path.split("/") if fold_name(name).startswith(".")), None)
+        if dotted is not None:
+            return _DOT.format(dotted)
+        kind = kind or ("modified" if path in self._paths else "created")
+        if is_settings(path):
+            return None if kind == "modified" else _SETTINGS
+        if kind == "created":
+            return self._explain_new(path)
+        if _is_instruction(path):
+            return _INSTRUCTIONS
+        is_in_root = path.rpartition("/")[0] in self._roots
+        is_free = not is_in_root or _get_suffix(path) in _DOCUMENTS or self._is_test_name(path) or self._is_used(path)
+        return None if is_free else _ROOT
+
+    def _explain_new(self, path: str) -> str | None:
+        folder, _, name = path.rpartition("/")
+        suffix, is_test = _get_suffix(path), self.layout.is_test(path)
+        if suffix in self.code and (self._is_test_name(path) or self._is_of_tests(folder, suffix)):
+            return None
+        root = self._find_root(path)
+        is_document = suffix in _DOCUMENTS
+        if folder == root and not (is_document and _is_instruction(path)):
+            return None if is_document or (suffix in self.code and self._is_used(path)) else _ROOT
+        top = "/".join(filter(None, (root, path[len(root) :].strip("/").partition("/")[0])))
+        likes = [each for each in self._by_suffix.get(suffix, ()) if each.startswith(f"{top}/")]
+        if is_test:  # a conftest.py is no source, wherever it is
+            likes = list(filter(self.layout.is_test, likes))
+        if not suffix:  # most of the names that tools look for have none
+            likes = [each for each in likes if each.rpartition("/")[0] == folder]
+        if is_document and _is_instruction(path):
+            return None if any(each.rpartition("/")[2] == name for each in likes) else _INSTRUCTIONS
+        if likes or (
+            suffix in self.code and not is_test and top not in self._folders and self._is_used(top, is_folder=True)
+        ):
+            return None
+        return _KIND.format(f"file *{suffix}" if suffix else "file without a suffix")
+
+    def _is_test_name(self, path: str) -> bool:
+        return self.layout.is_test(path) and _TEST_NAME.search(path.rpartition("/")[2].lower()) is not None
+
+    def _is_of_tests(self, folder: str, suffix: str) -> bool:
+        # A file of any name: conftest.py counts as a test in each folder.
+        return bool(folder) and self.layout.is_test(f"{folder}/any{suffix}")
+
+    def _is_used(self, path: str, *, is_folder: bool = False) -> bool:
+        """Return whether a test imports ``path`` or names it, or another file does that a test uses in this way."""
+        seen, waiting = {path}, [path]
+        while waiting:
+            used = waiting.pop()
+            is_module = _get_suffix(used) in self.code or (is_folder and used == path)
+            pattern = _make_pattern(used, is_module=is_module)
+            for user in self._texts.keys() - seen:
+                if pattern.search(self._texts[user]):
+                    if self.layout.is_test(user):
+                        return True
+                    seen.add(user)
+                    waiting.append(user)
+        return False
+
+    def _find_root(self, path: str) -> str:
+        folders = [parent.as_posix() for parent in PurePosixPath(path).parents]
+        return next(folder for folder in ("" if each == "." else each for each in folders) if folder in self._roots)
+
+    @cached_property
+    def _texts(self) -> Mapping[str, str]:
+        code = {path: text for path, text in self.users.items() if _get_suffix(path) in self.code | _TEXTS}
+        return {path: self.read(text) for path, text in code.items() if not is_settings(path)}
+
+    @cached_property
+    def _paths(self) -> frozenset[str]:
+        return frozenset(self.tracked)
+
+    @cached_property
+    def _folders(self) -> frozenset[str]:
+        return frozenset(parent.as_posix() for path in self._paths for parent in PurePosixPath(path).parents)
+
+    @cached_property
+    def _roots(self) -> frozenset[str]:
+        """Folders that are the work tree, the project, or another package."""
+        found = (path.rpartition("/") for path in self._paths)
+        return frozenset(
+            {"", self.layout.project, *(folder for folder, _, name in found if fold_name(name) in PACKAGE_MARKS)}
+        )
+
+    @cached_property
+    def _by_suffix(self) -> Mapping[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for path in sorted(self._paths | self.named):
+            found.setdefault(_get_suffix(path), []).append(path)
+        return found
+
+    @cached_property
+    def code(self) -> frozenset[str]:
+        """The suffixes of the project's tests, which are those of its code."""
+        of_tests = {_get_suffix(path) for path in self._paths | self.named if self._is_test_name(path)}
+        return frozenset(of_tests - {""} | ({".py"} if self.layout.conventions.is_python else set()))
+
+
+def _is_instruction(path: str) -> bool:
+    """Return whether a document has a conventional name, in capitals, that is not one of those for people."""
+    stem = PurePosixPath(path).stem
+    is_conventional = stem.upper() == stem and any(map(str.isalpha, stem)) and not _FOR_PEOPLE.fullmatch(stem.lower())
+    is_memory = fold_name(path.rpartition("/")[2]) in map(fold_name, memory.NAMES)
+    return _get_suffix(path) in _DOCUMENTS and (is_conventional or is_memory)
+
+
+def is_settings(path: str) -> bool:
+    """Return whether a file may start programs because of its sections, whatever folder it is in."""
+    return fold_name(path.rpartition("/")[2]) in PACKAGE_MARKS | _OF_MAKE
+
+
+_Parts: TypeAlias = Iterator[tuple[tuple[str, str], object]]
+"""Section and key -> value."""
+
+
+def _read_toml(text: str) -> _Parts:
+    for name, table in tomllib.loads(text).items():
+        yield from (
+            (((name, key), value) for key, value in table.items())
+            if isinstance(table, dict)
+            else (((name, ""), table),)
+        )
+
+
+def _read_cfg(text: str) -> _Parts:
+    parser = configparser.RawConfigParser(strict=False)
+    parser.read_string(text)
+    for section, values in parser.items():
+        yield from (((section, key), value) for key, value in values.items())
+
+
+def _read_json(text: str) -> _Parts:
+    document = json.loads(text)
+    if not isinstance(document, dict):
+        raise ValueError("no object")
+    yield from ((("", key), value) for key, value in document.items())
+
+
+_ABOUT = ("author", "authors", "bugs", "classifiers", "contributors", "description", "funding", "homepage", "keywords")
+_INERT: dict[str, tuple[Callable[[str], _Parts], frozenset[tuple[str, str]]]] = {
+    "pyproject.toml": (
+        _read_toml,
+        frozenset(("project", key) for key in (*_ABOUT, "license", "maintainers", "readme", "urls", "version")),
+    ),
+    "setup.cfg": (
+        _read_cfg,
+        frozenset(("metadata", key) for key in (*_ABOUT, "license", "long_description", "url", "version")),
+    ),
+    "package.json": (
+        _read_json,
+        frozenset(("", key) for key in (*_ABOUT, "license", "private", "repository", "version")),
+    ),
+}
+"""File -> its reader, and the keys that only describe the package."""
+
+
+def find_started(path: str, *, before: bytes, after: bytes) -> str | None:
+    """Return why a modified file with settings waits: the section that tools may obey; None if only texts changed."""
+    read, inert = _INERT.get(fold_name(path.rpartition("/")[2]), (None, frozenset()))
+    if read is None:
+        return None if before == after else _SETTINGS
+    try:
+        old, new = (dict(read(data.decode("utf-8"))) for data in (before, after))
+    except (ValueError, configparser.Error, RecursionError):
+        return f"It cannot be read. {_SETTINGS}"
+    for section, key in sorted(old.keys() | new.keys()):
+        values = [str(parts.get((section, key))) for parts in (old, new)]
+        # setuptools imports a module, or reads a file, for a value such as ``attr: package.VERSION``.
+        is_inert = (section, key) in inert and not any(re.match(r"\s*(?:attr|file)\s*:", value) for value in values)
+        if values[0] != values[1] and not is_inert:
+            shown = ".".join(filter(None, (section, key)))
+            return f"It changes {shown}, which may start programs."
+    return None
+
+
+def _make_pattern(path: str, *, is_module: bool) -> re.Pattern[str]:
+    """Return what matches a text with the path of a file, or an import of a module."""
+    folder, _, name = path.rpartition("/")
+    stem, quote, above = re.escape(name.partition(".")[0]), r"[\"'`]", r"(?:\w+\.)*" if folder else ""
+    ways = [rf"{quote}(?:[^\"'`\n]*/)?{re.escape(name)}{quote}"]
+    if is_module:
+        others = r"(?:[\w.]+(?:[ \t]+as[ \t]+\w+)?[ \t]*,[ \t]*)*"
+        ways += [
+            rf"^[ \t>.]*(?:from[ \t]+\.*{above}{stem}\b|import[ \t]+{others}{above}{stem}\b)",
+            rf"{quote}\.{{1,2}}/(?:[^\"'`\n]*/)?{stem}(?:\.\w+)?{quote}",
+            rf"{quote}-m{quote},\s*{quote}{stem}{quote}",
+        ]
+    return re.compile("|".join(ways), re.MULTILINE)
+
+
+def ask_to_land(waiting: Mapping[str, str], *, choose: Choose) -> bool:
+    """Ask the developer whether these files may land; ``waiting`` is path -> why."""
+    listed = "".join(f"\n  {format_line(path)}: {why}" for path, why in waiting.items())
+    answers = ("no: undo these changes, and tell the model", "yes: they may land, and change again in this run")
+    return choose(f"Other programs may obey these files, which the step changes:{listed}\nMay they land?", answers) == 1
