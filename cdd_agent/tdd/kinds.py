@@ -118,7 +118,7 @@ class FileKinds:
             return None if is_document or (suffix in self.code and self._is_used(path)) else _ROOT
         top = "/".join(filter(None, (root, path[len(root) :].strip("/").partition("/")[0])))
         likes = [each for each in self._by_suffix.get(suffix, ()) if each.startswith(f"{top}/")]
-        if is_test:  # a conftest.py is no source, wherever it is
+        if is_test:  # a conftest.py is not a source, in any folder
             likes = list(filter(self.layout.is_test, likes))
         if not suffix:  # most of the names that tools look for have none
             likes = [each for each in likes if each.rpartition("/")[0] == folder]

@@ -27,6 +27,7 @@ from cdd_agent.tickets.plan import TEST_FIRST, Plan, Step, choose_default_kind, 
 from cdd_agent.tickets.spec import Spec
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.untrusted.keys import redact_keys
+from cdd_agent.untrusted.paths import find_dotted_part
 from cdd_agent.untrusted.python_source import parse
 from cdd_agent.work.state import Status
 from cdd_agent.work.state_file import load_state
@@ -35,6 +36,7 @@ from cdd_agent.workspace.files import Workspace
 
 Objection: TypeAlias = tuple[str, str] | None
 """A step's mistake, worded to follow its number, and the fix. None if the step is correct."""
+_SETTINGS = "leave it out; the developer can add it to the plan, because programs may obey it"
 _NAME = re.compile(r"[^\W\d]\w*")
 
 
@@ -80,6 +82,16 @@ def find_warnings(plan: Plan, *, workspace: Workspace, begun: Collection[str] = 
                 continue
             warnings.append(step.problem("tests", message, hint=hint))
     return tuple(warnings)
+
+
+def find_settings(plan: Plan, *, known: Collection[str]) -> tuple[Problem, ...]:
+    """List the files of the plan that are not ``known`` and have names of settings: a step may land what it names."""
+    return tuple(
+        step.problem(field, f"names {path}, and {dotted} begins with a dot, as settings of tools do", hint=_SETTINGS)
+        for step in plan.steps
+        for field, path in _list_paths(step)
+        if path not in known and (dotted := find_dotted_part(path)) is not None
+    )
 
 
 def find_new_files(plan: Plan, *, workspace: Workspace) -> frozenset[str]:
@@ -274,6 +286,9 @@ class Planner:
             raise UsageError(f"Not saved: plan.md has changed. It says now:\n{present}", hint=hint)
         number = len(self._drafts) + 1
         plan, problems = self._parse(draft.content)
+        settings = self._find_settings(plan) if plan is not None else ()
+        if settings and self.dialog.objection is None:  # nobody would see them before they land
+            plan, problems = None, tuple(map(str, settings))
         self._drafts.append(problems)
         self.dialog.emit(PlanDrafted(ticket=self.ticket.slug, number=number, problems=problems))
         if plan is None:
@@ -282,9 +297,17 @@ class Planner:
         write_atomic(self.ticket.plan_path, draft.content.encode("utf-8"))
         self._accepted, self._shown = plan, draft.content
         spec.advance_file(self.ticket.spec_path, "planned")
-        for warning in self.find_warnings(plan):
+        for warning in (*self.find_warnings(plan), *settings):
             self.dialog.emit(Notice(text=str(warning)))
         return ToolOutput(text=f"Saved: {len(plan.steps)} steps.", ends_run=True)
+
+    def _find_settings(self, plan: Plan) -> tuple[Problem, ...]:
+        """List the files with names of settings that the plan has not named so far."""
+        known: set[str] = set()
+        with suppress(DocumentError):
+            before = plan_markdown.parse(self._shown or "", path="plan.md", default_kind="feature")
+            known = {path for step in before.steps for _, path in _list_paths(step)}
+        return find_settings(plan, known=known)
 
     def _parse(self, content: str) -> tuple[Plan | None, tuple[str, ...]]:
         try:

@@ -162,6 +162,25 @@ def test_a_draft_that_names_what_cannot_be_written_goes_back_with_line_and_hint(
     assert second.problems == ()
 
 
+def test_nobody_lets_the_model_plan_a_file_of_settings(ticket: Ticket, room: MakeRoom) -> None:
+    settings = PLAN.replace("`discount.py`", "`discount.py`, `.github/workflows/ci.yml`")
+    made = room(draft(settings), draft(PLAN, 2))
+    Planner(ticket, dialog=made.dialog, max_drafts=3).draft()
+    (problem,) = drafted(made)[0].problems
+    assert "step 1 names .github/workflows/ci.yml, and .github begins with a dot" in problem
+    assert ticket.plan_path.read_text() == PLAN
+    ticket.plan_path.write_text(settings)
+    made = room(draft(settings.replace("Cheaper", "Cheap")))
+    Planner(ticket, dialog=made.dialog, max_drafts=3).draft("cheaper")
+    assert drafted(made)[0].problems == (), "the developer has named it"
+
+
+def test_a_developer_who_sees_the_plan_is_told_of_files_of_settings(ticket: Ticket, room: MakeRoom) -> None:
+    made = room(draft(PLAN.replace("`discount.py`", "`.rvmrc`")), objection=lambda: None)
+    Planner(ticket, dialog=made.dialog, max_drafts=3).draft()
+    assert any(".rvmrc begins with a dot" in event.text for event in made.seen if isinstance(event, Notice))
+
+
 def test_what_is_odd_in_an_accepted_draft_is_told(ticket: Ticket, room: MakeRoom) -> None:
     odd = PLAN.replace("- Kind: feature", "- Kind: feature\n- Size: Large")
     made = room(draft(odd))

@@ -50,11 +50,7 @@ def test_files_that_are_there_or_can_be_made_are_no_problem(workspace: Workspace
         (".cdd/config.yaml", "names a file that cannot be written: .cdd/config.yaml is in .cdd", "src/module.py"),
         (".env", "names a file that cannot be written: By its name, .env is a file of secrets", ".env.example"),
         ("deploy/id_rsa", "names a file that cannot be written: By its name, deploy/id_rsa is", "example"),
-        (
-            ".vscode/tasks.json",
-            "names a file that cannot be written: Agents may not write .vscode/tasks.json",
-            "ask the user",
-        ),
+        (".gitattributes", "names a file that cannot be written: Agents may not write .gitattributes", "ask the user"),
         (".venv/lib/a.py", "names a file that cannot be written: Agents may not write .venv/lib/a.py", "ask the user"),
         (
             "tickets/t/execution-state.json",
