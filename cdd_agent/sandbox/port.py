@@ -62,6 +62,8 @@ class Command:
     """None: ``make_default_limits``."""
     output_cap: int = 64_000
     """In bytes; longer output keeps its head and tail."""
+    stdout: int | None = None
+    """A descriptor of this process that becomes the program's standard output, which is then missing in the result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -505,6 +505,8 @@ class Context:
         if run.report is None:
             happened = f"The project's tests cannot be run: {run.problem}.\n{run.output.strip()[-2000:]}"
             hint = self.policy.if_slow if run.timed_out else f"make `{self.suite.command}` work in {self.project}"
+            if run.broken is not None and run.broken.nodeid:
+                hint = f"see what happens there: {self.suite.command} {shlex.quote(run.broken.nodeid)}"
             raise EnvironmentMissing(happened, hint=hint)
         return run.report
 

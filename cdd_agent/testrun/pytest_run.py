@@ -1,15 +1,15 @@
-"""Runs a project's tests with pytest, and reads back a report that can be trusted or the reason why there is none.
+"""Runs a project's tests with pytest, and returns a report that can be trusted or the reason why there is none.
 
-Each run gets a private folder outside the project with the report and a copy of the plugin, which is never installed in
-the project. The copy's name is new for every run, so no package of the project can pose as the plugin, even in the
-workers of xdist. Bytecode goes to cdd's own cache (see ``inside/run_plugin.py``). The runs of gates trust no bytecode
-that tests could write: for them, ``CompiledSources`` keeps it as long as cdd runs.
+The report is made of the records that the plugin sends while the tests run (see ``records``), not of a file. Each run
+gets a private folder outside the project with a copy of the plugin, which is never installed in the project. The copy's
+name is new for every run, so no package of the project can pose as the plugin, even in the workers of xdist. Bytecode
+goes to cdd's own cache (see ``inside/run_plugin.py``). The runs of gates trust no bytecode that tests could write: for
+them, ``CompiledSources`` keeps it as long as cdd runs.
 """
 
 import contextlib
 import errno
 import hashlib
-import io
 import os
 import re
 import secrets
@@ -26,7 +26,6 @@ from pathlib import Path
 import msgspec
 
 import pytest_tdd_agent
-from cdd_agent.errors import join_first
 from cdd_agent.installation import build_install_command
 from cdd_agent.sandbox.port import ISOLATING_LEVELS, Access, Command, Result, Sandbox
 from cdd_agent.sandbox.supervised import PlainSandbox
@@ -40,10 +39,9 @@ from cdd_agent.testrun.access import (
     find_top,
 )
 from cdd_agent.testrun.interpreter import Interpreter
+from cdd_agent.testrun.records import RecordedRun, describe_problem, record_run
 from cdd_agent.testrun.suite import PYTEST, Conventions, SuiteRun, save_report
 from cdd_agent.untrusted.documents import encode_json
-from pytest_tdd_agent.codec import ReportError, load
-from pytest_tdd_agent.recording.spool import find_running_tests
 from pytest_tdd_agent.report import Case, Failure, SuiteReport, summarize_internal_error
 
 _LEAST_BYTES = 30_000
@@ -99,9 +97,7 @@ class CompiledSources:
             sandbox.run(command)
 
 
-SHOWN_TESTS = 5
-_STREAM_LIMIT_BYTES = 64 * 1024 * 1024
-"""Size of the largest stream that is read, enough for half a million tests."""
+_ORIGINS_LIMIT_BYTES = 64 * 1024 * 1024
 REASON_CAP = 400
 _NO_SPACE = os.strerror(errno.ENOSPC)
 _LEAST_FREE_BYTES = 1 << 20
@@ -120,14 +116,6 @@ _NOT_FOUND = ("missing_module", "import_error")
 NOT_INSTALLED = "not installed"
 """In the problem of a run whose product cannot be imported; the command that installs it follows."""
 _CONFTEST = re.compile(r"^(ImportError while loading conftest '.+?')\..*?^E +(.+?)$", re.M | re.S)
-_PLUGIN_FAILED = re.compile(r"^do not trust the report: (pytest_tdd_agent failed: .+)$", re.MULTILINE)
-
-
-def _list_running_tests(stream: Path) -> tuple[str, ...]:
-    try:
-        return find_running_tests(io.BytesIO(read_ordinary(stream, limit_bytes=_STREAM_LIMIT_BYTES)))
-    except OSError:
-        return ()
 
 
 def _add_endless_tests(report: SuiteReport, nodeids: tuple[str, ...], *, limit_s: float) -> SuiteReport:
@@ -136,14 +124,6 @@ def _add_endless_tests(report: SuiteReport, nodeids: tuple[str, ...], *, limit_s
     cases = (Case(each, "failed", each.partition("::")[0], 0, limit_s, failure=why) for each in nodeids)
     collected, deselected = report.collected + len(nodeids), report.deselected - len(nodeids)
     return replace(report, tests=(*report.tests, *cases), exit_status=1, collected=collected, deselected=deselected)
-
-
-def describe_running_tests(stream: Path) -> str:
-    """Return `` while ... was running`` from the stream of a run, or an empty text."""
-    tests = _list_running_tests(stream)
-    if not tests:
-        return ""
-    return f" while {join_first(tests, most=SHOWN_TESTS)} {'was' if len(tests) == 1 else 'were'} running"
 
 
 def find_uninstalled_module(report: SuiteReport, root: Path) -> str | None:
@@ -189,7 +169,7 @@ def describe_exit(status: int) -> str:
 
 def explain_stop(output: str) -> str:
     """Return ``: `` and pytest's last message about why it stopped, with the options to remove."""
-    messages = _PLUGIN_FAILED.findall(output) or _STOP_LINE.findall(output)
+    messages = _STOP_LINE.findall(output)
     if not messages:
         return f": {refused}" if (refused := find_refusal(output)) else ""
     is_option = "stopping after" in messages[-1] or "continuing from this test" in messages[-1]
@@ -235,6 +215,8 @@ OUTPUT_CAP_BYTES = 200_000
 _IMPORTS = "imports"
 """The folder with the redirection of imports."""
 _REFUSED = "pytest refused to run"
+_UNFINISHED = ("no_start", "no_finish")
+"""Codes of problems with records that only end early."""
 _USAGE_ERROR = 4
 """The exit status with which pytest refuses to run."""
 _CHECKED_HASH = b"\x03\0\0\0"
@@ -365,15 +347,15 @@ class PytestSuite:
             _prepare_folder(private, nonce, redirects=self._redirects)
             if self.bytecode is not None:
                 _drop_dated_bytecode(self.bytecode, self.interpreter.path)
-            result = self._pytest(private, nonce, arguments=targets)
+            run = self._pytest(private, nonce, arguments=targets)
             endless: tuple[str, ...] = ()
-            while keep is not None and (found := self._find_endless_tests(private, result, known=endless)):
+            while keep is not None and (found := self._find_endless_tests(run, known=endless)):
                 endless += found
-                result = self._pytest(private, nonce, arguments=targets, left_out=endless)
-            why = _explain_absent_plugin(private / "report.json", result, python=self.interpreter.path)
+                run = self._pytest(private, nonce, arguments=targets, left_out=endless)
+            why = _explain_absent_plugin(run, python=self.interpreter.path)
             if why is not None:
-                result = self._pytest(private, nonce, arguments=("-o", "addopts=", *targets))
-            report, problem = self._read_back(private / "report.json", nonce, result=result)
+                run = self._pytest(private, nonce, arguments=("-o", "addopts=", *targets))
+            report, problem = self._judge_records(run, private)
             noted = tuple(_read_origins(private))
             origins = _list_origins(noted, root=self.root)
             if report is not None and endless:
@@ -388,17 +370,18 @@ class PytestSuite:
         return SuiteRun(
             report=report,
             problem=problem,
-            output=result.output,
+            output=run.result.output,
             duration_s=time.monotonic() - started,
             notices=(
                 *([why] if why else []),
                 *(f"{each} did not end: it counts as failed." for each in endless),
-                *result.remarks,
+                *run.result.remarks,
             ),
             was_refused=problem is not None and problem.startswith(_REFUSED),
             origins=origins,
             entered=_list_entered(noted),
             outdated=self._find_outdated(report, origins),
+            broken=run.recording.problem,
         )
 
     def _find_outdated(self, report: SuiteReport | None, origins: Mapping[str, str]) -> tuple[str, str] | None:
@@ -418,19 +401,16 @@ class PytestSuite:
         """Return the compiled sources if this run may use them: no test can write there."""
         return self.compiled if self.bytecode is None and self.sandbox.level != PlainSandbox.level else None
 
-    def _find_endless_tests(self, private: Path, result: Result, *, known: tuple[str, ...]) -> tuple[str, ...]:
+    def _find_endless_tests(self, run: RecordedRun, *, known: tuple[str, ...]) -> tuple[str, ...]:
         """Return the tests that ran for most of the time limit, unless all the tests together were too slow."""
-        stream = private / "report.jsonl"
-        if not result.timed_out or len(known) >= _MOST_ENDLESS or not stream.is_file():
-            return ()
-        # Each event is written at once, so nothing has begun or ended since.
-        is_endless = time.time() - stream.stat().st_mtime > self.timeout_s / 2
-        return _list_running_tests(stream) if is_endless else ()
+        # Each record is sent at once, so nothing has begun or ended since the last one.
+        is_endless = run.result.timed_out and run.silent_s > self.timeout_s / 2
+        return run.recording.running if is_endless and len(known) < _MOST_ENDLESS else ()
 
     def _pytest(
         self, private: Path, nonce: str, *, arguments: tuple[str, ...], left_out: tuple[str, ...] = ()
-    ) -> Result:
-        """Run pytest with the plugin in the folder ``private`` and the report there."""
+    ) -> RecordedRun:
+        """Run pytest with the plugin in the folder ``private``, and read its records."""
         flaky = ("--tdd-agent-flaky", str(self.flaky)) if self.flaky else ()
         run_plugin, plugin = f"tdd_agent_run_{nonce}", f"tdd_agent_{nonce}"
         arguments = (
@@ -483,30 +463,29 @@ class PytestSuite:
             timeout_s=self.timeout_s,
             output_cap=OUTPUT_CAP_BYTES,
         )
-        return self.sandbox.run(command)
+        return record_run(lambda stdout: self.sandbox.run(replace(command, stdout=stdout)), nonce=nonce)
 
-    def _read_back(self, path: Path, nonce: str, *, result: Result) -> tuple[SuiteReport | None, str | None]:
-        """Return the report if it is complete and of this run, or else the problem."""
-        stream = path.with_suffix(".jsonl")
+    def _judge_records(self, run: RecordedRun, private: Path) -> tuple[SuiteReport | None, str | None]:
+        """Return the report if it is complete and can be trusted, or else the problem."""
+        result, report, broken, running = (
+            run.result,
+            run.recording.report,
+            run.recording.problem,
+            run.describe_running(),
+        )
         if result.timed_out:
-            running = describe_running_tests(stream)
             return None, f"the tests did not end within {self.timeout_s:g} s{running and f': ended{running}'}"
-        # The project's own hooks may end the process with any status after the report was written.
-        if not path.exists() or (result.exit_status == _USAGE_ERROR and not _is_complete(path)):
-            running = describe_running_tests(stream)
+        if broken is not None and broken.code not in _UNFINISHED:
+            return None, describe_problem(broken)
+        # The project's own hooks may end the process with any status after the session was finished.
+        if report is None or broken is not None or (result.exit_status == _USAGE_ERROR and not report.complete):
             absent = _ABSENT_MODULE.search(find_refusal(result.output) or "")
             if absent and _is_in_src(absent[1], self.root):
                 return None, self._explain_uninstalled(absent[1])
-            why = _explain_missing_report(result, running, python=self.interpreter.path)
-            return None, why + _find_full_disk(result.output, path.parent, self.root)
-        try:
-            report = load(path)
-        except ReportError as error:
-            return None, f"the report cannot be read: {error}{_find_full_disk(result.output, path.parent, self.root)}"
-        if report.nonce != nonce:
-            return None, "the report is not of this run"
+            why = _explain_missing_report(run, python=self.interpreter.path)
+            return None, why + _find_full_disk(result.output, private, self.root)
         if not report.complete:
-            running, why = describe_running_tests(stream), explain_stop(result.output)
+            why = explain_stop(result.output)
             if raised := summarize_internal_error(report):
                 why = f": {raised[:REASON_CAP]}"
             return None, f"the run ended early (pytest status {report.exit_status}){running}{why}"
@@ -516,13 +495,6 @@ class PytestSuite:
 
     def _explain_uninstalled(self, module: str) -> str:
         return f"no test can import {module}, which is in src and {NOT_INSTALLED}: {self._install_command}"
-
-
-def _is_complete(path: Path) -> bool:
-    try:
-        return load(path).complete
-    except ReportError:
-        return False
 
 
 class _Origins(msgspec.Struct):
@@ -535,7 +507,7 @@ def _read_origins(private: Path) -> Iterator[_Origins]:
     """Yield what the processes of a run noted about modules and tests."""
     for path in private.glob("origins-*.json"):
         with contextlib.suppress(OSError, msgspec.DecodeError):
-            yield msgspec.json.decode(read_ordinary(path, limit_bytes=_STREAM_LIMIT_BYTES), type=_Origins)
+            yield msgspec.json.decode(read_ordinary(path, limit_bytes=_ORIGINS_LIMIT_BYTES), type=_Origins)
 
 
 def _list_origins(noted: Iterable[_Origins], *, root: Path) -> dict[str, str]:
@@ -599,12 +571,17 @@ def _drop_dated_bytecode(cache: Path, python: Path) -> None:
             path.unlink()
 
 
-def _explain_missing_report(result: Result, running: str, *, python: Path) -> str:
+def _explain_missing_report(run: RecordedRun, *, python: Path) -> str:
+    result, running, has_begun = run.result, run.describe_running(), run.recording.report is not None
     reason = find_refusal(result.output)
     if not running and reason is not None:
         return f"{_REFUSED}: {reason}; {suggest_fix(reason, python)}"
     last = (result.output.strip().splitlines() or ["no output"])[-1]
-    return f"{describe_exit(result.exit_status)}{running} and left no report: {last}"
+    if not has_begun:
+        return f"{describe_exit(result.exit_status)} and left no report: {last}"
+    why = ": a test or hook ended the process or closed its descriptors" if result.exit_status >= 0 else ""
+    when = running or " before the session was finished"
+    return f"{describe_exit(result.exit_status)}{when}{why}. The last line of the output: {last}"
 
 
 def _find_full_disk(output: str, *folders: Path) -> str:
@@ -615,10 +592,11 @@ def _find_full_disk(output: str, *folders: Path) -> str:
     return f"; the disk is full: {_NO_SPACE}: {full}" if full else ""
 
 
-def _explain_absent_plugin(report: Path, result: Result, *, python: Path) -> str | None:
+def _explain_absent_plugin(run: RecordedRun, *, python: Path) -> str | None:
     """Return the notice if pytest ran nothing because ``addopts`` needs a plugin that is not installed."""
+    result = run.result
     reason = find_refusal(result.output)
-    has_run = report.exists() and result.exit_status != _USAGE_ERROR
+    has_run = run.recording.report is not None and result.exit_status != _USAGE_ERROR
     if result.timed_out or has_run or reason is None or not is_absent_plugin(reason):
         return None
     fix = suggest_fix(reason, python)

@@ -12,6 +12,7 @@ from cdd_agent.sandbox.port import Access, Command, Result, Sandbox
 from cdd_agent.testrun.access import Original
 from pytest_tdd_agent.codec import dump
 from pytest_tdd_agent.fingerprint import compute_digests, is_protected, is_runner_shadow
+from pytest_tdd_agent.recording.assembly import Problem
 from pytest_tdd_agent.report import SuiteReport, count_outcomes
 
 
@@ -37,6 +38,8 @@ class SuiteRun:
     """If nothing ran, because the results were known: the run that they are from."""
     outdated: tuple[str, str] | None = None
     """A sentence about a module that the installation of the project lacks, and the command that installs it again."""
+    broken: Problem | None = None
+    """Why the records of the run are not all, or cannot be trusted."""
 
     @property
     def timed_out(self) -> bool:

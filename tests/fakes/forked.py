@@ -48,9 +48,13 @@ class ForkedSandbox:
                 script=arguments[0],
                 timeout_s=command.timeout_s,
             )
+        if command.stdout is not None:
+            with open(command.stdout, "w", encoding="utf-8", closefd=False) as stream:
+                stream.write(done.stdout)
+        printed = done.stderr if command.stdout is not None else done.stdout + done.stderr
         return Result(
             exit_status=done.status,
-            head=(done.stdout + done.stderr)[: command.output_cap],
+            head=printed[: command.output_cap],
             dropped_bytes=0,
             timed_out=done.status == -signal.SIGALRM,
             duration_s=time.monotonic() - began,

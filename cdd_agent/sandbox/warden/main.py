@@ -74,6 +74,8 @@ class SupervisedRun:
             _execute(order, write_end, report=report, warden=warden)
         os.close(write_end)
         os.close(report)
+        if order["stdout"] >= 0:
+            os.close(order["stdout"])
         self.errno = int(os.read(errors, 16) or b"0")
         os.set_blocking(self._out, False)
         self._poll = select.poll()
@@ -165,8 +167,10 @@ def _execute(order: "Order", output: int, *, report: int, warden: int) -> None:
         for number in _IGNORED_BY_PYTHON:
             signal(number, SIG_DFL)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.dup2(output, 1)
+        os.dup2(output if order["stdout"] < 0 else order["stdout"], 1)
         os.dup2(output, 2)
+        if order["stdout"] >= 0:
+            os.close(order["stdout"])
         os.chdir(order["cwd"])
         for kind, most in order["limits"]:
             _lower_limit(kind, most)

@@ -29,6 +29,9 @@ def main() -> int:
     ``arguments`` those of pytest, ``ignored`` what git ignores, or null. ``hides_run``: tests and what they start do
     not see that pytest runs them.
     """
+    # Standard output is the stream of records; all that pytest and the tests print goes to standard error.
+    os.environ["PYTEST_TDD_AGENT_RECORDS"] = str(os.dup(1))
+    os.dup2(2, 1)
     file = Path(__file__).with_name("task.json")
     task = json.loads(file.read_text(encoding="utf-8"))
     file.unlink()

@@ -70,27 +70,10 @@ def test_only_what_an_absent_plugin_can_cause_counts_as_that() -> None:
     assert pytest_run.find_refusal("1 passed in 0.1s\n") is None
 
 
-def test_the_tests_that_were_running_are_named(tmp_path: Path) -> None:
-    stream = tmp_path / "report.jsonl"
-    assert pytest_run.describe_running_tests(stream) == ""
-    begun = [f'{{"event":"begin","nodeid":"t.py::test_{number}"}}\n' for number in range(8)]
-    stream.write_text(begun[0] + '{"event":"test","outcome":"passed"}\n')
-    assert pytest_run.describe_running_tests(stream) == ""
-    stream.write_text(begun[0] + begun[1] + '{"event":"test","nodeid":"t.py::test_0","outcome":"passed"}\n{"event":"te')
-    assert pytest_run.describe_running_tests(stream) == " while t.py::test_1 was running"
-    stream.write_text("".join(begun))
-    assert pytest_run.describe_running_tests(stream).endswith("t.py::test_4 and 3 more were running")
-
-
 def test_an_end_by_a_signal_has_its_name() -> None:
     assert pytest_run.describe_exit(-11) == "pytest was ended by SIGSEGV"
     assert pytest_run.describe_exit(-99) == "pytest was ended by signal 99"
     assert pytest_run.describe_exit(3) == "pytest ended with status 3"
-
-
-def test_a_plugin_that_died_inside_is_the_cause() -> None:
-    died = "pytest_tdd_agent failed: SystemError: AST constructor recursion depth mismatch"
-    assert pytest_run.explain_stop(f"= tdd-agent =\ndo not trust the report: {died}\n1 passed\n") == f": {died}"
 
 
 def test_a_module_that_is_newer_than_the_links_of_an_installation_is_named(tmp_path: Path) -> None:
