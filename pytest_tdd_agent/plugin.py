@@ -99,6 +99,8 @@ def _start_recording(config: pytest.Config, options: Options, *, witness: Witnes
         plugins=sorted(plugins),
         pid=os.getpid(),
         time=format_now(),
+        # Nobody keeps it, so that no code under test can continue the digests of the records.
+        **({"salt": os.urandom(16).hex()} if stream.is_whole else {}),
     )
     collection = CollectionRecorder(
         stream, spool=spool, guard=guard, is_each=getattr(config.option, "dist", "no") == "each"

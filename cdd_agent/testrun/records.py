@@ -38,7 +38,7 @@ class RecordedRun:
         return f" while {join_first(tests, most=SHOWN_TESTS)} {'was' if len(tests) == 1 else 'were'} running"
 
 
-class _Reader:
+class _RecordReader:
     """A thread that feeds an assembler."""
 
     def __init__(self, source: socket.socket, assembler: Assembler) -> None:
@@ -67,7 +67,7 @@ def record_run(run: Callable[[int], Result], *, nonce: str) -> RecordedRun:
     ours, theirs = socket.socketpair()
     with ours:
         assembler = Assembler(nonce)
-        reader = _Reader(ours, assembler)
+        reader = _RecordReader(ours, assembler)
         try:
             with theirs:
                 result = run(theirs.fileno())

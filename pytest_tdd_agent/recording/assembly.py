@@ -1,20 +1,21 @@
 """Assemble the report of a run from its records, outside the process that runs the tests, and judge the records. Pure.
 
-The plugin sends each record as it happens: a line with the number of the record, a space, and one event of the stream
-as JSON. Code under test shares the process with the plugin, so it can write into the same descriptor. It cannot take
-back what was sent, and the plugin's next record then has a number that was used already.
+The plugin sends each record as it happens: a line with a digest of all records so far, a space, and one event of the
+stream as JSON. Code under test shares the process with the plugin, so it can write into the same descriptor. It can
+neither take back what was sent nor continue the digests, because the first record contains a random text.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import blake2b
 from json import loads
 
 from .. import codec
 from ..codec import ReportError, Value
 from ..report import FAILING, OUTCOMES, SCHEMA, Case, CollectError, Failure, Sign, SuiteReport, replace
 from ..system import bind_builtins
-from .spool import SEVERITY, add_tries
+from .spool import DIGEST_BYTES, SEVERITY, add_tries
 
 bind_builtins(globals())
 
@@ -25,7 +26,7 @@ PROBLEMS = {
     "plugin_failed": "The plugin failed, so its records may be incomplete.",
     "damaged": "A line is not a record.",
     "too_large": "The records, or one of them, are larger than any run needs.",
-    "renumbered": "A record is missing, or something else than the plugin wrote one.",
+    "wrong_digest": "A record is missing, or something else than the plugin wrote one.",
     "unexpected": "A record came at a point of the run where the plugin sends none like it.",
     "unknown_test": "A record is about a test that was not collected.",
     "repeated_phase": "The same phase of the same try of a test was reported twice.",
@@ -96,7 +97,8 @@ class Assembler:
         self._nonce = nonce
         self._rest = bytearray()
         self._size = 0
-        self._number = 0
+        self._digest = blake2b(digest_size=DIGEST_BYTES)
+        self._count = 0
         self._is_ended = False
         self._problem: Problem | None = None
         self._head: SuiteReport | None = None
@@ -150,18 +152,17 @@ class Assembler:
     def _read_line(self, line: bytes) -> None:
         if self._problem is not None or not line:
             return
-        number, _, text = line.partition(b" ")
+        digest, _, text = line.partition(b" ")
         try:
             if self._is_ended:
                 raise _Refusal("after_end")
             if self._head is None:
-                self._start(number, text)
+                self._start(digest, text)
                 return
             record = Value(loads(text), "$")
             event = record["event"].text()
-            if number != b"%d" % self._number:
-                raise _Refusal("renumbered", detail=f"record {self._number} is expected")
-            self._number += 1
+            self._check_digest(digest, text)
+            self._count += 1
             if self._finish is not None and event not in _LATE_EVENTS:
                 raise _Refusal("after_finish", record.get("nodeid", "").text(), detail=event)
             read = _READERS.get(event)
@@ -173,18 +174,24 @@ class Assembler:
         except _DAMAGED as error:
             self._refuse(Problem("damaged", detail=str(error)[:200]))
 
-    def _start(self, number: bytes, text: bytes) -> None:
+    def _check_digest(self, digest: bytes, text: bytes) -> None:
+        self._digest.update(text + b"\n")
+        if digest != self._digest.hexdigest().encode("ascii"):
+            raise _Refusal("wrong_digest", detail=f"after {self._count} records")
+
+    def _start(self, digest: bytes, text: bytes) -> None:
         """Read the first record; anything else is noise."""
         try:
             record = Value(loads(text), "$")
-            is_ours = number == b"0" and record["event"].text() == "start" and record["nonce"].text() == self._nonce
+            is_ours = record["event"].text() == "start" and record["nonce"].text() == self._nonce
         except _DAMAGED:
             return
         if not is_ours:
             return
         if record["schema"].integer() > SCHEMA:
             raise _Refusal("damaged", detail="the schema of the records is newer than the reader")
-        self._number = 1
+        self._check_digest(digest, text)
+        self._count = 1
         self._head = SuiteReport(
             complete=False,
             exit_status=1,
@@ -197,7 +204,7 @@ class Assembler:
         )
 
     def _read_settings(self, record: Value) -> None:
-        if self._number != 2:
+        if self._count != 2:
             raise _Refusal("unexpected", detail="settings")
         self._audited, self._is_each = record["audited"].flag(), record["each"].flag()
         self._most_tries = record["flaky"].integer()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
+from hashlib import blake2b
 from json import loads
 from json.encoder import encode_basestring_ascii
 from os import O_APPEND, O_CREAT, O_TRUNC, O_WRONLY
@@ -34,17 +35,20 @@ _HIGHEST_DESCRIPTOR = 16_000
 RECORDS = "PYTEST_TDD_AGENT_RECORDS"
 """Environment variable with the number of the descriptor for the records; the plugin removes it."""
 
+DIGEST_BYTES = 8
+
 
 class Channel:
-    """The end of a socket or pipe through which another process gets numbered lines as they are written.
+    """The end of a socket or pipe through which another process gets lines as they are written.
 
-    A forked child that continues to run tests writes nothing.
+    Before each line stands a digest of all lines so far. Code under test knows the descriptor, but not these lines: one
+    has a random text that nobody keeps. A forked child that continues to run tests writes nothing.
     """
 
     def __init__(self, descriptor: int) -> None:
         """Take over a descriptor; no program that a test starts gets it. Raises OSError."""
         self._pid = System.getpid()
-        self._number = 0
+        self._digest = blake2b(digest_size=DIGEST_BYTES)
         self._descriptor = _move_up(descriptor)
         # What Python printed into the descriptor when it started may lack the end of its line.
         self._send(b"\n")
@@ -54,11 +58,11 @@ class Channel:
         return System.getpid() == self._pid
 
     def write(self, content: bytes) -> None:
-        """Send one line with its number; raises OSError if a test has closed the descriptor."""
+        """Send one line; raises OSError if a test has closed the descriptor."""
         if System.getpid() == self._pid:
-            number = self._number
-            self._number = number + 1
-            self._send(b"%d %s" % (number, content))
+            digest = self._digest
+            digest.update(content)
+            self._send(b"%s %s" % (digest.hexdigest().encode("ascii"), content))
 
     def _send(self, content: bytes) -> None:
         sent = System.write(self._descriptor, content)

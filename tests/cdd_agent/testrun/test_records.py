@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import replace
+from hashlib import blake2b
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,15 @@ from cdd_agent.sandbox.port import Access, Command, Result
 from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.testrun.records import RecordedRun, describe_problem, record_run
 from pytest_tdd_agent.recording.assembly import PROBLEMS, Problem, Recording
+from pytest_tdd_agent.recording.spool import DIGEST_BYTES
 from pytest_tdd_agent.report import SuiteReport
 
-START = b'0 {"event":"start","schema":1,"nonce":"n","python":"3","pytest":"9","rootdir":"/","time":""}\n'
-FINISH = b'1 {"event":"finish","exit_status":0,"duration_s":1,"warnings":0,"deselected":0,"signs":[],"fault":null}\n'
+HEAD = b'{"event":"start","schema":1,"nonce":"n","python":"3","pytest":"9","rootdir":"/","time":""}\n'
+LAST = b'{"event":"finish","exit_status":0,"duration_s":1,"warnings":0,"deselected":0,"signs":[],"fault":null}\n'
+START, FINISH = (
+    b"%s %s" % (blake2b(lines, digest_size=DIGEST_BYTES).hexdigest().encode(), last)
+    for lines, last in ((HEAD, HEAD), (HEAD + LAST, LAST))
+)
 
 
 def result(status: int = 0) -> Result:

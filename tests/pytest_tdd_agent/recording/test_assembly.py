@@ -1,10 +1,12 @@
 import json
+from hashlib import blake2b
 
 import pytest
 
 from pytest_tdd_agent.codec import case_to_json, failure_to_json
 from pytest_tdd_agent.recording import assembly
 from pytest_tdd_agent.recording.assembly import PROBLEMS, Assembler, Recording
+from pytest_tdd_agent.recording.spool import DIGEST_BYTES
 from pytest_tdd_agent.report import Case, Failure, Sign
 
 A, B = "test_a.py::test_a", "test_a.py::test_b"
@@ -66,7 +68,12 @@ PASSED = (begin(), ended(), begin(B), ended(B))
 
 
 def encode(*records: Record) -> bytes:
-    return b"".join(b"%d %s\n" % (number, json.dumps(each).encode()) for number, each in enumerate(records))
+    digest, lines = blake2b(digest_size=DIGEST_BYTES), []
+    for each in records:
+        line = json.dumps(each).encode() + b"\n"
+        digest.update(line)
+        lines.append(b"%s %s" % (digest.hexdigest().encode(), line))
+    return b"".join(lines)
 
 
 def read(data: bytes, *, size: int = 1 << 16) -> Recording:
@@ -239,7 +246,7 @@ def test_what_no_honest_run_sends_is_a_problem_with_a_code(name: str, records: t
     assert code(*records) == name
 
 
-def test_a_record_that_is_added_or_lost_breaks_the_numbers() -> None:
+def test_a_record_that_is_added_or_lost_breaks_the_digests() -> None:
     lines = encode(*HEAD, begin(), ended(), begin(B), ended(B), finish(), END).splitlines(keepends=True)
     assert read(b"".join(lines)).problem is None
     for at in range(1, len(lines)):
@@ -254,7 +261,7 @@ def test_a_record_that_code_under_test_writes_first_collides_with_the_plugin_s_n
     plugin = b"".join(encode(*HEAD, begin(), phase(), ended(A, "failed")).splitlines(keepends=True)[4:])
     problem = read(forged + plugin).problem
     assert problem is not None
-    assert problem.code == "renumbered"
+    assert problem.code == "wrong_digest"
 
 
 def test_a_stream_that_breaks_off_names_what_was_running() -> None:
@@ -264,7 +271,7 @@ def test_a_stream_that_breaks_off_names_what_was_running() -> None:
         report = recording.report
         is_done = b'"finish"' in whole[:size]
         assert is_done or not (report and report.complete)
-    recording = read(encode(*HEAD, begin(), ended(), begin(B))[:-1] + b"\n3 {")
+    recording = read(encode(*HEAD, begin(), ended(), begin(B))[:-1] + b"\n00 {")
     assert recording.running == (B,)
     assert recording.problem is not None
     assert (recording.problem.code, recording.problem.nodeid) == ("no_finish", B)
