@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import os
-import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
@@ -19,7 +18,7 @@ from cdd_agent.audit.auditor import Auditor
 from cdd_agent.clock import Clock, SystemClock
 from cdd_agent.config import settings
 from cdd_agent.config.options import Options
-from cdd_agent.config.trust import Approvals, Trust, find_user_folder
+from cdd_agent.config.trust import Approvals, Trust, find_user_folder, load_secret
 from cdd_agent.errors import CddError, EnvironmentMissing, UsageError
 from cdd_agent.events import Emit, Notice
 from cdd_agent.git import commits
@@ -52,6 +51,7 @@ from cdd_agent.testrun.store import ReportStore
 from cdd_agent.testrun.suite import Suite, run_setup
 from cdd_agent.tickets.ticket import Ticket, find
 from cdd_agent.work.journal import Publisher, journal_path
+from cdd_agent.work.records import Records, find_records
 from cdd_agent.workflows.conversation.dialog import Dialog
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.scout import Scout
@@ -117,20 +117,7 @@ class Composition:
 
     @cached_property
     def _secret(self) -> bytes:
-        """The user's secret from which tokens of marks are derived; another one each time if it cannot be kept."""
-        path, made = find_user_folder(self.environment) / "marks", secrets.token_bytes(32)
-        try:
-            kept = read_ordinary(path, limit_bytes=len(made))
-        except FileNotFoundError:
-            kept = b""
-        except OSError:
-            return made
-        if len(kept) == len(made):
-            return kept
-        with contextlib.suppress(OSError, CddError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(path, made, mode=0o600)
-        return made
+        return load_secret(self.environment)
 
     def _notify(self, text: str) -> None:
         self.emit(Notice(text=text))
@@ -159,6 +146,11 @@ class Composition:
     def root(self) -> Path:
         """The project's folder."""
         return find_root(self.options, self.environment)
+
+    @cached_property
+    def records(self) -> Records:
+        """Where the records of the project lie."""
+        return find_records(self.root, environment=self.environment)
 
     @cached_property
     def home(self) -> Path:
@@ -518,7 +510,9 @@ class Composition:
                 is_free=is_shown and not workplace.is_shared,
                 is_shared=workplace.is_shared,
             ),
-            reports=private_folder(self.root) / "reports" / name,
+            project=self.root,
+            records=self.records,
+            reports=self.records.folder / "reports" / name,
             choose=self.options.choose,
             hear=self.options.hear,
             emit=self.emit,
@@ -535,8 +529,7 @@ class Composition:
     @cached_property
     def _store(self) -> ReportStore:
         """The reports of earlier test runs of the repository, in all its work trees."""
-        folder = self.repository.location.common_dir / "cdd" / "reports"
-        return ReportStore(folder=folder, key=hashlib.sha256(b"reports" + self._secret).digest())
+        return ReportStore(folder=self.records.repository / "reports")
 
     @property
     def _fork(self) -> str:
@@ -562,7 +555,7 @@ class Composition:
         workplace = RunTreeWorkplace(
             user=repository,
             run_tree=self._find_run_trees().tree(name),
-            landings=Landings(repository, own / "landing"),
+            landings=Landings(repository, self.records.landing, files=own / "landing"),
             export=export,
             shown_git=SHOWN_PRIVATE / "git" / shown,
             emit=self.emit,
@@ -619,7 +612,7 @@ class Composition:
         return Auditor(
             repository=self.repository,
             suite=lambda: self.make_copied_suite(self.root),
-            reports=private_folder(self.root) / "reports",
+            project=self.root,
             emit=self.emit,
         )
 
@@ -647,7 +640,7 @@ class Composition:
         """Return the model for a run that may have other processes, which share its requests."""
         if self.options.jobs == 1:
             return self.model
-        folder = self.repository.location.common_dir / "cdd" / "requests" / ticket.slug
+        folder = self.records.repository / "requests" / ticket.slug
         return SharedModel(self.model, folder=folder, most=self.options.jobs)
 
     def _make_ticket_meter(self, ticket: Ticket, *, command: str, model: Model | None = None) -> Meter:

@@ -312,7 +312,9 @@ def _check_git(project: "Composition") -> Check:
 
 
 def _check_folders(project: "Composition") -> Check:
-    private = private_folder(project.root)
+    private_folder(project.root)
+    private = project.records.folder
+    private.mkdir(parents=True, exist_ok=True)
     approvals = project.trust.approvals.path.parent
     for folder in (private, next(each for each in (approvals, *approvals.parents) if each.exists())):
         if os.statvfs(folder).f_flag & os.ST_RDONLY:

@@ -1,6 +1,6 @@
 """What a reviewer reads and writes: the files that differ between two commits, and comments on their lines.
 
-Comments are saved in ``.cdd/comments``, one file of JSON lines for each commit. A comment saves the lines that it is
+Comments are saved among cdd's records, one file of JSON lines for each commit. A comment saves the lines that it is
 about and their neighbors, so it can be shown when that code is gone, and ``Anchors`` finds it again in later versions.
 """
 
@@ -20,8 +20,9 @@ from cdd_agent.clock import Clock
 from cdd_agent.errors import DocumentError, Problem, UsageError, format_count, suggest
 from cdd_agent.events import FileDiffed
 from cdd_agent.git.repository import CommitId, Repository, resolve_revision
-from cdd_agent.storage import exclusive_lock, private_folder, read_ordinary, require_private, write_atomic
+from cdd_agent.storage import exclusive_lock, read_ordinary, write_atomic
 from cdd_agent.work.handoff import NUMBER_OPTIONS
+from cdd_agent.work.records import find_records
 
 # No line of content can match these: it begins with a blank, a sign or a backslash.
 _FILE = re.compile(r"^diff --git ", re.MULTILINE)
@@ -322,7 +323,7 @@ class Comments:
 
     @property
     def _folder(self) -> Path:
-        return self._project / ".cdd" / "comments"
+        return find_records(self._project).folder / "comments"
 
     def _read_lines(self, commit: str, place: Place) -> tuple[str, ...]:
         if not place.path:
@@ -357,9 +358,8 @@ class Comments:
     @contextmanager
     def _change(self, commit: str) -> Iterator[list[Comment]]:
         """Yield the comments of a commit, and save them after the block. Other processes wait meanwhile."""
-        folder = private_folder(self._project) / "comments"
-        path = folder / f"{commit}.jsonl"
-        with exclusive_lock(folder / "lock", purpose="Comments", wait_s=_WAIT_S):
+        path = self._folder / f"{commit}.jsonl"
+        with exclusive_lock(self._folder / "lock", purpose="Comments", wait_s=_WAIT_S):
             comments = _load(path)
             yield comments
             write_atomic(path, b"".join(msgspec.json.encode(comment) + b"\n" for comment in comments), mode=0o600)
@@ -374,7 +374,6 @@ def split_lines(text: str) -> tuple[str, ...]:
 
 def _load(path: Path) -> list[Comment]:
     try:
-        require_private(path)  # a model reads the comments as the user's words
         data = read_ordinary(path, limit_bytes=_LIMIT_BYTES)
     except FileNotFoundError:
         return []

@@ -133,17 +133,6 @@ def read_ordinary(path: Path, *, limit_bytes: int, through_links: bool = False) 
     return data
 
 
-def require_private(path: Path) -> None:
-    """Raise ``UsageError`` if somebody else owns ``path`` or can read it, and ``OSError`` if it does not exist.
-
-    A repository may bring a file with this name; git gives it to the user, but never with these permissions.
-    """
-    status = os.stat(path, follow_symlinks=False)
-    if status.st_uid != os.geteuid() or status.st_mode & 0o077:
-        happened = f"{path} is accessible to others, which this file never is. It may have come with the project."
-        raise UsageError(happened, hint=f"if it is yours, run chmod 600 {path} and try again; otherwise remove it")
-
-
 def read_text(path: Path, *, limit_bytes: int, missing_hint: str) -> str:
     """Return the text of a file that people write; ``DocumentError`` says why not.
 

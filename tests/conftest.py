@@ -94,4 +94,7 @@ def _nothing_shut_in() -> None:
 @pytest.fixture(scope="session", autouse=True)
 def _users_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keep what the program keeps for its user, approvals above all, out of the folder of whoever runs the tests."""
-    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("users-state"))
+    state = tmp_path_factory.mktemp("users-state")
+    os.environ["XDG_STATE_HOME"] = str(state)
+    (state / "cdd").mkdir()
+    (state / "cdd" / "marks").write_bytes(b"s" * 32)  # the same for all workers, which share projects with records

@@ -23,6 +23,7 @@ from cdd_agent.hooks import HookCommand, HookEvent, HookReply, Hooks, HookSettin
 from cdd_agent.model.conversation import JSON, Conversation, HearUser, Marks
 from cdd_agent.sandbox.port import ISOLATING_LEVELS, Access, Command, Result, Sandbox
 from cdd_agent.storage import read_ordinary
+from cdd_agent.testrun.access import SHOWN_PRIVATE
 from cdd_agent.untrusted.text import format_line
 from cdd_agent.workspace.files import Workspace
 
@@ -31,6 +32,8 @@ MAX_BLOCKED_STOPS = 3
 """How often hooks can make an agent continue that says it is done."""
 _DURING_WORK: frozenset[HookEvent] = frozenset({"PreToolUse", "PostToolUse", "FileChanged", "GateClosed", "Stop"})
 _OUTPUT_BYTES = 256_000
+_SHOWN_TRANSCRIPT = SHOWN_PRIVATE / "transcript"
+"""Where a hook finds the folder of the transcript, in which it reads nothing else."""
 _RUN = 'exec sh -c "$1" <"$2/input" >"$2/output" 2>"$2/errors"'
 _PROJECT_VARIABLE = re.compile(r"^(?:\$\{?CLAUDE_PROJECT_DIR\}?|\.)/")
 
@@ -135,14 +138,19 @@ class SandboxedHooks:
         access = self.make_access() if event in _DURING_WORK else Access(read_only=(self.project,))
         with tempfile.TemporaryDirectory(prefix="cdd-hook-", ignore_cleanup_errors=True) as name:
             folder = Path(name)
-            read_only = (*access.read_only, *filter(Path.exists, [self.transcript]))
-            access = replace(access, read_write=(*access.read_write, folder), read_only=read_only)
+            transcript = Path(str(fields.get("transcript_path", self.transcript)))
+            access = replace(
+                access,
+                read_write=(*access.read_write, folder),
+                read_only=(*access.read_only, *filter(Path.exists, [transcript])),
+                shown_at={**access.shown_at, transcript.parent: _SHOWN_TRANSCRIPT},
+            )
             given = {
                 "session_id": self.session,
-                "transcript_path": self._show(self.transcript, access),
                 "cwd": self._show(root, access),
                 "hook_event_name": event,
                 **fields,
+                "transcript_path": self._show(transcript, access),
             }
             (folder / "input").write_text(json.dumps(given), encoding="utf-8")
             try:

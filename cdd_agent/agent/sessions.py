@@ -39,10 +39,11 @@ from cdd_agent.model.conversation import (
     replace_surrogates,
 )
 from cdd_agent.model.recording import as_json
-from cdd_agent.storage import Log, private_folder, read_ordinary, require_private, write_atomic
+from cdd_agent.storage import Log, read_ordinary, write_atomic
 from cdd_agent.untrusted.documents import map_texts
 from cdd_agent.untrusted.keys import redact_keys
 from cdd_agent.untrusted.text import shorten
+from cdd_agent.work.records import find_records
 
 SCHEMA = 1
 """The schema of the file; a file with a greater number is refused."""
@@ -101,12 +102,12 @@ Line = SessionStarted | ConversationStarted | MessageAdded | AgentSwitched | Use
 
 def sessions_folder(project: Path) -> Path:
     """Return the folder that contains one folder for each session of ``project``."""
-    return project / ".cdd" / "sessions"
+    return find_records(project).folder / "sessions"
 
 
 def archive_folder(project: Path) -> Path:
     """Return the folder of archived sessions, and of conversations before they were compacted."""
-    return project / ".cdd" / "archive"
+    return find_records(project).folder / "archive"
 
 
 def make_session_id(time: str) -> str:
@@ -185,7 +186,6 @@ class Transcript:
     def _create(self) -> None:
         time = self._clock.now()
         folder = sessions_folder(self._project)
-        private_folder(self._project)
         while not self.id:
             name = make_session_id(time)
             with contextlib.suppress(FileExistsError):
@@ -206,17 +206,16 @@ def _encode(messages: Iterable[Message], *, token: str) -> Iterator[MessageAdded
 
 
 def archive_conversation(conversation: Conversation, project: Path, *, name: str) -> Path:
-    """Save the messages in a new file ``.cdd/archive/NAME-1.jsonl`` and return its path.
+    """Save the messages in a new file ``archive/NAME-1.jsonl`` of the records and return its path.
 
     Raises ``EnvironmentMissing`` if it cannot be written.
     """
-    private_folder(project)
     folder = archive_folder(project)
     number = next(number for number in itertools.count(1) if not (folder / f"{name}-{number}.jsonl").exists())
     path = folder / f"{name}-{number}.jsonl"
     lines = _encode(conversation.messages, token=conversation.token)
     try:
-        folder.mkdir(exist_ok=True, mode=0o700)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_atomic(path, b"".join(msgspec.json.encode(line) + b"\n" for line in lines), mode=0o600)
     except OSError as error:
         happened = f"The conversation cannot be archived in {path}: {error.strerror or error}. It is unchanged."
@@ -394,7 +393,6 @@ def save_conversation(conversation: Conversation, path: Path) -> None:
 def load_conversation(path: Path) -> tuple[str, tuple[Message, ...]] | None:
     """Return the token and the messages of a saved conversation, or None without one. Raises ``UsageError``."""
     try:
-        require_private(path)
         data = read_ordinary(path, limit_bytes=MAX_TRANSCRIPT_BYTES)
         lines: list[Line] = [msgspec.json.decode(line, type=Line) for line in data.splitlines()]
         if not (lines and isinstance(lines[0], SessionStarted) and lines[0].schema <= SCHEMA):
@@ -482,7 +480,6 @@ def _read_outline(path: Path, _state: tuple[int, int]) -> EarlierSession:
 
 
 def _read(path: Path, *, with_messages: bool = True) -> EarlierSession:
-    require_private(path)
     content = read_ordinary(path, limit_bytes=MAX_TRANSCRIPT_BYTES)
     reader = _TranscriptReader(path, with_messages=with_messages)
     for number, line in enumerate(content.split(b"\n"), start=1):

@@ -42,6 +42,7 @@ from cdd_agent.tdd.step import step_label
 from cdd_agent.testrun.foreign import learn_syntax
 from cdd_agent.testrun.suite import Suite
 from cdd_agent.work.handoff import PHASE_OF, GateSummary, Handoff, is_newer, phase_name, sequence
+from cdd_agent.work.records import find_records
 from cdd_agent.work.state import is_unverified
 from pytest_tdd_agent.comparison import is_inside
 from pytest_tdd_agent.report import SuiteReport
@@ -380,11 +381,12 @@ def recheck(stated: tuple[str, ...], change: PhaseChange, *, repository: Reposit
 class Auditor:
     """Audits the handoffs of one project. Work tree, index, history and refs stay unchanged."""
 
-    def __init__(self, *, repository: Repository, suite: Callable[[], Suite], reports: Path, emit: Emit) -> None:
+    def __init__(self, *, repository: Repository, suite: Callable[[], Suite], project: Path, emit: Emit) -> None:
         """Create an auditor. ``suite`` is called for the first test run only."""
         self._repository = repository
         self._suite = suite
-        self._reports = reports
+        self._project = project
+        self._reports = find_records(project).folder / "reports"
         self._completed: dict[str, set[str]] = {}
         """Ticket -> descriptions of the tests that the phases so far have completed."""
         self._lost: set[str] = set()
@@ -489,7 +491,7 @@ class Auditor:
         yield from sorted(checked, key=lambda claim: (False, None, True).index(claim.holds))[:1]  # the worst
 
     def _check_listed(self, reruns: RerunClaims, *, has_run: bool) -> Claim:
-        placed, project = reruns.placed, self._reports.parents[1]
+        placed, project = reruns.placed, self._project
         root = self._repository.root.resolve()
         inside = project.resolve().relative_to(root).as_posix() if project.resolve().is_relative_to(root) else "."
         prefix = "" if inside == "." else f"{inside}/"

@@ -19,9 +19,9 @@ from cdd_agent.config import settings
 from cdd_agent.config.trust import Approvals
 from cdd_agent.errors import ExitCode, UsageError, format_count
 from cdd_agent.repl.terminal import KEYBOARD, PromptStatus, ReadLine, defer_interrupts
-from cdd_agent.storage import private_folder
 from cdd_agent.tickets.ticket import list_tickets
 from cdd_agent.untrusted.text import clean
+from cdd_agent.work.records import find_records
 
 if TYPE_CHECKING:
     from cdd_agent.compose import Composition
@@ -148,7 +148,7 @@ def _show_welcome(invocation: Invocation) -> None:
 def _name_last_session(root: Path) -> str:
     # The transcripts are read only if the user asks for one.
     with suppress(OSError):
-        if names := os.listdir(root / ".cdd" / "sessions"):
+        if names := os.listdir(find_records(root).folder / "sessions"):
             return f"/resume continues the session {max(names)}."
     return ""
 
@@ -167,7 +167,7 @@ def _read_terminal(invocation: Invocation) -> tuple[ReadLine, str, bool]:
     # Only a recording must be opened to know its model.
     model = own.model if options.find_recording() is None else invocation.project.model.name
     read = make_reader(
-        private_folder(root) / "history" if (root / ".git").exists() else None,
+        find_records(root).folder / "history",
         candidates=find_candidates(root),
         model=model,
         color=invocation.color,

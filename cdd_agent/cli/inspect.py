@@ -139,7 +139,11 @@ def status(invocation: Invocation, slug: str | None) -> None:
 
 
 def _show_current_fork(root: Path, slug: str, *, screen: "Screen") -> None:
-    if not (root / ".cdd" / "forks.json").is_file():  # most projects have no forks: nothing to load then
+    from cdd_agent.work.records import find_records
+
+    if not (
+        find_records(root).repository / "forks.json"
+    ).is_file():  # most projects have no forks: nothing to load then
         return
     from cdd_agent.git.fork import Forks
 

@@ -6,9 +6,11 @@ approved it. A decision belongs to one folder on this machine (real path, device
 file of a project can declare itself trusted.
 """
 
+import contextlib
 import errno
 import hashlib
 import os
+import secrets
 import stat
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -368,6 +370,23 @@ def find_user_folder(environment: Mapping[str, str]) -> Path:
     state_home = Path(environment.get("XDG_STATE_HOME", ""))
     home = Path(environment.get("HOME") or Path.home())
     return (state_home if state_home.is_absolute() else home / ".local" / "state") / "cdd"
+
+
+def load_secret(environment: Mapping[str, str]) -> bytes:
+    """Return the user's secret, for marks and signatures; another one each time if it cannot be saved."""
+    path, made = find_user_folder(environment) / "marks", secrets.token_bytes(32)
+    try:
+        kept = read_ordinary(path, limit_bytes=len(made))
+    except FileNotFoundError:
+        kept = b""
+    except OSError:
+        return made
+    if len(kept) == len(made):
+        return kept
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, made, mode=0o600)
+    return made
 
 
 def find_top(project: Path) -> Path:

@@ -46,6 +46,7 @@ from cdd_agent.git.snapshot import (
 )
 from cdd_agent.storage import exclusive_lock
 from cdd_agent.untrusted.paths import ENVIRONMENT_FOLDERS, STATE_FILE, is_secret
+from cdd_agent.work.records import find_records
 
 SCHEMA = 1
 BY_HAND = "manual"
@@ -169,7 +170,8 @@ class Checkpoints:
     @classmethod
     def of_repository(cls, repository: Repository, project: Path) -> Self:
         """Return the checkpoints of a project in a repository."""
-        return cls(repository, project, shadow=repository.location.git_dir / "cdd" / "shadow")
+        records = find_records(project)
+        return cls(repository, project, shadow=records.repository / "shadow" / records.work_tree)
 
     @classmethod
     def without_git(cls, project: Path, *, private: Path) -> Self:

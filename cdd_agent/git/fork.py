@@ -1,13 +1,15 @@
 """Forks: second attempts at a step, each on a separate branch and in a separate work tree.
 
 A fork's work tree is a run tree below ``.cdd/worktrees``, which has a branch and is never pruned. In it, the project
-has its own ``.cdd``, tickets and state, so that a run works there as it does in the user's own files.
+has its own records, tickets and state, so that a run works there as it does in the user's own files.
 
-``.cdd/forks.json`` lists the forks of a project. A fork counts as merged if merging it would change nothing.
+``forks.json`` lists the forks of all projects of a repository. A fork counts as merged if merging it would change
+nothing.
 """
 
 import contextlib
 import re
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -44,6 +46,7 @@ from cdd_agent.git.run_tree import SUBMODULES, RunTrees
 from cdd_agent.git.runner import GitRefused, GitUnable, RepositoryLocation
 from cdd_agent.storage import exclusive_lock, load_record, private_folder, read_ordinary, write_atomic
 from cdd_agent.untrusted.text import shorten
+from cdd_agent.work.records import Records, find_records
 from cdd_agent.work.state import lock_repository
 
 Status: TypeAlias = Literal["active", "merged", "abandoned"]
@@ -64,6 +67,8 @@ class Fork(msgspec.Struct, frozen=True, kw_only=True):
     """One fork."""
 
     name: str
+    project: str = ""
+    """The place of the project's records among those of the repository."""
     ticket: str
     step: int
     direction: str
@@ -77,6 +82,8 @@ class Fork(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int = 0
     cost_usd: float | None = None
     """The usage of the ticket when the fork was made."""
+    is_current: bool = False
+    """The plan of its ticket is carried out in it."""
     is_abandoned: bool = False
     is_merging: bool = False
     """A merge was begun; its ticket may not have taken over the steps yet."""
@@ -93,16 +100,21 @@ class Fork(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ForkFile(msgspec.Struct, kw_only=True):
-    """The content of ``.cdd/forks.json``."""
+    """The content of ``forks.json``."""
 
-    schema: int = 1
+    schema: int = 2
     forks: list[Fork] = []
-    current: dict[str, str] = {}
-    """Ticket -> name of the fork in which its plan is carried out."""
 
-    def replace(self, fork: Fork) -> None:
-        """Replace the fork that has the name of ``fork``."""
-        self.forks = [fork if each.name == fork.name else each for each in self.forks]
+    def switch(self, name: str | None, *, project: str, ticket: str) -> None:
+        """Carry out the plan of a project's ticket in the fork ``name``, or in the user's own branch."""
+        for at, fork in enumerate(self.forks):
+            if (fork.project, fork.ticket) == (project, ticket):
+                self.forks[at] = msgspec.structs.replace(fork, is_current=fork.name == name)
+
+    def change(self, fork: Fork, **fields: str | bool) -> None:
+        """Change some fields of the fork that has the name of ``fork``."""
+        changed = msgspec.structs.replace
+        self.forks = [changed(each, **fields) if each.name == fork.name else each for each in self.forks]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,11 +150,17 @@ def make_name(direction: str, time: str) -> str:
 def find_home(root: Path) -> Path:
     """Return the project in whose fork ``root`` is, or ``root`` itself outside of forks."""
     for folder in root.parents:
-        if folder.name == "worktrees" and folder.parent.name == ".cdd" and (folder.parent / _FILE).is_file():
+        if folder.name == "worktrees" and folder.parent.name == ".cdd":
             name = root.relative_to(folder).parts[0].removeprefix("fork-")
-            if any(fork.name == name for fork in _read(folder.parent / _FILE).forks):
-                return folder.parent.parent
+            project = folder.parent.parent
+            if any(fork.name == name for fork in _read(locate_forks(find_records(project))).forks):
+                return project
     return root
+
+
+def locate_forks(records: Records) -> Path:
+    """Return the path of the list of a repository's forks."""
+    return records.repository / _FILE
 
 
 def _read(path: Path) -> ForkFile:
@@ -160,7 +178,14 @@ class Forks:
         self.project = project.resolve()
         self.read_included = read_included
         self._folder = self.project / ".cdd" / "worktrees"
-        self._path = self.project / ".cdd" / _FILE
+
+    @cached_property
+    def _records(self) -> Records:
+        return find_records(self.project)
+
+    @property
+    def _path(self) -> Path:
+        return locate_forks(self._records)
 
     @cached_property
     def repository(self) -> Repository:
@@ -174,8 +199,8 @@ class Forks:
         return RunTrees(self.repository, self._folder)
 
     def list_all(self) -> tuple[Fork, ...]:
-        """Return all forks, oldest first."""
-        return tuple(_read(self._path).forks)
+        """Return all forks of the project, oldest first."""
+        return tuple(fork for fork in _read(self._path).forks if fork.project == self._records.place)
 
     def find(self, word: str) -> Fork:
         """Return the fork whose name, or a part of it, is ``word``. Raises ``UsageError``."""
@@ -193,9 +218,8 @@ class Forks:
 
     def find_current(self, ticket: str) -> Fork | None:
         """Return the fork in which the plan of ``ticket`` is carried out; None: in the user's own branch."""
-        file = _read(self._path)
-        name = file.current.get(ticket)
-        return next((fork for fork in file.forks if fork.name == name and not fork.is_abandoned), None)
+        own = (fork for fork in self.list_all() if fork.ticket == ticket)
+        return next((fork for fork in own if fork.is_current and not fork.is_abandoned), None)
 
     def find_around(self, folder: Path) -> Fork | None:
         """Return the fork that contains ``folder``."""
@@ -206,20 +230,20 @@ class Forks:
         if fork is not None:
             self.open(fork)
         with self._changing() as file:
-            file.current.pop(ticket, None)
-            if fork is not None:
-                file.current[ticket] = fork.name
+            file.switch(None if fork is None else fork.name, project=self._records.place, ticket=ticket)
 
     def record_merge(self, fork: Fork, *, is_begun: bool, has_landed: bool = False) -> None:
         """Record that a merge begins or ends; once it has landed, the ticket is carried out in the user's branch."""
         with self._changing() as file:
-            file.replace(msgspec.structs.replace(fork, is_merging=is_begun))
-            if has_landed and file.current.get(fork.ticket) == fork.name:
-                del file.current[fork.ticket]
+            file.change(fork, is_merging=is_begun, **({"is_current": False} if has_landed else {}))
 
     def locate(self, fork: Fork) -> Path:
         """Return the top level of a fork's work tree."""
         return self._folder / f"fork-{fork.name}"
+
+    def find_records(self, fork: Fork) -> Records:
+        """Return where the records of a fork lie, even if its work tree is gone."""
+        return self._records.in_tree(self.locate(fork).name)
 
     def find_project(self, fork: Fork) -> Path:
         """Return the project's folder in a fork's work tree."""
@@ -236,7 +260,8 @@ class Forks:
             raise UsageError(f"The branch {fork.branch} exists already.", hint="wait a second, or use other words")
         private_folder(self.project)
         with self._changing() as file:
-            file.forks.append(fork)  # first, so that what a kill leaves can be dropped
+            # First, so that what a kill leaves can be dropped.
+            file.forks.append(msgspec.structs.replace(fork, project=self._records.place))
         self.repository.git("update-ref", f"refs/heads/{fork.branch}", fork.base, "")  # "": it must not be there yet
         tree = self._trees.tree(self.locate(fork).name)
         missing = tree.reset(CommitId(fork.base))
@@ -258,7 +283,7 @@ class Forks:
     def record_session(self, fork: Fork, session: str) -> None:
         """Record which session continues the conversations."""
         with self._changing() as file:
-            file.replace(msgspec.structs.replace(fork, session=session))
+            file.change(fork, session=session)
 
     def open(self, fork: Fork) -> Repository:
         """Return the repository of a fork's work tree; raises ``UsageError`` if a run cannot work in it."""
@@ -362,7 +387,8 @@ class Forks:
 
     @property
     def _landings(self) -> Landings:
-        return Landings(self.repository, private_folder(self.project) / "landing", merges=False)
+        files = private_folder(self.project) / "landing"
+        return Landings(self.repository, self._records.landing, files=files, merges=False)
 
     def has_landed(self, fork: Fork) -> bool:
         """Return whether the user's branch has the commits of a fork, after a landing that was killed is finished."""
@@ -506,6 +532,7 @@ class Forks:
         for path in sorted(inner.iterdir()) if inner.is_dir() else ():
             RunTrees(repository, inner).remove(path.name)
         self._trees.remove(root.name)
+        shutil.rmtree(self.find_records(fork).folder.parent, ignore_errors=True)
         if tip is not None:
             repository.git("update-ref", ("-d",), f"refs/heads/{fork.branch}", tip)
         left = [str(root)] if root.exists() or self._trees.has(root.name) else []
@@ -516,8 +543,7 @@ class Forks:
                 hint=f"see why: git worktree list, git branch --list {fork.branch}; then the same command again",
             )
         with self._changing() as file:
-            file.replace(msgspec.structs.replace(fork, is_abandoned=True))
-            file.current = {slug: name for slug, name in file.current.items() if name != fork.name}
+            file.change(fork, is_abandoned=True, is_current=False)
 
     def forget(self, fork: Fork) -> None:
         """Delete what a dropped fork has left: its place in the list, and the refs that keep its work."""
@@ -580,7 +606,7 @@ class Forks:
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[ForkFile]:
-        lock = private_folder(self.project) / "locks" / "forks.lock"
+        lock = self._path.with_suffix(".lock")
         with exclusive_lock(lock, purpose="A change of the forks", wait_s=_PATIENCE_S):
             file = _read(self._path)
             yield file

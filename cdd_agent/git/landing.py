@@ -89,6 +89,8 @@ class LandingJournal(msgspec.Struct, frozen=True, kw_only=True):
     """The commits of ``ref``."""
     index: tuple[IndexChange, ...]
     files: tuple[FileChange, ...]
+    staged: str = ""
+    """The folder of prepared files, relative to the work tree: another project in it may finish the landing."""
     schema: int = 1
 
 
@@ -141,8 +143,10 @@ class _Staged:
 class Landings:
     """Lands commits in one work tree of the user."""
 
-    def __init__(self, repository: Repository, folder: Path, *, merges: bool = True) -> None:
-        """``folder`` holds the journal and prepared files, on the file system of the work tree.
+    def __init__(self, repository: Repository, folder: Path, *, files: Path | None = None, merges: bool = True) -> None:
+        """``folder`` holds the journal, and ``files``, on the file system of the work tree, what is prepared.
+
+        Without ``files``, ``folder`` holds both.
 
         Unless it ``merges``, a file that the user has changed prevents the landing.
         """
@@ -150,7 +154,7 @@ class Landings:
         self._merges = merges
         self._folder = folder
         self._journal = folder / "journal.json"
-        self._staged = folder / "files"
+        self._staged = (files or folder) / "files"
         self._known: tuple[tuple[int, ...] | None, set[str], dict[str, Entry]] = None, set(), {}
         """The state of the index file when it was last read, the paths that were looked for, and their entries."""
 
@@ -195,6 +199,7 @@ class Landings:
             before=expected,
             after=commit,
             index=index,
+            staged=os.path.relpath(self._staged, repository.root),
             files=tuple(
                 msgspec.structs.replace(change, prepared=_digest(self._staged / change.path)) for change in files
             ),
@@ -216,6 +221,8 @@ class Landings:
         except FileNotFoundError:
             return None
         journal = msgspec.convert(json.loads(data), LandingJournal)
+        if journal.staged:
+            self._staged = self._repository.root / journal.staged
         if not self._has_moved(journal):
             self._forget()
             return None
@@ -457,7 +464,7 @@ class Landings:
         return False
 
     def _remove(self, change: FileChange, place: Path) -> bool:
-        removed = self._folder / f"removed-{hashlib.sha256(os.fsencode(change.path)).hexdigest()}"
+        removed = self._staged.parent / f"removed-{hashlib.sha256(os.fsencode(change.path)).hexdigest()}"
         try:
             if not os.path.lexists(removed):  # otherwise moved before a kill
                 os.rename(place, removed)

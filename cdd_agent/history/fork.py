@@ -21,7 +21,7 @@ from cdd_agent.git.fork import Fork, Forks, MergePlan, make_name
 from cdd_agent.git.landing import Landed
 from cdd_agent.git.repository import Repository
 from cdd_agent.review import LeftFork, describe_size, diff_commits, resolve_recorded
-from cdd_agent.storage import private_folder, read_ordinary, write_atomic
+from cdd_agent.storage import read_ordinary, write_atomic
 from cdd_agent.tdd.attempt import FORKED, name_conversation
 from cdd_agent.tdd.step import load_report
 from cdd_agent.tdd.verdict import is_or_contains
@@ -32,6 +32,7 @@ from cdd_agent.tickets.ticket import Ticket, find
 from cdd_agent.work import state as states
 from cdd_agent.work.handoff import NUMBER_OPTIONS
 from cdd_agent.work.journal import dropped_journal_path
+from cdd_agent.work.records import find_records
 from cdd_agent.work.state import RunState, Status, StepExecution, Usage, lock_checkpoints, lock_ticket, replace_step
 from cdd_agent.work.state_file import load_state, save_state
 from pytest_tdd_agent.report import OUTCOMES, SuiteReport, count_outcomes, list_failing
@@ -135,8 +136,8 @@ class TicketForks:
         return replace(state, status=Status.IN_PROGRESS, current_step=None, completed_at=None, branch=fork.branch)
 
     def _copy_conversations(self, fork: Fork, project: Path, *, checkpoints: Checkpoints | None) -> None:
-        source = project / ".cdd" / "reports" / fork.ticket
-        target = private_folder(self.forks.find_project(fork)) / "reports" / fork.ticket
+        source = find_records(project).folder / "reports" / fork.ticket
+        target = self.forks.find_records(fork).folder / "reports" / fork.ticket
         if source.is_dir():
             shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
         for phase in ("red", "green", "refactor"):
@@ -175,7 +176,7 @@ class TicketForks:
             branch=fork.branch if fork else repository.read_branch() or "",
             steps={str(number): str(each.status) for number, each in executions.items()},
             gates=_list_gates(step),
-            tests=_count_tests(executions.values(), root=repository.root),
+            tests=_count_tests(executions.values(), root=find_records(project).folder),
             evidence=() if step is None else tuple(line for attempt in step.attempts for line in attempt.evidence),
             changes=describe_size(files),
             tokens=used.tokens - (fork.tokens if fork else 0),
@@ -249,7 +250,7 @@ class TicketForks:
         passed = [case.nodeid for case in report.tests if case.outcome == "passed"]
         for execution in steps:
             judged = next((each for each in reversed(execution.attempts) if each.report), None)
-            before = load_report(judged, root=self.forks.locate(fork)) if judged is not None else None
+            before = load_report(judged, root=self.forks.find_records(fork).folder) if judged is not None else None
             old = [case.nodeid for case in before.tests if case.outcome == "passed"] if before is not None else []
             for test in planned[execution.step_number].tests if execution.step_number in planned else ():
                 was, now = (any(is_or_contains(test, nodeid) for nodeid in each) for each in (old, passed))
@@ -292,7 +293,7 @@ class TicketForks:
         with self._working(fork):
             self.forks.require_droppable(fork)
             with contextlib.suppress(FileNotFoundError):  # no run has worked in it, or its folder is gone
-                path = self.forks.find_project(fork) / ".cdd" / "journal" / fork.ticket / "events.jsonl"
+                path = self.forks.find_records(fork).locate_journal(fork.ticket)
                 journal = read_ordinary(path, limit_bytes=_MOST_JOURNAL_BYTES)
                 kept = dropped_journal_path(self._project, fork.ticket, fork=fork.name)
                 kept.parent.mkdir(parents=True, exist_ok=True)
@@ -338,21 +339,16 @@ class TicketForks:
         found = self._plan_takeover(fork)
         if found is None:
             return ()
-        inside, ticket, state, taken, used = (
-            self.forks.find_project(fork),
-            found.ticket,
-            found.state,
-            [],
-            found.state.usage,
-        )
+        ticket, state, used = found.ticket, found.state, found.state.usage
+        taken = []
         for made in found.steps:
             used += made.usage - state.execution(made.step_number).usage
             state = replace_step(state, _move_reports(made, fork))
             taken.append(made.step_number)
         if taken:
-            reports = inside / ".cdd" / "reports" / fork.ticket
+            reports = self.forks.find_records(fork).folder / "reports" / fork.ticket
             if reports.is_dir():
-                target = private_folder(self._project) / "reports" / self.forks.locate(fork).name
+                target = find_records(self._project).folder / "reports" / self.forks.locate(fork).name
                 shutil.copytree(reports, target, symlinks=True, dirs_exist_ok=True)
             with lock_ticket(self._project, ticket.folder):
                 state = replace(state, usage=used, status=Status.IN_PROGRESS, current_step=None)
@@ -374,8 +370,8 @@ def arrange(known: tuple[Fork, ...]) -> Iterator[tuple[Fork | str, int]]:
 
 def _move_reports(step: StepExecution, fork: Fork) -> StepExecution:
     """Return the step with the paths that its reports have beside those of the user's own runs."""
-    old = f"/reports/{fork.ticket}/"
-    new = f"/reports/fork-{fork.name}/"
+    old = f"reports/{fork.ticket}/"
+    new = f"reports/fork-{fork.name}/"
     attempts = tuple(replace(each, report=each.report and each.report.replace(old, new, 1)) for each in step.attempts)
     return replace(step, attempts=attempts, baseline=step.baseline and step.baseline.replace(old, new, 1))
 

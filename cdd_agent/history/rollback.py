@@ -26,9 +26,10 @@ from cdd_agent.git.runner import GitRefused
 from cdd_agent.git.snapshot import Snapshot, Snapshots, list_entries
 from cdd_agent.history import records
 from cdd_agent.history.records import Files, RollbackRecord, StoredRecord, decode_states, rewind
-from cdd_agent.storage import private_folder, write_atomic
+from cdd_agent.storage import write_atomic
 from cdd_agent.tdd.step import StepCheckpoints, alone, landed_head
 from cdd_agent.work.handoff import Handoff
+from cdd_agent.work.records import find_records
 from cdd_agent.work.state import RunState, Status, StepExecution
 from cdd_agent.workflows.orchestration.feature import BEGIN, PREFIX, RUN
 
@@ -71,12 +72,12 @@ class Rollbacks:
     @property
     def runs(self) -> Path:
         """The folder with the states of all runs."""
-        return private_folder(self.root) / "tdd"
+        return find_records(self.root).folder / "tdd"
 
     @property
     def reports(self) -> Path:
         """The folder with the test reports of all runs and tickets."""
-        return private_folder(self.root) / "reports"
+        return find_records(self.root).folder / "reports"
 
     def plan(self, name: str) -> RollbackPlan:
         """Plan a rollback to the commit ``name``: an id, a branch, a tag, or ``HEAD~2``. Changes nothing.

@@ -20,6 +20,7 @@ from cdd_agent.tdd.step import load_report
 from cdd_agent.tickets import plan_markdown, spec
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work.journal import dropped_journal_path, journal_path, read_timed
+from cdd_agent.work.records import find_records
 from cdd_agent.work.state import RunState, StepExecution, Usage
 from cdd_agent.work.state_file import load_state
 from cdd_agent.workflows.execution.review import StepToReview, load_completed_steps, load_earlier_landing
@@ -180,12 +181,12 @@ def _read_forks(
     rows, costs, problems = list[tuple[int, str]](), dict[str, Spent](), list[str]()
     for each, depth in arrange(known):
         rows.append((depth, each if isinstance(each, str) else f"{each.name} {statuses[each.name]}: {each.direction}"))
-        if isinstance(each, str) or (inside := forks.find_project(each)) == project:
+        if isinstance(each, str) or forks.find_project(each) == project:
             continue
         kept = dropped_journal_path(forks.project, ticket, fork=each.name)
         journal = _JournalReader()
         try:
-            path = kept if each.is_abandoned else inside / ".cdd" / "journal" / ticket / "events.jsonl"
+            path = kept if each.is_abandoned else forks.find_records(each).locate_journal(ticket)
             journal.read(read_timed(path))
         except ValueError as error:
             problems.append(f"The journal of the fork {each.name} is damaged, so its cost is incomplete: {error}.")
@@ -249,7 +250,7 @@ def load_story(ticket: Ticket, *, project: Path, comments: Comments, forks: Fork
         phases=_add_rest(_sum_phases(journal), used),
         fork_costs=forked[1],
         forks=forked[0],
-        slowest_tests=_list_slowest(state, root=comments.repository.root),
+        slowest_tests=_list_slowest(state, root=find_records(project).folder),
         problems=(*problems, *forked[2]),
     )
 

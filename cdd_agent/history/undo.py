@@ -22,6 +22,7 @@ from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.storage import load_record, private_folder, write_atomic
 from cdd_agent.tickets.ticket import Ticket, list_tickets
 from cdd_agent.work.handoff import NUMBER_OPTIONS, PHASE_OF
+from cdd_agent.work.records import find_records
 from cdd_agent.work.state import RunState, StepExecution, lock_ticket, replace_step, retry_step
 from cdd_agent.work.state_file import decode_state, encode_state, load_state, save_state
 from cdd_agent.workflows.orchestration.feature import PREFIX
@@ -81,9 +82,9 @@ class Undo:
     def __init__(self, repository: Repository, root: Path) -> None:
         """``root`` is the project's folder, which may be below the work tree's."""
         self._repository = repository
-        self._root = root
-        self._landings = Landings(repository, private_folder(root) / "landing", merges=False)
-        self._path = private_folder(root) / "undone.json"
+        self._root, records = root, find_records(root)
+        self._landings = Landings(repository, records.landing, files=private_folder(root) / "landing", merges=False)
+        self._path = records.folder / "undone.json"
 
     def plan_undo(self) -> UndoPlan:
         """Plan to take back the commits of the last step. Changes nothing.

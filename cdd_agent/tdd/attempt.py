@@ -314,7 +314,7 @@ class Attempt:
         )
 
     def _make_record(self, judgment: _Judgment, *, report_path: Path) -> AttemptRecord:
-        path = str(report_path.relative_to(self.context.repository.root))
+        path = str(report_path.relative_to(self.context.records.folder))
         return AttemptRecord(
             phase=self.phase,
             number=self.number,
@@ -554,7 +554,7 @@ class Attempt:
         """Return the current failures for the model, regressions first, and in GREEN advice on fixing them."""
         judged = [attempt for attempt in self.earlier if attempt.report]
         if judged:
-            report = load_report(judged[-1], root=self.context.repository.root)
+            report = load_report(judged[-1], root=self.context.records.folder)
         else:
             report = self.baseline.report if self.phase == "green" else None
         if report is None:
@@ -613,7 +613,7 @@ class Attempt:
 
     def _answer_doubt(self, message: str, last: AttemptRecord) -> Findings | None:
         """Return what is left of the examples that refuted the last attempt; None: nobody could decide."""
-        reports = (load_report(each, root=self.context.repository.root) for each in reversed(self.earlier))
+        reports = (load_report(each, root=self.context.records.folder) for each in reversed(self.earlier))
         report = next(filter(None, reports), None)
         checkpoint = self.context.snapshots.find(last.checkpoint) if last.checkpoint else None
         if report is None or checkpoint is None:
@@ -622,7 +622,7 @@ class Attempt:
 
     def _judge_again(self, findings: Findings, last: AttemptRecord, *, work: _Work) -> _Judgment | None:
         """Judge the files of the last attempt by its results; None if they have changed since."""
-        report = load_report(last, root=self.context.repository.root)
+        report = load_report(last, root=self.context.records.folder)
         checkpoint = self.context.snapshots.find(last.checkpoint) if last.checkpoint else None
         is_same = checkpoint and not self.context.snapshots.list_changes_since(checkpoint, until=work.snapshot)
         if report is None or not (is_same or findings.reasons):

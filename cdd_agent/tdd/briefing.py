@@ -174,7 +174,7 @@ def describe_refusal(recovery: StepRecovery) -> RefusedTry | None:
     last = step.attempts[-1] if step.attempts else None
     if last is None or last.verdict == "open":
         return None
-    report = load_report(last, root=context.repository.root)
+    report = load_report(last, root=context.records.folder)
     named = " ".join(last.reasons)
     return RefusedTry(
         phase=last.phase,

@@ -35,6 +35,7 @@ from cdd_agent.tickets import plan
 from cdd_agent.untrusted.text import format_line
 from cdd_agent.work import state
 from cdd_agent.work.handoff import NumberKey
+from cdd_agent.work.records import Records
 from cdd_agent.work.state import StepExecution
 from cdd_agent.workspace.files import Workspace
 from cdd_agent.workspace.memory import NO_MEMORY, Memory
@@ -352,8 +353,12 @@ class Context:
     model: Model
     policy: Policy
     brief: BriefFor
+    project: Path
+    """The folder of the project, with its tickets: the user's, or that of a fork."""
+    records: Records
+    """Where its records lie."""
     reports: Path
-    """Folder for the test reports of the ticket, in the project's ``.cdd``."""
+    """Folder for the test reports of the ticket, in the records."""
     emit: Emit
     permission: Permission | None = None
     """Decides whether a person must approve a command; None: only the sandbox restricts commands."""
@@ -387,11 +392,6 @@ class Context:
     """The folder of the fork in which the run works: all forks of a ticket have their refs in one repository."""
     token: str = field(default_factory=draw_token)
     """The token of the marks around text that others wrote; the same in all runs, for the server's cache."""
-
-    @property
-    def project(self) -> Path:
-        """The folder of the project, with its tickets: the user's, or that of a fork."""
-        return self.reports.parents[2]  # PROJECT/.cdd/reports/NAME
 
     @property
     def impact_path(self) -> Path:

@@ -282,7 +282,7 @@ class Cycle:
         return True
 
     def _choose_course(self, attempts: tuple[AttemptRecord, ...], baseline: Baseline) -> Course:
-        policy, root = self._context.policy, self._context.repository.root
+        policy, root = self._context.policy, self._context.records.folder
         if not attempts:
             return Course.REPAIR
         last = attempts[-1]
@@ -357,7 +357,7 @@ class Cycle:
         ``LandingConflict`` if the user has to decide.
         """
         context = self._context
-        report = load_report(attempt, root=context.repository.root)
+        report = load_report(attempt, root=context.records.folder)
         fixed = find_newly_passing(report, baseline=baseline.report) if report is not None else ()
         for _ in range(_MAX_MOVES):
             require_branch(self._state, context=context)
@@ -390,7 +390,7 @@ class Cycle:
 
     def _forget_report(self, attempt: AttemptRecord) -> None:
         # The report is about other files now. Without it, the next phase runs the tests for its baseline.
-        report = self._context.repository.root / (attempt.report or "")
+        report = self._context.records.folder / (attempt.report or "")
         if report.is_file():
             report.replace(report.with_suffix(LANDED_ON_OTHERS))
 
@@ -469,7 +469,7 @@ class Cycle:
         """Refuse the new tests unless they fail when the code that they test is altered, or nobody can tell."""
         context = self._context
         checkpoint = context.snapshots.find(attempt.checkpoint or "")
-        report = load_report(attempt, root=context.repository.root)
+        report = load_report(attempt, root=context.records.folder)
         if checkpoint is None or report is None or checkpoint.commit == baseline.snapshot.commit:
             return refuse("vacuous_test", "The new test passes already and is removed: its report is lost.")
         old = {case.nodeid for case in baseline.report.tests}
@@ -551,7 +551,7 @@ class Cycle:
             GateJudged(phase="green", attempt=last.number, open=is_open, reasons=judged.reasons, evidence=evidence)
         )
         if is_open:
-            report = load(context.repository.root / str(judged.report))
+            report = load(context.records.folder / str(judged.report))
             whole = judge_run(item, "green", report=report, baseline=baseline.report)
             self._replace_last_attempt(replace(judged, finding=PARTIAL, reasons=format_reasons(whole)))
         return is_open
@@ -559,7 +559,7 @@ class Cycle:
     def _list_fixed(self, attempt: AttemptRecord, baseline: Baseline) -> tuple[str, ...]:
         """Return the item's tests that the attempt fixed; none if it also did something forbidden."""
         codes = {reason.partition(":")[0] for reason in attempt.reasons}
-        report = load_report(attempt, root=self._context.repository.root)
+        report = load_report(attempt, root=self._context.records.folder)
         if report is None or not codes <= _UNFINISHED_CODES:
             return ()
         return tuple(
@@ -568,7 +568,7 @@ class Cycle:
 
     def _land_part(self, attempt: AttemptRecord, baseline: Baseline) -> str | None:
         """Commit a part of GREEN; return what is missing, or None if a hook of the user refused the commit."""
-        report = load_report(attempt, root=self._context.repository.root)
+        report = load_report(attempt, root=self._context.records.folder)
         own = [case for case in report.tests if has_test(self._item, case.nodeid)] if report is not None else []
         passing = tuple(case.nodeid for case in own if case.outcome == "passed")
         failing = tuple(case.nodeid for case in own if case.outcome != "passed")

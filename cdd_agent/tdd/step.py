@@ -549,7 +549,7 @@ class Landing:
             own = () if attempt.finding == RedVerdict.DROPPED else (item.title,)
             progress = replace(progress, completed=(*progress.completed, *own), pending=pending)
         kind = attempt.finding or attempt.reasons[0].partition(":")[0] if has_failed else ""
-        report = self.context.repository.root / attempt.report if attempt.report else None
+        report = self.context.records.folder / attempt.report if attempt.report else None
         return Handoff(
             seq=sequence(phase_name(attempt.phase), cycle=item.number),
             id=self._id,

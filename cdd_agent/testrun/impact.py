@@ -12,6 +12,7 @@ import msgspec
 
 from cdd_agent.errors import format_count, join_first
 from cdd_agent.storage import read_ordinary, write_atomic
+from cdd_agent.work.records import find_records
 
 _LIMIT_BYTES = 32_000_000
 _MOST_NAMED = 8
@@ -65,7 +66,7 @@ def _describe_tests(file: str, names: tuple[str, ...]) -> str:
 
 def find_impact(project: Path) -> Path:
     """Return the file with the map of a project."""
-    return project / ".cdd" / "impact.json"
+    return find_records(project).folder / "impact.json"
 
 
 def load_impact(path: Path) -> ImpactMap:

@@ -8,13 +8,11 @@ that the run opened, which the kernel reports (see ``watch``).
 A run outside an isolating sandbox can see anything, so its report is not used again. Nor is that of a run that did not
 end by itself, or in which a test passed only in a rerun.
 
-The records are in git's folder: a clone does not bring any, and programs in the sandbox cannot write there. A record
-counts only with a signature by a key of the user.
+The reports are among cdd's records: no clone brings any, and programs in the sandbox cannot write there.
 """
 
 import contextlib
 import hashlib
-import hmac
 import os
 import secrets
 import shutil
@@ -112,8 +110,6 @@ class ReportStore:
 
     folder: Path | None = None
     """Where the records lie; None: in memory only."""
-    key: bytes = b""
-    """The user's, for signatures."""
     place: str = ""
     """The work during which tests run now, for the origin of their reports."""
     _records: list[_Record] = field(default_factory=list)
@@ -258,14 +254,11 @@ class ReportStore:
         for path in self._list_files(f"{rest[:20]}-*.json"):
             try:
                 data = read_ordinary(path, limit_bytes=_RECORD_BYTES)
-                mac, _, body = data.partition(b"\n")
-                if not hmac.compare_digest(mac, _sign(body, self.key)):
-                    raise ValueError("the signature is wrong")
-                record = msgspec.json.decode(body, type=_Record)
+                record = msgspec.json.decode(data, type=_Record)
                 from_json(record.report)
             except (OSError, ValueError, msgspec.DecodeError, ReportError, RecursionError):
                 with contextlib.suppress(OSError):
-                    path.unlink()  # damaged, or not of this user
+                    path.unlink()  # damaged
                 continue
             if record.rest == rest and record.schema == _SCHEMA:
                 yield record
@@ -279,9 +272,7 @@ class ReportStore:
         # A full disk costs a run of the tests later, and nothing else.
         with contextlib.suppress(OSError):
             if len(body) < _RECORD_BYTES:
-                write_atomic(
-                    self.folder / f"{record.rest[:20]}-{files[:20]}.json", _sign(body, self.key) + b"\n" + body
-                )
+                write_atomic(self.folder / f"{record.rest[:20]}-{files[:20]}.json", body)
             left_bytes = _KEPT_BYTES
             for place, path in enumerate(self._list_files("*.json")):
                 left_bytes -= path.stat().st_size
@@ -299,10 +290,6 @@ class ReportStore:
 
 class _UnknownError(Exception):
     """The files that a run can see cannot be described cheaply."""
-
-
-def _sign(body: bytes, key: bytes) -> bytes:
-    return hmac.new(key, body, "sha256").hexdigest().encode()
 
 
 def _is_lasting(report: SuiteReport) -> bool:

@@ -12,7 +12,8 @@ import msgspec
 
 from cdd_agent.clock import Clock
 from cdd_agent.events import Emit, Event, FileChanged, Notice, TextDelta, ThinkingDelta, Waiting, decode, encode
-from cdd_agent.storage import Log, private_folder
+from cdd_agent.storage import Log
+from cdd_agent.work.records import find_records
 
 MAX_DIFF_CHARACTERS = 2_000
 """How much of the diff of one change is written."""
@@ -20,7 +21,7 @@ MAX_DIFF_CHARACTERS = 2_000
 
 def journal_path(project: Path, slug: str) -> Path:
     """Return the path of a ticket's journal."""
-    return private_folder(project) / "journal" / slug / "events.jsonl"
+    return find_records(project).locate_journal(slug)
 
 
 def dropped_journal_path(project: Path, slug: str, *, fork: str) -> Path:

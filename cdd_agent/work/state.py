@@ -14,7 +14,8 @@ from typing import Literal, TypeAlias, get_args
 
 from cdd_agent.errors import UsageError
 from cdd_agent.events import Change, ChangeKind
-from cdd_agent.storage import exclusive_lock, private_folder, sweep
+from cdd_agent.storage import exclusive_lock, sweep
+from cdd_agent.work.records import find_records
 
 SCHEMA = 1
 """The version of the file format. Files with a greater version are refused."""
@@ -493,10 +494,10 @@ REPOSITORY_LOCK = "cdd-exec.lock"
 @contextlib.contextmanager
 def lock_ticket(project: Path, folder: Path) -> Iterator[bool]:
     """Lock the ticket in ``folder``, or raise ``UsageError``; yield whether the last holder was killed."""
-    private, name = private_folder(project), folder.name
-    with exclusive_lock(private / "locks" / f"{name}.lock", purpose=f"Work on the ticket {name}") as was_killed:
-        reports = private / "reports" / name
-        sweep((folder, folder.parent, private, reports))
+    own, name = find_records(project).folder, folder.name
+    with exclusive_lock(own / "locks" / f"{name}.lock", purpose=f"Work on the ticket {name}") as was_killed:
+        reports = own / "reports" / name
+        sweep((folder, folder.parent, own, reports))
         for leftover in reports.glob("*.json.*.tmp"):  # of the plugin
             leftover.unlink()
         yield was_killed

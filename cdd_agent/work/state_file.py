@@ -31,7 +31,9 @@ LIMIT_LINES_BYTES = 200_000_000
 START_OVER = "to start over: the commits stay"
 _SCHEMA_WITH_LINES = SCHEMA + 1
 """A version that does not know of the second file must refuse the first one: it would take the steps for new ones."""
-_OWN_REPORT = re.compile(r"(?:[^/\0]+/)*\.cdd/reports/[^/\0]+/[^/\0]+\.json")
+_OWN_REPORT = re.compile(r"reports/[^/\0]+/[^/\0]+\.json")
+_BEFORE_REPORT = ".cdd/"
+"""How the path of a report went on while it was relative to the work tree."""
 _OWN_REF = re.compile(r"refs/cdd/[\w./-]+")
 _COMMIT = re.compile(r"[0-9a-f]{1,64}")
 _INTERRUPTED = "interrupted:"
@@ -263,7 +265,12 @@ def _decode(data: bytes, moved: _MovedSteps, *, path: str) -> RunState:
 
 
 def _upgrade(step: StepExecution) -> StepExecution:
-    """Return a step whose memory an earlier version may have saved without its kind."""
+    """Return a step that an earlier version may have saved with other paths, and with a memory without its kind."""
+    if step.baseline or any(each.report for each in step.attempts):
+        attempts = (replace(each, report=_shorten(each.report)) for each in step.attempts)
+        step = replace(step, baseline=_shorten(step.baseline), attempts=tuple(attempts))
+    if step.landed is not None:
+        step = replace(step, landed=_upgrade(step.landed))
     old = step.refusal
     if old is None:
         return step
@@ -271,6 +278,10 @@ def _upgrade(step: StepExecution) -> StepExecution:
         work = InterruptedWork(phase=old.phase, files=None, diff=old.diffs.get(old.phase, ""), words=old.words)
         return replace(step, refusal=None, interrupted=step.interrupted or work)
     return replace(step, refusal=replace(old, kind="test_is_wrong")) if old.kept is not None else step
+
+
+def _shorten(report: str | None) -> str | None:
+    return report and report.rpartition(_BEFORE_REPORT)[2]
 
 
 def _damaged(path: str, message: str, *, line: int = 0) -> DocumentError:

@@ -12,6 +12,7 @@ from cdd_agent.events import Event, Notice, TurnEnded
 from cdd_agent.model.conversation import Request, Text, UserMessage
 from cdd_agent.tickets.ticket import create
 from cdd_agent.work.journal import Journal
+from cdd_agent.work.records import find_records
 from cdd_agent.work.state import RunState, Usage
 from cdd_agent.work.state_file import save_state
 from cdd_agent.workflows.green.request import resolve_targets
@@ -87,7 +88,7 @@ def test_the_agents_of_a_ticket_share_its_limit_with_what_earlier_sittings_used(
         agent="planner", text="", stop_reason="end_turn", input_tokens=500, output_tokens=0, cache_read_tokens=0
     )
     with closing(
-        Journal(composition.root / ".cdd" / "journal" / "sale" / "events.jsonl", clock=FakeClock())
+        Journal(find_records(composition.root).folder / "journal" / "sale" / "events.jsonl", clock=FakeClock())
     ) as journal:
         journal.write(drafted)
 
@@ -107,7 +108,7 @@ def test_green_on_tests_of_a_folder_below_has_that_folder_as_its_project(tmp_pat
     assert green.context.project == root / "services" / "a"
     tree = green.context.workplace.tree.root
     assert green.context.suite.root == green.context.workspace.root == tree / "services" / "a"
-    assert green.ticket.folder.is_relative_to(root / "services" / "a" / ".cdd")
+    assert green.ticket.folder.is_relative_to(root / ".git" / "cdd" / "main" / "services%2Fa")
     told = [event.text for event in seen if isinstance(event, Notice)]
     assert f"These tests belong to {root}/services/a: using the settings of that project." in told
 
@@ -144,7 +145,7 @@ def test_that_the_agents_of_tdd_work_with_tools_is_told_where_blocks_are_asked_f
     subprocess.run(["git", "init", "-q", str(root)], check=True)
     seen: list[Event] = []
     composition.emit = seen.append
-    composition.orchestrator(Feature(slug="tdd-a", text="a", folder=root / ".cdd" / "tdd" / "tdd-a"))
+    composition.orchestrator(Feature(slug="tdd-a", text="a", folder=find_records(root).folder / "tdd" / "tdd-a"))
     told = [event.text for event in seen if isinstance(event, Notice)]
     text = "edit_format: blocks applies to cdd exec and cdd green; the agents of cdd tdd work with tools."
     assert (text in told) == is_told

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -102,6 +103,9 @@ def played(name: str, temporary: pytest.TempPathFactory) -> Demo:
             profile.mkdir(parents=True)
             (profile / "claude-profile.json").write_text('{"base_url": "http://127.0.0.1:9"}', encoding="ascii")
             (shared / "sitecustomize.py").write_text(WATCH, encoding="ascii")
+            state = shared / "home" / ".local" / "state" / "cdd"
+            state.mkdir(parents=True)
+            shutil.copy(Path(os.environ["XDG_STATE_HOME"], "cdd", "marks"), state)  # the records are the test's own
             tempted = {"ANTHROPIC_PROFILE": "claude-profile", "ANTHROPIC_AUTH_TOKEN": "t", "ANTHROPIC_API_KEY": KEY}
             watched = {"WATCHED": str(log), "GIT_CALLS": str(calls), "PYTHONPATH": f"{shared}{os.pathsep}{ROOT}"}
             done = subprocess.run(

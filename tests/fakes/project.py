@@ -32,6 +32,7 @@ from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.testrun.suite import Suite
 from cdd_agent.work import state as states
+from cdd_agent.work.records import find_records
 from cdd_agent.work.state import RunState, StepExecution, StepKey
 from cdd_agent.workflows.execution.executor import make_brief_for
 from cdd_agent.workspace.files import Workspace
@@ -205,7 +206,7 @@ class Project:
             workplace = RunTreeWorkplace(
                 user=self.repository,
                 run_tree=RunTrees(self.repository, private / "worktrees").tree("sale"),
-                landings=Landings(self.repository, private / "landing"),
+                landings=Landings(self.repository, find_records(self.folder).landing, files=private / "landing"),
                 export=None,
                 shown_git=private,
                 emit=self.seen.append,
@@ -224,7 +225,9 @@ class Project:
                 max_attempts=max_attempts, budget=Budget(max_turns=4), evidence_timeout_s=0, edit_format=edit_format
             ),
             brief=make_brief_for(),
-            reports=private / "reports" / "sale",
+            project=self.folder,
+            records=find_records(self.folder),
+            reports=find_records(self.folder).folder / "reports" / "sale",
             emit=self.seen.append,
         )
 

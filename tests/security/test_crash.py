@@ -29,6 +29,7 @@ from cdd_agent.sandbox.warden import supervision
 from cdd_agent.storage import exclusive_lock, write_atomic
 from cdd_agent.tickets.ticket import find
 from cdd_agent.work.journal import Journal, read
+from cdd_agent.work.records import find_records
 from cdd_agent.work.state import Status
 from cdd_agent.workflows.execution.executor import Executor
 from tests.fakes.cases import soak_after
@@ -43,6 +44,8 @@ from tests.soak.kill_stage import SLUG, Trial, prepared
 
 ROOT = Path(__file__).parent.parent.parent
 no_strace = pytest.mark.skipif(why_not() != "", reason=why_not() or "strace works")
+
+RECORDS = ".git/cdd/main/root"
 
 
 # One save: faults 1 to 5.
@@ -196,11 +199,12 @@ def cdd(trial: Trial, *arguments: str) -> int:
 
 
 @soak_after(1, "kind", ["folder", "pipe", "link"])
-@pytest.mark.parametrize("name", [f"tickets/{SLUG}/execution-state.json", f".cdd/journal/{SLUG}/events.jsonl"])
+@pytest.mark.parametrize("name", [f"tickets/{SLUG}/execution-state.json", f"{RECORDS}/journal/{SLUG}/events.jsonl"])
 def test_a_file_of_ours_that_is_none_is_named_at_the_start_without_waiting(
     kind: str, name: str, *, trial: Trial, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = trial.project / name
+    find_records(trial.project)
     path.parent.mkdir(parents=True, exist_ok=True)
     match kind:
         case "folder":
@@ -309,8 +313,7 @@ def test_two_work_trees_of_one_repository_do_not_carry_out_one_ticket_at_once(
 def test_only_one_process_works_on_a_ticket_and_the_rest_is_shown_meanwhile(
     command: str, *, trial: Trial, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (trial.project / ".cdd" / "locks").mkdir()
-    with exclusive_lock(trial.project / ".cdd" / "locks" / f"{SLUG}.lock", purpose="Testing"):
+    with exclusive_lock(find_records(trial.project).folder / "locks" / f"{SLUG}.lock", purpose="Testing"):
         assert cdd(trial, "--yes", command, SLUG) == ExitCode.USAGE
         assert f"Work on the ticket {SLUG} is already in progress: pid {os.getpid()} on " in capsys.readouterr().err
         assert cdd(trial, "status", SLUG) == ExitCode.DONE
@@ -455,8 +458,8 @@ def test_what_a_killed_run_left_is_gone_after_the_next(trial: Trial) -> None:
         executor.skip(1, reason="the next run is shorter without it")
     names = [
         f"tickets/{SLUG}/.execution-state.json.cdd-abcd1234.tmp",
-        f".cdd/reports/{SLUG}/step-1-baseline.json.4711.tmp",
-        ".cdd/.interpreter.json.cdd-abcd1234.tmp",
+        f"{RECORDS}/reports/{SLUG}/step-1-baseline.json.4711.tmp",
+        f"{RECORDS}/.impact.json.cdd-abcd1234.tmp",
         f".git/refs/cdd/tests/{SLUG}/before.lock",
     ]
     for name in names:

@@ -181,7 +181,7 @@ class Trial:
 
     def torn(self) -> list[str]:
         """The files of ours that are neither an old nor a new whole one."""
-        ticket, private = self.project / "tickets" / SLUG, self.project / ".cdd"
+        ticket, private = self.project / "tickets" / SLUG, self.project / ".git" / "cdd"
         found = []
         for path in (ticket / "execution-state.json", ticket / "execution-state.json.bak"):
             try:

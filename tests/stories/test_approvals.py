@@ -10,6 +10,7 @@ import pytest
 
 from cdd_agent.cli.app import run
 from cdd_agent.tickets.ticket import find
+from cdd_agent.work.records import find_records
 from tests.cdd_agent.repl.terminal_window import Window, needs_tmux
 from tests.fakes.cases import soak_after
 from tests.fakes.demo import SLUG, build_finished, copied
@@ -97,7 +98,7 @@ def test_at_a_terminal_a_person_is_asked_and_a_yes_is_kept(begun: Path, tmp_path
     finally:
         window.close()
     assert kept(begun) == before
-    journal = (begun / ".cdd" / "journal" / SLUG / "events.jsonl").read_text(encoding="utf-8")
+    journal = (find_records(begun).folder / "journal" / SLUG / "events.jsonl").read_text(encoding="utf-8")
     first, second, third = answers(journal)
     assert first.startswith("exit status 127")
     assert "the developer said no: not this." in second

@@ -108,7 +108,7 @@ class Dialog:
     def summarize(self, conversation: Conversation, *, trigger: Literal["manual", "auto"] = "manual") -> Conversation:
         """Return a conversation that starts with the conventions and the model's summary of ``conversation``.
 
-        All messages of ``conversation`` are saved in ``.cdd/archive`` first. If a hook for PreCompact blocks, the
+        All messages of ``conversation`` are archived first. If a hook for PreCompact blocks, the
         result is ``conversation`` itself.
         """
         name = f"{self.ticket or 'project'}-{self.agent}"
@@ -116,7 +116,7 @@ class Dialog:
         fields = {"trigger": trigger, "custom_instructions": "", "transcript_path": str(archive)}
         if self.hooks.run("PreCompact", fields, subject=trigger).block:
             return conversation
-        self.emit(Notice(text=f"The conversation is archived in {archive.relative_to(self.workspace.root)}."))
+        self.emit(Notice(text=f"The conversation is archived in {archive}."))
         summary = compact(conversation, model=self.model, emit=self.emit, agent=self.agent)
         return self.resume(summary.token, summary.messages)
 

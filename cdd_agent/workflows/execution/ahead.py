@@ -25,10 +25,11 @@ from cdd_agent.git.fork import Fork, Forks, make_name
 from cdd_agent.git.repository import CommitId
 from cdd_agent.git.snapshot import Snapshot
 from cdd_agent.model.conversation import Model, Request, Turn
-from cdd_agent.storage import hold, private_folder
+from cdd_agent.storage import hold
 from cdd_agent.tdd.context import Brought, Context, Phase
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.untrusted import keys
+from cdd_agent.work.records import find_records
 from cdd_agent.work.state import RunState, Status, StepExecution, StepKey, Usage, replace_step
 from cdd_agent.work.state_file import load_state, save_state
 
@@ -227,7 +228,7 @@ class Ahead:
         fork = self._find(number)
         if fork is None:
             return None
-        reports = private_folder(self._forks.find_project(fork)) / "reports" / self._ticket.slug
+        reports = self._forks.find_records(fork).folder / "reports" / self._ticket.slug
         return next(reports.glob(f"step-{number}-*green-examples.json"), None)
 
     def discard(self, number: int, *, is_landed: bool) -> None:
@@ -244,7 +245,7 @@ class Ahead:
         self._running.clear()
 
     def _log_path(self, number: int) -> Path:
-        reports = private_folder(self._forks.project) / "reports" / self._ticket.slug
+        reports = find_records(self._forks.project).folder / "reports" / self._ticket.slug
         return reports / f"step-{number}-ahead.log"
 
     def _drop(self, fork: Fork) -> bool:

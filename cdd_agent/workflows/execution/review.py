@@ -25,7 +25,7 @@ from cdd_agent.git.push import Push, find_push
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.git.run_tree import RunTrees
 from cdd_agent.review import Comments, LeftFork, count_lines, describe_size, diff_commits, resolve_recorded
-from cdd_agent.storage import private_folder, read_ordinary
+from cdd_agent.storage import read_ordinary
 from cdd_agent.tdd import verdict
 from cdd_agent.tdd.context import Context, format_reasons, summarize_evidence
 from cdd_agent.tdd.examination import load_examples
@@ -33,6 +33,7 @@ from cdd_agent.tdd.step import StepRecovery, alone_on
 from cdd_agent.tickets.plan import Step
 from cdd_agent.tickets.ticket import Ticket, list_tickets
 from cdd_agent.work import state as states
+from cdd_agent.work.records import find_records
 from cdd_agent.work.state import AttemptRecord, RunState, Status, StepExecution, lock_ticket, review_step
 from cdd_agent.work.state_file import load_state, save_state
 from cdd_agent.workflows.execution.executor import Executor, make_work_item, step_key
@@ -141,7 +142,7 @@ def load_completed_steps(ticket: Ticket, repository: Repository, *, project: Pat
     state = load_state(ticket.state_path)
     if state is None or not (done := [state.execution(number) for number in state.numbers(Status.COMPLETED)]):
         raise UsageError(f"{ticket.slug} has no completed step to review.", hint=f"cdd exec {ticket.slug}")
-    reports = hash_reports(private_folder(project) / "reports")  # also those of a fork that was merged
+    reports = hash_reports(find_records(project).folder / "reports")  # also those of a fork that was merged
     total = len(state.step_executions)
     return tuple(replace(_load_step(step, repository, reports=reports), total=total) for step in done)
 
@@ -150,7 +151,7 @@ def load_earlier_landing(
     step: StepToReview, commits: Sequence[CommitId], *, repository: Repository, project: Path
 ) -> StepToReview:
     """Load the ``commits`` of ``step`` from before an iteration. Raises ``UsageError`` if one no longer exists."""
-    reports = hash_reports(private_folder(project) / "reports")
+    reports = hash_reports(find_records(project).folder / "reports")
     landed = tuple(_load_landed(resolve_recorded(repository, each), repository, reports=reports) for each in commits)
     base = repository.git("rev-parse", ("--verify",), f"{landed[0].commit}^").strip()
     return replace(step, commits=landed, files=diff_commits(repository, base, after=landed[-1].commit), base=base)
@@ -162,7 +163,7 @@ def load_commit(repository: Repository, name: str, *, project: Path) -> StepToRe
     parents = repository.git("log", ("-1", "--format=%P"), commit, ("--",)).split()
     if not parents:
         raise UsageError(f"{commit[:10]} is the first commit; it has nothing to compare with.", hint="git show " + name)
-    landed = _load_landed(commit, repository, reports=hash_reports(private_folder(project) / "reports"))
+    landed = _load_landed(commit, repository, reports=hash_reports(find_records(project).folder / "reports"))
     return StepToReview(
         number=0,
         title=landed.subject,
@@ -528,7 +529,7 @@ class Intervention:
             number=1,
             verdict="open" if judged.open else "closed",
             reasons=reasons or format_reasons(replace(judged, reasons=(by_hand,))),
-            report=None if run.report is None else str(path.relative_to(context.repository.root)),
+            report=None if run.report is None else str(path.relative_to(context.records.folder)),
         )
 
     def _find_underway(self) -> int | None:

@@ -138,7 +138,7 @@ _STATUSES: dict[str, Status] = {
 def make_artifact(request: GreenRequest, step: StepExecution, *, why: str | None, context: Context) -> GreenArtifact:
     """Return the artifact of a run that has ended; ``why`` is None if all targets pass."""
     attempts = list_attempts("green", step)
-    report = _load_last_report(step, root=context.repository.root)
+    report = _load_last_report(step, root=context.records.folder)
     results = make_results(report)
     commit = step.commits.get("green")
     outcome: Literal["green", "partial", "failed", "blocked"] = "green" if why is None else "failed"
@@ -151,7 +151,7 @@ def make_artifact(request: GreenRequest, step: StepExecution, *, why: str | None
     changed = ChangedFiles() if commit is None else list_files(context.repository, before, commit=commit)
     has_others = [
         any(not any(contains(target, case.nodeid) for target in request.targets) for case in each.tests)
-        for each in (report, _load(step.baseline, root=context.repository.root))
+        for each in (report, _load(step.baseline, root=context.records.folder))
         if each is not None
     ]
     scope: Scope = "target_files" if context.policy.gate_runs else "all"

@@ -14,12 +14,13 @@ from pathlib import Path
 from cdd_agent.errors import UsageError
 from cdd_agent.git.notes import NotesDamaged, find_missing_ref, read_tip, survey_notes
 from cdd_agent.git.repository import CommitId, Repository
-from cdd_agent.storage import private_folder, read_ordinary, write_atomic
+from cdd_agent.storage import read_ordinary, write_atomic
 from cdd_agent.tdd.context import Context
 from cdd_agent.tdd.step import StepRecovery
 from cdd_agent.tdd.verdict import RedVerdict
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work.handoff import PHASE_OF, CurrentTest, Handoff
+from cdd_agent.work.records import find_records
 from cdd_agent.work.state import AttemptRecord, RunState, Status, StepExecution
 from cdd_agent.work.state_file import load_state
 from cdd_agent.workflows.orchestration import test_list
@@ -39,7 +40,7 @@ _FIX = re.compile(r"\W*(?:bug\s*)?fix(?:es|ed)?\b|\W*(?:bug|repair|correct)\b", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
-    """A request and the folder of its run, ``.cdd/tdd/SLUG/``."""
+    """A request and the folder of its run, ``tdd/SLUG`` in the records."""
 
     slug: str
     text: str
@@ -153,7 +154,7 @@ def is_dropped(step: StepExecution) -> bool:
 
 
 def _runs_folder(root: Path) -> Path:
-    return private_folder(root) / "tdd"
+    return find_records(root).folder / "tdd"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,7 +281,7 @@ def _move_to_head(slug: str, step: StepExecution, *, head: CommitId | None, cont
         if phase in step.commits:
             # The report does not exist. Naming it makes the next baseline run the tests.
             path = StepRecovery(slug, step, context=context).report_path(f"{phase}-1")
-            report = str(path.relative_to(context.repository.root))
+            report = str(path.relative_to(context.records.folder))
             attempts.append(AttemptRecord(phase=phase, number=1, verdict="open", report=report))
     *_, latest = step.commits
     return replace(step, commits={**step.commits, latest: str(head)}, attempts=tuple(attempts))

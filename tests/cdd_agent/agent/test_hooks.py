@@ -28,6 +28,7 @@ from cdd_agent.model.budget import Budget
 from cdd_agent.model.conversation import Conversation
 from cdd_agent.sandbox.port import Access
 from cdd_agent.sandbox.supervised import PlainSandbox
+from cdd_agent.work.records import find_records
 from cdd_agent.work.state import Usage
 from cdd_agent.workspace.files import Workspace
 from tests.fakes.model import ScriptedModel, says
@@ -62,7 +63,7 @@ def make_hooks(
         make_access=lambda: Access(read_write=(root,)),
         variables={},
         session="sale",
-        transcript=root / ".cdd/journal/sale/events.jsonl",
+        transcript=find_records(root).folder / "journal/sale/events.jsonl",
         emit=(seen if seen is not None else []).append,
         approved=offer,
         allows=allows,
@@ -145,7 +146,7 @@ def test_a_hook_gets_the_event_as_json(tmp_path: Path) -> None:
     write.run({"file_path": "shop.py", "content": "x = 1\n"})
     assert json.loads((tmp_path / "given.json").read_text()) == {
         "session_id": "sale",
-        "transcript_path": str(tmp_path / ".cdd/journal/sale/events.jsonl"),
+        "transcript_path": str(find_records(tmp_path).folder / "journal/sale/events.jsonl"),
         "cwd": str(tmp_path),
         "hook_event_name": "FileChanged",
         "file_path": "shop.py",

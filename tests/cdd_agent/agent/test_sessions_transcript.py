@@ -10,6 +10,7 @@ import pytest
 from cdd_agent.agent.sessions import Transcript, load_session, sessions_folder
 from cdd_agent.events import Event, Notice
 from cdd_agent.model.conversation import Conversation, Opaque, Text, UserMessage
+from cdd_agent.work.records import find_records
 from tests.fakes.clock import FakeClock
 from tests.fakes.model import call, says
 
@@ -55,7 +56,6 @@ def test_nobody_else_may_read_it(tmp_path: Path) -> None:
     path = sessions_folder(tmp_path) / transcript.id / "transcript.jsonl"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    assert (tmp_path / ".cdd" / ".gitignore").read_text() == "*\n!config.yaml\n!commands\n!commands/*.md\n"
     transcript.close()
 
 
@@ -119,12 +119,12 @@ def test_half_a_character_is_kept_as_a_question_mark(tmp_path: Path) -> None:
 def test_what_cannot_be_kept_is_told_once_and_ends_nothing(tmp_path: Path) -> None:
     transcript, told = begun(tmp_path)
     conversation = talk(transcript)
-    (tmp_path / ".cdd").mkdir()
-    (tmp_path / ".cdd" / ".gitignore").write_text("*\n")
-    (tmp_path / ".cdd").chmod(0o500)
+    folder = find_records(tmp_path).folder
+    folder.mkdir(parents=True)
+    folder.chmod(0o500)
     conversation.say("One.")
     conversation.say("Two.")
-    (tmp_path / ".cdd").chmod(0o700)
+    folder.chmod(0o700)
     assert len(conversation.messages) == 2
     (notice,) = told
     assert isinstance(notice, Notice)

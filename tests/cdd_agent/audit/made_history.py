@@ -112,7 +112,7 @@ class History:
         auditor = Auditor(
             repository=self.project.repository,
             suite=lambda: suite or known,
-            reports=self.project.folder / ".cdd" / "reports",
+            project=self.project.folder,
             emit=self.seen.append,
         )
         return auditor.run(revisions)

@@ -497,7 +497,7 @@ def test_a_shallow_clone_says_that_it_lacks_what_the_handoffs_rest_on(history: H
     source = f"file://{history.project.folder}"
     subprocess.run(["git", "clone", "-q", "--depth=2", source, str(folder)], check=True)
     subprocess.run(["git", "fetch", "-q", "origin", f"{NOTES}:{NOTES}"], cwd=folder, check=True)
-    auditor = Auditor(repository=Repository.find(folder), suite=_never, reports=folder, emit=lambda _: None)
+    auditor = Auditor(repository=Repository.find(folder), suite=_never, project=folder, emit=lambda _: None)
     with pytest.raises(EnvironmentMissing, match=r"The clone is shallow: its history ends at \w+") as caught:
         auditor.run()
     assert caught.value.hint.startswith("fetch the rest: git fetch --unshallow")

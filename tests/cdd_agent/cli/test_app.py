@@ -13,6 +13,7 @@ import pytest
 from cdd_agent import __version__
 from cdd_agent.cli.app import run
 from cdd_agent.tickets.ticket import find
+from cdd_agent.work.records import find_records
 from tests.fakes.cases import soak_after
 from tests.fakes.demo import RECORDING, SLUG
 
@@ -74,7 +75,7 @@ def test_an_unknown_ticket_names_the_nearest_and_leaves_no_trace(
 ) -> None:
     assert in_project(finished, command, "minutes-last") == 2
     assert "the nearest is 'minutes-lost'" in capsys.readouterr().err
-    assert not (finished / ".cdd" / "journal" / "minutes-last").exists()
+    assert not (find_records(finished).folder / "journal" / "minutes-last").exists()
 
 
 def test_an_option_of_all_commands_is_told_where_it_belongs(capsys: pytest.CaptureFixture[str]) -> None:

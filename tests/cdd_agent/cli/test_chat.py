@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.cli.app import run
+from cdd_agent.work.records import find_records
 from tests.cdd_agent.repl.terminal_window import Window, needs_tmux
 from tests.fakes.demo import RECORDING, SLUG
 from tests.fakes.program import command, environment
@@ -54,7 +55,7 @@ def test_with_json_events_go_to_standard_output_and_words_to_standard_error(
 
 def test_the_events_go_to_the_journal_of_the_ticket(project: Path, types: pytest.MonkeyPatch) -> None:
     chat(project, "/spec\n", "--replay", str(RECORDING), types=types)
-    journal = project / ".cdd" / "journal" / SLUG / "events.jsonl"
+    journal = find_records(project).folder / "journal" / SLUG / "events.jsonl"
     assert "TurnEnded" in journal.read_text(encoding="utf-8")
 
 
@@ -166,7 +167,7 @@ def test_bytes_of_a_pipe_that_are_no_text_stop_nothing(finished: Path, tmp_path:
 
 def test_a_sitting_that_says_nothing_to_an_agent_leaves_no_session(finished: Path, types: pytest.MonkeyPatch) -> None:
     chat(finished, "/status\n/cost\n", types=types)
-    assert not (finished / ".cdd" / "sessions").exists()
+    assert not (find_records(finished).folder / "sessions").exists()
 
 
 def test_what_was_said_can_be_resumed_by_the_next_start(

@@ -18,6 +18,7 @@ from cdd_agent.git.repository import Repository
 from cdd_agent.model.conversation import Conversation, Text, UserMessage
 from cdd_agent.tickets.ticket import find
 from cdd_agent.work.journal import journal_path
+from cdd_agent.work.records import find_records
 from cdd_agent.work.state import RunState
 from cdd_agent.work.state_file import load_state, save_state
 from tests.fakes.cases import soak_after
@@ -75,7 +76,7 @@ def test_a_fork_is_worked_on_compared_merged_and_dropped(finished: Path, capsys:
     assert git(finished, *own) == checkpoints
     assert git(inside, "log", "-1", "--format=%s|%D").startswith("fix: Minutes after hours need no unit|")
     assert state(inside).execution(1).status == "completed"
-    sent = (inside / ".cdd" / "reports" / SLUG / "step-1-red.conversation").read_text()
+    sent = (find_records(inside).folder / "reports" / SLUG / "step-1-red.conversation").read_text()
     assert sent.count("Carry out step 1 of the plan.") == 2  # the fork's conversation begins with the first one's
     assert all(part in sent for part in DIRECTION)
 
@@ -200,6 +201,7 @@ def test_a_report_has_the_cost_of_each_fork_also_when_it_was_dropped(
 KILLED = """
 import os, sys
 from cdd_agent.cli.app import run
+from cdd_agent.work.records import find_records
 count, point, words = 0, int(sys.argv[1]), sys.argv[2:]
 def at_each(event, arguments):
     global count

@@ -12,6 +12,7 @@ from cdd_agent.cli.invocation import Invocation
 from cdd_agent.config.options import Options
 from cdd_agent.errors import FolderMoved, UsageError
 from cdd_agent.events import Notice
+from cdd_agent.work.records import find_records
 from tests.fakes.demo import SLUG
 
 
@@ -60,4 +61,4 @@ def test_a_journal_is_made_only_for_a_ticket_that_is_there(project: Path) -> Non
     with invocation(project).open_ticket(SLUG) as (composition, ticket):
         composition.emit(Notice(text="mind this"))
     assert ticket.slug == SLUG
-    assert "mind this" in (project / ".cdd/journal" / SLUG / "events.jsonl").read_text(encoding="utf-8")
+    assert "mind this" in (find_records(project).folder / "journal" / SLUG / "events.jsonl").read_text(encoding="utf-8")

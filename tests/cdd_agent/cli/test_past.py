@@ -11,6 +11,7 @@ import pytest
 
 from cdd_agent.cli.app import run
 from cdd_agent.events import HandoffListed, decode
+from cdd_agent.work.records import find_records
 from tests.cdd_agent.history.made_runs import SLUG, Run, begun_in, copied, two_cycles
 from tests.fakes.cases import soak_after
 from tests.fakes.program import command, environment
@@ -90,7 +91,7 @@ def test_status_tells_cycle_list_and_what_to_type(ran: Run, capsys: pytest.Captu
 def test_without_git_or_notes_they_say_so(words: tuple[str, ...], tmp_path: Path) -> None:
     assert run(["--project", str(tmp_path), "tdd", *words]) == 4
     empty = begun_in(tmp_path / "project")
-    shutil.rmtree(empty.root / ".cdd", ignore_errors=True)
+    shutil.rmtree(find_records(empty.root).folder)
     assert cdd(empty, *words) == 2
 
 

@@ -18,6 +18,7 @@ from cdd_agent.cli.report import _finalize
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
 from cdd_agent.tickets.ticket import find
+from cdd_agent.work.records import find_records
 from cdd_agent.work.state import StepKey, Usage, pending_steps, replace_step
 from cdd_agent.work.state_file import load_state, save_state
 from tests.fakes.demo import SLUG
@@ -127,7 +128,7 @@ def test_the_picture_of_any_number_of_steps_fits_on_a_telephone(finished: Path, 
 def test_texts_of_others_are_escaped_and_keys_masked(finished: Path, tmp_path: Path) -> None:
     key = "sk-ant-api03-" + "a" * 95
     evil = f"<script>alert(1)</script> {key} \x1b[2J"
-    journal = finished / ".cdd/journal" / SLUG / "events.jsonl"
+    journal = find_records(finished).folder / "journal" / SLUG / "events.jsonl"
     lines = [json.loads(line) for line in journal.read_text().splitlines()]
     for line in lines:
         if line["event"] == "GateJudged":
@@ -207,7 +208,7 @@ def iterate(project: Path, *, guidance: str) -> str:
     commit = commit_paths(repository, message, paths=["durations/reading.py"])
     again = replace(state.execution(1), commits={"refactor": commit}, base_commit=head, attempts=())
     save_state(path, replace_step(state, again))
-    with (project / ".cdd/journal" / SLUG / "events.jsonl").open("ab") as journal:
+    with (find_records(project).folder / "journal" / SLUG / "events.jsonl").open("ab") as journal:
         for event in (
             events.StepStarted(number=1, total=1, title=again.title, guidance=guidance),
             events.AttemptStarted(phase="refactor", number=1, limit=3),
@@ -240,7 +241,7 @@ def test_an_iteration_comes_after_the_run_before_it_and_hides_none_of_that(
 
 
 def test_without_a_journal_the_page_says_what_is_missing(finished: Path, tmp_path: Path) -> None:
-    (finished / ".cdd/journal" / SLUG / "events.jsonl").unlink()
+    (find_records(finished).folder / "journal" / SLUG / "events.jsonl").unlink()
     text = make_page(finished, tmp_path / "report.html")
     assert "times and costs are missing" in text
     assert "GREEN attempt 1" in text

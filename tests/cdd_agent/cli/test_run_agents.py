@@ -9,6 +9,7 @@ import pytest
 
 from cdd_agent.cli.app import run
 from cdd_agent.tickets.ticket import find
+from cdd_agent.work.records import find_records
 from cdd_agent.work.state_file import load_state
 from tests.fakes.cases import soak_after
 from tests.fakes.demo import ANSWER, RECORDING, SLUG
@@ -170,7 +171,7 @@ def test_a_step_the_plan_does_not_have_is_refused_before_anything_begins(
 
 def test_the_events_of_a_ticket_are_journaled(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cdd(project, "--json", "spec", SLUG)
-    journal = project / ".cdd" / "journal" / SLUG / "events.jsonl"
+    journal = find_records(project).folder / "journal" / SLUG / "events.jsonl"
     kinds = [json.loads(line)["event"] for line in journal.read_text(encoding="utf-8").splitlines()]
     shown = [json.loads(line)["event"] for line in capsys.readouterr().out.splitlines()]
     assert kinds == [kind for kind in shown if kind != "TextDelta"]

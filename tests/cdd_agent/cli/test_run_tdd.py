@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.cli.app import run
+from cdd_agent.work.records import find_records
 from tests.fakes.project import QUICK
 
 LIST = {"file_path": "test-list.md", "content": "- [ ] adds two numbers\n"}
@@ -63,7 +64,7 @@ def test_a_run_that_ends_at_a_gate_has_exit_code_1_and_says_how_to_go_on(
     assert events[-1]["status"] == "failed"
     assert "is aborted in cycle 1 (adds two numbers): RED was refused 2 times" in err
     assert "cdd tdd resume" in err
-    assert (sums / ".cdd" / "journal" / "tdd-a-sum" / "events.jsonl").exists()
+    assert (find_records(sums).folder / "journal" / "tdd-a-sum" / "events.jsonl").exists()
     assert tdd("run", "A difference", "--yes") == 2
     assert "The run tdd-a-sum is not complete." in capfd.readouterr().err
 

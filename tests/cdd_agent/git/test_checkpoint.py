@@ -240,7 +240,7 @@ def test_the_first_commit_is_not_needed_and_neither_is_git(tmp_path: Path) -> No
         checkpoints.restore(checkpoints.plan(made))
         before[".venv/x"] = ("file", 0o644, b"y\n")
         assert observe(root) == before
-        assert not (root / ".git" / "cdd" / "shadow" / "refs" / "heads").exists()
+        assert not (root / ".git" / "cdd" / "repository" / "shadow" / "main" / "refs" / "heads").exists()
         assert [each.number for each in checkpoints_of(root, tmp_path / "private").list_all()] == [1, 2]
 
 
@@ -450,8 +450,8 @@ def test_a_submodule_is_listed_as_left_out(repository: Repository, committed: Pa
 def test_a_damaged_private_index_is_made_again(repository: Repository) -> None:
     checkpoints = Checkpoints.of_repository(repository, repository.root)
     one = checkpoints.create()
-    (repository.root / ".git" / "cdd" / "shadow" / "index").write_bytes(b"junk")
-    (repository.root / ".git" / "cdd" / "shadow" / "index.lock").write_bytes(b"")
+    (repository.root / ".git" / "cdd" / "repository" / "shadow" / "main" / "index").write_bytes(b"junk")
+    (repository.root / ".git" / "cdd" / "repository" / "shadow" / "main" / "index.lock").write_bytes(b"")
     other = checkpoints.create()
     assert checkpoints.compare(one, other)[2] == ()
 
@@ -460,7 +460,7 @@ def test_after_a_full_disk_the_next_checkpoint_is_made(repository: Repository) -
     root, limits = repository.root, resource.getrlimit(resource.RLIMIT_FSIZE)
     checkpoints = Checkpoints.of_repository(Repository.find(root), root)
     checkpoints.create()
-    (head,) = (root / ".git" / "cdd").glob("*/HEAD")
+    (head,) = (root / ".git" / "cdd" / "repository" / "shadow").glob("*/HEAD")
     head.unlink()
     resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
     try:

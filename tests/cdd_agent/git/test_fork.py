@@ -15,6 +15,7 @@ from cdd_agent.git.landing import Favor, LandingConflict
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.run_tree import Kept, RunTrees
 from cdd_agent.git.runner import GitRefused
+from cdd_agent.work.records import find_records
 from tests.fakes.command_line import run_words
 from tests.fakes.files import describe_files
 
@@ -313,11 +314,11 @@ def test_no_name_in_the_list_of_forks_becomes_an_option_of_git(forks: Forks, tmp
 @pytest.mark.slow
 def test_the_list_of_forks_may_be_damaged_or_newer(forks: Forks) -> None:
     start(forks)
-    path = forks.repository.root / ".cdd" / "forks.json"
+    path = find_records(forks.repository.root).repository / "forks.json"
     path.write_text("{")
     with pytest.raises(UsageError, match="is damaged"):
         forks.list_all()
-    path.write_text('{"schema": 2}')
+    path.write_text('{"schema": 3}')
     with pytest.raises(UsageError, match="newer cdd"):
         forks.list_all()
 

@@ -28,6 +28,7 @@ from cdd_agent.work.handoff import (
     encode,
     sequence,
 )
+from cdd_agent.work.records import find_records
 from cdd_agent.work.state import AttemptRecord, RunState, Status, StepExecution
 from cdd_agent.work.state_file import save_state
 
@@ -79,13 +80,12 @@ class Run:
             base_commit=repository.read_head(),
             branch=repository.read_branch(),
         )
-        (root / ".cdd" / "tdd" / SLUG).mkdir(parents=True, exist_ok=True)
-        (root / ".cdd" / ".gitignore").write_text("*\n!config.yaml\n!commands\n!commands/*.md\n")
-        (root / ".cdd" / "tdd" / SLUG / "request.md").write_text("A calculator.")
+        (find_records(root).folder / "tdd" / SLUG).mkdir(parents=True, exist_ok=True)
+        (find_records(root).folder / "tdd" / SLUG / "request.md").write_text("A calculator.")
 
     @property
     def state_path(self) -> Path:
-        return self.root / ".cdd" / "tdd" / SLUG / "execution-state.json"
+        return find_records(self.root).folder / "tdd" / SLUG / "execution-state.json"
 
     @property
     def step(self) -> StepExecution:
@@ -119,10 +119,10 @@ class Run:
         self.keep(replace(step, checkpoint=ref))
 
     def report(self, name: str) -> str:
-        path = self.root / ".cdd" / "reports" / SLUG / f"{name}.json"
+        path = find_records(self.root).folder / "reports" / SLUG / f"{name}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({"of": name}))
-        return f".cdd/reports/{SLUG}/{name}.json"
+        return f"reports/{SLUG}/{name}.json"
 
     def land(self, phase: PhaseName, files: Mapping[str, str], *, following: NextPhase) -> CommitId:
         """Commit ``files`` as a phase of the cycle in work, with its note."""
@@ -197,12 +197,16 @@ def copied(run: Run, folder: Path) -> Run:
     return made
 
 
+RECORDS = ".git/cdd/main/root/"
+
+
 def work_tree(root: Path) -> dict[str, tuple[int, bytes | str]]:
-    """Every file but git's and the locks: permissions and content."""
+    """Every file but git's and the locks, with cdd's records: permissions and content."""
     found: dict[str, tuple[int, bytes | str]] = {}
     for path in sorted(root.rglob("*")):
         name = path.relative_to(root).as_posix()
-        if name.startswith((".git/", ".cdd/locks")) or (path.is_dir() and not path.is_symlink()):
+        is_gits = name.startswith(".git/") and not name.startswith(RECORDS)
+        if is_gits or name.startswith(f"{RECORDS}locks") or (path.is_dir() and not path.is_symlink()):
             continue
         found[name] = (path.lstat().st_mode, path.readlink().as_posix() if path.is_symlink() else path.read_bytes())
     return found

@@ -7,6 +7,7 @@ from cdd_agent.git.repository import ROLLBACK, CommitId
 from cdd_agent.history import records
 from cdd_agent.history.records import RollbackRecord
 from cdd_agent.work.handoff import encode
+from cdd_agent.work.records import find_records
 from tests.cdd_agent.history.made_runs import SLUG, Run, back, refused, said, work_tree
 from tests.fakes.cases import soak_after
 
@@ -93,7 +94,7 @@ def _inside(run: Run, tree: str, *, name: str) -> str:
 
 @pytest.mark.slow
 def test_what_else_lies_beside_the_runs_is_neither_kept_nor_touched(run: Run) -> None:
-    strange = run.root / ".cdd" / "tdd" / "tdd-Mine" / "x"
+    strange = find_records(run.root).folder / "tdd" / "tdd-Mine" / "x"
     strange.parent.mkdir()
     strange.write_text("mine")
     assert "tdd-Mine/x" not in records.read_runs(run.rollbacks.runs)

@@ -14,9 +14,10 @@ from cdd_agent.git.run_tree import RunTrees
 from cdd_agent.git.snapshot import Snapshots
 from cdd_agent.history.runs import read_reachable_notes
 from cdd_agent.tdd.step import StepCheckpoints, alone, checkpoint_ref, landed_head
+from cdd_agent.work.records import find_records
 from cdd_agent.work.state import Status, StepExecution, StepKey, pending_steps
 from cdd_agent.work.state_file import lines_path, load_state, save_state
-from tests.cdd_agent.history.made_runs import SLUG, Run, back, history, own_files, refused, undo, work_tree
+from tests.cdd_agent.history.made_runs import RECORDS, SLUG, Run, back, history, own_files, refused, undo, work_tree
 from tests.fakes.cases import soak_after
 
 
@@ -183,20 +184,20 @@ def test_in_the_middle_of_a_cycle_it_goes_on_with_the_next_phase(name: str, land
 
 @pytest.mark.slow
 def test_a_run_that_began_later_is_put_aside_and_comes_back_with_undo(run: Run) -> None:
-    later = run.root / ".cdd" / "tdd" / "tdd-later"
+    later = find_records(run.root).folder / "tdd" / "tdd-later"
     later.mkdir()
     (later / "request.md").write_text("More.")
     save_state(
         later / "execution-state.json", replace(run.state, ticket_slug="tdd-later", base_commit=run.commits["green 2"])
     )
-    earlier = run.root / ".cdd" / "tdd" / "tdd-earlier"
+    earlier = find_records(run.root).folder / "tdd" / "tdd-earlier"
     earlier.mkdir()
     (earlier / "request.md").write_text("Less.")
     kept = work_tree(later)
     back(run, run.commits["refactor 1"])
     assert not later.exists()
     assert (earlier / "request.md").exists()
-    requests = run.root.glob(".cdd/tdd/*/request.md")
+    requests = run.rollbacks.runs.glob("*/request.md")
     assert max(requests, key=lambda path: path.stat().st_mtime_ns).parent.name == SLUG
     undo(run)
     assert work_tree(later) == kept
@@ -295,8 +296,8 @@ def test_undo_brings_everything_back_and_can_be_undone(run: Run) -> None:
     undo(run)
     assert history(run.repository) == gone_past
     assert read_state(run) == gone_state
-    assert {k: v for k, v in work_tree(run.root).items() if not k.startswith(".cdd/")} == {
-        k: v for k, v in gone.items() if not k.startswith(".cdd/")
+    assert {k: v for k, v in work_tree(run.root).items() if not k.startswith(".git/")} == {
+        k: v for k, v in gone.items() if not k.startswith(".git/")
     }
 
 
@@ -304,7 +305,7 @@ def gone_reports(
     after: dict[str, tuple[int, bytes | str]], before: dict[str, tuple[int, bytes | str]]
 ) -> dict[str, tuple[int, bytes | str]]:
     """Reports that the rollback wrote beside those that were there."""
-    return {name: held for name, held in after.items() if name.startswith(".cdd/reports/") and name not in before}
+    return {name: held for name, held in after.items() if name.startswith(f"{RECORDS}reports/") and name not in before}
 
 
 @pytest.mark.slow

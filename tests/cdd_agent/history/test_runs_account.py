@@ -16,6 +16,7 @@ from cdd_agent.git.repository import Repository
 from cdd_agent.history.runs import find_status, list_handoffs, read_reachable_notes, status_from_notes
 from cdd_agent.storage import exclusive_lock
 from cdd_agent.work.handoff import encode
+from cdd_agent.work.records import find_records
 from cdd_agent.work.state_file import load_state, save_state
 from cdd_agent.workflows.orchestration import feature
 from tests.cdd_agent.history.made_runs import SLUG, TITLES, Run, said
@@ -66,7 +67,7 @@ def test_a_complete_run_says_how_to_begin_another(begun: Run, tmp_path: Path) ->
 
 
 def test_who_is_at_work_is_told_as_long_as_he_is(run: Run) -> None:
-    locks = run.root / ".cdd" / "locks"
+    locks = find_records(run.root).folder / "locks"
     with exclusive_lock(locks / f"{SLUG}.lock", purpose="Testing"):
         stands = status_from_notes(read_reachable_notes(run.repository), locks=locks)
         assert stands.at_work.startswith(f"pid {os.getpid()} on ")
@@ -79,7 +80,7 @@ def test_a_lock_that_says_nothing_true_holds_up_nobody(holder: str, run: Run) ->
     with subprocess.Popen(["true"]) as dead:
         dead.wait()
     told = f'{{"pid": {dead.pid}, "host": "HOST", "since": "", "command": ""}}' if holder == "DEAD" else holder
-    locks = run.root / ".cdd" / "locks"
+    locks = find_records(run.root).folder / "locks"
     locks.mkdir()
     (locks / f"{SLUG}.lock").write_text(told.replace("HOST", socket.gethostname()))
     stands = status_from_notes(read_reachable_notes(run.repository), locks=locks)
@@ -87,7 +88,7 @@ def test_a_lock_that_says_nothing_true_holds_up_nobody(holder: str, run: Run) ->
 
 
 def test_a_run_that_was_begun_last_and_has_left_no_note_is_the_one_that_is_told(run: Run) -> None:
-    locks = run.root / ".cdd" / "locks"
+    locks = find_records(run.root).folder / "locks"
     older, _ = find_status(run.repository, run.root, locks=locks)
     assert (older.run, older.last is not None) == (SLUG, True)
     feature.locate_feature(run.root, "tdd-newer", text="newer").save()

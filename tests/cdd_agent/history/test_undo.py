@@ -12,6 +12,7 @@ from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
 from cdd_agent.history.undo import Undo
 from cdd_agent.tickets.ticket import find
+from cdd_agent.work.records import find_records
 from cdd_agent.work.state import RunState, Status, replace_step
 from cdd_agent.work.state_file import load_state, save_state
 from tests.fakes.cases import soak_after
@@ -159,6 +160,7 @@ import os, sys
 from pathlib import Path
 from cdd_agent.git.repository import Repository
 from cdd_agent.history.undo import Undo
+from cdd_agent.work.records import find_records
 def kill(self, *arguments, **options):
     if any({stop!r} in str(each) for each in arguments) and "--git-path" not in arguments:
         os._exit(9)
@@ -186,6 +188,8 @@ undo.apply(plan)
     ("text", "why"), [("{", "is damaged"), ('{"schema": 2}', "was written by a newer cdd: it has schema 2")]
 )
 def test_a_record_that_cannot_be_read_is_named(finished: Path, undo: Undo, *, text: str, why: str) -> None:
-    (finished / ".cdd" / "undone.json").write_text(text)
+    folder = find_records(finished).folder
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "undone.json").write_text(text)
     with pytest.raises(UsageError, match=rf"undone\.json {why}"):
         undo.plan_redo()

@@ -16,6 +16,7 @@ from cdd_agent.git.checkpoint import Checkpoints, Description, Kind
 from cdd_agent.git.repository import Repository
 from cdd_agent.repl.checkpoint_actions import KEPT_DAYS, prune_old
 from cdd_agent.tickets.ticket import create
+from cdd_agent.work.records import find_records
 from tests.cdd_agent.repl.test_actions_talks import choosing, scripted, texts
 from tests.cdd_agent.repl.typed_prompt import Prompt
 from tests.fakes.demo import SLUG
@@ -146,7 +147,7 @@ def test_old_checkpoints_of_done_tickets_and_lost_forks_are_pruned(finished: Pat
     made += [("run", "open", ""), ("talk", "", ""), ("talk", "gone", ""), ("undo", "gone", "")]
     for kind, slug, name in made:
         project.checkpoints.create(Description(kind=kind, ticket=slug, name=name))
-    (finished / ".cdd" / "forks.json").write_text("{}")
+    (find_records(finished).repository / "forks.json").write_text("{}")
     for name in ("fork-lost", "fork-here"):
         fork = finished / ".cdd" / "worktrees" / name
         project.repository.git("worktree", "add", ("--detach",), str(fork))

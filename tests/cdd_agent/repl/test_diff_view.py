@@ -16,6 +16,7 @@ from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.repl.diff_view import HELP, Action, DiffView, ReviewDecision
 from cdd_agent.review import Comments, Place, diff_commits
+from cdd_agent.work.records import find_records
 from cdd_agent.workflows.execution.review import LandedCommit, StepToReview
 from tests.fakes.cases import soak_after
 from tests.fakes.clock import FakeClock
@@ -90,7 +91,7 @@ def reviewed_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def viewer(reviewed_project: Path) -> Iterator[Viewer]:
     viewer = Viewer(reviewed_project)
     yield viewer
-    for path in (reviewed_project / ".cdd" / "comments").glob("*.jsonl"):
+    for path in (find_records(reviewed_project).folder / "comments").glob("*.jsonl"):
         path.unlink()
 
 

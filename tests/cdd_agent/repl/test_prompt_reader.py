@@ -16,6 +16,7 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from cdd_agent.repl.completion import Candidates
 from cdd_agent.repl.prompt import count_added_rows, has_reflow, make_reader
 from cdd_agent.repl.terminal import PromptStatus
+from cdd_agent.work.records import find_records
 from tests.cdd_agent.repl.terminal_window import Window, needs_tmux
 
 BLOCK = "".join(f"line {number}\n" for number in range(40))
@@ -75,7 +76,7 @@ def test_several_lines_and_pastes_are_one_message_each(opened: Open, finished: P
     window.type_at("cdd>")
     window.paste("if a:\n    b()\n", is_bracketed=False)
     window.screen_with(f"cdd> if a:\n         b()\n{UNANSWERED}")
-    history = (finished / ".cdd" / "history").read_text(encoding="utf-8")
+    history = (find_records(finished).folder / "history").read_text(encoding="utf-8")
     assert "+" + BLOCK.replace("\n", "\n+") + " what is this?\n" in history
     assert "+if a:\n+    b()\n" in history
 

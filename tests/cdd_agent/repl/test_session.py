@@ -17,6 +17,7 @@ from cdd_agent.repl.screen import Screen
 from cdd_agent.repl.session import Session
 from cdd_agent.repl.terminal import PromptStatus
 from cdd_agent.tickets.ticket import Ticket, find
+from cdd_agent.work.records import find_records
 from cdd_agent.workflows.conversation.socrates import Socrates
 from tests.fakes.demo import ANSWER, RECORDING, SLUG, ProjectCrew, captured, fresh, open_session
 
@@ -118,7 +119,7 @@ def test_without_a_model_a_review_stays_and_the_step_is_as_it_was(finished: Path
         assert sitting.where == ("review", SLUG)
     assert "It does not say what should be different." in sitting.says("change this:")
     assert find(finished, SLUG).state_path.read_text() == state
-    assert not (finished / ".cdd" / "forks.json").exists()
+    assert not (find_records(finished).repository / "forks.json").exists()
     sitting.says("q")
     assert sitting.where[0] == "cdd"
 

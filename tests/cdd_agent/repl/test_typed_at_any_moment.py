@@ -18,6 +18,7 @@ import pytest
 
 from cdd_agent.model.conversation import Text
 from cdd_agent.model.recording import RecordedTurn
+from cdd_agent.work.records import find_records
 from tests.fakes.messages_server import STREAM_HEAD, Fault, MessagesServer, event_bytes, turn_events
 from tests.fakes.program import KEY, command, environment
 
@@ -137,7 +138,7 @@ def _try_moments(project: Path, home: Path, *, moments: int, seed: int) -> tuple
             assert terminal.process.poll() is None, terminal.shown
         finally:
             terminal.close()
-    carried_out = (project / ".cdd" / "history").read_text(encoding="utf-8")
+    carried_out = (find_records(project).folder / "history").read_text(encoding="utf-8")
     names = (_name(number) for number in range(moments))
     return [name for name in names if name in typed and name not in carried_out], terminal.shown
 

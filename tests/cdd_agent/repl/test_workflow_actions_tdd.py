@@ -6,6 +6,7 @@ import pytest
 
 from cdd_agent.errors import ExitCode
 from cdd_agent.testrun.interpreter import Interpreter
+from cdd_agent.work.records import find_records
 from tests.cdd_agent.repl.typed_prompt import Prompt
 from tests.cdd_agent.workflows.orchestration.conftest import (
     FIRST,
@@ -54,7 +55,7 @@ def test_uncommitted_changes_are_kept_if_that_is_said(small: Project) -> None:
     assert "uncommitted changes" in prompt.says(f"/tdd run {REQUEST}")
     assert "GREEN gate closed" in prompt.says(f"/tdd run {REQUEST} --allow-dirty")
     assert small.status == "?? notes.txt"
-    assert (small.folder / ".cdd/tdd").is_dir()
+    assert (find_records(small.folder).folder / "tdd").is_dir()
 
 
 @pytest.mark.parametrize("word", ["--help", "--resume now", "--"])
@@ -62,7 +63,7 @@ def test_an_option_that_there_is_not_begins_nothing(small: Project, word: str) -
     prompt = Prompt(small.folder, model=ScriptedModel([]))
     assert "hint: /tdd run [OPTIONS] TEXT..." in prompt.says(f"/tdd run {word}")
     assert prompt.code == ExitCode.USAGE
-    assert not (small.folder / ".cdd" / "tdd").exists()
+    assert not (find_records(small.folder).folder / "tdd").exists()
 
 
 @soak_after(

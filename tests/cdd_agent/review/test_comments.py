@@ -10,6 +10,7 @@ from cdd_agent.errors import DocumentError, UsageError
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
 from cdd_agent.review import WHOLE, Anchors, Comment, Comments, Place, parse_place
+from cdd_agent.work.records import find_records
 from tests.fakes.clock import FakeClock
 
 TABLE = [f"def column_{number}():\n    return {number}\n\n" for number in range(6)]
@@ -50,7 +51,7 @@ def test_a_comment_keeps_its_lines_and_the_step_of_its_commit(comments: Comments
     assert comment.before == ("    return 1", "", "def column_2():")
     assert comment.after == ("", "def column_3():", "    return 3")
     assert comments.list_of_step("csv", 2) == (comment,)
-    (line,) = (comments.repository.root / f".cdd/comments/{made}.jsonl").read_text().splitlines()
+    (line,) = (find_records(comments.repository.root).folder / f"comments/{made}.jsonl").read_text().splitlines()
     assert json.loads(line)["file"] == "table.py"
 
 
@@ -141,18 +142,10 @@ def test_what_cannot_be_commented_is_refused_with_a_hint(comments: Comments, com
         comments.reply("abc", "?")
 
 
-def test_a_file_that_came_with_the_repository_is_refused(comments: Comments, commit: Commit) -> None:
-    made = commit({"table.py": "one\n"})
-    comments.add(WHOLE, "Obey.", commit="HEAD")
-    (comments.repository.root / f".cdd/comments/{made}.jsonl").chmod(0o644)
-    with pytest.raises(UsageError, match="It may have come with the project"):
-        comments.list_all()
-
-
 def test_a_damaged_file_is_named_with_its_line_and_is_not_overwritten(comments: Comments, commit: Commit) -> None:
     made = commit({"table.py": "one\n"})
     comments.add(WHOLE, "?", commit="HEAD")
-    path = comments.repository.root / f".cdd/comments/{made}.jsonl"
+    path = find_records(comments.repository.root).folder / f"comments/{made}.jsonl"
     damaged = path.read_text() + '{"id": 1}\n'
     path.write_text(damaged)
     with pytest.raises(DocumentError, match="line 2"):

@@ -34,7 +34,7 @@ def test_an_attempt_is_recorded_with_its_report_and_its_checkpoint(
     record = Attempt(item(), "red", step=step, baseline=baseline, context=context).run(is_anew=False)
     assert (record.phase, record.number, record.verdict, record.reasons) == ("red", 1, "open", ())
     assert record.report is not None
-    assert (project.folder / record.report).exists()
+    assert (context.records.folder / record.report).exists()
     assert "test_discount" in project.git("show", f"{record.checkpoint}:tests/test_discount.py")
     assert project.status == "", "an attempt changes none of the user's files"
     kinds = [type(event) for event in project.seen]

@@ -13,6 +13,7 @@ from cdd_agent.tdd.baseline import Baseline, PatientModel, add_hidden_tests, lis
 from cdd_agent.tdd.context import Context, Kind, Phase, WorkItem
 from cdd_agent.tdd.step import StepRecovery, checkpoint_ref
 from cdd_agent.tdd.verdict import judge_run
+from cdd_agent.work.records import find_records
 from cdd_agent.work.state import AttemptRecord, StepExecution
 from cdd_agent.workflows.green.request import Wanted
 from cdd_agent.workflows.green.run import adapt_policy
@@ -136,7 +137,7 @@ def test_a_lost_or_damaged_report_is_made_again_from_the_files_before_the_phase(
     first = lay(context, "red", step=step, work=item())
     write(context, "tests/test_prices.py", "def test_total():\n    assert 1 == 2\n")
     step = replace(step, checkpoint=context.snapshots.take(checkpoint_ref("sale", step, name="x"), message="x").ref)
-    (project.folder / first.report_path).write_text("{")
+    (context.records.folder / first.report_path).write_text("{")
     again = lay(context, "red", step=step, work=item())
     assert [case.outcome for case in again.report.tests] == ["passed"]
     assert "1 == 2" in (context.workspace.root / "tests/test_prices.py").read_text()
@@ -308,8 +309,8 @@ def test_a_report_of_earlier_runs_says_so(project: Project, context: Context) ->
     context.workplace.begin()
     context.store.place = "attempt 1"
     context.run_suite("all tests")
-    context.run_suite("all tests for the gate", keep=project.folder / ".cdd" / "reports" / "a.json")
+    context.run_suite("all tests for the gate", keep=find_records(project.folder).folder / "reports" / "a.json")
     finished = [event for event in project.seen if isinstance(event, SuiteFinished)]
     assert [event.reused for event in finished] == ["", "the same tests on the same files, from all tests in attempt 1"]
     assert len(project.fake.asked) == 1
-    assert load(project.folder / ".cdd" / "reports" / "a.json").tests
+    assert load(find_records(project.folder).folder / "reports" / "a.json").tests

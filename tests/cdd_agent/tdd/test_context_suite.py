@@ -6,6 +6,7 @@ from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.events import Notice, SuiteFinished, SuiteStarted
 from cdd_agent.tdd.context import Context
 from cdd_agent.testrun.impact import load_impact
+from cdd_agent.work.records import find_records
 from tests.fakes.model import ScriptedModel
 from tests.fakes.project import Project
 
@@ -29,7 +30,7 @@ def write(context: Context, path: str, content: str) -> None:
 
 def test_a_run_of_tests_is_told_before_and_after(project: Project, context: Context) -> None:
     write(context, "tests/test_more.py", "def test_more():\n    assert 1 == 2\n")
-    kept = project.folder / ".cdd" / "reports" / "a.json"
+    kept = find_records(project.folder).folder / "reports" / "a.json"
     run = context.run_suite("all tests", keep=kept)
     assert run.report is not None
     assert kept.exists()
@@ -101,7 +102,7 @@ def test_what_a_run_of_all_tests_notes_about_files_is_saved_and_one_of_some_test
     run = context.run_suite("all tests")
     assert run.report is not None
     (old,) = (case.nodeid for case in run.report.tests)
-    kept = project.folder / ".cdd" / "reports" / "a.json"
+    kept = find_records(project.folder).folder / "reports" / "a.json"
     project.fake.answers.append(replace(run, entered={"prices.py": frozenset({old})}))
     context.run_for_gate("all tests", keep=kept)
     added = replace(run, report=replace(run.report, tests=()), entered={"new.py": frozenset({"t.py::test"})})

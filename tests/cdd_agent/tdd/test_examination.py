@@ -14,6 +14,7 @@ from cdd_agent.tdd.context import Context
 from cdd_agent.tdd.cycle import Cycle, Ending
 from cdd_agent.tdd.examination import Examination
 from cdd_agent.testrun.suite import PYTEST
+from cdd_agent.work.records import find_records
 from pytest_tdd_agent.codec import load
 from tests.cdd_agent.evidence.steps import Step
 from tests.fakes.cases import soak_after
@@ -234,7 +235,7 @@ def test_a_doubted_example_that_the_examiner_withdraws_no_longer_counts(project:
         "Not examined: none of the further examples counts. AC-1 test_twice: withdrawn (nothing says so)"
     ]
     judged = [each for each in ending.state.execution(1).attempts if each.phase == "green"]
-    first, second = (load(project.folder / str(each.report)) for each in judged)
+    first, second = (load(find_records(project.folder).folder / str(each.report)) for each in judged)
     assert first == second, "the unchanged files are not tested again"
     events = project.seen[[type(event) for event in project.seen].index(GateJudged) :]
     at = [number for number, event in enumerate(events) if isinstance(event, GateJudged) and event.phase == "green"]

@@ -9,6 +9,7 @@ from cdd_agent.model.conversation import Turn, UserMessage
 from cdd_agent.review import Comment, Comments, Place
 from cdd_agent.tdd.cycle import Cycle, Ending
 from cdd_agent.work import state as states
+from cdd_agent.work.records import find_records
 from cdd_agent.work.state import RunState, Status, StepKey
 from tests.fakes.clock import FakeClock
 from tests.fakes.model import ScriptedModel, call, says
@@ -100,7 +101,7 @@ def test_an_iteration_without_new_behavior_is_a_refactoring(project: Project, la
 
 @pytest.mark.slow
 def test_a_conversation_that_cannot_be_read_is_begun_anew(project: Project, landed: Ending) -> None:
-    for path in (project.folder / ".cdd" / "reports" / "sale").glob("*.conversation"):
+    for path in (find_records(project.folder).folder / "reports" / "sale").glob("*.conversation"):
         path.write_text("{")
     model = ScriptedModel([content_as_it_is(), edits("discount.py", TIDY)])
     assert run(project, model, reviewed(landed, project, "Say what it does.")).how == "done"

@@ -148,10 +148,7 @@ def test_the_audit_of_a_step_without_a_change_finds_nothing_false(project: Proje
         tests = (ONE,)
     assert run(project, item(kind, tests=tests), NEEDS_NOTHING, evidence_timeout_s=60).how in ("done", "covered")
     auditor = Auditor(
-        repository=project.repository,
-        suite=lambda: project.suite,
-        reports=project.folder / ".cdd" / "reports",
-        emit=project.seen.append,
+        repository=project.repository, suite=lambda: project.suite, project=project.folder, emit=project.seen.append
     )
     false = [claim for each in auditor.run() for claim in each.claims if claim.holds is False]
     assert false == []

@@ -21,6 +21,7 @@ from cdd_agent.tdd.instructions import TABLE, load_texts
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.tickets.ticket import create
 from cdd_agent.work import state as states
+from cdd_agent.work.records import find_records
 from cdd_agent.work.state import RunState, Status, StepKey
 from cdd_agent.workflows.conversation.dialog import Dialog
 from cdd_agent.workflows.conversation.planner import Planner
@@ -211,7 +212,7 @@ def collect_of_repeated(made: Collector) -> None:
     assert ending is not None
     comments = Comments(project.repository, project.folder, clock=FakeClock())
     comment = comments.add(Place("discount.py", 1, 1), "And for nothing?", commit="HEAD")
-    reports = project.folder / ".cdd" / "reports" / "sale"
+    reports = find_records(project.folder).folder / "reports" / "sale"
     conversations = list(reports.glob("*.conversation"))
     test = TEST + "\n\ndef test_free():\n    assert discount(0) == 0.5\n"
     code = CODE.replace("return", "return 0.5 if price == 0 else", 1)
@@ -232,7 +233,7 @@ def collect_of_repeated(made: Collector) -> None:
     turns = [content_as_it_is(), rewrites(CODE.replace("price", "amount"))]
     made.run("tidied", turns, "red", "refactor", state=state, project=project)
     project = made.project("forked")
-    folder = project.folder / ".cdd" / "reports" / "sale" / FORKED
+    folder = find_records(project.folder).folder / "reports" / "sale" / FORKED
     folder.mkdir(parents=True)
     for name, data in kept:
         (folder / name).write_bytes(data)

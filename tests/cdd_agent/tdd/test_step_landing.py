@@ -22,7 +22,7 @@ from tests.fakes.model import ScriptedModel
 from tests.fakes.project import TEST, TEST_FILE, Project, item
 from tests.fakes.suite import TrustedSandbox
 
-OPEN = AttemptRecord(phase="green", number=2, verdict="open", report=".cdd/reports/sale/r.json")
+OPEN = AttemptRecord(phase="green", number=2, verdict="open", report="reports/sale/r.json")
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def step(project: Project, context: Context) -> StepExecution:
     """The files of an attempt where the run works, and its report."""
     write(context, "discount.py", "x = 1\n")
     write(context, "more.txt", "more\n")
-    project.write({".cdd/reports/sale/r.json": "{}"})
+    project.write({".git/cdd/main/root/reports/sale/r.json": "{}"})
     return project.start().execution(1)
 
 

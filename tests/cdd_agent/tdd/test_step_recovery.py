@@ -13,6 +13,7 @@ from cdd_agent.git.landing import Landed, LandingJournal, Landings
 from cdd_agent.git.repository import CommitId
 from cdd_agent.tdd.context import Context
 from cdd_agent.tdd.step import StepRecovery, alone_on, checkpoint_ref
+from cdd_agent.work.records import find_records
 from cdd_agent.work.state import AttemptRecord, Status, StepExecution, lock_repository
 from tests.fakes.cases import soak_after
 from tests.fakes.model import ScriptedModel
@@ -352,7 +353,7 @@ def interrupt_landing(project: Project, context: Context) -> None:
     tip = project.repository.read_head()
     assert tip is not None
     with pytest.raises(KeyboardInterrupt):
-        KilledLandings(project.repository, project.folder / ".cdd" / "landing").land(
+        KilledLandings(project.repository, context.records.landing, files=project.folder / ".cdd" / "landing").land(
             made, expected=tip, base=tip, result=made
         )
 
@@ -362,7 +363,7 @@ def test_a_landing_that_was_killed_is_finished_before_anything_else(
 ) -> None:
     interrupt_landing(project, context)
     assert (project.log, (project.folder / "a.py").exists()) == (["a"], False)
-    with alone_on(project.folder / ".cdd" / "exec" / "sale", context=context):
+    with alone_on(find_records(project.folder).folder / "exec" / "sale", context=context):
         assert (project.folder / "a.py").read_text() == "x = 1\n"
     assert project.status == "?? mine.txt"
 
@@ -372,7 +373,7 @@ def test_only_a_run_in_the_users_files_needs_the_repository_for_itself(
     project: Project, *, place: str, is_refused: bool
 ) -> None:
     context = project.context(ScriptedModel([]), in_place=place == "the user's files")
-    folder = project.folder / ".cdd" / "exec" / "sale"
+    folder = find_records(project.folder).folder / "exec" / "sale"
 
     def work() -> None:
         with alone_on(folder, context=context):

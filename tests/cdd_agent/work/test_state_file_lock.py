@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.errors import UsageError
+from cdd_agent.work.records import find_records
 from cdd_agent.work.state import REPOSITORY_LOCK, lock_repository, lock_ticket
 
 
@@ -20,11 +21,11 @@ def test_a_ticket_is_held_by_one_and_another_ticket_is_not(tmp_path: Path) -> No
 
 
 def test_what_killed_writes_left_beside_a_ticket_is_removed_and_nothing_else(tmp_path: Path) -> None:
-    folder, reports = tmp_path / "tickets" / "one", tmp_path / ".cdd" / "reports" / "one"
+    folder, reports = tmp_path / "tickets" / "one", find_records(tmp_path).folder / "reports" / "one"
     left = [
         folder / ".plan.md.cdd-abcd1234.tmp",
         reports / "step-1.json.4711.tmp",
-        tmp_path / ".cdd" / ".x.cdd-abcd1234.tmp",
+        find_records(tmp_path).folder / ".x.cdd-abcd1234.tmp",
     ]
     kept = [folder / "plan.md", folder / ".plan.md.swp", reports / "step-1.json", folder / "notes.tmp"]
     for path in (*left, *kept):

@@ -13,6 +13,7 @@ from cdd_agent.model.budget import Budget
 from cdd_agent.tdd.context import Context, Policy, WorkItem, phases_of
 from cdd_agent.tdd.cycle import Cycle
 from cdd_agent.work import state as states
+from cdd_agent.work.records import find_records
 from cdd_agent.work.state import RunState, StepExecution, StepKey
 from cdd_agent.workflows.execution.executor import make_brief_for
 from pytest_tdd_agent.codec import load
@@ -62,7 +63,7 @@ class Played:
         """What the last gate judged."""
         kept = self.step.attempts[-1].report
         assert kept is not None
-        return load(self.repository.root / kept)
+        return load(find_records(self.repository.root).folder / kept)
 
 
 def written(language: Language, project: Path) -> Path:

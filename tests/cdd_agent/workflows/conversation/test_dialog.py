@@ -8,6 +8,7 @@ from cdd_agent.agent.tools import Completion, Tool, ToolOutput, define_tool
 from cdd_agent.errors import BudgetSpent, ExitCode, ModelError
 from cdd_agent.events import Event, Notice
 from cdd_agent.model.conversation import AssistantMessage, Opaque, Text, ToolResult, UserMessage
+from cdd_agent.work.records import find_records
 from cdd_agent.workspace.memory import Memory, MemoryFile
 from tests.cdd_agent.agent.test_hooks import make_hooks, on
 from tests.cdd_agent.workflows.conversation.conftest import MakeRoom
@@ -99,7 +100,7 @@ def test_a_long_conversation_is_replaced_by_its_summary_and_a_short_one_stays(ro
     assert "They talked." in str(shorter.messages)
     assert shorter.system == conversation.system
     assert len(conversation.messages) == 1
-    (archive,) = (dialog.workspace.root / ".cdd/archive").iterdir()
+    (archive,) = (find_records(dialog.workspace.root).folder / "archive").iterdir()
     assert archive.name == "sale-socrates-1.jsonl"
     assert "Hello." in archive.read_text()
 

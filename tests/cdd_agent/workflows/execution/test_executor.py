@@ -13,6 +13,7 @@ from cdd_agent.events import AttemptStarted, Notice, RunFinished, RunStarted, St
 from cdd_agent.model.conversation import Turn
 from cdd_agent.model.recording import RecordedTurn, print_turns
 from cdd_agent.tickets.ticket import find
+from cdd_agent.work.records import find_records
 from cdd_agent.work.state import Status
 from tests.cdd_agent.workflows.execution.conftest import CHAIN, FEATURE, ONE, MakeWork, Work, plan
 from tests.fakes.approval import approves, users_folder
@@ -330,6 +331,7 @@ import sys
 from pathlib import Path
 
 from cdd_agent.storage import exclusive_lock
+from cdd_agent.work.records import find_records
 
 with exclusive_lock(Path(sys.argv[1]), purpose="Testing"):
     print("held", flush=True)
@@ -340,7 +342,7 @@ with exclusive_lock(Path(sys.argv[1]), purpose="Testing"):
 def test_a_second_process_is_refused_with_the_first_ones_number(work: MakeWork, *, project: Project) -> None:
     executor = work(ONE).executor()
     pipe = subprocess.PIPE
-    holds = [sys.executable, "-c", HOLDS, str(project.folder / ".cdd/locks/sale.lock")]
+    holds = [sys.executable, "-c", HOLDS, str(find_records(project.folder).folder / "locks/sale.lock")]
     with subprocess.Popen(holds, cwd=ROOT, stdin=pipe, stdout=pipe) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"held\n"

@@ -12,6 +12,7 @@ from cdd_agent.errors import CddError
 from cdd_agent.model.conversation import Model, Turn
 from cdd_agent.tdd.context import Context
 from cdd_agent.testrun.interpreter import Interpreter
+from cdd_agent.work.records import find_records
 from cdd_agent.work.state import RunState
 from cdd_agent.work.state_file import load_state
 from cdd_agent.workflows.green.request import Wanted, describe_purpose, resolve_in_project
@@ -24,6 +25,7 @@ CART = "class Cart:\n    def __init__(self):\n        self.prices = []\n\n    de
 MENDED = CART.replace("return 0", "return sum(self.prices)")
 TESTS = """\
 from cart import Cart
+from cdd_agent.work.records import find_records
 
 
 def test_empty():
@@ -80,7 +82,7 @@ class Shop:
             context,
             policy=adapt_policy(policy, settings, wanted=wanted),
             brief=make_brief_for(settings),
-            reports=project.folder / ".cdd" / "reports" / wanted.slug,
+            reports=find_records(project.folder).folder / "reports" / wanted.slug,
         )
         return Green(wanted, context=adapt(context), clock=FakeClock(), allow_dirty=allow_dirty)
 

@@ -10,6 +10,7 @@ import pytest
 from cdd_agent.model.budget import Ceiling, Ceilings, Meter
 from cdd_agent.model.conversation import Model, Turn
 from cdd_agent.testrun.interpreter import Interpreter
+from cdd_agent.work.records import find_records
 from cdd_agent.work.state import RunState
 from cdd_agent.work.state_file import load_state
 from cdd_agent.workflows.orchestration import feature as recollection
@@ -88,7 +89,7 @@ class Runs:
     @property
     def folder(self) -> Path:
         """Of the run."""
-        return self.project.folder / ".cdd" / "tdd" / SLUG
+        return find_records(self.project.folder).folder / "tdd" / SLUG
 
     @property
     def state(self) -> RunState:
@@ -118,7 +119,7 @@ class Runs:
             context,
             policy=replace(adapt_policy(context.policy), evidence_timeout_s=evidence_timeout_s),
             brief=make_brief_for(context.workplace.tree, context.workspace),
-            reports=self.project.folder / ".cdd" / "reports" / SLUG,
+            reports=find_records(self.project.folder).folder / "reports" / SLUG,
         )
         clock, ceilings = FakeClock(), Ceilings(ticket=Ceiling(calls=calls))
         meter = Meter(model, clock=clock, ticket=SLUG, go_on=RESUME, ceilings=ceilings)

@@ -9,6 +9,7 @@ from cdd_agent.git import notes_repair
 from cdd_agent.git.notes import NotesDamaged
 from cdd_agent.tdd.verdict import RedVerdict
 from cdd_agent.work.handoff import CurrentTest
+from cdd_agent.work.records import find_records
 from cdd_agent.work.state import Status
 from cdd_agent.workflows.orchestration import test_list
 from cdd_agent.workflows.orchestration.feature import (
@@ -123,7 +124,7 @@ def test_notes_that_were_made_up_from_the_commits_are_enough(
     project.git("update-ref", "-d", "refs/notes/tdd-handoffs")
     project.git("reflog", "expire", "--expire=now", "--all")
     project.git("gc", "-q", "--prune=now")
-    (project.folder / ".cdd" / "tdd" / SLUG / "execution-state.json").unlink()
+    (find_records(project.folder).folder / "tdd" / SLUG / "execution-state.json").unlink()
     notes_repair.apply_repairs(project.repository, now=NOW)
     assert all(line["reconstructed"] for line in runs.notes())
     scripted = ScriptedModel([*rest, plan(2), writes(TESTS, SECOND), plan(3)])  # type: ignore[list-item]

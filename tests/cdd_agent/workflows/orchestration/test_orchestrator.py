@@ -13,6 +13,7 @@ from cdd_agent.events import GateJudged, Notice, RunFinished, StepFinished, Step
 from cdd_agent.model.conversation import Text, Turn
 from cdd_agent.model.recording import extract_work
 from cdd_agent.testrun.interpreter import Interpreter
+from cdd_agent.work.records import find_records
 from cdd_agent.work.state import Status
 from tests.cdd_agent.workflows.orchestration.conftest import (
     FIRST,
@@ -216,7 +217,7 @@ def test_a_person_who_is_there_mends_what_is_in_the_way_commits_it_and_goes_on(r
 def test_green_of_a_run_that_is_known_by_its_notes_has_to_mend_the_listed_test(runs: Runs, project: Project) -> None:
     with pytest.raises(KeyboardInterrupt):
         runs.begin(model(plan(1), writes(TESTS, FIRST), KeyboardInterrupt()))
-    shutil.rmtree(project.folder / ".cdd")
+    shutil.rmtree(find_records(project.folder).folder)
     wrong = writes(SOURCE, "def discount(price):\n    return price\n")
     scripted = model(wrong, writes(SOURCE, RIGHT), nothing(), *covered()[4:])
     assert runs.resume(scripted).status == Status.COMPLETED
@@ -259,7 +260,7 @@ def test_an_answer_of_the_list_agent_that_cannot_be_used_goes_back_to_it_once(ru
 def test_the_notes_alone_are_enough_to_go_on_after_any_phase(stopped_after: StoppedAfter, *, landed: int) -> None:
     runs = stopped_after(landed)
     project = runs.project
-    shutil.rmtree(project.folder / ".cdd")
+    shutil.rmtree(find_records(project.folder).folder)
     scripted = model(*covered()[landed:])
     assert runs.resume(scripted, guidance="Mind the cents.").status == Status.COMPLETED
     assert "Mind the cents." in str(scripted.requests[0].messages)
@@ -276,7 +277,7 @@ def test_without_notes_or_after_the_last_there_is_nothing_to_go_on_with(
     stopped_after: StoppedAfter, *, landed: int, told: str
 ) -> None:
     runs = stopped_after(landed)
-    shutil.rmtree(runs.project.folder / ".cdd")
+    shutil.rmtree(find_records(runs.project.folder).folder)
     with pytest.raises(UsageError, match=told):
         runs.resume(model())
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from cdd_agent.git.notes import append_line
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.tickets.ticket import find
+from cdd_agent.work.records import find_records
 from cdd_agent.work.state_file import load_state
 from cdd_agent.workflows.execution.review import hash_reports, read_evidence
 from tests.fakes.demo import SLUG
@@ -14,7 +15,7 @@ def landed(folder: Path) -> tuple[Repository, dict[str, CommitId], Path]:
     state = load_state(find(folder, SLUG).state_path)
     assert state is not None
     commits = {phase: CommitId(commit) for phase, commit in state.execution(1).commits.items()}
-    return Repository.find(folder), commits, folder / ".cdd" / "reports" / SLUG
+    return Repository.find(folder), commits, find_records(folder).folder / "reports" / SLUG
 
 
 def test_a_landed_phase_has_an_open_gate_and_its_report(finished: Path) -> None:
