@@ -573,7 +573,7 @@ def encode_text(text: str) -> bytes:
 
 
 def format_lines(names: Iterable[str]) -> bytes:
-    """Return commits, refs or objects as git's input, one per line; raises ``GitRefused`` for what is no name."""
+    """Return commits, refs or objects as git's input, one per line; raises ``GitRefused`` for other words."""
     return encode_text("".join(f"{require_name(name, ends=_LINE_END)}\n" for name in names))
 
 

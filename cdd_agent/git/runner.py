@@ -281,7 +281,7 @@ def require_name(word: str, *, ends: str = "\0") -> str:
     """Return ``word``; raises ``GitRefused`` if git would read it as an option, or ``ends`` in it as its end."""
     if word.startswith("-") or ends in word:
         raise GitRefused(
-            f"git was not run: {word[:_SHOWN_CHARACTERS]!r} is no name of a commit, ref or file.",
+            f"git was not run: {word[:_SHOWN_CHARACTERS]!r} is not the name of a commit, ref or file.",
             hint="find the file that holds this name, and restore it from a backup or remove it",
             status=_USAGE_STATUS,
         )
@@ -289,7 +289,7 @@ def require_name(word: str, *, ends: str = "\0") -> str:
 
 
 def build_argv(verb: str, arguments: Iterable[Argument]) -> list[str]:
-    """Return the command line of git; raises ``GitRefused`` if a word that is no marked option begins with ``-``.
+    """Return the command line of git; raises ``GitRefused`` if an unmarked word begins with ``-``.
 
     Words come from files that others can write, such as the base of a fork: ``--output=FILE`` would overwrite a file.
     """

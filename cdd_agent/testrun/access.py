@@ -19,11 +19,17 @@ from pytest_tdd_agent.fingerprint import IGNORED_FOLDERS, is_protected
 
 QUESTION = """\
 import glob, json, os, site, sys
+# No code of packages or of the project may run. Packages in editable form put the project on the path, so lines of .pth
+# files and sitecustomize are skipped. -I leaves out PYTHONPATH and the user's packages, which a test run has.
+site.exec = site.execsitecustomize = site.execusercustomize = lambda *_: None
+site.check_enableusersite = lambda: True
+site.main()
+paths = [path for path in (*sys.argv[1].split(os.pathsep), *sys.path) if path]
 def found():
     yield os.path.dirname(os.path.dirname(os.path.realpath(sys.executable)))
     for prefix in (sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix):
         yield prefix
-    for entry in filter(os.path.exists, filter(None, sys.path)):
+    for entry in filter(os.path.exists, paths):
         yield entry
         if os.path.isdir(entry):
             for item in os.scandir(entry):
@@ -32,6 +38,8 @@ def found():
                     folder = os.path.dirname(target)
                     yield folder if os.path.basename(folder).endswith("-packages") else target
         for path in glob.glob(os.path.join(glob.escape(entry), "*.dist-info", "direct_url.json")):
+            if not os.path.isfile(path):
+                continue
             with open(path) as stream:
                 source = json.load(stream)
             url = source.get("url", "")
@@ -40,7 +48,10 @@ def found():
 reads = sorted(set(os.path.abspath(path) for path in found()))
 user = site.getuserbase() if site.ENABLE_USER_SITE else ""
 """
-"""Python 3.8 code that an interpreter runs to report its paths: it binds ``reads`` and ``user``."""
+"""Python 3.8 code that an interpreter runs with ``-I -S`` to report its paths: it binds ``paths``, ``reads``, ``user``.
+
+Its argument is the PYTHONPATH of a test run, with absolute paths.
+"""
 
 _SYSTEM = {"/", "/boot", "/dev", "/etc", "/home", "/media", "/mnt", "/proc", "/root", "/run", "/sys", "/tmp", "/var"}
 _USUAL_HIDDEN = {

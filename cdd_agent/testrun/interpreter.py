@@ -1,39 +1,44 @@
 """Finds the interpreter that runs a project's tests, and asks it for its versions and paths.
 
 ``find_candidates`` applies the rules in their order, and the first interpreter found is the project's. An interpreter
-from the repository runs only after the user approved it, and then in the sandbox. Environment tools such as poetry are
-taken from the user's PATH and run only with commands that do not execute code of the project.
+from the repository runs only after the user approved it, and then in the sandbox. Other interpreters run in ``/``, and
+the question executes nothing but Python's own code.
 """
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
-import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 
+from cdd_agent.config.options import Choose
 from cdd_agent.config.trust import Offer, Trust, find_top, is_reached_through, offer_interpreter
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.installation import build_install_command
-from cdd_agent.sandbox.port import Access, Command, Sandbox
+from cdd_agent.sandbox.port import ISOLATING_LEVELS, Access, Command, Sandbox
 from cdd_agent.sandbox.supervised import end_group
-from cdd_agent.storage import read_ordinary, scratch
+from cdd_agent.storage import scratch
 from cdd_agent.testrun import access as reach
 from cdd_agent.testrun.access import select_readable
+from cdd_agent.testrun.environment_tools import InstalledTool, find_installed, list_tools, read_content
 
 TIMEOUT_S = 30.0
-MAX_FILE_BYTES = 4_000_000
 _QUESTION = f"""\
 {reach.QUESTION}
-import pytest
+import importlib.metadata
+pytest = next(iter(importlib.metadata.distributions(name="pytest", path=paths)), None)
+if pytest is None:
+    raise ModuleNotFoundError("No module named 'pytest'")
 version = "%d.%d.%d" % sys.version_info[:3]
-print(json.dumps(dict(python=version, pytest=pytest.__version__, reads=reads, user_base=user)))
+print(json.dumps(dict(python=version, pytest=str(pytest.version), reads=reads, user_base=user)))
 """
 _LEFT_OUT = ("PYTHON", "ANTHROPIC", "CONDA", "VIRTUAL_ENV")
 """Prefixes of variables with the user's key or active environment, which tools would take for the project's."""
@@ -57,14 +62,12 @@ def ask_interpreter(
     """Return the answer of ``python``, or the reason why there is none; one in the work tree runs in ``sandbox``."""
     entries = environment.get("PYTHONPATH", "").split(os.pathsep)
     python_path = os.pathsep.join(str(project.absolute() / entry) for entry in entries if entry)
-    variables = {"PYTHONPATH": python_path} if python_path else {}
+    argv = (str(python), "-I", "-S", "-c", _QUESTION, python_path)
     try:
         if sandbox is not None and is_reached_through(project, python):
-            result = _run_sandboxed(python, sandbox, variables=variables)
+            result = _run_sandboxed(python, sandbox, argv=argv)
         else:
-            variables = _remove_own_variables(environment) | variables
-            # Not in the project: Python would import modules from the current folder.
-            result = _run([str(python), "-c", _QUESTION], Path(os.sep), variables=variables)
+            result = _run(argv, variables=_remove_own_variables(environment))
     except OSError as error:
         return error.strerror or str(error)
     try:
@@ -74,20 +77,11 @@ def ask_interpreter(
         return lines[-1].strip() if lines else f"it ended with status {result.returncode}"
 
 
-def capture_output(argv: Sequence[str], folder: Path, *, environment: Mapping[str, str]) -> str:
-    """Run a program and return its output, or an empty text if it fails or takes too long."""
-    try:
-        result = _run(argv, folder, variables=_remove_own_variables(environment) | {"PIPENV_DONT_LOAD_ENV": "1"})
-    except OSError:
-        return ""
-    return "" if result.returncode else result.stdout.strip()
-
-
-def _run(argv: Sequence[str], folder: Path, *, variables: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    """Run a program; raise ``OSError`` if it cannot be started or takes too long."""
+def _run(argv: Sequence[str], *, variables: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run a program of the user; raise ``OSError`` if it cannot be started or takes too long."""
     with subprocess.Popen(
         list(argv),
-        cwd=folder,
+        cwd=os.sep,  # not in the project, whose files tools such as pyenv obey
         env=variables,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -104,14 +98,14 @@ def _run(argv: Sequence[str], folder: Path, *, variables: Mapping[str, str]) -> 
     return subprocess.CompletedProcess(process.args, process.returncode, output[0], stderr=output[1])
 
 
-def _run_sandboxed(python: Path, sandbox: Sandbox, *, variables: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+def _run_sandboxed(python: Path, sandbox: Sandbox, *, argv: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
     with scratch() as folder:
         private = Path(folder).resolve()
         command = Command(
-            argv=(str(python), "-c", _QUESTION),
+            argv=argv,
             cwd=private,
             access=Access(read_write=(private,), read_only=reach.guess_reads(python)),
-            variables={**variables, "PYTHONDONTWRITEBYTECODE": "1"},
+            variables={"PYTHONDONTWRITEBYTECODE": "1"},
             timeout_s=TIMEOUT_S,
         )
         result = sandbox.run(command)
@@ -129,7 +123,7 @@ def _remove_own_variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 FOLDERS = (".venv", "venv", "env")
-_READ_BY_TOOLS = ("Pipfile", "Pipfile.lock", "hatch.toml", "poetry.lock", "poetry.toml", "pyproject.toml")
+_MOST_VERSIONS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,12 +151,20 @@ class NamedEnvironment:
 
 
 NO_ENVIRONMENT = NamedEnvironment()
+FindKept: TypeAlias = Callable[[NamedEnvironment], Iterable[InterpreterCandidate]]
 
 
 def find_candidates(
-    project: Path, environment: Mapping[str, str], *, named: NamedEnvironment = NO_ENVIRONMENT
+    project: Path,
+    environment: Mapping[str, str],
+    *,
+    named: NamedEnvironment = NO_ENVIRONMENT,
+    find_kept: FindKept = lambda _: (),
 ) -> Iterator[InterpreterCandidate]:
-    """Yield the candidates in order, searching lazily; ``named`` comes right after ``CDD_PYTHON``."""
+    """Yield the candidates in order, searching lazily; ``named`` comes right after ``CDD_PYTHON``.
+
+    ``find_kept`` returns the environments outside the project that the tools of ``named``, or of the project, keep.
+    """
     project = project.absolute()
     folders = list_folders_to_top(project)
     if python := environment.get("CDD_PYTHON"):
@@ -170,7 +172,7 @@ def find_candidates(
     if named.python is not None:
         yield InterpreterCandidate(rule="test_command", path=named.python, is_named_by_project=True)
     if named.tool:
-        yield from _ask_tools(project, environment, named=named)
+        yield from find_kept(named)
     active = Path(environment["VIRTUAL_ENV"]) if environment.get("VIRTUAL_ENV") else None
     if active is not None and active.resolve().is_relative_to(folders[-1].resolve()):
         yield from _find_virtual("VIRTUAL_ENV", active)
@@ -181,7 +183,7 @@ def find_candidates(
         for name in FOLDERS:
             yield from _find_virtual(os.path.relpath(folder / name, project), folder / name)
     yield from _find_pdm(project)
-    yield from _ask_tools(project, environment)
+    yield from find_kept(NO_ENVIRONMENT)
     yield from _find_conda(".pixi/envs/default", project / ".pixi/envs/default")
     by_tool = filter(None, (find_newest(project / tool, "*") for tool in (".tox", ".nox")))
     if last := max(by_tool, key=_creation_order, default=None):
@@ -200,11 +202,11 @@ def list_folders_to_top(folder: Path) -> tuple[Path, ...]:
     return upwards[: next(tops, 1)]
 
 
-def _find_virtual(rule: str, folder: Path) -> Iterator[InterpreterCandidate]:
+def _find_virtual(rule: str, folder: Path, *, is_named_by_project: bool = False) -> Iterator[InterpreterCandidate]:
     python = folder.absolute() / "bin" / "python"
     # A dangling link still identifies the project's environment: the user must hear that it is broken.
     if (folder / "pyvenv.cfg").exists() and (python.exists() or python.is_symlink()):
-        yield InterpreterCandidate(rule=rule, path=python)
+        yield InterpreterCandidate(rule=rule, path=python, is_named_by_project=is_named_by_project)
 
 
 def _find_conda(rule: str, folder: Path) -> Iterator[InterpreterCandidate]:
@@ -220,66 +222,6 @@ def _find_pdm(project: Path) -> Iterator[InterpreterCandidate]:
         yield InterpreterCandidate(rule=".pdm-python", path=python, is_named_by_project=True)
 
 
-def _ask_tools(
-    project: Path, environment: Mapping[str, str], *, named: NamedEnvironment = NO_ENVIRONMENT
-) -> Iterator[InterpreterCandidate]:
-    """Yield the environments of poetry, hatch and pipenv outside the project, or only that of the ``named`` tool."""
-    # Reading a pipe would make the tool wait forever.
-    files = (project / name for name in _READ_BY_TOOLS)
-    if any(path.exists() and not path.is_file() and not path.is_dir() for path in files):
-        return
-    tools = get_table(read_toml(project / "pyproject.toml"), "tool", "hatch") | read_toml(project / "hatch.toml")
-    poetry = "poetry" in get_table(read_toml(project / "pyproject.toml"), "tool")
-    is_safe = not _runs_code(tools)
-    questions = (
-        (poetry or (project / "poetry.lock").exists(), True, ("poetry", "--no-plugins", "env", "info", "--path")),
-        ("envs" in tools, is_safe, ("hatch", "--no-color", "env", "find", *filter(None, (named.name,)))),
-        (any((project / name).exists() for name in ("Pipfile", "Pipfile.lock")), True, ("pipenv", "--venv")),
-    )
-    for is_usual, may_be_asked, argv in questions:
-        is_used = may_be_asked and (argv[0] == named.tool if named.tool else is_usual)
-        tool = shutil.which(argv[0], path=environment.get("PATH", "")) if is_used else None
-        if tool is not None:
-            answer = capture_output([tool, *argv[1:]], project, environment=environment).splitlines()
-            for line in answer if argv[0] == "hatch" else answer[-1:]:  # hatch names one for each version
-                if Path(line).is_absolute():
-                    yield from _find_virtual(argv[0], Path(line))
-
-
-def read_toml(path: Path) -> dict[str, object]:
-    """Read a TOML file; the result is empty if that fails."""
-    try:
-        return tomllib.loads(read_content(path).decode("utf-8"))
-    except (ValueError, RecursionError):
-        return {}
-
-
-def read_content(path: Path) -> bytes:
-    """Read a file of the project; the result is empty if that fails."""
-    try:
-        return read_ordinary(path, limit_bytes=MAX_FILE_BYTES, through_links=True)
-    except OSError:
-        return b""
-
-
-def get_table(inside: Mapping[str, object], *names: str) -> dict[str, object]:
-    """Return the table that the names lead to, or an empty one."""
-    found: object = inside
-    for name in names:
-        found = found.get(name) if isinstance(found, Mapping) else None
-    return dict(found) if isinstance(found, Mapping) else {}
-
-
-def _runs_code(settings: object) -> bool:
-    """Return whether hatch would run code of the project: a ``custom`` plugin, or ``code`` for the version."""
-    match settings:
-        case dict():
-            return any(key in ("custom", "code") or _runs_code(value) for key, value in settings.items())
-        case list():
-            return any(map(_runs_code, settings))
-    return settings in ("custom", "code")
-
-
 def find_newest(folder: Path, pattern: str) -> Path | None:
     """Return the newest environment with pytest in ``folder`` whose name matches ``pattern``, or None."""
     names = (path.parent for path in folder.glob(f"{pattern}/pyvenv.cfg"))
@@ -292,13 +234,95 @@ def _creation_order(folder: Path) -> tuple[int, str]:
 
 
 def _find_on_path(project: Path, environment: Mapping[str, str]) -> Iterator[InterpreterCandidate]:
-    # pyenv and similar tools choose the version by the current folder, so the program itself must say where it is.
+    # pyenv and similar tools choose the version, so the program itself must say where it is.
+    variables = _choose_version(project) | _remove_own_variables(environment)
     for name in ("python", "python3"):
         typed = shutil.which(name, path=environment.get("PATH", ""))
-        where = ["-I", "-S", "-c", "import sys; print(sys.executable)"]
-        named = capture_output([typed, *where], project, environment=environment) if typed else ""
-        if named:
-            yield InterpreterCandidate(rule=f"{name} on PATH", path=Path(named), is_guess=True)
+        if typed is None:
+            continue
+        try:
+            answer = _run([typed, "-I", "-S", "-c", "import sys; print(sys.executable)"], variables=variables)
+        except OSError:
+            continue
+        if answer.returncode == 0 and answer.stdout.strip():
+            yield InterpreterCandidate(rule=f"{name} on PATH", path=Path(answer.stdout.strip()), is_guess=True)
+
+
+_VERSION = re.compile(r"[A-Za-z0-9][\w.+-]{0,63}")
+
+
+def _choose_version(project: Path) -> dict[str, str]:
+    """Return the variables by which pyenv, asdf and mise use the versions that files of the project name."""
+    for folder in list_folders_to_top(project):
+        lines = read_content(folder / ".python-version").decode("utf-8", "replace").splitlines()
+        tools = read_content(folder / ".tool-versions").decode("utf-8", "replace").splitlines()
+        lines = lines or next((words[1:] for line in tools if (words := line.split())[:1] == ["python"]), [])
+        if versions := [line.strip() for line in lines[:_MOST_VERSIONS] if _VERSION.fullmatch(line.strip())]:
+            names = ("ASDF_PYTHON_VERSION", "MISE_PYTHON_VERSION")
+            return {"PYENV_VERSION": ":".join(versions), **dict.fromkeys(names, versions[0])}
+    return {}
+
+
+_NONE_OF_THESE = "none of these"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptFinder:
+    """Finds the environments that poetry, hatch and pipenv keep outside a project."""
+
+    project: Path
+    environment: Mapping[str, str]
+    sandbox: Sandbox | None = None
+    trust: Trust | None = None
+    choose: Choose | None = None
+
+    def find(self, named: NamedEnvironment) -> Iterator[InterpreterCandidate]:
+        """Yield the interpreters of the environments that the tools name, or that the user chooses."""
+        for installed in self._list_installed(named):
+            answer = installed.ask(named.name, sandbox=self.sandbox)
+            if answer is None:
+                chosen = self._choose(installed)
+                answer = () if chosen is None else (chosen,)
+            for folder in answer:
+                # Elsewhere, only a file of the project can have named it.
+                is_kept = folder.resolve().is_relative_to(installed.folder.resolve())
+                yield from _find_virtual(installed.tool.name, folder, is_named_by_project=not is_kept)
+
+    def list_by_name(self, named: NamedEnvironment) -> Iterator[InterpreterCandidate]:
+        """Yield the interpreters that may be the project's, without asking a tool or the user."""
+        for installed in self._list_installed(named):
+            for folder in installed.list_environments():
+                yield from _find_virtual(installed.tool.name, folder)
+
+    def _list_installed(self, named: NamedEnvironment) -> Iterator[InstalledTool]:
+        project = self.project.absolute()
+        for tool in list_tools(project, named.tool):
+            installed = find_installed(tool, project, environment=self.environment)
+            if installed is not None:
+                yield installed
+
+    def _choose(self, installed: InstalledTool) -> Path | None:
+        """Return which environment the user chose, now or before; raises ``EnvironmentMissing`` if nobody can."""
+        kept, name = installed.list_environments(), installed.tool.name
+        if not kept:
+            return None
+        choices = (*map(str, kept), _NONE_OF_THESE)
+        chosen = self.trust.find_choice("interpreter", choices) if self.trust else None
+        level = self.sandbox.level if self.sandbox else "none"
+        why = f"gave no answer at the level {level}"
+        if level not in ISOLATING_LEVELS:
+            why = f"obeys files of the project, so cdd does not start it at the level {level}"
+        if chosen is None and self.choose is not None and self.trust is not None:
+            question = f"Which environment has the project's interpreter? {name} {why}."
+            chosen = choices[self.choose(question, choices)]
+            self.trust.save_choice("interpreter", chosen, among=choices)
+        if chosen is None:
+            raise EnvironmentMissing(
+                f"{name} knows which of its environments is the project's, but it {why}.",
+                hint=f"name the interpreter: CDD_PYTHON={shlex.quote(str(kept[0] / 'bin' / 'python'))}; "
+                "or type cdd doctor in a terminal, which asks once",
+            )
+        return None if chosen == _NONE_OF_THESE else Path(chosen)
 
 
 OLDEST_PYTHON = (3, 8)
@@ -329,18 +353,21 @@ def find_interpreter(
     trust: Trust | None = None,
     sandbox: Sandbox | None = None,
     named: NamedEnvironment = NO_ENVIRONMENT,
+    choose: Choose | None = None,
 ) -> Interpreter:
     """Return the first interpreter that the rules find, asking the user before a program of the work tree runs.
 
     Only if no rule finds an interpreter, the user's ``python`` is used, or else the one that runs cdd. Without
-    ``trust``, all of them may run. See ``ask_interpreter`` for ``sandbox``.
+    ``trust``, all of them may run. See ``ask_interpreter`` for ``sandbox``; ``choose`` asks the user about environments
+    of a tool that cannot be asked.
 
     Raises ``EnvironmentMissing`` if pytest is missing there or the user declined the interpreter, because another one
     would run the tests with other packages, and ``NotApproved`` if nobody can be asked.
     """
     environment = _drop_project_path(project, environment)
     ask = partial(ask_interpreter, project, environment=environment, sandbox=sandbox)
-    for candidate in find_candidates(project, environment, named=named):
+    finder = KeptFinder(project=project, environment=environment, sandbox=sandbox, trust=trust, choose=choose)
+    for candidate in find_candidates(project, environment, named=named, find_kept=finder.find):
         if trust is not None:
             _require(project, candidate, trust=trust, sandbox=sandbox)
         answer = ask(candidate.path)
@@ -401,9 +428,18 @@ def _require(project: Path, candidate: InterpreterCandidate, *, trust: Trust, sa
         )
 
 
-def find_approved_python(project: Path, *, environment: Mapping[str, str], trust: Trust) -> Path | None:
+def find_approved_python(
+    project: Path,
+    *,
+    environment: Mapping[str, str],
+    trust: Trust,
+    sandbox: Sandbox | None = None,
+    choose: Choose | None = None,
+) -> Path | None:
     """Return the first interpreter that the rules find, with or without pytest, once the user approved it."""
-    first = next(find_candidates(project, _drop_project_path(project, environment)), None)
+    environment = _drop_project_path(project, environment)
+    finder = KeptFinder(project=project, environment=environment, sandbox=sandbox, trust=trust, choose=choose)
+    first = next(find_candidates(project, environment, find_kept=finder.find), None)
     if first is None:
         return None
     _require(project, first, trust=trust)
@@ -417,11 +453,13 @@ def find_offer(
     named: NamedEnvironment = NO_ENVIRONMENT,
     brings: Callable[[Path], bool] = lambda _: True,
 ) -> Offer | None:
-    """Return the offer to approve the interpreter that the rules find first, without running it.
+    """Return the offer to approve the interpreter that the rules find first, without running it or a tool.
 
     None if the user's approval is not needed; ``brings`` as in ``Trust``.
     """
-    first = next(find_candidates(project, _drop_project_path(project, environment), named=named), None)
+    environment = _drop_project_path(project, environment)
+    kept = KeptFinder(project=project, environment=environment).list_by_name
+    first = next(find_candidates(project, environment, named=named, find_kept=kept), None)
     if first is None or not (first.is_named_by_project or brings(first.path)):
         return None
     return _make_offer(project, first)

@@ -21,11 +21,12 @@ from cdd_agent.config.trust import Offer, Trust
 from cdd_agent.errors import DocumentError, EnvironmentMissing, Problem, UsageError
 from cdd_agent.sandbox.port import Sandbox
 from cdd_agent.storage import private_folder, read_ordinary
+from cdd_agent.testrun.environment_tools import read_content
 from cdd_agent.testrun.frameworks.catalog import COMMAND, FRAMEWORKS, JAVASCRIPT, NODE, UNITTEST
 from cdd_agent.testrun.frameworks.framework import Framework, FrameworkMatch
 from cdd_agent.testrun.frameworks.sources import list_own_files
 from cdd_agent.testrun.frameworks.suite import CommandSuite
-from cdd_agent.testrun.interpreter import FOLDERS, PytestMissing, find_approved_python, find_interpreter, read_content
+from cdd_agent.testrun.interpreter import FOLDERS, PytestMissing, find_approved_python, find_interpreter
 from cdd_agent.testrun.pytest_command import explain_ignored, parse_command, runs_pytest
 from cdd_agent.testrun.pytest_run import CompiledSources, PytestSuite
 from cdd_agent.testrun.suite import PYTEST, Suite
@@ -413,7 +414,9 @@ def _find(context: SuiteContext, *, command: str) -> ProjectFramework:
 def _make_pytest_suite(context: SuiteContext, found: ProjectFramework, *, timeout_s: float) -> PytestSuite:
     arguments = parse_command(context.root, found.finding.argv)
     root, environment, trust, sandbox = context.root, context.environment, context.trust, context.sandbox
-    interpreter = find_interpreter(root, environment=environment, trust=trust, sandbox=sandbox, named=arguments.named)
+    interpreter = find_interpreter(
+        root, environment=environment, trust=trust, sandbox=sandbox, named=arguments.named, choose=context.choose
+    )
     if arguments.ignored:
         context.tell(explain_ignored(found.finding.argv, arguments.ignored))
     narrowed = f"{PYTEST.discovery}; test_command narrows them to `{shlex.join(arguments.selects)}`"
@@ -436,7 +439,13 @@ def _make_command_suite(context: SuiteContext, found: ProjectFramework, *, timeo
     assert found.framework is not None
     finding = found.finding
     if found.framework is UNITTEST:
-        python = find_approved_python(context.root, environment=context.environment, trust=context.trust)
+        python = find_approved_python(
+            context.root,
+            environment=context.environment,
+            trust=context.trust,
+            sandbox=context.sandbox,
+            choose=context.choose,
+        )
         if python is None:
             raise UsageError("No Python was found to run the tests.", hint="set one: CDD_PYTHON=/usr/bin/python3")
         finding = replace(finding, argv=(str(python), *finding.argv[1:]))

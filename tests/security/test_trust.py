@@ -154,6 +154,38 @@ def test_opening_a_hostile_repository_runs_nothing_of_it_and_approves_nothing(
     assert addresses <= {"127.0.0.1"}, "beyond this machine; the sandbox's trial of itself stays on it"
 
 
+OBEYING = {
+    "hatch": {"pyproject.toml": '[tool.hatch.env]\nrequires = ["evil"]\n[tool.hatch.envs.default]\n'},
+    "poetry": {"pyproject.toml": '[tool.poetry]\nname = "x"\n', "poetry.toml": "[virtualenvs]\nin-project = true\n"},
+    "pipenv": {"Pipfile": "", ".env": "PIPENV_PYTHON=./evil\n"},
+}
+OPENED = (("doctor",), (), ("--replay", str(RECORDING), "exec", SLUG), ("trust",))
+
+
+@soak_after(
+    2,
+    ("level", "tool", "arguments"),
+    [(level, tool, start) for start in OPENED for tool in OBEYING for level in ("bwrap", "none", "landlock")],
+    ids=lambda each: each if isinstance(each, str) else " ".join(map(str, each)).replace(str(RECORDING), "X"),
+)
+def test_a_tool_that_obeys_the_project_changes_nothing_outside(
+    hostile: Hostile, tmp_path: Path, *, level: str, tool: str, arguments: tuple[str, ...]
+) -> None:
+    shutil.rmtree(hostile.project / ".venv")
+    (hostile.project / settings.CONFIG_FILE).unlink()
+    for name, text in OBEYING[tool].items():
+        (hostile.project / name).write_text(text)
+    hostile.trap("obeyed", at=hostile.project / "evil")
+    program = tmp_path / "tools" / tool
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\n: > '{hostile.marks}/started'; ./evil; sh ./evil; echo {hostile.project}/venv\n")
+    program.chmod(0o755)
+    hostile.cdd(*arguments, CDD_SANDBOX=level, PATH=f"{program.parent}:{os.environ['PATH']}")
+    assert hostile.sprung == set()
+    subprocess.run([program], cwd=hostile.project, check=True, capture_output=True)
+    assert hostile.sprung == {"started", "obeyed"}, "the trap is live"
+
+
 @pytest.mark.slow
 def test_no_program_is_found_by_a_relative_entry_of_the_path(hostile: Hostile) -> None:
     for name in ("git", "bwrap", "docker", "python"):

@@ -304,9 +304,9 @@ def test_no_name_in_the_list_of_forks_becomes_an_option_of_git(forks: Forks, tmp
     fork, target = start(forks), tmp_path / "overwritten"
     for word in (f"--output={target}", f"--output={target}\0", "--all"):
         planted = replace(fork, base=word)
-        with pytest.raises(GitRefused, match="no name of a commit"):
+        with pytest.raises(GitRefused, match="not the name of a commit"):
             forks.count_commits(planted)
-        with pytest.raises(GitRefused, match="no name of a commit"):
+        with pytest.raises(GitRefused, match="not the name of a commit"):
             forks.create(replace(planted, name="another"))
     assert not target.exists()
 

@@ -57,6 +57,12 @@ def full_environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+class Confined(PlainSandbox):
+    """Says that it confines."""
+
+    level = "bwrap"
+
+
 def program(path: Path, script: str) -> Path:
     """A program that does what the shell script says."""
     path.parent.mkdir(parents=True, exist_ok=True)

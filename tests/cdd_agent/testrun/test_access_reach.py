@@ -43,8 +43,9 @@ def test_what_is_installed_in_editable_form_is_found(tmp_path: Path) -> None:
     }.items():
         (packages / f"{name}.dist-info").mkdir(parents=True)
         (packages / f"{name}.dist-info" / "direct_url.json").write_text(json.dumps(told))
-    code = f"import sys; sys.path[:] = [{str(packages)!r}, *sys.path]\n{QUESTION}\nprint(json.dumps(reads))"
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    code = f"{QUESTION}\nprint(json.dumps(reads))"
+    argv = [sys.executable, "-I", "-S", "-c", code, str(packages)]
+    said = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
     reads = json.loads(said)
     assert {str(tmp_path / "a"), str(packages), sys.prefix, sys.base_prefix} <= set(reads)
     assert str(tmp_path / "b") not in reads

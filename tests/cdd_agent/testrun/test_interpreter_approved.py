@@ -9,17 +9,11 @@ from cdd_agent.config.trust import NotApproved
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.testrun.interpreter import Interpreter, find_interpreter, find_offer
-from tests.cdd_agent.testrun.conftest import program
+from tests.cdd_agent.testrun.conftest import Confined, program
 from tests.fakes.approval import Answers, trust_in
 from tests.fakes.cases import soak_after
 
 ANSWER = '{"python": "3.11.7", "pytest": "9.0.0", "packages": "/"}'
-
-
-class Confined(PlainSandbox):
-    """Says that it confines."""
-
-    level = "bwrap"
 
 
 class Found:

@@ -6,8 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.testrun.interpreter import NO_ENVIRONMENT, InterpreterCandidate, NamedEnvironment, find_candidates
-from tests.cdd_agent.testrun.conftest import program
+from cdd_agent.testrun.interpreter import (
+    NO_ENVIRONMENT,
+    InterpreterCandidate,
+    KeptFinder,
+    NamedEnvironment,
+    find_candidates,
+)
+from tests.cdd_agent.testrun.conftest import Confined, program
 
 SITE = "lib/python3.11/site-packages/pytest/__init__.py"
 
@@ -20,7 +26,8 @@ def environment(folder: Path) -> Path:
 
 
 def found(project: Path, named: NamedEnvironment = NO_ENVIRONMENT, /, **variables: str) -> list[InterpreterCandidate]:
-    return list(find_candidates(project, variables, named=named))
+    finder = KeptFinder(project=project, environment=variables, sandbox=Confined())
+    return list(find_candidates(project, variables, named=named, find_kept=finder.find))
 
 
 def rules(project: Path, named: NamedEnvironment = NO_ENVIRONMENT, /, **variables: str) -> list[str]:
@@ -102,7 +109,7 @@ def test_an_environment_outside_the_project_is_told_by_the_tool_that_keeps_it(
     python = kept_by(tool, tmp_path)
     program(tmp_path / f"bin/{tool}", f"echo Using it.; echo {python.parent.parent}")
     path = f"{tmp_path / 'bin'}:/bin"
-    assert found(project, PATH=path)[0] == InterpreterCandidate(rule=tool, path=python)
+    assert found(project, PATH=path, HOME=str(tmp_path))[0] == InterpreterCandidate(rule=tool, path=python)
     assert tool not in rules(project, PATH="/gone")
 
 
@@ -218,18 +225,8 @@ def test_a_tool_is_asked_about_the_project_and_not_the_active_environment(tmp_pa
     assert (tmp_path / "asked").read_text() == f"|--no-plugins env info --path|{tmp_path}\n"
 
 
-@pytest.mark.parametrize(
-    "table",
-    [
-        "[tool.hatch.build]\n",
-        "[tool.hatch.envs.default]\n[tool.hatch.env.collectors.custom]\npath = 'x.py'\n",
-        "[tool.hatch.envs.default]\n[tool.hatch.version]\nsource = 'code'\n",
-        "[tool.hatch\n",
-    ],
-)
-def test_hatch_is_not_asked_where_it_has_no_environments_or_would_run_the_projects_code(
-    tmp_path: Path, table: str
-) -> None:
+@pytest.mark.parametrize("table", ["[tool.hatch.build]\n", "[tool.hatch\n"])
+def test_hatch_is_not_asked_where_it_has_no_environments(tmp_path: Path, table: str) -> None:
     (tmp_path / "pyproject.toml").write_text(table)
     program(tmp_path / "bin/hatch", f"echo {environment(tmp_path / 'hatch').parent.parent}")
     assert rules(tmp_path, PATH=str(tmp_path / "bin")) == []

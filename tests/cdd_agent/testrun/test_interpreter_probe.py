@@ -1,3 +1,6 @@
+import os
+import shutil
+import sys
 import time
 from pathlib import Path
 
@@ -5,7 +8,7 @@ import pytest
 
 from cdd_agent.sandbox.port import Command, Result
 from cdd_agent.testrun import interpreter
-from cdd_agent.testrun.interpreter import PythonInfo, ask_interpreter
+from cdd_agent.testrun.interpreter import PythonInfo, ask_interpreter, find_candidates
 from tests.cdd_agent.testrun.conftest import program
 
 
@@ -72,3 +75,80 @@ def test_what_an_interpreter_started_is_no_wait_when_its_time_is_up(
     assert time.monotonic() - started < 20
     state = Path("/proc", (tmp_path / "child").read_text().strip(), "stat")
     assert not state.exists() or state.read_text().rpartition(") ")[2].startswith("Z")
+
+
+def test_the_question_runs_no_code_of_packages_or_of_the_project(
+    tmp_path: Path, *, full_environment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project, env, mark = tmp_path / "project", tmp_path / "env", tmp_path / "ran"
+    shutil.copytree(full_environment, env, symlinks=True)
+    (project / "src").mkdir(parents=True)
+    plant = f"open({str(mark)!r}, 'w')\n"
+    names = (
+        "sitecustomize",
+        "usercustomize",
+        "pytest",
+        "pluggy",
+        "json",
+        "site",
+        "glob",
+        "importlib",
+        "email",
+        "zipfile",
+    )
+    for name in names:
+        (project / "src" / f"{name}.py").write_text(plant)
+        (project / f"{name}.py").write_text(plant)
+    packages = next((env / "lib").glob("python*/site-packages"))
+    # As an installation in editable form puts the project on the path.
+    (packages / "__editable__.shop.pth").write_text(f"{project / 'src'}\nimport shop_finder; {plant}")
+    (packages / "sitecustomize.py").write_text(plant)
+    monkeypatch.chdir(project)
+    answer = ask_interpreter(project, env / "bin" / "python", environment={"PYTHONPATH": f"src{os.pathsep}."})
+    assert isinstance(answer, PythonInfo), answer
+    assert answer.pytest == pytest.__version__
+    assert str(project / "src") in answer.reads
+    assert not mark.exists()
+
+
+def test_the_users_own_packages_are_told_as_a_test_run_sees_them(tmp_path: Path, full_environment: Path) -> None:
+    """Isolated, Python itself would see neither them nor PYTHONPATH."""
+    python = Path(sys.executable).resolve()
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    own = tmp_path / f".local/lib/python{version}/site-packages"
+    own.mkdir(parents=True)
+    for name in (
+        "pytest",
+        "_pytest",
+        *(each.name for each in Path(pytest.__file__).parent.parent.glob("pytest-*-info")),
+    ):
+        (own / name).symlink_to(Path(pytest.__file__).parent.parent / name)
+    answer = ask_interpreter(tmp_path, python, environment={"HOME": str(tmp_path)})
+    assert isinstance(answer, PythonInfo), answer
+    assert answer.user_base == str(tmp_path / ".local")
+    inside = ask_interpreter(tmp_path, full_environment / "bin" / "python", environment={"HOME": str(tmp_path)})
+    assert isinstance(inside, PythonInfo)
+    assert inside.user_base == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "chosen"),
+    [
+        (".python-version", "3.12.1\n", "3.12.1"),
+        (".python-version", "# ours\n3.12.1\n3.11.2\n", "3.12.1:3.11.2"),
+        (".tool-versions", "nodejs 20\npython 3.12.1 system\n", "3.12.1:system"),
+        (".python-version", "../../project/bin\n", ""),
+        (".python-version", "-x\n/bin/sh\n$(touch x)\n", ""),
+    ],
+)
+def test_shims_run_outside_the_project_with_the_version_that_its_files_name(
+    tmp_path: Path, *, name: str, text: str, chosen: str
+) -> None:
+    project = tmp_path / "project" / "inner"
+    project.mkdir(parents=True)
+    (project.parent / ".git").mkdir()
+    (project.parent / name).write_text(text)
+    program(tmp_path / "bin" / "python", f'echo "$PWD|$PYENV_VERSION" > {tmp_path}/asked; echo /opt/python')
+    found = list(find_candidates(project, {"PATH": str(tmp_path / "bin")}))
+    assert [each.path for each in found] == [Path("/opt/python")]
+    assert (tmp_path / "asked").read_text() == f"/|{chosen}\n"
