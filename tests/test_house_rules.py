@@ -260,3 +260,52 @@ def test_each_option_of_git_is_marked_by_a_tuple() -> None:
         return [call.lineno for call in to_git if any(map(begins_with_dash, call.args))]
 
     assert breaches(unmarked) == {}
+
+
+STARTS = re.compile(
+    r"(subprocess\.(Popen|run|call|check_\w+|get\w*output)|os\.(exec\w+|spawn\w+|posix_spawnp?|system|popen|fork(pty)?)"
+    r"|(pty|multiprocessing|webbrowser|runpy)(\..+)?|asyncio\.(create_)?subprocess.*|concurrent\.futures\.Process.*)"
+)
+STARTED = {
+    "cdd_agent/git/push.py Push.run": "git, with branch and remote of git's settings, after the user said yes; no push "
+    "if the repository names programs for it",
+    "cdd_agent/repl/prompt.py _run_editor": "the user's EDITOR, on a file of cdd outside the project",
+    "cdd_agent/repl/review_actions.py show_in_program": "the program in the user's CDD_DIFF; its input is a pipe",
+    "cdd_agent/repl/workflow_actions.py open_shell": "the user's SHELL, which the user asked for",
+    "cdd_agent/repl/workflow_actions.py run_in_shell": "a command that the user typed",
+    "cdd_agent/testrun/interpreter.py _run": "a Python outside of the work tree, isolated and in /",
+    "cdd_agent/testrun/inside/calls.py CallSession.pytest_sessionfinish": "a copy of the test process, in its sandbox",
+    "cdd_agent/testrun/inside/calls.py CallSession._guess_calls": "a copy of the test process, in its sandbox",
+    "cdd_agent/workflows/execution/ahead.py Ahead._start": "cdd itself, without the current folder on its path",
+    "pytest_tdd_agent/fingerprint.py _list_ignored_files": "git in the test process, as project code is; it starts no "
+    "program of the configuration",
+}
+"""Where a process is started outside a sandbox, and why its input is the user's and not the project's."""
+
+
+def _is_hidden(name: ast.alias) -> bool:
+    """Return whether a module that starts processes gets another name."""
+    return name.asname is not None and name.name in ("os", "subprocess", "asyncio")
+
+
+def test_nothing_else_is_started_outside_the_sandbox() -> None:
+    """The sandboxes themselves and the one runner of git start processes too; they are the mechanism."""
+
+    def starts(node: ast.AST, where: str) -> Iterator[str]:
+        for child in ast.iter_child_nodes(node):
+            inside = f"{where}.{child.name}".lstrip(".") if isinstance(child, Function | ast.ClassDef) else where
+            match child:
+                case ast.Attribute() if STARTS.fullmatch(ast.unparse(child)):
+                    yield where
+                case ast.ImportFrom() if any(STARTS.fullmatch(f"{child.module}.{each.name}") for each in child.names):
+                    yield where
+                case ast.Import() if any(STARTS.fullmatch(each.name) or _is_hidden(each) for each in child.names):
+                    yield where
+            if not isinstance(child, ast.AnnAssign):  # annotations of attributes
+                yield from starts(child, inside)
+            elif child.value is not None:
+                yield from starts(child.value, inside)
+
+    mechanism = ("cdd_agent/sandbox/", "cdd_agent/git/runner.py")
+    others = [module for module in modules() if not module.name.startswith(mechanism)]
+    assert {f"{module.name} {where}" for module in others for where in starts(module.tree, "")} == set(STARTED)
