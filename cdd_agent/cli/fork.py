@@ -317,12 +317,10 @@ def drop(invocation: Invocation, name: str, *, typed: str | None) -> None:
         screen.line(f"The fork {chosen.name} has {loss}.", style="bold yellow")
         if typed is None and invocation.is_interactive:
             typed = screen.ask("Type its full name to remove it:").strip()
-        if typed != chosen.name:
-            hint = f"merge it: cdd fork merge {chosen.name}; or: cdd fork drop {chosen.name} --confirm {chosen.name}"
-            raise UsageError("That is not its full name. Nothing was removed.", hint=hint)
-    elif typed != chosen.name and not invocation.is_agreed(
-        f"Remove the fork {chosen.name}?", otherwise="Nothing was removed."
-    ):
+    if typed != chosen.name and (loss or typed is not None):
+        hint = f"merge it: cdd fork merge {chosen.name}; or: cdd fork drop {chosen.name} --confirm {chosen.name}"
+        raise UsageError("That is not its full name. Nothing was removed.", hint=hint)
+    if typed is None and not invocation.is_agreed(f"Remove the fork {chosen.name}?", otherwise="Nothing was removed."):
         return
     project.ticket_forks().drop(chosen)
     if invocation.as_json:

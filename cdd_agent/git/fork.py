@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
@@ -63,10 +63,14 @@ _MARK = b"<<<<<<< "
 _TEXT_MODES = ("100644", "100755")
 
 
+_Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9-]*\Z", max_length=200)]
+"""As ``make_name`` makes it. It becomes part of paths that are removed, and of refs."""
+
+
 class Fork(msgspec.Struct, frozen=True, kw_only=True):
     """One fork."""
 
-    name: str
+    name: _Name
     project: str = ""
     """The place of the project's records among those of the repository."""
     ticket: str
@@ -490,6 +494,7 @@ class Forks:
             if f"branch refs/heads/{fork.branch}" in lines and place != self.locate(fork):
                 hint = f"git -C {place} switch --detach; then the same command again"
                 raise UsageError(f"{fork.branch} is checked out in {place}, so it cannot be removed.", hint=hint)
+        self._find_inner(fork)
         if edited := self._list_edited_submodules(fork):
             folder = self.locate(fork) / edited[0]
             raise UsageError(
@@ -502,6 +507,15 @@ class Forks:
         if head is not None and self.is_merged(self.read_tip(fork), head):
             return 0, changed
         return self.count_commits(fork), changed
+
+    def _find_inner(self, fork: Fork) -> RunTrees:
+        """Return the run trees of runs in a fork; raises ``UsageError`` if a link there leads to other folders."""
+        folder = self.find_project(fork) / ".cdd" / "worktrees"
+        # The files of a fork are a model's, or a repository's: nothing behind a link must be removed with them.
+        if folder.resolve() != self._folder.resolve() / folder.relative_to(self._folder):
+            happened = f"{folder} leads through a link to {folder.resolve()}, so the fork cannot be removed."
+            raise UsageError(happened, hint=f"see which: namei {folder}; remove the link, then the same command again")
+        return RunTrees(self.repository, folder)
 
     def _list_edited_submodules(self, fork: Fork) -> list[str]:
         """Return the submodules whose files differ from the recorded commit; git does not look into their folders."""
@@ -528,9 +542,9 @@ class Forks:
             if tip is not None and not repository.is_ancestor(tip, of=kept):  # another branch is checked out there
                 repository.refs.set(f"{fork.kept}-branch", tip)
         repository.refs.set(fork.kept, kept)
-        inner = self.find_project(fork) / ".cdd" / "worktrees"
-        for path in sorted(inner.iterdir()) if inner.is_dir() else ():
-            RunTrees(repository, inner).remove(path.name)
+        inner = self._find_inner(fork)
+        for name in inner.list_names():
+            inner.remove(name)
         self._trees.remove(root.name)
         shutil.rmtree(self.find_records(fork).folder.parent, ignore_errors=True)
         if tip is not None:

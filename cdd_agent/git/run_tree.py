@@ -393,6 +393,10 @@ class RunTrees:
             raise GitUnable(f"git did not create the run tree {root}.", hint="see: git worktree list")
         return RepositoryLocation(root=root, git_dir=admin, common_dir=self._main.location.common_dir)
 
+    def list_names(self) -> tuple[str, ...]:
+        """Return the names of all folders that can be run trees."""
+        return tuple(path.name for path in _list_folders(self._folder) if _NAME.fullmatch(path.name))
+
     def _locate(self, name: str) -> Path:
         if not _NAME.fullmatch(name):
             raise UsageError(f"{name!r} cannot name a run tree.", hint="use letters, digits, dots and dashes")

@@ -104,8 +104,8 @@ def test_a_fork_is_worked_on_compared_merged_and_dropped(finished: Path, capsys:
     assert state(finished).usage.tokens == state(inside).usage.tokens > tokens
     assert run(["--project", here, "review", SLUG, "--json"]) == 0
     assert "merged" in listed(here, capsys)
-    assert run(["--project", here, "fork", "drop", "one-form", "--yes"]) == 0
-    assert not inside.exists()
+    assert run([*(drop := ["--project", here, "fork", "drop", "one-form", "--yes"]), "--confirm", "one-form"]) == 2
+    assert (inside.exists(), run(drop), inside.exists()) == (True, 0, False)
     shown = listed(here, capsys)
     assert f"{made.name}  merged\n" in shown
     assert f"kept: {made.kept}" in shown.replace("\n      ", " ")

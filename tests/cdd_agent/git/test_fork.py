@@ -1,5 +1,6 @@
 """Forks: made, merged with and without conflicts, and dropped without losing work."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ from cdd_agent.git.repository import Repository
 from cdd_agent.git.run_tree import Kept, RunTrees
 from cdd_agent.git.runner import GitRefused
 from cdd_agent.work.records import find_records
+from tests.fakes.cases import soak_after
 from tests.fakes.command_line import run_words
 from tests.fakes.files import describe_files
 
@@ -309,6 +311,59 @@ def test_no_name_in_the_list_of_forks_becomes_an_option_of_git(forks: Forks, tmp
         with pytest.raises(GitRefused, match="not the name of a commit"):
             forks.create(replace(planted, name="another"))
     assert not target.exists()
+
+
+def test_a_list_with_a_name_that_leads_elsewhere_is_damaged(forks: Forks, tmp_path: Path) -> None:
+    start(forks)
+    path = find_records(forks.repository.root).repository / "forks.json"
+    kept = path.read_text()
+    for name in (
+        "../../src",
+        "x/../../../a",
+        "..",
+        ".",
+        "",
+        "-rf",
+        "a\n",
+        "A b",
+        "a.lock",
+        "/etc",
+        "x" * 300,
+        "a\u202eb",
+    ):
+        file = json.loads(kept)
+        file["forks"][0]["name"] = name
+        path.write_text(json.dumps(file))
+        with pytest.raises(UsageError, match=r"forks.json is damaged.*forks\[0\]\.name"):
+            forks.list_all()
+
+
+@soak_after(1, "link", (".cdd/worktrees", ".cdd", ""))
+def test_a_link_in_a_fork_takes_nothing_behind_it_along(forks: Forks, tmp_path: Path, *, link: str) -> None:
+    fork, other = start(forks), tmp_path / "other"
+    for inner in ("precious", ".cdd/worktrees/precious", "worktrees/precious"):
+        (other / inner).mkdir(parents=True)
+    place = forks.locate(fork) / link
+    place.parent.mkdir(exist_ok=True)
+    shutil.rmtree(place, ignore_errors=True)
+    place.symlink_to(other)
+    before = sorted(other.rglob("*"))
+    with pytest.raises(UsageError, match=f"leads through a link to {other}"):
+        forks.drop(fork)
+    assert sorted(other.rglob("*")) == before
+    assert not forks.repository.read_ref(fork.kept)
+    place.unlink()
+    forks.drop(fork)
+
+
+def test_folders_of_any_name_in_a_fork_are_dropped_with_it(forks: Forks) -> None:
+    fork = start(forks)
+    inner = forks.locate(fork) / ".cdd" / "worktrees"
+    for name in ("sale", "-rf", "a b", "\u202e"):
+        (inner / name).mkdir(parents=True)
+    (inner / "file").touch()
+    forks.drop(fork)
+    assert not forks.locate(fork).exists()
 
 
 @pytest.mark.slow
