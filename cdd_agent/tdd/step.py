@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import os
 import re
+import shlex
 import textwrap
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from cdd_agent.evidence.clean_copy import clean_copy
 from cdd_agent.git import commits
 from cdd_agent.git.notes import append_line
 from cdd_agent.git.repository import CommitId, Entry, Repository, has_ref, require_usable, resolve_revision
+from cdd_agent.git.runner import GitError
 from cdd_agent.git.snapshot import Snapshot, Snapshots
 from cdd_agent.storage import is_leftover, scratch
 from cdd_agent.tdd.context import Context, Phase, Progress, WorkItem, commit_prefix
@@ -613,11 +615,24 @@ def require_branch(state: RunState, *, context: Context) -> None:
     branch = repository.read_branch()
     if wanted is not None and branch != wanted:
         commits.require_finished(repository)  # a rebase detaches HEAD
-        create = "" if has_ref(repository.location, f"refs/heads/{wanted}") else "-c "
+        act = f"git switch {shlex.quote(wanted)}"
+        if not has_ref(repository.location, f"refs/heads/{wanted}"):
+            act = f"git switch -c {shlex.quote(wanted)}"
+            if branch is not None and _was_renamed(repository, wanted, now=branch):
+                act = f"give it the old name until the run has ended: git branch -m {shlex.quote(wanted)}"
         raise UsageError(
             f"HEAD is on {branch or 'no branch'}, but the run began on {wanted}. Nothing was changed.",
-            hint=f"git switch {create}{wanted}, then run the same command again: cdd continues with this commit",
+            hint=f"{act}, then run the same command again: cdd continues with this commit",
         )
+
+
+def _was_renamed(repository: Repository, name: str, *, now: str) -> bool:
+    """Return whether the branch ``now`` had this name before, as git notes it."""
+    try:
+        notes = repository.git("log", ("-g", "--format=%gs"), f"refs/heads/{now}", ("--",))
+    except GitError:  # it has no commits
+        return False
+    return any(line.startswith(f"Branch: renamed refs/heads/{name} to ") for line in notes.splitlines())
 
 
 def require_tests(commit: CommitId, tests: Collection[str], *, recovery: StepRecovery) -> None:

@@ -316,6 +316,20 @@ def test_on_another_branch_nothing_lands_until_the_user_returns(project: Project
     assert project.git("log", "-1", "--format=%s", "other") == "test: Ten percent off"
 
 
+def test_after_the_branch_was_renamed_the_hint_names_the_way_on(project: Project) -> None:
+    state = stopped_in_green(project)
+    project.git("branch", "-m", "trunk")
+    project.git("branch", "-m", "later")
+    context, saved = project.context(ScriptedModel([green()])), [state]
+    with pytest.raises(UsageError, match="HEAD is on later, but the run began on main") as refused:
+        project.run(item(refactor=False), context=context, state=state, save=saved.append)
+    command = refused.value.hint.partition(": ")[2].partition(",")[0]
+    assert command == "git branch -m main"
+    project.git(*command.split()[1:])
+    assert continued(project, saved[-1]) is None
+    assert (project.log, project.status) == (LANDED, "")
+
+
 @pytest.mark.slow
 def test_on_a_branch_without_commits_nothing_lands(project: Project) -> None:
     state = stopped_in_green(project)
