@@ -185,7 +185,7 @@ def suggest_bubblewrap() -> str:
 _HINTS: dict[str, Callable[[], str]] = {
     "bwrap": suggest_bubblewrap,
     "docker": lambda: "start docker or podman, or type: cdd --sandbox auto",
-    "landlock": lambda: "use Linux 6.7 or newer, or type: cdd --sandbox auto",
+    "landlock": lambda: f"use bubblewrap, which confines more: {suggest_bubblewrap()}; Landlock needs Linux 6.7",
 }
 
 
@@ -233,8 +233,10 @@ def choose(level: str, *, unattended: bool, report: Callable[[str], None] = lamb
         if trial.sandbox is not None:
             # Landlock is the weakest level: then the message also lists better levels that are not installed.
             relevant = [other for other in failed if other.is_installed or trial.level == "landlock"]
+            has_better = trial.level != "landlock" or any(each.is_installed for each in failed if each.level == "bwrap")
+            advice = "" if has_better else f" bubblewrap confines more: {suggest_bubblewrap()}."
             if relevant:
-                report(f"Sandbox {trial.level}. Not usable: {_format_reasons(relevant)}.")
+                report(f"Sandbox {trial.level}. Not usable: {_format_reasons(relevant)}.{advice}")
             return trial.sandbox
         failed.append(trial)
     why = _format_reasons(failed)
