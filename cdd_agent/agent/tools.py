@@ -9,7 +9,9 @@ An agent ends its run with ReportBlocked or CompleteImplementation. Neither deci
 report, and a gate judges the work.
 """
 
+import errno
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
@@ -518,13 +520,24 @@ def make_bash_tool(
         try:
             result = sandbox.run(command)
         except OSError as error:
-            raise EnvironmentMissing(f"bash cannot be started: {error.strerror}.", hint="install bash") from error
+            raise EnvironmentMissing(
+                f"bash cannot be started: {error.strerror}.", hint=_suggest_start(error, root)
+            ) from error
         remarks = "".join(f"\n[sandbox: {remark}]" for remark in result.remarks)
         output = _mask_output(result)
         ending = _format_ending(result, output)
         return ToolOutput(text=f"{ending}\n{output}".rstrip("\n") + remarks, is_error=result.timed_out)
 
     return define_tool("Bash", BashInput, run=run, subject=lambda inputs: inputs.command)
+
+
+def _suggest_start(error: OSError, root: Path) -> str:
+    """Return what to do if bash cannot be started in ``root``."""
+    if error.errno == errno.E2BIG:
+        return "write the text into files with Write, and let a short command read them"
+    if error.errno == errno.ENOENT and root.is_dir():
+        return "install bash"
+    return f"see which limit or permission is in the way: ulimit -a; ls -ld {shlex.quote(str(root))}"
 
 
 def _mask_output(result: Result) -> str:

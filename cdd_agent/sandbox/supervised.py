@@ -6,6 +6,7 @@ applies them but restricts neither files nor network, and ``end_group``, which e
 """
 
 import contextlib
+import errno
 import marshal
 import math
 import os
@@ -18,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -145,6 +146,25 @@ def resolve_limits(command: Command) -> Limits:
     return command.limits or make_default_limits(command.timeout_s)
 
 
+def describe_start_failure(error: OSError, argv: Sequence[str], *, environment: Mapping[str, str]) -> OSError:
+    """Return the error; if arguments and environment of the program are too long, it names the longest of them."""
+    if error.errno != errno.E2BIG:
+        return error
+    named = [(f"argument {number}", text) for number, text in enumerate(argv)] + [
+        (f"the variable {name}", f"{name}={value}") for name, value in environment.items()
+    ]
+    sizes = {name: len(os.fsencode(text)) for name, text in named}
+    longest = max(sizes, key=lambda name: sizes[name])
+    return OSError(
+        errno.E2BIG,
+        f"{os.strerror(errno.E2BIG)}: {longest} has {sizes[longest]:,} bytes, and all arguments and variables together "
+        f"have {sum(sizes.values()):,}; the system allows {_LONGEST_ARGUMENT:,} and {os.sysconf('SC_ARG_MAX'):,}",
+        argv[0],
+    )
+
+
+_LONGEST_ARGUMENT = 32 * os.sysconf("SC_PAGE_SIZE") - 1
+"""Limit of Linux for one argument or variable."""
 _RUNNING: set[subprocess.Popen[bytes]] = set()
 """The wardens of all threads."""
 
@@ -173,7 +193,10 @@ def run_launch(command: Command, launch: Launch) -> Result:
     }
     started = time.monotonic()
     with _keep_open(command.access):
-        answer, remarks, output = _run_warden(order, program=command.argv[0])
+        try:
+            answer, remarks, output = _run_warden(order, program=command.argv[0])
+        except OSError as error:
+            raise describe_start_failure(error, command.argv, environment=launch.environment) from error
     duration_s = time.monotonic() - started
     _, status, dropped, timed_out, survivors, head_size = answer
     if survivors:

@@ -98,3 +98,20 @@ def test_a_key_is_masked_wherever_the_output_is_cut(total: int, tmp_path: Path) 
         text = bash(tmp_path).run({"command": f"head -c {total} out"}).text
         assert "Kk1" not in text
         assert len(text) < 30_200
+
+
+def test_a_command_that_is_too_long_is_told_so_and_not_to_install_bash(tmp_path: Path) -> None:
+    output = bash(tmp_path).run({"command": f"echo {'x' * 200_000}"})
+    assert output.is_error
+    assert "Argument list too long: argument 2 has 200,005 bytes" in output.text
+    assert "write the text into files with Write" in output.text
+    assert "install" not in output.text
+
+
+def test_a_folder_that_is_gone_is_not_a_missing_bash(tmp_path: Path) -> None:
+    (root := tmp_path / "project").mkdir()
+    tool = bash(root)
+    root.rmdir()
+    text = tool.run({"command": "true"}).text
+    assert f"ls -ld {root}" in text
+    assert "install" not in text

@@ -1,3 +1,4 @@
+import errno
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import pytest
 
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.sandbox.port import Limits
+from cdd_agent.sandbox.supervised import describe_start_failure
 from cdd_agent.sandbox.warden import supervision
 from tests.cdd_agent.sandbox.conftest import ALL, Ground
 from tests.fakes.cases import soak_after
@@ -43,6 +45,16 @@ def test_a_program_that_is_not_there_is_an_error_of_the_system(ground: Ground) -
         ground.run("/nowhere/at/all")
     with pytest.raises(OSError, match="no-such-program"):
         ground.run("no-such-program")
+
+
+def test_the_longest_argument_is_named_if_the_arguments_are_too_long(ground: Ground) -> None:
+    with pytest.raises(
+        OSError, match=r"Argument list too long: argument 2 has 200,000 bytes, and all .* have 20\d,\d+"
+    ):
+        ground.run("bash", "-c", "#" * 200_000)
+    error = OSError(errno.E2BIG, "Argument list too long")
+    told = str(describe_start_failure(error, ["true"], environment={"A": "", "LONG": "x" * 200_000}))
+    assert "the variable LONG has 200,005 bytes" in told
 
 
 def test_a_program_gets_no_input_and_signals_as_they_are_by_default(ground: Ground) -> None:
