@@ -25,9 +25,9 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
-from cdd_agent.errors import AlreadyAtWork, DocumentError, FolderMoved, Problem, UsageError
+from cdd_agent.errors import AlreadyAtWork, DocumentError, FolderMoved, Problem, UsageError, format_count
 
 _MARK = ".cdd-"
 _LEFTOVER = re.compile(r"\..+\.cdd-[a-z0-9_]{8}\.tmp", re.DOTALL)
@@ -430,6 +430,106 @@ def measure_folder(top: Path) -> int:
                 if entry.is_dir(follow_symlinks=False):
                     waiting.append(entry.path)
     return size_bytes
+
+
+_LEAST_FREE_BYTES = 1 << 20
+"""A disk with less counts as full: a run writes records of some KB, and files with bytecode."""
+_LEAST_FREE_INODES = 8
+_MENTIONED_BYTES = 100_000_000
+"""A run tree is named if it takes so much, or ``_MENTIONED_SHARE`` of the disk."""
+_MENTIONED_SHARE = 0.05
+_MOST_MEASURED = 300_000
+"""Number of files that are measured in a run tree."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FullDisk:
+    """A disk on which no file can be written, and what a run has left there."""
+
+    folder: Path
+    """A folder on it."""
+    lacks: Literal["room", "inodes"]
+    tree: Path | None = None
+    """The run tree that takes much of it."""
+    taken: int = 0
+    """Size of the run tree: in bytes, or the number of its files."""
+    largest: Path | None = None
+    """The largest file in it, or the folder with the most files."""
+    part: int = 0
+    """Size of ``largest``, in the same unit."""
+
+    @property
+    def happened(self) -> str:
+        """What is full, and what takes how much of it."""
+        has_room = self.lacks == "inodes"
+        why = f"The disk of {self.folder} {'has room, but no inodes left for new files' if has_room else 'is full'}."
+        if self.tree is None:
+            return why
+        tree = f"The run tree {self.tree} holds {self._format(self.taken)}"
+        if self.largest is None or self.largest == self.tree:
+            return f"{why} {tree}."
+        return f"{why} {tree}, {self._format(self.part)} of them in {self.largest.relative_to(self.tree)}."
+
+    @property
+    def hint(self) -> str:
+        """What to remove, or how to find it."""
+        if self.largest is not None and str(self.largest).isprintable():
+            return f"remove it: rm -r {shlex.quote(str(self.largest))}"
+        if self.tree is not None:  # a name that cannot be shown as it is
+            return f"remove the run tree, which cdd makes again: rm -rf {shlex.quote(str(self.tree))}"
+        option = "-h" if self.lacks == "room" else "-i"
+        return f"see how much room is left: df {option} {shlex.quote(str(self.folder))}"
+
+    def _format(self, amount: int) -> str:
+        if self.lacks == "inodes":
+            return format_count(amount, "file")
+        return f"{amount / 1e6:,.0f} MB" if amount >= 1e6 else f"{amount / 1e3:,.0f} KB"
+
+
+def find_full_disk(place: Path) -> FullDisk | None:
+    """Return the disk of ``place`` if it is full, with the run tree around ``place`` or below a folder above it."""
+    folder = next((each for each in (place, *place.absolute().parents) if each.is_dir()), Path("/"))
+    try:
+        disk = os.statvfs(folder)
+    except OSError:
+        return None
+    # Some file systems have no fixed number of inodes, and report none.
+    lacks: Literal["room", "inodes"] = "inodes" if disk.f_files and disk.f_favail < _LEAST_FREE_INODES else "room"
+    if lacks == "room" and disk.f_bavail * disk.f_frsize >= _LEAST_FREE_BYTES:
+        return None
+    whole = disk.f_files if lacks == "inodes" else disk.f_blocks * disk.f_frsize
+    most = whole * _MENTIONED_SHARE if lacks == "inodes" else min(whole * _MENTIONED_SHARE, _MENTIONED_BYTES)
+    measured = [(*_measure_tree(tree, lacks), tree) for tree in _list_run_trees(folder.absolute())]
+    taken, part, largest, tree = max(measured, default=(0, 0, folder, folder))
+    if taken < most:
+        return FullDisk(folder=folder, lacks=lacks)
+    return FullDisk(folder=folder, lacks=lacks, tree=tree, taken=taken, largest=largest, part=part)
+
+
+def _list_run_trees(folder: Path) -> list[Path]:
+    for each in (folder, *folder.parents):
+        if each.parent.name == "worktrees" and each.parent.parent.name == ".cdd":
+            return [each]
+        with contextlib.suppress(OSError), os.scandir(each / ".cdd" / "worktrees") as entries:
+            return [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+    return []
+
+
+def _measure_tree(top: Path, lacks: Literal["room", "inodes"]) -> tuple[int, int, Path]:
+    """Return what a run tree takes, and what its largest file, or its folder with the most files, takes of that."""
+    taken, count, largest, waiting = 0, 0, (0, str(top)), [str(top)]
+    while waiting and count < _MOST_MEASURED:
+        folder = waiting.pop()
+        with contextlib.suppress(OSError), os.scandir(folder) as opened:
+            entries = list(opened)
+            count += len(entries)
+            waiting += [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+            if lacks == "inodes":
+                taken, largest = taken + len(entries), max(largest, (len(entries), folder))
+                continue
+            sizes = [(entry.stat(follow_symlinks=False).st_blocks * _BLOCK_BYTES, entry.path) for entry in entries]
+            taken, largest = taken + sum(size for size, _ in sizes), max((largest, *sizes))
+    return taken, largest[0], Path(largest[1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

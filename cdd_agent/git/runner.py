@@ -22,8 +22,8 @@ from typing import IO, TypeAlias
 from cdd_agent.errors import CddError, EnvironmentMissing, ExitCode, format_count
 from cdd_agent.git import hardening
 from cdd_agent.git.hardening import GitSetting
-from cdd_agent.sandbox.supervised import end_group
-from cdd_agent.storage import read_ordinary, require_in_place
+from cdd_agent.sandbox.supervised import describe_start_failure, end_group
+from cdd_agent.storage import find_full_disk, read_ordinary, require_in_place
 
 
 class GitError(CddError):
@@ -95,6 +95,11 @@ _KNOWN_FAILURES = (
         "see what is wrong: git fsck --full; a shallow clone gets missing objects with: git fetch --unshallow",
     ),
     (
+        r"unable to create directory|cannot create directory",
+        "A folder could not be created.",
+        "see whether a file of that name is in the way, and how much room is left: df -h . && df -i .",
+    ),
+    (
         r"\.lock': File exists|cannot lock|unable to lock|could not lock",
         "Another git process holds a lock in this repository.",
         "wait for it to end, then try again; if none is running, remove the .lock file that git names",
@@ -102,17 +107,28 @@ _KNOWN_FAILURES = (
 )
 """Pattern of git's message, what happened, what to type. The first match counts."""
 
+_WRITES = re.compile(
+    r"no space left|disk quota|out of diskspace|write error|(unable|failed) to (write|create|append|add)"
+    r"|(could not|cannot) (lock|write|create)",
+    re.IGNORECASE,
+)
+"""What git says if it cannot write, also where it does not say that the disk is full."""
 _LOCK = re.compile(r"Unable to create '(?P<path>[^\n]*?index\.lock)': File exists")
 
 
-def explain_failure(verb: str, message: str, *, status: int, hooks: bool = False) -> GitError:
-    """Return the error for ``git VERB`` that failed with ``status`` and ``message``."""
+def explain_failure(
+    verb: str, message: str, *, status: int, hooks: bool = False, folder: Path | None = None
+) -> GitError:
+    """Return the error for ``git VERB``, called in ``folder``, that failed with ``status`` and ``message``."""
     lock = parse_index_lock(message)
     if lock is not None:
         return explain_index_lock(lock)
     failure = f"git {verb} failed: {message or f'exit status {status}'}"
     # With hooks, status 1 is the refusal of a hook, whose message may contain anything.
-    for words, happened, hint in () if hooks and status == 1 else _KNOWN_FAILURES:
+    is_refusal = hooks and status == 1
+    if not is_refusal and folder is not None and _WRITES.search(message) and (full := find_full_disk(folder)):
+        return GitUnable(f"{full.happened} {failure}", hint=f"{full.hint}; then run the same command again")
+    for words, happened, hint in () if is_refusal else _KNOWN_FAILURES:
         if re.search(words, message, re.IGNORECASE):
             return GitUnable(f"{happened} {failure}", hint=hint)
     return GitRefused(failure, hint="fix the problem that git reports, then try again", status=status)
@@ -352,7 +368,8 @@ class Runner:
         ``user`` is the runner of the user's checkout, if this is another work tree: commits are made as they are there.
         """
         self.user = user
-        self._folder = folder
+        self.folder = folder
+        """Where git is called."""
         self._location = location
         self._locate = locate or (lambda: find_location(folder))
         self._configuration: _Configuration | None = None
@@ -373,20 +390,20 @@ class Runner:
             # Then git locates the repository itself, and must find the same one.
             if not self.is_found():
                 raise GitUnable(
-                    f"{self._folder / '.git'} names another repository than when cdd started.",
-                    hint=f"see what it is: ls -ld {self._folder / '.git'}; then start cdd again",
+                    f"{self.folder / '.git'} names another repository than when cdd started.",
+                    hint=f"see what it is: ls -ld {self.folder / '.git'}; then start cdd again",
                 )
             variables = call.variables
         else:
             variables = {**self._location_variables(), **call.variables}
-        return run_once(replace(call, variables=variables), folder=self._folder, settings=settings)
+        return run_once(replace(call, variables=variables), folder=self.folder, settings=settings)
 
     def is_found(self) -> bool:
         """Return whether git finds this repository by itself from the folder, as it does for hooks."""
         if self.location.is_at_root(self.configuration()):
             return True
         try:
-            return find_location(self._folder) == self.location
+            return find_location(self.folder) == self.location
         except CddError:
             return False
 
@@ -427,7 +444,7 @@ class Runner:
         files = {path: read_state(path) for path in _list_configuration_files(self.location)}
         options = ("--list", "-z", "--show-scope", "--show-origin")
         call = Call(verb="config", arguments=(options,), variables=self._location_variables())
-        settings = hardening.parse_settings(run_once(call, folder=self._folder))
+        settings = hardening.parse_settings(run_once(call, folder=self.folder))
         if not any(setting.scope == "command" for setting in settings):
             raise EnvironmentMissing(
                 "This git is too old: it ignores settings in variables, with which cdd keeps it from running a "
@@ -436,7 +453,7 @@ class Runner:
             )
         named = (setting.origin.removeprefix("file:") for setting in settings if setting.origin.startswith("file:"))
         includes = any(setting.key.startswith(("include.", "includeif.")) for setting in settings)
-        files |= {path: read_state(path) for path in {self._folder / name for name in named} - set(files)}
+        files |= {path: read_state(path) for path in {self.folder / name for name in named} - set(files)}
         return _Configuration(settings=settings, files=files, is_final=not includes)
 
     def _location_variables(self) -> dict[str, str]:
@@ -527,7 +544,7 @@ class Coprocess:
         status = self._process.wait()
         message = os.pread(self._errors, _CHUNK_BYTES, 0).decode("utf-8", "replace").strip()
         self._close()
-        return explain_failure(self._verb, message, status=status)
+        return explain_failure(self._verb, message, status=status, folder=self._runner.folder)
 
     def _close(self) -> None:
         self._end()
@@ -592,7 +609,7 @@ def run_once(call: Call, *, folder: Path, settings: Sequence[tuple[str, str]] = 
             return out.decode("utf-8", "surrogateescape")
         message = err.decode("utf-8", "replace").strip()
         if parse_index_lock(message) is None or time.monotonic() >= deadline:
-            raise explain_failure(call.verb, message, status=status, hooks=call.hooks)
+            raise explain_failure(call.verb, message, status=status, hooks=call.hooks, folder=folder)
         time.sleep(LOCK_PAUSE_S)
 
 
@@ -636,6 +653,8 @@ def _run(
             raise EnvironmentMissing(
                 "git is not installed.", hint="install git, for example: apt-get install git"
             ) from error
+        except OSError as error:
+            raise describe_start_failure(error, argv, environment=env) from error
     try:
         out, err = _read_output(process, limit_s=limit_s)
     except subprocess.TimeoutExpired as error:

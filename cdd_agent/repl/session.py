@@ -26,7 +26,7 @@ from cdd_agent.repl.screen import Screen
 from cdd_agent.repl.state import RunCommand, SessionState, agent_name
 from cdd_agent.repl.terminal import KEYBOARD, PromptStatus, ReadLine
 from cdd_agent.repl.workflow_actions import open_shell, run_in_shell
-from cdd_agent.storage import find_deleted
+from cdd_agent.storage import find_deleted, find_full_disk
 from cdd_agent.tickets.ticket import list_tickets
 from cdd_agent.untrusted.keys import redact_keys
 from cdd_agent.untrusted.text import clean
@@ -58,6 +58,7 @@ _FIXES = {
     errno.ENAMETOOLONG: "use a shorter name",
     errno.ENOLCK: "that disk does not support locks: move the project to a local one",
     errno.ENOMEM: "end some programs to free memory",
+    errno.E2BIG: "make the arguments of that program, or your environment, shorter: env | wc --bytes --max-line-length",
 }
 """Error number -> what the user can do."""
 
@@ -94,8 +95,12 @@ def as_environment_error(error: BaseException) -> EnvironmentMissing | None:
     if not isinstance(error, OSError) or error.errno not in _FIXES:
         return None
     where = clean(f": {_failing_path(error)}") if error.filename else ""
-    hint = f"{_FIXES[error.errno]}, then run the same command again; your work is saved"
-    return EnvironmentMissing(f"{error.strerror}{where}.", hint=hint)
+    happened, fix = f"{error.strerror}{where}.", _FIXES[error.errno]
+    place = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else Path.cwd()
+    if error.errno == errno.ENOSPC and (full := find_full_disk(place)):
+        happened, fix = f"{happened} {clean(full.happened)}", full.hint
+    hint = f"{fix}, then run the same command again; your work is saved"
+    return EnvironmentMissing(happened, hint=hint)
 
 
 def _failing_path(error: OSError) -> str:

@@ -29,7 +29,7 @@ import pytest_tdd_agent
 from cdd_agent.installation import build_install_command
 from cdd_agent.sandbox.port import ISOLATING_LEVELS, Access, Command, Result, Sandbox
 from cdd_agent.sandbox.supervised import PlainSandbox
-from cdd_agent.storage import read_ordinary
+from cdd_agent.storage import find_full_disk, read_ordinary
 from cdd_agent.testrun.access import (
     Original,
     build_access,
@@ -100,8 +100,6 @@ class CompiledSources:
 _ORIGINS_LIMIT_BYTES = 64 * 1024 * 1024
 REASON_CAP = 400
 _NO_SPACE = os.strerror(errno.ENOSPC)
-_LEAST_FREE_BYTES = 1 << 20
-"""A disk with less counts as full: a run writes a report of some KB, and files with bytecode beside it."""
 _MOST_ENDLESS = 3
 """Most tests that are left out; each costs a whole time limit."""
 
@@ -586,10 +584,9 @@ def _explain_missing_report(run: RecordedRun, *, python: Path) -> str:
 
 def _find_full_disk(output: str, *folders: Path) -> str:
     """Return the end of a sentence that names the full disk that explains a missing file; else empty."""
-    if _NO_SPACE in output:
-        return f"; the tests said: {_NO_SPACE}"
-    full = next((folder for folder in folders if shutil.disk_usage(folder).free < _LEAST_FREE_BYTES), None)
-    return f"; the disk is full: {_NO_SPACE}: {full}" if full else ""
+    if full := next(filter(None, map(find_full_disk, folders)), None):
+        return f". {full.happened} (hint: {full.hint})"
+    return f"; the tests said: {_NO_SPACE}" if _NO_SPACE in output else ""
 
 
 def _explain_absent_plugin(run: RecordedRun, *, python: Path) -> str | None:

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
 from cdd_agent.errors import UsageError
+from cdd_agent.storage import find_full_disk
 from cdd_agent.untrusted import paths
 from cdd_agent.untrusted.keys import mask
 from cdd_agent.workspace.text_file import TextFile
@@ -341,8 +342,13 @@ class Workspace:
         try:
             self._beneath.write(name, data)
         except OSError as error:
-            happened = f"{path} cannot be written: {error.strerror}."
-            raise UsageError(happened, hint="check the folder's name and permissions") from error
+            happened, hint = f"{path} cannot be written: {error.strerror}.", "check the folder's name and permissions"
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                full = find_full_disk(self.root)
+                largest = full.largest if full is not None else None
+                such = largest is not None and largest.is_relative_to(self.root) and largest.relative_to(self.root)
+                hint = f"delete files that you made and do not need{f', such as {such}' if such else ''}"
+            raise UsageError(happened, hint=hint) from error
         if self._on_write is not None:
             self._on_write(Written(path=name, before=before, after=data))
 

@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from cdd_agent import storage
 from cdd_agent.errors import FolderMoved, UsageError
 from cdd_agent.storage import (
     Log,
     exclusive_lock,
+    find_full_disk,
     hold_in_place,
     is_leftover,
     private_folder,
@@ -276,6 +278,65 @@ def test_a_lock_file_that_is_none_is_refused_without_waiting(kind: str, tmp_path
     make(kind, path)
     with pytest.raises(OSError, match=r"symbolic|Is a directory|pipe"), exclusive_lock(path, purpose="Testing"):
         pass
+
+
+def lay_run_tree(project: Path) -> Path:
+    """A run tree in which one file is large, and one folder has many files."""
+    tree = project / ".cdd" / "worktrees" / "sale"
+    (tree / "many").mkdir(parents=True)
+    for number in range(20):
+        (tree / "many" / str(number)).touch()
+    (tree / "data.log").write_bytes(b"x" * 3_000_000)
+    (project / ".cdd" / "worktrees" / "another").mkdir()
+    return tree
+
+
+def test_a_disk_with_room_is_not_full(tmp_path: Path) -> None:
+    lay_run_tree(tmp_path)
+    assert find_full_disk(tmp_path) is None
+    assert find_full_disk(tmp_path / "nowhere" / "at" / "all") is None
+
+
+@pytest.mark.parametrize("place", ["", "src/gone/a.py", ".cdd/worktrees/sale", ".cdd/worktrees/sale/many/new"])
+def test_a_full_disk_is_told_with_the_run_tree_on_it_and_what_to_remove(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = lay_run_tree(tmp_path)
+    monkeypatch.setattr(storage, "_LEAST_FREE_BYTES", 1 << 62)
+    full = find_full_disk(tmp_path / place)
+    assert full is not None
+    assert (full.lacks, full.tree) == ("room", None), "the run tree takes little of it"
+    assert full.hint == f"see how much room is left: df -h {full.folder}"
+    monkeypatch.setattr(storage, "_MENTIONED_BYTES", 1_000_000)
+    full = find_full_disk(tmp_path / place)
+    assert full is not None
+    assert full.happened.endswith(f" is full. The run tree {tree} holds 3 MB, 3 MB of them in data.log.")
+    assert full.hint == f"remove it: rm -r {tree}/data.log"
+
+
+def test_a_disk_without_inodes_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = lay_run_tree(tmp_path)
+    if not os.statvfs(tmp_path).f_files:
+        pytest.skip("this file system has no fixed number of inodes")
+    monkeypatch.setattr(storage, "_LEAST_FREE_INODES", 1 << 62)
+    monkeypatch.setattr(storage, "_MENTIONED_SHARE", 0)
+    full = find_full_disk(tmp_path)
+    assert full is not None
+    assert "has room, but no inodes left for new files." in full.happened
+    assert full.happened.endswith(f"The run tree {tree} holds 22 files, 20 files of them in many.")
+    assert full.hint == f"remove it: rm -r {tree}/many"
+
+
+def test_a_name_that_cannot_be_shown_is_not_in_the_command_to_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = lay_run_tree(tmp_path)
+    (tree / "data.log").rename(tree / "data\u202e\n; rm -rf ~")
+    monkeypatch.setattr(storage, "_LEAST_FREE_BYTES", 1 << 62)
+    monkeypatch.setattr(storage, "_MENTIONED_BYTES", 0)
+    full = find_full_disk(tmp_path)
+    assert full is not None
+    assert full.hint == f"remove the run tree, which cdd makes again: rm -rf {tree}"
 
 
 _AFTER: tuple[Callable[[Path], object], ...] = (

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from cdd_agent import storage
 from cdd_agent.errors import ExitCode
 from cdd_agent.git.runner import (
     GitRefused,
@@ -50,6 +51,29 @@ def test_a_state_that_git_names_is_told_with_what_to_type(said: str, told: str, 
     assert said in error.happened, "its own words stay"
     assert typed in error.hint
     assert error.exit_code == ExitCode.ENVIRONMENT
+
+
+_NO_INODES = (
+    "fatal: update_ref failed for ref 'refs/cdd/x/y': cannot lock ref 'refs/cdd/x/y': unable to create directory for "
+    ".git/refs/cdd/x/y",
+    "fatal: Unable to create '/p/.git/index.lock': No space left on device",
+    "error: could not lock config file .git/config: No space left on device",
+    "error: unable to create temporary file: No space left on device\nfatal: unable to write note object",
+    "fatal: cannot create directory at '/p/out': No space left on device",
+)
+
+
+@pytest.mark.parametrize("said", _NO_INODES)
+def test_a_full_disk_is_told_however_git_says_it(said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "another git process" not in explain_failure("add", said, status=128, folder=tmp_path).happened.lower()
+    monkeypatch.setattr(storage, "_LEAST_FREE_BYTES", 1 << 62)
+    error = explain_failure("add", said, status=128, folder=tmp_path)
+    assert error.happened.startswith(f"The disk of {tmp_path} is full. git add failed: {said}")
+    assert "df -h" in error.hint
+    other = explain_failure("add", "fatal: bad object HEAD", status=128, folder=tmp_path)
+    assert "damaged" in other.happened, "the disk is not the reason for everything"
+    hook = explain_failure("commit", said, status=1, hooks=True, folder=tmp_path)
+    assert type(hook) is GitRefused
 
 
 def test_what_a_hook_says_is_no_state_of_the_repository() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent import __version__
+from cdd_agent import __version__, storage
 from cdd_agent.errors import ExitCode
 from cdd_agent.repl import session
 from tests.fakes.demo import RECORDING, SLUG
@@ -36,6 +36,23 @@ def test_a_full_disk_is_no_defect_of_ours() -> None:
     assert error is not None
     assert error.happened == "No space left on device: state.json."
     assert error.exit_code == ExitCode.ENVIRONMENT
+
+
+def test_a_disk_that_is_full_is_told_with_what_to_remove(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tree := tmp_path / ".cdd" / "worktrees" / "sale").mkdir(parents=True)
+    (tree / "big").write_bytes(b"x" * 100_000)
+    monkeypatch.setattr(storage, "_LEAST_FREE_BYTES", 1 << 62)
+    monkeypatch.setattr(storage, "_MENTIONED_BYTES", 0)
+    error = session.as_environment_error(OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "state.json")))
+    assert error is not None
+    assert f"The run tree {tree} holds" in error.happened
+    assert error.hint.startswith(f"remove it: rm -r {tree}/big, then run the same command again")
+
+
+def test_too_long_arguments_are_no_defect_of_ours() -> None:
+    error = session.as_environment_error(OSError(errno.E2BIG, "Argument list too long: the variable X has ...", "git"))
+    assert error is not None
+    assert error.happened == "Argument list too long: the variable X has ...: git."
 
 
 def test_a_file_where_a_folder_has_to_be_is_named_itself(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from types import ModuleType
 import pytest
 
 import pytest_tdd_agent
+from cdd_agent import storage
 from cdd_agent.sandbox.port import Command, Result
-from cdd_agent.testrun import pytest_run
 from cdd_agent.testrun.inside import compiler, launcher, redirect, run_plugin
 from cdd_agent.testrun.interpreter import find_interpreter
 from cdd_agent.testrun.pytest_run import PytestSuite
@@ -318,9 +318,10 @@ class Recorder:
 def test_a_full_disk_is_named_where_there_is_no_report(suite: PytestSuite, monkeypatch: pytest.MonkeyPatch) -> None:
     said = problem(replace(suite, sandbox=Recorder("OSError: [Errno 28] No space left on device\n...\n")).run())
     assert said == "pytest ended with status 1 and left no report: ...; the tests said: No space left on device"
-    monkeypatch.setattr(pytest_run, "_LEAST_FREE_BYTES", 1 << 62)
+    monkeypatch.setattr(storage, "_LEAST_FREE_BYTES", 1 << 62)
     said = problem(replace(suite, sandbox=Recorder()).run())
-    assert "left no report: no output; the disk is full: No space left on device: /" in said
+    assert "left no report: no output. The disk of /" in said
+    assert " is full. (hint: see how much room is left: df -h /" in said
 
 
 def test_flaky_tests_are_tried_again_only_if_that_is_asked_for(suite: PytestSuite) -> None:
