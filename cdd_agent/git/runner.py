@@ -309,7 +309,7 @@ def build_argv(verb: str, arguments: Iterable[Argument]) -> list[str]:
 
     Words come from files that others can write, such as the base of a fork: ``--output=FILE`` would overwrite a file.
     """
-    words: list[str] = []
+    words = [require_name(verb)]
     for argument in arguments:
         if isinstance(argument, str):
             words.append(require_name(argument))
@@ -317,7 +317,7 @@ def build_argv(verb: str, arguments: Iterable[Argument]) -> list[str]:
             words += argument
         else:
             raise ValueError(f"only options belong into the tuple {argument}")
-    return hardening.build_command((verb, *words))
+    return hardening.build_command(words)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -75,9 +75,16 @@ def test_a_folder_whose_repository_is_named_by_a_variable_only_can_be_connected(
     assert refused.value.hint.endswith(f"echo gitdir: {repository.location.git_dir} > {tmp_path / 'files'}/.git")
 
 
+def run_alias(repository: Repository, **alias: str) -> str:
+    """Run a command of the shell as a command of git."""
+    ((name, command),) = alias.items()
+    repository.settings = lambda: ((f"alias.{name}", command),)
+    return repository.git(name)
+
+
 def test_no_key_reaches_git_and_so_no_hook(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-canary")
-    assert "canary" not in repository.git("-c", "alias.env=!env", "env")
+    assert "canary" not in run_alias(repository, env="!env")
 
 
 @soak_after(
@@ -135,7 +142,7 @@ def test_a_hook_that_never_ends_is_stopped_with_all_it_started(
 def test_a_call_that_takes_too_long_is_an_error_of_git(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cdd_agent.git.runner.TIMEOUT_S", 0.2)
     with pytest.raises(GitError, match="did not end within"):
-        repository.git("-c", "alias.slow=!sleep 30", "slow")
+        run_alias(repository, slow="!sleep 30")
 
 
 def test_endless_configuration_is_an_error_soon(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +172,7 @@ def test_what_a_hook_leaves_running_neither_holds_a_commit_nor_outlives_it(repos
 
 @pytest.mark.slow
 def test_what_git_said_before_something_held_its_pipes_is_told(repository: Repository) -> None:
-    said = repository.git("-c", "alias.held=!echo said; sleep 62 &", "held")
+    said = run_alias(repository, held="!echo said; sleep 62 &")
     assert said == "said\n"
 
 

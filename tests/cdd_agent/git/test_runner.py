@@ -55,6 +55,8 @@ def test_a_name_among_the_options_is_a_mistake_of_the_caller() -> None:
 
 def test_a_name_that_is_an_option_is_refused_before_git_starts(repository: Repository, tmp_path: Path) -> None:
     target = tmp_path / "overwritten"
+    with pytest.raises(GitRefused, match="not the name of a commit"):
+        repository.git("-c", "alias.x=!touch ran", "x")
     for word in (f"--output={target}", f"--output={target}..HEAD", "--all", "-"):
         with pytest.raises(GitRefused, match="not the name of a commit"):
             repository.git("log", word)
