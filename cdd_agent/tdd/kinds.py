@@ -280,6 +280,9 @@ def _make_pattern(path: str, *, is_module: bool) -> re.Pattern[str]:
             rf"{quote}\.{{1,2}}/(?:[^\"'`\n]*/)?{stem}(?:\.\w+)?{quote}",
             rf"{quote}-m{quote},\s*{quote}{stem}{quote}",
         ]
+        if stem == "index":  # JavaScript imports it by its folder, or a workspace's package by its name
+            package = re.escape(folder.rpartition("/")[2])
+            ways += [rf"{quote}(?:\.{{1,2}}/)*\.{{1,2}}/?{quote}", rf"{quote}(?:@[\w.-]+/)?{package}{quote}"]
     return re.compile("|".join(ways), re.MULTILINE)
 
 

@@ -193,6 +193,17 @@ def test_other_languages_have_the_same_rule(framework: Framework, free: list[str
     assert find_free(kinds, [*free, *waits]) == free
 
 
+def test_an_index_is_imported_by_its_folder_or_by_the_name_of_its_package() -> None:
+    conventions = Conventions(framework="jest", is_test=JEST.is_test, list_names=lambda *_: ())
+    files = {"index.js": "", "packages/a/package.json": "", "packages/a/index.js": "", "packages/b/package.json": ""}
+    files["packages/b/index.js"] = ""
+    for text, used in {"require('..')": "index.js", "from '@shop/a'": "packages/a/index.js", "'index'": ""}.items():
+        users = {**files, "test/a.test.js": text}
+        kinds = FileKinds(tracked=users, users=users, layout=ProjectLayout(conventions=conventions))
+        assert (kinds.explain(used) if used else None) is None
+        assert kinds.explain("packages/b/index.js") is not None or text == "require('..')"
+
+
 def test_a_project_in_a_folder_has_a_root_of_its_own() -> None:
     tracked = {"app/src/a.py": "", "app/tests/test_a.py": "import flat", "tools/x.py": ""}
     kinds = FileKinds(tracked=tracked, users=tracked, layout=ProjectLayout(project="app"))
