@@ -547,7 +547,7 @@ class Attempt:
             layout=layout,
             users={path: entry.id for path, entry in users.items() if entry.mode.startswith("100")},
             read=lambda found: objects.require(found).text,
-            allow=f"{commands.restart if item.named else commands.resume} --allow-file",
+            allow=commands.restart if item.named else commands.resume,
         )
 
     def _describe_failures(self) -> tuple[str, tuple[str, ...]]:
@@ -810,7 +810,7 @@ class Attempt:
             return (), work.snapshot
         self.recovery.restore_files(self.baseline.snapshot, only=(*forbidden, *cached))
         message = f"{self.phase} without its forbidden changes"
-        return tuple(forbidden.values()), self.context.snapshots.take(work.snapshot.ref, message=message)
+        return tuple(dict.fromkeys(forbidden.values())), self.context.snapshots.take(work.snapshot.ref, message=message)
 
     def _find_copied_values(self, checkpoint: Snapshot) -> tuple[Reason, ...]:
         """Return a reason if the changes hold a value of a file that git does not track."""
@@ -846,12 +846,11 @@ class Attempt:
                 return {}
             answers = context.allowed if ask_to_land(waiting, choose=context.choose) else context.declined
             answers.update(asked)
-        reasons = {}
-        for path in [path for path in waiting if path not in context.allowed]:
-            told = context.refuse_waiting(path, why=waiting[path], kinds=kinds)
-            message = f"The change of {path} has been undone. {told}"
-            reasons[path] = Reason(code="needs_approval", nodeid=None, message=message)
-        return reasons
+        refused = {path: why for path, why in waiting.items() if path not in context.allowed}
+        if not refused:
+            return {}
+        message = f"Changes have been undone. {context.refuse_waiting(refused, kinds=kinds)}"
+        return dict.fromkeys(refused, Reason(code="needs_approval", nodeid=None, message=message))
 
     def _find_waiting(self, changes: Collection[Change], work: _Work, *, kinds: FileKinds) -> dict[str, str]:
         """Return path -> why for the changed files of unusual kinds, by their names, modes and contents."""

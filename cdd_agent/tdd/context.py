@@ -5,7 +5,7 @@ tests, the model, and the place for reports. The functions at the end summarize 
 """
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Literal, Protocol, TypeAlias
 from cdd_agent.agent.loop import AgentRun
 from cdd_agent.config.options import Choose
 from cdd_agent.config.settings import Settings
-from cdd_agent.errors import EnvironmentMissing
+from cdd_agent.errors import EnvironmentMissing, join_first
 from cdd_agent.events import Emit, Notice, SuiteStarted
 from cdd_agent.git.checkpoint import Description
 from cdd_agent.git.repository import CommitId, Repository
@@ -49,6 +49,8 @@ Phase: TypeAlias = state.Phase
 """The part of a cycle that one gate judges."""
 
 _POLL_S = 0.05
+_MOST_WAITING = 10
+"""Most files of unusual kinds that a message names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -424,14 +426,23 @@ class Context:
         """
         return SuiteTask(context=self, purpose=purpose, keep=keep, targets=targets, before=before).run()
 
-    def refuse_waiting(self, path: str, *, why: str, kinds: FileKinds) -> str:
-        """Tell the user once how to allow a file of an unusual kind, and return what the model is told."""
-        allow = f"{kinds.allow} {shlex.quote(path)}"
-        if self.choose is None and allow not in self.told:
-            self.told.add(allow)
-            self.emit(Notice(text=f"Refused without a yes: {format_line(path)}. {why} To allow it: {allow}"))
+    def refuse_waiting(self, waiting: Mapping[str, str], *, kinds: FileKinds) -> str:
+        """Tell the user how to allow files of unusual kinds, each once, and return what the model is told.
+
+        ``waiting`` is path -> why.
+        """
+        new = [path for path in waiting if f"{kinds.allow} {path}" not in self.told]
+        if self.choose is None and new:
+            self.told.update(f"{kinds.allow} {path}" for path in new)
+            options = " ".join(f"--allow-file {shlex.quote(path)}" for path in new[:_MOST_WAITING])
+            whys = " ".join(dict.fromkeys(waiting[path] for path in new[:_MOST_WAITING]))
+            shown = join_first(list(map(format_line, new)), most=_MOST_WAITING)
+            self.emit(Notice(text=f"Not without your yes: {shown}. {whys} To allow it: {kinds.allow} {options}"))
         by = "nobody is there to ask" if self.choose is None else "the developer said no"
-        return f"{why} It needs the developer's yes, and {by}. Use another place or name, or do without it."
+        reasons = [f"{format_line(path)}: {why}" for path, why in list(waiting.items())[:_MOST_WAITING]]
+        more = f" And {len(waiting) - _MOST_WAITING} more." if len(waiting) > _MOST_WAITING else ""
+        ending = f"This needs the developer's yes, and {by}. Use another place or name, or do without."
+        return f"{' '.join(reasons)}{more} {ending}"
 
     @property
     def _before_tests(self) -> str:

@@ -72,8 +72,8 @@ class FileKinds:
     """The files that may import a module in a root, or name a file there: path -> object id."""
     read: Callable[[str], str] = str
     """Returns the text of an object."""
-    allow: str = "--allow-file"
-    """The beginning of the command that allows a file; its path follows."""
+    allow: str = "cdd"
+    """The command that continues the run; ``--allow-file PATH`` follows."""
 
     def find_waiting(self, changes: Collection[Change], *, links: Collection[str] = ()) -> dict[str, str]:
         """Return path -> why for each change that waits; ``links`` are the changed paths that are links now."""

@@ -261,11 +261,14 @@ def test_unattended_a_file_of_an_unusual_kind_is_undone_and_the_line_that_allows
     step, why = project.run(item(refactor=False), context=project.context(model))
     assert why is None
     closed = [attempt for attempt in step.attempts if attempt.verdict == "closed"]
-    assert [reason.partition(":")[0] for reason in closed[0].reasons] == ["needs_approval"] * 2
+    assert [reason.partition(":")[0] for reason in closed[0].reasons] == ["needs_approval"]
+    assert ".cargo/config.toml: .cargo begins with a dot" in closed[0].reasons[0]
     assert "nobody is there to ask" in closed[0].reasons[0]
     assert list_files(project, step.commits["green"]) == ["discount.py"]
     told = [event.text for event in project.seen if isinstance(event, Notice)]
-    assert any(text.endswith("To allow it: cdd exec sale --retry 1 --allow-file .cargo/config.toml") for text in told)
+    assert any(
+        text.endswith("cdd exec sale --retry 1 --allow-file .cargo/config.toml --allow-file justfile") for text in told
+    )
 
 
 def test_a_tool_refuses_such_a_file_and_the_line_that_allows_it_is_told_once(project: Project) -> None:
@@ -276,7 +279,7 @@ def test_a_tool_refuses_such_a_file_and_the_line_that_allows_it_is_told_once(pro
         assert output.is_error
         assert "nobody is there to ask" in output.text
     (told,) = [event.text for event in project.seen if isinstance(event, Notice)]
-    assert told.endswith("To allow it: --allow-file 'just file'")
+    assert told.endswith("To allow it: cdd --allow-file 'just file'")
 
 
 @pytest.mark.parametrize("answer", [0, 1], ids=["no", "yes"])
