@@ -660,29 +660,32 @@ class Attempt:
         with closing(self._runs):
             if not work.changes:
                 return self._judge_unchanged(work, report_path=report_path)
-            judged, report = self._run_gate(work, report_path=report_path)
-            forbidden, checkpoint = self._restore_forbidden(work, judged=judged)
-            judged = verdict.add_reasons(judged, (*forbidden, *self._find_copied_values(checkpoint)))
-            if report is None:
-                return _Judgment(verdict=judged, report=None, checkpoint=checkpoint)
-            if self._brought is not None and self._brought.evidence is not None and judged.open:
-                self._adopt_evidence(self._brought)
-                return _Judgment(verdict=judged, report=report, checkpoint=checkpoint)
-            if self.phase == "green" and judged.open:
-                judged = verdict.add_reasons(judged, self._confirm_green(report, checkpoint))
-            if self.phase == "refactor" and judged.open:
-                judged = verdict.add_reasons(judged, self._compare_behavior(report, checkpoint))
-            if self.phase == "red":
-                judged = verdict.add_reasons(judged, self._check_tests_are_readable(work, checkpoint))
-                judged = self._accept_product_failures(judged, report, checkpoint=checkpoint)
-                sources = self._read_uncollected(report, checkpoint)
-                judged = verdict.add_reasons(judged, verdict.find_absent_tests(self.item, sources=sources))
-                if self.context.policy.single_test:
-                    extra = verdict.find_extra_tests(report, baseline=self.baseline.report, sources=sources)
-                    judged = verdict.add_reasons(judged, extra)
-            if self.phase == "red" and judged.open and self._classify_red(judged, report).is_valid:
-                judged = verdict.add_reasons(judged, self._find_vacuous_tests(report, checkpoint))
+            return self._require_yes(self._judge_changes(work, report_path=report_path))
+
+    def _judge_changes(self, work: _Work, *, report_path: Path) -> _Judgment:
+        judged, report = self._run_gate(work, report_path=report_path)
+        forbidden, checkpoint = self._restore_forbidden(work)
+        judged = verdict.add_reasons(judged, (*forbidden, *self._find_copied_values(checkpoint)))
+        if report is None:
+            return _Judgment(verdict=judged, report=None, checkpoint=checkpoint)
+        if self._brought is not None and self._brought.evidence is not None and judged.open:
+            self._adopt_evidence(self._brought)
             return _Judgment(verdict=judged, report=report, checkpoint=checkpoint)
+        if self.phase == "green" and judged.open:
+            judged = verdict.add_reasons(judged, self._confirm_green(report, checkpoint))
+        if self.phase == "refactor" and judged.open:
+            judged = verdict.add_reasons(judged, self._compare_behavior(report, checkpoint))
+        if self.phase == "red":
+            judged = verdict.add_reasons(judged, self._check_tests_are_readable(work, checkpoint))
+            judged = self._accept_product_failures(judged, report, checkpoint=checkpoint)
+            sources = self._read_uncollected(report, checkpoint)
+            judged = verdict.add_reasons(judged, verdict.find_absent_tests(self.item, sources=sources))
+            if self.context.policy.single_test:
+                extra = verdict.find_extra_tests(report, baseline=self.baseline.report, sources=sources)
+                judged = verdict.add_reasons(judged, extra)
+        if self.phase == "red" and judged.open and self._classify_red(judged, report).is_valid:
+            judged = verdict.add_reasons(judged, self._find_vacuous_tests(report, checkpoint))
+        return _Judgment(verdict=judged, report=report, checkpoint=checkpoint)
 
     def _judge_unchanged(self, work: _Work, *, report_path: Path) -> _Judgment:
         """Judge files that are those of the baseline, by its report. The agent may say that nothing has to change."""
@@ -794,18 +797,21 @@ class Attempt:
             before, unstable=(*before.unstable, *find_changing_ids(lost, before=before, tree=tree, runs=runs))
         )
 
-    def _restore_forbidden(self, work: _Work, *, judged: Verdict | None = None) -> tuple[tuple[Reason, ...], Snapshot]:
+    def _restore_forbidden(self, work: _Work) -> tuple[tuple[Reason, ...], Snapshot]:
         """Restore the files that the phase may not change; return a reason for each and the remaining work.
 
-        Caches are removed without a reason: every program that the agent runs may have left some. With ``judged``, the
-        developer is asked about files of unusual kinds, if the gate would let them land.
+        Caches are removed without a reason: every program that the agent runs may have left some.
         """
         cached = tuple(change.path for change in work.changes if is_cached(change.path))
         others = tuple(change for change in work.changes if change.path not in cached)
         fixed = self.context.workplace.tree.explain_fixed([change.path for change in others])
         forbidden = self._make_locks().find_forbidden_changes(others, fixed=fixed)
         free = [change for change in others if change.path not in forbidden]
-        forbidden |= self._find_unapproved(free, work, judged=judged)
+        waiting = self._find_waiting(free, work.snapshot)
+        is_asked = self.context.choose is not None
+        forbidden |= self._refuse_waiting(
+            {path: why for path, why in waiting.items() if not is_asked or path in self.context.declined}
+        )
         if not (forbidden or cached):
             return (), work.snapshot
         self.recovery.restore_files(self.baseline.snapshot, only=(*forbidden, *cached))
@@ -830,40 +836,50 @@ class Attempt:
         """The values of ignored files, as they were when they were first needed."""
         return self.context.workplace.read_values()
 
-    def _find_unapproved(
-        self, changes: Collection[Change], work: _Work, *, judged: Verdict | None
-    ) -> dict[str, Reason]:
-        """Return path -> reason for the changed files of unusual kinds that the developer has not allowed."""
-        context, kinds = self.context, self._kinds
-        waiting = {} if kinds is None else self._find_waiting(changes, work, kinds=kinds)
-        if kinds is None or not waiting:
-            return {}
-        asked = tuple(path for path in waiting if path not in context.declined)
-        if context.choose is not None and asked:
-            # A closed attempt lands nothing. Tests that pass at once may, although the gate is closed.
-            codes = set() if judged is None else {reason.code for reason in judged.reasons}
-            if judged is None or not (judged.open or codes == {"already_green"}):
-                return {}
-            answers = context.allowed if ask_to_land(waiting, choose=context.choose) else context.declined
-            answers.update(asked)
-        refused = {path: why for path, why in waiting.items() if path not in context.allowed}
-        if not refused:
-            return {}
-        message = f"Changes have been undone. {context.refuse_waiting(refused, kinds=kinds)}"
-        return dict.fromkeys(refused, Reason(code="needs_approval", nodeid=None, message=message))
+    def _require_yes(self, judgment: _Judgment) -> _Judgment:
+        """Ask the developer about files of unusual kinds if they would land, and close the gate after a no."""
+        context, codes = self.context, {reason.code for reason in judgment.verdict.reasons}
+        # Tests that pass at once may land although the gate is closed.
+        if context.choose is None or not (judgment.verdict.open or codes == {"already_green"}):
+            return judgment
+        changes = context.snapshots.list_changes_since(self.baseline.snapshot, until=judgment.checkpoint)
+        waiting = self._find_waiting(changes, judgment.checkpoint)
+        if not waiting:
+            return judgment
+        if ask_to_land(waiting, choose=context.choose):
+            context.allowed.update(waiting)
+            return judgment
+        context.declined.update(waiting)
+        reasons = tuple(dict.fromkeys(self._refuse_waiting(waiting).values()))
+        self.recovery.restore_files(self.baseline.snapshot, only=tuple(waiting))
+        message = f"{self.phase} without the files that the developer declined"
+        return replace(
+            judgment,
+            verdict=Verdict(phase=self.phase, open=False, reasons=reasons),
+            checkpoint=context.snapshots.take(judgment.checkpoint.ref, message=message),
+        )
 
-    def _find_waiting(self, changes: Collection[Change], work: _Work, *, kinds: FileKinds) -> dict[str, str]:
+    def _refuse_waiting(self, waiting: dict[str, str]) -> dict[str, Reason]:
+        """Return path -> the reason against all of ``waiting``, path -> why."""
+        if self._kinds is None or not waiting:
+            return {}
+        message = f"Changes have been undone. {self.context.refuse_waiting(waiting, kinds=self._kinds)}"
+        return dict.fromkeys(waiting, Reason(code="needs_approval", nodeid=None, message=message))
+
+    def _find_waiting(self, changes: Collection[Change], after: Snapshot) -> dict[str, str]:
         """Return path -> why for the changed files of unusual kinds, by their names, modes and contents."""
-        objects = self.context.workplace.tree.objects
-        pairs = objects.compare(self.baseline.snapshot.commit, work.snapshot.commit)
+        kinds, objects = self._kinds, self.context.workplace.tree.objects
+        if kinds is None or not changes:
+            return {}
+        pairs = objects.compare(self.baseline.snapshot.commit, after.commit)
         links = {path for path, (_, new) in pairs.items() if new is not None and new.mode == LINK}
         waiting = kinds.find_waiting(changes, links=links)
         for change in changes:
             old, new = pairs.get(change.path, (None, None))
             is_content = change.path not in {*waiting, *kinds.named, *kinds.allowed} and is_settings(change.path)
             if is_content and old is not None and new is not None:
-                before, after = (objects.require(entry.id).data for entry in (old, new))
-                why = find_started(change.path, before=before, after=after)
+                before, now = (objects.require(entry.id).data for entry in (old, new))
+                why = find_started(change.path, before=before, after=now)
                 waiting |= {} if why is None else {change.path: why}
         return waiting
 
