@@ -20,6 +20,7 @@ from typing import TypeAlias
 from cdd_agent.config.options import Choose
 from cdd_agent.events import Change, ChangeKind
 from cdd_agent.testrun.suite import PLAIN_LAYOUT, ProjectLayout
+from cdd_agent.tickets.ticket import names_ticket
 from cdd_agent.untrusted.paths import fold_name
 from cdd_agent.untrusted.text import format_line
 from cdd_agent.workspace import memory
@@ -50,6 +51,7 @@ _LINK = "It is a link, and its target may be anything."
 _SETTINGS = "It tells tools which programs to start."
 _ROOT = "It is in the root of the project, where tools look for their settings, and no test names it."
 _KIND = "The project has no other {} there."
+_TICKET = "cdd carries out the tickets of the project."
 _INSTRUCTIONS = "Agents obey documents with such names."
 
 
@@ -96,6 +98,8 @@ class FileKinds:
         dotted = next((name for name in path.split("/") if fold_name(name).startswith(".")), None)
         if dotted is not None:
             return _DOT.format(dotted)
+        if names_ticket(path):
+            return _TICKET
         kind = kind or ("modified" if path in self._paths else "created")
         if is_settings(path):
             return None if kind == "modified" else _SETTINGS
@@ -218,14 +222,21 @@ def _read_toml(text: str) -> _Parts:
 
 
 def _read_cfg(text: str) -> _Parts:
-    parser = configparser.RawConfigParser(strict=False)
+    parser = configparser.RawConfigParser()
     parser.read_string(text)
     for section, values in parser.items():
         yield from (((section, key), value) for key, value in values.items())
 
 
+def _read_pairs(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    # Of two values for one key, a tool may take the other one.
+    if len(pairs) != len(dict(pairs)):
+        raise ValueError("a key occurs twice")
+    return dict(pairs)
+
+
 def _read_json(text: str) -> _Parts:
-    document = json.loads(text)
+    document = json.loads(text, object_pairs_hook=_read_pairs)
     if not isinstance(document, dict):
         raise ValueError("no object")
     yield from ((("", key), value) for key, value in document.items())

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from cdd_agent.errors import UsageError, suggest
 from cdd_agent.storage import make_folder, write_atomic
+from cdd_agent.untrusted.paths import fold_name
 
 _SLUG = re.compile(r"[a-z0-9][a-z0-9-]*")
 _FOLDERS = ("tickets", "specs/tickets")
@@ -102,6 +103,12 @@ def list_tickets(project: Path) -> tuple[Ticket, ...]:
             if _is_ticket(entry) and _SLUG.fullmatch(entry.name):
                 found.setdefault(entry.name, Ticket(slug=entry.name, folder=entry))
     return tuple(found[slug] for slug in sorted(found))
+
+
+def names_ticket(path: str) -> bool:
+    """Return whether a path, in any spelling, is that of a spec or a plan: a step may land what its plan names."""
+    folder, _, name = ("", "", *map(fold_name, path.split("/")))[-3:]
+    return folder == "tickets" and name in {"spec.yaml", "plan.md"}
 
 
 def list_ticket_paths(project: Path, *, root: Path) -> tuple[str, ...]:

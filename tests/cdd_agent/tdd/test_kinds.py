@@ -152,6 +152,13 @@ def test_a_file_in_a_root_may_change_if_tests_use_it(path: str, *, waits: bool) 
         assert (used.explain(path, kind) is not None) == waits, kind
 
 
+def test_no_step_changes_a_plan_that_would_name_more() -> None:
+    kinds = FileKinds(tracked=["tickets/a/plan.md", "tickets/a/spec.yaml", "app/tickets/views.py", "app/plan.md"])
+    for path in ("tickets/a/plan.md", "tickets/b/plan.md", "app/specs/Tickets/b/Spec.yaml"):
+        assert kinds.explain(path) is not None, path
+    assert find_free(kinds, ["app/tickets/more.py", "app/b/plan.md"]) == ["app/tickets/more.py", "app/b/plan.md"]
+
+
 def test_settings_that_are_deleted_or_new_wait_whatever_they_say() -> None:
     assert KINDS.explain("pyproject.toml", "deleted") is not None
     assert KINDS.explain("pyproject.toml", "modified") is None, "its content decides"
@@ -240,6 +247,9 @@ PROJECT = b'[project]\nname = "a"\nversion = "1"\ndescription = "x"\n[tool.poe.t
         ("package.json", b"{}", b'{"husky": {}}', "husky"),
         ("package.json", b"{}", b'{"main": "evil.js"}', "main"),
         ("package.json", b"{}", b"[]", "cannot be read"),
+        ("package.json", b'{"main": "a"}', b'{"main": "evil", "main": "a"}', "cannot be read"),
+        ("package.json", b'{"type": true}', b'{"type": 1}', "type"),
+        ("setup.cfg", b"[a]\nb = 1\n", b"[a]\nb = 2\n[a]\nb = 1\n", "cannot be read"),
         ("package.json", b"{}", b"[" * 100_000, "cannot be read"),
         ("Makefile", b"a:\n", b"a:\n", None),
         ("Makefile", b"a:\n", b"a:\n\techo\n", "which programs"),
