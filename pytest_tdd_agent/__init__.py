@@ -6,18 +6,20 @@ them is given, so other runs pay nothing. It contains no assertions: PYTEST_DONT
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Generator
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
     import pytest
 
-__all__ = ["pytest_addoption", "pytest_configure", "pytest_load_initial_conftests"]
+__all__ = ["pytest_addoption", "pytest_configure"]
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
     """Declare the options and their default settings; no setting turns the plugin on."""
+    pluginmanager.register(_Start())
     group = parser.getgroup("tdd-agent", "reports and gates of test-driven development")
     group.addoption(
         "--tdd-agent",
@@ -43,8 +45,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--tdd-agent-audit",
         action="store_true",
         default=False,
-        help="Search for signs that something manipulates test results, such as patched functions of pytest; a gate "
-        "always does. Turns --tdd-agent on.",
+        help="Judge from outside of the process that runs the tests, and search for signs that something manipulates "
+        "test results, such as patched functions of pytest; a gate always does. Turns --tdd-agent on.",
     )
     group.addoption(
         "--tdd-agent-nonce",
@@ -85,13 +87,27 @@ def _add_gate_options(group: pytest.OptionGroup) -> None:
     )
 
 
-def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Arrange for a report even if the run ends before it is configured."""
-    option = early_config.known_args_namespace
-    if _is_requested(option):
-        from .unstarted import prepare_report
+class _Start:
+    """The hook that comes before any code of the project."""
 
-        prepare_report(early_config, option)
+    def __init__(self) -> None:
+        import pytest  # not above, because other programs read reports without pytest
+
+        # A wrapper, because pytest's own wrapper redirects the output before the other hooks.
+        pytest.hookimpl(hookwrapper=True, tryfirst=True)(_Start.pytest_load_initial_conftests)
+
+    def pytest_load_initial_conftests(self, early_config: pytest.Config) -> Generator[None, None, None]:
+        """Judge in a parent if an audit is asked for, otherwise arrange for a report even if the run ends early."""
+        option = early_config.known_args_namespace
+        if _is_requested(option):
+            from .unstarted import prepare_report, take_over_channel
+
+            if not take_over_channel(early_config):
+                if option.tdd_agent_audit or option.tdd_agent_gate:
+                    # By name, because a program that reads reports imports this package, but never its hooks.
+                    import_module(f"{__name__}.parent.judging").judge_from_outside(early_config, option)
+                prepare_report(early_config, option)
+        yield
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -22,6 +22,7 @@ from .report import (
     CollectError,
     Failure,
     Frame,
+    Problem,
     Reason,
     Sign,
     SuiteReport,
@@ -87,10 +88,12 @@ def _head_to_json(report: SuiteReport) -> dict[str, object]:
         "sandbox": report.sandbox,
         "framework": report.framework,
         "structured": report.structured,
+        "supervised": report.supervised,
+        "problem": None if report.problem is None else _to_plain(report.problem),
     }
 
 
-def _to_plain(record: Frame | Failure | Case | CollectError | Reason | Sign | Verdict) -> dict[str, object]:
+def _to_plain(record: Frame | Failure | Case | CollectError | Problem | Reason | Sign | Verdict) -> dict[str, object]:
     """Return the fields of a record by name, with lists instead of tuples."""
     # Not dataclasses.asdict: it copies values with copy.deepcopy, which code under test can replace.
     fields: dict[str, object] = {}
@@ -257,6 +260,8 @@ def from_json(value: object) -> SuiteReport:
         sandbox=document.get("sandbox", "").text(),
         framework=document.get("framework", "pytest").text(),
         structured=document.get("structured", True).flag(),
+        supervised=document.get("supervised", False).flag(),
+        problem=document.get("problem", None).maybe(_read_problem),
     )
     for name, count in count_outcomes(report).items():
         if counts[name].integer() != count:
@@ -353,6 +358,10 @@ def read_failure(value: Value) -> Failure:
         output=value.get("output", "").text(),
         missing_in_project=value.get("missing_in_project", None).maybe(Value.flag),
     )
+
+
+def _read_problem(value: Value) -> Problem:
+    return Problem(code=value["code"].text(), nodeid=value["nodeid"].text(), detail=value["detail"].text())
 
 
 def _read_verdict(value: Value) -> Verdict:

@@ -11,6 +11,7 @@ from typing import Iterator, Sequence
 from .comparison import NOT_RUN, Comparison, Selection, is_inside, strip_parameters
 from .failure import STRUCTURAL, find_effective_kind, find_stage, is_of_third_party
 from .fingerprint import find_changes, is_runner_shadow
+from .recording.assembly import UNFINISHED, describe_problem
 from .report import FAILING, Case, CollectError, Failure, Reason, SuiteReport, Verdict, summarize_internal_error
 from .system import bind_builtins
 
@@ -21,6 +22,7 @@ __all__ = ["CODES", "judge", "strip_parameters"]
 
 CODES = {
     "run_incomplete": "The run ended before every collected test had run, so its results prove nothing.",
+    "untrusted": "The records of the test process contradict each other, so something else than the plugin wrote some.",
     "baseline_incomplete": "The baseline run ended early, so it cannot be compared with.",
     "unstructured": "The test command reports only an exit status, no results of single tests.",
     "baseline_missing": "The gate needs a baseline, and none was given.",
@@ -119,7 +121,10 @@ def _check_signs(run: Comparison) -> Iterator[Reason]:
 
 def _check_reports(phase: str, run: Comparison) -> Iterator[Reason]:
     report, baseline = run.report, run.baseline
-    if report.internal_error:
+    if report.problem is not None and report.problem.code not in UNFINISHED:
+        message = f"{describe_problem(report.problem)} Find the code that writes to the plugin's descriptor."
+        yield Reason("untrusted", report.problem.nodeid or None, message)
+    elif report.internal_error:
         yield Reason(
             "run_incomplete",
             None,

@@ -22,6 +22,9 @@ bind_builtins(globals())
 ACTIVE = "PYTEST_TDD_AGENT_ACTIVE"
 """Environment variable with the report paths of this run and the runs around it."""
 
+NO_PARENT = pytest.StashKey[str]()
+"""Why an audit runs in the test process, which can forge its results, instead of in a parent."""
+
 DEFAULT_REPORT = Path(".tdd-agent", "report.json")
 _WITH_FILE = ("--tdd-agent-report", "--tdd-agent-baseline")
 
@@ -82,10 +85,12 @@ class Options:
         return self.report.with_name(f"{self.report.name}.{os.getpid()}.part")
 
 
-def read_options(config: pytest.Config) -> Options:
-    """Return the options of a run; raises pytest.UsageError for invalid or contradictory ones."""
-    _refuse_outside_files(config)
-    option = config.option
+def read_options(config: pytest.Config, option: Namespace) -> Options:
+    """Return the options of a run; raises pytest.UsageError for invalid or contradictory ones.
+
+    ``option``: those of the command line, which ``config`` does not have before conftest files are loaded.
+    """
+    _refuse_outside_files(config, option)
     phase: str | None = option.tdd_agent_gate
     if phase is None and (option.tdd_agent_target or option.tdd_agent_expects or option.tdd_agent_baseline):
         raise pytest.UsageError(
@@ -99,28 +104,28 @@ def read_options(config: pytest.Config) -> Options:
         gate=phase,
         targets=tuple(target[2:] if target.startswith("./") else target for target in option.tdd_agent_target),
         expects=(*option.tdd_agent_expects, *config.getini("tdd_agent_expects")),
-        flaky=_read_flaky(config),
+        flaky=_read_flaky(config, option),
         is_audited=option.tdd_agent_audit or phase is not None,
         nonce=option.tdd_agent_nonce,
         baseline=None if phase is None else _load_baseline(_read_path(config, option, name="baseline")),
     )
 
 
-def _refuse_outside_files(config: pytest.Config) -> None:
+def _refuse_outside_files(config: pytest.Config, option: Namespace) -> None:
     """Raise pytest.UsageError for ``--OPTION FILE`` with an existing file outside the current folder.
 
     pytest determines its root directory before it knows this plugin's options and would take FILE for a test path, so
     node ids and configuration would be those of another folder.
     """
-    if config.option.rootdir or config.option.inifilename:
+    if option.rootdir or option.inifilename:
         return  # pytest does not search for the root directory
     here = config.invocation_params.dir
     words = [*shlex.split(os.environ.get("PYTEST_ADDOPTS", "")), *map(str, config.invocation_params.args)]
-    for option, value in zip(words, words[1:]):
-        if option in _WITH_FILE and (here / value).exists() and here not in (here / value).resolve().parents:
+    for word, value in zip(words, words[1:]):
+        if word in _WITH_FILE and (here / value).exists() and here not in (here / value).resolve().parents:
             raise pytest.UsageError(
-                f"{option} {value}: pytest would take this file outside the current folder for a test path and use its "
-                f"folder as root directory. Write {option}={value}"
+                f"{word} {value}: pytest would take this file outside the current folder for a test path and use its "
+                f"folder as root directory. Write {word}={value}"
             )
 
 
@@ -167,8 +172,8 @@ def _load_baseline(path: Path | None) -> SuiteReport | None:
         ) from error
 
 
-def _read_flaky(config: pytest.Config) -> int:
-    chosen: int | None = config.option.tdd_agent_flaky
+def _read_flaky(config: pytest.Config, option: Namespace) -> int:
+    chosen: int | None = option.tdd_agent_flaky
     setting = str(config.getini("tdd_agent_flaky") or "0")
     if chosen is None and not setting.isdigit():
         raise pytest.UsageError(f"tdd_agent_flaky: {setting!r} is not a number of reruns; use one such as 1")

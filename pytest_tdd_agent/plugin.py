@@ -16,7 +16,16 @@ import pytest
 
 from . import codec, fingerprint, gate, screen
 from .comparison import find_spared, find_unstable
-from .options import ACTIVE, DEFAULT_REPORT, Options, format_now, is_inherited, is_report_of_outer_run, read_options
+from .options import (
+    ACTIVE,
+    DEFAULT_REPORT,
+    NO_PARENT,
+    Options,
+    format_now,
+    is_inherited,
+    is_report_of_outer_run,
+    read_options,
+)
 from .recording.recorder import CollectionRecorder, Recorder
 from .recording.rerun import ControllerListener, Listener, Rerunner, WorkerListener
 from .recording.spool import Spool, Stream, remove_abandoned
@@ -33,7 +42,8 @@ if TYPE_CHECKING:
 bind_builtins(globals())
 
 
-_OWN_STATUSES = (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR)
+OWN_STATUSES = (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR)
+"""Exit statuses of a run that was interrupted, failed itself, or was refused."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -42,7 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     guard = Guard()
     witness = Witness(config, guard)
-    options = read_options(config)
+    options = read_options(config, config.option)
     is_worker = hasattr(config, "workerinput")
     if not is_worker and is_report_of_outer_run(options.report):
         return
@@ -119,7 +129,8 @@ def apply_gate(
     return report, find_spared(report, verdict, baseline=options.baseline)
 
 
-def _open_files(config: pytest.Config, options: Options) -> tuple[Stream, Spool]:
+def prepare_files(config: pytest.Config, options: Options) -> None:
+    """Remove the report of an earlier run; raises pytest.UsageError if that fails."""
     folder = options.report.parent
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -128,9 +139,20 @@ def _open_files(config: pytest.Config, options: Options) -> tuple[Stream, Spool]
         if options.report.exists():
             options.report.unlink()
         remove_abandoned(options.report)
+    except OSError as error:
+        raise _refuse_report(error) from error
+
+
+def _open_files(config: pytest.Config, options: Options) -> tuple[Stream, Spool]:
+    prepare_files(config, options)
+    try:
         return Stream(options.stream), Spool(options.spool)
     except OSError as error:
-        raise pytest.UsageError(f"--tdd-agent-report: {error.filename}: {error.strerror}") from error
+        raise _refuse_report(error) from error
+
+
+def _refuse_report(error: OSError) -> pytest.UsageError:
+    return pytest.UsageError(f"--tdd-agent-report: {error.filename}: {error.strerror}")
 
 
 def _restore_environment(active: str) -> None:
@@ -149,6 +171,7 @@ class Closing:
         self._options = options
         self._path = str(options.report)
         self._shown_path = os.path.relpath(self._path, str(config.invocation_params.dir))
+        self._no_parent = config.stash.get(NO_PARENT, None)
         self._recorder = recorder
         self._signs = (
             None if auditor is None else auditor.find_signs
@@ -199,7 +222,7 @@ class Closing:
         if (
             self._options.gate is not None
             and not self._recorder.stream.is_whole
-            and int(exitstatus) not in _OWN_STATUSES
+            and int(exitstatus) not in OWN_STATUSES
         ):
             session.exitstatus = 0 if verdict is not None and verdict.open else 1
 
@@ -278,7 +301,7 @@ class Closing:
         baseline = self._options.baseline
         signs = () if self._signs is None else self._signs(self._not_passed)
         return SuiteReport(
-            complete=recorder.is_complete() and status not in _OWN_STATUSES,
+            complete=recorder.is_complete() and status not in OWN_STATUSES,
             exit_status=status,
             nonce=self._options.nonce,
             python=PYTHON,
@@ -311,7 +334,7 @@ class Closing:
         report, fault = self._report, self._recorder.guard.fault
         if report is None or fault is not None:
             return [f"do not trust the report: pytest_tdd_agent failed: {fault}"]
-        return screen.format_summary(
+        lines = screen.format_summary(
             report,
             counts=self._counts,
             causes=self._causes,
@@ -319,6 +342,7 @@ class Closing:
             spared=len(self._spared),
             where=self._shown_path,
         )
+        return lines if self._no_parent is None else [*lines, f"judged without a parent process: {self._no_parent}"]
 
     def end(self) -> None:
         """Close the files. A run that ended before its session gets a report too."""

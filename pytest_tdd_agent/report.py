@@ -132,6 +132,17 @@ class Verdict:
 
 
 @dataclass(frozen=True)
+class Problem:
+    """Why the records of a test process cannot be trusted, or are not all."""
+
+    code: str
+    """One of ``recording.assembly.PROBLEMS``."""
+    nodeid: str = ""
+    """The test that it is about, if it is about one."""
+    detail: str = ""
+
+
+@dataclass(frozen=True)
 class SuiteReport:
     """One pytest run."""
 
@@ -169,6 +180,10 @@ class SuiteReport:
     """The test framework; ``python`` and ``pytest`` are empty for another one than pytest."""
     structured: bool = True
     """Whether there is a result for each test; otherwise only ``exit_status`` is known."""
+    supervised: bool = False
+    """Whether the plugin judged in a parent of the process that ran the tests."""
+    problem: Problem | None = None
+    """Why the records that the parent received are not a whole run; with one, ``complete`` is False."""
 
 
 def summarize_internal_error(report: SuiteReport) -> str:

@@ -21,12 +21,7 @@ CHANNEL = pytest.StashKey[Channel]()
 
 
 def prepare_report(config: pytest.Config, option: Namespace) -> None:
-    """Write a report if pytest ends before it configures the plugin. ``option`` is not checked yet.
-
-    A process that reads the records writes the report itself.
-    """
-    if take_over_channel(config):
-        return
+    """Write a report if pytest ends before it configures the plugin. ``option`` is not checked yet."""
     try:
         path = find_report_path(config, option)
     except pytest.UsageError:
@@ -55,13 +50,13 @@ def prepare_report(config: pytest.Config, option: Namespace) -> None:
 
 
 def take_over_channel(config: pytest.Config) -> bool:
-    """Take over the descriptor for the records, if there is one, before anything of the project is loaded."""
+    """Take over the descriptor for the records before code of the project is loaded; return whether there is one."""
     descriptor = os.environ.pop(RECORDS, "")
     if not descriptor.isdigit() or hasattr(config, "workerinput"):
         return False
     with suppress(OSError):
         config.stash[CHANNEL] = Channel(int(descriptor))
-    return CHANNEL in config.stash
+    return True
 
 
 def _write(report: SuiteReport, path: Path) -> None:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from cdd_agent.errors import join_first
 from cdd_agent.sandbox.port import Result
-from pytest_tdd_agent.recording.assembly import PROBLEMS, Assembler, Problem, Recording
+from pytest_tdd_agent.recording.assembly import PROBLEMS, Assembler, Recording
+from pytest_tdd_agent.report import Problem
 
 _CHUNK_BYTES = 1 << 18
 _JOIN_S = 60.0

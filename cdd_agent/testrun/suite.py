@@ -12,8 +12,7 @@ from cdd_agent.sandbox.port import Access, Command, Result, Sandbox
 from cdd_agent.testrun.access import Original
 from pytest_tdd_agent.codec import dump
 from pytest_tdd_agent.fingerprint import compute_digests, is_protected, is_runner_shadow
-from pytest_tdd_agent.recording.assembly import Problem
-from pytest_tdd_agent.report import SuiteReport, count_outcomes
+from pytest_tdd_agent.report import Problem, SuiteReport, count_outcomes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

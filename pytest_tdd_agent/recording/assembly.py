@@ -10,10 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from hashlib import blake2b
 from json import loads
+from typing import Callable
 
 from .. import codec
 from ..codec import ReportError, Value
-from ..report import FAILING, OUTCOMES, SCHEMA, Case, CollectError, Failure, Sign, SuiteReport, replace
+from ..report import FAILING, OUTCOMES, SCHEMA, Case, CollectError, Failure, Problem, Sign, SuiteReport, replace
 from ..system import bind_builtins
 from .spool import DIGEST_BYTES, SEVERITY, add_tries
 
@@ -39,6 +40,9 @@ PROBLEMS = {
 }
 """Code of a problem -> its meaning; a closed list."""
 
+UNFINISHED = ("no_start", "no_finish")
+"""Codes of records that may be true and are not all."""
+
 LINE_LIMIT_BYTES = 64 * 1024 * 1024
 LIMIT_BYTES = 1024 * 1024 * 1024
 _NOISE_LIMIT_BYTES = 1024 * 1024
@@ -49,15 +53,11 @@ _LATE_EVENTS = ("interrupt", "internal_error", "finish", "end")
 _DAMAGED = (ReportError, ValueError, RecursionError, OverflowError)
 
 
-@dataclass(frozen=True)
-class Problem:
-    """Why the records of a run cannot be trusted, or are not all."""
-
-    code: str
-    """One of ``PROBLEMS``."""
-    nodeid: str = ""
-    """The test that it is about, if it is about one."""
-    detail: str = ""
+def describe_problem(problem: Problem) -> str:
+    """Return the meaning of a problem, with the test and the details."""
+    details = ", ".join(filter(None, (problem.nodeid, problem.detail)))
+    meaning = PROBLEMS.get(problem.code, problem.code).rstrip(".")
+    return f"{meaning}: {details}." if details else f"{meaning}."
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,10 @@ class Recording:
     problem: Problem | None
     running: tuple[str, ...]
     """The tests that had begun and not ended when the records ended."""
+
+
+Listener = Callable[[Value, bytes], object]
+"""Receives a record and its JSON."""
 
 
 class _Refusal(Exception):
@@ -92,9 +96,10 @@ class _Try:
 class Assembler:
     """Takes the bytes of a stream as they come. After the first problem, it keeps nothing more."""
 
-    def __init__(self, nonce: str) -> None:
-        """Wait for the first record of the run with this nonce."""
+    def __init__(self, nonce: str, *, listen: Listener | None = None) -> None:
+        """Wait for the first record of the run with this nonce; pass each record that is trusted to ``listen``."""
         self._nonce = nonce
+        self._listen = listen
         self._rest = bytearray()
         self._size = 0
         self._digest = blake2b(digest_size=DIGEST_BYTES)
@@ -118,6 +123,11 @@ class Assembler:
         self._internal_error = ""
         self._is_stopped = False
         self._finish: Value | None = None
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the run was interrupted or failed itself."""
+        return self._is_stopped
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes."""
@@ -169,6 +179,8 @@ class Assembler:
             if read is None:
                 raise _Refusal("unexpected", detail=event[:80])
             read(self, record)
+            if self._listen is not None:
+                self._listen(record, text)
         except _Refusal as refusal:
             self._refuse(refusal.problem)
         except _DAMAGED as error:
@@ -192,6 +204,8 @@ class Assembler:
             raise _Refusal("damaged", detail="the schema of the records is newer than the reader")
         self._check_digest(digest, text)
         self._count = 1
+        if self._listen is not None:
+            self._listen(record, text)
         self._head = SuiteReport(
             complete=False,
             exit_status=1,

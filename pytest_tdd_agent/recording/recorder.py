@@ -201,6 +201,7 @@ class Recorder:
                 self.spool.add(line)
                 self.stream.end(nodeid, draft.outcome)
 
+    @pytest.hookimpl(tryfirst=True)  # a parent waits for this record, and other hooks render the traceback
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
         """Record that Ctrl-C, ``pytest.exit`` or pytest itself stopped the run."""
         status: int | None = getattr(excinfo.value, "returncode", None)

@@ -78,7 +78,11 @@ class PytestServer:
 
 def start_pytest(arguments: Sequence[str], *, folder: Path, environment: Mapping[str, str]) -> Done:
     """Run pytest in ``folder`` in a new interpreter."""
-    command = [sys.executable, "-m", "pytest", *arguments]
+    return start_program([sys.executable, "-m", "pytest", *arguments], folder=folder, environment=environment)
+
+
+def start_program(command: Sequence[str], *, folder: Path, environment: Mapping[str, str]) -> Done:
+    """Run a program in ``folder``."""
     done = subprocess.run(
         command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )

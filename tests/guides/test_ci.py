@@ -155,7 +155,7 @@ PULL_REQUESTS = {
             "my_package/calc.py": PRODUCT + "\n\ndef sub(a, b):\n    import os\n\n    os._exit(0)\n",
             "tests/test_calc.py": TESTS + TEST_SUB,
         },
-        "green.json: No such file",
+        "run_incomplete: The run ended early",
     ),
 }
 
@@ -199,7 +199,7 @@ def test_the_hooks_of_an_agent_hand_the_gate_s_word_to_the_model(repository: Rep
     local.put({"my_package/calc.py": "import os\n\n\ndef add(a, b):\n    os._exit(0)\n"})
     died = local.run("sh", "-c", stopped["command"], said="{}")
     assert died.returncode == 2
-    assert '{"event":"begin","nodeid":"tests/test_calc.py::test_add"}' in died.stderr
+    assert "the test process ended with status 0 while tests/test_calc.py::test_add ran" in died.stderr
 
     local.put({"my_package/calc.py": PRODUCT + SUB})
     assert local.run("sh", "-c", stopped["command"], said="{}").returncode == 0

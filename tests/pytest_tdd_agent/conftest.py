@@ -14,7 +14,7 @@ from pytest_tdd_agent.codec import load
 from pytest_tdd_agent.recording.assembly import Assembler, Recording
 from pytest_tdd_agent.recording.spool import RECORDS
 from pytest_tdd_agent.report import Case, SuiteReport, Verdict
-from tests.fakes.preloaded import PytestServer, start_pytest
+from tests.fakes.preloaded import PytestServer, start_program, start_pytest
 
 ROOT = Path(__file__).parent.parent.parent
 XDIST = ("-p", "xdist", "-n1")
@@ -106,6 +106,11 @@ class Project:
             assembler.feed(data.result())
             os.unlink(ours)
         return assembler.finish(done.status), data.result()
+
+    def start(self, *command: str) -> Run:
+        """Run a command that runs pytest, with ``report.json`` as its report."""
+        done = start_program(command, folder=self.folder, environment=os.environ)
+        return Run(status=done.status, printed=done.stdout, errors=done.stderr, folder=self.folder, name="report.json")
 
     def plain(self, *args: str, report: str = ".tdd-agent/report.json", start: bool = False) -> Run:
         """Run pytest in a process that is forked or, with ``start``, started as a user starts it."""

@@ -22,6 +22,7 @@ from pytest_tdd_agent.report import (
     CollectError,
     Failure,
     Frame,
+    Problem,
     Reason,
     Sign,
     SuiteReport,
@@ -97,6 +98,8 @@ FULL = SuiteReport(
     audited=True,
     signs=tuple(Sign(code, "a::x", "what") for code in SIGNS),
     sandbox="bwrap",
+    supervised=True,
+    problem=Problem("after_end", "a::x", "why"),
 )
 
 
@@ -244,7 +247,10 @@ def test_a_run_in_which_a_plugin_fails_or_runs_tests_again_fits(project: Project
 def test_the_reference_explains_every_key() -> None:
     page = (REFERENCE / "report.md").read_text(encoding="utf-8")
     document, _, stream = page.partition("\n## Stream\n")
-    forms = [DOCUMENT, *(DEFS[name] for name in ("test", "failure", "frame", "collect_error", "verdict", "sign"))]
+    forms = [
+        DOCUMENT,
+        *(DEFS[name] for name in ("test", "failure", "frame", "collect_error", "verdict", "sign", "problem")),
+    ]
     keys = {key for form in forms for key in form["properties"]}
     assert sorted(key for key in keys if f"`{key}`" not in document and f'"{key}":' not in document) == []
     for name, form in EVENTS.items():

@@ -19,7 +19,7 @@ from pytest_tdd_agent.recording.spool import Spool, Stream
 from pytest_tdd_agent.report import Case, SuiteReport
 from pytest_tdd_agent.system import BUILTINS, Silence, decode_json, encode_json, join_path, to_plain_text
 
-_BEFORE_TESTS = ("pytest_tdd_agent.unstarted", "pytest_tdd_agent.recording")
+_BEFORE_TESTS = ("pytest_tdd_agent.unstarted", "pytest_tdd_agent.parent", "pytest_tdd_agent.recording")
 
 
 def test_every_module_that_works_while_tests_run_has_builtins_of_its_own() -> None:

@@ -12,9 +12,9 @@ import pytest
 from cdd_agent.sandbox.port import Access, Command, Result
 from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.testrun.records import RecordedRun, describe_problem, record_run
-from pytest_tdd_agent.recording.assembly import PROBLEMS, Problem, Recording
+from pytest_tdd_agent.recording.assembly import PROBLEMS, Recording
 from pytest_tdd_agent.recording.spool import DIGEST_BYTES
-from pytest_tdd_agent.report import SuiteReport
+from pytest_tdd_agent.report import Problem, SuiteReport
 
 HEAD = b'{"event":"start","schema":1,"nonce":"n","python":"3","pytest":"9","rootdir":"/","time":""}\n'
 LAST = b'{"event":"finish","exit_status":0,"duration_s":1,"warnings":0,"deselected":0,"signs":[],"fault":null}\n'

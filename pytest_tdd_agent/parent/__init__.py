@@ -1,0 +1,1 @@
+"""Judge a run from outside of the process that runs the tests."""

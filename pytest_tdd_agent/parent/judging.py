@@ -1,0 +1,246 @@
+"""The parent of a test process: it starts it, reads its records, judges them and writes the report.
+
+Everything that the verdict depends on is read before the child starts: options, baseline and fingerprints. So are all
+modules, because the code under test may change files of installed packages, too.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from argparse import Namespace
+from contextlib import suppress
+from platform import python_version
+from time import perf_counter
+from typing import BinaryIO
+
+import pytest
+from _pytest._io import TerminalWriter
+
+from .. import codec, fingerprint, gate, screen
+from ..options import NO_PARENT, Options, format_now, is_inherited, is_report_of_outer_run, read_options
+from ..plugin import OWN_STATUSES, apply_gate, prepare_files
+from ..recording.assembly import UNFINISHED, Assembler, Recording, describe_problem
+from ..recording.spool import RECORDS
+from ..report import SuiteReport, count_outcomes, list_failing, replace
+from ..system import bind_builtins, encode_json
+from .process import CAN_WAIT, Child, Ending, find_prctl
+from .start import NoParentError, find_command
+
+bind_builtins(globals())
+
+_MOST_SHOWN = 3
+
+
+def judge_from_outside(config: pytest.Config, option: Namespace) -> None:
+    """Run the tests in a child process, judge them and exit; return if that is impossible, and note why.
+
+    ``option`` is not checked yet.
+    """
+    if is_inherited(config) or option.markers:
+        return
+    try:
+        options = read_options(config, option)
+        if is_report_of_outer_run(options.report):
+            return
+        if not CAN_WAIT:
+            raise NoParentError(f"{sys.platform} lacks what a parent needs")
+        command = find_command(config)
+        prepare_files(config, options)
+        is_quiet = bool(getattr(option, "no_summary", False)) or not config.pluginmanager.has_plugin("terminal")
+        run = _Run(config, options, is_quiet=is_quiet)
+    except pytest.UsageError:
+        return  # the process will find the same error when it is configured
+    except NoParentError as reason:
+        config.stash[NO_PARENT] = str(reason)
+        return
+    status = run.judge(command)
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(status)  # what runs at a regular exit could import files that the tests have changed
+
+
+class _Run:
+    """One run, seen from the parent."""
+
+    def __init__(self, config: pytest.Config, options: Options, *, is_quiet: bool) -> None:
+        """Read what the verdict depends on."""
+        self._options = options
+        self._is_quiet = is_quiet
+        self._shown_path = os.path.relpath(str(options.report), str(config.invocation_params.dir))
+        self._start_s = perf_counter()
+        self._base = SuiteReport(
+            complete=False,
+            exit_status=int(pytest.ExitCode.USAGE_ERROR),
+            nonce=options.nonce,
+            python=python_version(),
+            pytest=pytest.__version__,
+            rootdir=str(config.rootpath),
+            started_at=format_now(),
+            duration_s=0.0,
+            fingerprints=_compute_fingerprints(config),
+            supervised=True,
+        )
+
+    def judge(self, command: list[str]) -> int:
+        """Run the command, write and show the report; return the exit status."""
+        try:
+            recording, ending = self._record(command)
+            report, spared = self._complete(recording, ending)
+            codec.dump(report, self._options.report)
+        except OSError as error:
+            self._options.report.unlink(missing_ok=True)
+            sys.stderr.write(f"--tdd-agent-report: {error.filename}: {error.strerror}\n")
+            return int(pytest.ExitCode.INTERNAL_ERROR)
+        if self._options.is_printed:
+            sys.stdout.write(self._options.report.read_text(encoding="ascii"))
+        elif not self._is_quiet:
+            self._show(report, spared=len(spared), notes=list_notes(report, recording.running, ending=ending))
+        return find_exit_status(report, ending)
+
+    def _record(self, command: list[str]) -> tuple[Recording, Ending]:
+        with open(self._options.stream, "wb", buffering=0) as file:
+            assembler = Assembler(self._options.nonce, listen=StreamFile(file).write)
+            child = Child(prctl=find_prctl(), is_stopping=lambda: assembler.is_stopped)
+            ending = child.run(
+                command,
+                environment={**os.environ, RECORDS: str(child.descriptor)},
+                output=2 if self._options.is_printed else None,  # standard output is for the report alone
+                receive=assembler.feed,
+            )
+        return assembler.finish(_as_in_a_shell(ending.status)), ending
+
+    def _complete(self, recording: Recording, ending: Ending) -> tuple[SuiteReport, set[str]]:
+        """Return the report with what only the parent knows for sure, and the node ids that the gate spares."""
+        options, base = self._options, self._base
+        found = recording.report or replace(base, exit_status=_as_in_a_shell(ending.status))
+        report = replace(
+            base,
+            **{name: vars(found)[name] for name in _FROM_RECORDS},
+            duration_s=found.duration_s or round(perf_counter() - self._start_s, 3),
+            fingerprints={**found.fingerprints, **base.fingerprints},
+            problem=recording.problem,
+        )
+        if options.gate is None:
+            return report, set()
+        if options.gate == "red" and options.baseline is not None:
+            report = replace(report, old_failures=list_failing(options.baseline))
+        return apply_gate(options.gate, report, options=options, judge=gate.judge)
+
+    def _show(self, report: SuiteReport, *, spared: int, notes: list[str]) -> None:
+        causes, flaky = screen.Causes(), screen.Causes()
+        for error in report.collect_errors:
+            causes.add_error(error)
+        for case in report.tests:
+            if case.outcome != "passed" or case.reruns:
+                causes.add(case)
+            if case.outcome == "passed" and case.reruns:
+                flaky.add(case)
+        counts = count_outcomes(report)
+        lines = screen.format_summary(
+            report, counts=counts, causes=causes, flaky=flaky, spared=spared, where=self._shown_path
+        )
+        writer = TerminalWriter(sys.stdout)
+        if notes:
+            writer.line()  # the process may have ended in the middle of a line
+        writer.sep("=", "tdd-agent")
+        for line in (*notes, *lines):
+            # With line ends or escape sequences, a message of a test could imitate a verdict, or erase one.
+            writer.line("".join(each if each.isprintable() else f"\\x{ord(each):02x}" for each in line))
+
+
+_FROM_RECORDS = (
+    "complete",
+    "exit_status",
+    "tests",
+    "collect_errors",
+    "collected",
+    "deselected",
+    "warnings",
+    "audited",
+    "signs",
+    "internal_error",
+)
+"""Fields of the report that only the test process knows."""
+
+
+def _compute_fingerprints(config: pytest.Config) -> dict[str, str]:
+    """Return the digests from before any code of the project runs, so none can choose what they say."""
+    path = list(sys.path)
+    with suppress(ValueError):  # without pytest's plugin for it
+        path += map(str, config.getini("pythonpath"))
+    return fingerprint.compute_digests(
+        config.rootpath,
+        inifile=config.inipath,
+        python_files=config.getini("python_files"),
+        testpaths=config.getini("testpaths"),
+        entries=fingerprint.list_import_entries(config.rootpath, path),
+    )
+
+
+class StreamFile:
+    """The stream that users follow while the tests run; nothing is read back from it."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        """Write to a file without a buffer."""
+        self._file = file
+        self._last_begun = ""
+
+    def write(self, record: codec.Value, text: bytes) -> None:
+        """Write a record as the test process would write it into a file: without the results, which the report has."""
+        last, self._last_begun, event = self._last_begun, "", record["event"].text()
+        if event in ("settings", "skipped"):
+            return
+        if event == "begin":
+            self._last_begun = record["nodeid"].text()
+        if event == "test":
+            case = record["case"]
+            nodeid = case["nodeid"].text()
+            name = {} if nodeid == last else {"nodeid": nodeid}
+            text = encode_json({"event": "test", **name, "outcome": case["outcome"].text()}).encode("ascii")
+        if event == "finish":
+            text = encode_json({"event": "finish", "exit_status": record["exit_status"].integer()}).encode("ascii")
+        with suppress(OSError):  # a full disk shows when the report is written
+            self._file.write(text + b"\n")
+
+
+def _as_in_a_shell(status: int) -> int:
+    return 128 - status if status < 0 else status
+
+
+def find_exit_status(report: SuiteReport, ending: Ending) -> int:
+    """Return the exit status of the whole run.
+
+    That of the process stays if something other than pytest chose it, unless it is 0.
+    """
+    status, verdict = _as_in_a_shell(ending.status), report.gate
+    if report.problem is not None:
+        return status or int(pytest.ExitCode.TESTS_FAILED)
+    if verdict is None or report.exit_status in OWN_STATUSES:
+        return status or report.exit_status
+    return int(not verdict.open) if status in (0, report.exit_status) else status
+
+
+def list_notes(report: SuiteReport, running: tuple[str, ...], *, ending: Ending) -> list[str]:
+    """Return what the user must know before the results."""
+    notes = []
+    how = f"ended with status {ending.status}"
+    if ending.status < 0:
+        how = f"was ended by {signal.Signals(-ending.status).name}"
+    problem = report.problem
+    if problem is not None and problem.code in UNFINISHED:
+        more = f" and {len(running) - _MOST_SHOWN} more" if len(running) > _MOST_SHOWN else ""
+        tests = f" while {', '.join(running[:_MOST_SHOWN])}{more} ran" if running else ""
+        notes.append(f"the test process {how}{tests}")
+    elif problem is not None:
+        notes.append(f"do not trust the results: {describe_problem(problem)}")
+    elif ending.status != report.exit_status:
+        notes.append(f"the test process {how}, although pytest's own status was {report.exit_status}")
+    if ending.survivors is None:
+        notes.append("processes that the tests left may still run: this system does not tell which there are")
+    elif ending.survivors:
+        pids = ", ".join(map(str, ending.survivors[:_MOST_SHOWN]))
+        notes.append(f"{len(ending.survivors)} processes that the tests left could not be ended, such as {pids}")
+    return notes
