@@ -157,7 +157,7 @@ def test_whatever_the_journal_and_other_files_say_the_page_has_the_same_elements
     before, state = Page(make_page(finished, tmp_path / "before.html")), load_state(path)
     assert state is not None
     evil = " ".join(_HOSTILE)
-    journal = finished / ".cdd/journal" / SLUG / "events.jsonl"
+    journal = find_records(finished).folder / "journal" / SLUG / "events.jsonl"
     names = {"time", "evidence", "commit", "subject", "title", "guidance", "model", "phase"}
     lines = [json.loads(line) for line in journal.read_text().splitlines()]
     for line in lines:
