@@ -57,7 +57,7 @@ class _RecordReader:
 
     def end(self) -> bool:
         """Read what was sent, without waiting for anyone who holds the other end, and return whether that worked."""
-        # What is in the socket can still be read after this.
+        # The bytes in the socket can still be read after this.
         self._source.shutdown(socket.SHUT_RD)
         self._thread.join(_JOIN_S)
         return not self._thread.is_alive()

@@ -97,6 +97,18 @@ ATTACKS = {
         HONEST,
         "ignore(lambda: socket.socket(fileno=os.dup(records())).recv(9, socket.MSG_DONTWAIT))",
     ),
+    "a whole stream is forged, then the process ends": (BROKEN, "forge(4); os._exit(0)"),
+    "a fork forges them": (BROKEN, "os.wait() if os.fork() else [forge(4), os._exit(0)]"),
+    "the socket is shut down": (BROKEN, "socket.socket(fileno=os.dup(records())).shutdown(2)"),
+    "the group is stopped": (BROKEN, "os.kill(0, signal.SIGSTOP)"),
+    "more is sent than any run needs": (
+        BROKEN,
+        "data = bytes(1 << 20); [os.write(records(), data) for _ in range(80)]",
+    ),
+    "descriptors are sent": (BROKEN, "socket.send_fds(socket.socket(fileno=os.dup(records())), [b' '], [0] * 50)"),
+    "all descriptors are closed": (BROKEN, "os.closerange(3, 1 << 20)"),
+    "the first thousand descriptors are closed": (HONEST, "os.closerange(60, 1024)"),
+    "the end of the records is printed": (HONEST, "os.write(1, b'{}')"),
     "a process keeps the descriptor": (
         *(HONEST, "subprocess.Popen(['sleep', '60'], pass_fds=[records()], start_new_session=True)"),
     ),
@@ -109,7 +121,7 @@ def test_no_code_under_test_reports_a_pass(tmp_path: Path, *, interpreter: Inter
     outcome, attack = ATTACKS[name]
     (tmp_path / "shop.py").write_text(f"{FORGE}\ndef attack():\n    {attack}\n")
     (tmp_path / "test_shop.py").write_text("from shop import price\ndef test_price():\n    assert price() == 6\n")
-    suite = PytestSuite(root=tmp_path, interpreter=interpreter, sandbox=at(level), timeout_s=20, bytecode=None)
+    suite = PytestSuite(root=tmp_path, interpreter=interpreter, sandbox=at(level), timeout_s=8, bytecode=None)
     run = suite.run()
     if outcome == BROKEN:
         assert run.report is None
