@@ -1,7 +1,7 @@
 """Canaries: tests with a known result, which run next to the targets.
 
-One passes, the other fails with a random word. Code that forges the report, or changes which tests pass, does not know
-them.
+One passes, the other fails, as its mark expects: so a run in which all is well still ends with exit status 0, and one
+that swallows the failure does not. Code that changes which tests pass does not know their names.
 """
 
 import contextlib
@@ -14,12 +14,16 @@ from cdd_agent.workspace.files import ConfinedFolder
 from pytest_tdd_agent.report import Failure, SuiteReport
 
 _SOURCE = """\
+import pytest
+
+
 def {passes}():
     assert {word!r}.upper().lower() == {word!r}
 
 
+@pytest.mark.xfail(raises=AssertionError, strict=True)
 def {fails}():
-    assert {word!r}.upper() == {word!r}, {word!r}
+    assert {word!r}.upper() == {word!r}
 """
 
 
@@ -30,7 +34,6 @@ class Canary:
     file: str
     passes: str
     fails: str
-    word: str
 
 
 def plant(root: Path, targets: tuple[str, ...]) -> tuple[Canary, Canary] | None:
@@ -71,7 +74,7 @@ def _write(root: Path, model: str) -> Canary:
     mark, word = _draw_word(), _draw_word()
     passes, fails = _insert(name, f"{mark}a"), _insert(name, f"{mark}b")
     path = _write_file(root, file, source=_SOURCE.format(passes=passes, fails=fails, word=word))
-    return Canary(file=path, passes=f"{path}::{passes}", fails=f"{path}::{fails}", word=word)
+    return Canary(file=path, passes=f"{path}::{passes}", fails=f"{path}::{fails}")
 
 
 def _write_file(root: Path, model: str, *, source: str) -> str:
@@ -104,10 +107,8 @@ def find_misreport(canary: Canary, report: SuiteReport) -> str | None:
         return "a test that ran is not in the report"
     if passing.outcome != "passed":
         return f"a test that passes is reported as {passing.outcome}{quote_first_line(passing.failure)}"
-    if failing.outcome != "failed" or failing.failure is None:
-        return f"a test that fails is reported as {failing.outcome}"
-    if canary.word not in failing.failure.message:
-        return f"a test that fails is reported with another message{quote_first_line(failing.failure)}"
+    if failing.outcome != "xfailed":
+        return f"a test that fails, as expected, is reported as {failing.outcome}{quote_first_line(failing.failure)}"
     return None
 
 

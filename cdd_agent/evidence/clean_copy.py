@@ -48,6 +48,7 @@ CODES = {
     "unreadable_source": "The change adds a source that cannot be read, or makes one unreadable.",
     "suspicious_code": "The change adds code that writes into a test tool or names the report of the tests.",
     "canary_failed": "Tests with a known result, added to the targets, were reported incorrectly.",
+    "report_differs": "A target passes by cdd's report, and not by the JUnit XML and exit status of a plain pytest.",
     "not_reproduced": "A target fails in a clean copy with RED's tests and configuration.",
     "expectation_ignored": "A target passes although the values that it expects were altered.",
     "unproven_change": "No target test fails when the changed code is altered.",

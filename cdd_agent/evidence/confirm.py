@@ -35,10 +35,10 @@ from cdd_agent.evidence.signs import find_signs, judge_signs
 from cdd_agent.git.runner import GitError
 from cdd_agent.testrun.foreign import describe_newer
 from cdd_agent.testrun.pytest_run import PytestSuite
-from cdd_agent.testrun.suite import Suite
+from cdd_agent.testrun.suite import Suite, SuiteRun
 from cdd_agent.untrusted.python_source import PYTHON
 from pytest_tdd_agent.gate import strip_parameters
-from pytest_tdd_agent.report import SuiteReport
+from pytest_tdd_agent.report import SuiteReport, list_failing
 
 
 def confirm(request: CheckRequest, *, runs: TimedRuns, trees: ComparedTrees | None = None) -> Findings:
@@ -124,12 +124,11 @@ class _CopyCheck:
     copy: Suite
 
     def reproduce(self) -> tuple[Findings, bool]:
-        """Run the targets, in Python between canaries. Return the findings, and whether the targets pass."""
+        """Run the targets, in Python without cdd's plugin and between canaries; return whether they pass, too."""
         canaries = plant(self.copy.root, self.request.targets) if self._is_python else ()
         files = [canary.file for canary in canaries or ()]
         tests = (*files[:1], *self._select_tests(), *files[1:])
-        hiding = replace(self.copy, hides_run=True) if isinstance(self.copy, PytestSuite) else self.copy
-        run = self.runs.run(hiding, "targets in a clean copy", tests=tests)
+        run = self.runs.run(self._make_plain(), "targets in a clean copy", tests=tests)
         report = run.report
         # Later runs collect all tests and must not find the canaries.
         for canary in canaries or ():
@@ -141,9 +140,22 @@ class _CopyCheck:
         misreports = [find_misreport(canary, report) for canary in canaries] if report is not None else []
         if misreport := next(filter(None, misreports), None):
             return self._explain_misreport(misreport), not has_failed
-        if has_failed:
-            return self._judge_visibility(report, hiding=hiding) or self._explain_failure(), False
-        return check_origins(run.origins, self.request, copy=self.copy, runs=self.runs), True
+        if not has_failed and (report is None or not self._ends_otherwise(report)):
+            return check_origins(run.origins, self.request, copy=self.copy, runs=self.runs), True
+        # Tests have run in this copy, and may have changed its files.
+        with self.runs.copy(green=self.request.green, red=self.request.red) as copy:
+            other = replace(self, copy=copy)
+            return other._judge_difference() or other._explain_failure(), False
+
+    def _make_plain(self, *, is_hidden: bool = True) -> Suite:
+        """Return the suite of the copy without the plugin; ``is_hidden``: tests do not see that pytest runs them."""
+        copy = self.copy
+        return replace(copy, is_plain=True, hides_run=is_hidden) if isinstance(copy, PytestSuite) else copy
+
+    def _ends_otherwise(self, report: SuiteReport) -> bool:
+        """Return whether a plain pytest ended with an error although no test failed, and not because of the project."""
+        is_odd = isinstance(self.copy, PytestSuite) and bool(report.exit_status) and not list_failing(report)
+        return is_odd and self._do_canaries_work()
 
     def alter_code(self) -> Findings:
         """Run the targets on altered versions of the changed code. At least one run must fail."""
@@ -207,24 +219,76 @@ class _CopyCheck:
         return refuse("canary_failed", message)
 
     def _do_canaries_work(self) -> bool:
+        """Return whether a plain pytest reports known tests as they are, and ends with 0, without the change."""
         red = self.request.red
         with self.runs.copy(green=red, red=red) as copy:
             canaries = plant(copy.root, self.request.targets)
             if canaries is None:
                 return False
             files = tuple(canary.file for canary in canaries)
-            report = self.runs.run(copy, "known tests without the change", tests=files).report
-        return report is not None and all(find_misreport(canary, report) is None for canary in canaries)
+            plain = replace(self, copy=copy)._make_plain()
+            report = self.runs.run(plain, "known tests without the change", tests=files).report
+        is_right = report is not None and all(find_misreport(canary, report) is None for canary in canaries)
+        return is_right and report is not None and not report.exit_status
 
-    def _judge_visibility(self, hidden: SuiteReport | None, *, hiding: Suite) -> Findings | None:
-        """Return a refusal if the targets pass in the copy only where they can see that pytest runs them."""
-        if hidden is None or hiding is self.copy:
+    def _judge_difference(self) -> Findings | None:
+        """Return a refusal if targets that did not pass in a plain run pass with the plugin, or where they see pytest.
+
+        Each run has a copy that nothing has run in. None: they fail everywhere.
+        """
+        if not isinstance(self.copy, PytestSuite):
             return None
-        for suite, has_to_fail in ((self.copy, False), (hiding, True)):  # a flaky test fails there only sometimes
-            report = self.runs.run(suite, "targets that see that they are run", tests=self._select_tests()).report
-            if report is None or bool(self._find_failing(report)) != has_to_fail:
-                return None
-        failing = self._find_failing(hidden)[0]
+        again = self.runs.run(self.copy, "targets with cdd's plugin", tests=self._select_tests()).report
+        if again is None or self._find_failing(again):
+            return None
+        visible = self._run_anew(is_hidden=False)
+        if self._passes(visible):
+            hidden = self._run_anew(is_hidden=True)
+            if self._passes(hidden) or hidden.report is None:
+                return note("A target failed once in a clean copy, but passed when it ran again.")
+            return self._refuse_visibility(hidden.report)
+        if visible.report is not None and self._are_renamed(visible.report):
+            return note(
+                "Not verified: the tests change their names in JUnit XML, so a plain run of pytest shows nothing."
+            )
+        if not self._do_canaries_work():
+            return note(f"Not verified: plain pytest does not work here: {visible.problem or 'it ends with an error'}.")
+        return self._refuse_report(visible)
+
+    def _run_anew(self, *, is_hidden: bool) -> SuiteRun:
+        with self.runs.copy(green=self.request.green, red=self.request.red) as copy:
+            plain = replace(self, copy=copy)._make_plain(is_hidden=is_hidden)
+            return self.runs.run(plain, "targets in another clean copy", tests=self._select_tests())
+
+    def _passes(self, run: SuiteRun) -> bool:
+        report = run.report
+        if report is None or self._find_failing(report):
+            return False
+        return not report.exit_status or bool(list_failing(report))
+
+    def _are_renamed(self, report: SuiteReport) -> bool:
+        """Return whether targets are missing among the results, and as many other tests passed instead."""
+        missing = set(self._find_failing(report)).difference(case.nodeid for case in report.tests)
+        functions = list_test_functions(self.request.targets)
+        others = [case for case in report.tests if strip_parameters(case.nodeid) not in functions]
+        return not (report.exit_status or list_failing(report)) and 0 < len(missing) <= len(others)
+
+    def _refuse_report(self, plain: SuiteRun) -> Findings:
+        failing = next(iter(self._find_failing(plain.report)), "") if plain.report is not None else ""
+        if plain.report is None:
+            seen = f"a plain run of pytest gives no results: {plain.problem}"
+        elif failing:
+            seen = f"in a plain run of pytest {failing} does not pass: {_describe_failure(plain.report, failing)}"
+        else:
+            seen = f"a plain run of pytest ends with status {plain.report.exit_status} although no test fails in it"
+        message = (
+            f"By the report of cdd's plugin, {self.request.targets[0]} passes, but {seen}. Find how the change "
+            "manipulates the process that tests it, and remove that."
+        )
+        return refuse("report_differs", message, nodeid=failing or None)
+
+    def _refuse_visibility(self, hidden: SuiteReport) -> Findings:
+        failing = next(iter(self._find_failing(hidden)), self.request.targets[0])
         message = (
             f"{failing} passes only where pytest's variables (PYTEST_CURRENT_TEST), log handlers and names of "
             f"temporary folders are visible: {_describe_failure(hidden, failing)}. "

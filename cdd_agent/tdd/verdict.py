@@ -443,7 +443,7 @@ def add_reasons(verdict: Verdict, extra: tuple[Reason, ...]) -> Verdict:
     return Verdict(phase=verdict.phase, open=False, reasons=(*extra, *others))
 
 
-_CHEATING_CODES = frozenset({"tampered", "suspicious_code", "canary_failed", "expectation_ignored"})
+_CHEATING_CODES = frozenset({"tampered", "suspicious_code", "canary_failed", "report_differs", "expectation_ignored"})
 """The attempt's work is not worth repairing."""
 
 _VARYING = re.compile(

@@ -39,6 +39,7 @@ from cdd_agent.testrun.access import (
     find_top,
 )
 from cdd_agent.testrun.interpreter import Interpreter
+from cdd_agent.testrun.plain_run import RESULTS, build_arguments, delete_bytecode, read_results
 from cdd_agent.testrun.records import RecordedRun, describe_problem, record_run
 from cdd_agent.testrun.suite import PYTEST, Conventions, SuiteRun, save_report
 from cdd_agent.untrusted.documents import encode_json
@@ -251,8 +252,10 @@ class PytestSuite:
     """Options of every run, as in ``addopts``."""
     selects: tuple[str, ...] = ()
     """Arguments of a run of all tests: paths, as in ``testpaths``, and options that deselect tests."""
+    is_plain: bool = False
+    """Whether pytest runs without cdd's plugin, and its exit status and JUnit XML are the results."""
     hides_run: bool = False
-    """Whether tests, and programs that they start, do not see by variables and log handlers that pytest runs them."""
+    """Whether tests of a plain run do not see by variables and log handlers that pytest runs them."""
     hash_seed: str = ""
     """The seed of the hashes of texts, on which the order in sets depends; empty: another one in each run."""
 
@@ -267,7 +270,7 @@ class PytestSuite:
         if self.sandbox.level not in ISOLATING_LEVELS:
             return None
         python = self.interpreter
-        chosen = (str(self.flaky), str(self.hides_run), self.hash_seed, self.setup)
+        chosen = (str(self.flaky), str(self.is_plain), str(self.hides_run), self.hash_seed, self.setup)
         return self.sandbox.level, self.command, python.python, python.pytest, python.user_base, *chosen
 
     @property
@@ -336,6 +339,8 @@ class PytestSuite:
 
         A saved report is whole: a test that runs into the time limit has failed in it, and the others ran without it.
         """
+        if self.is_plain:
+            return self._run_plainly(targets)
         started = time.monotonic()
         selects = () if any(not target.startswith("-") for target in targets) else self.selects
         targets = (*self.options, *selects, *targets)
@@ -415,15 +420,12 @@ class PytestSuite:
             *("-p", run_plugin, "-p", f"no:{pytest_tdd_agent.__name__}", "-p", plugin),
             *("--tdd-agent-report", str(private / "report.json"), "--tdd-agent-nonce", nonce),
             *("--tdd-agent-audit", *flaky),
-            # The path of a test's temporary folder names pytest too.
-            *(("--basetemp", str(private / "files")) if self.hides_run else ()),
             *("--rootdir=.", "--continue-on-collection-errors", "--maxfail=0", "--color=no", *arguments),
         )
         task = {
             "bytecode": str(self.bytecode or ""),
             "modules": (run_plugin, plugin),
             "arguments": arguments,
-            "hides_run": self.hides_run,
             # Else the plugin asks git, and nobody could tell whether the tests do, too.
             "ignored": self.original.list_ignored() if self.original and self.original.list_ignored else None,
         }
@@ -440,10 +442,7 @@ class PytestSuite:
             variables["CDD_COMPILED"] = str(compiled[0])
         if self.bytecode is not None:
             self.bytecode.mkdir(parents=True, exist_ok=True)
-        python_path = [str(private / _IMPORTS)] if self._redirects else []
-        python_path += [os.environ["PYTHONPATH"]] if "PYTHONPATH" in os.environ else []
-        if python_path:
-            variables["PYTHONPATH"] = os.pathsep.join(python_path)
+        variables |= self._build_import_path(private)
         access = build_access(
             self.root,
             self.interpreter,
@@ -462,6 +461,67 @@ class PytestSuite:
             output_cap=OUTPUT_CAP_BYTES,
         )
         return record_run(lambda stdout: self.sandbox.run(replace(command, stdout=stdout)), nonce=nonce)
+
+    def _build_import_path(self, private: Path) -> dict[str, str]:
+        """Return the variable that makes every Python of the run import from this copy of the project."""
+        entries = [str(private / _IMPORTS)] if self._redirects else []
+        entries += [os.environ["PYTHONPATH"]] if "PYTHONPATH" in os.environ else []
+        return {"PYTHONPATH": os.pathsep.join(entries)} if entries else {}
+
+    def _run_plainly(self, targets: tuple[str, ...]) -> SuiteRun:
+        """Run pytest without the plugin; the report is made of its JUnit XML, which is read after its processes ended.
+
+        Bytecode in the project is deleted first, because a program could have left other code there.
+        """
+        with tempfile.TemporaryDirectory(prefix="cdd-testrun-", ignore_cleanup_errors=True) as name:
+            private = Path(name).resolve()
+            if self._redirects is not None:
+                _write_redirection(private / _IMPORTS, self._redirects)
+            delete_bytecode(self.root)
+            results = private / RESULTS
+            result = self._start_plainly(private, targets)
+            if not results.exists() and is_absent_plugin(find_refusal(result.output) or ""):
+                result = self._start_plainly(private, targets, options=("-o", "addopts="))
+            report, problem = read_results(results, selects=targets, exit_status=result.exit_status)
+            origins = _list_origins(_read_origins(private), root=self.root)
+        if result.timed_out:
+            report, problem = None, f"the tests did not end within {self.timeout_s:g} s"
+        elif report is None and (reason := find_refusal(result.output)) is not None:
+            problem = f"{_REFUSED}: {reason}"
+        seconds = result.duration_s
+        return SuiteRun(report=report, problem=problem, output=result.output, duration_s=seconds, origins=origins)
+
+    def _start_plainly(self, private: Path, targets: tuple[str, ...], *, options: tuple[str, ...] = ()) -> Result:
+        program = private / "launcher.py"  # a name without pytest's
+        shutil.copy(Path(__file__).parent / "inside" / "plain_pytest.py", program)
+        # The path of a test's temporary folder names pytest too.
+        hiding = ("--basetemp", str(private / "files")) if self.hides_run else ()
+        options = (*self.options, *options, *hiding)
+        arguments = build_arguments(private / RESULTS, root=self.root, options=options, selects=targets)
+        (private / "task.json").write_bytes(encode_json({"arguments": arguments, "hides_run": self.hides_run}))
+        access = build_access(
+            self.root,
+            self.interpreter,
+            read_write=(private,),
+            read_only=(program, private / _IMPORTS, *self.reads),
+            locked=find_test_code(self.root),
+            original=self.original,
+        )
+        variables = {
+            "PYTHONDONTWRITEBYTECODE": "1",
+            **({"PYTHONHASHSEED": self.hash_seed} if self.hash_seed else {}),
+            **build_user_base_variable(self.interpreter.user_base),
+            **self._build_import_path(private),
+        }
+        command = Command(
+            argv=(str(self.interpreter.path), str(program)),
+            cwd=self.root,
+            access=access,
+            variables=variables,
+            timeout_s=self.timeout_s,
+            output_cap=OUTPUT_CAP_BYTES,
+        )
+        return self.sandbox.run(command)
 
     def _judge_records(self, run: RecordedRun, private: Path) -> tuple[SuiteReport | None, str | None]:
         """Return the report if it is complete and can be trusted, or else the problem."""

@@ -31,7 +31,6 @@ def test_names_are_those_that_the_target_is_an_example_of(target: str, *, file: 
         assert Path(canary.file).match(file)
         assert (tmp_path / canary.file).exists()
         assert Path(canary.passes.rpartition("::")[2]).match(test)
-        assert canary.word not in canary.passes + canary.fails
 
 
 @pytest.mark.slow
@@ -54,8 +53,9 @@ def test_pytest_reports_both_as_they_are(tmp_path: Path, interpreter: Interprete
         return replace(report, tests=tuple(cases))
 
     assert find_misreport(first, changed(first.passes, "failed")) == "a test that passes is reported as failed"
-    assert find_misreport(first, changed(first.fails, "passed")) == "a test that fails is reported as passed"
-    assert find_misreport(replace(first, word="other"), report) is not None
+    assert find_misreport(first, changed(first.fails, "passed")) == (
+        "a test that fails, as expected, is reported as passed"
+    )
     assert find_misreport(first, report_of((first.passes,))) == "a test that ran is not in the report"
 
 

@@ -163,7 +163,59 @@ def test_a_hidden_cheat_is_refused_by_the_runs(source: str, make: Make) -> None:
 
     step = make(RED, {"product.py": PATCHES.format(coded=base64.b64encode(source.encode()).decode())}, runs_pytest=True)
     found = codes(asked(step, step.request(TARGET)))
-    assert found in (["canary_failed"], ["not_reproduced"]), "the latter where the plugin itself withstands the patch"
+    assert found in (["canary_failed"], ["report_differs"], ["not_reproduced"]), (
+        "the last where the plugin withstands it"
+    )
+
+
+ONLY_WITH_PLUGIN = """
+import sys
+def add(a, b): return 35 if any('tdd_agent' in name for name in sys.modules) else 7
+"""
+
+
+def test_a_product_that_passes_only_where_cdd_watches_is_refused(make: Make) -> None:
+    coded = base64.b64encode(ONLY_WITH_PLUGIN.encode()).decode()
+    step = make(RED, {"product.py": PATCHES.format(coded=coded)}, runs_pytest=True)
+    (reason,) = asked(step, step.request(TARGET)).reasons
+    assert (reason.code, reason.nodeid) == ("report_differs", TARGET)
+    assert "in a plain run of pytest tests/test_product.py::test_it does not pass: assertion" in reason.message
+
+
+STATUS = """
+import pytest
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session):
+    session.exitstatus = 3
+"""
+
+
+@pytest.mark.slow
+def test_an_exit_status_that_the_project_decides_says_nothing(make: Make) -> None:
+    step = make({**RED, "conftest.py": STATUS}, {"product.py": ADD}, runs_pytest=True)
+    assert asked(step, step.request(TARGET)) == Findings()
+
+
+@pytest.mark.slow
+def test_an_exit_status_that_only_the_change_makes_is_refused(make: Make) -> None:
+    code = f"import atexit, os\natexit.register(os._exit, 3)\n{ADD}"
+    step = make(RED, {"product.py": code}, runs_pytest=True)
+    (reason,) = asked(step, step.request(TARGET)).reasons
+    assert reason.code == "report_differs"
+    assert "a plain run of pytest ends with status 3 although no test fails in it" in reason.message
+
+
+@pytest.mark.slow
+def test_tests_that_change_their_names_in_junit_xml_are_told(make: Make) -> None:
+    test = "from product import add\n\n\ndef test_it(record_xml_attribute):\n" + (
+        "    record_xml_attribute('name', 'sum')\n    assert add(20, 15) == 35\n"
+    )
+    step = make({"tests/test_product.py": test}, {"product.py": ADD}, runs_pytest=True)
+    found = asked(step, step.request(TARGET))
+    assert found.reasons == ()
+    assert found.notices[0].startswith("Not verified: the tests change their names in JUnit XML")
 
 
 def test_tests_are_those_of_red_in_the_copy(make: Make) -> None:

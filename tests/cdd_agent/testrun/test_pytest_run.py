@@ -12,7 +12,7 @@ import pytest
 import pytest_tdd_agent
 from cdd_agent import storage
 from cdd_agent.sandbox.port import Command, Result
-from cdd_agent.testrun.inside import compiler, launcher, redirect, run_plugin
+from cdd_agent.testrun.inside import compiler, launcher, plain_pytest, redirect, run_plugin
 from cdd_agent.testrun.interpreter import find_interpreter
 from cdd_agent.testrun.pytest_run import PytestSuite
 from pytest_tdd_agent.codec import load
@@ -349,7 +349,7 @@ def test_a_copy_of_the_project_is_judged_by_the_interpreter_in_the_project(tmp_p
     assert outcomes(replace(project, root=tmp_path / "copy").run()) == {"test_a.py::test_one": "passed"}
 
 
-@pytest.mark.parametrize("module", [launcher, redirect, run_plugin, compiler])
+@pytest.mark.parametrize("module", [launcher, redirect, run_plugin, compiler, plain_pytest])
 def test_what_runs_in_the_projects_interpreter_is_python_3_8_and_needs_nothing_but_pytest(module: ModuleType) -> None:
     tree = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"), feature_version=(3, 8))
     typed = [node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
@@ -389,10 +389,10 @@ def test_program(capfd):
 @pytest.mark.slow
 def test_a_run_may_hide_from_tests_and_their_programs_that_pytest_runs_them(tmp_path: Path, suite: PytestSuite) -> None:
     (tmp_path / "test_a.py").write_text(HIDDEN)
-    hiding = replace(suite, hides_run=True)
-    assert {*outcomes(hiding.run()).values()} == {"passed"}
+    hiding = replace(suite, is_plain=True, hides_run=True)
+    assert {*outcomes(hiding.run(("test_a.py",))).values()} == {"passed"}
     (tmp_path / "conftest.py").write_text("NAME = 'PYTEST_CURRENT_TEST'\n")
-    assert outcomes(hiding.run())["test_a.py::test_program"] == "failed"
+    assert outcomes(hiding.run(("test_a.py",)))["test_a.py::test_program"] == "failed"
 
 
 @pytest.mark.slow
