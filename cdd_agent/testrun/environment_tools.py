@@ -5,6 +5,8 @@ in a sandbox without network, which shows it the project, its settings and its e
 sandbox isolates it, the tool is not started, and the names of its environments tell which may be the project's.
 """
 
+import base64
+import hashlib
 import os
 import re
 import shlex
@@ -23,6 +25,7 @@ MAX_FILE_BYTES = 4_000_000
 _TIMEOUT_S = 30.0
 _SHEBANG_BYTES = 1000
 _MOST_LISTED = 9
+_MARK_CHARACTERS = 8
 _READ_BY_TOOLS = ("Pipfile", "Pipfile.lock", "hatch.toml", "poetry.lock", "poetry.toml", "pyproject.toml")
 
 _Environment = Mapping[str, str]
@@ -43,6 +46,8 @@ class EnvironmentTool:
     """Returns the folder of the environments, from the user's variables and the settings."""
     pattern: str
     """Where the environments are in that folder. The first name begins with that of the project."""
+    marked_file: str = ""
+    """The file of the project whose path the name of an environment depends on, or else it is the project's folder."""
 
 
 def read_toml(path: Path) -> dict[str, object]:
@@ -130,6 +135,7 @@ PIPENV = EnvironmentTool(
     find_settings=lambda _: None,
     find_folder=_find_pipenv_folder,
     pattern="*",
+    marked_file="Pipfile",
 )
 _SHARED = ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME")
 
@@ -209,14 +215,27 @@ class InstalledTool:
         quiet = {"PYTHONDONTWRITEBYTECODE": "1", "PIPENV_DONT_LOAD_ENV": "1", "NO_COLOR": "1", "COLUMNS": "10000"}
         return {**own, **quiet, "HOME": str(home), "PATH": self.environment.get("PATH", os.defpath)}
 
-    def list_environments(self) -> tuple[Path, ...]:
-        """Return the environments that may be the project's by their names, newest first, without asking the tool."""
+    def list_environments(self, name: str) -> tuple[Path, ...]:
+        """Return the environments that may be the project's, or its ``name``, newest first, without asking the tool.
+
+        If some have the mark of the project's path in their names, the others belong to projects of the same name.
+        """
         tables = read_toml(self.project / "pyproject.toml")
         named = (get_table(tables, *path).get("name") for path in (("project",), ("tool", "poetry")))
-        names = {_normalize(str(name)) for name in (*named, self.project.name) if name}
+        names = {_normalize(str(each)) for each in (*named, self.project.name) if each}
         found = (path.parent for path in self.folder.glob(f"{self.tool.pattern}/pyvenv.cfg"))
         own = [path for path in found if _has_name(names, path.relative_to(self.folder).parts[0])]
-        return tuple(sorted(own, key=lambda path: path.stat().st_mtime_ns, reverse=True)[:_MOST_LISTED])
+        if self.tool is HATCH:  # it has one for each environment of the settings; the default has the project's name
+            wanted = {_normalize(name)} if name else names
+            own = [path for path in own if _normalize(path.name.partition(".")[0]) in wanted]
+        marked = [path for path in own if self.has_mark(path)]
+        return tuple(sorted(marked or own, key=lambda path: path.stat().st_mtime_ns, reverse=True)[:_MOST_LISTED])
+
+    def has_mark(self, folder: Path) -> bool:
+        """Return whether the name of an environment contains what each tool derives from the project's path."""
+        path = os.path.realpath(self.project / self.tool.marked_file)
+        mark = base64.urlsafe_b64encode(hashlib.sha256(os.fsencode(path)).digest()).decode()[:_MARK_CHARACTERS]
+        return any(part == mark or f"-{mark}-" in f"{part}-" for part in folder.relative_to(self.folder).parts)
 
 
 def find_installed(tool: EnvironmentTool, project: Path, *, environment: _Environment) -> InstalledTool | None:

@@ -281,7 +281,7 @@ class KeptFinder:
         for installed in self._list_installed(named):
             answer = installed.ask(named.name, sandbox=self.sandbox)
             if answer is None:
-                chosen = self._choose(installed)
+                chosen = self._choose(installed, named.name)
                 answer = () if chosen is None else (chosen,)
             for folder in answer:
                 # Elsewhere, only a file of the project can have named it.
@@ -291,7 +291,7 @@ class KeptFinder:
     def list_by_name(self, named: NamedEnvironment) -> Iterator[InterpreterCandidate]:
         """Yield the interpreters that may be the project's, without asking a tool or the user."""
         for installed in self._list_installed(named):
-            for folder in installed.list_environments():
+            for folder in installed.list_environments(named.name):
                 yield from _find_virtual(installed.tool.name, folder)
 
     def _list_installed(self, named: NamedEnvironment) -> Iterator[InstalledTool]:
@@ -301,11 +301,16 @@ class KeptFinder:
             if installed is not None:
                 yield installed
 
-    def _choose(self, installed: InstalledTool) -> Path | None:
-        """Return which environment the user chose, now or before; raises ``EnvironmentMissing`` if nobody can."""
-        kept, name = installed.list_environments(), installed.tool.name
+    def _choose(self, installed: InstalledTool, environment: str) -> Path | None:
+        """Return the environment that is the project's by its name alone, or that the user chose, now or before.
+
+        Raises ``EnvironmentMissing`` if nobody can choose.
+        """
+        kept, name = installed.list_environments(environment), installed.tool.name
         if not kept:
             return None
+        if len(kept) == 1 and installed.has_mark(kept[0]):
+            return kept[0]
         choices = (*map(str, kept), _NONE_OF_THESE)
         chosen = self.trust.find_choice("interpreter", choices) if self.trust else None
         level = self.sandbox.level if self.sandbox else "none"

@@ -1,5 +1,7 @@
 """Environments that tools keep outside a project: what a tool reaches while it is asked, and what happens unasked."""
 
+import base64
+import hashlib
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +14,14 @@ from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.sandbox.port import Command, Result, Sandbox
 from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.testrun.environment_tools import find_installed, list_tools
-from cdd_agent.testrun.interpreter import NO_ENVIRONMENT, Interpreter, KeptFinder, find_interpreter, find_offer
+from cdd_agent.testrun.interpreter import (
+    NO_ENVIRONMENT,
+    Interpreter,
+    KeptFinder,
+    NamedEnvironment,
+    find_interpreter,
+    find_offer,
+)
 from tests.cdd_agent.sandbox.conftest import at
 from tests.cdd_agent.testrun.conftest import Confined, program
 from tests.fakes.approval import Answers, trust_in
@@ -189,6 +198,50 @@ def test_a_tool_that_is_not_asked_is_not_started_and_the_user_chooses_once(
     assert other.exists()
 
 
+MARKED = {
+    "poetry": (".cache/pypoetry/virtualenvs/my-shop-{}-py3.11", "", "-py3.12"),
+    "hatch": (".local/share/hatch/env/virtual/my-shop/{}/my-shop", "", ""),
+    "pipenv": (".local/share/virtualenvs/project-{}", "Pipfile", "-3.12"),
+}
+
+
+def mark_of(path: Path) -> str:
+    """As in the names that hatch 1, poetry 1 and 2, and pipenv give to environments."""
+    return base64.urlsafe_b64encode(hashlib.sha256(str(path).encode()).digest()).decode()[:8]
+
+
+@pytest.mark.parametrize("make", [silent, plain, landlock])
+@pytest.mark.parametrize("tool", FILES)
+def test_the_one_environment_with_the_mark_of_the_project_s_path_is_found_unasked(
+    tmp_path: Path, *, tool: str, make: Callable[[Place], Sandbox]
+) -> None:
+    place = Place.make(tmp_path, tool)
+    pattern, file, _ = MARKED[tool]
+    python = place.keep(pattern.format(mark_of(place.project / file)))
+    assert place.find(make(place)).path == python
+    assert not (tmp_path / "started").exists()
+
+
+@pytest.mark.parametrize("tool", ["poetry", "pipenv"])
+def test_among_several_with_its_mark_the_user_chooses(tmp_path: Path, tool: str) -> None:
+    place = Place.make(tmp_path, tool)
+    pattern, file, other = MARKED[tool]
+    both = [place.keep(pattern.format(mark_of(place.project / file)) + end) for end in ("", other)]
+    assert place.find(PlainSandbox(), answer=1).path in both
+    (asked,) = place.asked
+    assert set(asked[1]) == {*(str(python.parent.parent) for python in both), "none of these"}
+
+
+def test_of_hatch_s_environments_the_default_counts_or_the_one_that_the_test_command_names(tmp_path: Path) -> None:
+    place = Place.make(tmp_path, "hatch")
+    folder = f".local/share/hatch/env/virtual/my-shop/{mark_of(place.project)}"
+    default, test, _ = (place.keep(f"{folder}/{name}") for name in ("my-shop", "hatch-test.py3.12", "docs"))
+    finder = KeptFinder(project=place.project, environment=place.environment)
+    assert [each.path for each in finder.find(NO_ENVIRONMENT)] == [default]
+    assert [each.path for each in finder.find(NamedEnvironment(tool="hatch", name="hatch-test"))] == [test]
+    assert list(finder.find(NamedEnvironment(tool="hatch", name="lint"))) == []
+
+
 def test_none_of_the_environments_is_an_answer_that_lasts_too(tmp_path: Path) -> None:
     place = Place.make(tmp_path, "poetry")
     program(place.home / "opt/bin/python", "echo /gone/python")
@@ -278,10 +331,10 @@ def test_the_user_s_settings_say_where_a_tool_keeps_environments(
     installed = find_installed(found, place.project, environment=environment)
     assert installed is not None
     assert "moved" in installed.folder.parts or installed.folder.name == "envs"
-    kept = installed.folder / ("my-shop/x/ci" if tool == "hatch" else "my-shop-x")
+    kept = installed.folder / ("my-shop/x/my-shop" if tool == "hatch" else "my-shop-x")
     program(kept / "bin/python", "exit 1")
     (kept / "pyvenv.cfg").touch()
-    assert installed.list_environments() == (kept,)
+    assert installed.list_environments("") == (kept,)
     finder = KeptFinder(project=place.project, environment=environment)
     assert [each.path for each in finder.list_by_name(NO_ENVIRONMENT)] == [kept / "bin" / "python"]
 
