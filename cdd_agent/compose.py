@@ -24,7 +24,7 @@ from cdd_agent.events import Emit, Notice
 from cdd_agent.git import commits
 from cdd_agent.git.checkpoint import Checkpoint, Checkpoints, Description
 from cdd_agent.git.fork import Forks, find_home
-from cdd_agent.git.ignored import list_packages
+from cdd_agent.git.ignored import list_packages, may_read
 from cdd_agent.git.landing import Landings
 from cdd_agent.git.repository import CommitId, CopyLimits, Repository
 from cdd_agent.git.run_tree import GitExport, Kept, RunTrees
@@ -49,7 +49,7 @@ from cdd_agent.testrun.project import NoFramework, SuiteContext, make_suite
 from cdd_agent.testrun.root import find_root
 from cdd_agent.testrun.store import ReportStore
 from cdd_agent.testrun.suite import Suite, run_setup
-from cdd_agent.tickets.ticket import Ticket, find
+from cdd_agent.tickets.ticket import Ticket, find, list_tickets
 from cdd_agent.work.journal import Publisher, journal_path
 from cdd_agent.work.records import Records, find_records
 from cdd_agent.workflows.conversation.dialog import Dialog
@@ -373,7 +373,7 @@ class Composition:
     def _make_dialog(self, meter: Meter, session: str) -> Dialog:
         limits = self.settings
         return Dialog(
-            workspace=Workspace(self.root, list_ignored=self._list_ignored),
+            workspace=Workspace(self.root, list_ignored=self._list_ignored, may_read=self._may_read),
             model=meter,
             budget=Budget.from_settings(limits),
             emit=self.emit,
@@ -391,6 +391,15 @@ class Composition:
             return self.repository.list_ignored_in(self.root)
         except EnvironmentMissing:  # a conversation needs no repository
             return ()
+
+    def _may_read(self, path: str) -> bool:
+        """Return whether a conversation may read a file of the project: what git ignores only as in a run tree."""
+        if any((self.root / path).is_relative_to(ticket.folder) for ticket in list_tickets(self.root)):
+            return True
+        try:
+            return may_read(self.repository, f"{self.included.prefix}{path}")
+        except EnvironmentMissing:  # a conversation needs no repository
+            return True
 
     def memory(self) -> Memory:
         """Return the conventions of the project; report them the first time."""

@@ -24,7 +24,7 @@ from cdd_agent.errors import CddError, EnvironmentMissing, format_count
 from cdd_agent.evidence.outside import warn_of_origins
 from cdd_agent.git import commits
 from cdd_agent.git.commits import require_identity
-from cdd_agent.git.ignored import list_packages, offer_included
+from cdd_agent.git.ignored import list_packages
 from cdd_agent.hooks import describe_hooks
 from cdd_agent.model import recording
 from cdd_agent.model.anthropic import Endpoint
@@ -186,9 +186,9 @@ def list_offers(project: "Composition") -> tuple[Offer, ...]:
     except CddError:  # the settings are not valid, which another check reports
         own_hooks = None
     try:
-        included = offer_included(project.repository, project.home)
+        included = project.included.list_offers()
     except EnvironmentMissing:  # only a run in a repository has files that git ignores
-        included = None
+        included = ()
     level = resolve_level(project.options.sandbox, environment=project.environment)
     brings = project.trust.brings if level != "none" else lambda _: True
     candidates = (
@@ -199,7 +199,7 @@ def list_offers(project: "Composition") -> tuple[Offer, ...]:
         ),
         own_hooks,
         hooks,
-        included,
+        *included,
         *(command.offer for command in list_own_commands(project.root, environment=project.environment).values()),
     )
     return tuple(offer for offer in candidates if offer is not None)

@@ -22,15 +22,10 @@ from cdd_agent.config.trust import Offer
 from cdd_agent.errors import UsageError, format_count, join_first
 from cdd_agent.git.origin import BuildOrigin
 from cdd_agent.git.repository import CopyLimits, Repository
+from cdd_agent.git.runner import GitError
+from cdd_agent.git.snapshot import match_rules
 from cdd_agent.storage import read_ordinary
-from cdd_agent.untrusted.paths import (
-    explain_build,
-    explain_protection,
-    is_cached,
-    is_environment,
-    is_marked_as_environment,
-    is_secret,
-)
+from cdd_agent.untrusted.paths import explain_build, is_cached, is_environment, is_marked_as_environment, is_secret
 from pytest_tdd_agent.fingerprint import IGNORED_FOLDERS
 
 INCLUDE_FILE = ".cdd/worktree-include"
@@ -45,9 +40,9 @@ _CLONE = 0x40049409
 _PATTERN_BYTES = 100_000
 _MOST_JUDGED = 20_000
 """How many files are opened to see whether a build made them."""
-_SHOWN = 5
+_SHOWN, _MOST_SHOWN = 5, 10
 _MOST_NAMED = 20
-"""How many loose files of a folder get a line each; more get one for the folder."""
+"""How many files of a suffix in a folder get a line each; more get one for the suffix."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +63,11 @@ class IgnoredGroup:
 
     def list_patterns(self, *, project: str = "") -> tuple[str, ...]:
         """Return the lines of ``INCLUDE_FILE`` in the folder ``project`` that add these files."""
-        if self.is_whole or len(self.paths) > _MOST_NAMED:
-            folder = f"{self.folder.removeprefix(project)}"
-            return (f"/{escape_pattern(folder)}{'' if self.is_whole else '*'}",)
+        folder = escape_pattern(self.folder.removeprefix(project))
+        if self.is_whole:
+            return (f"/{folder}",)
+        if len(self.paths) > _MOST_NAMED:
+            return (f"/{folder}*{escape_pattern(os.path.splitext(self.paths[0])[1])}",)
         return tuple(f"/{escape_pattern(path.removeprefix(project))}" for path in self.paths)
 
 
@@ -137,8 +134,8 @@ def select_ignored(
             chosen[path] = size
         else:
             left -= 1
-            is_made = left >= 0 and origin.is_made(path, below=_find_whole(path, whole))
-            (chosen if is_made else others)[path] = size
+            is_built = left >= 0 and origin.comes_from_build(path, below=_find_whole(path, whole))
+            (chosen if is_built else others)[path] = size
     return Selection(
         chosen=chosen, secret=tuple(secret), others=others, whole=whole, apart=frozenset(walked.keys() - chosen.keys())
     )
@@ -183,51 +180,74 @@ def copy_ignored(
     )
 
 
+def may_read(main: Repository, path: str) -> bool:
+    """Return whether agents may read a file of the user's work tree: one that git ignores only if a run tree gets it.
+
+    They may read installed packages, too.
+    """
+    try:
+        if not match_rules(main, [path]):
+            return True
+    except GitError:  # it is in a submodule
+        return True
+    folders = [(main.root / path).parents[number] for number in range(path.count("/"))]
+    if any(folder.name in PACKAGES or is_environment(folder) for folder in folders):
+        return True
+    return path in select_ignored(main, accepts=lambda each: each == path).chosen
+
+
 def list_packages(main: Repository) -> tuple[Path, ...]:
     """Return the ignored folders of environments and installed packages in a work tree."""
     folders = (main.root / name for name in main.list_ignored() if name.endswith("/"))
     return tuple(folder for folder in folders if folder.name in PACKAGES or is_environment(folder))
 
 
-def offer_included(main: Repository, project: Path) -> Offer | None:
-    """Return the list of ignored files in ``project``, with the names that it adds now; None if there is no list."""
+NO_IGNORED_FILES = Offer(subject="ignored files", source=INCLUDE_FILE, shown=(), content=b"")
+"""Stands for the answer that runs need none of the ignored files: an empty list."""
+
+
+def offer_included(main: Repository, folder: Path, *, shown_from: Path) -> Offer | None:
+    """Return the list of ignored files in ``folder``, with the names that it adds now; None if there is no list.
+
+    Its content are patterns relative to the top of the work tree.
+    """
+    file = folder / INCLUDE_FILE
     try:
-        content = read_ordinary(project / INCLUDE_FILE, limit_bytes=_PATTERN_BYTES)
+        content = read_ordinary(file, limit_bytes=_PATTERN_BYTES)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise UsageError(
-            f"{project / INCLUDE_FILE} cannot be read: {error.strerror or error}.",
-            hint=f"see what it is: ls -l {project / INCLUDE_FILE}",
-        ) from error
-    return make_included_offer(content, shown=_show_included(main, content, project=project))
-
-
-def make_included_offer(content: bytes, *, shown: tuple[str, ...] = ()) -> Offer:
-    """Return the offer of a list of ignored files; an empty one stands for the answer that no file is needed."""
-    return Offer(subject="ignored files", source=INCLUDE_FILE, shown=shown, content=content)
-
-
-def _show_included(main: Repository, content: bytes, *, project: Path) -> tuple[str, ...]:
-    ignored, patterns = main.list_ignored(), anchor_patterns(content, project=_relativize(project, main))
-    matched = {path: _measure(main.root / path) or 0 for path in _match(main, patterns, ignored=ignored)}
-    added = {path: size for path, size in matched.items() if _may_add(path, patterns)}
-    secret = [path for path in added if is_secret(path)]
-    groups = group_files(added, whole=tuple(name for name in ignored if name.endswith("/")))
-    warning = f"The agent could read these secrets: {join_first(secret, most=_SHOWN)}"
-    refused = join_first(sorted(matched.keys() - added.keys()), most=_SHOWN)
-    left = f"Not added, because no line has exactly these names of secrets: {refused}"
-    return (
-        *([warning] if secret else ()),
-        *content.decode("utf-8", "replace").splitlines(),
-        "It adds these ignored files now:" if groups else "It adds no file now.",
-        *(f"  {group.describe()}" for group in groups),
-        *([left] if len(added) < len(matched) else ()),
+        happened = f"{file} cannot be read: {error.strerror or error}."
+        raise UsageError(happened, hint=f"see what it is: ls -l {file}") from error
+    patterns = anchor_patterns(content, project=relativize(folder, main))
+    lines = tuple(content.decode("utf-8", "replace").splitlines())
+    return Offer(
+        subject="ignored files",
+        source=os.path.relpath(file, shown_from),
+        # First what counts: the end of many lines is not shown.
+        shown=(*_describe_included(main, patterns), "Its lines:", *lines),
+        content=patterns,
     )
 
 
-def _relativize(project: Path, main: Repository) -> str:
-    inside = project.resolve().relative_to(main.root.resolve()).as_posix()
+def _describe_included(main: Repository, patterns: bytes) -> Iterator[str]:
+    ignored = main.list_ignored()
+    matched = {path: _measure(main.root / path) or 0 for path in _match(main, patterns, ignored=ignored)}
+    added = {path: size for path, size in matched.items() if _may_add(path, patterns)}
+    if secret := [path for path in added if is_secret(path)]:
+        yield f"The agent could read these secrets: {join_first(secret, most=_SHOWN)}"
+    groups = group_files(added, whole=tuple(name for name in ignored if name.endswith("/")))
+    yield "It adds these ignored files now:" if groups else "It adds no file now."
+    yield from (f"  {group.describe()}" for group in groups[:_MOST_SHOWN])
+    if len(groups) > _MOST_SHOWN:
+        yield f"  and {len(groups) - _MOST_SHOWN} more groups"
+    if refused := sorted(matched.keys() - added.keys()):
+        yield f"Not added, because no line has exactly these names of secrets: {join_first(refused, most=_SHOWN)}"
+
+
+def relativize(folder: Path, main: Repository) -> str:
+    """Return a folder relative to the top of the work tree, with a slash at the end; empty for the top."""
+    inside = folder.resolve().relative_to(main.root.resolve()).as_posix()
     return "" if inside == "." else f"{inside}/"
 
 
@@ -288,19 +308,23 @@ def _may_add(path: str, patterns: bytes) -> bool:
 
 
 def group_files(sizes: Mapping[str, int], *, whole: tuple[str, ...]) -> tuple[IgnoredGroup, ...]:
-    """Group files by the topmost folder that git ignores as a whole, or else by their folder; the largest first."""
-    groups: dict[tuple[str, bool], list[str]] = {}
+    """Group files by the topmost folder that git ignores as a whole, or else by folder and suffix; the largest first.
+
+    Files that git ignores one by one, such as ``data.csv`` and ``kubeconfig``, have less in common than their folder.
+    """
+    groups: dict[tuple[str, bool, str], list[str]] = {}
     for path in sizes:
         top = _find_whole(path, whole)
-        folder, slash, _ = path.rpartition("/")
-        groups.setdefault((top or folder + slash, bool(top)), []).append(path)
+        folder, slash, name = path.rpartition("/")
+        suffix = os.path.splitext(name)[1]
+        groups.setdefault((top or folder + slash, bool(top), "" if top else suffix or name), []).append(path)
     made = (
         IgnoredGroup(
             folder=folder, is_whole=is_whole, paths=tuple(sorted(paths)), size_bytes=sum(map(sizes.__getitem__, paths))
         )
-        for (folder, is_whole), paths in groups.items()
+        for (folder, is_whole, _), paths in groups.items()
     )
-    return tuple(sorted(made, key=lambda group: (-group.size_bytes, group.folder)))
+    return tuple(sorted(made, key=lambda group: (-group.size_bytes, group.folder, group.paths)))
 
 
 def _find_whole(path: str, whole: Iterable[str]) -> str:
@@ -309,9 +333,8 @@ def _find_whole(path: str, whole: Iterable[str]) -> str:
 
 
 _LEFTOVER = re.compile(
-    r"/(?:\.coverage[^/]*|(?:coverage|nosetests|lcov)\.\w+|\.ds_store|thumbs\.db|desktop\.ini|[^/]*~|\.#[^/]*|"
-    r"[^/]*\.(?:log|sw[op]|pid|orig|rej|bak|tsbuildinfo)|\.[a-z]+cache)$|"
-    r"/(?:htmlcov|coverage|\.nyc_output|\.(?:\w+-)?cache|\.ipynb_checkpoints|cmakefiles|\.gradle|\.turbo|\.next|\.nuxt)/"
+    r"/(?:(?:coverage|nosetests|lcov)\.\w+|thumbs\.db|desktop\.ini|[^/]*~|\.#[^/]*|"
+    r"[^/]*\.(?:log|sw[op]|pid|orig|rej|bak|tsbuildinfo))$|/(?:htmlcov|coverage|cmakefiles)/"
 )
 """What test tools, editors and desktops leave behind. It is not copied either, but not worth a question."""
 _OUTPUT_FOLDER = re.compile(r"(?:^|/)(?:build|target|dist|out|obj|bin|_build|cmake-build-\w+)/$")
@@ -324,8 +347,9 @@ def _is_leftover(path: str, *, made: Collection[str]) -> bool:
     """
     top = _find_whole(path, made)
     is_output = bool(top) and _OUTPUT_FOLDER.search(top) is not None
-    is_known = explain_protection(path) is not None or explain_build(path) is not None or is_cached(path)
-    return is_output or is_known or _LEFTOVER.search(f"/{path.lower()}") is not None
+    is_known = explain_build(path) is not None or is_cached(path)
+    is_of_tool = any(name.startswith(".") for name in path.split("/")[:-1])
+    return is_output or is_known or is_of_tool or _LEFTOVER.search(f"/{path.lower()}") is not None
 
 
 def format_size(size_bytes: int) -> str:

@@ -72,7 +72,7 @@ class BuildOrigin:
         self._list_tracked = list_tracked
         self._typed: frozenset[str] | None = None
 
-    def is_made(self, path: str, *, below: str = "") -> bool:
+    def comes_from_build(self, path: str, *, below: str = "") -> bool:
         """Return whether a build made the file ``path``; ``below`` is the ignored folder that it is in, if any.
 
         What cannot be read was not made by a build.

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from cdd_agent.config.options import Choose
-from cdd_agent.config.trust import Trust
+from cdd_agent.config.trust import Offer, Trust
 from cdd_agent.errors import EnvironmentMissing, UsageError, join_first
 from cdd_agent.events import Emit, Notice
 from cdd_agent.git.commits import (
@@ -31,13 +31,13 @@ from cdd_agent.git.commits import (
 from cdd_agent.git.ignored import (
     INCLUDE_FILE,
     MOST_SHARED,
+    NO_IGNORED_FILES,
     IgnoredFiles,
     IgnoredGroup,
-    anchor_patterns,
     copy_ignored,
     escape_pattern,
-    make_included_offer,
     offer_included,
+    relativize,
     select_ignored,
 )
 from cdd_agent.git.landing import BranchMoved, Choice, Landed, LandingConflict, Landings
@@ -151,12 +151,12 @@ class RunTreeWorkplace:
             ignored.secret,
             then=f"To have them: name them in {INCLUDE_FILE}",
         )
-        if ignored.others and not self.has_decided:
-            line = self._format_inclusion(ignored.others[0].list_patterns(project=self.project))
+        others = tuple(group.describe() for group in ignored.others if group.paths[0].startswith(self.project))
+        if not self.has_decided:
             self._tell(
                 "Not in the run tree, because git ignores them and no build made them",
-                tuple(group.describe() for group in ignored.others),
-                then=f"If tests need the first: {line}",
+                others,
+                then=f"If a test needs one, write its path for PATH: {self._format_inclusion(f'{self.project}PATH')}",
             )
         mounted = ignored.shared[:MOST_SHARED] if self.can_mount else ()
         self.mounted = tuple(self.user.root / path for path in mounted)
@@ -196,12 +196,18 @@ class RunTreeWorkplace:
             user=self.user.root, copy=self.run_tree.root, project=self.project, left_out=self.ignored.left_out
         )
         for path, nodeid in find_missing_files(report, places).items():
-            line = self._format_inclusion((f"/{escape_pattern(path.removeprefix(self.project))}",))
+            line = self._format_inclusion(path)
             lack = f"{nodeid} fails and names {path}, which git ignores, so the run tree does not have it."
             yield f"{lack} To add it: {line}"
 
-    def _format_inclusion(self, patterns: tuple[str, ...]) -> str:
-        return format_inclusion(self.user.root / self.project, patterns)
+    def _format_inclusion(self, path: str) -> str:
+        """Return the commands that add a file to the list of ignored files that runs get, and approve it."""
+        prefix = self.project if path.startswith(self.project) else ""
+        folder, pattern = self.user.root / prefix, f"/{escape_pattern(path.removeprefix(prefix))}"
+        file = INCLUDE_FILE if folder.resolve() == Path.cwd() else str(folder / INCLUDE_FILE)
+        # The echo of some shells reads a backslash as the beginning of an escape sequence.
+        write = "printf '%s\\n'" if "\\" in pattern else "echo"
+        return f"{write} {shlex.quote(pattern)} >> {shlex.quote(file)} && cdd trust"
 
     def _set_up(self, tip: CommitId, *, setup: Callable[[], Result]) -> None:
         self.emit(Notice(text="Preparing the run tree with worktree_setup."))
@@ -375,19 +381,10 @@ def _walk_files(root: Path, paths: Iterable[str]) -> Iterator[str]:
             yield from (f"{inside}/{name}" for name in names)
 
 
-def format_inclusion(project: Path, patterns: tuple[str, ...]) -> str:
-    """Return the commands that add ``patterns`` to the list of ignored files of a project, and approve it."""
-    file = INCLUDE_FILE if project.resolve() == Path.cwd() else str(project / INCLUDE_FILE)
-    # The echo of some shells reads a backslash as the beginning of an escape sequence.
-    is_simple = len(patterns) == 1 and "\\" not in patterns[0]
-    write = f"echo {shlex.join(patterns)}" if is_simple else f"printf '%s\\n' {shlex.join(patterns)}"
-    return f"{write} >> {shlex.quote(file)} && cdd trust"
-
-
 _INCLUSIONS = (
-    "none: runs work without them; a test that fails for one of them is reported with its name",
+    "none: runs work without them; a test that fails and names one of them is reported",
     "all: runs get a copy of them; the agent and the tests can read them",
-    "choose: decide about each group",
+    "choose: some of them",
 )
 _MOST_GROUPS = 12
 
@@ -401,41 +398,44 @@ class IncludedFiles:
     """The folder with ``.cdd``."""
     trust: Trust
 
+    @property
+    def prefix(self) -> str:
+        """The project's folder in the work tree, with a slash at the end; empty for the top."""
+        return relativize(self.project, self.user)
+
+    def list_offers(self) -> tuple[Offer, ...]:
+        """Return the lists of the project and of the work tree around it, as the user has to approve them."""
+        folders = dict.fromkeys((self.user.root.resolve(), self.project.resolve()))
+        found = (offer_included(self.user, folder, shown_from=self.project.resolve()) for folder in folders)
+        return tuple(offer for offer in found if offer is not None)
+
     def read(self) -> bytes:
         """Return the approved patterns, relative to the top of the work tree; asks about a list that is new.
 
         Raises ``NotApproved`` for a list about which the user has not decided and cannot be asked.
         """
-        offer = offer_included(self.user, self.project)
-        if offer is None or not self.trust.allows(offer):
-            return b""
-        return anchor_patterns(offer.content, project=self.prefix)
-
-    @property
-    def prefix(self) -> str:
-        """The project's folder in the work tree, with a slash at the end; empty for the top."""
-        inside = self.project.resolve().relative_to(self.user.root.resolve()).as_posix()
-        return "" if inside == "." else f"{inside}/"
+        return b"".join(offer.content for offer in self.list_offers() if self.trust.allows(offer))
 
     def has_decided(self, *, choose: Choose | None) -> bool:
         """Return whether the user has decided, and ask once if there are files to decide about."""
-        approvals, nothing = self.trust.approvals, make_included_offer(b"")
-        if os.path.lexists(self.project / INCLUDE_FILE):
+        approvals = self.trust.approvals
+        if self.list_offers():
             return True
-        if approvals.folder is None or approvals.find_decision(nothing) is not None:
+        if approvals.folder is None or approvals.find_decision(NO_IGNORED_FILES) is not None:
             return approvals.folder is not None
         if choose is None:
             return False
-        found = select_ignored(self.user)
+        found = select_ignored(self.user, accepts=lambda path: path.startswith(self.prefix))
         groups = found.group_others()
         if not groups:
             return False
         chosen = _choose_groups(groups, secret=found.secret, choose=choose)
-        lines = [line for group in chosen for line in group.list_patterns(project=self.prefix)]
-        content = "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape")
-        if content:
-            write_atomic(private_folder(self.project) / Path(INCLUDE_FILE).name, content)
-        approvals.record(make_included_offer(content), approved=True)
+        lines = "".join(f"{line}\n" for group in chosen for line in group.list_patterns(project=self.prefix))
+        if lines:
+            file = private_folder(self.project) / Path(INCLUDE_FILE).name
+            write_atomic(file, lines.encode("utf-8", "surrogateescape"))
+        for offer in self.list_offers() or (NO_IGNORED_FILES,):
+            approvals.record(offer, approved=True)
         return True
 
 
@@ -444,19 +444,19 @@ def _choose_groups(
 ) -> tuple[IgnoredGroup, ...]:
     rows = [f"  {group.describe()}" for group in groups[:_MOST_GROUPS]]
     rows += [f"  and {len(groups) - _MOST_GROUPS} more groups"] if len(groups) > _MOST_GROUPS else []
-    left = f"\nIn no case: {join_first(secret, most=_SHOWN_PATHS)}, because of their names." if secret else ""
+    named = join_first(secret, most=_SHOWN_PATHS)
+    apart = f"\nNot meant: {named}. Each needs a line of its own in {INCLUDE_FILE}." if secret else ""
     answer = choose(
         "Git ignores these files, and no build made them. Runs work in a copy of the project, where the agent and the "
-        f"tests can read what is copied. Do your tests need them?\n{chr(10).join(rows)}{left}",
+        f"tests can read what is copied. Do your tests need them?\n{chr(10).join(rows)}{apart}",
         _INCLUSIONS,
     )
     if answer < 2:
         return groups if answer else ()
-    return tuple(
-        group
-        for group in groups
-        if choose(f"Copy {group.describe()}?", ("no: leave it out", "yes: the agent and the tests can read it"))
-    )
+    left, chosen = list(groups), list[IgnoredGroup]()
+    while left and (number := choose("Copy which?", ("done", *(group.describe() for group in left)))):
+        chosen.append(left.pop(number - 1))
+    return tuple(chosen)
 
 
 def _require_head(repository: Repository) -> CommitId:

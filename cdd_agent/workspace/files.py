@@ -216,14 +216,16 @@ class Workspace:
         shown_at: Path | None = None,
         on_write: OnWrite | None = None,
         list_ignored: Callable[[], Collection[str]] = tuple,
+        may_read: Callable[[str], bool] = lambda _: True,
     ) -> None:
         """Use ``root`` as the project's folder; links in its path are resolved once, here.
 
         An absolute path may also begin with ``shown_at``, where programs in a sandbox find the folder. ``on_write`` is
         called after each write. ``list_ignored`` returns files and folders, with a slash at the end, to leave out of
-        lists.
+        lists. ``may_read`` returns whether agents may read a file, by its path without links.
         """
         self._on_write = on_write
+        self._may_read = may_read
         self._list_ignored = list_ignored
         self.root = Path(os.path.realpath(root))
         self._names = (self.root, Path(os.path.abspath(root)), *(() if shown_at is None else (shown_at,)))
@@ -269,6 +271,11 @@ class Workspace:
             raise UsageError(
                 f"By its name, {path} is a file of secrets, which agents may neither read nor write.",
                 hint="read an example of it, such as .env.example, or ask the user for its content",
+            )
+        if not self._may_read(name):
+            raise UsageError(
+                f"git ignores {path}, and agents read only those ignored files that a build made or the user approved.",
+                hint="ask the user for what you need of it",
             )
         return name
 
@@ -327,7 +334,7 @@ class Workspace:
         """Read a file that no link leads to; None if there is one, or another reason to look closer."""
         lexical = self._lexical(path).as_posix()
         self._refuse_private(path, lexical)
-        if not paths.is_secret(lexical):
+        if not paths.is_secret(lexical) and self._may_read(lexical):
             with contextlib.suppress(OSError):
                 return self._beneath.read(lexical, limit_bytes)
         return None

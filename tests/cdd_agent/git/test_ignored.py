@@ -13,6 +13,7 @@ from cdd_agent.git.ignored import (
     copy_ignored,
     escape_pattern,
     format_size,
+    may_read,
     offer_included,
     select_ignored,
 )
@@ -72,7 +73,8 @@ def test_nothing_is_copied_of_which_no_build_is_the_origin(project: Repository, 
     assert (found.copied, found.shared, found.secret) == ((), (), (".env", "data/.env.local"))
     assert list_files(tree) == {}
     assert [group.describe() for group in found.others] == [
-        "db.sqlite, kubeconfig (2 files, 3.0 kB)",
+        "db.sqlite (1 file, 3.0 kB)",
+        "kubeconfig (1 file, 9 B)",
         "data/ (2 files, 8 B)",
     ]
     assert found.left_out == {*DATA, "kubeconfig", ".env", "data/.env.local"}
@@ -210,20 +212,31 @@ def test_a_group_is_added_by_lines_that_match_nothing_else(repository: Repositor
 
 
 def test_an_offer_shows_the_names_that_a_list_adds_and_warns_about_secrets(project: Repository) -> None:
-    assert offer_included(project, project.root) is None
+    assert offer_included(project, project.root, shown_from=project.root) is None
     (project.root / ".cdd" / "worktree-include").write_text("/.env\ndata/\n")
-    offer = offer_included(project, project.root)
+    offer = offer_included(project, project.root, shown_from=project.root)
     assert offer is not None
     assert offer.shown == (
         "The agent could read these secrets: .env",
-        "/.env",
-        "data/",
         "It adds these ignored files now:",
         "  data/ (2 files, 8 B)",
         "  .env (1 file, 6 B)",
         "Not added, because no line has exactly these names of secrets: data/.env.local",
+        "Its lines:",
+        "/.env",
+        "data/",
     )
     assert offer.content == b"/.env\ndata/\n"
+
+
+def test_a_conversation_reads_of_ignored_files_what_a_run_tree_gets_and_packages(project: Repository) -> None:
+    include(project, "*.sqlite")
+    (project.root / "big.log").unlink()
+    (project.root / "a_pb2.log").write_bytes(b"\x7fELF\2\1\1")
+    read = ("README.md", "db.sqlite", "node_modules/a/index.js", ".venv/bin/tool", "a_pb2.log", "new.txt")
+    left = ("kubeconfig", "data/table.csv", ".env", "own/cache.json", "data/missing.csv")
+    assert [path for path in read if not may_read(project, path)] == []
+    assert [path for path in left if may_read(project, path)] == []
 
 
 def test_patterns_of_a_folder_hold_below_it() -> None:

@@ -83,15 +83,15 @@ def test_only_what_a_build_made_is_told_as_such(tmp_path: Path) -> None:
         (tmp_path / path).write_bytes(content)
     origin = BuildOrigin(tmp_path, list_tracked=lambda: tracked)
     folders = {path: f"{path.split('/')[0]}/" if "/" in path else "" for path in (*MADE, *OWN)}
-    assert {path for path in MADE if not origin.is_made(path, below=folders[path])} == set()
-    assert {path for path in OWN if origin.is_made(path, below=folders[path])} == set()
+    assert {path for path in MADE if not origin.comes_from_build(path, below=folders[path])} == set()
+    assert {path for path in OWN if origin.comes_from_build(path, below=folders[path])} == set()
 
 
 def test_what_cannot_be_read_was_not_made_by_a_build(tmp_path: Path) -> None:
     origin = BuildOrigin(tmp_path, list_tracked=frozenset)
     (tmp_path / "a.so").symlink_to("/bin/sh")
-    assert not origin.is_made("a.so")
-    assert not origin.is_made("missing.so")
+    assert not origin.comes_from_build("a.so")
+    assert not origin.comes_from_build("missing.so")
 
 
 def test_names_and_placeholders_are_no_secrets() -> None:

@@ -50,6 +50,7 @@ def test_a_missing_file_is_found_in_the_words_of_any_language(places: CopyPlaces
         "[Errno 2] No such file or directory: '../deep/table.csv'": "data/deep/table.csv",
         "[Errno 2] No such file or directory: 'data'": "data",
         "assert exists('.env.test')": ".env.test",
+        "No such file: (ROOT / 'config' / 'test.yml'), '/x/config/test.yml' or config/test.yml": "config/test.yml",
         "Could not find file 'C:\\\\x' or config\\\\test.yml": "config/test.yml",
     }
     assert {text: list(find_missing_files(fail(text), places)) for text in texts} == {

@@ -131,6 +131,16 @@ def test_the_state_of_a_ticket_may_be_read_but_not_written(project: Path, name: 
         workspace.write(f"tickets/one/{name}", b"")
 
 
+def test_a_file_that_agents_may_not_read_is_refused_through_a_link_too(project: Path) -> None:
+    (project / "kubeconfig").write_text("token")
+    (project / "link").symlink_to("kubeconfig")
+    workspace = Workspace(project, may_read=lambda path: path != "kubeconfig")
+    for path in ("kubeconfig", "./kubeconfig", "link", str(project / "kubeconfig")):
+        with pytest.raises(UsageError, match="git ignores"):
+            workspace.read(path)
+    assert workspace.read("src/table.py")
+
+
 def test_a_file_of_secrets_is_refused_by_the_name_given_and_by_the_resolved_one(project: Path) -> None:
     (project / ".env").write_text("KEY=1")
     (project / ".env.example").write_text("KEY=")
