@@ -763,7 +763,7 @@ class Attempt:
         if run.reused:
             self._evidence.append(f"{REUSED}: {run.reused}.")
         if run.report is None:
-            return verdict.judge_incomplete_run(self.phase, run.problem or "no report"), None
+            return verdict.judge_incomplete_run(self.phase, run), None
         rules, before = context.suite.conventions, self._mark_unstable_tests(run.report)
         item = self.item
         if self.step.iterates and self.phase == "red":

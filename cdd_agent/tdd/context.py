@@ -533,7 +533,7 @@ def format_reasons(verdict: Verdict) -> tuple[str, ...]:
 def summarize_evidence(verdict: Verdict, report: SuiteReport | None, *, baseline: SuiteReport | None = None) -> str:
     """Return one line that says which test results a verdict is based on, and how many failures are old."""
     if report is None:
-        ran = any(reason.code == "run_incomplete" for reason in verdict.reasons)
+        ran = any(reason.code in ("run_incomplete", "untrusted") for reason in verdict.reasons)
         return "the tests did not run to their end" if ran else "nothing was changed"
     if not report.structured:
         return f"exit status {report.exit_status}"

@@ -17,13 +17,14 @@ from cdd_agent.evidence.clean_copy import Findings, note, refuse
 from cdd_agent.evidence.source import Function
 from cdd_agent.tdd.context import Phase, WorkItem
 from cdd_agent.tdd.kinds import FileKinds
-from cdd_agent.testrun.suite import PLAIN_LAYOUT, PYTEST, Conventions, ProjectLayout
+from cdd_agent.testrun.suite import PLAIN_LAYOUT, PYTEST, Conventions, ProjectLayout, SuiteRun
 from cdd_agent.untrusted.known_values import KnownValues, read_text
 from cdd_agent.untrusted.paths import explain_build, explain_protection
 from cdd_agent.untrusted.python_source import parse, split_lines
 from pytest_tdd_agent.comparison import is_inside, strip_parameters
 from pytest_tdd_agent.failure import find_stage
 from pytest_tdd_agent.gate import judge
+from pytest_tdd_agent.recording.assembly import UNFINISHED
 from pytest_tdd_agent.report import FAILING, Reason, SuiteReport, Verdict, list_failing
 
 _MAX_NAMES_SHOWN = 5
@@ -293,9 +294,12 @@ def find_existing_tests(item: WorkItem, report: SuiteReport) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def judge_incomplete_run(phase: Phase, problem: str) -> Verdict:
-    """Judge an attempt whose tests did not run to their end."""
-    reason = Reason(code="run_incomplete", nodeid=None, message=problem)
+def judge_incomplete_run(phase: Phase, run: SuiteRun) -> Verdict:
+    """Judge an attempt whose tests did not run to their end, or whose results cannot be trusted."""
+    broken = run.broken
+    code = "untrusted" if broken is not None and broken.code not in UNFINISHED else "run_incomplete"
+    nodeid = broken.nodeid or None if broken is not None else None
+    reason = Reason(code=code, nodeid=nodeid, message=run.problem or "no report")
     return Verdict(phase=phase, open=False, reasons=(reason,))
 
 

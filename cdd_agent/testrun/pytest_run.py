@@ -40,9 +40,10 @@ from cdd_agent.testrun.access import (
 )
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.testrun.plain_run import RESULTS, build_arguments, delete_bytecode, read_results
-from cdd_agent.testrun.records import RecordedRun, describe_problem, record_run
+from cdd_agent.testrun.records import RecordedRun, record_run
 from cdd_agent.testrun.suite import PYTEST, Conventions, SuiteRun, save_report
 from cdd_agent.untrusted.documents import encode_json
+from pytest_tdd_agent.recording.assembly import UNFINISHED, describe_problem
 from pytest_tdd_agent.report import Case, Failure, SuiteReport, summarize_internal_error
 
 _LEAST_BYTES = 30_000
@@ -214,8 +215,6 @@ OUTPUT_CAP_BYTES = 200_000
 _IMPORTS = "imports"
 """The folder with the redirection of imports."""
 _REFUSED = "pytest refused to run"
-_UNFINISHED = ("no_start", "no_finish")
-"""Codes of problems with records that only end early."""
 _USAGE_ERROR = 4
 """The exit status with which pytest refuses to run."""
 _CHECKED_HASH = b"\x03\0\0\0"
@@ -533,8 +532,9 @@ class PytestSuite:
         )
         if result.timed_out:
             return None, f"the tests did not end within {self.timeout_s:g} s{running and f': ended{running}'}"
-        if broken is not None and broken.code not in _UNFINISHED:
-            return None, describe_problem(broken)
+        if broken is not None and broken.code not in UNFINISHED:
+            why = describe_problem(broken).removesuffix(".")
+            return None, f"the results cannot be trusted: {why}. Find the code that writes to the plugin's descriptor"
         # The project's own hooks may end the process with any status after the session was finished.
         if report is None or broken is not None or (result.exit_status == _USAGE_ERROR and not report.complete):
             absent = _ABSENT_MODULE.search(find_refusal(result.output) or "")

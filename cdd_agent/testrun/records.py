@@ -1,4 +1,4 @@
-"""Reads the records of a pytest run while it lasts, and says why they cannot be trusted.
+"""Reads the records of a pytest run while it lasts.
 
 The program in the sandbox gets one end of a socket pair as its standard output: a pipe could be opened again through
 ``/proc`` and read by the code under test. A thread reads the other end, which no program inherits, to its last byte,
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from cdd_agent.errors import join_first
 from cdd_agent.sandbox.port import Result
-from pytest_tdd_agent.recording.assembly import PROBLEMS, Assembler, Recording
+from pytest_tdd_agent.recording.assembly import Assembler, Recording
 from pytest_tdd_agent.report import Problem
 
 _CHUNK_BYTES = 1 << 18
@@ -78,14 +78,3 @@ def record_run(run: Callable[[int], Result], *, nonce: str) -> RecordedRun:
     if not is_read:
         recording = Recording(None, Problem("no_finish"), recording.running)
     return RecordedRun(result=result, recording=recording, silent_s=max(0.0, ended_s - reader.last_s))
-
-
-def describe_problem(problem: Problem) -> str:
-    """Return why the records of a run cannot be trusted, and what to do."""
-    about = f" ({problem.nodeid})" if problem.nodeid else ""
-    meaning = PROBLEMS[problem.code].removesuffix(".")
-    detail = f", {problem.detail}" if problem.detail else ""
-    return (
-        f"the results cannot be trusted [{problem.code}]: {meaning[:1].lower()}{meaning[1:]}{about}{detail}. "
-        "See what the code does when tests import it and when it ends"
-    )

@@ -515,7 +515,7 @@ class Intervention:
         context.workplace.begin()
         run = context.run_suite("all tests, for a step done by hand", keep=path)
         if run.report is None:
-            judged = verdict.judge_incomplete_run("green", run.problem or "no report")
+            judged = verdict.judge_incomplete_run("green", run)
         else:
             judged = judge("green", run.report, targets=item.tests)
         reasons = format_reasons(judged)

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from cdd_agent.events import Change
@@ -7,8 +9,9 @@ from cdd_agent.tdd.context import Kind, Phase
 from cdd_agent.tdd.verdict import PhaseLocks
 from cdd_agent.testrun.suite import ProjectLayout
 from cdd_agent.untrusted.known_values import KnownValues
-from pytest_tdd_agent.report import Reason, Verdict
+from pytest_tdd_agent.report import Problem, Reason, Verdict
 from tests.fakes.project import item
+from tests.fakes.suite import no_report
 
 
 @pytest.mark.parametrize(
@@ -87,11 +90,15 @@ def test_nothing_done_is_enough_only_in_the_refactoring_after_green() -> None:
 
 
 def test_a_run_without_a_report_closes_the_gate_with_its_problem() -> None:
-    judged = verdict.judge_incomplete_run("green", "the tests did not end within 3 s")
-    assert (judged.open, [(reason.code, reason.message) for reason in judged.reasons]) == (
-        False,
-        [("run_incomplete", "the tests did not end within 3 s")],
-    )
+    for broken, expected in (
+        (None, ("run_incomplete", None)),
+        (Problem("no_finish", "a.py::t"), ("run_incomplete", "a.py::t")),
+        (Problem("wrong_digest"), ("untrusted", None)),
+    ):
+        run = replace(no_report("the tests did not end within 3 s"), broken=broken)
+        judged = verdict.judge_incomplete_run("green", run)
+        assert not judged.open
+        assert [(each.code, each.nodeid, each.message) for each in judged.reasons] == [(*expected, run.problem)]
 
 
 def test_no_phase_may_add_a_file_that_is_loaded_in_the_place_of_a_test_tool() -> None:
