@@ -293,9 +293,12 @@ Argument: TypeAlias = str | tuple[str, ...]
 """A word that names something, such as a commit or a path; or a tuple of options, which begin with ``-``."""
 
 
-def require_name(word: str, *, ends: str = "\0") -> str:
-    """Return ``word``; raises ``GitRefused`` if git would read it as an option, or ``ends`` in it as its end."""
-    if word.startswith("-") or ends in word:
+def require_name(word: str, *, ends: str = "\0", is_path: bool = False) -> str:
+    """Return ``word``; raises ``GitRefused`` if git would read it as an option, or ``ends`` in it as its end.
+
+    ``is_path`` is for words after ``--``, which may begin with ``-``.
+    """
+    if (word.startswith("-") and not is_path) or ends in word:
         raise GitRefused(
             f"git was not run: {word[:_SHOWN_CHARACTERS]!r} is not the name of a commit, ref or file.",
             hint="find the file that holds this name, and restore it from a backup or remove it",
@@ -305,16 +308,17 @@ def require_name(word: str, *, ends: str = "\0") -> str:
 
 
 def build_argv(verb: str, arguments: Iterable[Argument]) -> list[str]:
-    """Return the command line of git; raises ``GitRefused`` if an unmarked word begins with ``-``.
+    """Return the command line of git; raises ``GitRefused`` if a word begins with ``-`` that git reads as an option.
 
     Words come from files that others can write, such as the base of a fork: ``--output=FILE`` would overwrite a file.
     """
-    words = [require_name(verb)]
+    words, is_path = [require_name(verb)], False
     for argument in arguments:
         if isinstance(argument, str):
-            words.append(require_name(argument))
+            words.append(require_name(argument, is_path=is_path))
         elif all(option.startswith("-") for option in argument):
             words += argument
+            is_path = is_path or "--" in argument
         else:
             raise ValueError(f"only options belong into the tuple {argument}")
     return hardening.build_command(words)

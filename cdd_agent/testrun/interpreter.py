@@ -240,6 +240,9 @@ def _find_on_path(project: Path, environment: Mapping[str, str]) -> Iterator[Int
         typed = shutil.which(name, path=environment.get("PATH", ""))
         if typed is None:
             continue
+        if is_reached_through(project, Path(typed)):  # not to be started before it is approved
+            yield InterpreterCandidate(rule=f"{name} on PATH", path=Path(typed), is_guess=True)
+            continue
         try:
             answer = _run([typed, "-I", "-S", "-c", "import sys; print(sys.executable)"], variables=variables)
         except OSError:

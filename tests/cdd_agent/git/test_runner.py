@@ -26,15 +26,17 @@ def test_git_without_input_waits_for_none(repository: Repository) -> None:
 
 @given(st.lists(WORDS | OPTIONS, max_size=6))
 def test_no_word_becomes_an_option_unless_the_caller_marked_it(arguments: list[Argument]) -> None:
-    words = [each for each in arguments if isinstance(each, str)]
+    at = next((at for at, each in enumerate(arguments) if isinstance(each, tuple) and "--" in each), len(arguments))
+    names, paths = ([each for each in part if isinstance(each, str)] for part in (arguments[:at], arguments[at:]))
     try:
         argv = build_argv("rev-list", arguments)
     except GitRefused:
-        assert any(word.startswith("-") or "\0" in word for word in words)
+        assert any(word.startswith("-") for word in names) or any("\0" in word for word in (*names, *paths))
     else:
-        options = [option for each in arguments if not isinstance(each, str) for option in each]
-        assert [word for word in argv if word.startswith("-")] == options
-        assert [word for word in argv[2:] if not word.startswith("-")] == words
+        before = argv[: argv.index("--")] if at < len(arguments) else argv
+        options = {option for each in arguments if isinstance(each, tuple) for option in each}
+        assert {word for word in before if word.startswith("-")} <= options
+        assert argv[2:] == [word for each in arguments for word in ((each,) if isinstance(each, str) else each)]
 
 
 @given(st.lists(WORDS, max_size=4))
@@ -63,3 +65,10 @@ def test_a_name_that_is_an_option_is_refused_before_git_starts(repository: Repos
         with pytest.raises(GitRefused, match="not the name of a commit"):
             run_once(Call(verb="rev-list", arguments=(word,)), folder=repository.root)
     assert not target.exists()
+
+
+def test_a_file_whose_name_begins_like_an_option_is_a_file(repository: Repository) -> None:
+    for name in ("-x.txt", "--output=x"):
+        (repository.root / name).write_text("x\n")
+    repository.git("add", ("--",), "-x.txt", "--output=x")
+    assert repository.git("ls-files", ("--",), "-x.txt", "--output=x").split() == ["--output=x", "-x.txt"]

@@ -101,6 +101,14 @@ def test_programs_that_the_path_finds_in_the_project_are_left_alone(found: Found
     assert not found.mark.exists()
 
 
+def test_a_link_on_the_path_into_the_project_is_asked_about(found: Found, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/python").symlink_to(found.environment("tools"))
+    with pytest.raises(NotApproved):
+        found.find(environment={"PATH": str(tmp_path / "bin")})
+    assert not found.mark.exists()
+
+
 def test_what_is_offered_is_known_without_running_it(found: Found) -> None:
     assert find_offer(found.project, environment={}) is None
     found.environment()
