@@ -319,7 +319,7 @@ def judge_run(
         targets = _list_targets_to_fix(item, report, baseline=baseline)
     elif changed:
         targets = _add_changed_tests(item, report, baseline=baseline, changed=changed)
-    return judge(
+    judged = judge(
         phase,
         report,
         baseline=baseline,
@@ -327,6 +327,24 @@ def judge_run(
         expects=expects,
         accepts_unstructured=conventions.accepts_exit_status,
     )
+    return add_reasons(judged, _find_odd_status(report, baseline=baseline))
+
+
+def _find_odd_status(report: SuiteReport, *, baseline: SuiteReport) -> tuple[Reason, ...]:
+    """Return a reason if the tests of another framework failed and their command ended with 0, as it did not before.
+
+    Some tools are configured to end with 0 whatever fails; then they did so in the baseline. Results without a failure
+    and another status than 0 are no report at all.
+    """
+    failing = list_failing(report)
+    is_odd = report.framework != "pytest" and report.structured and not report.exit_status and bool(failing)
+    if not (is_odd and baseline.exit_status and list_failing(baseline)):
+        return ()
+    message = (
+        f"the tests ended with status 0 although {join_first(failing, most=_MAX_NAMES_SHOWN)} failed; before the "
+        "change, their command ended with an error when tests failed. Find what changes the exit status, and remove it."
+    )
+    return (Reason(code="run_incomplete", nodeid=None, message=message),)
 
 
 def adapt_to_review(item: WorkItem, *, report: SuiteReport, old: Collection[str]) -> WorkItem:

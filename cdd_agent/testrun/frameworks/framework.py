@@ -58,6 +58,8 @@ class ParsedResults:
     """Why the results may be incomplete: nothing was written, it is unreadable, the run was cut off."""
     is_structured: bool = True
     """Whether each test has a result; otherwise only the exit status is known."""
+    explains_status: bool = False
+    """Whether the tool itself says why it ended with an error although no test failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -120,7 +120,9 @@ class Build:
         problems += [crash[0]] if (crash := _CRASHED.search(output)) else []
         problem = "; ".join(problems) or None
         found = ParsedResults(tests=tuple(tests), collect_errors=tuple(errors), problem=problem)
-        return found if tests and _NOTHING_SELECTED in output else run.conclude(found, self._explain(output))
+        if tests and _NOTHING_SELECTED in output:
+            return replace(found, explains_status=True)
+        return run.conclude(found, self._explain(output))
 
     def _explain(self, output: str) -> str:
         reasons = "; ".join(match["reason"].replace("\n> ", " ") for match in self.failed.finditer(output))

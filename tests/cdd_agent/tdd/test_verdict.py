@@ -9,7 +9,8 @@ from cdd_agent.tdd.context import Kind, Phase
 from cdd_agent.tdd.verdict import PhaseLocks
 from cdd_agent.testrun.suite import ProjectLayout
 from cdd_agent.untrusted.known_values import KnownValues
-from pytest_tdd_agent.report import Problem, Reason, Verdict
+from pytest_tdd_agent.report import Case, Problem, Reason, SuiteReport, Verdict
+from tests.cdd_agent.evidence.requests import EMPTY
 from tests.fakes.project import item
 from tests.fakes.suite import no_report
 
@@ -159,3 +160,20 @@ def test_an_added_value_of_an_ignored_file_closes_the_gate_with_its_place_and_wi
     )
     assert "moved.py" not in reason.message, "it was there before"
     assert verdict.find_copied_values({"a.py": (None, b"import os\n")}, known=known) == Findings()
+
+
+def test_another_framework_that_no_longer_ends_with_an_error_when_a_test_fails_closes_the_gate() -> None:
+    def ran(*outcomes: str, status: int, framework: str = "jest") -> SuiteReport:
+        cases = tuple(Case(f"a.js::{at}", outcome, "a.js", at, 0.0) for at, outcome in enumerate(outcomes))
+        return replace(EMPTY, tests=cases, exit_status=status, framework=framework)
+
+    def judge(report: SuiteReport, *, baseline: SuiteReport) -> list[str]:
+        judged = verdict.judge_run(item(tests=("a.js::0",)), "green", report=report, baseline=baseline)
+        return [reason.code for reason in judged.reasons]
+
+    before = ran("failed", "failed", status=1)
+    assert judge(ran("passed", "failed", status=1), baseline=before) == []
+    assert judge(ran("passed", "failed", status=0), baseline=before) == ["run_incomplete"]
+    lenient = ran("failed", "failed", status=0)
+    assert judge(ran("passed", "failed", status=0), baseline=lenient) == [], "the project wants it so"
+    assert judge(ran("passed", "failed", status=0, framework="pytest"), baseline=before) == []

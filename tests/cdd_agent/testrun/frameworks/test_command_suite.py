@@ -134,6 +134,20 @@ def test_a_run_without_results_is_a_problem(suite: CommandSuite, text: str, told
     assert told in (run.problem or "")
 
 
+def test_results_without_a_failure_need_the_exit_status_0(suite: CommandSuite) -> None:
+    script(suite, 'echo "one passed" > "$1"; exit 3\n')
+    run = suite.run()
+    assert (run.report, run.problem) == (None, f"`{suite.command}` ended with status 3 although no test failed")
+
+    def read_explained(_: FinishedRun) -> ParsedResults:
+        case = Case("test/a.sh::one", "passed", file="test/a.sh", line=0, duration_s=0.0)
+        return ParsedResults(tests=(case,), explains_status=True)
+
+    assert outcomes(replace(suite, framework=replace(SHELL, read=read_explained))) == {"one": "passed"}
+    script(suite, 'echo "one failed" > "$1"; exit 3\n')
+    assert outcomes(suite) == {"one": "failed"}
+
+
 def test_a_program_that_is_not_there_is_said(suite: CommandSuite) -> None:
     gone = replace(suite, finding=replace(suite.finding, argv=("no-such-program",)))
     assert "no-such-program cannot be started" in (gone.run().problem or "")
