@@ -32,12 +32,17 @@ PACKAGE_MARKS = frozenset(
     }
 )
 """Files, in lower case, that make a folder the root of a package: tools look for their settings there."""
-_OF_MAKE = frozenset({"gnumakefile", "makefile", "tox.ini"})
-"""Such files in folders of sources, too: they start programs, but make no root."""
+_OF_BUILDS = re.compile(
+    r"(?:gnu)?makefile|tox\.ini|cmakelists\.txt|dockerfile|rakefile|build\.bazel"
+    r"|.*\.(?:bzl|cabal|cmake|csproj|fsproj|gemspec|gradle|mk|podspec|props|sbt|sln|targets|vbproj)"
+)
+"""Such files in folders of sources, too: they start programs, but do not make a root."""
 
 _DOCUMENTS = frozenset({".adoc", ".markdown", ".md", ".rst"})
 _TEXTS = _DOCUMENTS | {".txt"}
 """Files whose examples tests may run."""
+_IMPORTED = frozenset({".cjs", ".cts", ".js", ".jsx", ".mjs", ".mts", ".php", ".py", ".rb", ".ts", ".tsx"})
+"""Suffixes of languages in which files name the files that they use."""
 _FOR_PEOPLE = re.compile(
     r"(?:api|architecture|authors|changelog|changes|code_of_conduct|contributing|contributors|design|faq|glossary|history"
     r"|install|license|maintainers|manual|migration|news|notes|readme|release_notes|releases|roadmap|security|testing"
@@ -107,8 +112,9 @@ class FileKinds:
             return self._explain_new(path)
         if _is_instruction(path):
             return _INSTRUCTIONS
-        is_in_root = path.rpartition("/")[0] in self._roots
-        is_free = not is_in_root or _get_suffix(path) in _DOCUMENTS or self._is_test_name(path) or self._is_used(path)
+        folder, suffix = path.rpartition("/")[0], _get_suffix(path)
+        is_free = folder not in self._roots or suffix in _DOCUMENTS or self._is_test_name(path)
+        is_free = is_free or bool(self._list_package(path)) or self._is_used(path)
         return None if is_free else _ROOT
 
     def _explain_new(self, path: str) -> str | None:
@@ -119,7 +125,9 @@ class FileKinds:
         root = self._find_root(path)
         is_document = suffix in _DOCUMENTS
         if folder == root and not (is_document and _is_instruction(path)):
-            return None if is_document or (suffix in self.code and self._is_used(path)) else _ROOT
+            is_free = any(map(self._is_test_name, self._list_package(path)))
+            is_free = is_free or is_document or (suffix in self.code and self._is_used(path))
+            return None if is_free else _ROOT
         top = "/".join(filter(None, (root, path[len(root) :].strip("/").partition("/")[0])))
         likes = [each for each in self._by_suffix.get(suffix, ()) if each.startswith(f"{top}/")]
         if is_test:  # a conftest.py is not a source, in any folder
@@ -155,6 +163,12 @@ class FileKinds:
                     seen.add(user)
                     waiting.append(user)
         return False
+
+    def _list_package(self, path: str) -> list[str]:
+        """Return the other files of the same folder and language, if these form a package without imports, as in Go."""
+        folder, suffix = path.rpartition("/")[0], _get_suffix(path)
+        beside = self._by_suffix.get(suffix, ()) if suffix in self.code - _IMPORTED else ()
+        return [each for each in beside if each.rpartition("/")[0] == folder and each != path]
 
     def _find_root(self, path: str) -> str:
         folders = [parent.as_posix() for parent in PurePosixPath(path).parents]
@@ -205,7 +219,8 @@ def _is_instruction(path: str) -> bool:
 
 def is_settings(path: str) -> bool:
     """Return whether a file may start programs because of its sections, whatever folder it is in."""
-    return fold_name(path.rpartition("/")[2]) in PACKAGE_MARKS | _OF_MAKE
+    name = fold_name(path.rpartition("/")[2])
+    return name in PACKAGE_MARKS or _OF_BUILDS.fullmatch(name) is not None
 
 
 _Parts: TypeAlias = Iterator[tuple[tuple[str, str], object]]
@@ -289,7 +304,7 @@ def _make_pattern(path: str, *, is_module: bool) -> re.Pattern[str]:
         ways += [
             rf"^[ \t>.]*(?:from[ \t]+\.*{above}{stem}\b|import[ \t]+{others}{above}{stem}\b)",
             rf"{quote}\.{{1,2}}/(?:[^\"'`\n]*/)?{stem}(?:\.\w+)?{quote}",
-            rf"{quote}-m{quote},\s*{quote}{stem}{quote}",
+            rf"{quote}-m{quote},\s*{quote}{stem}{quote}|\brequire_relative[ (]+{quote}{stem}{quote}",
         ]
         if stem == "index":  # JavaScript imports it by its folder, or a workspace's package by its name
             package = re.escape(folder.rpartition("/")[2])

@@ -6,7 +6,7 @@ from cdd_agent.events import Change, Notice
 from cdd_agent.tdd.kinds import FileKinds, find_started
 from cdd_agent.tdd.tools import make_tools
 from cdd_agent.tdd.verdict import PhaseLocks
-from cdd_agent.testrun.frameworks.catalog import CARGO, JEST
+from cdd_agent.testrun.frameworks.catalog import CARGO, GO, JEST
 from cdd_agent.testrun.frameworks.framework import Framework
 from cdd_agent.testrun.suite import Conventions, ProjectLayout
 from tests.fakes.model import ScriptedModel
@@ -77,7 +77,15 @@ OBEYED = (
     *("bin/deploy", "scripts/post-install.sh", "scripts/install.py", "environment.yml", "requirements-dev.txt"),
     # Python, and what tests load
     *("setup2.py", "manage.py", "web/setup.py", "src/setup.cfg", "gunicorn.conf.py", "src/conftest.py", "conftest.py"),
-    *("shop.pth.txt", "tests/data/settings.ini", "ConfTest.py", "pytest.ini"),
+    *(
+        "src/Shop.csproj",
+        "src/CMakeLists.txt",
+        "src/rules.mk",
+        "shop.pth.txt",
+        "tests/data/settings.ini",
+        "ConfTest.py",
+        "pytest.ini",
+    ),
     # CI and hosting
     *("cloudbuild.yaml", ".teamcity/settings.kts", "Jenkinsfile", "azure-pipelines.yml", "bitbucket-pipelines.yml"),
     *("netlify.toml", "vercel.json", "fly.toml", "app.json", "render.yaml", "ci/pipeline.yml", "codecov.yml"),
@@ -200,6 +208,18 @@ def test_other_languages_have_the_same_rule(framework: Framework, free: list[str
     assert find_free(kinds, [*free, *waits]) == free
 
 
+def test_the_files_of_a_package_in_go_need_no_import() -> None:
+    conventions = Conventions(framework="go", is_test=GO.is_test, list_names=lambda *_: ())
+    kinds = FileKinds(tracked=["go.mod", "sum_test.go", "main.go"], layout=ProjectLayout(conventions=conventions))
+    assert find_free(kinds, ["sum.go", "sum2_test.go", "cmd/main.go", "go.work", "gen.sh"]) == [
+        "sum.go",
+        "sum2_test.go",
+    ]
+    assert kinds.explain("main.go") is None
+    alone = FileKinds(tracked=["build.rs", "tests/test_a.rs"], layout=ProjectLayout(conventions=conventions))
+    assert alone.explain("build.rs") is not None
+
+
 def test_an_index_is_imported_by_its_folder_or_by_the_name_of_its_package() -> None:
     conventions = Conventions(framework="jest", is_test=JEST.is_test, list_names=lambda *_: ())
     files = {"index.js": "", "packages/a/package.json": "", "packages/a/index.js": "", "packages/b/package.json": ""}
@@ -253,6 +273,7 @@ PROJECT = b'[project]\nname = "a"\nversion = "1"\ndescription = "x"\n[tool.poe.t
         ("package.json", b"{}", b"[" * 100_000, "cannot be read"),
         ("Makefile", b"a:\n", b"a:\n", None),
         ("Makefile", b"a:\n", b"a:\n\techo\n", "which programs"),
+        ("Shop/Shop.csproj", b"<Project/>", b"<Project><Exec/></Project>", "which programs"),
         ("Cargo.toml", b"", b'[package]\nbuild = "evil.rs"\n', "which programs"),
     ],
 )
