@@ -168,7 +168,7 @@ def make_lock_check(locks: PhaseLocks, context: Context) -> MayWrite:
         if reason is None and locks.kinds is not None and (context.choose is None or path in context.declined):
             reason = locks.kinds.explain(path)
             if reason is not None:
-                return context.refuse_waiting({path: reason}, kinds=locks.kinds)
+                return context.refuse_waiting({path: reason}, kinds=locks.kinds).removeprefix(f"{path}: ")
         if reason is not None or context.permission is None:
             return reason
         return context.permission.check_activity("write")
