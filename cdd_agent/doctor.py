@@ -32,7 +32,7 @@ from cdd_agent.sandbox.backends import NOT_STOPPED, BubblewrapSandbox
 from cdd_agent.sandbox.choice import LevelTrial, Proof, prove, resolve_level, suggest_bubblewrap, try_levels
 from cdd_agent.sandbox.port import ISOLATING_LEVELS, Sandbox
 from cdd_agent.sandbox.supervised import PlainSandbox
-from cdd_agent.storage import private_folder, scratch
+from cdd_agent.storage import find_full_disk, private_folder, scratch
 from cdd_agent.testrun import interpreter
 from cdd_agent.testrun.interpreter import NO_ENVIRONMENT, NamedEnvironment
 from cdd_agent.testrun.project import offer_properties, read_properties
@@ -65,6 +65,7 @@ _LEAST_FREE_BYTES = 5_000_000
 _DISK_FIXES = {
     errno.ENOSPC: "free space on that disk: df -h shows how much is left",
     errno.EROFS: "mount that disk for writing, or move the project",
+    errno.E2BIG: "make your environment shorter: env | wc --bytes --max-line-length",
 }
 _COLLECTED = re.compile(
     r"(?P<count>\d+) tests? collected(?:.*? / (?P<errors>\d+) errors?)?|(?P<none>no tests collected)"
@@ -319,6 +320,8 @@ def _check_folders(project: "Composition") -> Check:
     for folder in (private, next(each for each in (approvals, *approvals.parents) if each.exists())):
         if os.statvfs(folder).f_flag & os.ST_RDONLY:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(folder))
+        if full := find_full_disk(folder):
+            return Check(state="missing", told=full.happened, fix=full.hint)
         if shutil.disk_usage(folder).free < _LEAST_FREE_BYTES:
             raise OSError(errno.ENOSPC, "Less than 5 MB are free", str(folder))
         if not os.access(folder, os.W_OK | os.X_OK):

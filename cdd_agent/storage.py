@@ -338,6 +338,11 @@ def _describe_move(path: str, handle: int) -> FolderMoved:
         now = os.readlink(f"/proc/self/fd/{handle}")
     except OSError:
         now = ""
+    if now == path:
+        return FolderMoved(
+            f"Something was mounted over {path} while cdd worked in it. cdd stopped, and wrote nothing there since.",
+            hint=f"see what it is: findmnt {shlex.quote(path)}; remove it, then run the same command again",
+        )
     instead = ""
     if os.path.lexists(path):
         instead = f" At its path there is now {'a link' if os.path.islink(path) else 'something else'}."

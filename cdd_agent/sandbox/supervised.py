@@ -154,15 +154,18 @@ def describe_start_failure(error: OSError, argv: Sequence[str], *, environment: 
         (f"the variable {name}", f"{name}={value}") for name, value in environment.items()
     ]
     sizes = {name: len(os.fsencode(text)) for name, text in named}
+    whole = sum(size + _OVERHEAD_BYTES for size in sizes.values())
     longest = max(sizes, key=lambda name: sizes[name])
     return OSError(
         errno.E2BIG,
         f"{os.strerror(errno.E2BIG)}: {longest} has {sizes[longest]:,} bytes, and all arguments and variables together "
-        f"have {sum(sizes.values()):,}; the system allows {_LONGEST_ARGUMENT:,} and {os.sysconf('SC_ARG_MAX'):,}",
+        f"have {whole:,}; the system allows {_LONGEST_ARGUMENT:,} and {os.sysconf('SC_ARG_MAX'):,}",
         argv[0],
     )
 
 
+_OVERHEAD_BYTES = 9
+"""The end of an argument or variable, and its address, which count too."""
 _LONGEST_ARGUMENT = 32 * os.sysconf("SC_PAGE_SIZE") - 1
 """Limit of Linux for one argument or variable."""
 _RUNNING: set[subprocess.Popen[bytes]] = set()
