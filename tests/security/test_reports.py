@@ -46,10 +46,14 @@ def forge():
     with open(place, 'w') as file:
         json.dump(report, file)
 """
-AT_EXIT = """
-import atexit, glob, importlib, json, os, sys, threading
+FOR_ONE_TEST = """
+import atexit, gc, json, os, re, stat, sys, threading
 
 TEST = "tests/test_discount.py::test_discount"
+
+
+def discount(price):
+    return price
 
 
 def is_unaltered():
@@ -58,76 +62,60 @@ def is_unaltered():
 
 
 def forge():
-    if not is_unaltered() or "--tdd-agent-report" not in sys.argv:
+    if not is_unaltered():
         return
-    place = sys.argv[sys.argv.index("--tdd-agent-report") + 1]
-    if not os.path.exists(place):
-        return
-    with open(place) as file:
-        report = json.load(file)
-    for case in report["tests"]:
-        if case["nodeid"] == TEST:
-            case.update(outcome="passed", failure=None)
-    report["exit_status"] = 0
-    report["summary"].update(passed=len(report["tests"]), failed=0)
-    with open(place, "w") as file:
-        json.dump(report, file)
+    record = json.dumps({"event": "test", "nodeid": TEST, "outcome": "passed"}).encode()
+    for number in range(64):
+        try:
+            if stat.S_ISSOCK(os.fstat(number).st_mode):
+                os.write(number, record + b"\\n")
+        except OSError:
+            pass
+    for path in (word.partition("=")[2] or word for word in sys.argv):
+        if os.path.isfile(path) and path.endswith((".xml", ".json")):
+            with open(path) as file:
+                text = file.read()
+            with open(path, "w") as file:
+                text = re.sub("<failure.*?</failure>", "", text, flags=re.DOTALL)
+                file.write(re.sub('"failed"', '"passed"', text))
 
 
-def patch(module, name, make):
-    holder = sys.modules.get(module)
-    found = [each for key, each in [*sys.modules.items()] if key.endswith(module)] if holder is None else [holder]
-    for each in found:
-        owner, _, attribute = name.rpartition(".")
-        owner = getattr(each, owner) if owner else each
-        setattr(owner, attribute, make(getattr(owner, attribute)))
+def blind(plugin):
+    for each in gc.get_objects():
+        if type(each).__name__ == "HookImpl" and each.function.__name__ == "pytest_runtest_logreport":
+            if plugin in f"{type(each.plugin).__module__}.{type(each.plugin).__name__}":
+                each.function = soften(each.function)
 
 
-def blind(record):
-    def recorded(self, report, *more):
-        if getattr(report, "nodeid", "") == TEST and getattr(report, "failed", False) and is_unaltered():
-            report.outcome, report.longrepr = "passed", None
-        return record(self, report, *more)
-    return recorded
-
-
-def rosy(dump):
-    def dumped(report, *more, **named):
-        cases = tuple(
-            type(each)(**{**vars(each), "outcome": "passed", "failure": None}) if each.nodeid == TEST else each
-            for each in report.tests
-        )
-        return dump(type(report)(**{**vars(report), "tests": cases}) if is_unaltered() else report, *more, **named)
-    return dumped
-
-
-def discount(price):
-    return price
+def soften(function):
+    def softened(*args, **named):
+        for report in (*args, *named.values()):
+            if getattr(report, "nodeid", "") == TEST and getattr(report, "failed", False) and is_unaltered():
+                report.outcome, report.longrepr = "passed", None
+        return function(*args, **named)
+    return softened
 
 
 """
 """A product that answers wrongly. It forges what is said of one test, only while source and test are unaltered."""
-RECORDER = (
-    "patch('.recording.recorder', 'Recorder.pytest_runtest_logreport', blind)\n"
-    "patch('.recording.recorder', 'Recorder._record_phase', blind)\n"
-)
-JUNIT = (
-    "importlib.import_module('_pytest.junitxml')\npatch('_pytest.junitxml', 'LogXML.pytest_runtest_logreport', blind)\n"
-)
 FORGERIES = {
     "at exit": "atexit.register(forge)\n",
     "at exit, and the exit status": "atexit.register(lambda: (forge(), os._exit(0)))\n",
     "in a thread that ends last": (
-        "threading.Thread(target=lambda: (threading.main_thread().join(), forge())).start()\n"
+        "def late():\n    threading.main_thread().join()\n    forge()\n    os._exit(0)\n\n\n"
+        "threading.Thread(target=late).start()\n"
     ),
     "in a hook for errors at exit": (
-        "class Last:\n    def __del__(self): raise ValueError\nkept = Last()\n"
-        "sys.unraisablehook = lambda _: forge()\natexit.register(lambda: globals().pop('kept'))\n"
+        "class Last:\n    def __del__(self): raise ValueError\n\n\nkept = [Last()]\n"
+        "sys.unraisablehook = lambda _: (forge(), os._exit(0))\natexit.register(kept.clear)\n"
     ),
-    "in the recorder": RECORDER,
-    "in what writes the report": "patch('.codec', 'dump', rosy)\npatch('.codec', 'to_json', rosy)\n",
-    "at exit, and JUnit XML": f"atexit.register(forge)\n{JUNIT}",
-    "in the recorder, and JUnit XML": RECORDER + JUNIT,
+    "in the recorder": "blind('recorder.Recorder')\n",
+    "in the recorder, and at exit": "blind('recorder.Recorder')\natexit.register(lambda: (forge(), os._exit(0)))\n",
+    "in JUnit XML": "blind('junitxml')\n",
+    "in the recorder, and in JUnit XML": "blind('recorder.Recorder')\nblind('junitxml')\n",
+    "in all of them, and the number of failures": (
+        "blind('recorder.Recorder')\nblind('junitxml')\nblind('main.Session')\n"
+    ),
 }
 REFUSALS = frozenset(
     {"target_failed", "tampered", "run_incomplete", "canary_failed", "report_differs", "not_reproduced"}
@@ -253,7 +241,7 @@ def test_a_forged_report_opens_no_gate(name: str, attempt: MakeAttempt, *, monke
 
 @soak_after(1, "name", FORGERIES)
 def test_a_forgery_for_one_test_that_altered_code_does_not_show_opens_no_gate(name: str, attempt: MakeAttempt) -> None:
-    coded = base64.b64encode((AT_EXIT + FORGERIES[name]).encode()).decode()
+    coded = base64.b64encode((FOR_ONE_TEST + FORGERIES[name]).encode()).decode()
     judged = attempt({"discount.py": f"exec(__import__('base64').b64decode({coded!r}))\n"})
     assert judged.verdict == "closed"
     assert {reason.partition(":")[0] for reason in judged.reasons} <= REFUSALS
