@@ -15,6 +15,7 @@ from cdd_agent.audit.handoffs import Chain, Claim, PlacedHandoff, Placement, Spa
 from cdd_agent.errors import format_count, join_first
 from cdd_agent.events import Emit, SuiteStarted
 from cdd_agent.evidence.clean_copy import clean_copy, copy_ignored_files, explain_failure, find_layout, find_not_passing
+from cdd_agent.git.ignored import format_inclusion, select_ignored
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.git.runner import GitError
 from cdd_agent.git.snapshot import list_entries, match_rules
@@ -22,6 +23,7 @@ from cdd_agent.tdd import verdict
 from cdd_agent.tdd.baseline import add_hidden_tests, leave_out
 from cdd_agent.tdd.context import Phase, WorkItem
 from cdd_agent.tdd.verdict import list_files
+from cdd_agent.testrun.missing_files import CopyPlaces, find_missing_files
 from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.testrun.suite import PYTEST, Conventions, ProjectLayout, Suite
 from pytest_tdd_agent.comparison import is_inside, strip_parameters
@@ -43,6 +45,8 @@ class RerunResult:
     problem: str
     digests: Mapping[str, str]
     """Test file, or test configuration in a file -> digest before the run."""
+    lacking: tuple[str, ...] = ()
+    """Ignored files of the user that failing tests name and that the copy did not have."""
 
 
 @dataclass(kw_only=True)
@@ -105,9 +109,27 @@ class Reruns:
             # The tests of an old commit must not test today's product.
             redirects = (self.repository.root, copied)
             run = (replace(copy, redirects=redirects) if isinstance(copy, PytestSuite) else copy).run()
+            # While the copy exists.
+            lacking = self._find_lacking(run.report, copied) if run.report is not None else ()
         self.emit(run.as_event(purpose, framework=framework))
         self.has_run = self.has_run or run.report is not None
-        return RerunResult(report=run.report, problem=run.problem or "", digests=digests)
+        return RerunResult(report=run.report, problem=run.problem or "", digests=digests, lacking=lacking)
+
+    def _find_lacking(self, report: SuiteReport, copied: Path) -> tuple[str, ...]:
+        if not list_failing(report):
+            return ()
+        places = CopyPlaces(user=self.repository.root, copy=copied, project=self.project, left_out=self._ignored)
+        return tuple(find_missing_files(report, places))
+
+    @cached_property
+    def _ignored(self) -> frozenset[str]:
+        found = select_ignored(self.repository)
+        return frozenset((*found.chosen, *found.secret, *found.others))
+
+    @property
+    def project(self) -> str:
+        """The project's folder in the work tree, with a slash at the end; empty for the top."""
+        return f"{self.layout.project}/" if self.layout.project else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -391,10 +413,17 @@ class RerunClaims:
             again = self._check_run(recorded=report, with_ignored=True)
             if again.holds and self.runs.has_copied:
                 claim = leave_open("run", "It holds only with files that git ignores, which nobody else has.")
+            elif lacking := self._run(with_ignored=True)[0].lacking:
+                claim = replace(claim, text=f"{claim.text} {self._explain_lacking(lacking)}")
         yield claim
         now, before = self._run()
         if placed.phase != "red" and before is not None:
             yield check_files(now, before, changed_tests=self._list_changed_tests())
+
+    def _explain_lacking(self, lacking: Sequence[str]) -> str:
+        line = format_inclusion(self.runs.repository, lacking[0], project=self.runs.project)
+        named = join_first(lacking, most=_MOST_SHOWN)
+        return f"Failing tests name what git ignores and the copy lacks: {named}. To add the first: {line}"
 
     def _find_unproven(self, *, recorded: SuiteReport | None) -> Claim | None:
         """Return the claim for tests that cannot be collected here because of the environment; None for others."""

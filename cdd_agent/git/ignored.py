@@ -12,6 +12,7 @@ import contextlib
 import fcntl
 import os
 import re
+import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -269,6 +270,16 @@ def _anchor(line: bytes, project: bytes) -> bytes:
     no, pattern = (b"!", line[1:]) if line.startswith(b"!") else (b"", line)
     anywhere = b"" if b"/" in pattern.rstrip().rstrip(b"/") else b"**/"
     return no + b"/" + project + anywhere + pattern.lstrip(b"/")
+
+
+def format_inclusion(main: Repository, path: str, *, project: str) -> str:
+    """Return the commands that add a file of the work tree to the list of ignored files, and approve it."""
+    prefix = project if path.startswith(project) else ""
+    folder, pattern = main.root / prefix, f"/{escape_pattern(path.removeprefix(prefix))}"
+    file = INCLUDE_FILE if folder.resolve() == Path.cwd() else str(folder / INCLUDE_FILE)
+    # The echo of some shells reads a backslash as the beginning of an escape sequence.
+    write = "printf '%s\\n'" if "\\" in pattern else "echo"
+    return f"{write} {shlex.quote(pattern)} >> {shlex.quote(file)} && cdd trust"
 
 
 def escape_pattern(path: str) -> str:

@@ -8,7 +8,6 @@ files, where its commits have nowhere else to go.
 
 import contextlib
 import os
-import shlex
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -35,7 +34,7 @@ from cdd_agent.git.ignored import (
     IgnoredFiles,
     IgnoredGroup,
     copy_ignored,
-    escape_pattern,
+    format_inclusion,
     offer_included,
     relativize,
     select_ignored,
@@ -153,11 +152,9 @@ class RunTreeWorkplace:
         )
         others = tuple(group.describe() for group in ignored.others if group.paths[0].startswith(self.project))
         if not self.has_decided:
-            self._tell(
-                "Not in the run tree, because git ignores them and no build made them",
-                others,
-                then=f"If a test needs one, write its path for PATH: {self._format_inclusion(f'{self.project}PATH')}",
-            )
+            line = format_inclusion(self.user, f"{self.project}PATH", project=self.project)
+            why = "Not in the run tree, because git ignores them and no build made them"
+            self._tell(why, others, then=f"If a test needs one, write its path for PATH: {line}")
         mounted = ignored.shared[:MOST_SHARED] if self.can_mount else ()
         self.mounted = tuple(self.user.root / path for path in mounted)
         self._provided, self._tip, self._values = (*ignored.copied, *mounted), tip, None
@@ -196,18 +193,9 @@ class RunTreeWorkplace:
             user=self.user.root, copy=self.run_tree.root, project=self.project, left_out=self.ignored.left_out
         )
         for path, nodeid in find_missing_files(report, places).items():
-            line = self._format_inclusion(path)
+            line = format_inclusion(self.user, path, project=self.project)
             lack = f"{nodeid} fails and names {path}, which git ignores, so the run tree does not have it."
             yield f"{lack} To add it: {line}"
-
-    def _format_inclusion(self, path: str) -> str:
-        """Return the commands that add a file to the list of ignored files that runs get, and approve it."""
-        prefix = self.project if path.startswith(self.project) else ""
-        folder, pattern = self.user.root / prefix, f"/{escape_pattern(path.removeprefix(prefix))}"
-        file = INCLUDE_FILE if folder.resolve() == Path.cwd() else str(folder / INCLUDE_FILE)
-        # The echo of some shells reads a backslash as the beginning of an escape sequence.
-        write = "printf '%s\\n'" if "\\" in pattern else "echo"
-        return f"{write} {shlex.quote(pattern)} >> {shlex.quote(file)} && cdd trust"
 
     def _set_up(self, tip: CommitId, *, setup: Callable[[], Result]) -> None:
         self.emit(Notice(text="Preparing the run tree with worktree_setup."))

@@ -347,13 +347,19 @@ CASES: tuple[Case, ...] = (
         install=ignored({"src/sums/_version.py": "VERSION = '1'\n"}, venv()),
     ),
     replace(
-        plain("ignored data", {"tests/test_data.py": _READS.format("data/table.csv")}),
+        plain(
+            "ignored data", {"tests/test_data.py": _READS.format("data/table.csv"), ".cdd/worktree-include": "data/\n"}
+        ),
         install=ignored({"data/table.csv": "1,2\n"}, venv()),
     ),
     replace(
         plain(
             "ignored data, too large",
-            {"tests/test_data.py": _READS.format("data/table.csv"), ".cdd/config.yaml": "run_tree_copy_mb: 0\n"},
+            {
+                "tests/test_data.py": _READS.format("data/table.csv"),
+                ".cdd/config.yaml": "run_tree_copy_mb: 0\n",
+                ".cdd/worktree-include": "data/\n",
+            },
         ),
         install=ignored({"data/table.csv": "1,2\n"}, venv()),
         message="No such file or directory",

@@ -13,6 +13,7 @@ from cdd_agent.errors import EnvironmentMissing, UsageError
 from cdd_agent.events import ClaimChecked, HandoffsAudited
 from cdd_agent.git.notes import NotesDamaged
 from cdd_agent.git.repository import CommitId, Repository
+from cdd_agent.testrun.access import Original
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.testrun.suite import Suite
 from tests.cdd_agent.audit.made_history import NOTES, Fields, History, carry_out
@@ -453,6 +454,13 @@ def test_what_needs_files_that_git_ignores_cannot_be_told(real_project: Project)
     told = {(each.phase, claim.name): claim for each in history.audit() for claim in each.claims}
     assert told["GREEN", "run"].holds is None
     assert "git ignores" in told["GREEN", "run"].text
+    project.repository.read_included = bytes
+    suite = project.suite.in_run_tree(project.folder, original=Original(root=project.folder))
+    (claim,) = (
+        c for each in history.audit(suite=suite) for c in each.claims if (each.phase, c.name) == ("GREEN", "run")
+    )
+    assert claim.holds is False
+    assert "the copy lacks: rate.log. To add the first: echo /rate.log >>" in claim.text
 
 
 @pytest.mark.slow
