@@ -80,8 +80,19 @@ def _exclude_current_folder() -> None:
         here = os.path.realpath(os.getcwd())
     except OSError:
         return
-    if here != own:
-        sys.path[:] = [entry for entry in sys.path if os.path.realpath(entry) != here]
+    # PYTHONPATH is for the project's programs, where a model can put a module with the name of one that cdd imports.
+    named = {os.path.realpath(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep)}
+    top = here
+    while top != os.path.dirname(top) and not os.path.lexists(os.path.join(top, ".git")):
+        top = os.path.dirname(top)
+    inside = top if os.path.lexists(os.path.join(top, ".git")) else here
+
+    def is_own(entry: str) -> bool:
+        real = os.path.realpath(entry)
+        is_project = real == here or (real in named and f"{real}/".startswith(f"{inside}/"))
+        return real == own or not is_project
+
+    sys.path[:] = filter(is_own, sys.path)
 
 
 def _crash(kind: type[BaseException], error: BaseException, *_: TracebackType | None) -> None:

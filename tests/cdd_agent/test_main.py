@@ -90,3 +90,15 @@ def test_the_prompt_stands_before_anything_is_loaded_that_only_an_answer_needs(
     assert own.isdisjoint(CLIENT | (PARSERS - {"yaml"}) | (TERMINAL - {"prompt_toolkit"}))
     assert own.isdisjoint({"cdd_agent.compose", "cdd_agent.events", "cdd_agent.repl.session", "cdd_agent.workflows"})
     assert ("yaml" in own) == bool(config)
+
+
+def test_entries_of_pythonpath_in_the_project_lead_to_no_module_of_cdd(finished: Path, tmp_path: Path) -> None:
+    """A model can land a module there with the name of one that cdd imports later."""
+    (finished / "src").mkdir()
+    for name in ("msgspec", "click", "rich"):
+        (finished / "src" / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    variables = environment(tmp_path, PYTHONPATH=f"src{os.pathsep}{finished / 'src'}{os.pathsep}{ROOT}")
+    argv = [sys.executable, "-m", "cdd_agent", "status"]
+    done = subprocess.run(argv, cwd=finished, env=variables, capture_output=True, text=True, check=True)
+    assert SLUG in done.stdout
+    assert not (tmp_path / "ran").exists()

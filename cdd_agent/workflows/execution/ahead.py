@@ -38,9 +38,16 @@ _POLL_S = 0.02
 _PATIENCE_S = 10.0
 """How long a process may take to save its state after a signal to stop."""
 _CHILD = (
-    "import sys; from cdd_agent.sandbox.warden.kernel import end_with_parent; end_with_parent(int(sys.argv[1]));"
-    "from cdd_agent.__main__ import main; sys.argv[:2] = ['cdd']; main()"
+    "import os, sys; sys.path[:] = sys.argv[2].split(os.pathsep);"
+    "from cdd_agent.sandbox.warden.kernel import end_with_parent; end_with_parent(int(sys.argv[1]));"
+    "from cdd_agent.__main__ import main; sys.argv[:3] = ['cdd']; main()"
 )
+
+
+def build_program() -> list[str]:
+    """Return the command that runs cdd with the modules of this process, and ends when this process does."""
+    # The fork contains the model's code, where the current folder and relative entries of PYTHONPATH lead.
+    return [sys.executable, "-I", "-c", _CHILD, str(os.getpid()), os.pathsep.join(map(os.path.abspath, sys.path))]
 
 
 class SharedModel:
@@ -127,8 +134,7 @@ class Ahead:
         log_path.parent.mkdir(parents=True, exist_ok=True)
         with log_path.open("ab") as log:
             self._running[step.number] = subprocess.Popen(
-                # -P: the fork contains the model's code, which must not be found in place of a module of Python.
-                [sys.executable, "-P", "-c", _CHILD, str(os.getpid()), *self._list_arguments(folder, step.number)],
+                [*build_program(), *self._list_arguments(folder, step.number)],
                 cwd=folder,
                 env=os.environ if key is None else {**os.environ, keys.VARIABLE: key.reveal()},
                 stdin=subprocess.DEVNULL,

@@ -1,9 +1,12 @@
+import os
+import subprocess
 import threading
 from pathlib import Path
 
+from cdd_agent import __version__
 from cdd_agent.model.conversation import Request
 from cdd_agent.storage import hold
-from cdd_agent.workflows.execution.ahead import SharedModel
+from cdd_agent.workflows.execution.ahead import SharedModel, build_program
 from tests.fakes.model import ScriptedModel, says
 
 _SOON_S = 0.1
@@ -23,3 +26,18 @@ def test_processes_together_make_as_many_requests_at_once_as_there_are_jobs(tmp_
             assert len(inner.requests) == 1
         asking.join()
     assert len(inner.requests) == 2
+
+
+def test_the_program_that_works_ahead_imports_nothing_from_the_fork(tmp_path: Path) -> None:
+    fork = tmp_path / "fork"
+    (fork / "src").mkdir(parents=True)
+    for folder in (fork, fork / "src"):
+        for name in ("sitecustomize", "usercustomize", "msgspec", "cdd_agent", "types", "click", "re"):
+            (folder / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    variables = {**os.environ, "PYTHONPATH": f"src{os.pathsep}.", "PYTHONSTARTUP": "re.py"}
+    for argument, said in (("--version", __version__), ("status", "No tickets yet")):
+        done = subprocess.run(
+            [*build_program(), argument], cwd=fork, env=variables, capture_output=True, text=True, check=False
+        )
+        assert said in done.stdout + done.stderr
+    assert not (tmp_path / "ran").exists()
