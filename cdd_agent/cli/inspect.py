@@ -445,14 +445,24 @@ def report(invocation: Invocation, slug: str, *, page: Path | None) -> None:
 )
 @click.option("--forget", is_flag=True, help="Forget all decisions about this project.")
 @click.option("--in-place", is_flag=True, help="Include what only runs with --in-place need.")
+@click.option(
+    "--records", is_flag=True, help="Show the records that cdd does not read, and ask whether they are yours."
+)
 @click.pass_obj
-def trust(invocation: Invocation, *, digests: tuple[str, ...], forget: bool, in_place: bool) -> None:
+def trust(invocation: Invocation, *, digests: tuple[str, ...], forget: bool, in_place: bool, records: bool) -> None:
     """Show the settings, the interpreter and the hooks of this repository, and ask about each.
 
     Without a terminal, cdd shows them with their digests and decides nothing. It never runs them here. The commands
     that the agent may run without asking are listed too.
+
+    With --records, it shows sessions, comments and reports that cdd found and did not write for you, such as those of
+    an archive, and takes them over if you say yes.
     """
     from cdd_agent.doctor import list_offers
+
+    if records:
+        _ask_about_records(invocation, digests)
+        return
 
     project = invocation.project.asking_nobody(in_place=in_place)
     approvals = project.trust.approvals
@@ -478,6 +488,38 @@ def trust(invocation: Invocation, *, digests: tuple[str, ...], forget: bool, in_
         invocation.screen.line("Nothing in this repository needs your approval.")
         return
     _ask_about(found, approvals, invocation=invocation)
+
+
+_ARE_YOURS = "If they are yours, cdd continues such sessions as your words. Take them over? [y/N]"
+
+
+def _ask_about_records(invocation: Invocation, digests: tuple[str, ...]) -> None:
+    from cdd_agent.history.earlier import COMMAND, list_foreign, take_over
+    from cdd_agent.repl.question import confirm, show_offer
+
+    root, screen = invocation.root, invocation.screen
+    found = list_foreign(root)
+    known = {each.offer.digest for each in found}
+    if unknown := [digest for digest in digests if digest not in known]:
+        hint = f"see the current content: {COMMAND}"
+        raise UsageError(f"No records here have the digest {unknown[0]}. They were changed or removed.", hint=hint)
+    if not found:
+        screen.line("cdd reads all records that it found in this project.")
+    undecided = 0
+    for each in found:
+        if digests:
+            is_agreed = each.offer.digest in digests
+        else:
+            show_offer(each.offer, screen=screen)
+            is_agreed = invocation.is_interactive and confirm(_ARE_YOURS, screen=screen)
+        if is_agreed:
+            screen.line(take_over(each, root))
+        elif not (digests or invocation.is_interactive):
+            undecided += 1
+            screen.line(f"not read, sha256 {each.offer.digest}", style="bold")
+    if undecided:
+        hint = f"in a terminal: {COMMAND}; or after reading them: {COMMAND} --digest SHA"
+        raise UsageError("These records need your decision, and cdd cannot ask you here.", hint=hint)
 
 
 def _list_commands(approvals: "Approvals", *, screen: "Screen") -> None:

@@ -61,10 +61,17 @@ class Invocation:
 
     @cached_property
     def root(self) -> "Path":
-        """The project's folder."""
+        """The project's folder, after cdd's records of it were found, and moved or set aside if necessary."""
         from cdd_agent.testrun.root import find_root
+        from cdd_agent.work.records import is_ready
 
-        return find_root(self.options)
+        root = find_root(self.options)
+        if not is_ready(root):
+            from cdd_agent.history.earlier import begin
+
+            for line in begin(root):
+                self.screen.line(line)
+        return root
 
     @cached_property
     def screen(self) -> "Screen":
@@ -141,6 +148,7 @@ class Invocation:
         from cdd_agent.storage import hold_in_place
         from cdd_agent.testrun.access import find_top
 
+        _ = self.root  # where records are moved before anything reads them
         project = Composition(self.interactive_options, emit=self.sink)
         context = click.get_current_context(silent=True)
         if context is not None:  # to the end of the command, or of the session at the prompt

@@ -34,6 +34,7 @@ Subject: TypeAlias = Literal[
     "own command",
     "ignored files",
     "command",
+    "records",
 ]
 
 SCHEMA = 1
@@ -56,6 +57,7 @@ _SUBJECTS: Mapping[Subject, tuple[str, str, str]] = {
     "own command": ("slash command", "has", "nothing is sent to the agent"),
     "ignored files": ("list of ignored files", "has", "runs get none of them"),
     "command": ("command", "has", "it does not run"),
+    "records": ("records", "have", "cdd does not read them"),
 }
 """Subject -> its name, the verb that follows the name, and the effect of declining it."""
 

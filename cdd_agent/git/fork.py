@@ -121,6 +121,15 @@ class ForkFile(msgspec.Struct, kw_only=True):
         self.forks = [changed(each, **fields) if each.name == fork.name else each for each in self.forks]
 
 
+class _EarlierForkFile(msgspec.Struct, kw_only=True):
+    """The list of the forks of one project, as an earlier version kept it in ``.cdd``."""
+
+    schema: int = 1
+    forks: list[Fork] = []
+    current: dict[str, str] = {}
+    """Ticket -> name of the fork in which its plan is carried out."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergePlan:
     """The changes and conflicts of a merge."""
@@ -283,6 +292,17 @@ class Forks:
             ("Your uncommitted changes are not in the fork", list_own_uncommitted(self.repository)),
         )
         return tuple(f"{why}: {join_first(tuple(paths), most=_SHOWN)}." for why, paths in found if paths)
+
+    def adopt(self, path: Path) -> None:
+        """Take over the forks from the list of an earlier version, and remove it. Raises ``UsageError``."""
+        found = load_record(path, empty=_EarlierForkFile(), limit_bytes=_MOST_BYTES)
+        with self._changing() as file:
+            known, place, change = {fork.name for fork in file.forks}, self._records.place, msgspec.structs.replace
+            for fork in found.forks:
+                if fork.name not in known:
+                    is_current = found.current.get(fork.ticket) == fork.name
+                    file.forks.append(change(fork, project=place, is_current=is_current))
+        path.unlink(missing_ok=True)
 
     def record_session(self, fork: Fork, session: str) -> None:
         """Record which session continues the conversations."""

@@ -36,6 +36,7 @@ _HEADINGS: Mapping[Subject, str] = {
     "own command": "This repository has a slash command, whose text would be sent to the agent, {source}:",
     "ignored files": "This repository has a list of ignored files that the agent and the tests could read, {source}:",
     "command": "The agent wants to run a command:",
+    "records": "Nothing shows that cdd wrote these records for you, {source}:",
 }
 _CLASSES: Mapping[str, str] = {
     "read": "Reads the project",

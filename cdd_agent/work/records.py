@@ -7,14 +7,18 @@ restores keeps its records. Records of somebody else are set aside beside the fo
 """
 
 import contextlib
+import errno
+import filecmp
 import hashlib
 import hmac
 import os
 import re
 import secrets
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 from urllib.parse import quote
 
 import msgspec
@@ -30,10 +34,13 @@ ROOT = "root"
 _REPOSITORY = "repository"
 _OWNER = "owner.json"
 _OWNER_BYTES = 10_000
+_CACHES = frozenset({"reports", "requests", "shadow"})
+"""Folders of an earlier version, with nothing that this one reads."""
 _PATH_BYTES = 100_000
 _MOST_NAME = 120
 """Characters of a folder's name that come from a path."""
 _PATIENCE_S = 10.0
+_REPORT_BYTES = 30_000_000
 _ASIDE = "cdd-set-aside-"
 _NUMBERED = re.compile(rf"{_ASIDE}([1-9][0-9]{{0,5}})")
 
@@ -44,6 +51,8 @@ class _Owner(msgspec.Struct, frozen=True, kw_only=True):
     schema: int = 1
     id: str
     signature: str
+    has_earlier: bool = False
+    """An earlier version of cdd has worked for this user in the repository, and kept records in ``.cdd``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +96,7 @@ class Records:
 def find_records(project: Path, *, environment: Mapping[str, str] = os.environ) -> Records:
     """Return where the records of the project at ``project`` lie, after its repository's records were claimed."""
     records = locate_records(project, environment=environment)
-    if records.top.name == FOLDER:
-        claim(records.top, environment=environment)
+    claim(records, environment=environment)
     return records
 
 
@@ -103,7 +111,13 @@ def locate_records(project: Path, *, environment: Mapping[str, str] = os.environ
                 work_tree=MAIN if own == common else _escape(own.name, MAIN, _REPOSITORY),
                 package=ROOT if top == real else _escape(str(real.relative_to(top)), ROOT),
             )
-    return Records(top=find_user_folder(environment) / "records" / _escape(str(real)), work_tree=MAIN, package=ROOT)
+    return locate_outside(real, environment=environment)
+
+
+def locate_outside(project: Path, *, environment: Mapping[str, str] = os.environ) -> Records:
+    """Return where the records of a project lie that is in no repository."""
+    top = find_user_folder(environment) / "records" / _escape(str(project.resolve()))
+    return Records(top=top, work_tree=MAIN, package=ROOT)
 
 
 def _find_git_folders(entry: Path) -> tuple[Path, Path] | None:
@@ -143,50 +157,79 @@ _CLAIMED: dict[tuple[Path, Path], tuple[int, int, int]] = {}
 """Folder with records and the user's folder -> inode, size and time of the owner file that this process checked."""
 
 
-def claim(top: Path, *, environment: Mapping[str, str] = os.environ) -> None:
-    """Make the folder ``top`` the user's, if it is not: set records of somebody else aside, take back the user's own.
+def claim(records: Records, *, environment: Mapping[str, str] = os.environ) -> Path | None:
+    """Make a repository's records the user's, if they are not: set aside what somebody else wrote.
 
-    A folder without records is made, or signed, silently.
+    Returns where it was set aside, or None. A folder without records is made silently, and records of the user's own
+    that another user's cdd has set aside are taken back.
     """
+    top, aside = records.top, None
     owner, key = top / _OWNER, (top, find_user_folder(environment))
-    if (known := _CLAIMED.get(key)) is not None and known == _read_state(owner):
-        return
+    known = _CLAIMED.get(key)
+    if top.name != FOLDER or (known is not None and known == _read_state(owner)):
+        return None
     secret = load_secret(environment)
     if not _is_owned(top, secret):
         with exclusive_lock(top.with_name(f"{FOLDER}-records.lock"), purpose="A start of cdd", wait_s=_PATIENCE_S):
             if not _is_owned(top, secret):
-                _take_over(top, secret)
+                aside = _take_over(top, secret)
     if (state := _read_state(owner)) is not None:
         _CLAIMED[key] = state
+    return aside
 
 
-def _take_over(top: Path, secret: bytes) -> None:
-    if os.path.lexists(top) and not _is_empty(top):
-        os.rename(top, _find_free_name(top))
+def _take_over(top: Path, secret: bytes) -> Path | None:
+    aside = None
+    is_earlier = _is_of_earlier_version(top, secret)
+    if os.path.lexists(top) and not is_earlier and not _is_empty(top):
+        aside = top.with_name(f"{_ASIDE}{max(_list_numbers(top), default=0) + 1}")
+        os.rename(top, aside)
     # Another user of the same repository, or another home, may have set aside what this one wrote.
     mine = [folder for folder in list_set_aside(top) if _is_owned(folder, secret)]
     if mine and not top.exists():
         os.rename(mine[-1], top)
-        return
+        return aside
     top.mkdir(mode=0o700, exist_ok=True)
-    sign(top, secret)
-
-
-def sign(top: Path, secret: bytes) -> None:
-    """Make a folder with records the user's."""
+    top.chmod(0o700)
     name = secrets.token_hex(16)
-    write_atomic(top / _OWNER, msgspec.json.encode(_Owner(id=name, signature=_sign(name, secret))) + b"\n", mode=0o600)
+    owner = _Owner(id=name, signature=_sign(name, secret), has_earlier=is_earlier)
+    write_atomic(top / _OWNER, msgspec.json.encode(owner) + b"\n", mode=0o600)
+    for cache in _CACHES if aside is None else ():
+        shutil.rmtree(top / cache, ignore_errors=True)
+    return aside
+
+
+def _is_of_earlier_version(top: Path, secret: bytes) -> bool:
+    """Return whether a folder holds only what an earlier version kept there, which signed its reports."""
+    if top.is_symlink() or not top.is_dir() or not _CACHES.issuperset(os.listdir(top)):
+        return False
+    key, reports = hashlib.sha256(b"reports" + secret).digest(), top / "reports"
+    for path in sorted(reports.glob("*.json")) if not reports.is_symlink() else ():
+        with contextlib.suppress(OSError):
+            signature, _, body = read_ordinary(path, limit_bytes=_REPORT_BYTES).partition(b"\n")
+            if hmac.compare_digest(signature, hmac.new(key, body, "sha256").hexdigest().encode()):
+                return True
+    return False
+
+
+def has_earlier_records(records: Records, *, environment: Mapping[str, str] = os.environ) -> bool:
+    """Return whether an earlier version of cdd has certainly worked for this user in the repository."""
+    owner = _read_owner(records.top, load_secret(environment))
+    return owner is not None and owner.has_earlier
 
 
 def _is_owned(top: Path, secret: bytes) -> bool:
-    """Return whether a folder has the owner file of the user; False for a link to such a folder."""
-    if top.is_symlink():
-        return False
+    return _read_owner(top, secret) is not None
+
+
+def _read_owner(top: Path, secret: bytes) -> _Owner | None:
+    """Return the owner file of a folder if the user signed it; None for a link to such a folder."""
     try:
         owner = msgspec.json.decode(read_ordinary(top / _OWNER, limit_bytes=_OWNER_BYTES), type=_Owner)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
-        return False
-    return hmac.compare_digest(owner.signature.encode(), _sign(owner.id, secret).encode())
+        return None
+    is_signed = hmac.compare_digest(os.fsencode(owner.signature), os.fsencode(_sign(owner.id, secret)))
+    return owner if is_signed and not top.is_symlink() else None
 
 
 def _sign(name: str, secret: bytes) -> str:
@@ -194,7 +237,7 @@ def _sign(name: str, secret: bytes) -> str:
 
 
 def _is_empty(top: Path) -> bool:
-    return top.is_dir() and not top.is_symlink() and not any(top.iterdir())
+    return top.is_dir() and not top.is_symlink() and set(os.listdir(top)) <= _CACHES - {"reports"}
 
 
 def _read_state(path: Path) -> tuple[int, int, int] | None:
@@ -202,10 +245,6 @@ def _read_state(path: Path) -> tuple[int, int, int] | None:
         about = os.lstat(path)
         return about.st_ino, about.st_size, about.st_mtime_ns
     return None
-
-
-def _find_free_name(top: Path) -> Path:
-    return top.with_name(f"{_ASIDE}{max(_list_numbers(top), default=0) + 1}")
 
 
 def list_set_aside(top: Path) -> tuple[Path, ...]:
@@ -217,3 +256,77 @@ def list_set_aside(top: Path) -> tuple[Path, ...]:
 def _list_numbers(top: Path) -> list[int]:
     found = (_NUMBERED.fullmatch(name) for name in os.listdir(top.parent))
     return sorted(int(match[1]) for match in found if match)
+
+
+OLD_NAMES = (
+    *("archive", "comments", "forks.json", "green", "history", "impact.json", "journal", "landing/journal.json"),
+    *("locks", "reports", "sessions", "tdd", "undone.json"),
+)
+"""The records that an earlier version kept in ``.cdd``."""
+_STAGE = "stage"
+
+
+def list_old(project: Path) -> tuple[Path, ...]:
+    """Return the records in the project's ``.cdd``, which an earlier version wrote, or a clone has brought."""
+    folder = project / ".cdd"
+    found = [folder / name for name in OLD_NAMES if not (folder.is_symlink() or (folder / name).parent.is_symlink())]
+    return tuple(path for path in found if path.is_file() or (path.is_dir() and any(path.iterdir())))
+
+
+def is_ready(project: Path) -> bool:
+    """Return whether the records of a project are the user's, and cdd has started in it before."""
+    records = locate_records(project)
+    is_claimed = records.top.name != FOLDER or _is_owned(records.top, load_secret(os.environ))
+    return is_claimed and read_stage(records) == "done"
+
+
+def read_stage(records: Records) -> str:
+    """Return ``done``, ``moving`` if the first start was interrupted, or nothing before it."""
+    with contextlib.suppress(OSError):
+        return read_ordinary(records.folder / _STAGE, limit_bytes=10).decode("ascii", "replace").strip()
+    return ""
+
+
+def save_stage(records: Records, state: Literal["moving", "done"]) -> None:
+    """Remember how far the first start is."""
+    write_atomic(records.folder / _STAGE, f"{state}\n".encode(), mode=0o600)
+
+
+def merge_folder(source: Path, target: Path) -> int:
+    """Move each file below ``source`` to its place below ``target``, and return how many are there already.
+
+    Folders that this empties are removed. Links and special files stay. It can be killed, and repeated, at any moment.
+    """
+    left = 0
+    for folder, names, files in os.walk(source, topdown=False):
+        here = Path(folder)
+        for name in files:
+            path, place = here / name, target / (here / name).relative_to(source)
+            left += not move_file(path, place)
+        for name in names:
+            with contextlib.suppress(OSError):  # it is not empty, or a link
+                os.rmdir(here / name)
+    with contextlib.suppress(OSError):
+        os.rmdir(source)
+    return left
+
+
+def move_file(path: Path, place: Path) -> bool:
+    """Move one record as ``merge_folder`` does; return False if another file is there."""
+    if path.is_symlink() or not path.is_file():
+        return True
+    if os.path.lexists(place):
+        is_same = place.is_file() and not place.is_symlink() and filecmp.cmp(path, place, shallow=False)
+        if is_same:  # a copy between file systems was killed before the file was removed
+            path.unlink()
+        return is_same
+    place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path.chmod(0o600)
+    try:
+        os.rename(path, place)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        write_atomic(place, path.read_bytes(), mode=0o600)
+        path.unlink()
+    return True
