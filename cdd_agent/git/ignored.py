@@ -41,6 +41,7 @@ _CLONE = 0x40049409
 _PATTERN_BYTES = 100_000
 _MOST_JUDGED = 20_000
 """How many files are opened to see whether a build made them."""
+_BREAKS_LINE = re.compile(r"[\n\r]")
 _SHOWN, _MOST_SHOWN = 5, 10
 _MOST_NAMED = 20
 """How many files of a suffix in a folder get a line each; more get one for the suffix."""
@@ -64,12 +65,15 @@ class IgnoredGroup:
 
     def list_patterns(self, *, project: str = "") -> tuple[str, ...]:
         """Return the lines of ``INCLUDE_FILE`` in the folder ``project`` that add these files."""
+        if _BREAKS_LINE.search(self.folder):  # a line can name nothing in it
+            return ()
         folder = escape_pattern(self.folder.removeprefix(project))
         if self.is_whole:
             return (f"/{folder}",)
         if len(self.paths) > _MOST_NAMED:
             return (f"/{folder}*{escape_pattern(os.path.splitext(self.paths[0])[1])}",)
-        return tuple(f"/{escape_pattern(path.removeprefix(project))}" for path in self.paths)
+        named = (path for path in self.paths if not _BREAKS_LINE.search(path))
+        return tuple(f"/{escape_pattern(path.removeprefix(project))}" for path in named)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -319,7 +319,8 @@ class SuiteTask:
             raise self._error
         context, run = self.context, self._run
         assert run is not None
-        for notice in dict.fromkeys((*run.notices, *context.workplace.explain_missing(run.report))):
+        lacking = context.workplace.explain_missing(run.report, output=f"{run.problem}\n{run.output}")
+        for notice in dict.fromkeys((*run.notices, *lacking)):
             if notice not in context.told:
                 context.told.add(notice)
                 context.emit(Notice(text=notice))

@@ -185,14 +185,15 @@ class RunTreeWorkplace:
                         self._values.add(change.path, self.user.objects.require(f"{tip}:{change.path}").data)
         return self._values
 
-    def explain_missing(self, report: SuiteReport | None) -> Iterator[str]:
-        """Yield a sentence for each ignored file whose lack made a test fail, with the line that adds it."""
-        if report is None:
-            return
+    def explain_missing(self, report: SuiteReport | None, *, output: str) -> Iterator[str]:
+        """Yield a sentence for each ignored file that a failing test names, with the line that adds it.
+
+        Without a report, the ``output`` of the run may name one.
+        """
         places = CopyPlaces(
             user=self.user.root, copy=self.run_tree.root, project=self.project, left_out=self.ignored.left_out
         )
-        for path, nodeid in find_missing_files(report, places).items():
+        for path, nodeid in find_missing_files(report, places, output=output).items():
             line = format_inclusion(self.user, path, project=self.project)
             lack = f"{nodeid} fails and names {path}, which git ignores, so the run tree does not have it."
             yield f"{lack} To add it: {line}"
@@ -205,6 +206,8 @@ class RunTreeWorkplace:
         # It may write anywhere, but what is committed counts.
         self.run_tree.restore_files(tip)
         if ended.exit_status or ended.timed_out:
+            for notice in self.explain_missing(None, output=ended.output):
+                self.emit(Notice(text=notice))
             how = "did not end in time" if ended.timed_out else f"ended with {ended.exit_status}"
             raise EnvironmentMissing(
                 f"worktree_setup {how}:\n{ended.output.strip()[-_SHOWN_CHARACTERS:]}",
@@ -490,9 +493,9 @@ class InPlace:
         parents, _, handoff = self.tree.git("log", ("-1", trailer), head).strip().partition(" ")
         return parents == tip and bool(handoff.strip())
 
-    def explain_missing(self, report: SuiteReport | None) -> Iterator[str]:
+    def explain_missing(self, report: SuiteReport | None, *, output: str) -> Iterator[str]:
         """Yield nothing: all files of the user are here."""
-        del report
+        del report, output
         yield from ()
 
     def copy_ignored(self, folder: Path) -> IgnoredFiles:

@@ -9,11 +9,16 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import TypeAlias
 
-from pytest_tdd_agent.report import FAILING, SuiteReport
+from cdd_agent.storage import read_ordinary
+from pytest_tdd_agent.report import FAILING, Failure, SuiteReport
 
 _MOST_CHARACTERS = 20_000
 _MOST_WORDS = 2_000
+_MOST_SOURCES, _SOURCE_BYTES = 5, 200_000
+Lookup: TypeAlias = Callable[[str, bool], Iterator[str]]
+"""Returns the missing files that a word names; the flag says that the text is about something missing."""
 _QUOTED = re.compile(r"'([^'\n]{1,300})'|\"([^\"\n]{1,300})\"|`([^`\n]{1,300})`")
 _WORD = re.compile(r"[\w.@+~/\\-]{2,300}")
 _SAYS_MISSING = re.compile(
@@ -38,24 +43,59 @@ class CopyPlaces:
     """Ignored files of the user that the copy does not have."""
 
 
-def find_missing_files(report: SuiteReport, places: CopyPlaces) -> dict[str, str]:
-    """Return path -> node id of the first test that failed for it; paths are relative to the top of the work tree."""
+def find_missing_files(report: SuiteReport | None, places: CopyPlaces, *, output: str = "") -> dict[str, str]:
+    """Return path -> node id of the first test that failed for it; paths are relative to the top of the work tree.
+
+    Without a report, the ``output`` of the run counts as a failure of ``The run``.
+    """
     found: dict[str, str] = {}
-    failures = [(case.nodeid, case.failure) for case in report.tests if case.outcome in FAILING and case.failure]
-    failures += [(error.nodeid, error.failure) for error in report.collect_errors]
-    if not failures or not places.left_out:
+    if not places.left_out:
         return found
     lookup = _make_lookup(places)
-    for nodeid, failure in failures:
-        if failure.missing_name and failure.kind == "missing_module":
+    for nodeid, failure, files in _list_failures(report):
+        if failure.missing_name and failure.kind != "assertion":
             found |= {path: nodeid for path in _find_module(failure.missing_name, places) if path not in found}
-        text = "\n".join((failure.exception, failure.message, failure.text, failure.output))[:_MOST_CHARACTERS]
-        says_missing = _SAYS_MISSING.search(text) is not None
-        for word in islice(dict.fromkeys(_list_words(text)), _MOST_WORDS):
-            for path in lookup(word, says_missing):
-                found.setdefault(path, nodeid)
+        text = "\n".join((failure.exception, failure.message, failure.text, failure.output))
+        named = _find_named(text, lookup)
+        if not named and _SAYS_MISSING.search(text[:_MOST_CHARACTERS]):
+            # The messages of databases and of other languages do not name the file, but the code does.
+            sources = (_read_source(places.copy / places.project / file) for file in files)
+            named = [path for source in sources for path in _find_named(source, lookup, says_missing=True)]
+        for path in named:
+            found.setdefault(path, nodeid)
+    if report is None:
+        found |= dict.fromkeys(_find_named(output, lookup), "The run")
     # A failure that shows the code names the folder of a file beside it.
     return {path: test for path, test in found.items() if not any(each.startswith(f"{path}/") for each in found)}
+
+
+def _list_failures(report: SuiteReport | None) -> Iterator[tuple[str, Failure, tuple[str, ...]]]:
+    """Yield node id, failure and files of code of the tests that did not pass."""
+    for case in report.tests if report is not None else ():
+        if case.outcome in FAILING and case.failure is not None:
+            yield case.nodeid, case.failure, _list_files(case.file, case.failure)
+    for error in report.collect_errors if report is not None else ():
+        yield error.nodeid, error.failure, _list_files(error.nodeid, error.failure)
+
+
+def _list_files(file: str, failure: Failure) -> tuple[str, ...]:
+    paths = (file, *(frame.path for frame in reversed(failure.frames)))
+    return tuple(islice(dict.fromkeys(filter(None, paths)), _MOST_SOURCES))
+
+
+def _read_source(path: Path) -> str:
+    try:
+        return read_ordinary(path, limit_bytes=_SOURCE_BYTES).decode("utf-8", "replace")
+    except (OSError, ValueError):
+        return ""
+
+
+def _find_named(text: str, lookup: Lookup, *, says_missing: bool | None = None) -> list[str]:
+    text = text[:_MOST_CHARACTERS]
+    if says_missing is None:
+        says_missing = _SAYS_MISSING.search(text) is not None
+    words = islice(dict.fromkeys(_list_words(text)), _MOST_WORDS)
+    return [path for word in words for path in lookup(word, says_missing)]
 
 
 def _list_words(text: str) -> Iterator[str]:
@@ -64,7 +104,7 @@ def _list_words(text: str) -> Iterator[str]:
     yield from (match[0].rstrip(".") for match in _WORD.finditer(text))
 
 
-def _make_lookup(places: CopyPlaces) -> Callable[[str, bool], Iterator[str]]:
+def _make_lookup(places: CopyPlaces) -> Lookup:
     """Return a function that returns the missing files that a word of a failure names."""
     tops = {str(top) for top in (places.copy, places.user, places.copy.resolve(), places.user.resolve())}
     by_name: dict[str, list[str]] = {}

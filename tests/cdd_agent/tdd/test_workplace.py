@@ -462,6 +462,6 @@ def test_other_ignored_files_are_named_where_the_user_has_not_decided(ground: Gr
         duration_s=0,
         tests=(case,),
     )
-    (told,) = ground.place.explain_missing(report)
+    (told,) = ground.place.explain_missing(report, output="")
     assert told.startswith("t.py::test fails and names data/a.csv, which git ignores")
     assert told.endswith(f"echo /data/a.csv >> {ground.user.root}/.cdd/worktree-include && cdd trust")

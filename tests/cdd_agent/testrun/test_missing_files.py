@@ -89,6 +89,21 @@ def test_a_missing_module_is_named_by_its_file(places: CopyPlaces) -> None:
     assert find_missing_files(report, places) == {"shop/local_settings.py": "tests/t.py"}
 
 
+def test_where_a_failure_does_not_name_the_file_the_code_does(places: CopyPlaces) -> None:
+    (places.copy / "t.py").write_text("def test():\n    sqlite3.connect('db.sqlite').execute('select 1')\n")
+    assert list(find_missing_files(fail("unable to open database file"), places)) == ["db.sqlite"]
+    assert find_missing_files(fail("2 != 3"), places) == {}
+    (places.copy / "t.py").unlink()
+    (places.copy / "t.py").symlink_to("/etc/passwd")
+    assert find_missing_files(fail("unable to open database file"), places) == {}
+
+
+def test_a_run_without_a_report_names_it_in_its_output(places: CopyPlaces) -> None:
+    output = "ImportError while loading conftest\nE   FileNotFoundError: No such file or directory: 'config/test.yml'"
+    assert find_missing_files(None, places, output=output) == {"config/test.yml": "The run"}
+    assert find_missing_files(None, places, output="killed") == {}
+
+
 def test_paths_of_a_package_are_relative_to_it(places: CopyPlaces) -> None:
     inner = CopyPlaces(user=places.user, copy=places.copy, project="data/", left_out=LEFT_OUT)
     assert list(find_missing_files(fail("No such file: 'deep/table.csv'"), inner)) == ["data/deep/table.csv"]
