@@ -465,7 +465,7 @@ class FullDisk:
 
     @property
     def happened(self) -> str:
-        """What is full, and what takes how much of it."""
+        """The disk that is full, and the run tree and the file that take much of it."""
         has_room = self.lacks == "inodes"
         why = f"The disk of {self.folder} {'has room, but no inodes left for new files' if has_room else 'is full'}."
         if self.tree is None:

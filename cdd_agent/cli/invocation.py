@@ -66,6 +66,7 @@ class Invocation:
         from cdd_agent.work.records import is_ready
 
         root = find_root(self.options)
+        _hold_in_place(root)
         if not is_ready(root):
             from cdd_agent.history.earlier import begin
 
@@ -145,15 +146,11 @@ class Invocation:
     def project(self) -> "Composition":
         """The project. Its events go to the output."""
         from cdd_agent.compose import Composition
-        from cdd_agent.storage import hold_in_place
         from cdd_agent.testrun.access import find_top
 
         _ = self.root  # where records are moved before anything reads them
         project = Composition(self.interactive_options, emit=self.sink)
-        context = click.get_current_context(silent=True)
-        if context is not None:  # to the end of the command, or of the session at the prompt
-            for folder in (project.home, find_top(project.home)):
-                context.with_resource(hold_in_place(folder))
+        _hold_in_place(project.home, find_top(project.home))
         return project
 
     @contextmanager
@@ -178,6 +175,15 @@ class Invocation:
             self.project.follow(slug)
             yield
             prune_old(self.project)
+
+
+def _hold_in_place(*folders: "Path") -> None:
+    """Hold folders to the end of the command, or of the session at the prompt."""
+    from cdd_agent.storage import hold_in_place
+
+    if (context := click.get_current_context(silent=True)) is not None:
+        for folder in folders:
+            context.with_resource(hold_in_place(folder))
 
 
 def drop_output(*, hung_up: bool = False) -> None:

@@ -47,11 +47,20 @@ def test_what_is_said_after_the_command_counts_too(project: Path) -> None:
 
 def test_the_project_of_a_command_is_held_in_place_to_its_end(project: Path) -> None:
     with click.Context(cdd):
-        assert invocation(project).project.root == project
+        assert invocation(project).root == project, "before anything else is loaded"
         subprocess.run(["mv", str(project), f"{project}-moved"], check=True)
         with pytest.raises(FolderMoved):
             project.mkdir()
     project.mkdir()
+
+
+def test_the_project_around_a_fork_or_package_is_held_too(project: Path) -> None:
+    (package := project / "packages" / "api").mkdir(parents=True)
+    with click.Context(cdd):
+        assert invocation(package).project.home == package
+        subprocess.run(["mv", str(project), f"{project}-moved"], check=True)
+        with pytest.raises(FolderMoved, match=f"{project}.* was moved to {project}-moved"):
+            project.mkdir()
 
 
 def test_a_journal_is_made_only_for_a_ticket_that_is_there(project: Path) -> None:
