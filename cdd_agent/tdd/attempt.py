@@ -232,7 +232,7 @@ class Attempt:
         is_blocked = run.ended_by is not None and run.ended_by.name == tools.BLOCKED_TOOL
         blocked = self._judge_blocked(run.ended_by, work) if is_blocked and run.ended_by is not None else None
         if blocked is not None:
-            judgment = blocked
+            judgment = self._require_yes(blocked)
         elif brief.judge is None:
             judgment = self._judge_tests(work, report_path=self.recovery.report_path(name))
         else:

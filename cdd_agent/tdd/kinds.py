@@ -102,7 +102,7 @@ class FileKinds:
             return None
         dotted = next((name for name in path.split("/") if fold_name(name).startswith(".")), None)
         if dotted is not None:
-            return _DOT.format(dotted)
+            return _DOT.format(format_line(dotted))
         if names_ticket(path):
             return _TICKET
         kind = kind or ("modified" if path in self._paths else "created")
@@ -140,7 +140,7 @@ class FileKinds:
             suffix in self.code and not is_test and top not in self._folders and self._is_used(top, is_folder=True)
         ):
             return None
-        return _KIND.format(f"file *{suffix}" if suffix else "file without a suffix")
+        return _KIND.format(f"file *{format_line(suffix)}" if suffix else "file without a suffix")
 
     def _is_test_name(self, path: str) -> bool:
         return self.layout.is_test(path) and _TEST_NAME.search(path.rpartition("/")[2].lower()) is not None

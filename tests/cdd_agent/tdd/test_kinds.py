@@ -185,6 +185,13 @@ def test_a_module_in_the_root_is_free_if_a_test_imports_it() -> None:
     ]
 
 
+def test_a_reason_shows_no_control_character_of_a_name() -> None:
+    for path in (".\x1b[2Jrc", "src/shop/a.\x1b[2J"):
+        why = KINDS.explain(path)
+        assert why is not None
+        assert "\x1b" not in why
+
+
 def test_a_link_waits_unless_the_plan_names_it() -> None:
     change = Change(path="src/shop/order.py", kind="created")
     assert KINDS.find_waiting([change]) == {}
