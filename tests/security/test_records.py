@@ -4,9 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from cdd_agent.sandbox.backends import ContainerSandbox
+from cdd_agent.sandbox.port import Sandbox
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.testrun.pytest_run import PytestSuite
-from tests.cdd_agent.sandbox.conftest import ALL, at
+from tests.cdd_agent.sandbox.conftest import ALL, at, get_bubblewrap
+from tests.fakes import containers
 from tests.fakes.cases import soak_after
 
 NODEID = "test_shop.py::test_price"
@@ -115,13 +118,24 @@ ATTACKS = {
 }
 
 
-@pytest.mark.parametrize("level", ALL)
-@soak_after(4, "name", ATTACKS)
+def find_sandbox(level: str, folder: Path) -> Sandbox:
+    """Docker's client is replaced by a program that gives each container to bubblewrap."""
+    if level != "docker":
+        return at(level)
+    place = folder.parent / f"{folder.name}-client"
+    place.mkdir()
+    return ContainerSandbox(containers.install(place, bwrap=get_bubblewrap().bwrap))
+
+
+@pytest.mark.parametrize("level", [*ALL, "docker"])
+@soak_after(3, "name", ATTACKS)
 def test_no_code_under_test_reports_a_pass(tmp_path: Path, *, interpreter: Interpreter, level: str, name: str) -> None:
     outcome, attack = ATTACKS[name]
     (tmp_path / "shop.py").write_text(f"{FORGE}\ndef attack():\n    {attack}\n")
     (tmp_path / "test_shop.py").write_text("from shop import price\ndef test_price():\n    assert price() == 6\n")
-    suite = PytestSuite(root=tmp_path, interpreter=interpreter, sandbox=at(level), timeout_s=8, bytecode=None)
+    suite = PytestSuite(
+        root=tmp_path, interpreter=interpreter, sandbox=find_sandbox(level, tmp_path), timeout_s=8, bytecode=None
+    )
     run = suite.run()
     if outcome == BROKEN:
         assert run.report is None

@@ -18,7 +18,7 @@ from cdd_agent.work.state import AttemptRecord, StepExecution
 from cdd_agent.workflows.green.request import Wanted
 from cdd_agent.workflows.green.run import adapt_policy
 from pytest_tdd_agent.codec import load
-from pytest_tdd_agent.report import Case, CollectError, Failure, SuiteReport
+from pytest_tdd_agent.report import Case, CollectError, Failure, Problem, SuiteReport
 from tests.fakes.cases import soak_after
 from tests.fakes.model import ScriptedModel
 from tests.fakes.project import Project, content_as_it_is, green, item, red
@@ -78,6 +78,14 @@ def test_tests_that_cannot_be_run_are_told_with_what_pytest_said(project: Projec
     with pytest.raises(EnvironmentMissing, match=r"cannot be run: (.|\n)*no database") as missing:
         lay(context, "red", step=step, work=item())
     assert "-m pytest" in missing.value.hint
+
+
+def test_a_test_that_ends_the_process_is_in_the_hint(context: Context) -> None:
+    run = replace(no_report("pytest ended with status 0"), broken=Problem("no_finish", "tests/test_a.py::test_x[a b]"))
+    with pytest.raises(EnvironmentMissing) as missing:
+        context.require_report(run)
+    assert missing.value.hint.startswith("see what happens there: ")
+    assert missing.value.hint.endswith(" 'tests/test_a.py::test_x[a b]'")
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from random import Random
 
 from cdd_agent.model.conversation import JSON
 from pytest_tdd_agent.codec import ReportError, case_from_line, dump, failure_from_line, load
+from pytest_tdd_agent.recording.assembly import Assembler
 from pytest_tdd_agent.recording.spool import find_running_tests
 from pytest_tdd_agent.report import OUTCOMES, count_outcomes
 from tests.fuzz.figures import Figures
@@ -123,8 +124,13 @@ _KEPT: list[tempfile.TemporaryDirectory[str]] = []
 
 
 def read(data: bytes) -> None:
-    """Load it as a report, and its lines as those of a spool and a stream."""
+    """Load it as a report, and its lines as those of a spool, a stream and records."""
     find_running_tests(data.splitlines())
+    assembler = Assembler("n")
+    assembler.feed(data)
+    recording = assembler.finish()
+    if recording.problem is None:
+        raise Broken("records without a digest are trusted")
     for line in data.decode("utf-8", "replace").splitlines():
         for read_line in (case_from_line, failure_from_line):
             with suppress(ReportError):

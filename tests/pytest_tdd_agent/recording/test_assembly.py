@@ -1,5 +1,6 @@
 import json
 from hashlib import blake2b
+from random import Random
 
 import pytest
 
@@ -254,6 +255,32 @@ def test_a_record_that_is_added_or_lost_breaks_the_digests() -> None:
             recording = read(b"".join(changed))
             is_all = at == len(lines) - 1 and len(changed) < len(lines)
             assert is_all or recording.problem is not None, changed
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_change_of_the_bytes_is_another_complete_run(seed: int) -> None:
+    random, whole = (
+        Random(seed),
+        encode(*HEAD, begin(), phase(), ended(A, "failed"), begin(B), ended(B), finish(1), END),
+    )
+    lines = whole.splitlines(keepends=True)
+    for _ in range(5):
+        at, other = random.randrange(len(lines)), random.randrange(len(lines))
+        match random.randrange(4):
+            case 0:
+                changed = [*lines[:at], lines[other], *lines[at:]]
+            case 1:
+                changed = [*lines[:at], *lines[other:]]
+            case 2:
+                place = random.randrange(len(lines[at]))
+                damaged = bytes([*lines[at][:place], random.randrange(256), *lines[at][place + 1 :]])
+                changed = [*lines[:at], damaged, *lines[at + 1 :]]
+            case _:
+                forged = lines[at].replace(b"failed", b"passed").replace(b"1", b"0")
+                changed = [*lines[:at], forged, *lines[at + 1 :]]
+        recording = read(b"".join(changed))
+        is_complete = recording.report is not None and recording.report.complete
+        assert not is_complete or recording.report == read(whole).report, changed
 
 
 def test_a_record_that_code_under_test_writes_first_collides_with_the_plugin_s_next() -> None:

@@ -130,7 +130,7 @@ def strip(report: SuiteReport) -> SuiteReport:
     return replace(report, duration_s=0.0, started_at="", nonce="", tests=tests, warnings=min(report.warnings, 1))
 
 
-@soak_after(5, "name", RUNS)
+@soak_after(3, "name", RUNS)
 def test_the_report_is_the_same_as_that_of_the_plugin(project: Project, name: str) -> None:
     args, files = RUNS[name]
     project.write(**files)
