@@ -41,6 +41,10 @@ _RULES = b"*\n!config.yaml\n!commands\n!commands/*.md\n"
 _EARLIER_RULES = b"*\n!config.yaml\n"
 """What cdd wrote before there were commands of the user's own."""
 _BLOCK_BYTES = 512
+RECORDS = "cdd"
+"""Name of the folder with cdd's records in git's common folder."""
+SET_ASIDE = "cdd-set-aside-"
+"""How the names of such folders of somebody else begin; a number follows."""
 _DEEPEST = 20
 """How many levels of folders ``.cdd`` may have."""
 

@@ -29,6 +29,7 @@ from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.sandbox.port import Access, Command, Limits, Result
 from cdd_agent.sandbox.supervised import Launch, build_environment, find_program, resolve_limits, run_launch, to_rlimits
 from cdd_agent.sandbox.warden import kernel
+from cdd_agent.storage import RECORDS, SET_ASIDE
 
 PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store")
 _ETC = (
@@ -116,6 +117,44 @@ def _mount(access: Access, *, overlays: Collection[Path] = ()) -> Iterator[Bind]
         yield bind
     readable = (bind for bind in binds.values() if bind.source in access.overlaid and bind.source not in overlays)
     yield from islice(_hide_special_files(readable, mounted=binds), _MOST_HIDDEN)
+
+
+def _list_records(folders: Iterable[Path]) -> tuple[Path, ...]:
+    """Return the folders with cdd's records in the repositories at ``folders``, which no program may read or change."""
+    found = dict[Path, None]()
+    for folder in folders:
+        for git in (folder, folder / ".git"):
+            if os.path.isfile(git / "HEAD"):
+                for place in (git, *git.glob("modules/*")):  # a submodule keeps its repository there
+                    own = (place / RECORDS, *place.glob(f"{SET_ASIDE}*"))
+                    found |= dict.fromkeys(each for each in own if each.is_dir() and not each.is_symlink())
+    return tuple(found)
+
+
+def _hide_records(access: Access) -> Iterator[Path]:
+    """Yield where a program would find cdd's records, to be covered by empty folders."""
+    binds = {bind.shown: bind for bind in list_binds(access)}
+    for bind in tuple(binds.values()):
+        for hidden in _list_records([bind.source]):
+            shown = bind.shown / hidden.relative_to(bind.source)
+            top = next(binds[folder] for folder in (shown, *shown.parents) if folder in binds)
+            if top.source / shown.relative_to(top.shown) == hidden:  # no later mount covers it
+                yield shown
+
+
+def _leave_out_records(paths: Iterable[Path]) -> Iterator[Path]:
+    """Yield the paths, and in place of a folder around cdd's records what else is in it."""
+    for path in paths:
+        hidden = _list_records([path])
+        around = {folder for each in hidden for folder in each.parents if folder.is_relative_to(path)}
+        waiting = [path]
+        while waiting:
+            here = waiting.pop()
+            if here not in around:
+                yield here
+                continue
+            with suppress(OSError):
+                waiting += [here / name for name in os.listdir(here) if here / name not in hidden]
 
 
 def _hide_special_files(folders: Iterable[Bind], *, mounted: Collection[Path]) -> Iterator[Bind]:
@@ -288,6 +327,8 @@ class BubblewrapSandbox:
                 yield from ("--overlay-src", str(bind.source), "--tmp-overlay", str(bind.shown))
             else:
                 yield from ("--bind" if bind.is_writable else "--ro-bind", str(bind.source), str(bind.shown))
+        for covered in _hide_records(access):
+            yield from ("--tmpfs", str(covered), "--remount-ro", str(covered))
         yield from ("--remount-ro", "/dev", "--remount-ro", "/")
 
 
@@ -373,6 +414,8 @@ class ContainerSandbox:
                 yield from ("--volume", f"{path}:{path}:ro")
         for bind in _mount(access):
             yield from ("--volume", f"{bind.source}:{bind.shown}{'' if bind.is_writable else ':ro'}")
+        for covered in _hide_records(access):
+            yield from ("--tmpfs", f"{covered}:ro")
 
     def _query(self, *arguments: str) -> str | None:
         try:
@@ -458,7 +501,7 @@ class LandlockSandbox:
             temporary.mkdir()
             environment = build_environment(command, HOME=str(home), TMPDIR=str(temporary), GIT_CONFIG_NOSYSTEM="1")
             access = command.access
-            read = (*PROGRAMS, *CONFIGURATION, *PROCESSORS, "/proc", *map(str, access.read_only))
+            read = (*PROGRAMS, *CONFIGURATION, *PROCESSORS, "/proc", *map(str, _leave_out_records(access.read_only)))
             # git fails on a file that it cannot read, and some tools drop the variable that makes git ignore this one.
             read += ("/etc/gitconfig", *map(str, _find_configuration_above(access)))
             write = (*_DEVICES, folder, *map(str, access.read_write))

@@ -24,10 +24,8 @@ from urllib.parse import quote
 import msgspec
 
 from cdd_agent.config.trust import find_user_folder, load_secret
-from cdd_agent.storage import exclusive_lock, read_ordinary, write_atomic
+from cdd_agent.storage import RECORDS, SET_ASIDE, exclusive_lock, read_ordinary, write_atomic
 
-FOLDER = "cdd"
-"""Name of the folder in git's common folder."""
 MAIN = "main"
 """Stands for the main work tree, as ``ROOT`` does for a project at the top of its work tree."""
 ROOT = "root"
@@ -41,8 +39,7 @@ _MOST_NAME = 120
 """Characters of a folder's name that come from a path."""
 _PATIENCE_S = 10.0
 _REPORT_BYTES = 30_000_000
-_ASIDE = "cdd-set-aside-"
-_NUMBERED = re.compile(rf"{_ASIDE}([1-9][0-9]{{0,5}})")
+_NUMBERED = re.compile(rf"{SET_ASIDE}([1-9][0-9]{{0,5}})")
 
 
 class _Owner(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,7 +104,7 @@ def locate_records(project: Path, *, environment: Mapping[str, str] = os.environ
         if (found := _find_git_folders(top / ".git")) is not None:
             own, common = found
             return Records(
-                top=common / FOLDER,
+                top=common / RECORDS,
                 work_tree=MAIN if own == common else _escape(own.name, MAIN, _REPOSITORY),
                 package=ROOT if top == real else _escape(str(real.relative_to(top)), ROOT),
             )
@@ -166,11 +163,11 @@ def claim(records: Records, *, environment: Mapping[str, str] = os.environ) -> P
     top, aside = records.top, None
     owner, key = top / _OWNER, (top, find_user_folder(environment))
     known = _CLAIMED.get(key)
-    if top.name != FOLDER or (known is not None and known == _read_state(owner)):
+    if top.name != RECORDS or (known is not None and known == _read_state(owner)):
         return None
     secret = load_secret(environment)
     if not _is_owned(top, secret):
-        with exclusive_lock(top.with_name(f"{FOLDER}-records.lock"), purpose="A start of cdd", wait_s=_PATIENCE_S):
+        with exclusive_lock(top.with_name(f"{RECORDS}-records.lock"), purpose="A start of cdd", wait_s=_PATIENCE_S):
             if not _is_owned(top, secret):
                 aside = _take_over(top, secret)
     if (state := _read_state(owner)) is not None:
@@ -182,7 +179,7 @@ def _take_over(top: Path, secret: bytes) -> Path | None:
     aside = None
     is_earlier = _is_of_earlier_version(top, secret)
     if os.path.lexists(top) and not is_earlier and not _is_empty(top):
-        aside = top.with_name(f"{_ASIDE}{max(_list_numbers(top), default=0) + 1}")
+        aside = top.with_name(f"{SET_ASIDE}{max(_list_numbers(top), default=0) + 1}")
         os.rename(top, aside)
     # Another user of the same repository, or another home, may have set aside what this one wrote.
     mine = [folder for folder in list_set_aside(top) if _is_owned(folder, secret)]
@@ -249,7 +246,7 @@ def _read_state(path: Path) -> tuple[int, int, int] | None:
 
 def list_set_aside(top: Path) -> tuple[Path, ...]:
     """Return the folders with records that were set aside for those in ``top``, oldest first."""
-    paths = (top.with_name(f"{_ASIDE}{number}") for number in _list_numbers(top))
+    paths = (top.with_name(f"{SET_ASIDE}{number}") for number in _list_numbers(top))
     return tuple(path for path in paths if path.is_dir() and not path.is_symlink())
 
 
@@ -276,7 +273,7 @@ def list_old(project: Path) -> tuple[Path, ...]:
 def is_ready(project: Path) -> bool:
     """Return whether the records of a project are the user's, and cdd has started in it before."""
     records = locate_records(project)
-    is_claimed = records.top.name != FOLDER or _is_owned(records.top, load_secret(os.environ))
+    is_claimed = records.top.name != RECORDS or _is_owned(records.top, load_secret(os.environ))
     return is_claimed and read_stage(records) == "done"
 
 
