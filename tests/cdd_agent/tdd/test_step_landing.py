@@ -75,6 +75,23 @@ def test_only_the_named_paths_are_committed_and_the_note_is_one_line_of_json(
     assert (project.folder / "discount.py").read_text() == "x = 1\n"
 
 
+def test_no_value_of_an_ignored_file_is_in_the_message_of_a_commit_or_in_its_note(project: Project) -> None:
+    token = "Xk9vQ2mZ7Lp4Rt8s"
+    project.write({"shop.log": f"token: {token}\n", ".git/cdd/main/root/reports/sale/r.json": "{}"})
+    project.repository.read_included = lambda: b"*.log\n"
+    context = project.context(ScriptedModel([]))
+    context.workplace.begin()
+    write(context, "discount.py", "x = 1\n")
+    work = replace(item(), title=f"Use {token}", criteria=(("AC-1", f"WHEN {token.swapcase()} is sent"),))
+    attempt = replace(OPEN, summary=f"It sends {token}.")
+    landing = Landing(item=work, attempt=attempt, step=project.start().execution(1), context=context)
+    commit = land(landing, ("discount.py",))
+    said = project.git("log", "-1", "--format=%B", commit) + project.git("notes", "--ref=tdd-handoffs", "show", commit)
+    assert token.lower() not in said.lower()
+    assert "feat: Use [masked: value of an ignored file]" in said
+    assert "Handoff-Id: " in said
+
+
 def test_what_changes_after_the_gate_is_in_no_commit(
     project: Project, context: Context, *, step: StepExecution
 ) -> None:
