@@ -25,7 +25,7 @@ from cdd_agent.tdd.context import Phase, WorkItem
 from cdd_agent.tdd.verdict import list_files
 from cdd_agent.testrun.missing_files import CopyPlaces, find_missing_files
 from cdd_agent.testrun.pytest_run import PytestSuite
-from cdd_agent.testrun.suite import PYTEST, Conventions, ProjectLayout, Suite
+from cdd_agent.testrun.suite import PYTEST, Conventions, ProjectLayout, Suite, SuiteRun
 from pytest_tdd_agent.comparison import is_inside, strip_parameters
 from pytest_tdd_agent.fingerprint import find_changes
 from pytest_tdd_agent.gate import judge
@@ -93,9 +93,10 @@ class Reruns:
     def _run(self, commit: handoffs.AuditedCommit, *, called: str, with_ignored: bool) -> RerunResult:
         purpose = f"{called}, {commit.id[:_SHORT]} in a clean copy"
         layout = self.layout
-        with clean_copy(self.repository, self.suite, green=commit.id, red=commit.id) as copy:
+        with clean_copy(self.repository, self.suite, green=commit.id, red=commit.id, has_included=with_ignored) as copy:
             if with_ignored:
-                if not copy_ignored_files(self.repository, self.suite, copy=copy.root):
+                included = self.repository.read_included()
+                if not copy_ignored_files(self.repository, self.suite, copy=copy.root) and not included:
                     return self.run(commit, called=called)
                 self.has_copied = True
                 purpose += ", with ignored files"
@@ -110,16 +111,16 @@ class Reruns:
             redirects = (self.repository.root, copied)
             run = (replace(copy, redirects=redirects) if isinstance(copy, PytestSuite) else copy).run()
             # While the copy exists.
-            lacking = self._find_lacking(run.report, copied) if run.report is not None else ()
+            lacking = self._find_lacking(run, copied)
         self.emit(run.as_event(purpose, framework=framework))
         self.has_run = self.has_run or run.report is not None
         return RerunResult(report=run.report, problem=run.problem or "", digests=digests, lacking=lacking)
 
-    def _find_lacking(self, report: SuiteReport, copied: Path) -> tuple[str, ...]:
-        if not list_failing(report):
+    def _find_lacking(self, run: SuiteRun, copied: Path) -> tuple[str, ...]:
+        if run.report is not None and not list_failing(run.report):
             return ()
         places = CopyPlaces(user=self.repository.root, copy=copied, project=self.project, left_out=self._ignored)
-        return tuple(find_missing_files(report, places))
+        return tuple(find_missing_files(run.report, places, output=f"{run.problem}\n{run.output}"))
 
     @cached_property
     def _ignored(self) -> frozenset[str]:
@@ -409,7 +410,7 @@ class RerunClaims:
         unproven = self._find_unproven(recorded=report) if claim.holds is False else None
         if unproven is not None:
             claim = unproven
-        elif claim.holds is False:
+        elif claim.holds is False or self._may_lack_approved():
             again = self._check_run(recorded=report, with_ignored=True)
             if again.holds and self.runs.has_copied:
                 claim = leave_open("run", "It holds only with files that git ignores, which nobody else has.")
@@ -419,6 +420,10 @@ class RerunClaims:
         now, before = self._run()
         if placed.phase != "red" and before is not None:
             yield check_files(now, before, changed_tests=self._list_changed_tests())
+
+    def _may_lack_approved(self) -> bool:
+        """Return whether the tests could not be run without ignored files that the user approved."""
+        return self._run()[0].report is None and bool(self.runs.repository.read_included())
 
     def _explain_lacking(self, lacking: Sequence[str]) -> str:
         line = format_inclusion(self.runs.repository, lacking[0], project=self.runs.project)

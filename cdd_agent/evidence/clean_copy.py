@@ -2,9 +2,9 @@
 
 The copy holds the product of one commit, with the tests and configuration of another. It is a temporary folder
 outside the project, with its own repository, because products and tests may call git. It holds only files that git
-tracks, links to them, and modules that the user has built: nothing that git does not track and that a run may have
-planted. The user's index, HEAD, stash and configuration stay unchanged. ``kill -9`` leaves the temporary folder
-behind, nothing else.
+tracks, links to them, modules that the user has built, and ignored files that the user approved: nothing that git does
+not track and that a run may have planted. The user's index, HEAD, stash and configuration stay unchanged. ``kill -9``
+leaves the temporary folder behind, nothing else.
 """
 
 import contextlib
@@ -19,6 +19,7 @@ from pathlib import Path
 
 from cdd_agent.evidence.source import find_definition
 from cdd_agent.git.ignored import copy_ignored, select_ignored
+from cdd_agent.git.origin import BuildOrigin
 from cdd_agent.git.repository import (
     SUBMODULE,
     CopyLimits,
@@ -32,7 +33,7 @@ from cdd_agent.git.repository import (
 )
 from cdd_agent.git.run_tree import GitExport, delete_folder, write_files, write_git_folder, write_submodules
 from cdd_agent.git.runner import GitError
-from cdd_agent.git.snapshot import CDD_IDENTITY, list_entries
+from cdd_agent.git.snapshot import CDD_IDENTITY, list_entries, match_rules
 from cdd_agent.storage import read_ordinary
 from cdd_agent.testrun.access import SHOWN_PRIVATE
 from cdd_agent.testrun.suite import ProjectLayout, Suite, run_setup
@@ -232,10 +233,15 @@ def _read_text(repository: Repository, entry: Entry, *, path: str) -> str:
 
 
 @contextlib.contextmanager
-def clean_copy(repository: Repository, suite: Suite, *, green: str, red: str) -> Iterator[Suite]:
-    """Copy the tree ``green`` with the protected files of ``red``, and return the suite in the copy."""
+def clean_copy(
+    repository: Repository, suite: Suite, *, green: str, red: str, has_included: bool = True
+) -> Iterator[Suite]:
+    """Copy the tree ``green`` with the protected files of ``red``, and return the suite in the copy.
+
+    ``has_included``: with the ignored files that the user approved for run trees.
+    """
     with make_folder(repository) as place:
-        yield place.fill(suite, green=green, red=red)
+        yield place.fill(suite, green=green, red=red, has_included=has_included)
 
 
 @contextlib.contextmanager
@@ -258,7 +264,7 @@ class CopyFolder:
     folder: Path
     index: Mapping[str, str]
 
-    def fill(self, suite: Suite, *, green: str, red: str) -> Suite:
+    def fill(self, suite: Suite, *, green: str, red: str, has_included: bool = True) -> Suite:
         """Write the copy, and return the suite in it. Of a copy that is here, files that stay the same are kept."""
         repository, folder, index = self.repository, self.folder, self.index
         layout = find_layout(repository, suite)
@@ -283,6 +289,8 @@ class CopyFolder:
         root = folder / layout.project
         root.mkdir(parents=True, exist_ok=True)
         _add_untracked(suite, folder, layout=layout, repository=repository, red=red)
+        if has_included and suite.original is not None and repository.read_included():
+            copy_ignored_files(repository, suite, copy=root)
         # The copy borrows objects, so the sandbox must let tests read them.
         copy = suite.with_root(root, reads=(_find_objects(repository, export),))
         if copy.setup:
@@ -324,12 +332,15 @@ def _add_untracked(suite: Suite, folder: Path, *, layout: ProjectLayout, reposit
     if suite.original is None or not suite.conventions.is_python:
         return
     missing = [path for path in modules if _is_free(folder / path)]
-    wanted = [path for path in missing if path.endswith(COMPILED) or not _is_special(path, layout)]
-    # The commit lacks the user's other untracked files, and the copy gets none that a run tree does not get.
-    chosen = select_ignored(find_user(repository)).chosen if wanted else {}
-    for path in wanted:
+    sources = [path for path in missing if not path.endswith(COMPILED) and not _is_special(path, layout)]
+    ignored = match_rules(repository, sources)  # the commit lacks the user's other untracked files
+    if ignored and run_top == top:  # not a run tree, which has no others
+        ignored &= select_ignored(repository).chosen.keys()
+    origin = BuildOrigin(top, list_tracked=frozenset)
+    for path in missing:
         with contextlib.suppress(OSError):
-            if path in chosen and (path.endswith(COMPILED) or _is_provided(path, top, run_top=run_top)):
+            is_compiled = path.endswith(COMPILED) and origin.comes_from_build(path)
+            if is_compiled or (path in ignored and _is_provided(path, top, run_top=run_top)):
                 shutil.copyfile(top / path, folder / path)
 
 
@@ -515,7 +526,7 @@ def copy_ignored_files(repository: Repository, suite: Suite, *, copy: Path) -> t
     def accepts(path: str) -> bool:
         alters_run = path.rpartition("/")[2] in _CONFIGURATION or path.endswith(_NOT_COPIED)
         alters_run = alters_run or explain_build(path) is not None or explain_protection(path) is not None
-        return path.startswith(prefix) and not alters_run
+        return not alters_run and (path.startswith(prefix) or not is_in_place)
 
     is_in_place = suite.original is None
     found = copy_ignored(find_user(repository), top, accepts=accepts, is_complete=is_in_place, limits=_LIMITS)

@@ -211,10 +211,11 @@ NO_IGNORED_FILES = Offer(subject="ignored files", source=INCLUDE_FILE, shown=(),
 """Stands for the answer that runs need none of the ignored files: an empty list."""
 
 
-def offer_included(main: Repository, folder: Path, *, shown_from: Path) -> Offer | None:
+def offer_included(main: Repository, folder: Path, *, shown_from: Path, is_described: bool = True) -> Offer | None:
     """Return the list of ignored files in ``folder``, with the names that it adds now; None if there is no list.
 
-    Its content are patterns relative to the top of the work tree.
+    Its content are patterns relative to the top of the work tree. To see what it adds takes two calls of git, unless
+    not ``is_described``.
     """
     file = folder / INCLUDE_FILE
     try:
@@ -230,7 +231,7 @@ def offer_included(main: Repository, folder: Path, *, shown_from: Path) -> Offer
         subject="ignored files",
         source=os.path.relpath(file, shown_from),
         # First what counts: the end of many lines is not shown.
-        shown=(*_describe_included(main, patterns), "Its lines:", *lines),
+        shown=(*_describe_included(main, patterns), "Its lines:", *lines) if is_described else (),
         content=patterns,
     )
 
@@ -283,7 +284,12 @@ def format_inclusion(main: Repository, path: str, *, project: str) -> str:
     file = INCLUDE_FILE if folder.resolve() == Path.cwd() else str(folder / INCLUDE_FILE)
     # The echo of some shells reads a backslash as the beginning of an escape sequence.
     write = "printf '%s\\n'" if "\\" in pattern else "echo"
-    return f"{write} {shlex.quote(pattern)} >> {shlex.quote(file)} && cdd trust"
+    make = (
+        ""
+        if (main.root / prefix / INCLUDE_FILE).parent.is_dir()
+        else f"mkdir -p {shlex.quote(str(Path(file).parent))} && "
+    )
+    return f"{make}{write} {shlex.quote(pattern)} >> {shlex.quote(file)} && cdd trust"
 
 
 def escape_pattern(path: str) -> str:

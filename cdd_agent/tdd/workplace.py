@@ -394,23 +394,27 @@ class IncludedFiles:
         """The project's folder in the work tree, with a slash at the end; empty for the top."""
         return relativize(self.project, self.user)
 
-    def list_offers(self) -> tuple[Offer, ...]:
+    def list_offers(self, *, is_described: bool = True) -> tuple[Offer, ...]:
         """Return the lists of the project and of the work tree around it, as the user has to approve them."""
-        folders = dict.fromkeys((self.user.root.resolve(), self.project.resolve()))
-        found = (offer_included(self.user, folder, shown_from=self.project.resolve()) for folder in folders)
-        return tuple(offer for offer in found if offer is not None)
+        here = self.project.resolve()
+        folders = dict.fromkeys((self.user.root.resolve(), here))
+        offer = partial(offer_included, self.user, shown_from=here, is_described=is_described)
+        return tuple(found for folder in folders if (found := offer(folder)) is not None)
 
     def read(self) -> bytes:
         """Return the approved patterns, relative to the top of the work tree; asks about a list that is new.
 
         Raises ``NotApproved`` for a list about which the user has not decided and cannot be asked.
         """
-        return b"".join(offer.content for offer in self.list_offers() if self.trust.allows(offer))
+        offers = self.list_offers(is_described=False)
+        if any(self.trust.approvals.find_decision(offer) is None for offer in offers):
+            offers = self.list_offers()
+        return b"".join(offer.content for offer in offers if self.trust.allows(offer))
 
     def has_decided(self, *, choose: Choose | None) -> bool:
         """Return whether the user has decided, and ask once if there are files to decide about."""
         approvals = self.trust.approvals
-        if self.list_offers():
+        if self.list_offers(is_described=False):
             return True
         if approvals.folder is None or approvals.find_decision(NO_IGNORED_FILES) is not None:
             return approvals.folder is not None
@@ -425,7 +429,7 @@ class IncludedFiles:
         if lines:
             file = private_folder(self.project) / Path(INCLUDE_FILE).name
             write_atomic(file, lines.encode("utf-8", "surrogateescape"))
-        for offer in self.list_offers() or (NO_IGNORED_FILES,):
+        for offer in self.list_offers(is_described=False) or (NO_IGNORED_FILES,):
             approvals.record(offer, approved=True)
         return True
 

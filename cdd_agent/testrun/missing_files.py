@@ -56,15 +56,15 @@ def find_missing_files(report: SuiteReport | None, places: CopyPlaces, *, output
         if failure.missing_name and failure.kind != "assertion":
             found |= {path: nodeid for path in _find_module(failure.missing_name, places) if path not in found}
         text = "\n".join((failure.exception, failure.message, failure.text, failure.output))
-        named = _find_named(text, lookup)
+        named = _search_text(text, lookup)
         if not named and _SAYS_MISSING.search(text[:_MOST_CHARACTERS]):
             # The messages of databases and of other languages do not name the file, but the code does.
             sources = (_read_source(places.copy / places.project / file) for file in files)
-            named = [path for source in sources for path in _find_named(source, lookup, says_missing=True)]
+            named = [path for source in sources for path in _search_text(source, lookup, says_missing=True)]
         for path in named:
             found.setdefault(path, nodeid)
     if report is None:
-        found |= dict.fromkeys(_find_named(output, lookup), "The run")
+        found |= dict.fromkeys(_search_text(output, lookup), "The run")
     # A failure that shows the code names the folder of a file beside it.
     return {path: test for path, test in found.items() if not any(each.startswith(f"{path}/") for each in found)}
 
@@ -90,7 +90,7 @@ def _read_source(path: Path) -> str:
         return ""
 
 
-def _find_named(text: str, lookup: Lookup, *, says_missing: bool | None = None) -> list[str]:
+def _search_text(text: str, lookup: Lookup, *, says_missing: bool | None = None) -> list[str]:
     text = text[:_MOST_CHARACTERS]
     if says_missing is None:
         says_missing = _SAYS_MISSING.search(text) is not None

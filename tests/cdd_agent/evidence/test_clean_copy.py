@@ -101,13 +101,31 @@ def test_the_setup_prepares_the_copy_and_changes_neither_tests_nor_what_is_commi
         assert not any((copy.root / name).exists() for name in ("conftest.py", "pytest.py", "tests/test_more.py"))
 
 
+def test_a_copy_has_of_ignored_files_what_the_user_approved_and_nothing_that_a_run_left(
+    make: Make, tmp_path: Path
+) -> None:
+    step = make({}, {"product.py": "x = 1\n"})
+    users = tmp_path / "users"
+    step.repository.git("worktree", "add", ("--quiet", "--detach"), str(users))
+    for name in ("data.secret", "other.secret", "conftest.secret", "tests/more.secret"):
+        (users / name).write_text("the user's")
+        (step.suite.root / name).write_text("of a run")
+    step.repository.source = users
+    step.repository.read_included = lambda: b"/data.secret\n/tests/more.secret\n"
+    suite = step.suite.in_run_tree(step.suite.root, original=Original(root=users))
+    for has_included, names in ((True, {"data.secret", "tests/more.secret"}), (False, set[str]())):
+        with clean_copy(step.repository, suite, green=step.green, red=step.red, has_included=has_included) as copy:
+            found = {path.relative_to(copy.root).as_posix(): path.read_text() for path in copy.root.rglob("*.secret")}
+            assert found == dict.fromkeys(names, "the user's")
+
+
 @pytest.mark.slow
 def test_links_that_git_does_not_track_lead_to_what_is_in_the_copy(make: Make, tmp_path: Path) -> None:
     step = make({"src/shop/__init__.py": "", "tests/test_shop.py": ""}, {"gone.py": ""})
     users = tmp_path / "users"
     for name in ("src/shop/__init__.py", "tests/test_shop.py", "src/shop/untracked.py", "build/shop/fast.so"):
         (users / name).parent.mkdir(parents=True, exist_ok=True)
-        (users / name).touch()
+        (users / name).write_bytes(b"\x7fELF" if name.endswith(".so") else b"")
     (tmp_path / "elsewhere").touch()
     for name, leads in {
         "build/shop/__init__.py": users / "src" / "shop" / "__init__.py",
