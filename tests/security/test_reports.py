@@ -28,11 +28,8 @@ from tests.security.corpus.stage import Stage
 WORK = item(tests=(f"{TEST_FILE}::test_discount",))
 
 FORGED = """
-import glob, json, os, sys
+import json, os, sys
 def forge():
-    (kept,) = glob.glob('.cdd/reports/sale/*baseline*.json')
-    with open(kept) as file:
-        prints = json.load(file)['fingerprints']
     place = sys.argv[sys.argv.index('--tdd-agent-report') + 1]
     nonce = sys.argv[sys.argv.index('--tdd-agent-nonce') + 1]
     names = 'tests/test_discount.py::test_discount', 'tests/test_prices.py::test_total'
@@ -42,7 +39,7 @@ def forge():
     summary.update(passed=2, collected=2)
     report = {'schema': 1, 'complete': True, 'exit_status': 0, 'nonce': nonce, 'python': '3', 'pytest': '9',
               'rootdir': '', 'started_at': '', 'duration_s': 1, 'summary': summary, 'tests': tests,
-              'collect_errors': [], 'fingerprints': prints, 'gate': None, 'old_failures': []}
+              'collect_errors': [], 'fingerprints': {}, 'gate': None, 'old_failures': []}
     with open(place, 'w') as file:
         json.dump(report, file)
 """
@@ -120,6 +117,32 @@ FORGERIES = {
 REFUSALS = frozenset(
     {"target_failed", "tampered", "run_incomplete", "canary_failed", "report_differs", "not_reproduced"}
 )
+RECORDS = """
+import gc, json, os, stat
+
+NAMES = 'tests/test_discount.py::test_discount', 'tests/test_prices.py::test_total'
+
+def is_socket(number):
+    try:
+        return stat.S_ISSOCK(os.fstat(number).st_mode)
+    except OSError:
+        return False
+
+SOCKET = os.dup(max(filter(is_socket, range(3, 20000))))
+
+def send(_, line):
+    [channel.write(line) for channel in gc.get_objects() if type(channel).__name__ == 'Channel']
+
+def forge(write):
+    lines = [{'event': 'begin', 'nodeid': NAMES[0]}]
+    for number, name in enumerate(NAMES):
+        case = {'nodeid': name, 'outcome': 'passed', 'file': name.partition('::')[0], 'line': 4, 'duration_s': 0.1,
+                'phases': {}, 'reruns': 0, 'failure': None}
+        lines += [{'event': 'test', 'case': case}]
+    rest = {'duration_s': 1.0, 'warnings': 0, 'deselected': 0, 'signs': [], 'fault': None}
+    for line in [*lines, {'event': 'finish', 'exit_status': 0, **rest}, {'event': 'end'}]:
+        write(SOCKET, json.dumps(line).encode() + b'\\n')
+"""
 FLIPPED = (
     "import pytest\n\n\n@pytest.hookimpl(hookwrapper=True)\ndef pytest_runtest_makereport():\n"
     "    outcome = yield\n    outcome.get_result().outcome = 'passed'\n"
@@ -154,12 +177,17 @@ TRICKS = {
     ),
     "exit with success at import": trick("run_incomplete", files={"discount.py": "import os\n\nos._exit(0)\n"}),
     "a report of its own, and exit": trick(
-        *("suspicious_code", "canary_failed", "report_differs", "not_reproduced", "target_failed"),
-        files={"discount.py": f"{FORGED}\n\ndef discount(price):\n    forge()\n    os._exit(0)\n"},
+        "run_incomplete", files={"discount.py": f"{FORGED}\n\ndef discount(price):\n    forge()\n    os._exit(0)\n"}
     ),
     "a report of its own, at the end of the process": trick(
-        *("suspicious_code", "canary_failed", "report_differs", "not_reproduced", "target_failed"),
-        files={"discount.py": f"{FORGED}\n\nimport atexit\n\natexit.register(forge)\n{WRONG}"},
+        "target_failed", files={"discount.py": f"{FORGED}\n\nimport atexit\n\natexit.register(forge)\n{WRONG}"}
+    ),
+    "records at the end of the process": trick(
+        "untrusted", files={"discount.py": f"{RECORDS}\n\nimport atexit\n\natexit.register(forge, os.write)\n{WRONG}"}
+    ),
+    "records through the plugin's own objects, and exit": trick(
+        *("suspicious_code", "canary_failed", "report_differs", "not_reproduced"),
+        files={"discount.py": f"{RECORDS}\n\ndef discount(price):\n    forge(send)\n    os._exit(0)\n"},
     ),
     "a report in the project, rewritten": trick("target_failed", files={"discount.py": IN_PROJECT + WRONG}),
     "a conftest that flips the outcome": trick(
