@@ -72,6 +72,8 @@ def read_bytes(path: str) -> bytes:
 def replace_file(path: str, parts: Iterable[str]) -> os.stat_result:
     """Write a file of ASCII atomically, without waiting for the disk; return its status. Raises OSError."""
     temporary = f"{path}.{System.getpid()}.tmp"
+    with Shield():
+        System.unlink(temporary)  # a test may have put a link or a pipe there
     try:
         with open(temporary, "wb") as file:
             for part in parts:

@@ -6,6 +6,7 @@ modules, because the code under test may change files of installed packages, too
 
 from __future__ import annotations
 
+import codecs
 import os
 import signal
 import sys
@@ -24,13 +25,14 @@ from ..plugin import OWN_STATUSES, apply_gate, prepare_files
 from ..recording.assembly import UNFINISHED, Assembler, Recording, describe_problem
 from ..recording.spool import RECORDS
 from ..report import SuiteReport, count_outcomes, list_failing, replace
-from ..system import bind_builtins, encode_json
+from ..system import bind_builtins, encode_json, read_bytes
 from .process import CAN_WAIT, Child, Ending, find_prctl
 from .start import NoParentError, find_command
 
 bind_builtins(globals())
 
 _MOST_SHOWN = 3
+codecs.lookup("unicode-escape")  # which pytest's writer would import if the terminal lacks a character
 
 
 def judge_from_outside(config: pytest.Config, option: Namespace) -> None:
@@ -52,7 +54,7 @@ def judge_from_outside(config: pytest.Config, option: Namespace) -> None:
         run = _Run(config, options, is_quiet=is_quiet)
     except pytest.UsageError:
         return  # the process will find the same error when it is configured
-    except NoParentError as reason:
+    except (NoParentError, OSError) as reason:
         config.stash[NO_PARENT] = str(reason)
         return
     status = run.judge(command)
@@ -71,6 +73,9 @@ class _Run:
         self._is_quiet = is_quiet
         self._shown_path = os.path.relpath(str(options.report), str(config.invocation_params.dir))
         self._start_s = perf_counter()
+        self._stream = open(options.stream, "wb", buffering=0)  # noqa: SIM115 (open to the end)
+        self._assembler = Assembler(options.nonce, listen=StreamFile(self._stream).write)
+        self._child = Child(prctl=find_prctl(), is_stopping=lambda: self._assembler.is_stopped)
         self._base = SuiteReport(
             complete=False,
             exit_status=int(pytest.ExitCode.USAGE_ERROR),
@@ -91,26 +96,24 @@ class _Run:
             report, spared = self._complete(recording, ending)
             codec.dump(report, self._options.report)
         except OSError as error:
-            self._options.report.unlink(missing_ok=True)
+            with suppress(OSError):
+                self._options.report.unlink()
             sys.stderr.write(f"--tdd-agent-report: {error.filename}: {error.strerror}\n")
             return int(pytest.ExitCode.INTERNAL_ERROR)
         if self._options.is_printed:
-            sys.stdout.write(self._options.report.read_text(encoding="ascii"))
+            sys.stdout.write(read_bytes(str(self._options.report)).decode("ascii"))
         elif not self._is_quiet:
             self._show(report, spared=len(spared), notes=list_notes(report, recording.running, ending=ending))
         return find_exit_status(report, ending)
 
     def _record(self, command: list[str]) -> tuple[Recording, Ending]:
-        with open(self._options.stream, "wb", buffering=0) as file:
-            assembler = Assembler(self._options.nonce, listen=StreamFile(file).write)
-            child = Child(prctl=find_prctl(), is_stopping=lambda: assembler.is_stopped)
-            ending = child.run(
-                command,
-                environment={**os.environ, RECORDS: str(child.descriptor)},
-                output=2 if self._options.is_printed else None,  # standard output is for the report alone
-                receive=assembler.feed,
-            )
-        return assembler.finish(_as_in_a_shell(ending.status)), ending
+        ending = self._child.run(
+            command,
+            environment={**os.environ, RECORDS: str(self._child.descriptor)},
+            output=2 if self._options.is_printed else None,  # standard output is for the report alone
+            receive=self._assembler.feed,
+        )
+        return self._assembler.finish(_as_in_a_shell(ending.status)), ending
 
     def _complete(self, recording: Recording, ending: Ending) -> tuple[SuiteReport, set[str]]:
         """Return the report with what only the parent knows for sure, and the node ids that the gate spares."""

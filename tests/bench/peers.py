@@ -23,6 +23,11 @@ OWN = ("-p", "pytest_tdd_agent")
 BARE = Reporter("bare pytest")
 OFF = Reporter("pytest_tdd_agent, not asked for", OWN)
 ASKED = Reporter("--tdd-agent", (*OWN, "--tdd-agent"), (".tdd-agent/report.jsonl", ".tdd-agent/report.json"))
+AUDIT = Reporter(
+    "--tdd-agent-audit, in a parent",
+    (*OWN, "--tdd-agent-report=audit.json", "--tdd-agent-audit"),
+    ("audit.jsonl", "audit.json"),
+)
 GATE = Reporter(
     "--tdd-agent-gate green",
     (*OWN, "--tdd-agent-report=gate.json", "--tdd-agent-gate=green", "--tdd-agent-baseline=base.json"),

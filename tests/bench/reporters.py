@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.bench.bars import Bars
 from tests.bench.measure import Cost, calls, compare, spend
-from tests.bench.peers import ASKED, BARE, BASELINE, GATE, OFF, Reporter
+from tests.bench.peers import ASKED, AUDIT, BARE, BASELINE, GATE, OFF, Reporter
 
 PER_FILE = 100
 FRAMES = 11
@@ -18,6 +18,8 @@ BAR_OFF = 0.05
 BAR_BYTES = 115
 BAR_MEMORY = 1.05
 BAR_FAILURES = 1.12
+BAR_PARENT = 1.8
+"""pytest starts twice, and the results are sent, read and judged."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +131,7 @@ def judge(figures: Sequence[Figures], few: Figures, *, peers: Sequence[Reporter]
                 bar(f"{title}: calls a test", found.extra(asked), limit=BAR_CALLS)
                 bar(f"{title}: calls a test, not asked for", per_test(few, found, name=OFF.name), limit=BAR_OFF)
             bar(f"{title}: bytes a test in the stream", found.written[asked][0], limit=BAR_BYTES)
+            bar(f"{title}: CPU with a parent", found.costs[AUDIT.name].ratio, limit=BAR_PARENT)
             memory = found.costs[asked].peak_mb / found.costs[BARE.name].peak_mb
             bar(f"{title}: peak memory to bare pytest", memory, limit=BAR_MEMORY)
         else:
@@ -156,7 +159,7 @@ def suites(*, quick: bool) -> tuple[Suite, ...]:
 def show(folder: Path, peers: Sequence[Reporter], *, quick: bool) -> bool:
     """Print all figures and bars; say whether the bars are kept."""
     few = measure(Suite(passing=True, tests=100, rounds=1, counted=True), (OFF,), folder=folder / "few")
-    reporters = (OFF, ASKED, GATE, *peers)
+    reporters = (OFF, ASKED, AUDIT, GATE, *peers)
     found = []
     for number, suite in enumerate(suites(quick=quick)):
         found.append(measure(suite, reporters, folder=folder / str(number)))

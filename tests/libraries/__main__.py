@@ -6,6 +6,7 @@ must open the gate GREEN for a library that nobody has changed; serial and under
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -70,7 +71,7 @@ class Workshop:
         """Give a library without pytest's configuration an empty one, as pytest would take that of a folder above."""
         names = ("pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
         files = [self.project / name for name in names if (self.project / name).exists()]
-        if not any("pytest" in file.read_text(encoding="utf-8") for file in files):
+        if not any(re.search(r"^\[(tool[.:])?pytest", file.read_text(encoding="utf-8"), re.M) for file in files):
             (self.project / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
 
     def pytest(self, name: str, *args: str) -> "Run":
@@ -207,6 +208,8 @@ def examine(library: Library) -> Finding:
     if plain.status != report.status:
         finding.differences.append(f"exit status: {plain.status} and {report.status}")
     for run in (gate, parallel_gate):
+        if run.report is not None and not run.report.supervised:
+            finding.differences.append(f"{run.name} was not judged by a parent")
         if run.status:
             finding.closed[run.name] = run.reasons
     return finding

@@ -67,7 +67,7 @@ FAILING = {
     "attribute_of_module": ("product.no_such", "call attribute_error of test [product.no_such]"),
     "attribute_of_class": ("product.Box.lid", "call attribute_error of test [product.Box.lid]"),
     "attribute_of_object": ("product.Box().lid", "call attribute_error of test [product.Box.lid]"),
-    "attribute_of_none": ("None.lid", "call attribute_error of test [NoneType.lid]"),
+    "attribute_of_none": ("None.lid", "call exception of test"),
     "name_error": ("no_such", "call name_error of test [no_such]"),
     "unbound_local": ("x\n    x = 1", "call name_error of test [x]"),
     "too_many_arguments": ("product.add(1, 2, 3)", "call signature_mismatch of test [product.add]"),

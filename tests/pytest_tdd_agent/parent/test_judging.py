@@ -29,7 +29,8 @@ def forge(path=os.path.abspath("out/report.json")):
 
 CHEATS = {
     "rewrites the report at exit": f"{FORGE}atexit.register(forge){WRONG}",
-    "ends the process with status 0 at exit": f"{FORGE}atexit.register(lambda: (forge(), os._exit(0))){WRONG}",
+    "ends the process with status 0 at exit": f"{FORGE}os.mkfifo(f'out/report.json.{{os.getppid()}}.tmp')\n"
+    f"atexit.register(lambda: (forge(), os._exit(0))){WRONG}",
     "leaves a daemon that rewrites the report": f"""{FORGE}
 if os.fork() == 0:
     os.setsid()
@@ -82,7 +83,7 @@ def run_judged(project: Project, *args: str) -> Run:
     return project.pytest(*args, start=True)
 
 
-@soak_after(3, "cheat", CHEATS)
+@soak_after(2, "cheat", CHEATS)
 def test_a_forged_report_or_exit_status_opens_no_gate(project: Project, cheat: str) -> None:
     project.write(test_product=TEST, product=CHEATS[cheat])
     run = run_judged(project, *GREEN)
@@ -92,6 +93,34 @@ def test_a_forged_report_or_exit_status_opens_no_gate(project: Project, cheat: s
     if (project.folder / "pid").exists():
         with pytest.raises(ProcessLookupError):
             os.kill(int((project.folder / "pid").read_text()), 0)
+
+
+PATCH = """
+import pathlib, pytest
+from pytest_tdd_agent import audit, codec, fingerprint
+
+before = codec.load(pathlib.Path("out/base.json"))
+fingerprint.compute_digests = lambda *_, **__: dict(before.fingerprints)
+audit.Auditor.find_signs = lambda *_: ()
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_pyfunc_call():
+    outcome = yield
+    outcome.force_result(True)
+
+def pytest_terminal_summary():
+    print("GREEN gate: open")
+"""
+
+
+def test_a_conftest_that_replaces_the_plugin_in_memory_does_not_hide_itself_from_a_baseline(project: Project) -> None:
+    project.write(test_product=TEST, product=WRONG)
+    project.pytest("--tdd-agent-audit", report="out/base.json")
+    project.write(conftest=PATCH)
+    run = run_judged(project, *GREEN, "--tdd-agent-baseline", "out/base.json")
+    assert [case.outcome for case in run.report.tests] == ["passed"]
+    assert (run.status, run.codes, run.report.signs) == (1, ["protected_changed"], ())
+    assert run.printed.index("GREEN gate: open") < run.printed.index("GREEN gate: closed")
 
 
 EARLY_ENDS = {
@@ -142,7 +171,8 @@ def test_sigterm_ends_the_tests_and_leaves_a_report_of_those_that_ran(project: P
     command = [sys.executable, "-m", "pytest", *options]
     stream = project.folder / "report.jsonl"
     with subprocess.Popen(command, cwd=project.folder, stdout=subprocess.PIPE, text=True) as process:
-        while not stream.exists() or b"::test_b" not in stream.read_bytes().rpartition(b'"begin"')[2]:
+        begun = b'"begin","nodeid":"test_a.py::test_b"'
+        while not stream.exists() or begun not in stream.read_bytes():
             time.sleep(0.02)
         process.send_signal(signal.SIGTERM)
         printed, _ = process.communicate()
