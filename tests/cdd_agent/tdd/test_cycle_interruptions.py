@@ -372,12 +372,12 @@ def test_files_that_are_deleted_after_the_gate_are_deleted_in_no_commit(project:
 @pytest.mark.slow
 def test_a_commit_that_breaks_a_test_of_the_users_is_refused(project: Project) -> None:
     state = stopped_in_green(project)
-    theirs = "import pathlib\n\n\ndef test_size():\n    assert not pathlib.Path('extra.txt').exists()\n"
+    theirs = "import pathlib\n\n\ndef test_size():\n    assert not pathlib.Path('extra.md').exists()\n"
     project.write({"tests/test_size.py": theirs})
     project.git("add", "-A")
     project.git("commit", "--quiet", "-m", "mine")
-    breaks = runs("printf 'def discount(price):\\n    return price - 10\\n' > discount.py; touch extra.txt")
-    assert continued(project, state, breaks, runs("rm extra.txt")) is None
+    breaks = runs("printf 'def discount(price):\\n    return price - 10\\n' > discount.py; touch extra.md")
+    assert continued(project, state, breaks, runs("rm extra.md")) is None
     closed = [event for event in project.seen if isinstance(event, GateJudged) and not event.open]
     (reason,) = closed[-1].reasons
     assert reason.startswith("commit_refused: On your branch")
