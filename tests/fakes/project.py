@@ -73,7 +73,7 @@ def item(
         phases=phases_of(kind, refactor=refactor),
         tests=tests,
         sources=("discount.py",),
-        named=("discount.py", "rates.py", *(test.partition("::")[0] for test in tests)),
+        named=("discount.py", "rates.py", "tax.py", *(test.partition("::")[0] for test in tests)),
     )
 
 
