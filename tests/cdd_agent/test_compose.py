@@ -101,12 +101,15 @@ def test_the_agents_of_a_ticket_share_its_limit_with_what_earlier_sittings_used(
 def test_green_on_tests_of_a_folder_below_has_that_folder_as_its_project(tmp_path: Path) -> None:
     root = lay(tmp_path / "repository", {"services/a/go.mod": "module a\n", "services/a/cart_test.go": ""})
     subprocess.run(["git", "init", "-q", str(root)], check=True)
-    options = Options(project=root, ask=approves, sandbox="none", attended=True)
+    allowed = ("./justfile", "services/a/../b.mk")
+    options = Options(project=root, ask=approves, sandbox="none", attended=True, allow_files=allowed)
     seen: list[Event] = []
     composition = Composition(options, emit=seen.append, environment=users_folder(tmp_path))
     green = composition.green(resolve_targets(root, ["services/a/cart_test.go"]))
     assert green.context.project == root / "services" / "a"
     tree = green.context.workplace.tree.root
+    # The names are those of the notice, from the top of the work tree, or relative to the project.
+    assert {"justfile", "services/a/justfile", "services/b.mk"} < green.context.allowed
     assert green.context.suite.root == green.context.workspace.root == tree / "services" / "a"
     assert green.ticket.folder.is_relative_to(root / ".git" / "cdd" / "main" / "services%2Fa")
     told = [event.text for event in seen if isinstance(event, Notice)]
