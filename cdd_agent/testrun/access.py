@@ -21,7 +21,13 @@ QUESTION = """\
 import glob, json, os, site, sys
 # No code of packages or of the project may run. Packages in editable form put the project on the path, so lines of .pth
 # files and sitecustomize are skipped. -I leaves out PYTHONPATH and the user's packages, which a test run has.
-site.exec = site.execsitecustomize = site.execusercustomize = lambda *_: None
+site.execsitecustomize = site.execusercustomize = lambda: None
+def follow(line, *_):
+    # The one such line that only adds a folder: uv writes it for an environment on top of another.
+    start, end, line = 'import site; site.addsitedir("', '")', line.strip()
+    if line.startswith(start) and line.endswith(end):
+        site.addsitedir(line[len(start) : -len(end)])
+site.exec = follow
 site.check_enableusersite = lambda: True
 site.main()
 paths = [path for path in (*sys.argv[1].split(os.pathsep), *sys.path) if path]

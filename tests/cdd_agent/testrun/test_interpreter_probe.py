@@ -152,3 +152,16 @@ def test_shims_run_outside_the_project_with_the_version_that_its_files_name(
     found = list(find_candidates(project, {"PATH": str(tmp_path / "bin")}))
     assert [each.path for each in found] == [Path("/opt/python")]
     assert (tmp_path / "asked").read_text() == f"/|{chosen}\n"
+
+
+def test_an_environment_of_uv_on_top_of_another_has_the_packages_of_both(
+    tmp_path: Path, *, full_environment: Path, bare_environment: Path
+) -> None:
+    env = tmp_path / "env"
+    shutil.copytree(bare_environment, env, symlinks=True)
+    below = next((full_environment / "lib").glob("python*/site-packages"))
+    packages = next((env / "lib").glob("python*/site-packages"))
+    (packages / "_uv_ephemeral_overlay.pth").write_text(f'import site; site.addsitedir("{below}")')
+    answer = ask_interpreter(tmp_path, env / "bin" / "python", environment={})
+    assert isinstance(answer, PythonInfo), answer
+    assert str(below) in answer.reads
