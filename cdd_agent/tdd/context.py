@@ -442,8 +442,8 @@ class Context:
         by = "nobody is there to ask" if self.choose is None else "the developer said no"
         reasons = [f"{format_line(path)}: {why}" for path, why in list(waiting.items())[:_MOST_WAITING]]
         more = f" And {len(waiting) - _MOST_WAITING} more." if len(waiting) > _MOST_WAITING else ""
-        ending = f"This needs the developer's yes, and {by}. Use another place or name, or do without."
-        return f"{' '.join(reasons)}{more} {ending}"
+        advice = "Move it to a file of a usual kind beside similar files, or leave it out."
+        return f"{' '.join(reasons)}{more} This needs the developer's yes, and {by}. {advice}"
 
     @property
     def _before_tests(self) -> str:
