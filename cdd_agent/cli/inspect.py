@@ -450,7 +450,7 @@ def report(invocation: Invocation, slug: str, *, page: Path | None) -> None:
 )
 @click.pass_obj
 def trust(invocation: Invocation, *, digests: tuple[str, ...], forget: bool, in_place: bool, records: bool) -> None:
-    """Show the settings, the interpreter and the hooks of this repository, and ask about each.
+    """Show the settings, the interpreter, the hooks and the list of ignored files, and ask about each.
 
     Without a terminal, cdd shows them with their digests and decides nothing. It never runs them here. The commands
     that the agent may run without asking are listed too.

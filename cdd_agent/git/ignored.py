@@ -354,8 +354,9 @@ def _find_whole(path: str, whole: Iterable[str]) -> str:
 
 
 _LEFTOVER = re.compile(
-    r"/(?:(?:coverage|nosetests|lcov)\.\w+|thumbs\.db|desktop\.ini|[^/]*~|\.#[^/]*|"
-    r"[^/]*\.(?:log|sw[op]|pid|orig|rej|bak|tsbuildinfo))$|/(?:htmlcov|coverage|cmakefiles)/"
+    r"/(?:(?:coverage|nosetests|junit|lcov)[^/.]*\.\w+|tags|thumbs\.db|desktop\.ini|[^/]*~|\.#[^/]*|"
+    r"[^/]*\.(?:log|sw[op]|pid|orig|rej|bak|tsbuildinfo|iml))$|"
+    r"/(?:htmlcov|coverage|cmakefiles|test-results|playwright-report)/"
 )
 """What test tools, editors and desktops leave behind. It is not copied either, but not worth a question."""
 _OUTPUT_FOLDER = re.compile(r"(?:^|/)(?:build|target|dist|out|obj|bin|_build|cmake-build-\w+)/$")

@@ -1,5 +1,6 @@
 import subprocess
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from cdd_agent.work.state_file import save_state
 from cdd_agent.workflows.green.request import resolve_targets
 from cdd_agent.workflows.orchestration.feature import Feature
 from tests.cdd_agent.testrun.test_project_detection import lay
-from tests.fakes.approval import approves, users_folder
+from tests.fakes.approval import Answers, approves, users_folder
 from tests.fakes.clock import FakeClock
 
 HI = Request(system="", messages=(UserMessage(content=(Text(text="hi"),)),))
@@ -160,3 +161,19 @@ def test_a_conversation_about_a_ticket_begins_as_the_last_one_did(tmp_path: Path
     first, second = (dialog.of("socrates", "sale").start() for dialog in dialogs)
     assert first.system == second.system
     assert first.system != dialogs[0].of("socrates", "other").start().system
+
+
+def test_a_run_and_an_audit_wait_for_the_approval_of_a_list_of_ignored_files(tmp_path: Path) -> None:
+    composition = composed(tmp_path)
+    project = composition.root
+    subprocess.run(["git", "init", "--quiet", str(project)], check=True)
+    (project / ".cdd" / "worktree-include").write_text("/.env\n")
+    user = Answers(False)
+    composition.options = replace(composition.options, ask=user)
+    assert composition.repository.read_included() == b"", "the user said no"
+    assert composition.repository.read_included() == b""
+    assert [offer.source for offer in user.asked] == [".cdd/worktree-include"]
+    other = Composition(replace(composition.options, ask=None), emit=lambda _: None, environment={})
+    other.environment = users_folder(tmp_path / "nobody")
+    with pytest.raises(NotApproved, match="list of ignored files"):
+        other.auditor()
