@@ -32,6 +32,7 @@ from .start import NoParentError, find_command
 bind_builtins(globals())
 
 _MOST_SHOWN = 3
+_REFUSED = int(pytest.ExitCode.USAGE_ERROR)
 codecs.lookup("unicode-escape")  # which pytest's writer would import if the terminal lacks a character
 
 
@@ -95,16 +96,27 @@ class _Run:
             recording, ending = self._record(command)
             report, spared = self._complete(recording, ending)
             codec.dump(report, self._options.report)
-        except OSError as error:
+        except BaseException as error:
             with suppress(OSError):
-                self._options.report.unlink()
+                self._options.report.unlink()  # whatever is there, the parent did not write it
+            if not isinstance(error, OSError):
+                raise
             sys.stderr.write(f"--tdd-agent-report: {error.filename}: {error.strerror}\n")
             return int(pytest.ExitCode.INTERNAL_ERROR)
+        status = find_exit_status(report, ending)
+        try:
+            self._print(report, spared=len(spared), notes=list_notes(report, recording.running, ending=ending))
+            sys.stdout.flush()
+        except (OSError, AttributeError):
+            return status or 1  # pytest, too, ends with 1 if nobody reads what it prints
+        return status
+
+    def _print(self, report: SuiteReport, *, spared: int, notes: list[str]) -> None:
+        is_refused = report.problem is not None and report.problem.code == "no_start" and report.exit_status == _REFUSED
         if self._options.is_printed:
             sys.stdout.write(read_bytes(str(self._options.report)).decode("ascii"))
-        elif not self._is_quiet:
-            self._show(report, spared=len(spared), notes=list_notes(report, recording.running, ending=ending))
-        return find_exit_status(report, ending)
+        elif not (self._is_quiet or is_refused):  # pytest has said why it refused
+            self._show(report, spared=spared, notes=notes)
 
     def _record(self, command: list[str]) -> tuple[Recording, Ending]:
         ending = self._child.run(

@@ -207,6 +207,7 @@ def test_a_usage_error_is_told_once_and_has_a_report(project: Project) -> None:
     run = run_judged(project, *GREEN)
     assert (run.status, run.report.exit_status, run.report.complete) == (4, 4, False)
     assert run.output.count("ValueError: broken") == 1
+    assert "= tdd-agent =" not in run.output
 
 
 def build(*, status: int = 0, is_open: bool | None = None, problem: str = "") -> SuiteReport:
