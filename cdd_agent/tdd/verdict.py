@@ -331,7 +331,7 @@ def judge_run(
 
 
 def _find_odd_status(report: SuiteReport, *, baseline: SuiteReport) -> tuple[Reason, ...]:
-    """Return a reason if the tests of another framework failed and their command ended with 0, as it did not before.
+    """Return a reason if the tests of another framework failed and their command ended with 0, unlike before.
 
     Some tools are configured to end with 0 whatever fails; then they did so in the baseline. Results without a failure
     and another status than 0 are no report at all.

@@ -27,7 +27,7 @@ def main() -> int:
     with open(os.path.join(folder, "task.json"), encoding="utf-8") as stream:
         task = json.load(stream)
     os.unlink(stream.name)
-    del sys.path[0]  # this folder
+    sys.path[:] = [entry for entry in sys.path if entry != folder]
 
     import pytest
 

@@ -199,6 +199,14 @@ def test_an_exit_status_that_the_project_decides_says_nothing(make: Make) -> Non
 
 
 @pytest.mark.slow
+def test_where_the_exit_status_says_nothing_the_results_still_count(make: Make) -> None:
+    coded = base64.b64encode(ONLY_WITH_PLUGIN.encode()).decode()
+    product = {"product.py": PATCHES.format(coded=coded)}
+    step = make({**RED, "conftest.py": STATUS}, product, runs_pytest=True)
+    assert codes(asked(step, step.request(TARGET))) == ["report_differs"]
+
+
+@pytest.mark.slow
 def test_an_exit_status_that_only_the_change_makes_is_refused(make: Make) -> None:
     code = f"import atexit, os\natexit.register(os._exit, 3)\n{ADD}"
     step = make(RED, {"product.py": code}, runs_pytest=True)
