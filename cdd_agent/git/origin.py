@@ -57,6 +57,7 @@ _ASSIGNS_SECRET = re.compile(
 _CONNECTS = re.compile(r"(?i)(?:password|passwd|pwd)=(?P<value>[^;&\"'\s${}<>]{3,})[;&\"']")
 """A password in the text that describes a connection."""
 _VERSION_TEXT = re.compile(r"v?\d[\w.+!-]{0,60}|g?[0-9a-f]{7,40}|\d{4}-\d\d-\d\d[\w:.+ -]{0,20}")
+_VERSION_FILE = re.compile(r"(?i)[._]*version(?:\.txt)?")
 _VERSION_NAME = re.compile(
     r"(?i)_*(?:full_?|git_?|short_?|long_?)*(?:version|revision|commit|build|branch|date|dirty)\w*"
 )
@@ -165,7 +166,7 @@ def is_machine_code(head: bytes, *, path: str = "") -> bool:
 def is_only_version(head: bytes, *, name: str) -> bool:
     """Return whether a whole file states nothing but a version, as tools write it from git's tags."""
     is_python = name.endswith(".py")
-    if len(head) >= _MOST_VERSION_BYTES or not (is_python or "version" in name.lower()):
+    if len(head) >= _MOST_VERSION_BYTES or not (is_python or _VERSION_FILE.fullmatch(name)):
         return False
     try:
         text = head.decode().strip()

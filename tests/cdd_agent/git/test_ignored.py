@@ -123,6 +123,8 @@ def test_a_list_adds_only_files_that_git_ignores(project: Repository, tree: Path
     (project.root / "notes.md").write_text("not ignored, not committed")
     include(project, "*.md", "*.sqlite", "!data/")
     assert copy_ignored(project, tree).copied == ("db.sqlite",)
+    include(project, "/data", "big*", "!big.log", "data/deep/../../.env")
+    assert set(select_ignored(project).chosen) == {"data/table.csv", "data/deep/table.csv"}
 
 
 def test_what_is_too_large_is_shared(project: Repository, tree: Path) -> None:

@@ -76,6 +76,7 @@ OWN = {
     "version.py": b"VERSION = 'my password'\n",
     "version.txt": b"my password\n",
     "VERSION.md": b"",
+    "api_version_key": b"deadbeefdeadbeefdeadbeef\n",
     "bad.egg-info/notes": b"password",
     "private/auth.js": b"module.exports = { user: 'me' };\n",
     "dist/plain.js": b"module.exports = { user: 'me' };\n",
