@@ -17,11 +17,12 @@ import shutil
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from cdd_agent.config.trust import Offer
 from cdd_agent.errors import UsageError, format_count, join_first
-from cdd_agent.git.origin import BuildOrigin
+from cdd_agent.git.origin import BuildOrigin, may_hold_secret
 from cdd_agent.git.repository import CopyLimits, Repository
 from cdd_agent.git.runner import GitError
 from cdd_agent.git.snapshot import match_rules
@@ -236,12 +237,32 @@ def offer_included(main: Repository, folder: Path, *, shown_from: Path, is_descr
     )
 
 
+_MOST_SUSPECTED, _SUSPECTED_BYTES = 200, 64_000
+_SETS_SECRET = re.compile(
+    r"(?i)(?:passw(?:or)?d|passphrase|secret|token|credential|(?:api|private|access)_?key)\S{0,40}\s*[:=]\s*\S{3,}"
+)
+
+
+def list_suspects(main: Repository, paths: Iterable[str]) -> tuple[str, ...]:
+    """Return those of the first ``paths`` whose name or text suggests that they hold a secret, for a warning."""
+
+    def is_suspect(path: str) -> bool:
+        try:
+            data = read_ordinary(main.root / path, limit_bytes=_SUSPECTED_BYTES)
+        except OSError:
+            return is_secret(path)
+        text = data.decode("utf-8", "replace")
+        return is_secret(path) or _SETS_SECRET.search(text) is not None or may_hold_secret(text)
+
+    return tuple(path for path in islice(paths, _MOST_SUSPECTED) if is_suspect(path))
+
+
 def _describe_included(main: Repository, patterns: bytes) -> Iterator[str]:
     ignored = main.list_ignored()
     matched = {path: _measure(main.root / path) or 0 for path in _match(main, patterns, ignored=ignored)}
     added = {path: size for path, size in matched.items() if _may_add(path, patterns)}
-    if secret := [path for path in added if is_secret(path)]:
-        yield f"The agent could read these secrets: {join_first(secret, most=_SHOWN)}"
+    if secret := list_suspects(main, added):
+        yield f"The agent could read these, which seem to hold secrets: {join_first(secret, most=_SHOWN)}"
     groups = group_files(added, whole=tuple(name for name in ignored if name.endswith("/")))
     yield "It adds these ignored files now:" if groups else "It adds no file now."
     yield from (f"  {group.describe()}" for group in groups[:_MOST_SHOWN])

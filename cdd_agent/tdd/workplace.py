@@ -35,6 +35,7 @@ from cdd_agent.git.ignored import (
     IgnoredGroup,
     copy_ignored,
     format_inclusion,
+    list_suspects,
     offer_included,
     relativize,
     select_ignored,
@@ -424,7 +425,8 @@ class IncludedFiles:
         groups = found.group_others()
         if not groups:
             return False
-        chosen = _choose_groups(groups, secret=found.secret, choose=choose)
+        suspects = list_suspects(self.user, (path for group in groups for path in group.paths))
+        chosen = _choose_groups(groups, secret=found.secret, suspects=suspects, choose=choose)
         lines = "".join(f"{line}\n" for group in chosen for line in group.list_patterns(project=self.prefix))
         if lines:
             file = private_folder(self.project) / Path(INCLUDE_FILE).name
@@ -435,15 +437,16 @@ class IncludedFiles:
 
 
 def _choose_groups(
-    groups: tuple[IgnoredGroup, ...], *, secret: tuple[str, ...], choose: Choose
+    groups: tuple[IgnoredGroup, ...], *, secret: tuple[str, ...], suspects: tuple[str, ...], choose: Choose
 ) -> tuple[IgnoredGroup, ...]:
     rows = [f"  {group.describe()}" for group in groups[:_MOST_GROUPS]]
     rows += [f"  and {len(groups) - _MOST_GROUPS} more groups"] if len(groups) > _MOST_GROUPS else []
     named = join_first(secret, most=_SHOWN_PATHS)
+    seem = f"\nThese seem to hold secrets: {join_first(suspects, most=_SHOWN_PATHS)}." if suspects else ""
     apart = f"\nNot meant: {named}. Each needs a line of its own in {INCLUDE_FILE}." if secret else ""
     answer = choose(
         "Git ignores these files, and no build made them. Runs work in a copy of the project, where the agent and the "
-        f"tests can read what is copied. Do your tests need them?\n{chr(10).join(rows)}{apart}",
+        f"tests can read what is copied. Do your tests need them?\n{chr(10).join(rows)}{seem}{apart}",
         _INCLUSIONS,
     )
     if answer < 2:

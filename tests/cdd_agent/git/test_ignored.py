@@ -219,7 +219,7 @@ def test_an_offer_shows_the_names_that_a_list_adds_and_warns_about_secrets(proje
     offer = offer_included(project, project.root, shown_from=project.root)
     assert offer is not None
     assert offer.shown == (
-        "The agent could read these secrets: .env",
+        "The agent could read these, which seem to hold secrets: .env",
         "It adds these ignored files now:",
         "  data/ (2 files, 8 B)",
         "  .env (1 file, 6 B)",

@@ -381,9 +381,10 @@ def ignore(ground: Ground, *names: str) -> None:
 
 def test_the_user_chooses_once_which_ignored_files_runs_get(ground: Ground) -> None:
     ignore(ground, "db.sqlite", "data/a.csv", "data/b.csv", ".env", "run.log")
+    (ground.user.root / "data" / "auth.yml").write_text("user: me\npassword: hunter2\n")
     included, chooser = decide(ground, 2, 1, 0)
-    assert "data/ (2 files, 8 B)" in chooser.asked[0]
-    assert "db.sqlite (1 file, 4 B)\nNot meant: .env." in chooser.asked[0]
+    assert "data/ (3 files, 35 B)" in chooser.asked[0]
+    assert "db.sqlite (1 file, 4 B)\nThese seem to hold secrets: data/auth.yml.\nNot meant: .env." in chooser.asked[0]
     assert "run.log" not in chooser.asked[0]
     assert (ground.user.root / ".cdd" / "worktree-include").read_text() == "/data/\n"
     assert included.read() == b"/data/\n"
@@ -415,7 +416,7 @@ def test_a_list_that_came_with_the_repository_is_void_until_it_is_approved(groun
     with pytest.raises(NotApproved, match="list of ignored files"):
         included.read()
     (offer,) = included.list_offers()
-    assert (chooser.asked, offer.shown[0]) == ([], "The agent could read these secrets: .env")
+    assert (chooser.asked, offer.shown[0]) == ([], "The agent could read these, which seem to hold secrets: .env")
     included.trust.approvals.record(offer, approved=False)
     assert included.read() == b""
     included.trust.approvals.record(offer, approved=True)
