@@ -34,9 +34,10 @@ _LIMIT_S = 5.0
 """For processes that start new ones faster than they are ended."""
 _REPEAT_S = 1.0
 """After this time, an interrupt that only the parent has received is passed on."""
+_POLL_S = 0.01
 _BLOCK_BYTES = 1 << 16
 
-CAN_WAIT = hasattr(signal, "pthread_sigmask") and hasattr(signal, "sigwait") and hasattr(os, "fork")
+CAN_WAIT = all(hasattr(signal, name) for name in ("pthread_sigmask", "sigwait", "sigpending"))
 """Whether this platform can run a child as this module does."""
 
 Prctl = Callable[[int, int], int]
@@ -160,7 +161,11 @@ def _list_signals() -> set[signal.Signals]:
 
 def _wait_for_signal(numbers: set[signal.Signals], *, until: float | None) -> tuple[int, bool]:
     """Return the next signal, 0 at that time, and whether the terminal sent it to the whole process group."""
-    if not hasattr(signal, "sigtimedwait"):  # macOS does not tell who sent it
+    if not hasattr(signal, "sigtimedwait"):  # macOS can neither wait for a time nor tell who sent a signal
+        while until is not None and not signal.sigpending() & numbers:
+            if monotonic() >= until:
+                return 0, False
+            sleep(_POLL_S)
         return signal.sigwait(numbers), _is_in_foreground()
     left = 3600.0 if until is None else max(0.0, until - monotonic())
     info = signal.sigtimedwait(numbers, left)
@@ -200,7 +205,7 @@ def _end_descendants(known: frozenset[int]) -> tuple[int, ...] | None:
             for pid in left:
                 with suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
-        sleep(0.01)
+        sleep(_POLL_S)
 
 
 def _list_descendants(known: frozenset[int] = frozenset()) -> tuple[int, ...] | None:

@@ -1,4 +1,4 @@
-"""What the parent says of a run, whatever the code under test does to the report, the process and its exit status."""
+"""The parent's verdict stands, whatever the code under test does to the report, the process and its exit status."""
 
 import os
 import signal
@@ -78,7 +78,7 @@ atexit.register(replace)
 }
 
 
-def run_judged(project: Project, *args: str) -> Run:
+def run_alone(project: Project, *args: str) -> Run:
     """Run pytest as a user does."""
     return project.pytest(*args, start=True)
 
@@ -86,7 +86,7 @@ def run_judged(project: Project, *args: str) -> Run:
 @soak_after(2, "cheat", CHEATS)
 def test_a_forged_report_or_exit_status_opens_no_gate(project: Project, cheat: str) -> None:
     project.write(test_product=TEST, product=CHEATS[cheat])
-    run = run_judged(project, *GREEN)
+    run = run_alone(project, *GREEN)
     assert run.status == 1
     assert (run.report.supervised, run.verdict.open, run.codes) == (True, False, ["target_failed"])
     assert run.output.count("GREEN gate: closed") == 1
@@ -117,7 +117,7 @@ def test_a_conftest_that_replaces_the_plugin_in_memory_does_not_hide_itself_from
     project.write(test_product=TEST, product=WRONG)
     project.pytest("--tdd-agent-audit", report="out/base.json")
     project.write(conftest=PATCH)
-    run = run_judged(project, *GREEN, "--tdd-agent-baseline", "out/base.json")
+    run = run_alone(project, *GREEN, "--tdd-agent-baseline", "out/base.json")
     assert [case.outcome for case in run.report.tests] == ["passed"]
     assert (run.status, run.codes, run.report.signs) == (1, ["protected_changed"], ())
     assert run.printed.index("GREEN gate: open") < run.printed.index("GREEN gate: closed")
@@ -133,7 +133,7 @@ EARLY_ENDS = {
 @soak_after(1, "end", EARLY_ENDS)
 def test_a_process_that_ends_early_with_status_0_has_failed_and_its_test_is_named(project: Project, end: str) -> None:
     project.write(test_product=TEST, product=EARLY_ENDS[end])
-    run = run_judged(project, *GREEN)
+    run = run_alone(project, *GREEN)
     assert (run.status, run.report.complete, run.codes) == (1, False, ["run_incomplete"])
     assert run.report.problem == Problem("no_finish", "test_product.py::test_mul")
     assert "the test process ended with status 0 while test_product.py::test_mul ran" in run.output
@@ -188,7 +188,7 @@ def test_workers_and_reruns_are_judged_from_outside_too(project: Project) -> Non
     flaky += "    before = seen.exists()\n    seen.touch()\n    assert before\n"
     project.write(test_product=TEST, test_flaky=flaky, product="def mul(a, b):\n    return a * b\n")
     options = ("--tdd-agent-flaky=1", "--tdd-agent-target", "test_product.py")
-    run = run_judged(project, *GREEN, *TWO_WORKERS, *options)
+    run = run_alone(project, *GREEN, *TWO_WORKERS, *options)
     assert (run.status, run.report.supervised, run.verdict.open) == (0, True, True)
     assert run.cases["test_flaky"].tries == ("assertion", "passed")
 
@@ -204,7 +204,7 @@ def test_standard_output_contains_only_the_report_if_that_is_asked_for(project: 
 @pytest.mark.slow
 def test_a_usage_error_is_told_once_and_has_a_report(project: Project) -> None:
     project.write(conftest="raise ValueError('broken')\n")
-    run = run_judged(project, *GREEN)
+    run = run_alone(project, *GREEN)
     assert (run.status, run.report.exit_status, run.report.complete) == (4, 4, False)
     assert run.output.count("ValueError: broken") == 1
     assert "= tdd-agent =" not in run.output

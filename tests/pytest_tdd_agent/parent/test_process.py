@@ -48,16 +48,16 @@ os.wait()
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What the parent said of its child."""
+    """The words of the parent about its child."""
 
     status: int
     survivors: list[int]
     records: list[str]
 
 
-def run(code: str, tmp_path: Path) -> Result:
+def run(code: str, tmp_path: Path, *, prelude: str = "") -> Result:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", PARENT, SEND + code]
+    command = [sys.executable, "-c", prelude + PARENT, SEND + code]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
     return Result(status=found["status"], survivors=found["survivors"], records=found["records"].split())
@@ -68,6 +68,20 @@ def run(code: str, tmp_path: Path) -> Result:
 )
 def test_the_status_of_the_process_is_its_own(code: str, status: int, tmp_path: Path) -> None:
     assert run(code, tmp_path) == Result(status=status, survivors=[], records=[])
+
+
+@pytest.mark.parametrize("prelude", ["", "import signal\ndel signal.sigtimedwait"], ids=["Linux", "macOS"])
+def test_an_interrupt_of_the_parent_alone_reaches_the_process(prelude: str, tmp_path: Path) -> None:
+    code = """
+def note(*_):
+    send("interrupted")
+    sys.exit(2)
+signal.signal(signal.SIGINT, note)
+os.kill(os.getppid(), signal.SIGINT)
+time.sleep(60)
+"""
+    found = run(code, tmp_path, prelude=prelude)
+    assert (found.status, found.records) == (2, ["interrupted"])
 
 
 def test_a_daemon_in_a_session_of_its_own_is_ended_and_the_stream_with_it(tmp_path: Path) -> None:

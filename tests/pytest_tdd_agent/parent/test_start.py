@@ -1,4 +1,4 @@
-"""A parent judges only a pytest that was started as a program of its own, before code of the project runs."""
+"""A parent judges only if nothing but Python called pytest, and before code of the project runs."""
 
 import sys
 from collections.abc import Callable, Sequence
