@@ -156,7 +156,7 @@ class _CopyCheck:
         """Return whether a plain pytest ended with an error although no test failed, and not because of the project."""
         if not (isinstance(self.copy, PytestSuite) and report.exit_status) or list_failing(report):
             return False
-        known = self._run_known_tests()
+        known = self._run_canaries()
         return known is not None and not known.exit_status
 
     def alter_code(self) -> Findings:
@@ -221,9 +221,9 @@ class _CopyCheck:
         return refuse("canary_failed", message)
 
     def _do_canaries_work(self) -> bool:
-        return self._run_known_tests() is not None
+        return self._run_canaries() is not None
 
-    def _run_known_tests(self) -> SuiteReport | None:
+    def _run_canaries(self) -> SuiteReport | None:
         """Return a plain run of the canaries alone, without the change; None if it is wrong about them."""
         red = self.request.red
         with self.runs.copy(green=red, red=red) as copy:

@@ -187,7 +187,7 @@ def _convert(case: XmlCase, names: Mapping[str, str]) -> Case:
 
 
 def _merge(cases: Iterable[Case]) -> Iterator[Case]:
-    """Yield each test once, with its worst result: an error after a test has a case of its own."""
+    """Yield each test once, with its worst result: the XML has a further case for an error after a test."""
     found: dict[str, Case] = {}
     for case in cases:
         known = found.get(case.nodeid)

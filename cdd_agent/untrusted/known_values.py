@@ -5,7 +5,8 @@ tracked file holds it, and it has the shape of a key, or at least 12 characters 
 are only reported, because they may be ordinary words.
 
 A value is found in another case, backwards, split by quotes, operators, comments or line ends, with escapes, in percent
-encoding, base64 or hexadecimal, and as the numbers of its characters. What a program computes from it is not found.
+encoding, base64 or hexadecimal, and as the numbers of its characters. Values that programs compute from it are not
+found.
 """
 
 import ast
@@ -206,7 +207,7 @@ def _strip_quotes(assigned: str) -> str:
 
 
 def _stands_alone(value: str) -> bool:
-    """Return whether a whole text may be a value: it is no path, no address, no time and no version."""
+    """Return whether a whole text may be a value, so not a path, an address, a time or a version."""
     # Base64 has slashes too.
     is_encoded = all(re.search(kind, value) for kind in ("[A-Z]", "[a-z]", r"\d", r"^[\w+/=-]+$"))
     is_path = "/" in value and not (is_encoded and value[0] not in "/.~")
