@@ -1,9 +1,12 @@
 """The parent's verdict stands, whatever the code under test does to the report, the process and its exit status."""
 
+import contextlib
+import fcntl
 import os
 import signal
 import subprocess
 import sys
+import termios
 import time
 
 import pytest
@@ -180,6 +183,36 @@ def test_sigterm_ends_the_tests_and_leaves_a_report_of_those_that_ran(project: P
     assert run.status == 128 + signal.SIGTERM
     assert (run.report.complete, list(run.cases)) == (False, ["test_a"])
     assert "the test process was ended by SIGTERM while test_a.py::test_b ran" in printed
+
+
+@pytest.mark.slow
+def test_a_terminal_treats_both_processes_as_one_program(project: Project) -> None:
+    project.write(test_a="import sys, time\n\n\ndef test_a():\n    assert sys.stdin.isatty()\n    time.sleep(60)\n")
+    options = ("-s", "-p", "no:cacheprovider", "-p", "pytest_tdd_agent", "--tdd-agent-audit")
+    command = [sys.executable, "-m", "pytest", *options, "--tdd-agent-report=report.json"]
+    ours, theirs = os.openpty()
+    with subprocess.Popen(
+        command,
+        cwd=project.folder,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 (no lock is taken there)
+    ) as process:
+        os.close(theirs)
+        stream = project.folder / "report.jsonl"
+        while not stream.exists() or b'"begin"' not in stream.read_bytes():
+            time.sleep(0.02)
+        os.write(ours, b"\x03")
+        printed = b""
+        with contextlib.suppress(OSError):  # Linux reports the end of a terminal as an error
+            while block := os.read(ours, 1 << 16):
+                printed += block
+    os.close(ours)
+    assert process.returncode == pytest.ExitCode.INTERRUPTED
+    assert (printed.count(b"! KeyboardInterrupt !"), printed.count(b"= tdd-agent =")) == (1, 1)
+    assert b"incomplete run: no tests" in printed
 
 
 @pytest.mark.slow
