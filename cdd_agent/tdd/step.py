@@ -25,7 +25,7 @@ from cdd_agent.git.notes import append_line
 from cdd_agent.git.repository import CommitId, Entry, Repository, has_ref, require_usable, resolve_revision
 from cdd_agent.git.runner import GitError
 from cdd_agent.git.snapshot import Snapshot, Snapshots
-from cdd_agent.storage import is_leftover, scratch
+from cdd_agent.storage import is_leftover, scratch, sweep
 from cdd_agent.tdd.context import Context, Phase, Progress, WorkItem, commit_prefix
 from cdd_agent.tdd.examination import load_examples
 from cdd_agent.tdd.verdict import AT_ONCE, RedVerdict, is_or_contains
@@ -44,6 +44,7 @@ from cdd_agent.work.handoff import (
     phase_name,
     sequence,
 )
+from cdd_agent.work.records import find_records
 from cdd_agent.work.state import (
     AttemptRecord,
     RunState,
@@ -413,6 +414,8 @@ def remove_leftovers(repository: Repository) -> None:
     for path in (Path(name) for name in found.split("\0") if name):
         if is_leftover(path.name):
             (repository.root / path).unlink(missing_ok=True)
+    records = find_records(repository.root).top
+    sweep(records / folder for folder, _, _ in os.walk(records))
     remove_locks(repository.location.common_dir / "refs" / "cdd", "**/*.lock")
 
 

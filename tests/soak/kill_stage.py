@@ -199,7 +199,8 @@ class Trial:
     def leftovers(self) -> list[str]:
         """Temporary files and folders that are still there."""
         ours = [path for path in self.project.rglob("*") if path.name.endswith(".tmp") or is_leftover(path.name)]
-        locks = [path for path in (self.project / ".git").rglob("*.lock") if not path.name.startswith("cdd-")]
+        found = (path.relative_to(self.project / ".git") for path in (self.project / ".git").rglob("*.lock"))
+        locks = [self.project / ".git" / path for path in found if not path.parts[0].startswith("cdd")]
         return [str(path.relative_to(self.folder)) for path in (*ours, *locks, *self.temporary.iterdir())]
 
     def survivors(self) -> list[str]:

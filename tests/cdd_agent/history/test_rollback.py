@@ -13,6 +13,7 @@ from cdd_agent.git.notes import survey_notes
 from cdd_agent.git.run_tree import RunTrees
 from cdd_agent.git.snapshot import Snapshots
 from cdd_agent.history.runs import read_reachable_notes
+from cdd_agent.storage import private_folder
 from cdd_agent.tdd.step import StepCheckpoints, alone, checkpoint_ref, landed_head
 from cdd_agent.work.records import find_records
 from cdd_agent.work.state import Status, StepExecution, StepKey, pending_steps
@@ -260,7 +261,7 @@ def test_what_an_interrupted_phase_left_in_a_run_tree_concerns_no_file_of_the_us
     run.cycle(1)
     (run.root / "README.md").write_text("mine\n")
     run.cycle(2, until="RED")
-    tree = RunTrees(run.repository, run.root / ".cdd" / "worktrees").tree(SLUG)
+    tree = RunTrees(run.repository, private_folder(run.root) / "worktrees").tree(SLUG)
     taken = ["README.md"] if carries else []
     tree.reset(commit_aside(run.repository, taken, parent=run.commits["red 2"], message="tip"))
     Snapshots(tree.repository).take(str(run.step.checkpoint), message="start")
