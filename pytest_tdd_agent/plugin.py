@@ -219,12 +219,10 @@ class Closing:
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """Write the report again if other hooks have changed anything, and set the exit status if there is a gate."""
         verdict = self.judge(int(exitstatus))
-        if (
-            self._options.gate is not None
-            and not self._recorder.stream.is_whole
-            and int(exitstatus) not in OWN_STATUSES
-        ):
-            session.exitstatus = 0 if verdict is not None and verdict.open else 1
+        if self._options.gate is not None and int(exitstatus) not in OWN_STATUSES:
+            # Another process that judges learns by 0 that the session came to its end.
+            is_open = self._recorder.stream.is_whole or (verdict is not None and verdict.open)
+            session.exitstatus = 0 if is_open else 1
 
     def judge(self, status: int) -> Verdict | None:
         """Judge the run and write the report; do nothing if that was done since the last event."""

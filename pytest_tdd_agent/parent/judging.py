@@ -235,7 +235,7 @@ def find_exit_status(report: SuiteReport, ending: Ending) -> int:
         return status or int(pytest.ExitCode.TESTS_FAILED)
     if verdict is None or report.exit_status in OWN_STATUSES:
         return status or report.exit_status
-    return int(not verdict.open) if status in (0, report.exit_status) else status
+    return status or int(not verdict.open)  # with a gate, a session that comes to its end has 0
 
 
 def list_notes(report: SuiteReport, running: tuple[str, ...], *, ending: Ending) -> list[str]:
@@ -251,8 +251,10 @@ def list_notes(report: SuiteReport, running: tuple[str, ...], *, ending: Ending)
         notes.append(f"the test process {how}{tests}")
     elif problem is not None:
         notes.append(f"do not trust the results: {describe_problem(problem)}")
-    elif ending.status != report.exit_status:
+    elif report.gate is None and ending.status != report.exit_status:
         notes.append(f"the test process {how}, although pytest's own status was {report.exit_status}")
+    elif report.gate is not None and ending.status not in (0, *OWN_STATUSES):
+        notes.append(f"the test process {how} after its tests")
     if ending.survivors is None:
         notes.append("processes that the tests left may still run: this system does not tell which there are")
     elif ending.survivors:

@@ -257,9 +257,9 @@ def test_the_exit_status_is_0_only_if_pytest_and_the_gate_say_so() -> None:
     assert [find(build(status=own), 0) for own in range(6)] == [0, 1, 2, 3, 4, 5]
     assert find(build(), 7) == 7
     assert find(build(), -signal.SIGSEGV) == 128 + signal.SIGSEGV
-    assert [find(build(status=own, is_open=True), own) for own in (0, 1, 5)] == [0, 0, 0]
-    assert [find(build(status=own, is_open=False), own) for own in range(6)] == [1, 1, 2, 3, 4, 1]
-    assert find(build(status=1, is_open=True), 7) == 7
+    assert [find(build(status=own, is_open=True), 0) for own in (0, 1, 5)] == [0, 0, 0]
+    assert [find(build(status=own, is_open=False), 0) for own in range(6)] == [1, 1, 2, 3, 4, 1]
+    assert [find(build(status=1, is_open=True), status) for status in (1, 7)] == [1, 7]
     assert [find(build(is_open=True, problem="after_end"), status) for status in (0, 1, -9)] == [1, 1, 137]
     assert find(build(problem="no_finish"), 0) == 1
 
@@ -269,6 +269,8 @@ def test_the_exit_status_is_0_only_if_pytest_and_the_gate_say_so() -> None:
     [
         (build(), Ending(status=0, survivors=()), []),
         (build(status=1), Ending(status=0, survivors=()), ["ended with status 0, although pytest's own status was 1"]),
+        (build(status=1, is_open=True), Ending(status=0, survivors=()), []),
+        (build(status=1, is_open=True), Ending(status=5, survivors=()), ["ended with status 5 after its tests"]),
         (build(problem="no_finish"), Ending(status=-9, survivors=()), ["ended by SIGKILL while a::b ran"]),
         (build(problem="after_end"), Ending(status=0, survivors=()), ["do not trust the results: A record came after"]),
         (build(), Ending(status=0, survivors=(1, 2)), ["2 processes that the tests left could not be ended"]),

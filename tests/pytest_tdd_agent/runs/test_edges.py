@@ -308,7 +308,7 @@ EXITS = {
     "sessionfinish": ("def pytest_sessionfinish(): leave()", 5),
     "summary": ("def pytest_terminal_summary(): leave()", 5),
     "unconfigure": ("def pytest_unconfigure(): leave()", 5),
-    "killed": ("def pytest_sessionfinish(): os.kill(os.getpid(), 9)", -9),
+    "killed": ("def pytest_sessionfinish(): os.kill(os.getpid(), 9)", 128 + 9),
     "thread": ("def pytest_sessionfinish(): __import__('threading').Thread(target=leave).start()", 5),
     "at exit": ("import atexit; atexit.register(leave)", 5),
     "raises": ("def pytest_sessionfinish(): raise ValueError('odd')", 1),
