@@ -39,6 +39,7 @@ from cdd_agent.testrun.project import offer_properties, read_properties
 from cdd_agent.testrun.pytest_command import parse_command
 from cdd_agent.testrun.pytest_run import NOT_INSTALLED, PytestSuite
 from cdd_agent.testrun.suite import Suite
+from cdd_agent.work.records import list_old, list_set_aside
 from pytest_tdd_agent.report import OUTCOMES, count_outcomes
 
 if TYPE_CHECKING:
@@ -313,11 +314,10 @@ def _check_git(project: "Composition") -> Check:
 
 
 def _check_folders(project: "Composition") -> Check:
-    private_folder(project.root)
-    private = project.records.folder
+    own, private = private_folder(project.root), project.records.folder
     private.mkdir(parents=True, exist_ok=True)
     approvals = project.trust.approvals.path.parent
-    for folder in (private, next(each for each in (approvals, *approvals.parents) if each.exists())):
+    for folder in (own, private, next(each for each in (approvals, *approvals.parents) if each.exists())):
         if os.statvfs(folder).f_flag & os.ST_RDONLY:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(folder))
         if full := find_full_disk(folder):
@@ -327,7 +327,12 @@ def _check_folders(project: "Composition") -> Check:
         if not os.access(folder, os.W_OK | os.X_OK):
             fix = f"grant yourself access: chmod u+rwx {folder}"
             return Check(state="missing", told=f"cdd cannot write to {folder}", fix=fix)
-    return Check(told=f"journals and reports in {private}, your approvals in {approvals}")
+    told = f"journals and reports in {private}, your approvals in {approvals}"
+    unread = [*list_set_aside(project.records.top), *([project.root / ".cdd"] if list_old(project.root) else [])]
+    if unread:
+        told += f"; not read are records in {', '.join(map(str, unread))}: cdd trust --records"
+        return Check(state="note", told=told)
+    return Check(told=told)
 
 
 def _check_trust(project: "Composition") -> Check:

@@ -17,6 +17,7 @@ import secrets
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
@@ -179,12 +180,13 @@ def _take_over(top: Path, secret: bytes) -> Path | None:
     aside = None
     is_earlier = _is_of_earlier_version(top, secret)
     if os.path.lexists(top) and not is_earlier and not _is_empty(top):
-        aside = top.with_name(f"{SET_ASIDE}{max(_list_numbers(top), default=0) + 1}")
+        names = (top.with_name(f"{SET_ASIDE}{number}") for number in count(1))
+        aside = next(path for path in names if not os.path.lexists(path))
         os.rename(top, aside)
     # Another user of the same repository, or another home, may have set aside what this one wrote.
     mine = [folder for folder in list_set_aside(top) if _is_owned(folder, secret)]
     if mine and not top.exists():
-        os.rename(mine[-1], top)
+        os.rename(max(mine, key=lambda folder: folder.stat().st_mtime), top)
         return aside
     top.mkdir(mode=0o700, exist_ok=True)
     top.chmod(0o700)
@@ -245,7 +247,7 @@ def _read_state(path: Path) -> tuple[int, int, int] | None:
 
 
 def list_set_aside(top: Path) -> tuple[Path, ...]:
-    """Return the folders with records that were set aside for those in ``top``, oldest first."""
+    """Return the folders with records that were set aside for those in ``top``."""
     paths = (top.with_name(f"{SET_ASIDE}{number}") for number in _list_numbers(top))
     return tuple(path for path in paths if path.is_dir() and not path.is_symlink())
 

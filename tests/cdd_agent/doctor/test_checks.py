@@ -75,6 +75,16 @@ def test_a_folder_that_cannot_be_written_is_named(project: Composition, look: Lo
     assert str(project.root / ".cdd") in look()["folders"].fix
 
 
+def test_records_that_are_not_read_are_named(project: Composition, look: Look) -> None:
+    assert look()["folders"].state == "ok"
+    (project.root / ".cdd" / "sessions" / "one").mkdir(parents=True)
+    found = look()["folders"]
+    assert (found.state, found.told.partition("; ")[2]) == (
+        "note",
+        f"not read are records in {project.root / '.cdd'}: cdd trust --records",
+    )
+
+
 def test_a_disk_that_cannot_be_written_does_not_end_the_checks(look: Look) -> None:
     def read_only() -> object:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), "/p/.cdd")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.work.records import Records, find_records, list_set_aside, locate_records
+from cdd_agent.work.records import Records, claim, find_records, list_set_aside, locate_records
 
 
 def git(folder: Path, *arguments: str) -> None:
@@ -97,6 +97,25 @@ def test_records_without_a_valid_owner_are_set_aside(project: Path, owner: str |
     records = find_records(project)
     assert not records.folder.exists()
     assert len(list_set_aside(records.top)) == 1
+
+
+@pytest.mark.parametrize("kind", ["folder", "file", "pipe", "link"])
+def test_whatever_is_in_place_of_the_folder_is_set_aside_under_a_free_name(project: Path, kind: str) -> None:
+    top = locate_records(project).top
+    for number in (1, 3, 999_999):
+        top.with_name(f"cdd-set-aside-{number}").mkdir()
+    match kind:
+        case "folder":
+            (top / "main").mkdir(parents=True, mode=0o000)
+        case "file":
+            top.write_text("")
+        case "pipe":
+            os.mkfifo(top)
+        case "link":
+            top.symlink_to("nowhere")
+    assert claim(locate_records(project)) == top.with_name("cdd-set-aside-2")
+    assert claim(locate_records(project)) is None
+    assert find_records(project).top.is_dir()
 
 
 def test_a_link_in_place_of_the_folder_is_set_aside_even_to_records_of_the_user(project: Path, tmp_path: Path) -> None:
