@@ -95,6 +95,7 @@ class _Run:
         try:
             recording, ending = self._record(command)
             report, spared = self._complete(recording, ending)
+            self._options.report.parent.mkdir(parents=True, exist_ok=True)  # tests may clean their folder
             codec.dump(report, self._options.report)
         except BaseException as error:
             with suppress(OSError):

@@ -67,6 +67,7 @@ def mul(a, b):
     subprocess.Popen([sys.executable, "-c", program], start_new_session=True)
     return 7
 """,
+    "removes the report's folder": f"import shutil\nshutil.rmtree('out'){WRONG}",
     "replaces the report's folder": f"""{FORGE}
 def replace():
     import shutil
