@@ -36,7 +36,11 @@ if "cdd_agent" in sys.orig_argv:
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    """What a user's shell would give the program; no key."""
+    """What a user's shell would give the program; no key. The user of each home has the secret of the tests."""
+    state, marks = home / ".local" / "state" / "cdd", Path(os.environ["XDG_STATE_HOME"], "cdd", "marks")
+    if marks.exists() and not state.exists():
+        state.mkdir(parents=True)
+        shutil.copy(marks, state)
     kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR", "CDD_PYTHON") if name in os.environ}
     return kept | {"HOME": str(home), "PYTHONPATH": str(ROOT), "COLUMNS": "200", **more}
 
@@ -103,9 +107,6 @@ def played(name: str, temporary: pytest.TempPathFactory) -> Demo:
             profile.mkdir(parents=True)
             (profile / "claude-profile.json").write_text('{"base_url": "http://127.0.0.1:9"}', encoding="ascii")
             (shared / "sitecustomize.py").write_text(WATCH, encoding="ascii")
-            state = shared / "home" / ".local" / "state" / "cdd"
-            state.mkdir(parents=True)
-            shutil.copy(Path(os.environ["XDG_STATE_HOME"], "cdd", "marks"), state)  # the records are the test's own
             tempted = {"ANTHROPIC_PROFILE": "claude-profile", "ANTHROPIC_AUTH_TOKEN": "t", "ANTHROPIC_API_KEY": KEY}
             watched = {"WATCHED": str(log), "GIT_CALLS": str(calls), "PYTHONPATH": f"{shared}{os.pathsep}{ROOT}"}
             done = subprocess.run(
