@@ -45,7 +45,7 @@ from cdd_agent.git.snapshot import (
     write_paths,
 )
 from cdd_agent.storage import exclusive_lock
-from cdd_agent.untrusted.paths import ENVIRONMENT_FOLDERS, STATE_FILE, is_secret
+from cdd_agent.untrusted.paths import ENVIRONMENT_FOLDERS, is_secret, is_state
 from cdd_agent.work.records import find_records
 
 SCHEMA = 1
@@ -520,7 +520,7 @@ class Checkpoints:
         tree = self.repository.objects.require(target.files).id
         for change in self._list_changes(now.tree, tree):
             # The state of a ticket belongs to the commits of its steps, and these stay.
-            if change.path not in kept and not change.path.rpartition("/")[2].startswith(STATE_FILE):
+            if change.path not in kept and not is_state(change.path):
                 yield change
 
     def _require_clear(self, changes: Iterable[Change], target: Checkpoint) -> None:

@@ -27,7 +27,14 @@ from cdd_agent.git.repository import CopyLimits, Repository
 from cdd_agent.git.runner import GitError
 from cdd_agent.git.snapshot import match_rules
 from cdd_agent.storage import read_ordinary
-from cdd_agent.untrusted.paths import explain_build, is_cached, is_environment, is_marked_as_environment, is_secret
+from cdd_agent.untrusted.paths import (
+    explain_build,
+    is_cached,
+    is_environment,
+    is_marked_as_environment,
+    is_secret,
+    is_state,
+)
 from pytest_tdd_agent.fingerprint import IGNORED_FOLDERS
 
 INCLUDE_FILE = ".cdd/worktree-include"
@@ -129,7 +136,8 @@ def select_ignored(
     left = _MOST_JUDGED
     chosen, others, secret = dict[str, int](), dict[str, int](), list[str]()
     for path in walked:
-        size = None if path.endswith("/") or not accepts(path) else _measure(root / path)
+        is_left_out = path.endswith("/") or is_state(path) or not accepts(path)
+        size = None if is_left_out else _measure(root / path)
         if size is None:
             continue
         if path in included or is_complete:

@@ -62,6 +62,11 @@ def find_private_part(path: str) -> str | None:
     return next((part for part in path.split("/") if fold_name(part) in _PRIVATE_NAMES), None)
 
 
+def is_state(path: str) -> bool:
+    """Return whether a path is that of a ticket's state, or of a copy beside it."""
+    return fold_name(path.rpartition("/")[2]).startswith(STATE_FILE)
+
+
 def explain_protection(path: str) -> str | None:
     """Return why agents may not write to a relative path, as the end of the sentence "it ...", or None if they may.
 
@@ -70,7 +75,7 @@ def explain_protection(path: str) -> str | None:
     names = [fold_name(part) for part in path.split("/") if part not in ("", ".")]
     if not (_PRIVATE_NAMES | GIT_FILES).isdisjoint(names):
         return "belongs to git or cdd"
-    if any(name.startswith(STATE_FILE) for name in names):
+    if any(map(is_state, names)):
         return "is the state of a ticket, which only cdd writes"
     if any(name in ENVIRONMENT_FOLDERS or name in ENVIRONMENT_MARKS for name in names):
         return "holds the interpreter of the tests, or compiled code"

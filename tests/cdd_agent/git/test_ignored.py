@@ -197,6 +197,16 @@ def test_what_tools_leave_behind_is_no_question(repository: Repository) -> None:
     assert [group.folder for group in select_ignored(repository).group_others()] == ["build/"], "nothing was built here"
 
 
+def test_the_state_of_a_ticket_is_no_question(repository: Repository) -> None:
+    (repository.root / "tickets" / "sale").mkdir(parents=True)
+    for name, text in (("execution-state.json", "{}"), ("notes.txt", "3 %")):
+        (repository.root / "tickets" / "sale" / name).write_text(text)
+    (repository.root / ".gitignore").write_text("tickets/\n")
+    found = select_ignored(repository)
+    assert [group.paths for group in found.group_others()] == [("tickets/sale/notes.txt",)]
+    assert not found.chosen
+
+
 def test_a_group_is_added_by_lines_that_match_nothing_else(repository: Repository, tree: Path) -> None:
     names = ("odd/a b.db", "odd/#c[1].db", "odd/!d*.db", "pkg/e.db")
     (repository.root / ".gitignore").write_text("*.db\nall/\n")
