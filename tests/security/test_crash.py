@@ -247,6 +247,7 @@ def test_nothing_is_measured_or_ordered_by_a_clock_that_people_set() -> None:
             "git/notes.py",
             "git/repository.py",
             "testrun/frameworks/suite.py",
+            "testrun/plain_run.py",
             "testrun/pytest_run.py",
             "testrun/store.py",
         ),

@@ -355,6 +355,8 @@ HANDLES = {
     ("cdd_agent/repl/prompt.py", "PromptSession"): "escapes controls itself; what it is given is clean",
     ("cdd_agent/repl/prompt.py", "print"): "a line that was typed earlier, clean",
     ("cdd_agent/repl/prompt.py", "input"): "with a prompt that is clean",
+    ("pytest_tdd_agent/parent/judging.py", "sys.stdout"): "the report in ASCII; the section, through a TerminalWriter",
+    ("pytest_tdd_agent/parent/judging.py", "sys.stderr"): "a path that the user chose",
     ("pytest_tdd_agent/plugin.py", "sys.stdout"): "the report where --tdd-agent-report is -, in ASCII",
     ("pytest_tdd_agent/unstarted.py", "sys.stdout"): "the report where --tdd-agent-report is -, in ASCII",
 }

@@ -96,7 +96,7 @@ def test_without_a_terminal_offers_are_shown_and_nothing_is_decided(
     assert "make lint" in output.out
     assert len(digest_in(output.out)) == 64
     assert f"cdd --project {project} trust --digest SHA" in output.err
-    assert not (tmp_path / "state").exists()
+    assert not (tmp_path / "state" / "cdd" / "approvals.json").exists()
     assert hook.exists()
 
 
