@@ -340,7 +340,7 @@ def offer_interpreter(project: Path, python: Path, *, is_named_by_project: bool 
         about = read_ordinary(named.parent.parent / "pyvenv.cfg", limit_bytes=MAX_SIZE_BYTES)
     except OSError:
         about = b""
-    program = _digest(target) if target.is_relative_to(top) else str(target)
+    program = digest_file(target) if target.is_relative_to(top) else str(target)
     return Offer(
         subject="interpreter",
         source=source,
@@ -356,7 +356,7 @@ def is_reached_through(project: Path, python: Path) -> bool:
     return any(place.is_relative_to(folder) for place in places for folder in (find_top(project), project.absolute()))
 
 
-def _digest(path: Path) -> str:
+def digest_file(path: Path) -> str:
     """Return the sha256 of a file, or ``unreadable``. A pipe or device counts as empty."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -1,9 +1,10 @@
 """Records that cdd does not find where it keeps them: an earlier version left them in ``.cdd``, or others brought them.
 
 At the first start in a project, records in ``.cdd`` move to the place of ``work.records``, if something that no clone
-or archive can bring shows that an earlier version wrote them here for this user: a report with the user's signature, a
-decision of the user about this folder, or a conversation whose marks come from the user's secret. Git must not track
-any of them. Other records stay where they are and are never read, until the user has seen what is in them.
+or archive can bring shows that an earlier version wrote them here for this user: a report with the user's signature, or
+a conversation whose marks come from the user's secret. A decision of the user about the folder shows nothing: another
+archive can be unpacked into it later. Git must not track any of the records. Others stay where they are and are never
+read, until the user has seen what is in them.
 """
 
 import contextlib
@@ -17,8 +18,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from cdd_agent.config.trust import Approvals, Offer, load_secret
-from cdd_agent.errors import AlreadyAtWork, CddError, EnvironmentMissing, format_count, join_first
+from cdd_agent.config.trust import Offer, digest_file, load_secret
+from cdd_agent.errors import AlreadyAtWork, CddError, format_count, join_first
 from cdd_agent.git.fork import Forks, find_home
 from cdd_agent.git.repository import Repository
 from cdd_agent.model.conversation import derive_token
@@ -99,9 +100,6 @@ def _is_of_user(root: Path, records: Records, *, environment: Mapping[str, str])
         return False
     if has_earlier_records(records, environment=environment):
         return True
-    with contextlib.suppress(EnvironmentMissing):
-        if Approvals(root, environment=environment).list_decisions():
-            return True
     return _has_own_marks(root, load_secret(environment))
 
 
@@ -117,9 +115,9 @@ def _list_tracked(root: Path) -> Iterator[str]:
 
 def _has_own_marks(root: Path, secret: bytes) -> bool:
     """Return whether a saved conversation has the token that cdd derives from the user's secret for this folder."""
-    own, folder = {derive_token(secret, str(path)) for path in (root, root.resolve())}, root / ".cdd"
+    own = {derive_token(secret, str(path)) for path in (root, root.resolve())}
     patterns = ("reports/*/*.conversation", "sessions/*/transcript.jsonl", "archive/*.jsonl", "archive/*/*.jsonl")
-    paths = [path for pattern in patterns for path in sorted(folder.glob(pattern))]
+    paths = [path for pattern in patterns for path in _glob(root / ".cdd", pattern)]
     for path in paths[:_MOST_LOOKED]:
         with contextlib.suppress(OSError):
             data = read_ordinary(path, limit_bytes=64 * _LOOKED_BYTES)[:_LOOKED_BYTES]
@@ -210,9 +208,11 @@ def take_over(found: ForeignRecords, root: Path) -> str:
             (found.folder / "owner.json").unlink(missing_ok=True)
             left = merge_folder(found.folder, records.top)
     if left or (found.folder.exists() and found.folder.name != ".cdd"):
+        # Beside old records, `.cdd` has the settings of the project and the work trees of runs.
+        names = list_old(root) if found.folder.name == ".cdd" else (found.folder,)
         return (
             f"Taken over, except for files that your own records have too: they stay in {found.folder}. "
-            f"To delete them: rm -r {shlex.quote(str(found.folder))}"
+            f"To delete them: rm -r {shlex.join(map(str, names))}"
         )
     return f"Taken over: they are in {records.folder} now."
 
@@ -220,9 +220,10 @@ def take_over(found: ForeignRecords, root: Path) -> str:
 def _describe(folder: Path) -> Offer:
     digest, newest = hashlib.sha256(), 0.0
     for path in _list_files(folder):
-        about = path.stat()
-        newest = max(newest, about.st_mtime)
-        digest.update(f"{path.relative_to(folder)}\0{about.st_size}\0{about.st_mtime_ns}\n".encode("utf-8", "replace"))
+        with contextlib.suppress(OSError):
+            newest = max(newest, path.lstat().st_mtime)
+        name = os.fsencode(path.relative_to(folder))
+        digest.update(b"%d %b %b\n" % (len(name), name, digest_file(path).encode()))
     last = datetime.fromtimestamp(newest, UTC).strftime("%Y-%m-%d %H:%M") if newest else "never"
     shown = [f"{_summarize(folder)}; last changed {last}"]
     for path in _glob(folder, "sessions/*/transcript.jsonl")[-_MOST_SHOWN:]:
@@ -246,14 +247,20 @@ def _summarize(folder: Path) -> str:
 
 def _glob(folder: Path, pattern: str) -> list[Path]:
     # Below the records of a repository, those of a project are two folders deeper.
-    return sorted({*folder.glob(pattern), *folder.glob(f"*/*/{pattern}")})
+    found = {*folder.glob(pattern), *folder.glob(f"*/*/{pattern}")}
+    return sorted(path for path in found if _is_really_in(folder, path))
+
+
+def _is_really_in(folder: Path, path: Path) -> bool:
+    """Return whether a file is below a folder, and not elsewhere by a link."""
+    between = (each for each in (path, *path.parents) if each.is_relative_to(folder) and each != folder)
+    return path.is_file() and not any(each.is_symlink() for each in between)
 
 
 def _list_files(folder: Path) -> Iterator[Path]:
-    names = OLD_NAMES if folder.name == ".cdd" else ("",)
-    for name in names:
+    for name in OLD_NAMES if folder.name == ".cdd" else ("",):
         paths = sorted((folder / name).rglob("*")) if (folder / name).is_dir() else [folder / name]
-        yield from (path for path in paths if path.is_file() and not path.is_symlink())
+        yield from (path for path in paths if _is_really_in(folder, path))
 
 
 def _read_words(path: Path) -> str:

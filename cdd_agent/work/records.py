@@ -269,7 +269,8 @@ def list_old(project: Path) -> tuple[Path, ...]:
     """Return the records in the project's ``.cdd``, which an earlier version wrote, or a clone has brought."""
     folder = project / ".cdd"
     found = [folder / name for name in OLD_NAMES if not (folder.is_symlink() or (folder / name).parent.is_symlink())]
-    return tuple(path for path in found if path.is_file() or (path.is_dir() and any(path.iterdir())))
+    own = (path for path in found if not path.is_symlink())
+    return tuple(path for path in own if path.is_file() or (path.is_dir() and any(path.iterdir())))
 
 
 def is_ready(project: Path) -> bool:

@@ -120,12 +120,9 @@ def approve(root: Path) -> None:
     Approvals(root).record(offer, approved=True)
 
 
-@pytest.mark.parametrize("prove", [sign_report, approve])
-def test_a_signed_report_or_a_decision_shows_too_that_they_are_the_users(
-    project: Path, prove: Callable[[Path], None]
-) -> None:
+def test_a_signed_report_shows_too_that_they_are_the_users(project: Path) -> None:
     plant(project)
-    prove(project)
+    sign_report(project)
     assert "records moved" in begin(project)[0]
     assert read(project) == (1, 1, 1)
     assert not list_set_aside(project / ".git" / "cdd")
@@ -155,6 +152,13 @@ def unpack(project: Path, source: Path) -> None:
     shutil.rmtree(project / ".git")
 
 
+def unpack_where_the_user_decided(project: Path, source: Path) -> None:
+    project.mkdir()
+    approve(project)
+    plant(source)
+    shutil.copytree(source, project, dirs_exist_ok=True)
+
+
 def unpack_and_commit(project: Path, source: Path) -> None:
     unpack(project, source)
     (project / ".cdd" / ".gitignore").write_text("*\n")
@@ -182,7 +186,11 @@ def unpack_an_interrupted_start(project: Path, source: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "bring", [clone, pull_later, unpack, unpack_and_commit, unpack_with_git, unpack_an_interrupted_start]
+    "bring",
+    [
+        *(clone, pull_later, unpack, unpack_where_the_user_decided, unpack_and_commit, unpack_with_git),
+        unpack_an_interrupted_start,
+    ],
 )
 def test_planted_records_are_never_read(tmp_path: Path, project: Path, bring: Callable[[Path, Path], None]) -> None:
     brought = tmp_path / "brought"
@@ -232,6 +240,42 @@ def test_the_command_shows_them_and_takes_them_only_by_their_digest(
     assert run([*arguments, "--digest", "0" * 64]) == 2
     assert run([*arguments, "--digest", digest]) == 0
     assert read(project) == (1, 1, 1)
+
+
+def test_the_digest_covers_what_is_in_the_records(project: Path) -> None:
+    plant(project)
+    path = project / ".cdd" / "sessions" / SESSION / "transcript.jsonl"
+    about, (before,) = path.stat(), list_foreign(project)
+    path.write_bytes(path.read_bytes().replace(b"Approve", b"Destroy"))
+    os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
+    (after,) = list_foreign(project)
+    assert after.offer.digest != before.offer.digest
+
+
+def test_the_hint_deletes_records_and_nothing_else_in_the_folder(project: Path) -> None:
+    plant(project)
+    kept = find_records(project).folder / "undone.json"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("mine")
+    (found,) = list_foreign(project)
+    told = take_over(found, project)
+    assert told.endswith(f"rm -r {project / '.cdd' / 'undone.json'}")
+    assert kept.read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["sessions", f"sessions/{SESSION}", f"sessions/{SESSION}/transcript.jsonl"])
+def test_a_link_among_records_is_never_followed(tmp_path: Path, project: Path, name: str) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    plant(elsewhere)
+    plant(project)
+    shutil.rmtree(project / ".cdd" / "sessions")
+    (project / ".cdd" / name).parent.mkdir(parents=True, exist_ok=True)
+    (project / ".cdd" / name).symlink_to(elsewhere / ".cdd" / name)
+    (found,) = list_foreign(project)
+    assert not [line for line in found.offer.shown if "session" in line or "Approve" in line]
+    take_over(found, project)
+    assert list_sessions(project) == ()
+    assert len(list((elsewhere / ".cdd" / "sessions").rglob("*.jsonl"))) == 1
 
 
 def test_a_folder_that_becomes_a_repository_keeps_its_records(tmp_path: Path) -> None:
