@@ -75,7 +75,7 @@ def explain_protection(path: str) -> str | None:
     names = [fold_name(part) for part in path.split("/") if part not in ("", ".")]
     if not (_PRIVATE_NAMES | GIT_FILES).isdisjoint(names):
         return "belongs to git or cdd"
-    if any(map(is_state, names)):
+    if any(name.startswith(STATE_FILE) for name in names):  # folding can have made a slash in a name
         return "is the state of a ticket, which only cdd writes"
     if any(name in ENVIRONMENT_FOLDERS or name in ENVIRONMENT_MARKS for name in names):
         return "holds the interpreter of the tests, or compiled code"

@@ -24,7 +24,7 @@ from ..options import NO_PARENT, Options, format_now, is_inherited, is_report_of
 from ..plugin import OWN_STATUSES, apply_gate, prepare_files
 from ..recording.assembly import UNFINISHED, Assembler, Recording, describe_problem
 from ..recording.spool import RECORDS
-from ..report import SuiteReport, count_outcomes, list_failing, replace
+from ..report import FAILING, SuiteReport, count_outcomes, list_failing, replace
 from ..system import bind_builtins, encode_json, read_bytes
 from .process import CAN_WAIT, Child, Ending, find_prctl
 from .start import NoParentError, find_command
@@ -32,6 +32,8 @@ from .start import NoParentError, find_command
 bind_builtins(globals())
 
 _MOST_SHOWN = 3
+_WITHOUT_TESTS = ("collectonly", "setuponly", "setupplan")
+"""Options with which pytest runs no test to its end."""
 _REFUSED = int(pytest.ExitCode.USAGE_ERROR)
 codecs.lookup("unicode-escape")  # which pytest's writer would import if the terminal lacks a character
 
@@ -72,6 +74,7 @@ class _Run:
         """Read what the verdict depends on."""
         self._options = options
         self._is_quiet = is_quiet
+        self._runs_tests = not any(getattr(config.option, name, False) for name in _WITHOUT_TESTS)
         self._shown_path = os.path.relpath(str(options.report), str(config.invocation_params.dir))
         self._start_s = perf_counter()
         self._stream = open(options.stream, "wb", buffering=0)  # noqa: SIM115 (open to the end)
@@ -104,7 +107,7 @@ class _Run:
                 raise
             sys.stderr.write(f"--tdd-agent-report: {error.filename}: {error.strerror}\n")
             return int(pytest.ExitCode.INTERNAL_ERROR)
-        status = find_exit_status(report, ending)
+        status = find_exit_status(report, ending, runs_tests=self._runs_tests)
         try:
             self._print(report, spared=len(spared), notes=list_notes(report, recording.running, ending=ending))
             sys.stdout.flush()
@@ -226,16 +229,19 @@ def _as_in_a_shell(status: int) -> int:
     return 128 - status if status < 0 else status
 
 
-def find_exit_status(report: SuiteReport, ending: Ending) -> int:
+def find_exit_status(report: SuiteReport, ending: Ending, *, runs_tests: bool = True) -> int:
     """Return the exit status of the whole run.
 
-    That of the process stays if something other than pytest chose it, unless it is 0.
+    That of the process stays if something other than pytest chose it, unless it is 0. ``runs_tests``: no option limits
+    the run to collecting tests, or to their fixtures.
     """
     status, verdict = _as_in_a_shell(ending.status), report.gate
     if report.problem is not None:
         return status or int(pytest.ExitCode.TESTS_FAILED)
     if verdict is None or report.exit_status in OWN_STATUSES:
-        return status or report.exit_status
+        # Code under test can call `pytest.exit(returncode=0)`, or change the session's count of failures.
+        has_failed = report.collect_errors or any(each.outcome in FAILING for each in report.tests)
+        return status or report.exit_status or int(bool(has_failed or (runs_tests and not report.complete)))
     return status or int(not verdict.open)  # with a gate, a session that comes to its end has 0
 
 

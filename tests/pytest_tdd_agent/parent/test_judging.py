@@ -13,7 +13,7 @@ import pytest
 
 from pytest_tdd_agent.parent.judging import find_exit_status, list_notes
 from pytest_tdd_agent.parent.process import Ending
-from pytest_tdd_agent.report import Problem, SuiteReport, Verdict
+from pytest_tdd_agent.report import Case, Problem, SuiteReport, Verdict, replace
 from tests.fakes.cases import soak_after
 
 from ..conftest import TWO_WORKERS, Project, Run
@@ -263,6 +263,14 @@ def test_the_exit_status_is_0_only_if_pytest_and_the_gate_say_so() -> None:
     assert [find(build(status=1, is_open=True), status) for status in (1, 7)] == [1, 7]
     assert [find(build(is_open=True, problem="after_end"), status) for status in (0, 1, -9)] == [1, 1, 137]
     assert find(build(problem="no_finish"), 0) == 1
+
+
+def test_without_a_gate_failed_and_missing_tests_are_no_success() -> None:
+    """Code under test can call ``pytest.exit`` with status 0, or take back the failures that the session counts."""
+    failed, ending = replace(build(), tests=(Case("a::b", "failed", "a", 1, 0.1),)), Ending(status=0, survivors=())
+    assert find_exit_status(failed, ending) == 1
+    assert find_exit_status(replace(build(), complete=False), ending) == 1
+    assert find_exit_status(replace(build(), complete=False), ending, runs_tests=False) == 0
 
 
 @pytest.mark.parametrize(

@@ -380,6 +380,8 @@ def test_xpass(): pass
 def test_subtests(subtests):
     for part in range(3):
         with subtests.test(part=part): assert part != 1
+def test_subtests_xfailed(subtests):
+    with subtests.test(): pytest.xfail("later")
 def test_subtests_skipped(subtests):
     for part in range(2):
         with subtests.test(part=part): pytest.skip()
@@ -428,6 +430,7 @@ TOLD = {
     "test_strict": "failed",
     "test_xpass": "xpassed",
     "test_subtests": "failed",
+    "test_subtests_xfailed": "skipped",
     "test_subtests_skipped": "skipped",
     "test_prints": "failed",
     "test_logs": "failed",
