@@ -294,8 +294,8 @@ def list_warnings(repository: Repository) -> Iterator[str]:
     """Yield what the user should know about this repository before cdd works in it."""
     for name in list_disabled_filters(repository.runner.configuration()):
         yield (
-            f"cdd does not run the filter {name!r}, because only this repository's own configuration names it, and "
-            "does not commit files that need it."
+            f"cdd does not run the filter {name!r}, because only this repository's own configuration names it, or "
+            "because it starts a program by a relative path, and does not commit files that need it."
         )
     if pointers := list_pointers(repository):
         yield (
@@ -350,9 +350,9 @@ def _require_convertible(repository: Repository, paths: Iterable[str]) -> None:
     for path, name in repository.read_attribute("filter", paths).items() if disabled else ():
         if name in disabled:
             raise GitUnable(
-                f"{path} needs the filter {name!r}, which only this repository's own configuration names. "
-                "cdd does not run such a filter, and does not commit the file without it.",
-                hint="if you trust it, add it to your own configuration: git lfs install, or: "
+                f"{path} needs the filter {name!r}, which only this repository's own configuration names, or whose "
+                "program has a relative path. cdd does not run such a filter, and does not commit the file without it.",
+                hint="if you trust it, add it to your own configuration, with an absolute path: git lfs install, or: "
                 f'git config --global filter.{name}.clean "$(git config filter.{name}.clean)"',
             )
 

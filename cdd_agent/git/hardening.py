@@ -2,11 +2,13 @@
 
 A repository's own configuration can name programs as filters, drivers, hooks, signing tools or transports. They are
 untrusted code, and git runs them even in commands that seem to only read. Settings from the user's own configuration
-stay in force, and so do commit hooks where a caller asks for them.
+stay in force, and so do commit hooks where a caller asks for them. A program that the user names by a relative path is
+the repository's too, because git starts it in the work tree.
 """
 
 import os
 import re
+import shlex
 import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -66,6 +68,12 @@ _NAMES_A_PROGRAM = re.compile(
     r"|protocol\.ext\.allow|submodule\..*\.update|trailer\..*\.(command|cmd)|gc\.recentobjectshook",
     re.DOTALL,
 )
+_RUNS_ON_COMMIT = re.compile(r"hook\..*\.command", re.DOTALL)
+_NAMES_WORK_TREE = re.compile(r"--show-(toplevel|cdup)|\$\(pwd|`pwd|\$\{?(PWD|GIT_WORK_TREE|GIT_DIR|GIT_PREFIX)\b")
+_STARTS_ANOTHER = re.compile(r"env|exec|nice|command|time|nohup|stdbuf|timeout|xargs")
+_READS_PROGRAM = re.compile(r"([a-z]{0,2}sh|python[\d.]*|perl|ruby|node|php|lua|tclsh)")
+_ASSIGNMENT = re.compile(r"\w+=.*", re.DOTALL)
+_DEEPEST = 5
 _NAMES_A_FILE = re.compile(r"mailmap\.file|core\.(attributesfile|excludesfile)|fsck\.skiplist|blame\.ignorerevsfile")
 _OF_COMMITS = re.compile(
     r"(user|author|committer|commit|gpg|hook)\..*|core\.(hookspath|commentchar|commentstring)|i18n\.commitencoding",
@@ -109,8 +117,46 @@ class GitSetting:
 
     @property
     def is_from_repository(self) -> bool:
-        """Whether it came with the repository; others are the user's."""
-        return self.scope in ("local", "worktree")
+        """Whether it came with the repository, or names a program in it; others are the user's."""
+        if self.scope in ("local", "worktree"):
+            return True
+        is_program = _NAMES_A_PROGRAM.fullmatch(self.key) or _RUNS_ON_COMMIT.fullmatch(self.key)
+        return self.scope != "command" and is_program is not None and starts_in_work_tree(self.value)
+
+
+def starts_in_work_tree(command: str, *, depth: int = 0) -> bool:
+    """Return whether a command of the shell starts a program by a path that is relative to the work tree.
+
+    >>> [starts_in_work_tree(each) for each in ("tools/clean %f", "sh tools/clean", "git-lfs clean", "~/bin/x")]
+    [True, True, False, False]
+    """
+    if _NAMES_WORK_TREE.search(command) or depth > _DEEPEST:
+        return True
+    try:
+        parser = shlex.shlex(command.removeprefix("!"), posix=True, punctuation_chars=True)
+        parser.whitespace_split, parser.commenters = True, ""
+        words = list(parser)
+    except ValueError:  # a quote without an end
+        words = command.split()
+    starts = reads = is_code = False
+    for word in ("", *words):
+        if not word.strip("();<>|&{}"):
+            starts, reads, is_code = True, False, False
+        elif is_code:  # of a shell, or of another language, where a path is seldom a command
+            if starts_in_work_tree(word, depth=depth + 1):
+                return True
+            reads = is_code = False
+        elif starts and not _ASSIGNMENT.fullmatch(word):
+            name = word.rpartition("/")[2]
+            if "/" in word and "://" not in word and word[0] not in "/~$":
+                return True
+            starts, reads = _STARTS_ANOTHER.fullmatch(name) is not None, _READS_PROGRAM.fullmatch(name) is not None
+        elif reads and word[0] == "-":
+            is_code = word[-1] in "ce" and word[1] != "-"
+            reads = word != "-m"
+        elif reads:
+            return word[0] not in "/~$%"
+    return False
 
 
 def parse_settings(text: str) -> tuple[GitSetting, ...]:
@@ -125,7 +171,7 @@ def parse_settings(text: str) -> tuple[GitSetting, ...]:
 
 def build_overrides(settings: Sequence[GitSetting]) -> tuple[tuple[str, str], ...]:
     """Return settings that replace the repository's programs, followed by the user's own values of each key."""
-    own = [setting for setting in settings if setting.scope in ("system", "global")]
+    own = [setting for setting in settings if setting.scope in ("system", "global") and not setting.is_from_repository]
     keys = (setting.key for setting in settings if setting.is_from_repository)
     overrides: list[tuple[str, str]] = []
     for key in dict.fromkeys(key for key in keys if _NAMES_A_PROGRAM.fullmatch(key)):

@@ -89,6 +89,40 @@ def test_what_is_only_the_users_stays_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(
+    "command",
+    [
+        *("tools/filt", "./filt %f", "../x/filt", "sh tools/filt", "python3 -u filt.py", "env A=1 tools/filt"),
+        *("cd x && ./y", "sh -c 'tools/filt \"$1\"'", "bash -ec 'cat | ./x'", "A=1 tools/filt", "cat|tools/filt"),
+        *('"tools/my filt"', '"$(git rev-parse --show-toplevel)/filt"', "$PWD/filt", "`pwd`/filt", "!tools/filt"),
+        *("/bin/sh filt", "'tools/x"),
+    ],
+)
+def test_a_program_that_the_user_names_inside_the_work_tree_is_the_repositorys(command: str) -> None:
+    found = (of("global", "filter.f.clean", command),)
+    assert build_overrides(found) == (("filter.f.clean", ""), ("filter.f.required", "false"))
+    assert list_disabled_filters(found) == ("f",)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("git-lfs clean -- %f", '"/usr/bin/python3" -m nbstripout', "sed s/a/b/g", "~/bin/filt", "$HOME/bin/filt"),
+        *("diff-so-fancy | less --tabs=4 -RFX", "!f() { echo password=$(cat ~/.token); }; f", "sh /opt/filt %f", ""),
+        *(
+            "sh -c 'ssh-add -L | head -n1'",
+            "jq --indent 1 .",
+            "python3 ~/x.py tools/y",
+            "http://proxy/a",
+            "always",
+            "-",
+        ),
+    ],
+)
+def test_other_programs_of_the_user_stay_in_force(command: str) -> None:
+    assert build_overrides((of("global", "filter.f.clean", command),)) == ()
+
+
+@pytest.mark.parametrize(
     ("key", "instead"),
     [
         ("gpg.program", "gpg"),
