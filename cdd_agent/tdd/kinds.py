@@ -229,17 +229,20 @@ _Parts: TypeAlias = Iterator[tuple[tuple[str, str], object]]
 
 def _read_toml(text: str) -> _Parts:
     for name, table in tomllib.loads(text).items():
-        yield from (
-            (((name, key), value) for key, value in table.items())
-            if isinstance(table, dict)
-            else (((name, ""), table),)
-        )
+        if isinstance(table, dict):
+            # Some tools obey a section that is there and empty. No value of a file is the class.
+            yield (name, ""), dict
+            yield from (((name, key), value) for key, value in table.items())
+        else:
+            yield (name, ""), table
 
 
 def _read_cfg(text: str) -> _Parts:
     parser = configparser.RawConfigParser()
+    parser.optionxform = str  # type: ignore[assignment,method-assign]  # as setuptools: Version is another key
     parser.read_string(text)
     for section, values in parser.items():
+        yield (section, ""), dict
         yield from (((section, key), value) for key, value in values.items())
 
 
@@ -275,22 +278,41 @@ _INERT: dict[str, tuple[Callable[[str], _Parts], frozenset[tuple[str, str]]]] = 
 """File -> its reader, and the keys that only describe the package."""
 
 
+_OTHER_BREAKS = re.compile(r"\r(?!\n)|[\0\v\f\x1c-\x1e\x85\u2028\u2029]")
+"""Characters at which some tools begin a line, and the parsers here do not: they could hide a section."""
+
+
+def _read_parts(data: bytes, *, read: Callable[[str], _Parts]) -> dict[tuple[str, str], object]:
+    text = data.decode("utf-8")
+    if _OTHER_BREAKS.search(text):
+        raise ValueError("lines end in unusual ways")
+    return dict(read(text))
+
+
+def _names_file(where: tuple[str, str], value: object) -> bool:
+    """Return whether a text about the package is read from a file, or from a module that is imported for it."""
+    if isinstance(value, dict):
+        return where in {("project", "license"), ("project", "readme")} and "file" in value
+    return isinstance(value, str) and (
+        where == ("project", "readme") or re.match(r"\s*(?:attr|file)\s*:", value) is not None
+    )
+
+
 def find_started(path: str, *, before: bytes, after: bytes) -> str | None:
     """Return why a modified file with settings waits: the section that tools may obey; None if only texts changed."""
     read, inert = _INERT.get(fold_name(path.rpartition("/")[2]), (None, frozenset()))
     if read is None:
         return None if before == after else _SETTINGS
     try:
-        old, new = (dict(read(data.decode("utf-8"))) for data in (before, after))
+        old, new = (_read_parts(data, read=read) for data in (before, after))
     except (ValueError, configparser.Error, RecursionError):
         return f"It cannot be read. {_SETTINGS}"
-    for section, key in sorted(old.keys() | new.keys()):
-        values = [str(parts.get((section, key))) for parts in (old, new)]
-        # setuptools imports a module, or reads a file, for a value such as ``attr: package.VERSION``.
-        is_inert = (section, key) in inert and not any(re.match(r"\s*(?:attr|file)\s*:", value) for value in values)
+    for where in sorted(old.keys() | new.keys(), key=lambda where: (not where[1], where)):
+        # True equals 1, and the text "None" is not a key without a value.
+        values = [repr(parts[where]) if where in parts else "" for parts in (old, new)]
+        is_inert = where in inert and not any(_names_file(where, parts.get(where)) for parts in (old, new))
         if values[0] != values[1] and not is_inert:
-            shown = ".".join(filter(None, (section, key)))
-            return f"It changes {shown}, which may start programs."
+            return f"It changes {'.'.join(filter(None, where))}, which may start programs."
     return None
 
 

@@ -277,6 +277,23 @@ PROJECT = b'[project]\nname = "a"\nversion = "1"\ndescription = "x"\n[tool.poe.t
         ("package.json", b'{"main": "a"}', b'{"main": "evil", "main": "a"}', "cannot be read"),
         ("package.json", b'{"type": true}', b'{"type": 1}', "type"),
         ("setup.cfg", b"[a]\nb = 1\n", b"[a]\nb = 2\n[a]\nb = 1\n", "cannot be read"),
+        # a section that only other readers see, and keys that differ in case for setuptools
+        ("setup.cfg", b"[metadata]\nname = a\n", b"[metadata]\nname = a\n# x\r[options]\r", "cannot be read"),
+        ("setup.cfg", b"[metadata]\n", "[metadata]\ndescription = a\x85[pytest]\n".encode(), "cannot be read"),
+        ("setup.cfg", b"[metadata]\r\nversion = 1\r\n", b"[metadata]\r\nversion = 2\r\n", None),
+        ("setup.cfg", b"[a]\nb = 1\n", b"[a]\nB = 1\n", "a."),
+        ("pyproject.toml", PROJECT, PROJECT + b"# a\x0c[tool.x]\n", "cannot be read"),
+        ("pyproject.toml", PROJECT, PROJECT + b"[build-system]\n", "build-system"),
+        # values that are equal only as texts
+        ("package.json", b"{}", b'{"main": "None"}', "main"),
+        ("package.json", b"{}", b'{"main": null}', "main"),
+        ("package.json", b'{"bin": {"a": "b"}}', b"{\"bin\": \"{'a': 'b'}\"}", "bin"),
+        ("setup.cfg", b"[a]\n", b"[a]\nb = None\n", "a.b"),
+        # texts about the package that are read from a file
+        ("pyproject.toml", b"[project]\n", b'[project]\nreadme = ".env"\n', "project.readme"),
+        ("pyproject.toml", b"[project]\n", b'[project]\nreadme = {file = ".env"}\n', "project.readme"),
+        ("pyproject.toml", b"[project]\n", b'[project]\nlicense = {file = ".env"}\n', "project.license"),
+        ("pyproject.toml", b"[project]\n", b'[project]\nlicense = "MIT"\nreadme = {text = "x"}\n', None),
         ("package.json", b"{}", b"[" * 100_000, "cannot be read"),
         ("Makefile", b"a:\n", b"a:\n", None),
         ("Makefile", b"a:\n", b"a:\n\techo\n", "which programs"),
