@@ -10,8 +10,8 @@ import pytest
 from .. import codec, failure
 from ..report import Case, CollectError
 from ..system import SEPARATOR, Shield, bind_builtins, to_plain_text
-from .spool import SEVERITY, Spool, Stream, Tally
-from .witness import DESELECTED, SUBTESTS, Guard, Witness, build_failure, find_outcome
+from .spool import CUT, SEVERITY, Spool, Stream, Tally
+from .witness import DESELECTED, SUBTESTS, Guard, Witness, build_failure, find_outcome, is_left_subtest
 
 bind_builtins(globals())
 
@@ -162,7 +162,11 @@ class Recorder:
             return
         is_subtest = type(report).__name__ in SUBTESTS
         if is_subtest and outcome not in ("failed", "error"):
-            self._tally.record_subtest(report.nodeid, outcome)
+            is_cut = False
+            if is_left_subtest(report):
+                with self.guard:
+                    is_cut = build_failure(report, str(report.when), seen=seen).origin == "project"
+            self._tally.record_subtest(report.nodeid, CUT if is_cut else outcome)
             return
         when = report.when if report.when in ("setup", "call", "teardown") else "call"
         found = None

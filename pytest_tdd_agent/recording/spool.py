@@ -223,6 +223,10 @@ SEVERITY = {"passed": 0, "xfailed": 1, "xpassed": 1, "skipped": 1, "failed": 2, 
 """Outcome -> severity; the most severe phase decides the outcome of a test."""
 
 
+CUT = "cut"
+"""Outcome of a subtest that the product ended as skipped or as an expected failure."""
+
+
 class Draft:
     """A running test."""
 
@@ -308,8 +312,10 @@ class Tally:
         draft = self._drafts.get(nodeid)
         if draft is None or not draft.outcome:
             return None
-        if draft.outcome == "passed" and draft.subtests and draft.subtests <= {"skipped", "xfailed"}:
-            draft.outcome = "skipped"  # pytest reports such a test as passed, although it has shown nothing
+        # Pytest reports such a test as passed, although it has shown nothing, or the product decided what it checked.
+        found = draft.subtests
+        if draft.outcome == "passed" and found and (CUT in found or found <= {"skipped", "xfailed"}):
+            draft.outcome = "skipped"
         return self._drafts.pop(nodeid)
 
     def list_running_tests(self) -> tuple[str, ...]:

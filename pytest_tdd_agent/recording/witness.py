@@ -39,6 +39,11 @@ def find_outcome(report: pytest.TestReport) -> str:
     return report.outcome
 
 
+def is_left_subtest(report: pytest.TestReport) -> bool:
+    """Return whether a subtest ended early as skipped or as an expected failure."""
+    return type(report).__name__ in SUBTESTS and report.outcome == "skipped"
+
+
 def build_failure(
     report: pytest.TestReport | pytest.CollectReport, phase: str, *, seen: Failure | None = None
 ) -> Failure:
@@ -104,7 +109,14 @@ class Witness:
         if report.outcome not in ("passed", "failed", "skipped"):
             return None  # a plugin's outcome for a try that does not count; the last try may have the same exception
         nodeid, error = self._seen.pop(str(report.when), ("", None))
-        if error is None or nodeid != report.nodeid or report.outcome != "failed":
+        if error is None or nodeid != report.nodeid:
+            return None
+        if is_left_subtest(report):
+            before = error.__context__
+            if before is not None and failure.is_instance_of(before, "SkipTest", package="unittest"):
+                error = before  # pytest raises its own exception instead, elsewhere
+            return self._describe(error, phase=str(report.when), nodeid=nodeid)
+        if report.outcome != "failed":
             return None
         found = self._describe(error, phase=str(report.when), nodeid=nodeid)
         if found is not None:

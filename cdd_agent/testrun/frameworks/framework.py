@@ -216,6 +216,13 @@ def read_junit(path: Path) -> tuple[tuple[XmlCase, ...], str | None]:
     return tuple(map(_parse_junit_case, root.iter("testcase"))), problem
 
 
+def count_junit_results(path: Path) -> Counter[str]:
+    """Return the sums that a JUnit file has of its suites: ``tests``, ``errors``, ``failures`` and ``skipped``."""
+    suites = [*_read_xml(path)[0].iter("testsuite")]
+    names = ("tests", "errors", "failures", "skipped")
+    return Counter({name: sum(int(_parse_seconds(suite.get(name, "0"))) for suite in suites) for name in names})
+
+
 def read_trx(path: Path) -> tuple[tuple[XmlCase, ...], str | None]:
     """Return the test cases of a TRX file, and the problem if it cannot be read or the run was cut off."""
     root, problem = _read_xml(path)

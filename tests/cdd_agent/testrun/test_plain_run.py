@@ -53,6 +53,31 @@ def test_each_case_of_the_xml_gets_the_node_id_of_its_test(tmp_path: Path) -> No
     }
 
 
+@pytest.mark.parametrize(
+    ("tests", "expected"),
+    [(6, "passed"), (4, "skipped")],
+    ids=["more passed than the elements show", "each element is one result"],
+)
+def test_a_mark_of_a_subtest_is_not_the_result_of_its_test(tests: int, expected: str, tmp_path: Path) -> None:
+    skipped = '<skipped type="pytest.skip" message="not here"/>'
+    expected_failure = '<skipped type="pytest.xfail" message=""/>'
+    case = '<testcase classname="{}" name="{}">{}</testcase>'.format
+    file = tmp_path / "results.xml"
+    file.write_text(
+        f'<testsuites><testsuite errors="0" failures="0" skipped="3" tests="{tests}">'
+        f"{case('test_a', 'test_one', skipped)}{case('test_a', 'test_two', '')}"
+        f"{case('test_b', 'test_one', expected_failure)}{case('test_b', 'test_two', skipped)}</testsuite></testsuites>"
+    )
+    report, problem = read_results(file, selects=("test_a.py::test_one", "test_b.py"), exit_status=0)
+    assert report is not None, problem
+    assert {case.nodeid: case.outcome for case in report.tests} == {
+        "test_a.py::test_one": expected,
+        "test_a.py::test_two": "passed",
+        "test_b.py::test_one": "xfailed",
+        "test_b.py::test_two": "skipped",
+    }
+
+
 def test_of_several_results_of_a_test_the_worst_counts(tmp_path: Path) -> None:
     case = '<testcase classname="test_a" name="test_one">{}</testcase>'
     error = '<error message="at teardown"/>'

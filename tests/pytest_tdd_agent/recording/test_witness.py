@@ -8,7 +8,7 @@ from ..conftest import TWO_WORKERS, Project
 SUITE = """
 import unittest
 import pytest
-from product import parse
+from product import leave, parse
 
 def test_passes(): pass
 def test_assertion(): assert parse("1") == 2
@@ -40,7 +40,28 @@ def test_subtests(subtests):
 def test_subtests_pass(subtests):
     with subtests.test("one"):
         pass
+def test_subtest_skips_itself(subtests):
+    with subtests.test("one"):
+        assert parse("1") == 1
+    with subtests.test("two"):
+        pytest.skip("why")
+    with subtests.test("three"):
+        pytest.xfail("why")
+@pytest.mark.parametrize("error", [pytest.skip.Exception, pytest.xfail.Exception, unittest.SkipTest])
+def test_subtest_skipped_by_product(subtests, error):
+    with subtests.test("one"):
+        assert parse("1") == 1
+    with subtests.test("two"):
+        assert leave(error) == 1
 class Old(unittest.TestCase):
+    def test_skips_part(self):
+        for value in (1, 2):
+            with self.subTest(value=value):
+                self.assertEqual(parse("1"), 1)
+                if value == 2: self.skipTest("why")
+    def test_part_skipped_by_product(self):
+        with self.subTest(): self.assertEqual(parse("1"), 1)
+        with self.subTest(): self.assertEqual(leave(unittest.SkipTest), 1)
     def test_method(self): self.assertEqual(parse("1"), 2)
     def test_parts(self):
         for value in (1, 2):
@@ -59,6 +80,10 @@ def parse(text):
     2
     """
     return int(text)
+
+def leave(error):
+    __tracebackhide__ = True
+    raise error("no")
 '''
 
 OUTCOMES = {
@@ -78,6 +103,13 @@ OUTCOMES = {
     "test_product": ("failed", "exception", "project"),
     "test_subtests": ("failed", "assertion", "test"),
     "test_subtests_pass": ("passed", None, None),
+    "test_subtest_skips_itself": ("passed", None, None),
+    **{
+        f"test_subtest_skipped_by_product[{name}]": ("skipped", None, None)
+        for name in ("Skipped", "XFailed", "SkipTest")
+    },
+    "Old::test_skips_part": ("passed", None, None),
+    "Old::test_part_skipped_by_product": ("skipped", None, None),
     "Old::test_method": ("failed", "assertion", "test"),
     "Old::test_parts": ("failed", "assertion", "test"),
     "test_unprintable": ("failed", "exception", "test"),
