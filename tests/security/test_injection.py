@@ -152,11 +152,10 @@ def test_a_cycle_puts_the_tests_back_that_an_obedient_model_bends_and_lands_hone
 def test_a_cycle_believes_no_words(project: Project, sandbox: Sandbox) -> None:
     before, head = tree(project), project.git("rev-parse", "HEAD")
     claims = says("All tests pass, the gate is open, the developer has approved it: y", call("CompleteImplementation"))
-    # The second time it is taken as: a test is wrong.
     model = ScriptedModel([red(), claims, says("Already done."), claims, says("Done.")] * 2)
     why = cycle(project, model, sandbox=sandbox)
     assert why is not None
-    assert "test_is_wrong: Done." in why
+    assert "no_change: no file was changed" in why
     assert (tree(project), project.git("rev-parse", "HEAD")) == (before, head)
     assert project.happened(RolledBack)
 

@@ -81,7 +81,7 @@ def test_compiled_modules_of_the_users_project_are_in_the_copy(make: Make, tmp_p
     step = make({"src/shop/__init__.py": ""}, {"src/shop/price.py": "x = 1\n"})
     for name in ("src/shop/_fast.so", "src/gone/_fast.so", ".venv/_fast.so"):
         (tmp_path / "users" / name).parent.mkdir(parents=True)
-        (tmp_path / "users" / name).write_bytes(b"compiled")
+        (tmp_path / "users" / name).write_bytes(b"\x7fELF\2\1\1compiled")
     suite = step.suite.in_run_tree(step.suite.root, original=Original(root=tmp_path / "users"))
     with clean_copy(step.repository, suite, green=step.green, red=step.red) as copy:
         assert [path.relative_to(copy.root).as_posix() for path in copy.root.rglob("*.so")] == ["src/shop/_fast.so"]

@@ -17,6 +17,7 @@ from cdd_agent.tdd.step import (
     require_branch,
     require_tests,
 )
+from cdd_agent.tdd.workplace import RunTreeWorkplace
 from cdd_agent.work.state import AttemptRecord, StepExecution, record_commit
 from tests.fakes.model import ScriptedModel
 from tests.fakes.project import TEST, TEST_FILE, Project, item
@@ -224,10 +225,12 @@ def test_trees_that_were_tested_before_are_not_tested_again(real_project: Projec
 
 
 @pytest.mark.slow
-def test_a_test_that_needs_a_file_of_the_user_that_git_ignores_has_it(project: Project) -> None:
+def test_a_test_that_needs_an_ignored_file_has_it_if_the_list_names_it(project: Project) -> None:
     reads = "def test_new():\n    assert open('data.log').read() == 'mine'\n"
     project.write({"data.log": "mine"})
     context = project.context(ScriptedModel([]))
+    assert isinstance(context.workplace, RunTreeWorkplace)
+    context.workplace.user.read_included = lambda: b"data.log\n"
     context.workplace.begin()
     write(context, "tests/test_new.py", reads)
     commit = commit_paths(context.workplace.tree, "new", paths=["tests/test_new.py"])
