@@ -20,11 +20,12 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal, Protocol, TypeVar
 
 from cdd_agent.errors import AlreadyAtWork, DocumentError, FolderMoved, Problem, UsageError, format_count
@@ -35,8 +36,8 @@ _NAME_CAP = 60
 """Characters of a file's name that its temporary file repeats; file systems limit names to 255 bytes."""
 _POLL_S = 0.02
 _SCRATCH = "cdd-scratch-"
-_UNCHECKED_FOLDERS = frozenset({"build", "bytecode", "worktrees"})
-"""Large folders in ``.cdd``. Only git and tests in the sandbox write there."""
+_CHECKED_LEVELS = {"build": 1, "bytecode": 0, "worktrees": 1}
+"""Large folder at the top of ``.cdd`` -> how many levels below it are cdd's own. Git and tests write what is deeper."""
 _RULES = b"*\n!config.yaml\n!commands\n!commands/*.md\n"
 _EARLIER_RULES = b"*\n!config.yaml\n"
 """What cdd wrote before there were commands of the user's own."""
@@ -57,24 +58,25 @@ class _Versioned(Protocol):
 _Record = TypeVar("_Record", bound=_Versioned)
 
 
-def write_atomic(path: Path, data: bytes, *, mode: int | None = None) -> None:
+def write_atomic(path: Path, data: bytes, *, mode: int | None = None, is_durable: bool = True) -> None:
     """Write ``data`` to ``path`` so that readers, and a crash, see either the old or the new file.
 
     Creates missing folders. The file keeps its permissions; a new one gets ``mode``, or 0666 without the umask. Raises
     ``OSError`` naming ``path``, also for a link, folder or pipe, and leaves the old file unless only the last fsync
-    failed.
+    failed. A file that is not ``is_durable`` can be made again, so a power cut may take it.
     """
     try:
         try:
-            _replace_file(path, data, mode=mode)
+            _replace_file(path, data, mode=mode, is_durable=is_durable)
         except FileNotFoundError:  # `git clean` or `git stash -u` of the user took the temporary file or the folder
-            _replace_file(path, data, mode=mode)
-        _sync_folder(path.parent)
+            _replace_file(path, data, mode=mode, is_durable=is_durable)
+        if is_durable:
+            _sync_folder(path.parent)
     except OSError as error:
         raise OSError(error.errno, error.strerror or str(error), str(path)) from error
 
 
-def _replace_file(path: Path, data: bytes, *, mode: int | None) -> None:
+def _replace_file(path: Path, data: bytes, *, mode: int | None, is_durable: bool) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     bits = _choose_mode(path) if mode is None else mode
     handle, name = _create_temporary(path)
@@ -83,7 +85,8 @@ def _replace_file(path: Path, data: bytes, *, mode: int | None) -> None:
             stream.write(data)
             stream.flush()
             os.fchmod(stream.fileno(), bits)
-            os.fsync(stream.fileno())
+            if is_durable:
+                os.fsync(stream.fileno())
             os.replace(name, path)  # while the file is open and therefore locked against `sweep`
     except BaseException:
         with contextlib.suppress(OSError):
@@ -192,9 +195,7 @@ def private_folder(project: Path) -> Path:
     folder = project / ".cdd"
     if not folder.is_symlink():
         make_folder(folder)
-    for path in _find_links(folder):
-        hint = f"see where it leads, ls -l {path}, then remove it"
-        raise UsageError(f"{path} is a link, so cdd would write its files elsewhere.", hint=hint)
+    require_no_links(folder, levels=_CHECKED_LEVELS)
     ignore = folder / ".gitignore"
     # A full disk or a power cut can leave an empty file. A file that the user has changed stays as it is.
     size = ignore.stat().st_size if ignore.exists() else 0
@@ -203,13 +204,25 @@ def private_folder(project: Path) -> Path:
     return folder
 
 
-def _find_links(folder: Path) -> Iterator[Path]:
+def require_no_links(
+    folder: Path, *, levels: Mapping[str, int] = MappingProxyType({}), most: int = _DEEPEST + 2
+) -> None:
+    """Raise ``UsageError`` if ``folder`` is or contains a link, which would lead what cdd does there elsewhere.
+
+    ``most`` levels of folders are checked; 0 checks the folder itself. ``levels`` says how many below a folder in it.
+    """
+    for path in _find_links(folder, levels=levels, most=most):
+        hint = f"see where it leads, ls -l {shlex.quote(str(path))}, then remove it: rm {shlex.quote(str(path))}"
+        raise UsageError(f"{path} is a link, so cdd would write its files elsewhere.", hint=hint)
+
+
+def _find_links(folder: Path, *, levels: Mapping[str, int], most: int) -> Iterator[Path]:
     if folder.is_symlink():
         yield folder
         return
-    folders = [(folder, 0)]
+    folders = [(folder, 0, most)] if most else []
     while folders:
-        here, depth = folders.pop()
+        here, depth, left = folders.pop()
         if depth > _DEEPEST:
             raise UsageError(
                 f"{folder} contains folders nested more than {_DEEPEST} deep. cdd did not create them.",
@@ -221,11 +234,10 @@ def _find_links(folder: Path) -> Iterator[Path]:
         except FileNotFoundError:  # the user deletes the folder in this moment
             continue
         yield from (Path(entry.path) for entry in found if entry.is_symlink())
-        folders += [
-            (Path(entry.path), depth + 1)
-            for entry in found
-            if entry.is_dir(follow_symlinks=False) and entry.name not in _UNCHECKED_FOLDERS
-        ]
+        for entry in found:
+            below = left - 1 if depth else levels.get(entry.name, left)
+            if below and entry.is_dir(follow_symlinks=False):
+                folders.append((Path(entry.path), depth + 1, below))
 
 
 class Log:
@@ -297,6 +309,8 @@ def sweep(folders: Iterable[Path]) -> tuple[Path, ...]:
 
 _held: dict[str, int] = {}
 """Path -> descriptor of the folders that are held in place."""
+_kept: dict[str, str] = {}
+"""Path -> where it really leads, for folders that may be deleted and made again, but must not lead elsewhere."""
 _STARTS = "subprocess.Popen"
 _TOUCHES = frozenset(
     {"open", "os.chmod", "os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.symlink", "os.truncate"}
@@ -326,8 +340,33 @@ def hold_in_place(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
+@contextlib.contextmanager
+def keep_from_links(folder: Path) -> Iterator[None]:
+    """Do nothing at the path of ``folder`` during the block once a link leads elsewhere, as ``hold_in_place`` does.
+
+    The folder need not exist, and may be deleted and made again.
+    """
+    path = os.path.abspath(folder)
+    if path in _kept:
+        yield
+        return
+    _watch_paths()
+    _kept[path] = os.path.realpath(path)
+    try:
+        yield
+    finally:
+        del _kept[path]
+
+
 def require_in_place() -> None:
-    """Raise ``FolderMoved`` if a folder that is held in place was moved, deleted or replaced."""
+    """Raise ``FolderMoved`` if a folder that is held was moved, deleted or replaced, or is behind a link now."""
+    for path, real in tuple(_kept.items()):
+        if (now := os.path.realpath(path)) != real:
+            raise FolderMoved(
+                f"Behind a link, {path} leads to {now} since cdd works in it. cdd stopped, and wrote nothing there.",
+                hint=f"find the link and remove it: ls -ld {shlex.quote(os.path.dirname(path))} {shlex.quote(path)}; "
+                "then run the same command again",
+            )
     for path, handle in tuple(_held.items()):
         try:
             is_there = os.path.samestat(os.fstat(handle), os.lstat(path))
@@ -365,7 +404,7 @@ def _describe_move(path: str, handle: int) -> FolderMoved:
 @cache  # Python never removes such a hook
 def _watch_paths() -> None:
     def watch(event: str, arguments: tuple[object, ...]) -> None:
-        if _held and (event == _STARTS or (event in _TOUCHES and any(map(_leads_there, arguments)))):
+        if (_held or _kept) and (event == _STARTS or (event in _TOUCHES and any(map(_leads_there, arguments)))):
             require_in_place()
 
     sys.addaudithook(watch)
@@ -376,7 +415,9 @@ def _leads_there(argument: object) -> bool:
     if not isinstance(argument, str | bytes | os.PathLike):
         return False
     path = os.fsdecode(argument)
-    return any(path.startswith(folder) and path[len(folder) : len(folder) + 1] in ("", "/") for folder in _held)
+    return any(
+        path.startswith(folder) and path[len(folder) : len(folder) + 1] in ("", "/") for folder in (*_held, *_kept)
+    )
 
 
 def find_deleted(path: Path) -> Path | None:

@@ -24,7 +24,7 @@ from cdd_agent.git.commits import CARRIED, list_pointers, note_clean_index
 from cdd_agent.git.hardening import list_active_filters
 from cdd_agent.git.repository import CommitId, CopyLimits, Repository, name_submodule, resolve_revision
 from cdd_agent.git.runner import GitError, GitUnable, RepositoryLocation, Runner, find_location
-from cdd_agent.storage import hold, measure_folder, read_ordinary, write_atomic
+from cdd_agent.storage import hold, measure_folder, read_ordinary, require_no_links, write_atomic
 from cdd_agent.work.state import locate_checkpoints_lock
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -111,6 +111,7 @@ class RunTree:
     def restore_gitfile(self) -> None:
         """Write the file ``.git``, by which hooks find the repository; a program in the tree may have changed it."""
         marker, content = self.root / ".git", f"gitdir: {self.repository.location.git_dir}\n".encode()
+        require_no_links(self.root, most=0)
         with contextlib.suppress(OSError):
             if read_ordinary(marker, limit_bytes=_PATH_BYTES) == content:
                 return
@@ -153,7 +154,7 @@ class GitExport:
             write_git_folder(self.folder, target, branch=branch, tags=tags)
             self._write("gitfile", f"gitdir: {shown_at}\n")
             self._write(_LAST, target)  # at the end: after a kill everything is exported again
-        shutil.copyfile(repository.location.git_dir / "index", self.folder / "index")
+        _write_anew(self.folder / "index", (repository.location.git_dir / "index").read_bytes())
 
     def _add_objects(self, repository: Repository, target: str, *, tags: list[str], last: str | None) -> None:
         packs = self.folder / "objects" / "pack"
@@ -178,7 +179,12 @@ class GitExport:
             return None
 
     def _write(self, name: str, text: str) -> None:
-        (self.folder / name).write_text(text, encoding="utf-8")
+        _write_anew(self.folder / name, text.encode())
+
+
+def _write_anew(path: Path, data: bytes) -> None:
+    """Write a file of git that can be made again, not through a link and not into another name of the same file."""
+    write_atomic(path, data, is_durable=False)
 
 
 def _measure_packs(common_dir: Path) -> int:
@@ -255,7 +261,7 @@ def _write_submodule(
     # Not the submodule's own folder of git, whose configuration may name programs.
     information = own / "objects" / "info"
     information.mkdir(parents=True, exist_ok=True)
-    (information / "alternates").write_text(f"{location.common_dir / 'objects'}\n")
+    _write_anew(information / "alternates", os.fsencode(f"{location.common_dir / 'objects'}\n"))
     (own / "index.lock").unlink(missing_ok=True)
     write_git_folder(own, commit, branch=None)
     repository = Repository(target, RepositoryLocation(root=target, git_dir=own, common_dir=own))
@@ -284,9 +290,9 @@ def write_git_folder(folder: Path, head: str, *, branch: str | None, tags: str =
     ``tags`` are lines of git's ``packed-refs``.
     """
     name = f"refs/heads/{branch}"
-    (folder / "packed-refs").write_text(f"{head} {name}\n{tags}" if branch else tags, encoding="utf-8")
-    (folder / "HEAD").write_text(f"ref: {name}\n" if branch else f"{head}\n", encoding="utf-8")
-    (folder / "config").write_text(SHA256_CONFIG if len(head) > _SHA1_CHARACTERS else CONFIG, encoding="utf-8")
+    _write_anew(folder / "packed-refs", (f"{head} {name}\n{tags}" if branch else tags).encode())
+    _write_anew(folder / "HEAD", (f"ref: {name}\n" if branch else f"{head}\n").encode())
+    _write_anew(folder / "config", (SHA256_CONFIG if len(head) > _SHA1_CHARACTERS else CONFIG).encode())
     (folder / "refs").mkdir(exist_ok=True)
 
 
@@ -382,6 +388,7 @@ class RunTrees:
         return True  # git does not know the tree
 
     def _find_or_create(self, root: Path) -> RepositoryLocation:
+        require_no_links(root, most=0)
         admin = self._find_admin(root)
         if admin is None or not root.is_dir():
             self.remove(root.name)
@@ -391,6 +398,7 @@ class RunTrees:
             admin = self._find_admin(root)
         if admin is None:
             raise GitUnable(f"git did not create the run tree {root}.", hint="see: git worktree list")
+        require_no_links(admin)
         return RepositoryLocation(root=root, git_dir=admin, common_dir=self._main.location.common_dir)
 
     def list_names(self) -> tuple[str, ...]:

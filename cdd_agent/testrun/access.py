@@ -213,7 +213,8 @@ def build_access(
         read_only = (*read_only, *lent, *((original.git / "gitfile", original.git) if original.git else ()))
     readable = dict.fromkeys((*around, *gits, *environment, *imported, *protected, *tickets, *locked, *read_only))
     return Access(
-        read_write=(root, *read_write),
+        # A link that a repository brings, such as node_modules/.cache, would make its target writable.
+        read_write=(root, *(path for path in read_write if not path.is_symlink())),
         read_only=tuple(path for path in readable if path in environment or (path.exists() and not path.is_symlink())),
         overlaid=tuple(dict.fromkeys(overlaid)),
         shown_at={} if original is None else original.show(root, top=top),

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias, get_args
 
 from cdd_agent.errors import UsageError
 from cdd_agent.events import Change, ChangeKind
-from cdd_agent.storage import exclusive_lock, sweep
+from cdd_agent.storage import exclusive_lock, keep_from_links, sweep
 from cdd_agent.work.records import find_records
 
 SCHEMA = 1
@@ -495,7 +495,9 @@ REPOSITORY_LOCK = "cdd-exec.lock"
 def lock_ticket(project: Path, folder: Path) -> Iterator[bool]:
     """Lock the ticket in ``folder``, or raise ``UsageError``; yield whether the last holder was killed."""
     own, name = find_records(project).folder, folder.name
-    with exclusive_lock(own / "locks" / f"{name}.lock", purpose=f"Work on the ticket {name}") as was_killed:
+    lock = exclusive_lock(own / "locks" / f"{name}.lock", purpose=f"Work on the ticket {name}")
+    # A test or another program could put a link in the place of the folder, and the state of another project behind it.
+    with lock as was_killed, keep_from_links(folder):
         reports = own / "reports" / name
         sweep((folder, folder.parent, own, reports))
         for leftover in reports.glob("*.json.*.tmp"):  # of the plugin

@@ -20,6 +20,7 @@ from cdd_agent.storage import (
     find_full_disk,
     hold_in_place,
     is_leftover,
+    keep_from_links,
     private_folder,
     read_holder,
     read_ordinary,
@@ -404,3 +405,25 @@ def test_the_error_says_where_a_held_folder_is(act: str, told: str, tmp_path: Pa
             require_in_place()
         assert str(top) in error.value.hint
     require_in_place()
+
+
+@pytest.mark.parametrize("act", ["mv tickets moved; ln -s other tickets", "mv tickets/a b; ln -s ../other/a tickets"])
+def test_a_link_in_the_way_to_a_folder_stops_what_is_written_there(act: str, tmp_path: Path) -> None:
+    for name in ("tickets/a", "other/a"):
+        (tmp_path / name).mkdir(parents=True)
+    folder = tmp_path / "tickets" / "a"
+    with keep_from_links(folder), keep_from_links(folder):
+        subprocess.run(["sh", "-ec", act], cwd=tmp_path, check=True)
+        with pytest.raises(FolderMoved, match=f"{folder} leads to {tmp_path}/other/a") as error:
+            write_atomic(folder / "state.json", b"{}")
+        assert "ls -ld" in error.value.hint
+    assert list((tmp_path / "other" / "a").iterdir()) == []
+
+
+def test_a_folder_that_may_not_lead_elsewhere_may_be_made_again(tmp_path: Path) -> None:
+    (tmp_path / "real" / "a").mkdir(parents=True)
+    (tmp_path / "tickets").symlink_to("real")
+    with keep_from_links(tmp_path / "tickets" / "a"):
+        (tmp_path / "tickets" / "a").rmdir()
+        write_atomic(tmp_path / "tickets" / "a" / "state.json", b"{}")
+    assert (tmp_path / "real" / "a" / "state.json").read_bytes() == b"{}"

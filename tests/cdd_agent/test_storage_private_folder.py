@@ -34,7 +34,14 @@ def test_a_disk_without_room_leaves_no_half_of_the_file_that_hides_the_folder(tm
     assert os.listdir(tmp_path / ".cdd") == []
 
 
-@pytest.mark.parametrize("link", [".cdd", ".cdd/history", ".cdd/journal", ".cdd/journal/sale/events.jsonl"])
+@pytest.mark.parametrize(
+    "link",
+    [
+        *(".cdd", ".cdd/history", ".cdd/journal", ".cdd/journal/sale/events.jsonl", ".cdd/git/build/packed-refs"),
+        *(".cdd/git/worktrees/objects", ".cdd/git/bytecode", ".cdd/build", ".cdd/build/node", ".cdd/bytecode"),
+        *(".cdd/worktrees/sale", ".cdd/landing/worktrees/build/files"),
+    ],
+)
 def test_no_link_leads_the_program_s_own_files_out_of_the_project(tmp_path: Path, link: str) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -45,6 +52,14 @@ def test_no_link_leads_the_program_s_own_files_out_of_the_project(tmp_path: Path
         private_folder(tmp_path / "project")
     assert f"ls -l {path}" in caught.value.hint
     assert list(outside.iterdir()) == []
+
+
+@pytest.mark.parametrize("link", ["build/cargo/debug/link", "bytecode/usr/lib", "worktrees/sale/node_modules"])
+def test_links_that_tests_make_in_their_own_folders_are_no_error(tmp_path: Path, link: str) -> None:
+    path = tmp_path / ".cdd" / link
+    path.parent.mkdir(parents=True)
+    path.symlink_to("/")
+    assert private_folder(tmp_path) == tmp_path / ".cdd"
 
 
 def test_a_dangling_link_or_a_file_in_place_of_the_private_folder_is_an_error(tmp_path: Path) -> None:

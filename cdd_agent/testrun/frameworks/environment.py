@@ -87,7 +87,8 @@ class Toolchain:
 
 def _add_modules(tools: Tools, root: Path) -> Tools:
     holders = (folder / MODULES for folder in list_folders_to_top(root))
-    modules = tuple(folder.resolve() for folder in holders if folder.is_dir())
+    # A repository can bring a link that leads to any folder of the user.
+    modules = tuple(real for folder in holders if (real := folder.resolve()).is_dir() and MODULES in real.parts)
     node = shutil.which("node")
     installed = _find_installation(Path(node)) if node else ()
     caches = tuple(folder / name for folder in modules for name in MODULE_CACHES)
@@ -257,7 +258,7 @@ def link_modules(root: Path, *, copy: Path) -> tuple[Path, ...]:
     linked = []
     for folder in dict.fromkeys((*_find_holders(root), *between, *_find_holders(top))):
         modules, place = (folder / MODULES).resolve(), copied / folder.relative_to(top) / MODULES
-        if not place.parent.is_dir() or os.path.lexists(place):
+        if not place.parent.is_dir() or os.path.lexists(place) or MODULES not in modules.parts:
             continue
         # A folder, not a link to one: git ignores only folders by a pattern like `node_modules/`.
         place.mkdir()
@@ -310,7 +311,8 @@ def forget_own_crates(cache: Path, root: Path) -> None:
         name = get_table(read_toml(manifest), "package").get("name")
         if isinstance(name, str) and name.replace("-", "").replace("_", "").isalnum():
             for known in cache.glob(f"*/.fingerprint/{name}-*"):
-                shutil.rmtree(known, ignore_errors=True)
+                if known.parent.resolve().is_relative_to(cache.resolve()):  # tests can write links there
+                    shutil.rmtree(known, ignore_errors=True)
 
 
 def show_word(word: str, root: Path) -> str:

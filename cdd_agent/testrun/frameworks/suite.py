@@ -260,7 +260,8 @@ class CommandSuite:
         else:
             modules = tuple(folder for folder in (self.root / environment.MODULES,) if folder.is_dir())
         for folder in tools.writes:  # a sandbox can mount only existing folders
-            if folder.name not in environment.MODULE_CACHES or folder.parent.is_dir():
+            is_possible = folder.name not in environment.MODULE_CACHES or folder.parent.is_dir()
+            if is_possible and not folder.is_symlink():
                 folder.mkdir(exist_ok=True, parents=True)
         writable, locked = (*tools.writes, *writes), (*locked, *modules)
         return build_access(

@@ -1,5 +1,6 @@
 """Run trees: made, reset whatever is in them, and removed."""
 
+import contextlib
 import os
 import stat
 import subprocess
@@ -251,6 +252,45 @@ def test_programs_see_the_history_of_the_base_with_its_tags(
     made = export(tree, tmp_path / "git", head_of(repository))
     assert see(tree, made, "tag").split() == ["v0.9", "v1.0"]
     assert see(tree, made, "fsck", "--full") == ""
+
+
+@pytest.mark.parametrize("name", ["packed-refs", "HEAD", "config", "index", "gitfile", "exported"])
+@pytest.mark.parametrize("make", [os.link, os.symlink])
+def test_the_history_for_programs_is_not_written_into_a_file_of_the_user(
+    trees: RunTrees, repository: Repository, *, name: str, make: Callable[[Path, Path], None], tmp_path: Path
+) -> None:
+    tree, folder, users = prepare(trees, repository), tmp_path / "git", tmp_path / "users"
+    before = repository.git("rev-parse", "HEAD~1")
+    users.write_text(before)
+    folder.mkdir()
+    (folder / "exported").write_text(before)
+    (folder / name).unlink(missing_ok=True)
+    make(users, folder / name)
+    with contextlib.suppress(OSError):
+        export(tree, folder, head_of(repository))
+    assert users.read_text() == before
+
+
+def test_a_link_in_place_of_a_run_tree_takes_nothing_behind_it(
+    trees: RunTrees, repository: Repository, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    run_plain("git", "init", "--quiet", str(other))
+    tree = prepare(trees, repository)
+    delete_folder(tree.root)
+    tree.root.symlink_to(other)
+    before = describe_files(other, times=True)
+    for act in (tree.restore_gitfile, lambda: prepare(trees, repository)):
+        with pytest.raises(UsageError, match=f"{tree.root} is a link"):
+            act()
+    assert describe_files(other, times=True) == before
+
+
+def test_a_link_in_gits_record_of_a_run_tree_is_an_error(trees: RunTrees, repository: Repository) -> None:
+    link = prepare(trees, repository).repository.location.git_dir / "cdd-submodules"
+    link.symlink_to("/")
+    with pytest.raises(UsageError, match=f"{link} is a link"):
+        prepare(trees, repository)
 
 
 def test_programs_see_neither_the_stash_nor_other_branches_nor_settings(

@@ -30,6 +30,13 @@ def test_the_project_is_writable_except_for_what_is_gits_ours_and_somebody_elses
     assert set(reach.read_only) == {tmp_path / name for name in (".git", ".cdd", ".vscode", ".envrc")}
 
 
+def test_a_link_makes_no_folder_outside_writable(tmp_path: Path) -> None:
+    write(tmp_path, "home/secret", "project/node_modules/a.js")
+    project, cache = tmp_path / "project", tmp_path / "project" / "node_modules" / ".cache"
+    cache.symlink_to("../../home")
+    assert build_access(project, PYTHON, read_write=(cache,)).read_write == (project,)
+
+
 def test_the_rest_of_the_work_tree_can_be_read(tmp_path: Path) -> None:
     write(tmp_path, ".git/HEAD", "other/a.py", "project/b.py")
     reach = access(tmp_path / "project")

@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.errors import UsageError
+from cdd_agent.errors import FolderMoved, UsageError
+from cdd_agent.storage import write_atomic
 from cdd_agent.work.records import find_records
 from cdd_agent.work.state import REPOSITORY_LOCK, lock_repository, lock_ticket
 
@@ -18,6 +19,18 @@ def test_a_ticket_is_held_by_one_and_another_ticket_is_not(tmp_path: Path) -> No
         pass
     with lock_ticket(tmp_path, one) as was_killed:
         assert not was_killed
+
+
+def test_no_state_is_saved_into_the_ticket_of_another_project(tmp_path: Path) -> None:
+    folder, other = tmp_path / "project" / "tickets" / "one", tmp_path / "other" / "one"
+    folder.mkdir(parents=True)
+    other.mkdir(parents=True)
+    with lock_ticket(tmp_path / "project", folder):
+        folder.parent.rename(tmp_path / "away")
+        folder.parent.symlink_to(other.parent)
+        with pytest.raises(FolderMoved, match=f"leads to {other}"):
+            write_atomic(folder / "execution-state.json", b"{}")
+    assert list(other.iterdir()) == []
 
 
 def test_what_killed_writes_left_beside_a_ticket_is_removed_and_nothing_else(tmp_path: Path) -> None:

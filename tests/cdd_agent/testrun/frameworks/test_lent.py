@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.testrun.frameworks.environment import link_modules
+from cdd_agent.testrun.frameworks.environment import JAVASCRIPT, forget_own_crates, link_modules
 
 
 @pytest.fixture
@@ -75,3 +75,29 @@ def test_packages_of_a_folder_that_is_no_repository_s_are_not_looked_for_above(t
         folder.mkdir(parents=True)
     assert link_modules(project, copy=copied) == ()
     assert list(copied.iterdir()) == []
+
+
+def test_a_link_called_node_modules_lets_no_other_folder_in(tmp_path: Path) -> None:
+    home, installed = tmp_path / "home", tmp_path / "opt" / "node_modules"
+    (home / "mail").mkdir(parents=True)
+    (installed / "chai").mkdir(parents=True)
+    (project := tmp_path / "project").mkdir()
+    for target, is_read in ((home, False), (installed, True)):
+        (project / "node_modules").symlink_to(target)
+        tools = JAVASCRIPT.find(project, cache=tmp_path / "cache")
+        assert (target in tools.reads, target / ".cache" in tools.writes) == (is_read, is_read)
+        (copy := tmp_path / f"copy-{is_read}").mkdir()
+        assert link_modules(project, copy=copy) == ((target,) if is_read else ())
+        (project / "node_modules").unlink()
+
+
+def test_no_build_result_behind_a_link_is_deleted(tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "Cargo.toml").write_text('[package]\nname = "own"\n')
+    cache, users = tmp_path / "cache", tmp_path / "users" / ".fingerprint" / "own-1"
+    known = cache / "debug" / ".fingerprint" / "own-1"
+    for folder in (users, known):
+        folder.mkdir(parents=True)
+    (cache / "link").symlink_to(tmp_path / "users")
+    forget_own_crates(cache, tmp_path / "project")
+    assert (users.exists(), known.exists()) == (True, False)
