@@ -33,6 +33,7 @@ _Object: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{40,64}\Z")]
 _Checkpoint: TypeAlias = Annotated[str, msgspec.Meta(pattern=rf"^refs/cdd/checkpoints/{PREFIX}(?!.*\.\.)[\w./-]+\Z")]
 _RECORD_REF = re.compile(r"refs/cdd/abandoned/[^/]+/rollback-(\d+)")
 _MAX_FILE_BYTES = 100_000_000
+_MOST_MADE = 1000
 
 Files: TypeAlias = Mapping[str, bytes]
 """Path below a folder -> content."""
@@ -94,10 +95,20 @@ def store(repository: Repository, record: RollbackRecord, *, folders: Mapping[st
     return StoredRecord(record=record, commit=CommitId(commit))
 
 
-def load(repository: Repository, ref: str) -> StoredRecord | None:
-    """Read the record that ``ref`` names, if the ref exists; raises ``UsageError`` if it names anything else."""
-    commit = repository.list_refs(ref).get(ref)
-    return read(repository, commit) if commit is not None else None
+def save_made(commit: CommitId, *, path: Path) -> None:
+    """Add the commit of a record to the list of those that the user's cdd made."""
+    write_atomic(path, "".join(f"{each}\n" for each in (*_read_made(path)[-_MOST_MADE:], commit)).encode(), mode=0o600)
+
+
+def is_made(commit: CommitId, *, path: Path) -> bool:
+    """Return whether the user's cdd made the record in a commit; any ref can name one of somebody else."""
+    return commit in _read_made(path)
+
+
+def _read_made(path: Path) -> list[str]:
+    with contextlib.suppress(FileNotFoundError):
+        return read_ordinary(path, limit_bytes=_MAX_FILE_BYTES).decode("ascii", "replace").split()
+    return []
 
 
 def read(repository: Repository, commit: CommitId) -> StoredRecord:

@@ -5,6 +5,8 @@ stay reachable through its record. If a file with uncommitted user changes is in
 
 To apply it, cdd first stores the record under a temporary ref, then changes files, branch, index, run files and
 checkpoints, in this order, and deletes the ref. Each part can be repeated, so after a kill the next command finishes.
+
+An archive can bring such refs. A list among the user's records names the rollbacks that cdd made; others are refused.
 """
 
 import os
@@ -79,6 +81,11 @@ class Rollbacks:
         """The folder with the test reports of all runs and tickets."""
         return find_records(self.root).folder / "reports"
 
+    @property
+    def made(self) -> Path:
+        """The file that names the records of all rollbacks that the user's cdd made in this repository."""
+        return find_records(self.root).repository / "rollbacks"
+
     def plan(self, name: str) -> RollbackPlan:
         """Plan a rollback to the commit ``name``: an id, a branch, a tag, or ``HEAD~2``. Changes nothing.
 
@@ -118,6 +125,10 @@ class Rollbacks:
             raise UsageError("Nothing was rolled back in this repository.", hint="roll back: cdd tdd rollback COMMIT")
         old = last.record
         show_removed = f"see the removed commits: git log {old.ref}^"
+        if not records.is_made(last.commit, path=self.made):
+            raise UsageError(
+                f"Your cdd did not make the last rollback, {old.ref}, so it does not undo it.", hint=show_removed
+            )
         if branch != old.branch:
             raise UsageError(
                 f"The last rollback was made on the branch {old.branch}, but HEAD is on {branch}.",
@@ -158,6 +169,7 @@ class Rollbacks:
         reports = records.read_runs(self.reports)
         folders = {"before/state": plan.before, "before/reports": reports, "after/state": plan.after}
         stored = records.store(self.repository, record, folders=folders)
+        records.save_made(stored.commit, path=self.made)
         self.repository.git("update-ref", ROLLBACK, stored.commit, "0" * len(stored.commit))
         self._apply_record(stored)
         return record
@@ -175,9 +187,14 @@ class Rollbacks:
     def finish(self) -> None:
         """Finish an interrupted rollback, inside ``alone``; if the branch has moved, abandon it with a notice."""
         repository = self.repository
-        stored = records.load(repository, ROLLBACK)
-        if stored is None:
+        commit = repository.list_refs(ROLLBACK).get(ROLLBACK)
+        if commit is None:
             return
+        if not records.is_made(commit, path=self.made):
+            remove = f"git update-ref -d {ROLLBACK}"
+            self.emit(Notice(text=f"{ROLLBACK} names a rollback that your cdd did not begin. To remove it: {remove}"))
+            return
+        stored = records.read(repository, commit)
         record = stored.record
         repository.git("update-ref", record.ref, stored.commit)
         if repository.read_branch() != record.branch or repository.read_head() not in (record.source, record.target):

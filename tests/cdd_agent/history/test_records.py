@@ -2,6 +2,7 @@ import msgspec
 import pytest
 
 from cdd_agent.errors import UsageError
+from cdd_agent.events import Notice
 from cdd_agent.git.notes import append_line
 from cdd_agent.git.repository import ROLLBACK, CommitId
 from cdd_agent.history import records
@@ -65,10 +66,32 @@ def test_what_a_stranger_may_have_put_there_is_refused(changes: dict[str, object
     with pytest.raises(UsageError, match="cannot read a rollback record"):
         records.read(run.repository, CommitId(made))
     run.repository.git("update-ref", ROLLBACK, made)
-    with pytest.raises(UsageError):
-        run.rollbacks.finish_interrupted()
+    run.rollbacks.finish_interrupted()
     assert work_tree(run.root) == before
     assert run.repository.read_head() == run.commits["refactor 2"]
+
+
+def test_a_rollback_that_only_a_ref_names_is_neither_finished_nor_undone(run: Run) -> None:
+    head = run.commits["refactor 2"]
+    made = records.store(run.repository, record_of(run, restored=(), refs={}), folders={}).commit
+    run.repository.git("update-ref", ROLLBACK, made)
+    run.rollbacks.finish_interrupted()
+    assert run.repository.read_head() == head
+    assert f"git update-ref -d {ROLLBACK}" in said_last(run)
+    run.repository.git("update-ref", ("-d",), ROLLBACK)
+    run.repository.git("update-ref", f"refs/cdd/abandoned/{SLUG}/rollback-1", made)
+    with pytest.raises(UsageError, match="did not make"):
+        run.rollbacks.plan_undo()
+    records.save_made(made, path=run.rollbacks.made)
+    run.repository.git("update-ref", ROLLBACK, made)
+    run.rollbacks.finish_interrupted()
+    assert run.repository.read_head() == run.commits["plan 1"]
+
+
+def said_last(run: Run) -> str:
+    event = run.events[-1]
+    assert isinstance(event, Notice)
+    return event.text
 
 
 @soak_after(2, "name", [f"{SLUG}/../../../up", "tdd-/x", "other/x", f"{SLUG}"])
