@@ -1,7 +1,8 @@
 """A push of the current branch, which only the user decides about: where it would go, and why it failed.
 
 It has the user's own configuration, variables and credentials, and may ask for a password in the terminal. Programs
-that the repository's configuration names do not run; its hooks do if the user approves them.
+that the repository's configuration names do not run; its hooks do if the user approves them. To a path, git itself
+starts the other side too, with that repository's hooks and configuration, which may have come in the same archive.
 """
 
 import os
@@ -10,17 +11,25 @@ import shlex
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote
 
 from cdd_agent.errors import EnvironmentMissing, GateClosed
 from cdd_agent.git.commits import PUSH_HOOKS, offer_hooks
 from cdd_agent.git.hardening import build_overrides, format_settings
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.runner import build_argv
+from cdd_agent.storage import read_ordinary
 
 _URL = re.compile(r"remote\.(?P<name>.+)\.url", re.DOTALL)
 _PROGRAM = re.compile(
     r"core\.(sshcommand|askpass|gitproxy)|credential\.(.*\.)?helper|remote\..*\.(receivepack|vcs)", re.DOTALL
 )
+_RUNS_THERE = re.compile(rb"hook|fsmonitor|alternaterefscommand|include|program|command", re.IGNORECASE)
+"""What the configuration of a repository contains that makes git run programs, or read another configuration."""
+_CONFIG_BYTES = 1_000_000
+_PASSWORD = re.compile(r"//[^/]*@")
+_MOST_SHOWN = 200
 _FAILURES: tuple[tuple[str, str, str], ...] = (
     (
         r"Authentication failed|could not read (Username|Password)|Permission denied|terminal prompts disabled"
@@ -72,6 +81,29 @@ class Push:
         return tuple(key for key, _ in self._overrides if _PROGRAM.fullmatch(key))
 
     @property
+    def addresses(self) -> tuple[str, ...]:
+        """Where the commits would go."""
+        return tuple(self.repository.git("remote", "get-url", ("--push", "--all"), self.remote).splitlines())
+
+    @property
+    def destination(self) -> str:
+        """The addresses without passwords, for display."""
+        return _PASSWORD.sub("//", ", ".join(self.addresses))[:_MOST_SHOWN]
+
+    @property
+    def refusal(self) -> str:
+        """Why only the user can push: a clause; nothing if cdd can."""
+        if self.programs:
+            return f".git/config names programs ({', '.join(self.programs)}), and cdd runs no such program"
+        for folder in filter(None, (_find_folder(self.repository.root, address) for address in self.addresses)):
+            inside = (self.repository.root.resolve(), self.repository.location.common_dir)
+            if any(folder.is_relative_to(top) for top in inside):
+                return f"{self.remote} is {folder}, in this project, and git would run that repository's hooks"
+            if _runs_programs(folder):
+                return f"{self.remote} is {folder}, and git would run that repository's hooks or programs"
+        return ""
+
+    @property
     def _overrides(self) -> tuple[tuple[str, str], ...]:
         return build_overrides(self.repository.runner.configuration())
 
@@ -83,10 +115,8 @@ class Push:
         if offer_hooks(self.repository, PUSH_HOOKS) and not self.repository.may_run_hooks(PUSH_HOOKS):
             happened = "Nothing was pushed: the push would run hooks of the repository that are not approved."
             raise GateClosed(happened, hint=f"approve them next time, or push yourself: {self.command}")
-        if self.programs:
-            named = ", ".join(self.programs)
-            happened = f"Nothing was pushed: .git/config names programs ({named}), and cdd runs no such program."
-            raise GateClosed(happened, hint=f"push yourself: {self.command}")
+        if refusal := self.refusal:
+            raise GateClosed(f"Nothing was pushed: {refusal}.", hint=f"push yourself: {self.command}")
         # git would push submodules with the configuration that each of them has.
         arguments = (("--no-recurse-submodules", "--"), self.remote, self.branch)
         try:
@@ -117,6 +147,31 @@ class Push:
                 return GateClosed(f"Nothing was pushed: {happened.format(**names)}.", hint=hint.format(**names))
         happened = f"Nothing was pushed: git ended with status {status}, or a hook refused."
         return GateClosed(happened, hint=f"fix what git reports above, then: {self.command}")
+
+
+def _find_folder(root: Path, address: str) -> Path | None:
+    """Return the folder of a remote repository that an address of this machine names; None for other addresses."""
+    if address.lower().startswith("file://"):
+        path = unquote(address[len("file://") :])
+        return Path(f"/{path.partition('/')[2]}").resolve()
+    colon, slash = address.find(":"), address.find("/")
+    return (root / address).resolve() if colon < 0 or 0 <= slash < colon else None
+
+
+def _runs_programs(folder: Path) -> bool:
+    """Return whether git would run a program of the repository in a folder, or of its folder ``.git``, on a push."""
+    for top in (folder, folder / ".git", folder.with_name(f"{folder.name}.git")):
+        if any(path.suffix != ".sample" and os.access(path, os.X_OK) for path in (top / "hooks").glob("*")):
+            return True
+        for name in ("config", "config.worktree"):
+            try:
+                if _RUNS_THERE.search(read_ordinary(top / name, limit_bytes=_CONFIG_BYTES, through_links=True)):
+                    return True
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError:
+                return True
+    return folder.is_file() or (folder / ".git").is_file()
 
 
 def find_push(repository: Repository) -> Push | None:

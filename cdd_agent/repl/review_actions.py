@@ -137,8 +137,8 @@ def show_end(end: TicketEnd, *, screen: Screen, asks: bool = False) -> None:
         _close_fork(fork, screen=screen, asks=asks)
     if end.push is None:
         return
-    wanted = f"push {end.push.branch} to {end.push.remote}? [y/N]"
-    if asks and not end.push.programs and _is_agreed(wanted, screen):
+    wanted = f"push {end.push.branch} to {end.push.remote} ({end.push.destination})? [y/N]"
+    if asks and not end.push.refusal and _is_agreed(wanted, screen):
         _push(end.push, screen=screen)
         return
     screen.line(f"To push it: {end.push.command}")

@@ -1,5 +1,6 @@
 """A push as the user's own git makes it."""
 
+import os
 import subprocess
 from functools import partial
 from pathlib import Path
@@ -66,6 +67,29 @@ def test_no_program_that_the_repository_names_is_run(repository: Repository, rem
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.parametrize("where", ["project", "git's folder", "hooks", "config", "work tree", "gitfile"])
+def test_no_program_of_a_repository_on_this_machine_is_run(repository: Repository, tmp_path: Path, where: str) -> None:
+    top = {"project": repository.root, "git's folder": repository.root / ".git"}.get(where, tmp_path / "other")
+    remote = top / "brought"
+    plain(tmp_path, "init", "-q", *(() if where in ("work tree", "gitfile") else ("--bare",)), str(remote))
+    git_folder = remote / ".git" if where in ("work tree", "gitfile") else remote
+    if where == "config":
+        plain(remote, "config", "core.hooksPath", "evil")
+    evil = git_folder / ("evil" if where == "config" else "hooks") / "update"
+    evil.parent.mkdir(exist_ok=True)
+    evil.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    evil.chmod(0o755)
+    if where == "gitfile":
+        (remote / ".git").rename(tmp_path / "moved")
+        (remote / ".git").write_text(f"gitdir: {tmp_path}/moved\n")
+    address = f"file://{remote}" if where == "hooks" else os.path.relpath(remote, repository.root)
+    plain(repository.root, "remote", "add", "origin", address)
+    with pytest.raises(GateClosed, match="git would run that repository's hooks") as refused:
+        require_push(repository).run(lambda _: None)
+    assert refused.value.hint.startswith("push yourself: git push origin")
+    assert not (tmp_path / "ran").exists()
+
+
 def test_no_push_is_offered_without_a_remote_or_a_branch(repository: Repository, tmp_path: Path) -> None:
     assert find_push(repository) is None
     plain(repository.root, "remote", "add", "origin", str(tmp_path))
@@ -101,9 +125,7 @@ def test_a_failure_names_its_cause_and_what_to_type(
     with pytest.raises(GateClosed, match="origin is not there"):
         push.run(lambda _: None)
     plain(repository.root, "remote", "set-url", "origin", str(remote))
-    refusal = remote / "hooks" / "update"
-    refusal.write_text("#!/bin/sh\necho no >&2\nexit 1\n")
-    refusal.chmod(0o755)
+    plain(remote, "config", "receive.hideRefs", "refs/heads")
     plain(repository.root, "reset", "-q", "--soft", plain(remote, "rev-parse", push.branch))
     plain(repository.root, "commit", "-q", "--allow-empty", "-m", "more")
     with pytest.raises(GateClosed, match="origin refuses the commits"):

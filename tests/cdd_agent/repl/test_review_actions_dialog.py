@@ -132,7 +132,7 @@ def test_at_the_end_of_a_ticket_the_user_is_asked_whether_to_push(
     monkeypatch.setattr(sys, "stdin", io.StringIO(answer))
     talk.asks = True
     end = talk.says("a")
-    assert f"push {branch} to origin? [y/N]" in end
+    assert f"push {branch} to origin ({remote})? [y/N]" in " ".join(end.split())
     assert (f"Pushed {branch} to origin." in end) is (answer == "y\n")
     assert (f"To push it: git push origin {branch}" in end) is (answer != "y\n")
     pushed = subprocess.run(["git", "branch"], cwd=remote, check=True, capture_output=True).stdout
