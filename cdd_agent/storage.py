@@ -207,7 +207,7 @@ def private_folder(project: Path) -> Path:
 def require_no_links(
     folder: Path, *, levels: Mapping[str, int] = MappingProxyType({}), most: int = _DEEPEST + 2
 ) -> None:
-    """Raise ``UsageError`` if ``folder`` is or contains a link, which would lead what cdd does there elsewhere.
+    """Raise ``UsageError`` if a file or folder is or contains a link, which would lead what cdd does there elsewhere.
 
     ``most`` levels of folders are checked; 0 checks the folder itself. ``levels`` says how many below a folder in it.
     """
@@ -231,7 +231,7 @@ def _find_links(folder: Path, *, levels: Mapping[str, int], most: int) -> Iterat
         try:
             with os.scandir(here) as entries:
                 found = list(entries)
-        except FileNotFoundError:  # the user deletes the folder in this moment
+        except (FileNotFoundError, NotADirectoryError):  # the user deletes the folder in this moment, or it is a file
             continue
         yield from (Path(entry.path) for entry in found if entry.is_symlink())
         for entry in found:

@@ -37,6 +37,8 @@ _MOST_HISTORY_BYTES = 300_000_000
 """Packing more takes longer than tests are worth that read git's history."""
 _SHA1_CHARACTERS = 40
 SUBMODULES = "cdd-submodules"
+_WRITTEN = ("HEAD", "index", "logs", "refs", "lfs", SUBMODULES)
+"""What cdd, and git, which follows links, write in git's folder of a run tree. git-annex makes other links there."""
 CONFIG = "[core]\n\trepositoryformatversion = 0\n\tbare = false\n"
 SHA256_CONFIG = "[core]\n\trepositoryformatversion = 1\n\tbare = false\n[extensions]\n\tobjectFormat = sha256\n"
 
@@ -367,7 +369,8 @@ class RunTrees:
     def remove_unused(self, name: str, *, always: bool = False) -> bool:
         """Delete a run tree that no run uses and whose commit has landed, or ``always``; return whether it was."""
         lock = locate_checkpoints_lock(self._main.location.common_dir, name, fork=self._fork)
-        lock.touch()
+        if not os.path.lexists(lock):  # a link of that name would make a file elsewhere
+            lock.touch()
         with contextlib.suppress(BlockingIOError), hold(lock):
             if is_over := always or self.has_landed(name):
                 self.remove(name)
@@ -398,7 +401,8 @@ class RunTrees:
             admin = self._find_admin(root)
         if admin is None:
             raise GitUnable(f"git did not create the run tree {root}.", hint="see: git worktree list")
-        require_no_links(admin)
+        for name in _WRITTEN:
+            require_no_links(admin / name)
         return RepositoryLocation(root=root, git_dir=admin, common_dir=self._main.location.common_dir)
 
     def list_names(self) -> tuple[str, ...]:

@@ -286,9 +286,13 @@ def test_a_link_in_place_of_a_run_tree_takes_nothing_behind_it(
     assert describe_files(other, times=True) == before
 
 
-def test_a_link_in_gits_record_of_a_run_tree_is_an_error(trees: RunTrees, repository: Repository) -> None:
-    link = prepare(trees, repository).repository.location.git_dir / "cdd-submodules"
+@pytest.mark.parametrize("name", ["cdd-submodules", "index", "HEAD", "lfs"])
+def test_a_link_in_gits_record_of_a_run_tree_is_an_error(trees: RunTrees, repository: Repository, *, name: str) -> None:
+    folder = prepare(trees, repository).repository.location.git_dir
+    link = folder / name
+    link.unlink(missing_ok=True)
     link.symlink_to("/")
+    (folder / "annex").symlink_to("/")
     with pytest.raises(UsageError, match=f"{link} is a link"):
         prepare(trees, repository)
 
