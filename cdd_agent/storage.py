@@ -636,7 +636,7 @@ def read_holder(path: Path) -> LockHolder | None:
 def _acquire(path: Path, *, deadline: float) -> int | None:
     """Return the open and locked file, or None if another process holds the lock until ``deadline``."""
     while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        handle = _open_lock(path)
         try:
             _require_ordinary(os.fstat(handle).st_mode, path)
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -651,6 +651,18 @@ def _acquire(path: Path, *, deadline: float) -> int | None:
             os.close(handle)
             raise
         os.close(handle)
+
+
+def _open_lock(path: Path) -> int:
+    flags = os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | flags, 0o644)
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        with contextlib.suppress(OSError):  # the file of another user, or on a read-only disk, can be locked too
+            return os.open(path, os.O_RDONLY | flags)
+        raise
 
 
 def _is_at(handle: int, path: Path) -> bool:

@@ -14,7 +14,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from cdd_agent.errors import AlreadyAtWork, CddError, format_count, join_first
 from cdd_agent.git.fork import Forks, find_home
 from cdd_agent.git.repository import Repository
 from cdd_agent.model.conversation import derive_token
-from cdd_agent.storage import exclusive_lock, hold, read_holder, read_ordinary
+from cdd_agent.storage import RECORDS, exclusive_lock, hold, read_holder, read_ordinary
 from cdd_agent.work.records import (
     OLD_NAMES,
     Records,
@@ -67,6 +67,8 @@ def begin(root: Path, *, environment: Mapping[str, str] = os.environ) -> tuple[s
             f"{records.top} held records that your cdd did not write. They are set aside in {aside}, and cdd does not "
             f"read them. To see them, and to take them back if they are yours: {COMMAND}"
         )
+    if records.top.is_dir() and not os.access(records.top, os.W_OK):  # there is nowhere to move anything
+        return tuple(told)
     with exclusive_lock(records.top / "begin.lock", purpose="The first start of cdd", wait_s=_PATIENCE_S):
         state = read_stage(records)
         old = list_old(root) if state != "done" else ()
@@ -80,15 +82,24 @@ def begin(root: Path, *, environment: Mapping[str, str] = os.environ) -> tuple[s
             _require_free(root)
             save_stage(records, "moving")
             _move_old(root, records)
-        outside = locate_outside(root, environment=environment).folder
-        if outside != records.folder and outside.is_dir():  # the project is in a repository now
+        for outside in _list_outside(root, records, environment=environment):
             told.append(f"cdd's records moved from {outside} to {records.folder}: {_summarize(outside)}.")
             save_stage(records, "moving")
             (outside / "stage").unlink(missing_ok=True)
             merge_folder(outside, records.folder)
+        if state != "done" and records.top.name != RECORDS and records != locate_outside(root, environment=environment):
+            told.append(f"cdd keeps its records in {records.folder}, because you may not write them in git's folder.")
         if state != "done":
             save_stage(records, "done")
     return tuple(told)
+
+
+def _list_outside(root: Path, records: Records, *, environment: Mapping[str, str]) -> list[Path]:
+    """Return the folders with records from when the project was in no repository, or git's folder was not writable."""
+    places = [locate_outside(root, environment=environment)]
+    if records.top.name == RECORDS:
+        places.append(replace(records, top=locate_outside(records.top.parent, environment=environment).top))
+    return [each.folder for each in places if each.folder != records.folder and each.folder.is_dir()]
 
 
 def _is_of_user(root: Path, records: Records, *, environment: Mapping[str, str]) -> bool:

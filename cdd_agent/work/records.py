@@ -3,7 +3,8 @@
 They are in git's common folder, ``COMMON/cdd/<work tree>/<package>``, because no clone brings what is there. Outside of
 git they are in the user's folder. An archive can bring a ``.git``, so an owner file says whose records these are: a
 random id, signed with the user's secret. Neither path nor inode is in it, so a project that its user moves, copies or
-restores keeps its records. Records of somebody else are set aside beside the folder, and never read.
+restores keeps its records. Records of somebody else are set aside beside the folder, and never read. Where the user may
+not write in git's folder, records are in the user's folder too.
 """
 
 import contextlib
@@ -15,6 +16,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import count
@@ -105,11 +107,27 @@ def locate_records(project: Path, *, environment: Mapping[str, str] = os.environ
         if (found := _find_git_folders(top / ".git")) is not None:
             own, common = found
             return Records(
-                top=common / RECORDS,
+                top=_choose_top(common, environment=environment),
                 work_tree=MAIN if own == common else _escape(own.name, MAIN, _REPOSITORY),
                 package=ROOT if top == real else _escape(str(real.relative_to(top)), ROOT),
             )
     return locate_outside(real, environment=environment)
+
+
+def _choose_top(common: Path, *, environment: Mapping[str, str]) -> Path:
+    top = common / RECORDS
+    if _can_replace(top) or _is_owned(top, load_secret(environment)):
+        return top
+    return locate_outside(common, environment=environment).top
+
+
+def _can_replace(top: Path) -> bool:
+    """Return whether the user may create the folder, or set aside what is in its place."""
+    if not os.access(top.parent, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
+        return False
+    around, own = os.stat(top.parent), os.geteuid()
+    is_sticky = around.st_mode & stat.S_ISVTX and own not in (0, around.st_uid) and os.path.lexists(top)
+    return not is_sticky or os.lstat(top).st_uid == own
 
 
 def locate_outside(project: Path, *, environment: Mapping[str, str] = os.environ) -> Records:
@@ -200,7 +218,7 @@ def _take_over(top: Path, secret: bytes) -> Path | None:
 
 def _is_of_earlier_version(top: Path, secret: bytes) -> bool:
     """Return whether a folder holds only what an earlier version kept there, which signed its reports."""
-    if top.is_symlink() or not top.is_dir() or not _CACHES.issuperset(os.listdir(top)):
+    if top.is_symlink() or not top.is_dir() or not _CACHES.issuperset(_list_names(top)):
         return False
     key, reports = hashlib.sha256(b"reports" + secret).digest(), top / "reports"
     for path in sorted(reports.glob("*.json")) if not reports.is_symlink() else ():
@@ -236,7 +254,14 @@ def _sign(name: str, secret: bytes) -> str:
 
 
 def _is_empty(top: Path) -> bool:
-    return top.is_dir() and not top.is_symlink() and set(os.listdir(top)) <= _CACHES - {"reports"}
+    return top.is_dir() and not top.is_symlink() and set(_list_names(top)) <= _CACHES - {"reports"}
+
+
+def _list_names(top: Path) -> list[str]:
+    try:
+        return os.listdir(top)
+    except PermissionError:  # of another user
+        return ["?"]
 
 
 def _read_state(path: Path) -> tuple[int, int, int] | None:

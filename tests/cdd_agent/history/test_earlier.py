@@ -291,6 +291,29 @@ def test_a_folder_that_becomes_a_repository_keeps_its_records(tmp_path: Path) ->
     assert find_records(root).folder.is_relative_to(root / ".git")
 
 
+def test_records_return_to_gits_folder_once_the_user_may_write_there(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    access = os.access
+
+    def may(path: Path, mode: int, **options: bool) -> bool:
+        return path != project / ".git" and access(path, mode, **options)
+
+    with monkeypatch.context() as changed:
+        changed.setattr(os, "access", may)
+        (told,) = begin(project)
+        assert "you may not write them in git's folder" in told
+        assert begin(project) == ()
+        path = find_records(project).folder / "sessions" / SESSION / "transcript.jsonl"
+        path.parent.mkdir(parents=True)
+        path.write_text(transcript("bcdfgh"))
+        assert [session.id for session in list_sessions(project)] == [SESSION]
+        assert not (project / ".git" / "cdd").exists()
+    assert "1 session" in begin(project)[0]
+    assert [session.id for session in list_sessions(project)] == [SESSION]
+    assert find_records(project).folder.is_relative_to(project / ".git")
+
+
 def test_the_records_of_a_fork_move_with_those_of_its_project(project: Path) -> None:
     forked = project / ".cdd" / "worktrees" / f"fork-{FORK}"
     git(project, "worktree", "add", "--quiet", str(forked), "-b", f"fork/{FORK}")

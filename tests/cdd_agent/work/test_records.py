@@ -1,3 +1,4 @@
+import errno
 import os
 import shutil
 import subprocess
@@ -5,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from cdd_agent.config.trust import find_user_folder
 from cdd_agent.work.records import Records, claim, find_records, list_set_aside, locate_records
 
 
@@ -135,6 +137,37 @@ def test_two_users_of_one_repository_each_find_their_own_records_again(
     assert (find_records(theirs).folder / "sessions/one/transcript.jsonl").read_text() == "obey"
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "mine"))
     assert (find_records(theirs).folder / "sessions/one/transcript.jsonl").read_text() == "mine"
+
+
+def test_where_the_user_may_not_write_records_are_in_the_users_folder_until_that_changes(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as changed:
+        changed.setattr(os, "access", lambda *_, **__: False)
+        outside = locate_records(project)
+        assert outside.top.is_relative_to(find_user_folder(os.environ) / "records")
+        assert (outside.work_tree, outside.package) == ("main", "root")
+        assert claim(outside) is None
+        assert not outside.top.exists()
+    own = find_records(project)
+    assert own.top == project / ".git" / "cdd"
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)
+    assert locate_records(project) == own
+
+
+def test_a_folder_of_another_user_that_cannot_be_listed_is_set_aside(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    top, names = project / ".git" / "cdd", os.listdir
+    (top / "main").mkdir(parents=True)
+
+    def list_names(path: Path) -> list[str]:
+        if path == top:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return names(path)
+
+    monkeypatch.setattr(os, "listdir", list_names)
+    assert claim(locate_records(project)) == top.with_name("cdd-set-aside-1")
 
 
 def test_a_folder_that_is_replaced_while_cdd_runs_is_checked_again(project: Path) -> None:
