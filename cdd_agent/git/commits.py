@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
@@ -412,6 +413,8 @@ _SHOWN_LINES = 6
 _SHOWN_NAMES = 8
 _MOST_FILES = 2_000
 _SHOWN_BYTES = 4_000
+_MOST_HOOK_BYTES = 1_000_000
+"""Size of a hook in which names of other files are searched."""
 _LIMIT_BYTES = 200_000_000
 """Total size of all hook files; a hook may be a self-contained program."""
 
@@ -492,6 +495,56 @@ def _list_hook_inputs(repository: Repository, *, folder: Path | None) -> list[Pa
                     hint="keep hooks in a separate folder, or turn them off: git config core.hooksPath /dev/null",
                 )
     return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class GitPrograms:
+    """The files of a work tree that git may start when the user commits, switches branches or pulls."""
+
+    folder: str | None
+    """The folder of hooks, relative to the work tree; None if it is elsewhere."""
+    texts: tuple[str, ...]
+    """What hooks, the settings of hook runners and git's configuration say."""
+
+    def names(self, path: str) -> bool:
+        """Return whether the file ``path`` lies in the folder of hooks, or a text names it."""
+        if self.folder == "." and "/" not in path:
+            return True
+        if self.folder is not None and path.casefold().startswith(f"{self.folder.casefold()}/"):
+            return True
+        pattern = rf"(?<![\w.-]){re.escape(path)}(?![\w/-]|\.\w)"
+        if path.endswith(".py"):
+            pattern += rf"|-m[ \t=\"',]+{re.escape(path[:-3].replace('/', '.'))}(?![\w.])"
+        return any(re.search(pattern, text) for text in self.texts)
+
+
+_SELECTS = re.compile(r"^\s*(?:-\s*)?(?:exclude|files|glob|types\w*)\s*:.*$", re.MULTILINE)
+"""Lines of the settings of hook runners that select the files to check, which are not started."""
+_NAMES_REFS = ("branch.", "remote.", "submodule.", "url.", "user.")
+"""Sections of git's configuration whose values are names of branches, people and repositories."""
+
+
+def list_programs_of_git(repository: Repository) -> GitPrograms:
+    """Return the files that git's hooks and configuration name now."""
+    settings = repository.runner.configuration_of_commits()
+    folder, roots = _find_hook_folder(settings, repository), (repository.root.resolve(), repository.source.resolve())
+    inside = [folder.relative_to(root) for root in roots if folder is not None and folder.is_relative_to(root)]
+    # No step can change the folder of git itself, which may be in the work tree.
+    inside = [each for each in inside if ".git" not in each.parts]
+    found = [each.value for each in settings if each.scope != "command" and not each.key.startswith(_NAMES_REFS)]
+    own = [] if folder is None else [folder / name for name in _list_names(folder) if not name.endswith(".sample")]
+    for path in dict.fromkeys((*own, *_list_hook_inputs(repository, folder=folder))):
+        with contextlib.suppress(OSError):  # a folder, or a large program
+            text = read_ordinary(path, limit_bytes=_MOST_HOOK_BYTES, through_links=True).decode("utf-8", "replace")
+            found.append(_SELECTS.sub("", text))
+    return GitPrograms(folder=inside[0].as_posix() if inside else None, texts=tuple(found))
+
+
+def _list_names(folder: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))[:_MOST_FILES]
+    except OSError:
+        return []
 
 
 def _read_hook_file(path: Path, *, limit_bytes: int) -> bytes:

@@ -48,6 +48,7 @@ SUBMODULE = "160000"
 """Mode of an entry that names a commit of another repository."""
 
 LINK = "120000"
+EXECUTABLE = "100755"
 """Mode of a symbolic link."""
 _TREE = "40000"
 _STAGED_SUBMODULE = re.compile(SUBMODULE + r" ([0-9a-f]+) 0\t([^\0]+)\0")

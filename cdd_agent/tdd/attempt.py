@@ -37,7 +37,8 @@ from cdd_agent.evidence.mutation import TimedRuns, find_changing_ids, judge_cove
 from cdd_agent.evidence.product_runs import find_tests_of_product
 from cdd_agent.evidence.readable import check_sources
 from cdd_agent.evidence.stubs import NewTests, check_new_tests
-from cdd_agent.git.repository import LINK, SUBMODULE
+from cdd_agent.git.commits import list_programs_of_git
+from cdd_agent.git.repository import EXECUTABLE, LINK, SUBMODULE
 from cdd_agent.git.snapshot import Snapshot
 from cdd_agent.model.budget import Budget, find_context_window
 from cdd_agent.model.conversation import (
@@ -540,8 +541,11 @@ class Attempt:
         start = context.snapshots.find(self.step.checkpoint) if item.named and self.step.checkpoint else None
         users = objects.list_files((start or self.baseline.snapshot).commit)
         commands = context.resume_commands(item.ticket, self.step)
+        tracked = objects.list_files(self.baseline.tip)
         return FileKinds(
-            tracked=objects.list_files(self.baseline.tip),
+            tracked=tracked,
+            programs=[path for path, entry in tracked.items() if entry.mode == EXECUTABLE],
+            is_of_git=list_programs_of_git(context.workplace.tree).names,
             named=frozenset(context.to_repository_path(os.path.normpath(path)) for path in item.named),
             allowed=context.allowed,
             layout=layout,
@@ -872,8 +876,9 @@ class Attempt:
         if kinds is None or not changes:
             return {}
         pairs = objects.compare(self.baseline.snapshot.commit, after.commit)
-        links = {path for path, (_, new) in pairs.items() if new is not None and new.mode == LINK}
-        waiting = kinds.find_waiting(changes, links=links)
+        modes = {path: new.mode for path, (_, new) in pairs.items() if new is not None}
+        links, programs = ([path for path in modes if modes[path] == mode] for mode in (LINK, EXECUTABLE))
+        waiting = kinds.find_waiting(changes, links=links, programs=programs)
         for change in changes:
             old, new = pairs.get(change.path, (None, None))
             is_content = change.path not in {*waiting, *kinds.named, *kinds.allowed} and is_settings(change.path)

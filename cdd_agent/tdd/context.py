@@ -15,7 +15,7 @@ from typing import Literal, Protocol, TypeAlias
 from cdd_agent.agent.loop import AgentRun
 from cdd_agent.config.options import Choose
 from cdd_agent.config.settings import Settings
-from cdd_agent.errors import EnvironmentMissing, join_first
+from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.events import Emit, Notice, SuiteStarted
 from cdd_agent.git.checkpoint import Description
 from cdd_agent.git.repository import CommitId, Repository
@@ -436,9 +436,9 @@ class Context:
         if self.choose is None and new:
             self.told.update(f"{kinds.allow} {path}" for path in new)
             options = " ".join(f"--allow-file {shlex.quote(path)}" for path in new[:_MOST_WAITING])
-            whys = " ".join(dict.fromkeys(waiting[path] for path in new[:_MOST_WAITING]))
-            shown = join_first(list(map(format_line, new)), most=_MOST_WAITING)
-            self.emit(Notice(text=f"Not without your yes: {shown}. {whys} To allow it: {kinds.allow} {options}"))
+            shown = " ".join(f"{format_line(path)}: {waiting[path]}" for path in new[:_MOST_WAITING])
+            shown += f" And {len(new) - _MOST_WAITING} more." if len(new) > _MOST_WAITING else ""
+            self.emit(Notice(text=f"Not without your yes: {shown} To allow it: {kinds.allow} {options}"))
         by = "nobody is there to ask" if self.choose is None else "the developer said no"
         reasons = [f"{format_line(path)}: {why}" for path, why in list(waiting.items())[:_MOST_WAITING]]
         more = f" And {len(waiting) - _MOST_WAITING} more." if len(waiting) > _MOST_WAITING else ""

@@ -44,17 +44,25 @@ _TEXTS = _DOCUMENTS | {".txt"}
 _IMPORTED = frozenset({".cjs", ".cts", ".js", ".jsx", ".mjs", ".mts", ".php", ".py", ".rb", ".ts", ".tsx"})
 """Suffixes of languages in which files name the files that they use."""
 _FOR_PEOPLE = re.compile(
-    r"(?:api|architecture|authors|changelog|changes|code_of_conduct|contributing|contributors|design|faq|glossary|history"
-    r"|install|license|maintainers|manual|migration|news|notes|readme|release_notes|releases|roadmap|security|testing"
-    r"|todo|tutorial|upgrading|usage)\b.*"
+    r"(?:adr|api|architecture|authors|benchmarks?|changelog|changes|cli|code_of_conduct|contributing|contributors|copying"
+    r"|credits|deployment|design|development|examples?|faq|features|glossary|governance|guide|history|install|installation"
+    r"|installing|license|maintainers|manual|migrating|migration|news|notes|notice|overview|performance|publishing"
+    r"|quickstart|readme|reference|release_notes|releases|releasing|roadmap|security|style|support|testing|thanks|todo"
+    r"|troubleshooting|tutorial|upgrading|usage|versioning)(?:[\W_].*)?"
 )
 """Conventional names of documents that only people read. Agents obey others, such as ``AGENTS.md``."""
+_OF_AGENTS = frozenset({"agents", "claude", "codex", "copilot", "crush", "cursorrules", "gemini", "qwen", "windsurf"})
+"""Parts of the names of documents that agents obey, such as ``CLAUDE.local.md``, in any case."""
+_OBEYED = frozenset({"agent", "skill", "test-list"})
+"""Whole names of documents that agents, or ``cdd tdd``, obey."""
 _TEST_NAME = re.compile(r"(?:^|[_.-])(?:tests?|specs?)(?:[_.-]|$)")
 
 _DOT = "{} begins with a dot, as the settings of tools do."
 _LINK = "It is a link, and its target may be anything."
 _SETTINGS = "It tells tools which programs to start."
 _ROOT = "It is in the root of the project, where tools look for their settings, and no test names it."
+_MODE = "It can be run as a program now."
+_HOOK = "The hooks or the configuration of git name it, so git may start it."
 _KIND = "The project has no other {} there."
 _TICKET = "cdd carries out the tickets of the project."
 _INSTRUCTIONS = "Agents obey documents with such names."
@@ -62,6 +70,10 @@ _INSTRUCTIONS = "Agents obey documents with such names."
 
 def _get_suffix(path: str) -> str:
     return PurePosixPath(fold_name(path.rpartition("/")[2])).suffix
+
+
+def _is_never(_: str) -> bool:
+    return False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,19 +91,37 @@ class FileKinds:
     """The files that may import a module in a root, or name a file there: path -> object id."""
     read: Callable[[str], str] = str
     """Returns the text of an object."""
+    programs: Collection[str] = ()
+    """The tracked files that can be run."""
+    is_of_git: Callable[[str], bool] = _is_never
+    """Returns whether git's configuration or its hooks name a file, or it lies in the folder of hooks."""
     allow: str = "cdd"
     """The command that continues the run; ``--allow-file PATH`` follows."""
 
-    def find_waiting(self, changes: Collection[Change], *, links: Collection[str] = ()) -> dict[str, str]:
-        """Return path -> why for each change that waits; ``links`` are the changed paths that are links now."""
+    def find_waiting(
+        self, changes: Collection[Change], *, links: Collection[str] = (), programs: Collection[str] = ()
+    ) -> dict[str, str]:
+        """Return path -> why for each change that waits.
+
+        ``links`` are the changed paths that are links now, ``programs`` those that can be run.
+        """
         found = {}
         for change in changes:
             why = self.explain(change.path, change.kind)
-            if why is None and change.path in links and change.path not in {*self.named, *self.allowed}:
-                why = _LINK
+            if why is None and change.path not in {*self.named, *self.allowed}:
+                if change.path in links:
+                    why = _LINK
+                elif change.path in programs and self._is_new_program(change):
+                    why = _MODE
             if why is not None:
                 found[change.path] = why
         return found
+
+    def _is_new_program(self, change: Change) -> bool:
+        if change.kind == "modified":
+            return change.path not in self.programs
+        folder, suffix = change.path.rpartition("/")[0], _get_suffix(change.path)
+        return not any(each.rpartition("/")[0] == folder and _get_suffix(each) == suffix for each in self.programs)
 
     def explain(self, path: str, kind: ChangeKind | None = None) -> str | None:
         """Return why a change of ``path`` waits for a yes, a sentence; None if it does not.
@@ -105,15 +135,21 @@ class FileKinds:
             return _DOT.format(format_line(dotted))
         if names_ticket(path):
             return _TICKET
+        # Hooks read documents and run tests, and a step has to change both.
+        if self.is_of_git(path) and not (_get_suffix(path) in _DOCUMENTS or self._is_test_name(path)):
+            return _HOOK
         kind = kind or ("modified" if path in self._paths else "created")
         if is_settings(path):
             return None if kind == "modified" else _SETTINGS
         if kind == "created":
             return self._explain_new(path)
-        if _is_instruction(path):
+        if _is_obeyed(path):
             return _INSTRUCTIONS
         folder, suffix = path.rpartition("/")[0], _get_suffix(path)
-        is_free = folder not in self._roots or suffix in _DOCUMENTS or self._is_test_name(path)
+        is_for_people = suffix in _DOCUMENTS or (
+            suffix in {"", ".txt"} and _FOR_PEOPLE.fullmatch(PurePosixPath(path).stem.lower()) is not None
+        )
+        is_free = folder not in self._roots or is_for_people or self._is_test_name(path)
         is_free = is_free or bool(self._list_package(path)) or self._is_used(path)
         return None if is_free else _ROOT
 
@@ -124,17 +160,21 @@ class FileKinds:
             return None
         root = self._find_root(path)
         is_document = suffix in _DOCUMENTS
-        if folder == root and not (is_document and _is_instruction(path)):
+        is_instruction = is_document and (_is_obeyed(path) or _is_instruction(path, is_root=folder == root))
+        top = "/".join(filter(None, (root, path[len(root) :].strip("/").partition("/")[0])))
+        # Compilers and checkers read these, and nothing starts them.
+        if (name == "py.typed" or suffix == ".pyi") and self._has_source(folder, top=top):
+            return None
+        if folder == root and not is_instruction:
             is_free = any(map(self._is_test_name, self._list_package(path)))
             is_free = is_free or is_document or (suffix in self.code and self._is_used(path))
             return None if is_free else _ROOT
-        top = "/".join(filter(None, (root, path[len(root) :].strip("/").partition("/")[0])))
         likes = [each for each in self._by_suffix.get(suffix, ()) if each.startswith(f"{top}/")]
         if is_test:  # a conftest.py is not a source, in any folder
             likes = list(filter(self.layout.is_test, likes))
         if not suffix:  # most of the names that tools look for have none
             likes = [each for each in likes if each.rpartition("/")[0] == folder]
-        if is_document and _is_instruction(path):
+        if is_instruction:
             return None if any(each.rpartition("/")[2] == name for each in likes) else _INSTRUCTIONS
         if likes or (
             suffix in self.code and not is_test and top not in self._folders and self._is_used(top, is_folder=True)
@@ -149,15 +189,20 @@ class FileKinds:
         # A file of any name: conftest.py counts as a test in each folder.
         return bool(folder) and self.layout.is_test(f"{folder}/any{suffix}")
 
+    def _has_source(self, folder: str, *, top: str) -> bool:
+        sources = self._by_suffix.get(".py", ())
+        return any(each.rpartition("/")[0] == folder or each.startswith(f"{top}/") for each in sources)
+
     def _is_used(self, path: str, *, is_folder: bool = False) -> bool:
         """Return whether a test imports ``path`` or names it, or another file does that a test uses in this way."""
         seen, waiting = {path}, [path]
         while waiting:
             used = waiting.pop()
             is_module = _get_suffix(used) in self.code or (is_folder and used == path)
-            pattern = _make_pattern(used, is_module=is_module)
+            patterns = _make_patterns(used, is_module=is_module)
             for user in self._texts.keys() - seen:
-                if pattern.search(self._texts[user]):
+                pattern = patterns.get(_get_suffix(user), patterns[""])
+                if pattern is not None and pattern.search(self._texts[user]):
                     if self.layout.is_test(user):
                         return True
                     seen.add(user)
@@ -209,12 +254,19 @@ class FileKinds:
         return frozenset(of_tests - {""} | ({".py"} if self.layout.conventions.is_python else set()))
 
 
-def _is_instruction(path: str) -> bool:
-    """Return whether a document has a conventional name, in capitals, that is not one of those for people."""
+def _is_instruction(path: str, *, is_root: bool) -> bool:
+    """Return whether a document has a conventional name that is not for people: in capitals, or any in a root."""
     stem = PurePosixPath(path).stem
-    is_conventional = stem.upper() == stem and any(map(str.isalpha, stem)) and not _FOR_PEOPLE.fullmatch(stem.lower())
-    is_memory = fold_name(path.rpartition("/")[2]) in map(fold_name, memory.NAMES)
-    return _get_suffix(path) in _DOCUMENTS and (is_conventional or is_memory)
+    is_conventional = is_root or (stem.upper() == stem and any(map(str.isalpha, stem)))
+    return is_conventional and not _FOR_PEOPLE.fullmatch(stem.lower())
+
+
+def _is_obeyed(path: str) -> bool:
+    """Return whether a document has a name, in any spelling, that agents obey."""
+    stem = PurePosixPath(fold_name(path.rpartition("/")[2])).stem
+    memories = {PurePosixPath(fold_name(name)).stem for name in memory.NAMES}
+    parts = set(re.split(r"[\W_]+", stem))
+    return _get_suffix(path) in _TEXTS and (stem in _OBEYED or not parts.isdisjoint(_OF_AGENTS | memories))
 
 
 def is_settings(path: str) -> bool:
@@ -316,22 +368,37 @@ def find_started(path: str, *, before: bytes, after: bytes) -> str | None:
     return None
 
 
-def _make_pattern(path: str, *, is_module: bool) -> re.Pattern[str]:
-    """Return what matches a text with the path of a file, or an import of a module."""
+def _make_patterns(path: str, *, is_module: bool) -> dict[str, re.Pattern[str] | None]:
+    """Return suffix of a user -> what matches a text that uses the file ``path``; of other users, the suffix is empty.
+
+    A user names the path, or imports the module. A document that only names a file does not use it, and in Python,
+    names between backticks are remarks.
+    """
     folder, _, name = path.rpartition("/")
-    stem, quote, above = re.escape(name.partition(".")[0]), r"[\"'`]", r"(?:\w+\.)*" if folder else ""
-    ways = [rf"{quote}(?:[^\"'`\n]*/)?{re.escape(name)}{quote}"]
+    stem, above = re.escape(name.partition(".")[0]), r"(?:\w+\.)*" if folder else ""
+    imports = []
     if is_module:
         others = r"(?:[\w.]+(?:[ \t]+as[ \t]+\w+)?[ \t]*,[ \t]*)*"
-        ways += [
-            rf"^[ \t>.]*(?:from[ \t]+\.*{above}{stem}\b|import[ \t]+{others}{above}{stem}\b)",
-            rf"{quote}\.{{1,2}}/(?:[^\"'`\n]*/)?{stem}(?:\.\w+)?{quote}",
-            rf"{quote}-m{quote},\s*{quote}{stem}{quote}|\brequire_relative[ (]+{quote}{stem}{quote}",
-        ]
-        if stem == "index":  # JavaScript imports it by its folder, or a workspace's package by its name
-            package = re.escape(folder.rpartition("/")[2])
-            ways += [rf"{quote}(?:\.{{1,2}}/)*\.{{1,2}}/?{quote}", rf"{quote}(?:@[\w.-]+/)?{package}{quote}"]
-    return re.compile("|".join(ways), re.MULTILINE)
+        imports = [rf"^[ \t>.]*(?:from[ \t]+\.*{above}{stem}\b|import[ \t]+{others}{above}{stem}\b)"]
+    found: dict[str, re.Pattern[str] | None] = dict.fromkeys(_TEXTS, _join(imports))
+    for suffix, marks in {"": "\"'`", ".py": "\"'"}.items():
+        quote, inside = f"[{marks}]", rf"[^{marks}\n]*"
+        ways = [rf"{quote}(?:{inside}/)?{re.escape(name)}{quote}", *imports]
+        if is_module:
+            ways += [
+                rf"{quote}\.{{1,2}}/(?:{inside}/)?{stem}(?:\.\w+)?{quote}",
+                rf"{quote}-m{quote},\s*{quote}{stem}{quote}|\brequire_relative[ (]+{quote}{stem}{quote}",
+                rf"\b(?:import_module|importorskip|run_module|__import__)\(\s*{quote}{above}{stem}(?:\.[\w.]+)?{quote}",
+            ]
+            if stem == "index":  # JavaScript imports it by its folder, or a workspace's package by its name
+                package = re.escape(folder.rpartition("/")[2])
+                ways += [rf"{quote}(?:\.{{1,2}}/)*\.{{1,2}}/?{quote}", rf"{quote}(?:@[\w.-]+/)?{package}{quote}"]
+        found[suffix] = _join(ways)
+    return found
+
+
+def _join(ways: list[str]) -> re.Pattern[str] | None:
+    return re.compile("|".join(ways), re.MULTILINE) if ways else None
 
 
 def ask_to_land(waiting: Mapping[str, str], *, choose: Choose) -> bool:

@@ -210,3 +210,33 @@ def test_a_pipe_in_the_place_of_a_file_of_gits_is_waited_for_by_nobody(repositor
     os.mkfifo(path)
     assert not is_unborn(place)
     require_usable(place)
+
+
+def test_files_that_hooks_and_the_configuration_name_are_known(
+    repository: Repository, users_configuration: Path
+) -> None:
+    users_configuration.write_text(
+        '[alias]\n\tship = "!sh tools/ship.sh"\n[branch "main"]\n\tmerge = refs/heads/notes.py\n'
+    )
+    plant(repository.root / ".git" / "hooks" / "post-merge", '"$(git rev-parse --show-toplevel)"/tools/check.sh')
+    plant(repository.root / ".git" / "hooks" / "pre-push", "python -m tools.lint src")
+    plant(repository.root / ".git" / "hooks" / "pre-commit.sample", "tools/sample.sh")
+    (repository.root / ".pre-commit-config.yaml").write_text("entry: python tools/all.py\nfiles: src/cart.py\n")
+    found = commits.list_programs_of_git(repository)
+    for path in ("tools/ship.sh", "tools/check.sh", "tools/lint.py", "tools/all.py"):
+        assert found.names(path), path
+    for path in ("tools/sample.sh", "tools/check.sh.txt", "tools/check", "src/cart.py", "notes.py", "src/a.py", "t.sh"):
+        assert not found.names(path), path
+
+
+@pytest.mark.parametrize("is_absolute", [False, True])
+def test_all_files_in_the_folder_of_hooks_are_known(
+    repository: Repository, users_configuration: Path, *, is_absolute: bool
+) -> None:
+    folder = f"{repository.root}/githooks" if is_absolute else "githooks"
+    users_configuration.write_text(f"[core]\n\thooksPath = {folder}\n")
+    plant(repository.root / "githooks" / "pre-commit", "make lint")
+    found = commits.list_programs_of_git(repository)
+    for path in ("githooks/post-checkout", "githooks/lib/more.sh", "GitHooks/pre-push"):
+        assert found.names(path), path
+    assert not found.names("src/githooks/a.py")

@@ -91,6 +91,23 @@ OBEYED = (
     *("netlify.toml", "vercel.json", "fly.toml", "app.json", "render.yaml", "ci/pipeline.yml", "codecov.yml"),
     # hooks and agents
     *("lefthook.yml", "husky.config.js", "CLAUDE.md", "src/AGENTS.md", "docs/CLAUDE.md", "GEMINI.md", "agents.md"),
+    *(
+        "AGENTS.override.md",
+        "CLAUDE.local.md",
+        "gemini.md",
+        "docs/copilot-instructions.md",
+        "docs/skill.md",
+        "crush.md",
+    ),
+    *(
+        "replit.md",
+        "API-AGENTS.md",
+        "docs/Claude_Notes.rst",
+        "test-list.md",
+        "Test-List.md",
+        "AGENTS.txt",
+        "docs/agent.md",
+    ),
     *(".cursor/rules", ".cursorrules", "opencode.json", "skills/deploy/SKILL.md", ".aider.conf.yml", "docs/AGENTS.md"),
 )
 
@@ -119,6 +136,15 @@ HONEST = (
     ),
     *("tests/conftest.py", "tests/data/order.json", "test_flat.py", "docs/howto.md", "docs/how/to.md", "NOTES.md"),
     *("HISTORY.md", "docs/api/README.md", "tests/__init__.py", "web/src/page.js", "news.rst"),
+    *(
+        "src/shop/py.typed",
+        "src/shop/cart.pyi",
+        "prices.pyi",
+        "TROUBLESHOOTING.md",
+        "MIGRATION_GUIDE.md",
+        "QUICKSTART.md",
+    ),
+    *("docs/INSTALLATION.md", "docs/clauses.md", "docs/agenda.md"),
 )
 
 
@@ -183,6 +209,50 @@ def test_a_module_in_the_root_is_free_if_a_test_imports_it() -> None:
         "geometry/__init__.py",
         "geometry/areas.py",
     ]
+
+
+def test_a_module_in_the_root_is_free_if_a_test_loads_it_by_name() -> None:
+    for text in (
+        "import_module('atomic')",
+        'runpy.run_module("atomic")',
+        "run_path('atomic.py')",
+        "__import__('atomic')",
+    ):
+        assert FileKinds(tracked=[], users={"tests/test_a.py": text}).explain("atomic.py") is None, text
+
+
+def test_a_document_that_names_a_file_does_not_make_it_used() -> None:
+    users = {
+        "tests/test_readme.py": "open('README.md')",
+        "README.md": "Run `justfile`, 'Procfile'.\n>>> import atomic\n",
+    }
+    tracked = {**users, "justfile": "", "Procfile": "", "atomic.py": "", "tests/test_a.py": "# see `justfile`"}
+    kinds = FileKinds(tracked=tracked, users=tracked)
+    assert [path for path in tracked if kinds.explain(path, "modified")] == ["justfile", "Procfile"]
+
+
+def test_a_document_for_people_may_change_whatever_its_name() -> None:
+    free = ("INSTALLATION.md", "LICENSE", "LICENSE.txt", "NOTICE", "RULES.md", "docs/FLOW.md")
+    waits = ("AGENTS.md", "docs/CLAUDE.local.md", "GEMINI.md", "docs/SKILL.md", "test-list.md", "requirements.txt")
+    kinds = FileKinds(tracked=[*free, *waits])
+    assert [path for path in (*free, *waits) if kinds.explain(path, "modified")] == list(waits)
+
+
+def test_a_file_that_becomes_a_program_waits() -> None:
+    tracked = ["src/a.sh", "src/b.sh", "tests/test_a.py", "bin/run.sh"]
+    kinds = FileKinds(tracked=tracked, programs=["src/b.sh"], named=frozenset({"bin/run.sh"}))
+    changes = [Change(path=path, kind="modified") for path in tracked]
+    new = [Change(path=path, kind="created") for path in ("src/c.sh", "tests/test_b.py")]
+    programs = [change.path for change in (*changes, *new)]
+    assert kinds.find_waiting([*changes, *new]) == {}
+    waiting = kinds.find_waiting([*changes, *new], programs=programs)
+    assert waiting.keys() == {"src/a.sh", "tests/test_a.py", "tests/test_b.py"}
+
+
+def test_what_git_may_start_waits_apart_from_tests_and_documents() -> None:
+    paths = ["githooks/pre-commit", "tools/check.sh", "tests/test_cart.py", "README.md"]
+    kinds = FileKinds(tracked=paths, is_of_git=lambda path: path in paths)
+    assert [path for path in paths if kinds.explain(path, "modified")] == paths[:2]
 
 
 def test_a_reason_shows_no_control_character_of_a_name() -> None:
@@ -308,6 +378,23 @@ def test_of_settings_only_texts_about_the_package_may_change(
     assert why == shown or (why is not None and shown is not None and shown in why)
 
 
+GIT_STARTS = f"echo x > githooks/post-checkout; chmod +x tools.sh; cat > discount.py <<'E'\n{CODE}E"
+
+
+def test_hooks_of_git_and_new_programs_do_not_land_unattended(project: Project) -> None:
+    project.write({"githooks/pre-commit": "#!/bin/sh\n", "lib/tools.sh": "echo\n"})
+    project.git("add", ".")
+    project.git("commit", "-qm", "hooks")
+    project.git("config", "core.hooksPath", "githooks")
+    model = ScriptedModel([red(), runs(GIT_STARTS.replace("tools.sh", "lib/tools.sh")), writes("discount.py", CODE)])
+    step, why = project.run(item(refactor=False), context=project.context(model))
+    assert why is None
+    (closed,) = [attempt for attempt in step.attempts if attempt.verdict == "closed"]
+    assert "githooks/post-checkout: The hooks" in closed.reasons[0]
+    assert "lib/tools.sh: It can be run as a program now." in closed.reasons[0]
+    assert list_files(project, step.commits["green"]) == ["discount.py"]
+
+
 MAKES = f"mkdir -p .cargo; echo x > .cargo/config.toml; echo x > justfile; cat > discount.py <<'E'\n{CODE}E"
 
 
@@ -321,6 +408,7 @@ def test_unattended_a_file_of_an_unusual_kind_is_undone_and_the_line_that_allows
     assert "nobody is there to ask" in closed[0].reasons[0]
     assert list_files(project, step.commits["green"]) == ["discount.py"]
     told = [event.text for event in project.seen if isinstance(event, Notice)]
+    assert any("justfile: It is in the root" in text for text in told)
     assert any(
         text.endswith("cdd exec sale --retry 1 --allow-file .cargo/config.toml --allow-file justfile") for text in told
     )
