@@ -95,17 +95,17 @@ def store(repository: Repository, record: RollbackRecord, *, folders: Mapping[st
     return StoredRecord(record=record, commit=CommitId(commit))
 
 
-def save_made(commit: CommitId, *, path: Path) -> None:
+def remember(commit: CommitId, *, path: Path) -> None:
     """Add the commit of a record to the list of those that the user's cdd made."""
-    write_atomic(path, "".join(f"{each}\n" for each in (*_read_made(path)[-_MOST_MADE:], commit)).encode(), mode=0o600)
+    write_atomic(path, "".join(f"{each}\n" for each in (*_read_list(path)[-_MOST_MADE:], commit)).encode(), mode=0o600)
 
 
 def is_made(commit: CommitId, *, path: Path) -> bool:
     """Return whether the user's cdd made the record in a commit; any ref can name one of somebody else."""
-    return commit in _read_made(path)
+    return commit in _read_list(path)
 
 
-def _read_made(path: Path) -> list[str]:
+def _read_list(path: Path) -> list[str]:
     with contextlib.suppress(FileNotFoundError):
         return read_ordinary(path, limit_bytes=_MAX_FILE_BYTES).decode("ascii", "replace").split()
     return []

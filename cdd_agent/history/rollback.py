@@ -169,7 +169,7 @@ class Rollbacks:
         reports = records.read_runs(self.reports)
         folders = {"before/state": plan.before, "before/reports": reports, "after/state": plan.after}
         stored = records.store(self.repository, record, folders=folders)
-        records.save_made(stored.commit, path=self.made)
+        records.remember(stored.commit, path=self.made)
         self.repository.git("update-ref", ROLLBACK, stored.commit, "0" * len(stored.commit))
         self._apply_record(stored)
         return record

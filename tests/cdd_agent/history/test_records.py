@@ -82,7 +82,7 @@ def test_a_rollback_that_only_a_ref_names_is_neither_finished_nor_undone(run: Ru
     run.repository.git("update-ref", f"refs/cdd/abandoned/{SLUG}/rollback-1", made)
     with pytest.raises(UsageError, match="did not make"):
         run.rollbacks.plan_undo()
-    records.save_made(made, path=run.rollbacks.made)
+    records.remember(made, path=run.rollbacks.made)
     run.repository.git("update-ref", ROLLBACK, made)
     run.rollbacks.finish_interrupted()
     assert run.repository.read_head() == run.commits["plan 1"]
