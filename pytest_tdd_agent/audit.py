@@ -13,17 +13,20 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from contextlib import suppress
 from functools import lru_cache, partial
 from operator import is_
 from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
-from typing import TYPE_CHECKING, Collection, Generator, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 
 import pytest
 
 from .fingerprint import IGNORED_FOLDERS, PACKAGES_FOLDERS, STANDARD_LIBRARY
+from .loaded import ExpectedModule
 from .options import find_report_path
 from .report import RESCUED, Sign
-from .system import SEPARATOR, System, bind_builtins, decode_json, encode_json
+from .sources import UnreadableSource
+from .system import SEPARATOR, System, bind_builtins, decode_json, encode_json, read_bytes
 
 if TYPE_CHECKING:
     from pluggy import Result
@@ -370,6 +373,7 @@ SIGNS = {
     "patched_runner": "A function of pytest, of its dependencies, or of this plugin was replaced.",
     "replaced_body": "A test ran different code from the collected function.",
     "body_not_called": "A test passed, but its function was never called.",
+    "replaced_module": "A test module differs from the source that was there before it was loaded.",
     "item_dropped": "Collected tests were removed without being reported as deselected.",
     RESCUED: "A test failed in one try and passed in a later one. Closes a gate only for its targets.",
 }
@@ -378,6 +382,10 @@ SIGNS = {
 SIGNS_CAP = 100
 """Most signs in a report."""
 _WORKER_OUTPUT = "tdd_agent_audit"  # key in an xdist worker's output, for its findings as JSON text
+
+_SOURCES = "tdd_agent_sources"  # key in an xdist worker's input, for the names of the test files that it reads
+_SOURCES_CAP = 20
+"""Most test files that are compared with their sources."""
 
 _HARMLESS_HOOKS = frozenset(
     {
@@ -415,9 +423,60 @@ class Auditor:
         self._found: set[tuple[str, str | None, str]] = set()
         self._raised: set[str] = set()
         self.bodies = Bodies(self._locations)
+        self._sources: dict[str, bytes] = {}
+        self.watch_sources(config.__dict__.get("workerinput", {}).get(_SOURCES, ()))
         with guard:
             self._patches = RunnerFunctions(self._locations).find_patches
             self._breaks = Seal(self._locations).find_breaks
+
+    def watch_sources(self, names: Iterable[str]) -> None:
+        """Read test files before they are loaded: those that changed last, because tests are written before the code.
+
+        To compile one takes ten milliseconds, so a large project would wait for seconds.
+        """
+        root = str(self._config.rootpath)
+        targets = {target.split("::", 1)[0] for target in self._config.option.tdd_agent_target}
+        ages: list[tuple[bool, int, str]] = []
+        for name in names:
+            if name.endswith(".py"):
+                with suppress(OSError):
+                    ages.append((name not in targets, -os.stat(f"{root}{SEPARATOR}{name}").st_mtime_ns, name))
+        for _, _, name in sorted(ages)[:_SOURCES_CAP]:
+            with suppress(OSError):
+                self._sources[name] = read_bytes(f"{root}{SEPARATOR}{name}")
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: object) -> None:
+        """Tell an xdist worker which sources to read."""
+        node.__dict__["workerinput"][_SOURCES] = list(self._sources)
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_make_collect_report(self, collector: pytest.Collector) -> Generator[None, None, None]:
+        """Compare a test module with its source once it is loaded."""
+        yield
+        with self._guard:
+            module = collector.__dict__.get("_obj")
+            if isinstance(collector, pytest.Module) and isinstance(module, ModuleType):
+                self._check_module(module, collector.nodeid, path=str(collector.path))
+
+    def _check_module(self, module: ModuleType, name: str, *, path: str) -> None:
+        content = self._sources.pop(name, None)
+        if content is None:
+            return
+        try:
+            expected = ExpectedModule(
+                content,
+                path=path,
+                config=self._config,
+                find_codes=codes_of,
+                is_installed=lambda file: _is_absolute(file) and self._locations.find_user_file(file) is None,
+            )
+        except UnreadableSource:
+            return
+        found = expected.find_difference(module)
+        if found is not None:
+            message = f"{found} of the loaded module {name} is not what the file says"
+            self._found.add(("replaced_module", None, message))
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Generator[None, None, None]:

@@ -166,7 +166,7 @@ def _find_raises_spans(content: bytes) -> tuple[tuple[int, int], ...]:
 
 
 def _iterate_spans(tree: ast.AST) -> Iterator[tuple[int, int]]:
-    for node in _iterate_nodes(tree):
+    for node in iterate_nodes(tree):
         if isinstance(node, (ast.With, ast.AsyncWith)):
             if any(_is_raises(item.context_expr) for item in node.items):
                 yield node.body[0].lineno, node.body[-1].end_lineno or node.body[-1].lineno
@@ -174,7 +174,8 @@ def _iterate_spans(tree: ast.AST) -> Iterator[tuple[int, int]]:
             yield node.lineno, node.end_lineno or node.lineno
 
 
-def _iterate_nodes(tree: ast.AST) -> Iterator[ast.AST]:
+def iterate_nodes(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield a node and all below it, without functions of the standard library."""
     nodes = [tree]
     for node in nodes:
         yield node

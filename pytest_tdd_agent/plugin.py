@@ -199,6 +199,8 @@ class Closing:
                 testpaths=config.getini("testpaths"),
                 entries=fingerprint.list_import_entries(config.rootpath, sys.path),
             )
+            if auditor is not None:
+                auditor.watch_sources(self._fingerprints)
             if recorder.stream.is_whole:
                 recorder.stream.send(
                     "settings",

@@ -56,6 +56,26 @@ class Old(unittest.TestCase):
     assert signs(project, *processes) == {}
 
 
+@PROCESSES
+def test_a_test_module_that_the_product_puts_in_place_of_the_file_is_named(
+    project: Project, processes: tuple[str, ...]
+) -> None:
+    project.write(
+        product="""
+import os, sys, types
+def add(a, b): return 0
+forged = types.ModuleType("test_b")
+forged.__file__ = os.path.abspath("test_b.py")
+exec(compile("def test_b(): pass", forged.__file__, "exec"), vars(forged))
+sys.modules["test_b"] = forged
+""",
+        test_a="from product import add\ndef test_a(): assert add(0, 0) == 0\n",
+        test_b="from product import add\ndef test_b(): assert add(2, 3) == 5\n",
+    )
+    message = "add of the loaded module test_b.py is not what the file says"
+    assert signs(project, *processes) == {"replaced_module": [(None, message)]}
+
+
 @WORKERS
 def test_hooks_of_the_project_are_named_with_their_file_once(project: Project, processes: tuple[str, ...]) -> None:
     project.write(
