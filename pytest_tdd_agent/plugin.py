@@ -222,7 +222,7 @@ class Closing:
         """Write the report again if other hooks have changed anything, and set the exit status if there is a gate."""
         verdict = self.judge(int(exitstatus))
         if self._options.gate is not None and int(exitstatus) not in OWN_STATUSES:
-            # Another process that judges learns by 0 that the session came to its end.
+            # Another process that judges learns by 0 that the session ended regularly.
             is_open = self._recorder.stream.is_whole or (verdict is not None and verdict.open)
             session.exitstatus = 0 if is_open else 1
 

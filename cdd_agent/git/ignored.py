@@ -334,7 +334,7 @@ def _match(main: Repository, patterns: bytes, *, ignored: Iterable[str]) -> tupl
     """Return the ignored files that ``patterns`` match."""
     if not patterns.strip():
         return ()
-    # A file of our own: the user's could change between the approval and now.
+    # A copy: the user's could change between the approval and now.
     with tempfile.TemporaryDirectory(prefix="cdd-include-", ignore_cleanup_errors=True) as folder:
         file = Path(folder) / "patterns"
         file.write_bytes(patterns)

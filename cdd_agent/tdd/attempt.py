@@ -837,7 +837,7 @@ class Attempt:
 
     @cached_property
     def _known(self) -> KnownValues:
-        """The values of ignored files, as they were when they were first needed."""
+        """The values that ignored files had when they were first needed."""
         return self.context.workplace.read_values()
 
     def _require_yes(self, judgment: _Judgment) -> _Judgment:

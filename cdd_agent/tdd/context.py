@@ -428,7 +428,7 @@ class Context:
         return SuiteTask(context=self, purpose=purpose, keep=keep, targets=targets, before=before).run()
 
     def refuse_waiting(self, waiting: Mapping[str, str], *, kinds: FileKinds) -> str:
-        """Tell the user how to allow files of unusual kinds, each once, and return what the model is told.
+        """Tell the user how to allow files of unusual kinds, each once, and return the message for the model.
 
         ``waiting`` is path -> why.
         """

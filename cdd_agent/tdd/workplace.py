@@ -443,7 +443,7 @@ def _choose_groups(
     rows += [f"  and {len(groups) - _MOST_GROUPS} more groups"] if len(groups) > _MOST_GROUPS else []
     named = join_first(secret, most=_SHOWN_PATHS)
     seem = f"\nThese seem to hold secrets: {join_first(suspects, most=_SHOWN_PATHS)}." if suspects else ""
-    apart = f"\nNot meant: {named}. Each needs a line of its own in {INCLUDE_FILE}." if secret else ""
+    apart = f"\nNot meant: {named}. Each needs its own line in {INCLUDE_FILE}." if secret else ""
     answer = choose(
         "Git ignores these files, and no build made them. Runs work in a copy of the project, where the agent and the "
         f"tests can read what is copied. Do your tests need them?\n{chr(10).join(rows)}{seem}{apart}",
@@ -511,7 +511,7 @@ class InPlace:
         return IgnoredFiles()
 
     def read_values(self) -> KnownValues:
-        """Return the values in ignored files, as they were when the step began or was resumed."""
+        """Return the values that ignored files had when the step began or was resumed."""
         if self._values is None:
             self._values = _read_values(self.tree, self.tree.list_ignored())
         return self._values

@@ -1,4 +1,4 @@
-"""The values in files that git ignores, and the places of a text that hold one of them, however it is spelled.
+"""The values in files that git ignores, and the places where a text has one of them, in any spelling.
 
 A run tree can hold such files: settings, keys, data. What is in them must not get into a commit. A value counts if no
 tracked file holds it, and it has the shape of a key, or at least 12 characters with letters and digits. Shorter ones

@@ -33,7 +33,7 @@ _SCHEMA_WITH_LINES = SCHEMA + 1
 """A version that does not know of the second file must refuse the first one: it would take the steps for new ones."""
 _OWN_REPORT = re.compile(r"reports/[^/\0]+/[^/\0]+\.json")
 _BEFORE_REPORT = ".cdd/"
-"""How the path of a report went on while it was relative to the work tree."""
+"""What followed the path of a report while it was relative to the work tree."""
 _OWN_REF = re.compile(r"refs/cdd/[\w./-]+")
 _COMMIT = re.compile(r"[0-9a-f]{1,64}")
 _INTERRUPTED = "interrupted:"

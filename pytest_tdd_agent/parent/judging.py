@@ -242,7 +242,7 @@ def find_exit_status(report: SuiteReport, ending: Ending, *, runs_tests: bool = 
         # Code under test can call `pytest.exit(returncode=0)`, or change the session's count of failures.
         has_failed = report.collect_errors or any(each.outcome in FAILING for each in report.tests)
         return status or report.exit_status or int(bool(has_failed or (runs_tests and not report.complete)))
-    return status or int(not verdict.open)  # with a gate, a session that comes to its end has 0
+    return status or int(not verdict.open)  # with a gate, a session that ends regularly has 0
 
 
 def list_notes(report: SuiteReport, running: tuple[str, ...], *, ending: Ending) -> list[str]:
