@@ -178,7 +178,8 @@ def find_push(repository: Repository) -> Push | None:
     """Return the push of the current branch to its remote; None without one, or if the remote has all commits."""
     branch = repository.read_branch()
     settings = {each.key: each.value for each in repository.runner.configuration()}
-    remotes = [match["name"] for key in settings if (match := _URL.fullmatch(key))]
+    # git would take a name that begins with a dash for an option.
+    remotes = [match["name"] for key in settings if (match := _URL.fullmatch(key)) and match["name"][0] != "-"]
     if branch is None or not remotes:
         return None
     keys = (f"branch.{branch}.pushremote", "remote.pushdefault", f"branch.{branch}.remote")

@@ -92,6 +92,8 @@ def test_no_program_of_a_repository_on_this_machine_is_run(repository: Repositor
 
 def test_no_push_is_offered_without_a_remote_or_a_branch(repository: Repository, tmp_path: Path) -> None:
     assert find_push(repository) is None
+    plain(repository.root, "config", "remote.--all.url", str(tmp_path))
+    assert find_push(Repository(repository.root)) is None
     plain(repository.root, "remote", "add", "origin", str(tmp_path))
     plain(repository.root, "checkout", "-q", "--detach")
     assert find_push(Repository(repository.root)) is None
