@@ -4,6 +4,7 @@ A workflow makes these records. The context holds the parts that a cycle works w
 tests, the model, and the place for reports. The functions at the end summarize a verdict in a line.
 """
 
+import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -50,6 +51,9 @@ Phase: TypeAlias = state.Phase
 
 _POLL_S = 0.05
 _MOST_WAITING = 10
+_REFUSED_SOCKET = re.compile(
+    r"^(?:INTERNALERROR>|E)?([^\n]*\bsocket\([^\n]*AF_INET[^\n]*)\n(?:[^\n]*\n){1,8}?[^\n]*PermissionError: ", re.M
+)
 """Most files of unusual kinds that a message names."""
 
 
@@ -517,6 +521,10 @@ class Context:
         if run.report is None:
             happened = f"The project's tests cannot be run: {run.problem}.\n{run.output.strip()[-2000:]}"
             hint = self.policy.if_slow if run.timed_out else f"make `{self.suite.command}` work in {self.project}"
+            level = self.suite.sandbox.level
+            if level == "landlock" and (line := find_refused_socket(run.output)):
+                happened += f"\nThe sandbox at level {level} refuses network sockets: {line}"
+                hint = "use --sandbox bwrap, where tests have a network of their own, or leave out what opens it"
             if run.broken is not None and run.broken.nodeid:
                 hint = f"see what happens there: {self.suite.command} {shlex.quote(run.broken.nodeid)}"
             raise EnvironmentMissing(happened, hint=hint)
@@ -550,3 +558,9 @@ def summarize_evidence(verdict: Verdict, report: SuiteReport | None, *, baseline
         return f"{results}, but the change is refused"
     spared = len(find_spared(report, verdict, baseline=baseline))
     return f"{results} ({spared} failed before)" if spared else results
+
+
+def find_refused_socket(output: str) -> str | None:
+    """Return the line of a traceback that opens a socket and was refused, None if there is none."""
+    found = _REFUSED_SOCKET.search(output)
+    return None if found is None else found[1].strip()

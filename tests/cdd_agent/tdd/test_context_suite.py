@@ -4,7 +4,7 @@ import pytest
 
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.events import Notice, SuiteFinished, SuiteStarted
-from cdd_agent.tdd.context import Context
+from cdd_agent.tdd.context import Context, find_refused_socket
 from cdd_agent.testrun.impact import load_impact
 from cdd_agent.work.records import find_records
 from tests.fakes.model import ScriptedModel
@@ -109,3 +109,12 @@ def test_what_a_run_of_all_tests_notes_about_files_is_saved_and_one_of_some_test
     project.fake.answers.append(added)
     context.run_for_gate("added tests", keep=kept, added=("t.py",), others=run.report)
     assert load_impact(context.impact_path).files == {"new.py": ("t.py::test",), "prices.py": (old,)}
+
+
+@pytest.mark.parametrize("mark", ["INTERNALERROR> ", "E   ", ""])
+def test_a_socket_that_the_sandbox_refused_is_found_in_the_output(mark: str) -> None:
+    call = "self.sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)"
+    lines = (f"    {call}", "          ^^^^^", '  File "socket.py", line 232', "PermissionError: [Errno 1] Operation")
+    assert find_refused_socket("\n".join(f"{mark}{line}" for line in lines)) == call
+    assert find_refused_socket(f"{mark}{call}\n{mark}OSError: another") is None
+    assert find_refused_socket(f"{mark}open(name)\n{mark}PermissionError: [Errno 13]") is None
