@@ -21,10 +21,10 @@ from itertools import islice
 from pathlib import Path
 
 from cdd_agent.config.trust import Offer
-from cdd_agent.errors import UsageError, format_count, join_first
+from cdd_agent.errors import CddError, UsageError, format_count, join_first
 from cdd_agent.git.origin import BuildOrigin, may_hold_secret
 from cdd_agent.git.repository import CopyLimits, Repository
-from cdd_agent.git.runner import GitError
+from cdd_agent.git.runner import GitError, find_location
 from cdd_agent.git.snapshot import match_rules
 from cdd_agent.storage import read_ordinary
 from cdd_agent.untrusted.paths import (
@@ -202,12 +202,24 @@ def may_read(main: Repository, path: str) -> bool:
     try:
         if not match_rules(main, [path]):
             return True
-    except GitError:  # it is in a submodule
-        return True
+    except GitError:  # it is in a submodule, whose own rules count
+        return _is_unignored_in_submodule(main, path)
     folders = [(main.root / path).parents[number] for number in range(path.count("/"))]
     if any(folder.name in PACKAGES or is_environment(folder) for folder in folders):
         return True
     return path in select_ignored(main, accepts=lambda each: each == path).chosen
+
+
+def _is_unignored_in_submodule(main: Repository, path: str) -> bool:
+    file = main.root / path
+    try:
+        location = find_location(file.parent)
+        inside = file.parent.resolve() / file.name
+        own = Repository(location.root, location)
+        is_inner = location.root != main.root.resolve()
+        return is_inner and not match_rules(own, [inside.relative_to(location.root).as_posix()])
+    except (CddError, OSError, ValueError):
+        return False
 
 
 def list_packages(main: Repository) -> tuple[Path, ...]:

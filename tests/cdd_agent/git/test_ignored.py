@@ -251,6 +251,20 @@ def test_a_conversation_reads_of_ignored_files_what_a_run_tree_gets_and_packages
     assert [path for path in left if may_read(project, path)] == []
 
 
+def test_a_conversation_reads_no_file_that_a_submodule_ignores(project: Repository) -> None:
+    (project.root / "part").mkdir()
+    inner = Repository.create(project.root / "part")
+    for name, text in ((".gitignore", "auth*\n"), ("auth.json", "{}"), ("a.txt", "")):
+        (inner.root / name).write_text(text)
+    project.git("update-index", ("--add", "--cacheinfo"), f"160000,{project.read_head()},part")
+    assert [name for name in ("a.txt", "auth.json", ".gitignore") if may_read(project, f"part/{name}")] == [
+        "a.txt",
+        ".gitignore",
+    ]
+    (inner.root / ".git").rename(inner.root / ".gone")
+    assert not may_read(project, "part/a.txt"), "its rules are unknown"
+
+
 def test_patterns_of_a_folder_hold_below_it() -> None:
     lines = b"/a.db\nb/c.db\n*.bin\n!d/\n# note\n\n"
     assert anchor_patterns(lines, project="") == lines
