@@ -266,9 +266,12 @@ class ReportStore:
     def _save(self, record: _Record) -> None:
         if self.folder is None:
             return
-        body = msgspec.json.encode(record)
         seen = (sorted(record.files.items()), sorted(record.git.items()))
-        files = hashlib.sha256(msgspec.json.encode(seen)).hexdigest()
+        try:
+            body = msgspec.json.encode(record)
+            files = hashlib.sha256(msgspec.json.encode(seen)).hexdigest()
+        except UnicodeEncodeError:  # a name that is not UTF-8; the record in memory is enough
+            return
         # A full disk costs a run of the tests later, and nothing else.
         with contextlib.suppress(OSError):
             if len(body) < _RECORD_BYTES:

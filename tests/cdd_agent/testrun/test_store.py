@@ -233,6 +233,13 @@ def test_a_folder_that_cannot_be_written_costs_only_a_later_run(suite: FakeSuite
     assert find(store, suite) is not None, "in memory"
 
 
+def test_a_name_that_is_not_utf_8_costs_only_a_later_run(suite: FakeSuite, tmp_path: Path) -> None:
+    (suite.root / "\udcff.json").write_text("")
+    store = ReportStore(folder=tmp_path / "records")
+    keep(store, suite)
+    assert find(store, suite) is not None, "in memory"
+
+
 def test_old_records_make_room(suite: FakeSuite, tmp_path: Path) -> None:
     folder = tmp_path / "records"
     store = ReportStore(folder=folder)
