@@ -146,12 +146,12 @@ def is_machine_code(head: bytes, *, path: str = "") -> bool:
     match head[:4]:
         case b"\x7fELF":
             return int.from_bytes(head[16:18], "big" if head[5:6] == b"\x02" else "little") != 4
-        case b"\xce\xfa\xed\xfe" | b"\xcf\xfa\xed\xfe":
-            return int.from_bytes(head[12:16], "little") != 4
-        case b"\xfe\xed\xfa\xce" | b"\xfe\xed\xfa\xcf":
-            return int.from_bytes(head[12:16], "big") != 4
-        case b"\xca\xfe\xba\xbe" | b"\0asm" | b"BC\xc0\xde" | b"\xde\x12\x04\x95" | b"\x95\x04\x12\xde":
-            return True  # Java and universal Mach-O, WebAssembly, LLVM, catalogs of gettext
+        case b"\xce\xfa\xed\xfe" | b"\xcf\xfa\xed\xfe" | b"\xfe\xed\xfa\xce" | b"\xfe\xed\xfa\xcf":
+            return int.from_bytes(head[12:16], "big" if head[:1] == b"\xfe" else "little") != 4
+        case b"\xca\xfe\xba\xbe":  # Java, with its version, or universal Mach-O, with the number of its parts
+            return head[4:6] in (b"\0\0", b"\0\3", b"\xff\xff") and head[6:7] == b"\0"
+        case b"\0asm" | b"BC\xc0\xde" | b"\xde\x12\x04\x95" | b"\x95\x04\x12\xde":
+            return True  # WebAssembly, LLVM, catalogs of gettext
         case b"!<ar" | b"!<th":
             return head.startswith((b"!<arch>\n", b"!<thin>\n"))
         case b"PK\x03\x04":

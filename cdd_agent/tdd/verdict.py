@@ -245,7 +245,8 @@ def find_copied_values(files: Mapping[str, tuple[bytes | None, bytes]], *, known
     if closing:
         advice = (
             "git does not track that file, so its values must not get into a commit. Read the value when the program "
-            "runs, from a variable or from the file; in tests and documents, use another one."
+            "runs, from a variable or from the file; in tests and documents, use another one. If a value is no secret, "
+            "the developer says so by a commit that holds it: write it into a tracked document, then git commit -a"
         )
         findings += refuse("value_copied", f"{join_first(closing, most=_MAX_NAMES_SHOWN, separator='; ')}. {advice}")
     if doubtful:
@@ -253,7 +254,11 @@ def find_copied_values(files: Mapping[str, tuple[bytes | None, bytes]], *, known
         findings += note(f"To review in the change: {listed}, too short to tell whether it is secret.")
     if too_large:
         listed = join_first(too_large, most=_MAX_NAMES_SHOWN)
-        findings += note(f"Not verified: too much was added to compare all of it with ignored files: {listed}.")
+        message = (
+            f"so much was added that not all of it was compared with the values of ignored files: {listed}. Add at "
+            f"most {_MOST_ADDED_CHARACTERS:,} characters to a file; make larger data when the tests run."
+        )
+        findings += refuse("value_copied", message)
     return findings
 
 

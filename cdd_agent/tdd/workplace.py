@@ -41,6 +41,7 @@ from cdd_agent.git.ignored import (
     select_ignored,
 )
 from cdd_agent.git.landing import BranchMoved, Choice, Landed, LandingConflict, Landings
+from cdd_agent.git.origin import is_machine_code
 from cdd_agent.git.repository import CommitId, Repository, resolve_revision
 from cdd_agent.git.run_tree import GitExport, Kept, RunTree, clear_way
 from cdd_agent.git.runner import GitError
@@ -347,13 +348,17 @@ def _read_values(repository: Repository, paths: Iterable[str]) -> KnownValues:
         with contextlib.suppress(OSError):
             sizes[path] = (root / path).lstat().st_size
     values, left_bytes = KnownValues(is_public=is_public), _MOST_BYTES
-    names = {name for path in sizes for part in path.split("/") for name in (part, part.partition(".")[0])}
+    tracked = repository.git("ls-files", ("-z",)).split("\0") if sizes else ()
+    parts = {part for path in (*sizes, *tracked) for part in path.split("/")}
+    names = {name for part in parts for name in (part, *part.split("."))}
     for path, size in sorted(sizes.items(), key=lambda each: each[1]):
         left_bytes -= size
         if left_bytes < 0:
             break
         with contextlib.suppress(OSError):
-            values.add(path, read_ordinary(root / path, limit_bytes=_MOST_FILE_BYTES), names=names)
+            content = read_ordinary(root / path, limit_bytes=_MOST_FILE_BYTES)
+            if is_secret(path) or not is_machine_code(content, path=path):  # whose words are names of a compiler
+                values.add(path, content, names=names)
     return values
 
 

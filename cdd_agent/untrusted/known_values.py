@@ -5,8 +5,8 @@ tracked file holds it, and it has the shape of a key, or at least 12 characters 
 are only reported, because they may be ordinary words.
 
 A value is found in another case, backwards, split by quotes, operators, comments or line ends, with escapes, in percent
-encoding, base64 or hexadecimal, and as the numbers of its characters. Values that programs compute from it are not
-found.
+encoding, base64 or hexadecimal, as the numbers of its characters, and without a few characters at its end. Values
+that programs compute from it are not found.
 """
 
 import ast
@@ -17,6 +17,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from math import ceil
 from pathlib import PurePosixPath
 from urllib.parse import unquote
 
@@ -27,13 +28,21 @@ MASK = "[masked: value of an ignored file]"
 """The replacement for a value."""
 
 _LEAST = 12
+_LEAST_PART, _PART = 11, 0.8
+"""Characters of the beginning or the end of a value, and the share of it, that are as good as all of it."""
 _LEAST_SHOWN, _MOST_SHOWN = 6, 64
 """Characters of a value that is only reported."""
 _TOKEN = re.compile(r"[^\s\"'`=:;,(){}\[\]<>|&?/\\@#]{12,400}")
 _ASSIGNED = re.compile(r"^[ \t]*(?:export +|set +|- +)?[\"']?[\w.\- ]{1,100}[\"']?[ \t]*:?[=:][ \t]*(.{6,500})$", re.M)
 _QUOTED = re.compile(r"\"([^\"\n]{6,400})\"|'([^'\n]{6,400})'|`([^`\n]{6,400})`")
 _WORD = re.compile(r"[^\s\"'`=:;,(){}\[\]<>]{6,64}")
-_DATE_OR_VERSION = re.compile(r"\d{4}-\d\d-\d\d|v?\d+(?:\.\d+)+(?![A-Za-z])")
+_DATE_OR_VERSION = re.compile(
+    r"\d{4}-\d\d-\d\d(?:[T_ ]\d\d(?::?\d\d){0,2}(?:[.,]\d+)? ?(?:Z|[A-Z]{3}|[+-]\d\d:?\d\d)?)?|"
+    r"v?\d+(?:\.\d+)+(?:[.-]?(?:a|alpha|b|beta|c|dev|final|m|post|pre|rc|snapshot)[.-]?\d*)*"
+    r"(?:\+(?:g?[0-9a-f]{6,40}|[a-z]{1,10}[.\d]*)(?:\.d\d{8})?)?",
+    re.IGNORECASE,
+)
+"""All of a text: a secret can begin like a date."""
 _ENDS_OF_CODE = frozenset(
     {".c", ".cc", ".cjs", ".cpp", ".cs", ".go", ".h", ".hpp", ".java", ".js", ".jsx", ".kt", ".mjs", ".php", ".pyi"}
     | {".rb", ".rs", ".scala", ".swift", ".ts", ".tsx"}
@@ -46,8 +55,17 @@ _JOINT = re.compile(rf"[\"'`]\)?{_LINE_END}(?:[+.,&|~]{{1,2}}|<<)?{_LINE_END}\(?
 _ESCAPE = re.compile(r"\\x([0-9A-Fa-f]{2})|\\u\{?([0-9A-Fa-f]{4,6})\}?|\\([0-7]{3})")
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{16,}")
 _HEXADECIMAL = re.compile(r"(?:[0-9A-Fa-f]{2}[ \t:]?){12,}")
-_NUMBERS = re.compile(r"(?:(?:0x[0-9A-Fa-f]{2}|\d{2,3})[^\w\n]{1,3}){11,}(?:0x[0-9A-Fa-f]{2}|\d{2,3})")
-_NUMBER = re.compile(r"0x[0-9A-Fa-f]{2}|\d{2,3}")
+_CODE_POINT = r"(?:0x[0-9A-Fa-f]{2}|0o[0-7]{2,3}|0b[01]{5,8}|[01]{7,8}|\d{2,3})(?!\w)"
+_BETWEEN = r"[^\w\n]{0,6}(?:(?:(?:#|//|/\*)[^\n]{0,80})?\n[^\w\n]{0,80})?"
+_NUMBERS = re.compile(rf"(?<!\w)(?:{_CODE_POINT}{_BETWEEN}){{10,}}{_CODE_POINT}")
+_NUMBER = re.compile(rf"(?<!\w){_CODE_POINT}")
+_COMMENT = re.compile(r"(?:#|//|/\*)[^\n]*")
+_PARTS = re.compile(r"[./\\]")
+_ENDS_OF_TABLES = frozenset({".csv", ".db", ".jsonl", ".ndjson", ".psv", ".sqlite", ".sqlite3", ".tsv"})
+"""Rows of data, which tests quote: only a value that looks made by chance closes the gate."""
+_BY_CHANCE = re.compile(r"(?=[a-z\d]*[A-Z])(?=[A-Z\d]*[a-z])(?=[A-Za-z]*\d)[A-Za-z\d]{12,}|(?:[A-Za-z]+\d+){3,}")
+_WITHOUT_ENDS_BYTES = 64_000
+"""Up to this size of a file, most of each value is enough to find it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +86,8 @@ class _Value:
     letters: str = field(repr=False)
     """Its letters and digits, in lower case."""
     source: str
+    whole: str = field(repr=False)
+    """The value that it is, or is most of."""
 
 
 @dataclass(kw_only=True)
@@ -77,7 +97,7 @@ class KnownValues:
     is_public: Callable[[str], bool] = lambda _: False
     """Returns whether a tracked file holds a text. Called only for values that were found."""
     _by_start: dict[str, list[_Value]] = field(default_factory=dict, repr=False)
-    """The first letters and digits of a value -> the values that begin with them."""
+    """The first letters and digits of a value, or of most of it -> what begins with them."""
     _with_signs: dict[str, str] = field(default_factory=dict, repr=False)
     """A long value with few letters and digits -> its file."""
     _short: dict[str, str] = field(default_factory=dict, repr=False)
@@ -87,19 +107,27 @@ class KnownValues:
     def add(self, path: str, content: bytes, *, names: Iterable[str] = ()) -> None:
         """Add the values in a file, without those that are ``names`` of files."""
         known = frozenset(names)
+        is_table = PurePosixPath(path).suffix.lower() in _ENDS_OF_TABLES
         for text, is_key in _extract(path, content):
             letters = _fold(text)
-            if text in known or not letters:
+            if not letters or text in known or known.issuperset(_PARTS.split(text)):
                 continue
-            if not _is_long(text, is_key=is_key):
+            is_doubtful = is_table and not is_key and _BY_CHANCE.search(text) is None
+            if is_doubtful or not _is_long(text, is_key=is_key):
                 if _LEAST_SHOWN <= len(text) <= _MOST_SHOWN:
                     self._short.setdefault(text, path)
             elif len(letters) < _LEAST:
                 self._with_signs.setdefault(text, path)
             else:
-                same = self._by_start.setdefault(letters[:_LEAST], [])
-                if not any(each.letters == letters for each in same):
-                    same.append(_Value(text=text, letters=letters, source=path))
+                self._add_long(text, source=path)
+                for part in _list_most(text, letters) if len(content) <= _WITHOUT_ENDS_BYTES else ():
+                    self._add_long(part, source=path, whole=text)
+
+    def _add_long(self, text: str, *, source: str, whole: str = "") -> None:
+        letters = _fold(text)
+        same = self._by_start.setdefault(letters[:_LEAST_PART], [])
+        if not any(each.letters == letters for each in same):
+            same.append(_Value(text=text, letters=letters, source=source, whole=whole or text))
 
     def __bool__(self) -> bool:
         """Return whether there is any value."""
@@ -109,7 +137,7 @@ class KnownValues:
         """Return the first place of each value that ``text`` holds, those that are only reported last."""
         found: dict[str, CopiedValue] = {}
         for value, line in self._search_views(text):
-            found.setdefault(value.text, CopiedValue(line=line, source=value.source, is_long=True))
+            found.setdefault(value.whole, CopiedValue(line=line, source=value.source, is_long=True))
         has_others = self._with_signs or self._short
         for number, row in enumerate(text.split("\n"), start=1) if has_others else ():
             for each in self._list_with_signs(row):
@@ -142,11 +170,14 @@ class KnownValues:
                 starts.append(starts[-1] + len(row))
             letters = "".join(folded)
             for is_backwards, run in ((False, letters), (True, letters[::-1])):
-                for at in range(len(run) - _LEAST + 1):
-                    for value in self._by_start.get(run[at : at + _LEAST], ()):
-                        if run.startswith(value.letters, at) and not self._is_public(value.text):
+                for at in range(len(run) - _LEAST_PART + 1):
+                    for value in self._by_start.get(run[at : at + _LEAST_PART], ()):
+                        if run.startswith(value.letters, at) and not self._is_public_value(value):
                             begin = len(run) - at - len(value.letters) if is_backwards else at
                             yield value, bisect_right(starts, begin)
+
+    def _is_public_value(self, value: _Value) -> bool:
+        return self._is_public(value.whole) or (value.text != value.whole and self._is_public(value.text))
 
     def _is_public(self, text: str) -> bool:
         if text not in self._public:
@@ -158,9 +189,22 @@ def _fold(text: str) -> str:
     return _OTHERS.sub("", text).lower()
 
 
+def _list_most(text: str, letters: str) -> Iterator[str]:
+    """Yield the shortest beginning and end of a value that are as good as all of it."""
+    most = max(_LEAST_PART, ceil(_PART * len(letters)))
+    at = [place for place, letter in enumerate(text) if _fold(letter)]
+    if most < len(letters) == len(at):
+        for part in (text[: at[most - 1] + 1], text[at[-most] :]):
+            if _is_mixed(part):
+                yield part
+
+
+def _is_mixed(text: str) -> bool:
+    return re.search(r"[A-Za-z]", text) is not None and re.search(r"\d", text) is not None
+
+
 def _is_long(text: str, *, is_key: bool = False) -> bool:
-    is_mixed = re.search(r"[A-Za-z]", text) is not None and re.search(r"\d", text) is not None
-    return len(text) >= _LEAST and (is_key or is_mixed)
+    return len(text) >= _LEAST and (is_key or _is_mixed(text))
 
 
 def _extract(path: str, content: bytes) -> Iterator[tuple[str, bool]]:
@@ -184,7 +228,7 @@ def _extract(path: str, content: bytes) -> Iterator[tuple[str, bool]]:
             yield value, False
     for found in _TOKEN.findall("\n".join(quoted) if is_code else text):
         token = found.strip(".,;!*_-")
-        if _is_long(token) and not _DATE_OR_VERSION.match(token):
+        if _is_long(token) and not _DATE_OR_VERSION.fullmatch(token):
             yield token, False
 
 
@@ -211,7 +255,7 @@ def _stands_alone(value: str) -> bool:
     # Base64 has slashes too.
     is_encoded = all(re.search(kind, value) for kind in ("[A-Z]", "[a-z]", r"\d", r"^[\w+/=-]+$"))
     is_path = "/" in value and not (is_encoded and value[0] not in "/.~")
-    return not (is_path or "\n" in value or _DATE_OR_VERSION.match(value))
+    return not (is_path or "\n" in value or _DATE_OR_VERSION.fullmatch(value))
 
 
 def _list_words(row: str) -> Iterator[str]:
@@ -231,6 +275,8 @@ def _list_views(text: str) -> Iterator[list[str]]:
     hidden = [" ".join(_decode_parts(row)) for row in rows]
     if any(hidden):
         yield hidden
+    if numbered := _decode_numbers(text):
+        yield numbered
 
 
 def _join(text: str) -> list[str]:
@@ -260,5 +306,26 @@ def _decode_parts(row: str) -> Iterator[str]:
     for match in _HEXADECIMAL.finditer(row):
         with suppress(ValueError):
             yield bytes.fromhex(match[0].replace(":", "")).decode("latin-1")
-    for match in _NUMBERS.finditer(row):
-        yield "".join(chr(int(each, 0 if each.startswith("0x") else 10)) for each in _NUMBER.findall(match[0]))
+
+
+def _decode_numbers(text: str) -> list[str]:
+    """Return the lines of a text with what numbers spell, at the line of the first one; nothing if there are none."""
+    rows: dict[int, str] = {}
+    for match in _NUMBERS.finditer(text):
+        numbers = _NUMBER.findall(_COMMENT.sub("", match[0]))
+        # Digits without a mark may be decimal, octal or binary.
+        spelled = ("".join(map(_read_number, numbers)), *(_spell(numbers, base=base) for base in (8, 2)))
+        line = text.count("\n", 0, match.start())
+        rows[line] = " ".join((rows.get(line, ""), *spelled))
+    return [rows.get(number, "") for number in range(max(rows) + 1)] if rows else []
+
+
+def _read_number(digits: str) -> str:
+    return chr(int(digits, 0 if digits[1:2] in ("x", "o", "b") else 10))
+
+
+def _spell(numbers: list[str], *, base: int) -> str:
+    try:
+        return "".join(chr(int(each, base)) for each in numbers)
+    except ValueError:
+        return ""

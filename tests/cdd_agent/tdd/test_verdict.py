@@ -160,6 +160,8 @@ def test_an_added_value_of_an_ignored_file_closes_the_gate_with_its_place_and_wi
     )
     assert "moved.py" not in reason.message, "it was there before"
     assert verdict.find_copied_values({"a.py": (None, b"import os\n")}, known=known) == Findings()
+    (reason,) = verdict.find_copied_values({"a.json": (None, b"x" * 4_000_001)}, known=KnownValues()).reasons
+    assert "not all of it was compared" in reason.message
 
 
 def test_another_framework_that_no_longer_ends_with_an_error_when_a_test_fails_closes_the_gate() -> None:

@@ -95,7 +95,7 @@ def test_a_run_begins_with_the_commit_of_the_user_and_the_ignored_files_that_are
 
 def test_the_values_of_files_that_git_does_not_track_are_known(ground: Ground) -> None:
     (ground.user.root / "data.sqlite").write_text("token = Xk9vQ2mZ7Lp4Rt8s\nother = begin-2026-public\n")
-    (ground.user.root / "secrets.json").write_text('{"key": "Yk9vQ2mZ7Lp4Rt8s"}')
+    (ground.user.root / "secrets.json").write_text('{"key": "Wd5nHj3kQa1zBc6t"}')
     (ground.user.root / "other.txt").write_text("begin-2026-public\n")
     commit_paths(ground.user, "public", paths=["other.txt"])
     ground.include("*.sqlite")
@@ -103,7 +103,7 @@ def test_the_values_of_files_that_git_does_not_track_are_known(ground: Ground) -
     ground.place.begin()
     values = ground.place.read_values()
     assert [each.source for each in values.find("Xk9vQ2mZ7Lp4Rt8s\nbegin-2026-public")] == ["data.sqlite"]
-    assert [each.source for each in values.find("'Yk9vQ2mZ7Lp4Rt8s'")] == ["secrets.json"], "it was taken along"
+    assert [each.source for each in values.find("'Wd5nHj3kQa1zBc6t'")] == ["secrets.json"], "it was taken along"
     assert ground.place.read_values() is values
 
 
@@ -111,14 +111,21 @@ def test_in_the_own_files_of_the_user_the_values_of_ignored_files_are_known(grou
     for name in (".env", ".cdd/notes", "node_modules/x/a.json", "__pycache__/a.pyc", "keys/inner/a.sqlite"):
         file = ground.user.root / name
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(f"token={name.replace('/', '_')}_Xk9vQ2mZ7Lp4Rt8s")
+        file.write_text(f"token={sha256(name.encode()).hexdigest()}")
     (ground.user.root / ".gitignore").write_text(".cdd/\n.env\nkeys/\nnode_modules/\n__pycache__/\n")
     place = InPlace(tree=ground.user)
     place.begin()
     values = place.read_values()
-    assert [each.source for each in values.find(".env_Xk9vQ2mZ7Lp4Rt8s")] == [".env"]
-    assert [each.source for each in values.find("keys_inner_a.sqlite_Xk9vQ2mZ7Lp4Rt8s")] == ["keys/inner/a.sqlite"]
-    assert not any(values.find(f"{name}_Xk9vQ2mZ7Lp4Rt8s") for name in (".cdd_notes", "__pycache___a.pyc"))
+    found = {
+        name: [each.source for each in values.find(sha256(name.encode()).hexdigest())]
+        for name in (".env", "keys/inner/a.sqlite", ".cdd/notes", "__pycache__/a.pyc")
+    }
+    assert found == {
+        ".env": [".env"],
+        "keys/inner/a.sqlite": ["keys/inner/a.sqlite"],
+        ".cdd/notes": [],
+        "__pycache__/a.pyc": [],
+    }
 
 
 @pytest.mark.slow

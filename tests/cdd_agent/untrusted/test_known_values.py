@@ -69,6 +69,12 @@ SPELLINGS = {
     "in hexadecimal with colons": VALUE.encode().hex(":"),
     "as numbers": str(list(VALUE.encode())),
     "as hexadecimal numbers": ", ".join(map(hex, VALUE.encode())),
+    "as numbers in lines": "".join(f"{number},  # a letter\n" for number in VALUE.encode()),
+    "as quoted octal numbers": str(list(map(oct, VALUE.encode()))),
+    "as octal numbers without a mark": " ".join(f"{number:o}" for number in VALUE.encode()),
+    "as binary numbers": " ".join(map(bin, VALUE.encode())),
+    "without its last letter": f"key = '{VALUE[:-1]}'",
+    "without its first letters": f"key = '{VALUE[2:]}'",
 }
 
 
@@ -88,6 +94,25 @@ def test_no_other_text_is_taken_for_a_value() -> None:
     )
     assert values.find(text) == ()
     assert known().find("TOKEN = environ['TOKEN']") == ()
+
+
+def test_a_value_may_begin_like_a_date_or_a_version() -> None:
+    for value in ("2024-01-02secretXYZ9", "1.2.3-hunterpassword"):
+        assert lines(f"x = '{value}'", known(f"password={value}\n")) == [(1, True)]
+
+
+def test_a_list_of_names_and_a_word_like_most_of_a_name_hold_no_value() -> None:
+    values = known(
+        "README.md\nuser_service_v1_pb2\nuser_service_v1_pb2.user_service_v1_pb2\n", "app.egg-info/SOURCES.txt"
+    )
+    assert values.find("see user_service_v1_pb2") == ()
+    assert known("field: customer_id_v2\n", "a.yml").find("customer_id_value = 1") == ()
+
+
+def test_of_a_table_only_what_looks_made_by_chance_closes_the_gate() -> None:
+    values = known(f"sku-0001-abcd,3,{VALUE}\n", "orders.csv")
+    assert lines("assert row == 'sku-0001-abcd'", values) == [(1, False)]
+    assert lines(VALUE, values) == [(1, True)]
 
 
 def test_names_of_code_that_git_ignores_may_be_used() -> None:
@@ -126,7 +151,7 @@ def test_a_value_that_a_tracked_file_holds_is_none() -> None:
         return text == VALUE
 
     values = KnownValues(is_public=is_public)
-    values.add(".env", f"TOKEN={VALUE}\nOTHER=Zz1{VALUE[::-1]}\n".encode())
+    values.add(".env", f"TOKEN={VALUE}\nOTHER=Qw7Ab3x9{VALUE[::-1]}\n".encode())
     assert values.find("nothing") == ()
     assert asked == [], "git is asked only about what was found"
     assert values.find(VALUE) == values.find(f"{VALUE} {VALUE}") == ()
