@@ -62,7 +62,13 @@ _VERSION_NAME = re.compile(
     r"(?i)_*(?:full_?|git_?|short_?|long_?)*(?:version|revision|commit|build|branch|date|dirty)\w*"
 )
 _MOST_VERSION_BYTES = 4096
-_METADATA_FOLDER = re.compile(r"(?:^|/)[^/]+\.(?:egg|dist)-info/[^/]+$")
+_METADATA_FOLDER = re.compile(
+    r"(?:^|/)[^/]+\.(?:egg|dist)-info/(?:PKG-INFO|METADATA|RECORD|WHEEL|INSTALLER|REQUESTED|SOURCES\.txt|zip-safe|"
+    r"not-zip-safe|[a-z_]+_points\.txt|[a-z]*_?requires\.txt|top_level\.txt|dependency_links\.txt|"
+    r"namespace_packages\.txt|direct_url\.json|(?:LICEN[CS]E|COPYING|NOTICE|AUTHORS)[\w.-]*)$"
+)
+"""What installers write; a person can put other files beside it."""
+_REMARK_WITH_VALUE = re.compile(rb"(?m)(?:#|\"\"\"|''')[^\n]*?(?<!\w)(?=\w*[A-Za-z])(?=\w*\d)\w{10,}")
 _RESTORED = re.compile(
     r"(?:^|/)obj/(?:project\.(?:assets\.json|nuget\.cache)|[^/]+\.nuget\.(?:g\.(?:props|targets)|dgspec\.json))$"
 )
@@ -166,7 +172,11 @@ def is_machine_code(head: bytes, *, path: str = "") -> bool:
 def is_only_version(head: bytes, *, name: str) -> bool:
     """Return whether a whole file states nothing but a version, as tools write it from git's tags."""
     is_python = name.endswith(".py")
-    if len(head) >= _MOST_VERSION_BYTES or not (is_python or _VERSION_FILE.fullmatch(name)):
+    if (
+        len(head) >= _MOST_VERSION_BYTES
+        or _REMARK_WITH_VALUE.search(head)
+        or not (is_python or _VERSION_FILE.fullmatch(name))
+    ):
         return False
     try:
         text = head.decode().strip()
@@ -180,7 +190,11 @@ def is_only_version(head: bytes, *, name: str) -> bool:
 
 def is_only_imports(head: bytes, *, name: str) -> bool:
     """Return whether a whole file makes a folder a package and does nothing else but import."""
-    if name not in ("__init__.py", "__init__.pyi", "py.typed") or len(head) >= _MOST_VERSION_BYTES:
+    if (
+        name not in ("__init__.py", "__init__.pyi", "py.typed")
+        or len(head) >= _MOST_VERSION_BYTES
+        or _REMARK_WITH_VALUE.search(head)
+    ):
         return False
     try:
         body = ast.parse(head).body
