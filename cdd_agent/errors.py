@@ -143,7 +143,14 @@ def join_first(texts: Sequence[str], *, most: int, separator: str = ", ") -> str
 
     >>> join_first(("a", "b", "c"), most=3), join_first(("a", "b", "c", "d"), most=2)
     ('a, b, c', 'a, b and 2 more')
+
+    In a list in one line, a line end in a name is shown by its code point.
+
+    >>> join_first(("a\\nb",), most=1)
+    'a<U+000A>b'
     """
+    if "\n" not in separator:
+        texts = [text.replace("\n", "<U+000A>").replace("\r", "<U+000D>") for text in texts]
     shown = separator.join(texts[:most])
     more = f"and {len(texts) - most} more"
     return shown if len(texts) <= most else f"{shown}{' ' if separator == ', ' else separator}{more}"
