@@ -160,7 +160,7 @@ class FileKinds:
             return None
         root = self._find_root(path)
         is_document = suffix in _DOCUMENTS
-        is_instruction = is_document and (_is_obeyed(path) or _is_instruction(path, is_root=folder == root))
+        is_instruction = is_document and (_is_obeyed(path) or _is_instruction(path))
         top = "/".join(filter(None, (root, path[len(root) :].strip("/").partition("/")[0])))
         # Compilers and checkers read these, and nothing starts them.
         if (name == "py.typed" or suffix == ".pyi") and self._has_source(folder, top=top):
@@ -254,10 +254,10 @@ class FileKinds:
         return frozenset(of_tests - {""} | ({".py"} if self.layout.conventions.is_python else set()))
 
 
-def _is_instruction(path: str, *, is_root: bool) -> bool:
-    """Return whether a document has a conventional name that is not for people: in capitals, or any in a root."""
+def _is_instruction(path: str) -> bool:
+    """Return whether a document has a conventional name, in capitals, that is not one of those for people."""
     stem = PurePosixPath(path).stem
-    is_conventional = is_root or (stem.upper() == stem and any(map(str.isalpha, stem)))
+    is_conventional = stem.upper() == stem and any(map(str.isalpha, stem))
     return is_conventional and not _FOR_PEOPLE.fullmatch(stem.lower())
 
 

@@ -419,7 +419,7 @@ ALLOWED = frozenset(
     {
         *("cat-file", "check-attr", "check-ignore", "check-ref-format", "config", "diff-files", "diff-tree"),
         *("for-each-ref", "grep", "log"),
-        *("ls-files", "ls-tree", "merge-base", "patch-id", "rev-list", "rev-parse", "show", "status"),
+        *("ls-files", "ls-tree", "merge-base", "patch-id", "remote", "rev-list", "rev-parse", "show", "status"),
         *("var", "version"),
         *("checkout-index", "commit", "commit-tree", "hash-object", "init", "notes", "read-tree", "reset"),
         *("merge-file", "merge-tree", "pack-objects"),  # write objects and files of ours
@@ -454,6 +454,8 @@ def test_no_call_of_git_can_overwrite_put_aside_or_delete_the_users_work() -> No
         dangerous = {"--hard", "--merge", "--keep", "-u", "--reset", "-D", "--delete"} & set(words)
         assert where == "git/run_tree.py" or not dangerous, where
         match words[:1]:
+            case ["remote"]:
+                assert words[1:2] == ["get-url"], where
             case ["reset"]:
                 assert "--pathspec-from-file=-" in words, f"{where}: the index of named paths, never the files"
             case ["checkout-index"]:

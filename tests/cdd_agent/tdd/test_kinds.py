@@ -99,15 +99,7 @@ OBEYED = (
         "docs/skill.md",
         "crush.md",
     ),
-    *(
-        "replit.md",
-        "API-AGENTS.md",
-        "docs/Claude_Notes.rst",
-        "test-list.md",
-        "Test-List.md",
-        "AGENTS.txt",
-        "docs/agent.md",
-    ),
+    *("API-AGENTS.md", "docs/Claude_Notes.rst", "test-list.md", "Test-List.md", "AGENTS.txt", "docs/agent.md"),
     *(".cursor/rules", ".cursorrules", "opencode.json", "skills/deploy/SKILL.md", ".aider.conf.yml", "docs/AGENTS.md"),
 )
 

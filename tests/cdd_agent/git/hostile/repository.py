@@ -108,6 +108,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("merge-tree", "--write-tree", "HEAD", "other"),
     ("notes", "--ref=n", "add", "--force", "-m", "note", "HEAD"),
     ("notes", "--ref=n", "merge", "--quiet", "--strategy=cat_sort_uniq", "HEAD"),
+    ("remote", "get-url", "--push", "--all", "origin"),
     ("pack-objects", "--revs", "--quiet", "--stdout"),
     ("patch-id", "--stable"),  # by which a note finds its commit after a rebase; reads only what it is given
     ("read-tree", "HEAD"),
