@@ -24,6 +24,9 @@ from cdd_agent.git.fork import Forks, find_home
 from cdd_agent.git.repository import Repository
 from cdd_agent.model.conversation import derive_token
 from cdd_agent.storage import RECORDS, exclusive_lock, hold, read_holder, read_ordinary
+from cdd_agent.tickets.ticket import find as find_ticket
+from cdd_agent.tickets.ticket import list_tickets
+from cdd_agent.untrusted.paths import STATE_FILE
 from cdd_agent.work.records import (
     OLD_NAMES,
     Records,
@@ -39,8 +42,10 @@ from cdd_agent.work.records import (
     read_stage,
     save_stage,
 )
+from cdd_agent.work.state import RunState, Status, lock_ticket
+from cdd_agent.work.state_file import TAKE_OVER, load_foreign, seal_state
 
-COMMAND = "cdd trust --records"
+COMMAND = TAKE_OVER
 _PATIENCE_S = 30.0
 _TOKEN = re.compile(rb'"token":"([a-z]{6})"')
 _OPENED = re.compile(rb'^\{"kind":"opened","agent":"[^"]*".*')
@@ -72,7 +77,9 @@ def begin(root: Path, *, environment: Mapping[str, str] = os.environ) -> tuple[s
     with exclusive_lock(records.top / "begin.lock", purpose="The first start of cdd", wait_s=_PATIENCE_S):
         state = read_stage(records)
         old = list_old(root) if state != "done" else ()
-        if old and not state and not _is_of_user(root, records, environment=environment):
+        has_any = bool(old) or (state != "done" and bool(_list_unsealed(root, records)))
+        is_of_user = bool(state) or (has_any and _is_of_user(root, records, environment=environment))
+        if old and not is_of_user:
             told.append(
                 f"{root / '.cdd'} holds {_summarize(root / '.cdd')}. Nothing shows that cdd wrote them for you, so cdd "
                 f"does not read them. To see them, and to take them over if they are yours: {COMMAND}"
@@ -90,6 +97,8 @@ def begin(root: Path, *, environment: Mapping[str, str] = os.environ) -> tuple[s
         if state != "done" and records.top.name != RECORDS and records != locate_outside(root, environment=environment):
             told.append(f"cdd keeps its records in {records.folder}, because you may not write them in git's folder.")
         if state != "done":
+            if has_any and is_of_user:
+                _seal_untracked(root, records)
             save_stage(records, "done")
     return tuple(told)
 
@@ -114,11 +123,34 @@ def _is_of_user(root: Path, records: Records, *, environment: Mapping[str, str])
     return _has_own_marks(root, load_secret(environment))
 
 
+def _list_unsealed(root: Path, records: Records) -> dict[Path, tuple[RunState, bytes]]:
+    """Return the readable states without a valid seal, of tickets and of runs of ``cdd tdd``, and their bytes."""
+    paths = sorted(records.folder.glob(f"tdd/*/{STATE_FILE}"))
+    with contextlib.suppress(OSError):
+        for ticket in list_tickets(root):
+            with contextlib.suppress(CddError):  # a link
+                paths.append(find_ticket(root, ticket.slug).state_path)
+    found = ((path, load_foreign(path)) for path in paths)
+    return {path: state for path, state in found if state is not None}
+
+
+def _seal_untracked(root: Path, records: Records) -> None:
+    with contextlib.suppress(CddError):  # git cannot say
+        tracked = {tuple(path.split("/")[-3:]) for path in map(str.casefold, _list_all_tracked(root))}
+        for path, (_, data) in _list_unsealed(root, records).items():
+            if tuple(str(path).casefold().split("/")[-3:]) not in tracked:
+                seal_state(path, data)
+
+
+def _list_all_tracked(root: Path) -> list[str]:
+    if locate_records(root) == locate_outside(root):
+        return []
+    return Repository.find(root).git("ls-files", ("-z",)).split("\0")
+
+
 def _list_tracked(root: Path) -> Iterator[str]:
     """Yield the paths in ``.cdd``, in any case, that git tracks and no person shares; a repository there counts too."""
-    if locate_records(root) == locate_outside(root):
-        return
-    for path in Repository.find(root).git("ls-files", ("-z",)).split("\0"):
+    for path in _list_all_tracked(root):
         parts = path.casefold().split("/")
         if ".cdd" in parts and not _PEOPLES.intersection(parts[parts.index(".cdd") + 1 :][:1]):
             yield path
@@ -191,17 +223,21 @@ class ForeignRecords:
     """Records that cdd does not read."""
 
     folder: Path
-    """``.cdd`` of the project, or a folder beside that of cdd's records."""
+    """``.cdd`` of the project, a folder beside that of cdd's records, or the state of a ticket."""
     offer: Offer
     """Shows what is in them."""
 
 
 def list_foreign(root: Path) -> tuple[ForeignRecords, ...]:
-    """Return the records that cdd does not read: those in ``.cdd``, and those that were set aside."""
-    folders = [*list_set_aside(find_records(root).top)]
+    """Return the records that cdd does not read: in ``.cdd``, set aside, and states of tickets without a seal."""
+    records = find_records(root)
+    folders = [*list_set_aside(records.top)]
     if list_old(root):
         folders.append(root / ".cdd")
-    return tuple(ForeignRecords(folder=folder, offer=_describe(folder)) for folder in folders)
+    found = [ForeignRecords(folder=folder, offer=_describe(folder)) for folder in folders]
+    for path, (state, data) in _list_unsealed(root, records).items():
+        found.append(ForeignRecords(folder=path, offer=_describe_state(state, data, path=path)))
+    return tuple(found)
 
 
 def take_over(found: ForeignRecords, root: Path) -> str:
@@ -210,6 +246,11 @@ def take_over(found: ForeignRecords, root: Path) -> str:
     Of a file that is there already, the user's own stays in use.
     """
     records = find_records(root)
+    if found.folder.name == STATE_FILE:
+        with lock_ticket(root, found.folder.parent):
+            if seal_state(found.folder, found.offer.content):
+                return f"Taken over: {found.folder} counts as written by your cdd now."
+        return f"{found.folder} has changed since it was shown, so it was not taken over."
     with exclusive_lock(records.top / "begin.lock", purpose="Taking over records", wait_s=_PATIENCE_S):
         if found.folder.name == ".cdd":
             _require_free(root)
@@ -218,6 +259,9 @@ def take_over(found: ForeignRecords, root: Path) -> str:
         else:
             (found.folder / "owner.json").unlink(missing_ok=True)
             left = merge_folder(found.folder, records.top)
+        for path in records.top.glob(f"*/*/tdd/*/{STATE_FILE}"):
+            if (state := load_foreign(path)) is not None:
+                seal_state(path, state[1])
     if left or (found.folder.exists() and found.folder.name != ".cdd"):
         # Beside old records, `.cdd` has the settings of the project and the work trees of runs.
         names = list_old(root) if found.folder.name == ".cdd" else (found.folder,)
@@ -242,6 +286,23 @@ def _describe(folder: Path) -> Offer:
     for path in _glob(folder, "comments/*.jsonl")[-_MOST_SHOWN:]:
         shown.append(f"comments on {path.stem[:10]}: {_read_words(path)}")
     return Offer(subject="records", source=str(folder), shown=tuple(shown), content=digest.digest())
+
+
+def _describe_state(state: RunState, data: bytes, *, path: Path) -> Offer:
+    """Show what would count as the user's words, which the model is told, and as the user's decisions."""
+    done = f"{len(state.numbers(Status.COMPLETED))} of {format_count(len(state.step_executions), 'step')} done"
+    approved = [str(number) for number, step in state.step_executions.items() if step.review]
+    checked = sum(bool(attempt.evidence) for step in state.step_executions.values() for attempt in step.attempts)
+    shown = [
+        f"state of {state.ticket_slug}: {state.status}, {done}; {format_count(checked, 'attempt')} with evidence",
+        f"approved after a review: {join_first([f'step {number}' for number in approved], most=_MOST_SHOWN)}"
+        if approved
+        else "no step is approved",
+    ]
+    for number, step in state.step_executions.items():
+        if step.guidance:
+            shown.append(f"guidance to step {number}, as your words: {step.guidance!r}")
+    return Offer(subject="records", source=str(path), shown=tuple(shown), content=data)
 
 
 def _summarize(folder: Path) -> str:

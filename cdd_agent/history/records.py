@@ -23,7 +23,7 @@ from cdd_agent.installation import suggest_upgrade
 from cdd_agent.storage import is_leftover, read_ordinary, write_atomic
 from cdd_agent.work.handoff import PHASE_OF, Handoff
 from cdd_agent.work.state import RunState, Status, StepExecution
-from cdd_agent.work.state_file import decode_state, encode_state, lines_path
+from cdd_agent.work.state_file import decode_state, encode_state, is_sealed, lines_path
 from cdd_agent.workflows.orchestration.feature import PREFIX, RUN
 
 SCHEMA = 1
@@ -283,6 +283,8 @@ def _find_landed_commits(step: StepExecution, handoff: Handoff, *, commit: Commi
 def _decode_state(files: Files, slug: str) -> RunState | None:
     data = files.get(f"{slug}/{STATE}")
     try:
-        return None if data is None else decode_state(data, path=STATE, lines=files.get(f"{slug}/{_LINES}", b""))
+        if data is None or not is_sealed(data):
+            return None
+        return decode_state(data, path=STATE, lines=files.get(f"{slug}/{_LINES}", b""))
     except DocumentError:
         return None

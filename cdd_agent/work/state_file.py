@@ -4,11 +4,18 @@ A save writes the first file whole, so it must stay small: with more than ``MOST
 in progress move to the second one, to which lines are only ever appended. The first file says how much of it counts.
 A file that is damaged, or written by a newer version, raises an error and stays unchanged. It never counts as "no
 state".
+
+The first file ends with a seal, a signature with the user's secret. A clone or an archive can bring a state, whose
+reviews, guidance and evidence would count as the user's words and cdd's findings, so one without a valid seal raises
+``ForeignStateError``.
 """
 
 import contextlib
 import hashlib
+import hmac
+import os
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field, replace
 from datetime import UTC, datetime
@@ -16,6 +23,7 @@ from pathlib import Path
 
 import msgspec
 
+from cdd_agent.config.trust import load_secret
 from cdd_agent.errors import DocumentError, Problem, UsageError
 from cdd_agent.installation import suggest_upgrade
 from cdd_agent.storage import append_durably, read_ordinary, write_atomic
@@ -36,6 +44,10 @@ _BEFORE_REPORT = ".cdd/"
 """What followed the path of a report while it was relative to the work tree."""
 _OWN_REF = re.compile(r"refs/cdd/[\w./-]+")
 _COMMIT = re.compile(r"[0-9a-f]{1,64}")
+_SEAL = b',\n  "seal": "'
+"""Separates the signed content of the first file from the seal."""
+_SEAL_END = b'"\n}\n'
+TAKE_OVER = "cdd trust --records"
 _INTERRUPTED = "interrupted:"
 """How the only reason of an interruption began while it was saved as a refusal."""
 
@@ -89,6 +101,10 @@ class _NewerSchemaError(DocumentError):
     """A later version of cdd wrote the file."""
 
 
+class ForeignStateError(DocumentError):
+    """The state is whole, but the user's cdd did not write it as it is."""
+
+
 def backup_path(path: Path) -> Path:
     """Return the path of the previous state."""
     return path.with_name(path.name + ".bak")
@@ -100,12 +116,48 @@ def lines_path(path: Path) -> Path:
 
 
 def encode_state(state: RunState) -> bytes:
-    """Return ``state`` with all its steps as indented JSON. Text that UTF-8 cannot encode is escaped."""
+    """Return ``state`` with all its steps as indented JSON and a seal. Text that UTF-8 cannot encode is escaped."""
     return _format(state)
 
 
+def is_sealed(data: bytes) -> bool:
+    """Return whether the user's cdd wrote these bytes as a state."""
+    content, _, seal = data.rpartition(_SEAL)
+    return hmac.compare_digest(seal, _sign(content) + _SEAL_END)
+
+
+def _seal(data: bytes) -> bytes:
+    content = data.removesuffix(b"\n}")
+    return content + _SEAL + _sign(content) + _SEAL_END
+
+
+def _sign(content: bytes) -> bytes:
+    return hmac.new(load_secret(os.environ), b"state\0" + content, "sha256").hexdigest().encode()
+
+
+def load_foreign(path: Path) -> tuple[RunState, bytes] | None:
+    """Return a readable state that has no valid seal, and its bytes; None without one.
+
+    Nothing in it may count before the user has seen it.
+    """
+    with contextlib.suppress(UsageError):
+        data = _read(path)
+        if data is not None and not is_sealed(data):
+            return _decode_files(path, data)[0], data
+    return None
+
+
+def seal_state(path: Path, seen: bytes) -> bool:
+    """Make the state at ``path`` the user's own; return False if its bytes are not those that were ``seen``."""
+    data = _read(path)
+    if data != seen:
+        return False
+    write_atomic(path, _format(*_decode_files(path, data)))
+    return True
+
+
 def decode_state(data: bytes, *, path: str, lines: bytes = b"") -> RunState:
-    """Decode a state, whose moved steps are in ``lines``.
+    """Decode a state, whose moved steps are in ``lines``. The seal is not checked.
 
     Raises ``DocumentError`` with the location, and nothing else, for any invalid bytes.
     """
@@ -123,12 +175,8 @@ def load_state(path: Path, *, without: str = START_OVER) -> RunState | None:
     if data is None:
         return None
     try:
-        state = _load(path, data)
-        # cdd reads, writes and moves the files, refs and commits that a state names, so they must be its own.
-        if (foreign := _find_foreign_value(state)) is not None:
-            raise DocumentError(str(path), (Problem(line=0, message=foreign),), hint="delete it to start over")
-        return state
-    except _NewerSchemaError:
+        return _load(path, data)
+    except (_NewerSchemaError, ForeignStateError):
         raise
     except DocumentError as error:
         hint = _suggest_repair(path, Path(error.path), without=without)
@@ -149,7 +197,9 @@ def save_state(path: Path, state: RunState) -> None:
     if previous is None:
         _saved.pop(path, None)
     elif path not in _saved or _saved[path][0] != previous:
-        _load(path, previous)
+        moved = _decode_files(path, previous)[1]
+        # Git may have written a foreign state into a new work tree; it stays as the backup.
+        _saved[path] = (previous, moved if is_sealed(previous) else _MovedSteps())
     moved = _saved[path][1] if path in _saved else _MovedSteps()
     lines = _choose_lines(state, moved)
     added = b"".join(documents.encode_json(line) + b"\n" for line in lines)
@@ -186,16 +236,23 @@ def _list_inline_steps(state: RunState, moved: _MovedSteps) -> dict[int, StepExe
 
 def _format(state: RunState, moved: _MovedSteps | None = None) -> bytes:
     if moved is None or not moved.size_bytes:
-        return msgspec.json.format(documents.encode_json(state), indent=2) + b"\n"
+        return _seal(msgspec.json.format(documents.encode_json(state), indent=2))
     kept = replace(state, schema=_SCHEMA_WITH_LINES, step_executions=_list_inline_steps(state, moved))
     extent = _StepsFile(moved.size_bytes, moved.digest.hexdigest())
     document = msgspec.to_builtins(kept, str_keys=True) | {"steps_file": msgspec.to_builtins(extent)}
-    return msgspec.json.format(documents.encode_json(document), indent=2) + b"\n"
+    return _seal(msgspec.json.format(documents.encode_json(document), indent=2))
 
 
 def _load(path: Path, data: bytes) -> RunState:
-    """Decode the files of ``path``, and remember what they hold."""
+    """Decode the files of ``path``, require the seal, and remember what they hold."""
     state, moved = _decode_files(path, data)
+    if not is_sealed(data):
+        remove = f"rm {shlex.quote(str(path.with_suffix('')))}.json*"
+        raise ForeignStateError(
+            str(path),
+            (Problem(line=0, message="it was not written by your cdd, or changed since; nothing in it counts"),),
+            hint=f"to see what is in it, and to take it over if it is yours: {TAKE_OVER}; to start over: {remove}",
+        )
     _saved[path] = (data, moved)
     return state
 
@@ -204,7 +261,11 @@ def _decode_files(path: Path, data: bytes) -> tuple[RunState, _MovedSteps]:
     extent, lines = _read_head(data, path=str(path)), lines_path(path)
     content = _read(lines, limit_bytes=LIMIT_LINES_BYTES) if extent.size_bytes else None
     moved = _decode_lines(content or b"", extent, path=str(lines))
-    return _decode(data, moved, path=str(path)), moved
+    state = _decode(data, moved, path=str(path))
+    # cdd reads, writes and moves the files, refs and commits that a state names, so they must be its own.
+    if (foreign := _find_foreign_value(state)) is not None:
+        raise DocumentError(str(path), (Problem(line=0, message=foreign),), hint="delete it to start over")
+    return state, moved
 
 
 def _read_head(data: bytes, *, path: str) -> _StepsFile:
@@ -354,8 +415,12 @@ def _suggest_repair(path: Path, damaged: Path, *, without: str) -> str:
     copy, backup = _copy_damaged(damaged), backup_path(path)
     saved = f"a copy is saved as {copy.name}" if copy else "cdd could not save a copy"
     try:
-        _decode_files(path, read_ordinary(backup, limit_bytes=LIMIT_BYTES))
+        data = read_ordinary(backup, limit_bytes=LIMIT_BYTES)
+        _decode_files(path, data)
+        is_own = is_sealed(data)
     except (OSError, UsageError, DocumentError):
+        is_own = False
+    if not is_own:
         what = "it" if damaged == path else path
         return f"{saved}; repair {damaged}, or delete {what} {without}"
     return f"{saved}; restore the state before the last change: cp {backup} {path}"

@@ -11,7 +11,7 @@ from cdd_agent.cli.app import run
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
 from cdd_agent.tickets.ticket import find
-from cdd_agent.work.state_file import load_state, save_state
+from cdd_agent.work.state_file import load_state, save_state, seal_state
 from tests.fakes.demo import SLUG
 from tests.fakes.program import command, environment
 
@@ -76,6 +76,7 @@ def test_status_of_a_ticket_as_json_has_a_line_for_each_step(
     state = json.loads(path.read_text(encoding="utf-8"))
     state["step_executions"]["1"]["attempts"][-1]["evidence"] = [why, "Looks like a profiler."]
     path.write_text(json.dumps(state), encoding="utf-8")
+    seal_state(path, path.read_bytes())
     _, again = lines(["--project", str(finished), "status", SLUG, "--json"], capsys)
     assert again["unverified"] == [why]
     assert [str(commit).split()[0] for commit in step["commits"]] == ["red", "green", "refactor"]  # type: ignore[attr-defined]

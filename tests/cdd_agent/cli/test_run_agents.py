@@ -10,7 +10,7 @@ import pytest
 from cdd_agent.cli.app import run
 from cdd_agent.tickets.ticket import find
 from cdd_agent.work.records import find_records
-from cdd_agent.work.state_file import load_state
+from cdd_agent.work.state_file import load_state, seal_state
 from tests.fakes.cases import soak_after
 from tests.fakes.demo import ANSWER, RECORDING, SLUG
 
@@ -39,6 +39,7 @@ def edit(path: Path, **changes: object) -> None:
     state = json.loads(path.read_text(encoding="utf-8"))
     state["step_executions"]["1"] |= changes
     path.write_text(json.dumps(state), encoding="utf-8")
+    seal_state(path, path.read_bytes())
 
 
 def test_a_complete_spec_asks_nobody(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:

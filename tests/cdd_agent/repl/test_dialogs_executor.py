@@ -10,6 +10,7 @@ from cdd_agent.repl import dialogs
 from cdd_agent.tdd.attempt import RAN_OUT
 from cdd_agent.tickets.ticket import find
 from cdd_agent.work.state import Status
+from cdd_agent.work.state_file import seal_state
 from cdd_agent.workflows.execution.executor import Executor
 from tests.fakes.demo import SLUG, ProjectCrew, captured
 
@@ -39,6 +40,7 @@ def failed(finished: Path) -> Talk:
     state = json.loads(path.read_text(encoding="utf-8"))
     state["step_executions"]["1"] |= {"status": "failed", "error": "GREEN was refused 3 times"}
     path.write_text(json.dumps(state | {"status": "failed"}), encoding="utf-8")
+    seal_state(path, path.read_bytes())
     return Talk(finished)
 
 
@@ -64,6 +66,7 @@ def test_a_step_that_used_up_its_turns_can_be_planned_anew(finished: Path, *, fa
     state = json.loads(path.read_text(encoding="utf-8"))
     state["step_executions"]["1"]["attempts"][0]["evidence"] = [f"{RAN_OUT} in this attempt (20 turns)."]
     path.write_text(json.dumps(state), encoding="utf-8")
+    seal_state(path, path.read_bytes())
     talk = Talk(finished)
     assert "Type: split 1 (the Planner makes smaller steps of it), retry, skip" in talk.greets()
     request = dialogs.parse_split(talk.executor, "split 1 by criterion")

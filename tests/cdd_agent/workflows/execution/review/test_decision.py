@@ -6,7 +6,7 @@ import pytest
 
 from cdd_agent.errors import UsageError
 from cdd_agent.tickets.ticket import find
-from cdd_agent.work.state_file import load_state
+from cdd_agent.work.state_file import load_state, seal_state
 from cdd_agent.workflows.execution.review import approve_step
 from tests.fakes.demo import SLUG
 
@@ -27,6 +27,7 @@ def test_a_step_that_is_not_in_the_run_is_named(finished: Path) -> None:
 def test_a_step_that_is_not_completed_cannot_be_decided_about(finished: Path) -> None:
     ticket = find(finished, SLUG)
     ticket.state_path.write_text(ticket.state_path.read_text().replace('"status": "completed"', '"status": "failed"'))
+    seal_state(ticket.state_path, ticket.state_path.read_bytes())
     with pytest.raises(UsageError, match="Step 1 is failed; only a completed one can be reviewed"):
         approve_step(ticket, 1, project=finished)
 
