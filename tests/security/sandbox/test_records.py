@@ -82,8 +82,8 @@ def test_a_hook_of_the_user_reads_its_transcript_and_no_other_record(project: Pa
     transcript = records.locate_journal("sale")
     transcript.parent.mkdir(parents=True)
     transcript.write_text("the transcript\n")
-    find = "import json, sys; print(json.load(sys.stdin)['transcript_path'])"
-    command = f'cat "$(python3 -c "{find}")" >&2; grep -rs "a secret" {project} >&2; exit 2'
+    find = r"""sed -n 's/.*"transcript_path": *"\([^"]*\)".*/\1/p'"""  # the machine's python3 may be out of reach
+    command = f'cat "$({find})" >&2; grep -rs "a secret" {project} >&2; exit 2'
     settings: HookSettings = {"PreCompact": (HookGroup(hooks=(HookCommand(command=command),)),)}
     offer = offer_hooks(settings, project)
     assert offer is not None
