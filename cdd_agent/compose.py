@@ -43,7 +43,8 @@ from cdd_agent.sandbox.port import ISOLATING_LEVELS, Access, Sandbox
 from cdd_agent.shell.permission import Permission
 from cdd_agent.storage import private_folder, read_ordinary, write_atomic
 from cdd_agent.tdd.context import BriefFor, Context, Policy
-from cdd_agent.tdd.workplace import IncludedFiles, InPlace, RunTreeWorkplace, Workplace
+from cdd_agent.tdd.ignored_files import IncludedFiles
+from cdd_agent.tdd.workplace import InPlace, RunTreeWorkplace, Workplace
 from cdd_agent.testrun.access import SHOWN_PRIVATE, Original
 from cdd_agent.testrun.project import NoFramework, SuiteContext, make_suite
 from cdd_agent.testrun.root import find_root

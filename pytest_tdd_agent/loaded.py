@@ -28,7 +28,7 @@ _PLAIN = frozenset({str, bytes, int, float, bool, type(None)})
 
 
 class ExpectedModule:
-    """What a test module contains by its source, for names that are bound once and by a plain statement."""
+    """The content of a test module by its source, for names that are bound once and by a plain statement."""
 
     def __init__(
         self,

@@ -507,7 +507,7 @@ class GitPrograms:
     """What hooks, the settings of hook runners and git's configuration say."""
 
     def names(self, path: str) -> bool:
-        """Return whether the file ``path`` lies in the folder of hooks, or a text names it."""
+        """Return whether the file ``path`` is in the folder of hooks, or a text names it."""
         if self.folder == "." and "/" not in path:
             return True
         if self.folder is not None and path.casefold().startswith(f"{self.folder.casefold()}/"):

@@ -233,7 +233,7 @@ NO_IGNORED_FILES = Offer(subject="ignored files", source=INCLUDE_FILE, shown=(),
 
 
 def offer_included(main: Repository, folder: Path, *, shown_from: Path, is_described: bool = True) -> Offer | None:
-    """Return the list of ignored files in ``folder``, with the names that it adds now; None if there is no list.
+    """Return the list of ignored files in ``folder``, with the names that it adds now, or None without a list.
 
     Its content are patterns relative to the top of the work tree. To see what it adds takes two calls of git, unless
     not ``is_described``.

@@ -144,7 +144,7 @@ class Landings:
     """Lands commits in one work tree of the user."""
 
     def __init__(self, repository: Repository, folder: Path, *, files: Path | None = None, merges: bool = True) -> None:
-        """``folder`` holds the journal, and ``files``, on the file system of the work tree, what is prepared.
+        """``folder`` holds the journal, and ``files``, on the file system of the work tree, the prepared files.
 
         Without ``files``, ``folder`` holds both.
 

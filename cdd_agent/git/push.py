@@ -26,7 +26,7 @@ _PROGRAM = re.compile(
     r"core\.(sshcommand|askpass|gitproxy)|credential\.(.*\.)?helper|remote\..*\.(receivepack|vcs)", re.DOTALL
 )
 _RUNS_THERE = re.compile(rb"hook|fsmonitor|alternaterefscommand|include|program|command", re.IGNORECASE)
-"""What the configuration of a repository contains that makes git run programs, or read another configuration."""
+"""Keys of a repository's configuration that make git run programs, or read another configuration."""
 _CONFIG_BYTES = 1_000_000
 _PASSWORD = re.compile(r"//[^/]*@")
 _MOST_SHOWN = 200

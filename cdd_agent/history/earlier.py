@@ -289,7 +289,7 @@ def _describe(folder: Path) -> Offer:
 
 
 def _describe_state(state: RunState, data: bytes, *, path: Path) -> Offer:
-    """Show what would count as the user's words, which the model is told, and as the user's decisions."""
+    """Show the guidance, which the model would get as the user's words, and the user's decisions."""
     done = f"{len(state.numbers(Status.COMPLETED))} of {format_count(len(state.step_executions), 'step')} done"
     approved = [str(number) for number, step in state.step_executions.items() if step.review]
     checked = sum(bool(attempt.evidence) for step in state.step_executions.values() for attempt in step.attempts)

@@ -100,7 +100,7 @@ def remember(commit: CommitId, *, path: Path) -> None:
     write_atomic(path, "".join(f"{each}\n" for each in (*_read_list(path)[-_MOST_MADE:], commit)).encode(), mode=0o600)
 
 
-def is_made(commit: CommitId, *, path: Path) -> bool:
+def is_own(commit: CommitId, *, path: Path) -> bool:
     """Return whether the user's cdd made the record in a commit; any ref can name one of somebody else."""
     return commit in _read_list(path)
 

@@ -125,7 +125,7 @@ class Rollbacks:
             raise UsageError("Nothing was rolled back in this repository.", hint="roll back: cdd tdd rollback COMMIT")
         old = last.record
         show_removed = f"see the removed commits: git log {old.ref}^"
-        if not records.is_made(last.commit, path=self.made):
+        if not records.is_own(last.commit, path=self.made):
             raise UsageError(
                 f"Your cdd did not make the last rollback, {old.ref}, so it does not undo it.", hint=show_removed
             )
@@ -190,7 +190,7 @@ class Rollbacks:
         commit = repository.list_refs(ROLLBACK).get(ROLLBACK)
         if commit is None:
             return
-        if not records.is_made(commit, path=self.made):
+        if not records.is_own(commit, path=self.made):
             remove = f"git update-ref -d {ROLLBACK}"
             self.emit(Notice(text=f"{ROLLBACK} names a rollback that your cdd did not begin. To remove it: {remove}"))
             return

@@ -537,7 +537,7 @@ class Attempt:
         if self.phase == "plan":
             return None
         objects, layout = context.workplace.tree.objects, find_layout(context.workplace.tree, context.suite)
-        # What the model's own tests import counts only where no plan says what a step changes.
+        # Imports of the model's own tests count only where no plan names the files of a step.
         start = context.snapshots.find(self.step.checkpoint) if item.named and self.step.checkpoint else None
         users = objects.list_files((start or self.baseline.snapshot).commit)
         commands = context.resume_commands(item.ticket, self.step)

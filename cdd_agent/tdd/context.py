@@ -524,7 +524,7 @@ class Context:
             level = self.suite.sandbox.level
             if level == "landlock" and (line := find_refused_socket(run.output)):
                 happened += f"\nThe sandbox at level {level} refuses network sockets: {line}"
-                hint = "use --sandbox bwrap, where tests have a network of their own, or leave out what opens it"
+                hint = "use --sandbox bwrap, where tests have a separate network, or remove the plugin that opens it"
             if run.broken is not None and run.broken.nodeid:
                 hint = f"see what happens there: {self.suite.command} {shlex.quote(run.broken.nodeid)}"
             raise EnvironmentMissing(happened, hint=hint)

@@ -94,7 +94,7 @@ class FileKinds:
     programs: Collection[str] = ()
     """The tracked files that can be run."""
     is_of_git: Callable[[str], bool] = _is_never
-    """Returns whether git's configuration or its hooks name a file, or it lies in the folder of hooks."""
+    """Returns whether git's configuration or its hooks name a file, or it is in the folder of hooks."""
     allow: str = "cdd"
     """The command that continues the run; ``--allow-file PATH`` follows."""
 

@@ -245,7 +245,7 @@ def find_copied_values(files: Mapping[str, tuple[bytes | None, bytes]], *, known
     if closing:
         advice = (
             "git does not track that file, so its values must not get into a commit. Read the value when the program "
-            "runs, from a variable or from the file; in tests and documents, use another one. If a value is no secret, "
+            "runs, from a variable or from the file; in tests and documents, use another one. If it is not secret, "
             "the developer says so by a commit that holds it: write it into a tracked document, then git commit -a"
         )
         findings += refuse("value_copied", f"{join_first(closing, most=_MAX_NAMES_SHOWN, separator='; ')}. {advice}")
@@ -339,7 +339,7 @@ def _find_odd_status(report: SuiteReport, *, baseline: SuiteReport) -> tuple[Rea
     """Return a reason if the tests of another framework failed and their command ended with 0, unlike before.
 
     Some tools are configured to end with 0 whatever fails; then they did so in the baseline. Results without a failure
-    and another status than 0 are no report at all.
+    but with another status than 0 do not reach this function.
     """
     failing = list_failing(report)
     is_odd = report.framework != "pytest" and report.structured and not report.exit_status and bool(failing)

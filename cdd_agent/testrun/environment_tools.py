@@ -11,17 +11,16 @@ import os
 import re
 import shlex
 import shutil
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.sandbox.port import ISOLATING_LEVELS, Access, Command, Sandbox
-from cdd_agent.storage import read_ordinary, scratch
+from cdd_agent.storage import scratch
 from cdd_agent.testrun.access import guess_reads, select_readable
+from cdd_agent.testrun.project_files import get_table, read_content, read_toml
 
-MAX_FILE_BYTES = 4_000_000
 _TIMEOUT_S = 30.0
 _SHEBANG_BYTES = 1000
 _MOST_LISTED = 9
@@ -48,30 +47,6 @@ class EnvironmentTool:
     """Where the environments are in that folder. The first name begins with that of the project."""
     marked_file: str = ""
     """The file of the project whose path the name of an environment depends on, or else it is the project's folder."""
-
-
-def read_toml(path: Path) -> dict[str, object]:
-    """Read a TOML file; the result is empty if that fails."""
-    try:
-        return tomllib.loads(read_content(path).decode("utf-8"))
-    except (ValueError, RecursionError):
-        return {}
-
-
-def read_content(path: Path) -> bytes:
-    """Read a file of the project; the result is empty if that fails."""
-    try:
-        return read_ordinary(path, limit_bytes=MAX_FILE_BYTES, through_links=True)
-    except OSError:
-        return b""
-
-
-def get_table(inside: Mapping[str, object], *names: str) -> dict[str, object]:
-    """Return the table that the names lead to, or an empty one."""
-    found: object = inside
-    for name in names:
-        found = found.get(name) if isinstance(found, Mapping) else None
-    return dict(found) if isinstance(found, Mapping) else {}
 
 
 def _find_home(environment: _Environment) -> Path:

@@ -28,7 +28,8 @@ from cdd_agent.sandbox.supervised import end_group
 from cdd_agent.storage import scratch
 from cdd_agent.testrun import access as reach
 from cdd_agent.testrun.access import select_readable
-from cdd_agent.testrun.environment_tools import InstalledTool, find_installed, list_tools, read_content
+from cdd_agent.testrun.environment_tools import InstalledTool, find_installed, list_tools
+from cdd_agent.testrun.project_files import read_content
 
 TIMEOUT_S = 30.0
 _QUESTION = f"""\

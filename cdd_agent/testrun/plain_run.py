@@ -15,8 +15,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from cdd_agent.testrun.environment_tools import get_table, read_content, read_toml
 from cdd_agent.testrun.frameworks.framework import XmlCase, count_junit_results, read_junit
+from cdd_agent.testrun.project_files import get_table, read_content, read_toml
 from cdd_agent.untrusted.paths import is_environment
 from pytest_tdd_agent.comparison import strip_parameters
 from pytest_tdd_agent.report import FAILING, Case, Failure, SuiteReport

@@ -21,12 +21,12 @@ from cdd_agent.config.trust import Offer, Trust
 from cdd_agent.errors import DocumentError, EnvironmentMissing, Problem, UsageError
 from cdd_agent.sandbox.port import Sandbox
 from cdd_agent.storage import private_folder, read_ordinary
-from cdd_agent.testrun.environment_tools import read_content
 from cdd_agent.testrun.frameworks.catalog import COMMAND, FRAMEWORKS, JAVASCRIPT, NODE, UNITTEST
 from cdd_agent.testrun.frameworks.framework import Framework, FrameworkMatch
 from cdd_agent.testrun.frameworks.sources import list_own_files
 from cdd_agent.testrun.frameworks.suite import CommandSuite
 from cdd_agent.testrun.interpreter import FOLDERS, PytestMissing, find_approved_python, find_interpreter
+from cdd_agent.testrun.project_files import read_content
 from cdd_agent.testrun.pytest_command import explain_ignored, parse_command, runs_pytest
 from cdd_agent.testrun.pytest_run import CompiledSources, PytestSuite
 from cdd_agent.testrun.suite import PYTEST, Suite

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cdd_agent.errors import EnvironmentMissing
-from cdd_agent.testrun.environment_tools import get_table, read_content, read_toml
 from cdd_agent.testrun.interpreter import NO_ENVIRONMENT, NamedEnvironment, find_newest
+from cdd_agent.testrun.project_files import get_table, read_content, read_toml
 
 _PYTEST = re.compile(r"(?:.*/)?(?:pytest|py\.test)")
 _PYTHON = re.compile(r"(?:.*/)?python(?P<version>[\d.]*)")

@@ -1,6 +1,6 @@
 """The values in files that git ignores, and the places where a text has one of them, in any spelling.
 
-A run tree can hold such files: settings, keys, data. What is in them must not get into a commit. A value counts if no
+A run tree can hold such files: settings, keys, data. Their content must not get into a commit. A value counts if no
 tracked file holds it, and it has the shape of a key, or at least 12 characters with letters and digits. Shorter ones
 are only reported, because they may be ordinary words.
 

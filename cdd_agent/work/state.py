@@ -496,7 +496,7 @@ def lock_ticket(project: Path, folder: Path) -> Iterator[bool]:
     """Lock the ticket in ``folder``, or raise ``UsageError``; yield whether the last holder was killed."""
     own, name = find_records(project).folder, folder.name
     lock = exclusive_lock(own / "locks" / f"{name}.lock", purpose=f"Work on the ticket {name}")
-    # A test or another program could put a link in the place of the folder, and the state of another project behind it.
+    # A test or another program could replace the folder by a link to another project, whose state would be changed.
     with lock as was_killed, keep_from_links(folder):
         reports = own / "reports" / name
         sweep((folder, folder.parent, own, reports))

@@ -11,7 +11,7 @@ from .. import codec, failure
 from ..report import Case, CollectError
 from ..system import SEPARATOR, Shield, bind_builtins, to_plain_text
 from .spool import CUT, SEVERITY, Spool, Stream, Tally
-from .witness import DESELECTED, SUBTESTS, Guard, Witness, build_failure, find_outcome, is_left_subtest
+from .witness import DESELECTED, SUBTESTS, Guard, Witness, build_failure, find_outcome, is_skipped_subtest
 
 bind_builtins(globals())
 
@@ -163,7 +163,7 @@ class Recorder:
         is_subtest = type(report).__name__ in SUBTESTS
         if is_subtest and outcome not in ("failed", "error"):
             is_cut = False
-            if is_left_subtest(report):
+            if is_skipped_subtest(report):
                 with self.guard:
                     is_cut = build_failure(report, str(report.when), seen=seen).origin == "project"
             self._tally.record_subtest(report.nodeid, CUT if is_cut else outcome)

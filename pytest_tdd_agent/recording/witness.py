@@ -39,7 +39,7 @@ def find_outcome(report: pytest.TestReport) -> str:
     return report.outcome
 
 
-def is_left_subtest(report: pytest.TestReport) -> bool:
+def is_skipped_subtest(report: pytest.TestReport) -> bool:
     """Return whether a subtest ended early as skipped or as an expected failure."""
     return type(report).__name__ in SUBTESTS and report.outcome == "skipped"
 
@@ -111,7 +111,7 @@ class Witness:
         nodeid, error = self._seen.pop(str(report.when), ("", None))
         if error is None or nodeid != report.nodeid:
             return None
-        if is_left_subtest(report):
+        if is_skipped_subtest(report):
             before = error.__context__
             if before is not None and failure.is_instance_of(before, "SkipTest", package="unittest"):
                 error = before  # pytest raises its own exception instead, elsewhere

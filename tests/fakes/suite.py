@@ -497,3 +497,19 @@ def _describe(error: BaseException, *, phase: str, root: Path, file: str) -> Fai
         traceback = traceback.tb_next
     lines += [f"E       {line}" for line in message.splitlines()]
     return replace(found, text="\n".join((*lines, "", f"{found.path}:{found.line}: {found.exception}")))
+
+
+def make_failed_report(failure: Failure, *, nodeid: str = "t.py::test") -> SuiteReport:
+    """Return the report of a run in which one test failed."""
+    case = Case(nodeid=nodeid, outcome="failed", file="t.py", line=1, duration_s=0.0, failure=failure)
+    return SuiteReport(
+        complete=True,
+        exit_status=1,
+        nonce="",
+        python="",
+        pytest="",
+        rootdir="",
+        started_at="",
+        duration_s=0.0,
+        tests=(case,),
+    )

@@ -23,9 +23,9 @@ import msgspec
 from cdd_agent.config.trust import find_top
 from cdd_agent.storage import read_ordinary
 from cdd_agent.testrun import access, inside
-from cdd_agent.testrun.environment_tools import get_table, read_toml
 from cdd_agent.testrun.frameworks.sources import walk_files
 from cdd_agent.testrun.interpreter import list_folders_to_top
+from cdd_agent.testrun.project_files import get_table, read_toml
 from cdd_agent.testrun.suite import Conventions, digest
 from pytest_tdd_agent.fingerprint import IGNORED_FOLDERS
 

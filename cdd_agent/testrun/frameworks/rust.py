@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 
-from cdd_agent.testrun.environment_tools import get_table, read_toml
 from cdd_agent.testrun.frameworks.framework import (
     FinishedRun,
     FrameworkMatch,
@@ -29,6 +28,7 @@ from cdd_agent.testrun.frameworks.sources import (
     read_text,
     shorten,
 )
+from cdd_agent.testrun.project_files import get_table, read_toml
 from pytest_tdd_agent.report import Case, Failure
 
 MANIFEST = "Cargo.toml"

@@ -4,7 +4,8 @@ import pytest
 
 from cdd_agent.tdd.context import Phase
 from cdd_agent.tdd.verdict import Course, Trial, choose_course, summarize_attempt
-from pytest_tdd_agent.report import Case, Failure, SuiteReport
+from pytest_tdd_agent.report import Failure, SuiteReport
+from tests.fakes.suite import make_failed_report
 
 
 def trial(*failing: str, codes: tuple[str, ...] = ("target_failed",), how: str = "1 != 2") -> Trial:
@@ -63,18 +64,7 @@ def test_of_an_attempt_that_bends_the_tests_nothing_stays(code: str) -> None:
 
 def report(message: str) -> SuiteReport:
     failure = Failure(phase="call", kind="assertion", origin="test", exception="AssertionError", message=message)
-    case = Case(nodeid="t", outcome="failed", file="t.py", line=1, duration_s=0, failure=failure)
-    return SuiteReport(
-        complete=True,
-        exit_status=1,
-        nonce="",
-        python="",
-        pytest="",
-        rootdir="",
-        started_at="",
-        duration_s=0,
-        tests=(case,),
-    )
+    return make_failed_report(failure, nodeid="t")
 
 
 def test_the_same_error_is_known_whatever_its_addresses_and_times_are() -> None:

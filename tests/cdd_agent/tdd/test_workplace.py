@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.config.trust import Approvals, NotApproved, Trust
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.events import Notice
 from cdd_agent.git.commits import commit_paths
@@ -13,9 +12,10 @@ from cdd_agent.git.landing import BranchMoved, LandingConflict, Landings
 from cdd_agent.git.repository import CommitId, CopyLimits, Entry, Repository
 from cdd_agent.git.run_tree import GitExport, RunTrees
 from cdd_agent.sandbox.port import Result
-from cdd_agent.tdd.workplace import IncludedFiles, InPlace, RunTreeWorkplace
-from pytest_tdd_agent.report import Case, Failure, SuiteReport
+from cdd_agent.tdd.workplace import InPlace, RunTreeWorkplace
+from pytest_tdd_agent.report import Failure
 from tests.fakes.cases import soak_after
+from tests.fakes.suite import make_failed_report
 
 TEN = "".join(f"line {number}\n" for number in range(10))
 
@@ -355,99 +355,12 @@ def test_a_second_commit_of_a_run_holds_only_its_own_files(tmp_path: Path) -> No
     assert tree.objects.compare(second, third).keys() == {"more.txt"}
 
 
-class Chooser:
-    """A user who gives these answers."""
-
-    def __init__(self, *answers: int) -> None:
-        self.answers = list(answers)
-        self.asked: list[str] = []
-
-    def __call__(self, question: str, choices: tuple[str, ...]) -> int:
-        self.asked.append(question)
-        return self.answers.pop(0)
-
-
-def decide(ground: Ground, *answers: int, inside: str = "") -> tuple[IncludedFiles, Chooser]:
-    project = ground.user.root / inside
-    approvals = Approvals(project, environment={"XDG_STATE_HOME": str(ground.user.root.parent / "state")})
-    included = IncludedFiles(
-        user=ground.user, project=project, trust=Trust(approvals, ask=None, report=ground.said.append)
-    )
-    chooser = Chooser(*answers)
-    included.has_decided(choose=chooser if answers else None)
-    return included, chooser
-
-
-def ignore(ground: Ground, *names: str) -> None:
-    (ground.user.root / ".gitignore").write_text(".cdd/\n*.sqlite\n.env\ndata/\n*.log\n")
-    commit_paths(ground.user, "rules", paths=[".gitignore"])
-    for name in names:
-        (ground.user.root / name).parent.mkdir(parents=True, exist_ok=True)
-        (ground.user.root / name).write_text("mine")
-
-
-def test_the_user_chooses_once_which_ignored_files_runs_get(ground: Ground) -> None:
-    ignore(ground, "db.sqlite", "data/a.csv", "data/b.csv", ".env", "run.log")
-    (ground.user.root / "data" / "auth.yml").write_text("user: me\npassword: hunter2\n")
-    included, chooser = decide(ground, 2, 1, 0)
-    assert "data/ (3 files, 35 B)" in chooser.asked[0]
-    assert "db.sqlite (1 file, 4 B)\nThese seem to hold secrets: data/auth.yml.\nNot meant: .env." in chooser.asked[0]
-    assert "run.log" not in chooser.asked[0]
-    assert (ground.user.root / ".cdd" / "worktree-include").read_text() == "/data/\n"
-    assert included.read() == b"/data/\n"
-    _, again = decide(ground, 1)
-    assert again.asked == []
-
-
-def test_the_answer_that_no_file_is_needed_is_kept_without_a_list(ground: Ground) -> None:
-    ignore(ground, "db.sqlite")
-    included, _ = decide(ground, 0)
-    assert not (ground.user.root / ".cdd" / "worktree-include").exists()
-    assert (included.read(), included.has_decided(choose=None)) == (b"", True)
-    _, again = decide(ground, 1)
-    assert again.asked == []
-
-
-def test_a_project_without_such_files_asks_nothing_and_nobody_is_asked_who_is_not_there(ground: Ground) -> None:
-    ignore(ground, "run.log", ".env")
-    assert decide(ground, 1)[1].asked == []
-    ignore(ground, "db.sqlite")
-    assert not decide(ground)[0].has_decided(choose=None)
-
-
-def test_a_list_that_came_with_the_repository_is_void_until_it_is_approved(ground: Ground) -> None:
-    ignore(ground, ".env")
-    (ground.user.root / ".cdd").mkdir(exist_ok=True)
-    (ground.user.root / ".cdd" / "worktree-include").write_text("/.env\n")
-    included, chooser = decide(ground, 1)
-    with pytest.raises(NotApproved, match="list of ignored files"):
-        included.read()
-    (offer,) = included.list_offers()
-    assert (chooser.asked, offer.shown[0]) == ([], "The agent could read these, which seem to hold secrets: .env")
-    included.trust.approvals.record(offer, approved=False)
-    assert included.read() == b""
-    included.trust.approvals.record(offer, approved=True)
-    assert included.read() == b"/.env\n"
-    (ground.user.root / ".cdd" / "worktree-include").write_text("/.env\n*\n")
-    with pytest.raises(NotApproved, match="changed since you decided"):
-        included.read()
-
-
-def test_the_list_of_a_package_names_files_below_it(ground: Ground) -> None:
-    ignore(ground, "pkg/db.sqlite", "db.sqlite")
-    included, _ = decide(ground, 1, inside="pkg")
-    assert (ground.user.root / "pkg" / ".cdd" / "worktree-include").read_text() == "/db.sqlite\n"
-    assert included.read() == b"/pkg/db.sqlite\n"
-    (ground.user.root / ".cdd").mkdir(exist_ok=True)
-    (ground.user.root / ".cdd" / "worktree-include").write_text("/db.sqlite\n")
-    with pytest.raises(NotApproved, match=r"\.\./\.cdd/worktree-include"):
-        included.read()
-    included.trust.approvals.record(included.list_offers()[0], approved=True)
-    assert included.read() == b"/db.sqlite\n/pkg/db.sqlite\n"
-
-
 def test_other_ignored_files_are_named_where_the_user_has_not_decided(ground: Ground) -> None:
-    ignore(ground, "db.sqlite", "data/a.csv", "run.log")
+    (ground.user.root / ".gitignore").write_text(".cdd/\n*.sqlite\ndata/\n*.log\n")
+    commit_paths(ground.user, "rules", paths=[".gitignore"])
+    (ground.user.root / "data").mkdir()
+    for name in ("db.sqlite", "data/a.csv", "run.log"):
+        (ground.user.root / name).write_text("mine")
     ground.place.begin()
     assert len(ground.said) == 1
     assert "no build made them: db.sqlite (1 file, 4 B), data/ (1 file, 4 B)." in ground.said[0]
@@ -458,18 +371,7 @@ def test_other_ignored_files_are_named_where_the_user_has_not_decided(ground: Gr
     ground.place.begin()
     assert ground.said == []
     failure = Failure(phase="call", kind="error", origin="project", exception="E", message="No such file: 'data/a.csv'")
-    case = Case(nodeid="t.py::test", outcome="failed", file="t.py", line=1, duration_s=0.0, failure=failure)
-    report = SuiteReport(
-        complete=True,
-        exit_status=1,
-        nonce="",
-        python="",
-        pytest="",
-        rootdir="",
-        started_at="",
-        duration_s=0,
-        tests=(case,),
-    )
+    report = make_failed_report(failure)
     (told,) = ground.place.explain_missing(report, output="")
     assert told.startswith("t.py::test fails and names data/a.csv, which git ignores")
     assert told.endswith(f"echo /data/a.csv >> {ground.user.root}/.cdd/worktree-include && cdd trust")

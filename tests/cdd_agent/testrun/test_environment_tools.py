@@ -1,4 +1,4 @@
-"""Environments that tools keep outside a project: what a tool reaches while it is asked, and what happens unasked."""
+"""Environments that tools keep outside a project: the files that a tool reaches, and the way without the tool."""
 
 import base64
 import hashlib

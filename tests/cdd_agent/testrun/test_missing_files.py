@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.testrun.missing_files import CopyPlaces, find_missing_files
-from pytest_tdd_agent.report import Case, CollectError, Failure, SuiteReport
+from pytest_tdd_agent.report import CollectError, Failure, SuiteReport
+from tests.fakes.suite import make_failed_report
 
 LEFT_OUT = ("config/test.yml", "data/deep/table.csv", "data/a.csv", "db.sqlite", "shop/local_settings.py", ".env.test")
 
@@ -23,18 +24,7 @@ def places(tmp_path: Path) -> CopyPlaces:
 
 def fail(message: str, **more: str) -> SuiteReport:
     failure = Failure(phase="call", kind="error", origin="project", exception="Error", message=message, **more)  # type: ignore[arg-type]
-    case = Case(nodeid="t.py::test", outcome="failed", file="t.py", line=1, duration_s=0.0, failure=failure)
-    return SuiteReport(
-        complete=True,
-        exit_status=1,
-        nonce="",
-        python="",
-        pytest="",
-        rootdir="",
-        started_at="",
-        duration_s=0,
-        tests=(case,),
-    )
+    return make_failed_report(failure)
 
 
 def test_a_missing_file_is_found_in_the_words_of_any_language(places: CopyPlaces) -> None:
