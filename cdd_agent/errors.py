@@ -128,6 +128,20 @@ def suggest(word: str, known: Iterable[str], *, text: str = "{}", otherwise: str
     return text.format(near[0]) if near else otherwise
 
 
+def format_size(size_bytes: int) -> str:
+    """Return a size for people.
+
+    >>> format_size(12), format_size(3_400), format_size(25_000_000)
+    ('12 B', '3.4 kB', '25 MB')
+    """
+    if size_bytes < 1000:
+        return f"{size_bytes} B"
+    size, units = size_bytes / 1000, ["kB", "MB", "GB", "TB"]
+    while size >= 1000 and len(units) > 1:
+        size, units = size / 1000, units[1:]
+    return f"{size:.1f} {units[0]}" if size < 10 else f"{size:.0f} {units[0]}"
+
+
 def format_count(number: int, noun: str) -> str:
     """Return the number with its noun.
 

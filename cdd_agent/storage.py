@@ -28,7 +28,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, Protocol, TypeVar
 
-from cdd_agent.errors import AlreadyAtWork, DocumentError, FolderMoved, Problem, UsageError, format_count
+from cdd_agent.errors import AlreadyAtWork, DocumentError, FolderMoved, Problem, UsageError, format_count, format_size
 
 _MARK = ".cdd-"
 _LEFTOVER = re.compile(r"\..+\.cdd-[a-z0-9_]{8}\.tmp", re.DOTALL)
@@ -533,7 +533,7 @@ class FullDisk:
     def _format(self, amount: int) -> str:
         if self.lacks == "inodes":
             return format_count(amount, "file")
-        return f"{amount / 1e6:,.0f} MB" if amount >= 1e6 else f"{amount / 1e3:,.0f} KB"
+        return format_size(amount)
 
 
 def find_full_disk(place: Path) -> FullDisk | None:

@@ -21,7 +21,7 @@ from itertools import islice
 from pathlib import Path
 
 from cdd_agent.config.trust import Offer
-from cdd_agent.errors import CddError, UsageError, format_count, join_first
+from cdd_agent.errors import CddError, UsageError, format_count, format_size, join_first
 from cdd_agent.git.origin import BuildOrigin, may_hold_secret
 from cdd_agent.git.repository import CopyLimits, Repository
 from cdd_agent.git.runner import GitError, find_location
@@ -413,20 +413,6 @@ def _is_leftover(path: str, *, made: Collection[str]) -> bool:
     is_known = explain_build(path) is not None or is_cached(path)
     is_of_tool = any(name.startswith(".") for name in path.split("/")[:-1])
     return is_output or is_known or is_of_tool or _LEFTOVER.search(f"/{path.lower()}") is not None
-
-
-def format_size(size_bytes: int) -> str:
-    """Return a size for people.
-
-    >>> format_size(12), format_size(3_400), format_size(25_000_000)
-    ('12 B', '3.4 kB', '25 MB')
-    """
-    if size_bytes < 1000:
-        return f"{size_bytes} B"
-    size, units = size_bytes / 1000, ["kB", "MB", "GB", "TB"]
-    while size >= 1000 and len(units) > 1:
-        size, units = size / 1000, units[1:]
-    return f"{size:.1f} {units[0]}" if size < 10 else f"{size:.0f} {units[0]}"
 
 
 def _join_folders(paths: list[str], *, can_share: Callable[[str], bool]) -> list[str]:

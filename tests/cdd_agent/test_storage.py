@@ -311,7 +311,7 @@ def test_a_full_disk_is_told_with_the_run_tree_on_it_and_what_to_remove(
     monkeypatch.setattr(storage, "_MENTIONED_BYTES", 1_000_000)
     full = find_full_disk(tmp_path / place)
     assert full is not None
-    assert full.happened.endswith(f" is full. The run tree {tree} holds 3 MB, 3 MB of them in data.log.")
+    assert full.happened.endswith(f" is full. The run tree {tree} holds 3.0 MB, 3.0 MB of them in data.log.")
     assert full.hint == f"remove it: rm -r {tree}/data.log"
 
 

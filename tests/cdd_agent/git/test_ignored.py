@@ -12,7 +12,6 @@ from cdd_agent.git.ignored import (
     anchor_patterns,
     copy_ignored,
     escape_pattern,
-    format_size,
     may_read,
     offer_included,
     select_ignored,
@@ -271,13 +270,3 @@ def test_patterns_of_a_folder_hold_below_it() -> None:
     assert anchor_patterns(lines, project="x[1]/") == (
         b"/x\\[1\\]/a.db\n/x\\[1\\]/b/c.db\n/x\\[1\\]/**/*.bin\n!/x\\[1\\]/**/d/\n# note\n\n"
     )
-
-
-def test_sizes_are_short() -> None:
-    assert [format_size(size) for size in (0, 999, 1_500, 99_499, 2_500_000_000)] == [
-        "0 B",
-        "999 B",
-        "1.5 kB",
-        "99 kB",
-        "2.5 GB",
-    ]
