@@ -32,7 +32,7 @@ from .start import NoParentError, find_command
 bind_builtins(globals())
 
 _MOST_SHOWN = 3
-_WITHOUT_TESTS = ("collectonly", "setuponly", "setupplan")
+_WITHOUT_TESTS = ("cacheshow", "collectonly", "setuponly", "setupplan", "show_fixtures_per_test", "showfixtures")
 """Options with which pytest runs no test to its end."""
 _REFUSED = int(pytest.ExitCode.USAGE_ERROR)
 codecs.lookup("unicode-escape")  # which pytest's writer would import if the terminal lacks a character
@@ -54,7 +54,8 @@ def judge_from_outside(config: pytest.Config, option: Namespace) -> None:
         command = find_command(config)
         prepare_files(config, options)
         is_quiet = bool(getattr(option, "no_summary", False)) or not config.pluginmanager.has_plugin("terminal")
-        run = _Run(config, options, is_quiet=is_quiet)
+        runs_tests = not any(getattr(option, name, False) for name in _WITHOUT_TESTS)
+        run = _Run(config, options, is_quiet=is_quiet, runs_tests=runs_tests)
     except pytest.UsageError:
         return  # the process will find the same error when it is configured
     except (NoParentError, OSError) as reason:
@@ -70,11 +71,11 @@ def judge_from_outside(config: pytest.Config, option: Namespace) -> None:
 class _Run:
     """One run, seen from the parent."""
 
-    def __init__(self, config: pytest.Config, options: Options, *, is_quiet: bool) -> None:
+    def __init__(self, config: pytest.Config, options: Options, *, is_quiet: bool, runs_tests: bool) -> None:
         """Read what the verdict depends on."""
         self._options = options
         self._is_quiet = is_quiet
-        self._runs_tests = not any(getattr(config.option, name, False) for name in _WITHOUT_TESTS)
+        self._runs_tests = runs_tests
         self._shown_path = os.path.relpath(str(options.report), str(config.invocation_params.dir))
         self._start_s = perf_counter()
         self._stream = open(options.stream, "wb", buffering=0)  # noqa: SIM115 (open to the end)
