@@ -246,7 +246,7 @@ def test_a_usage_error_is_told_once_and_has_a_report(project: Project) -> None:
 
 def test_a_run_that_only_collects_is_no_failure(project: Project) -> None:
     project.write(test_product=TEST, product=WRONG)
-    assert run_alone(project, "--collect-only").status == 0
+    assert run_alone(project, "--tdd-agent-audit", "--collect-only").status == 0
 
 
 def build(*, status: int = 0, is_open: bool | None = None, problem: str = "") -> SuiteReport:
