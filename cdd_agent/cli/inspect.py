@@ -490,7 +490,7 @@ def trust(invocation: Invocation, *, digests: tuple[str, ...], forget: bool, in_
     _ask_about(found, approvals, invocation=invocation)
 
 
-_ARE_YOURS = "cdd would treat them as its own records, and what is in them as your words. Take them over? [y/N]"
+_ARE_YOURS = "cdd would treat them as its own records, and their content as your words. Take them over? [y/N]"
 
 
 def _ask_about_records(invocation: Invocation, digests: tuple[str, ...]) -> None:
