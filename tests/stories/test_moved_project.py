@@ -36,5 +36,9 @@ def test_the_run_stops_and_goes_on_where_the_project_is_back(demo: Demo, home: P
 
 
 def list_files(folder: Path) -> dict[Path, tuple[int, int]]:
-    """Each path below a folder, with its inode and the time of its last change."""
-    return {path: (path.lstat().st_ino, path.lstat().st_mtime_ns) for path in folder.rglob("*")}
+    """Each path below a folder, with its inode and the time of its last change.
+
+    Run trees are left out: a sandbox that was just starting may show its program the one in the copy.
+    """
+    paths = (path for path in folder.rglob("*") if folder / ".cdd" / "worktrees" not in path.parents)
+    return {path: (path.lstat().st_ino, path.lstat().st_mtime_ns) for path in paths}
