@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Mapping, Tuple, TypeVar, Union
 
 from .system import bind_builtins
 
@@ -112,13 +112,30 @@ class Sign:
 
 
 @dataclass(frozen=True)
+class Clause:
+    """A part of a record that has words of its own: a case of ``wording``, and what it tells."""
+
+    case: str
+    parts: Mapping[str, Part] = field(default_factory=dict, hash=False)
+
+
+Part = Union[str, int, float, Tuple[str, ...], Clause]
+"""A value that a template names."""
+
+
+@dataclass(frozen=True)
 class Reason:
-    """One reason for a closed gate."""
+    """One reason for a closed gate. ``wording.explain`` says it in English; nothing reads that again."""
 
     code: str
     """One of ``gate.CODES``."""
     nodeid: str | None
-    message: str
+    """The test that it is about, if it is about one."""
+    message: str = ""
+    case: str = ""
+    """The template that says it, if the code has several."""
+    parts: Mapping[str, Part] = field(default_factory=dict, hash=False)
+    """Name in the template -> value."""
 
 
 @dataclass(frozen=True)

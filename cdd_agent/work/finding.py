@@ -1,0 +1,58 @@
+"""What a check found, as a record. ``wording`` says it in English; nothing reads that again."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from pytest_tdd_agent.report import Part
+
+Check: TypeAlias = Literal[
+    "clean_copy",
+    "expectations",
+    "mutants",
+    "canary",
+    "plain_run",
+    "calls",
+    "outside",
+    "stubs",
+    "product_runs",
+    "readable",
+    "signs",
+    "values",
+    "examples",
+    "no_change",
+    "run",
+]
+"""What was checked. ``run``: nothing was; it is about the run of cdd, such as results that were reused."""
+Outcome: TypeAlias = Literal["confirmed", "unverified", "review", "noted"]
+"""The change holds; the check could not tell; a person should look at something; a fact that decides nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What one check found about a change that it does not refuse. A refusal is a ``Reason``."""
+
+    check: Check
+    outcome: Outcome
+    case: str
+    """The template that says it."""
+    places: tuple[str, ...] = ()
+    """Places in the change, such as ``shop.py:12``."""
+    functions: tuple[str, ...] = ()
+    calls: int | None = None
+    """How many calls were compared."""
+    runs: int | None = None
+    """How many test runs it took."""
+    seconds: float | None = None
+    parts: Mapping[str, Part] = field(default_factory=dict, hash=False)
+    """What else its template names -> value."""
+
+    @property
+    def is_unverified(self) -> bool:
+        """Whether something was not verified."""
+        return self.outcome == "unverified"
+
+
+def list_unverified(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return the findings of checks that could not tell, without duplicates."""
+    return tuple(dict.fromkeys(finding for finding in findings if finding.is_unverified))
