@@ -18,7 +18,6 @@ from cdd_agent.evidence.clean_copy import clean_copy, copy_ignored_files, explai
 from cdd_agent.git.ignored import format_inclusion, select_ignored
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.git.runner import GitError
-from cdd_agent.git.snapshot import list_entries, match_rules
 from cdd_agent.tdd import verdict
 from cdd_agent.tdd.baseline import add_hidden_tests, leave_out
 from cdd_agent.tdd.context import Phase, WorkItem
@@ -100,8 +99,12 @@ class Reruns:
                     return self.run(commit, called=called)
                 self.has_copied = True
                 purpose += ", with ignored files"
-            entries = list_entries(self.repository, commit.id)
-            digests = {layout.relativize(path): " ".join(entries[path]) for path in entries if layout.is_test(path)}
+            entries = self.repository.objects.list_files(commit.id)
+            digests = {
+                layout.relativize(path): f"{entry.mode} {entry.id}"
+                for path, entry in entries.items()
+                if layout.is_test(path)
+            }
             digests |= layout.conventions.digest_parts(copy.root)
             framework = self.suite.conventions.framework
             self.emit(SuiteStarted(purpose=purpose, targets=(), framework=framework))
@@ -462,12 +465,12 @@ class RerunClaims:
         """Return whether git ignores the file of ``module``, because a build writes it, as with ``_version.py``."""
         repository, (*packages, name) = self.runs.repository, module.split(".")
         inside = "/".join((*packages, "__init__.py"))
-        tops = (path.removesuffix(inside) for path in list_entries(repository, self.placed.commit.id))
+        tops = (path.removesuffix(inside) for path in repository.objects.list_files(self.placed.commit.id))
         folders = (
             {top + "/".join(packages) for top in tops if top == "" or top.endswith("/")} if packages else {"", "src"}
         )
         paths = [f"{folder}/{name}{end}".lstrip("/") for folder in folders for end in (".py", "/__init__.py")]
-        return bool(match_rules(repository, paths))
+        return bool(repository.match_ignored(paths))
 
     def _check_run(
         self, *, recorded: SuiteReport | None, with_ignored: bool = False, without: Collection[str] = ()
@@ -558,7 +561,7 @@ class RerunClaims:
         """The paths that the phase changed, relative to the project."""
         repository, commit, before = self.runs.repository, self.placed.commit, self._before
         if before is None:
-            paths = list(list_entries(repository, commit.id))
+            paths = list(repository.objects.list_files(commit.id))
         else:
             paths = [change.path for change in repository.list_changes(before.id, commit.id)]
         return frozenset(map(self.runs.layout.relativize, paths))

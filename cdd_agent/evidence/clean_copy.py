@@ -33,7 +33,7 @@ from cdd_agent.git.repository import (
 )
 from cdd_agent.git.run_tree import GitExport, delete_folder, write_files, write_git_folder, write_submodules
 from cdd_agent.git.runner import GitError
-from cdd_agent.git.snapshot import CDD_IDENTITY, list_entries, match_rules
+from cdd_agent.git.snapshot import CDD_IDENTITY
 from cdd_agent.storage import read_ordinary
 from cdd_agent.testrun.access import SHOWN_PRIVATE
 from cdd_agent.testrun.suite import ProjectLayout, Suite, run_setup
@@ -222,9 +222,9 @@ def read_sources(repository: Repository, *, project: str, tree: str, paths: Iter
 def read_product_sources(repository: Repository, *, project: str, tree: str) -> Iterator[str]:
     """Iterate over the product's Python sources in ``tree``."""
     inside = f"{project}/" if project else ""
-    for path, (mode, blob) in list_entries(repository, tree).items():
+    for path, entry in repository.objects.list_files(tree).items():
         if path.startswith(inside) and path.endswith(PYTHON) and not is_protected(path.removeprefix(inside)):
-            yield _read_text(repository, Entry(mode, blob), path=path)
+            yield _read_text(repository, entry, path=path)
 
 
 def _read_text(repository: Repository, entry: Entry, *, path: str) -> str:
@@ -333,7 +333,7 @@ def _add_untracked(suite: Suite, folder: Path, *, layout: ProjectLayout, reposit
         return
     missing = [path for path in modules if _is_free(folder / path)]
     sources = [path for path in missing if not path.endswith(COMPILED) and not _is_special(path, layout)]
-    ignored = match_rules(repository, sources)  # the commit lacks the user's other untracked files
+    ignored = repository.match_ignored(sources)  # the commit lacks the user's other untracked files
     if ignored and run_top == top:  # not a run tree, which has no others
         ignored &= select_ignored(repository).chosen.keys()
     origin = BuildOrigin(top, list_tracked=frozenset)

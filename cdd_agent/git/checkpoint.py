@@ -30,20 +30,10 @@ from cdd_agent.clock import SystemClock
 from cdd_agent.errors import UsageError, format_count, join_first
 from cdd_agent.events import Change
 from cdd_agent.git.landing import find_obstacle
-from cdd_agent.git.repository import SUBMODULE, Repository, encode_text, format_paths, private_index
+from cdd_agent.git.repository import SUBMODULE, Entry, Repository, encode_text, format_paths, private_index
 from cdd_agent.git.run_tree import CONFIG, SHA256_CONFIG
 from cdd_agent.git.runner import GitError, RepositoryLocation
-from cdd_agent.git.snapshot import (
-    STAGE,
-    compare_files,
-    is_internal,
-    list_entries,
-    match_rules,
-    remove_empty_parents,
-    survey_folders,
-    update_index,
-    write_paths,
-)
+from cdd_agent.git.snapshot import STAGE, is_internal, remove_empty_parents, survey_folders, update_index, write_paths
 from cdd_agent.storage import exclusive_lock
 from cdd_agent.untrusted.paths import ENVIRONMENT_FOLDERS, is_secret, is_state
 from cdd_agent.work.records import find_records
@@ -252,7 +242,7 @@ class Checkpoints:
         target = plan.target
         with self._locked():
             now = self._capture(rules=target.files)
-            entries = list_entries(self.repository, target.files, *self._folders)
+            entries = self._list_files(target.files)
             changes = tuple(self._list_due(target, now))
             self._require_clear(changes, target)
             before = self._save(
@@ -381,8 +371,8 @@ class Checkpoints:
 
     def _update(self, rules: str) -> _Capture:
         files, index = self._files, self._index
-        found = compare_files(files, *self._folders, index=index)
-        held = list_entries(self.repository, rules, *self._folders) if rules else {}
+        found = files.compare_files(*self._folders, index=index)
+        held = self._list_files(rules) if rules else {}
         known = found.staged.keys() | found.changed
         hidden = dict(self._list_modes(path for path in held if path not in known))
         known |= hidden.keys()
@@ -404,7 +394,7 @@ class Checkpoints:
                 skipped[path] = why
         survey = survey_folders(self.repository.root, known - dropped - skipped.keys(), tops=self._folders or ("",))
         special = {path for path in survey.special if path not in list_tracked()}
-        ignored = match_rules(self._files, special, variables=index)
+        ignored = files.match_ignored(special, variables=index)
         skipped |= dict.fromkeys(sorted(special - ignored), "it is a socket, a pipe or a device")
         dropped = (dropped | skipped.keys()) - held.keys()
         changed = (found.changed | hidden.keys()) - dropped
@@ -449,7 +439,7 @@ class Checkpoints:
             hint=f"most are in {top}: add it to .gitignore, or commit it",
         )
 
-    def _list_ignored(self, held: Mapping[str, tuple[str, str]], paths: Iterable[str]) -> set[str]:
+    def _list_ignored(self, held: Mapping[str, Entry], paths: Iterable[str]) -> set[str]:
         """Return the ``paths`` that the ignore files among the files ``held`` by a tree exclude."""
         asked = tuple(paths)
         if not asked:
@@ -457,12 +447,12 @@ class Checkpoints:
         rules = [path for path in held if path.rpartition("/")[2] == ".gitignore"]
         with tempfile.TemporaryDirectory(prefix="cdd-rules-") as folder, private_index() as index:
             # Not in the user's files: after a kill, they would have the ignore files of another time.
-            listing = "".join(f"{held[path][0]} {held[path][1]}\t{path}\0" for path in rules)
+            listing = "".join(f"{held[path].mode} {held[path].id}\t{path}\0" for path in rules)
             variables = {**self._index, **index, "GIT_WORK_TREE": folder}
             add = ("--add", "-z", "--index-info")
             self._files.git("update-index", add, stdin=encode_text(listing), variables=variables)
             self._files.git("checkout-index", ("--all", f"--prefix={folder}/"), variables=variables)
-            return match_rules(self._files, asked, "--no-index", variables=variables)
+            return self._files.match_ignored(asked, "--no-index", variables=variables)
 
     def _list_modes(self, paths: Iterable[str]) -> Iterator[tuple[str, int]]:
         for path in paths:
@@ -513,6 +503,10 @@ class Checkpoints:
     def _list_changes(self, before: str, after: str) -> tuple[Change, ...]:
         changes = self.repository.list_changes(before, after, submodules=False)
         return tuple(change for change in changes if not self._folders or change.path.startswith(self._folders))
+
+    def _list_files(self, tree: str) -> dict[str, Entry]:
+        files = self.repository.objects.list_files(self.repository.objects.require(tree).id)
+        return {path: files[path] for path in files if path.startswith(self._folders or "")}
 
     def _list_due(self, target: Checkpoint, now: _Capture) -> Iterator[Change]:
         """Yield the changes that lead from the files now to those of ``target``."""

@@ -25,7 +25,6 @@ from cdd_agent.errors import CddError, UsageError, format_count, format_size, jo
 from cdd_agent.git.origin import BuildOrigin, may_hold_secret
 from cdd_agent.git.repository import CopyLimits, Repository
 from cdd_agent.git.runner import GitError, find_location
-from cdd_agent.git.snapshot import match_rules
 from cdd_agent.storage import read_ordinary
 from cdd_agent.untrusted.paths import (
     explain_build,
@@ -200,7 +199,7 @@ def may_read(main: Repository, path: str) -> bool:
     They may read installed packages, too.
     """
     try:
-        if not match_rules(main, [path]):
+        if not main.match_ignored([path]):
             return True
     except GitError:  # it is in a submodule, whose own rules count
         return _is_unignored_in_submodule(main, path)
@@ -217,7 +216,7 @@ def _is_unignored_in_submodule(main: Repository, path: str) -> bool:
         inside = file.parent.resolve() / file.name
         own = Repository(location.root, location)
         is_inner = location.root != main.root.resolve()
-        return is_inner and not match_rules(own, [inside.relative_to(location.root).as_posix()])
+        return is_inner and not own.match_ignored([inside.relative_to(location.root).as_posix()])
     except (CddError, OSError, ValueError):
         return False
 

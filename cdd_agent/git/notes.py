@@ -27,7 +27,6 @@ from cdd_agent.git.repository import (
     resolve_revision,
 )
 from cdd_agent.git.runner import GitRefused, GitUnable, RepositoryLocation
-from cdd_agent.git.snapshot import list_entries
 from cdd_agent.installation import suggest_upgrade
 from cdd_agent.storage import exclusive_lock, read_ordinary
 from cdd_agent.work.handoff import Handoff, decode_line, is_newer
@@ -253,17 +252,17 @@ def read_notes(repository: Repository, top: str, *, only: CommitId | None = None
     """Return the notes in the tree of ``top``, ordered by commit id; ``NotesDamaged`` if the tree cannot be read."""
     try:
         if only is None:
-            entries = list_entries(repository, top)
+            entries = repository.objects.list_files(top)
         else:
             found = {path: repository.objects.find_entry(top, path) for path in _list_note_paths(only)}
-            entries = {path: (entry.mode, entry.id) for path, entry in found.items() if entry is not None}
+            entries = {path: entry for path, entry in found.items() if entry is not None}
     except (GitRefused, GitUnable) as error:
         raise NotesDamaged(f"The notes in {top} cannot be listed. {error.happened}") from error
     blobs: dict[CommitId, list[tuple[str, str]]] = {}
-    for path, (_, blob) in entries.items():
+    for path in sorted(entries):
         name = path.replace("/", "")
         if OBJECT_ID.fullmatch(name):
-            blobs.setdefault(CommitId(name), []).append((path, blob))
+            blobs.setdefault(CommitId(name), []).append((path, entries[path].id))
     content = read_objects(repository, {blob for found in blobs.values() for _, blob in found})
     return tuple(_decode_note(commit, found, content=content) for commit, found in sorted(blobs.items()))
 

@@ -292,6 +292,20 @@ class ObjectWriter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedFiles:
+    """How the files of a work tree differ from an index."""
+
+    staged: dict[str, str]
+    """Path -> mode of the index, without submodules."""
+    new: frozenset[str]
+    """Paths that are not in the index."""
+    changed: frozenset[str]
+    """Those, and the changed and deleted paths of the index."""
+    nested: frozenset[str]
+    """Repositories inside the work tree that the index lacks, and submodules that are at another commit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CopyLimits:
     """How much a run tree gets that commits do not contain: of ignored files, and once more of files in Git LFS."""
 
@@ -480,6 +494,22 @@ class Repository:
             return tuple(path.removeprefix(prefix) for path in self.list_ignored() if path.startswith(prefix))
         return ()
 
+    def match_ignored(
+        self, paths: Iterable[str], *options: str, variables: Mapping[str, str] | None = None
+    ) -> set[str]:
+        """Return those of ``paths``, relative to the top of the work tree, that git ignores."""
+        asked = format_paths(f"./{path}" for path in paths)  # a colon at the start would be taken for a pattern
+        variables = {**(variables or {}), "GIT_LITERAL_PATHSPECS": "0"}  # git refuses it here
+        try:
+            found = (
+                self.git("check-ignore", (*options, "-z", "--stdin"), stdin=asked, variables=variables) if asked else ""
+            )
+        except GitRefused as error:
+            if error.status != 1:  # 1: none of them
+                raise
+            return set()
+        return {path.removeprefix("./") for path in found.split("\0") if path}
+
     def list_submodules(self, *, variables: Mapping[str, str] | None = None) -> dict[str, str]:
         """Return path -> recorded commit of the submodules in the index."""
         staged = self.git("ls-files", ("--stage", "-z"), variables=variables)
@@ -502,10 +532,27 @@ class Repository:
 
     def list_nested(self) -> frozenset[str]:
         """Return untracked repositories inside the work tree, and submodules that are at another commit."""
-        nested = self.git("ls-files", ("--others", "--exclude-standard", "-z")).split("\0")
-        moved = self.git("diff-files", ("--raw", "-z", "--ignore-submodules=dirty")).split("\0")
-        submodules = {path for about, path in zip(moved[0::2], moved[1::2], strict=False) if about[8:14] == "160000"}
-        return frozenset(path for path in nested if path.endswith("/")) | submodules
+        return self.compare_files().nested
+
+    def compare_files(self, *folders: str, index: Mapping[str, str] | None = None) -> ComparedFiles:
+        """Compare the files, or those in ``folders``, with the user's index or that of the variables ``index``."""
+        # Not `add --update`: it runs git inside each submodule, with the configuration of that repository.
+        which = ("-t", "-z", "--stage", "--modified", "--deleted", "--others", "--exclude-standard", "--")
+        listed = self.git("ls-files", which, *folders, variables=index).split("\0")
+        staged: dict[str, str] = {}
+        new, changed, nested = set(), set(), set()
+        for tag, _, about in (line.partition(" ") for line in listed if line):
+            mode, path = ("", about) if tag == "?" else (about.partition(" ")[0], about.partition("\t")[2])
+            if mode == SUBMODULE or (tag == "?" and path.endswith("/")):
+                nested |= {path} if tag in "?C" else set()
+            elif tag == "?":
+                new.add(path)
+            else:
+                staged[path] = mode
+                changed |= {path} if tag in "CRM" else set()
+        return ComparedFiles(
+            staged=staged, new=frozenset(new), changed=frozenset(changed | new), nested=frozenset(nested)
+        )
 
     def read_ref(self, ref: str) -> CommitId | None:
         """Return the object that ``ref`` names, or None without it."""

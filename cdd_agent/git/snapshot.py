@@ -21,8 +21,7 @@ from typing import NamedTuple
 
 from cdd_agent.errors import UsageError
 from cdd_agent.events import Change
-from cdd_agent.git.repository import SUBMODULE, CommitId, Repository, copy_index, format_paths, private_index
-from cdd_agent.git.runner import GitRefused
+from cdd_agent.git.repository import CommitId, Repository, copy_index, format_paths, private_index
 from cdd_agent.storage import read_ordinary
 from cdd_agent.untrusted.paths import ENVIRONMENT_FOLDERS
 
@@ -37,29 +36,6 @@ _WITHOUT_FOLDERS = {*ENVIRONMENT_FOLDERS, "node_modules", ".git", ".cdd"}
 
 def _stat_key(about: os.stat_result) -> tuple[int, ...]:
     return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
-
-
-def match_rules(
-    repository: Repository, paths: Iterable[str], *options: str, variables: Mapping[str, str] | None = None
-) -> set[str]:
-    """Return those of ``paths``, relative to the top of the work tree, that git ignores."""
-    asked = format_paths(f"./{path}" for path in paths)  # a colon at the start would be taken for a pattern
-    ask = (*options, "-z", "--stdin")
-    variables = {**(variables or {}), "GIT_LITERAL_PATHSPECS": "0"}  # git refuses it here
-    try:
-        found = repository.git("check-ignore", ask, stdin=asked, variables=variables) if asked else ""
-    except GitRefused as error:
-        if error.status != 1:  # 1: none of them
-            raise
-        return set()
-    return {path.removeprefix("./") for path in found.split("\0") if path}
-
-
-def list_entries(repository: Repository, tree: str, *paths: str) -> dict[str, tuple[str, str]]:
-    """Return path -> mode and id of the files in a tree, or of those that are or are below ``paths``."""
-    lines = repository.git("ls-tree", ("-r", "-z", "--full-tree"), tree, ("--",), *paths).split("\0")
-    listed = (line.partition("\t") for line in lines if line)
-    return {path: (about.split()[0], about.split()[2]) for about, _, path in listed}
 
 
 CDD_IDENTITY = {
@@ -215,7 +191,7 @@ class Snapshots:
 
     def _write_tree(self) -> str:
         repository, index = self._repository, self._open_index()
-        found = compare_files(repository, index=index)
+        found = repository.compare_files(index=index)
         dropped = {path for path in found.staged if self.is_excluded(path)}
         changed = {path for path in found.changed if not self.is_excluded(path)}
         self.nested = found.nested
@@ -264,39 +240,6 @@ def _ignores_itself(folder: os.DirEntry[str]) -> bool:
 
 STAGE = ("--add", "--remove", "--replace")
 """Options of ``update_index`` for files that were created, changed or deleted."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComparedFiles:
-    """How the files of a work tree differ from an index."""
-
-    staged: dict[str, str]
-    """Path -> mode of the index, without submodules."""
-    new: frozenset[str]
-    """Paths that are not in the index."""
-    changed: frozenset[str]
-    """Those, and the changed and deleted paths of the index."""
-    nested: frozenset[str]
-    """Repositories inside the work tree that the index lacks, and submodules that are at another commit."""
-
-
-def compare_files(repository: Repository, *paths: str, index: Mapping[str, str]) -> ComparedFiles:
-    """Compare the files, or those in the folders ``paths``, with an index."""
-    # Not `add --update`: it runs git inside each submodule, with the configuration of that repository.
-    which = ("-t", "-z", "--stage", "--modified", "--deleted", "--others", "--exclude-standard", "--")
-    listed = repository.git("ls-files", which, *paths, variables=index).split("\0")
-    staged: dict[str, str] = {}
-    new, changed, nested = set(), set(), set()
-    for tag, _, about in (line.partition(" ") for line in listed if line):
-        mode, path = ("", about) if tag == "?" else (about.partition(" ")[0], about.partition("\t")[2])
-        if mode == SUBMODULE or (tag == "?" and path.endswith("/")):
-            nested |= {path} if tag in "?C" else set()
-        elif tag == "?":
-            new.add(path)
-        else:
-            staged[path] = mode
-            changed |= {path} if tag in "CRM" else set()
-    return ComparedFiles(staged=staged, new=frozenset(new), changed=frozenset(changed | new), nested=frozenset(nested))
 
 
 def update_index(repository: Repository, paths: Iterable[str], *options: str, index: Mapping[str, str]) -> None:

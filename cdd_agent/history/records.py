@@ -18,7 +18,7 @@ import msgspec
 from cdd_agent.errors import DocumentError, UsageError
 from cdd_agent.git.notes import read_objects
 from cdd_agent.git.repository import ROLLBACK, CommitId, Repository, encode_text, format_lines, private_index
-from cdd_agent.git.snapshot import CDD_IDENTITY, list_entries
+from cdd_agent.git.snapshot import CDD_IDENTITY
 from cdd_agent.installation import suggest_upgrade
 from cdd_agent.storage import is_leftover, read_ordinary, write_atomic
 from cdd_agent.work.handoff import PHASE_OF, Handoff
@@ -140,8 +140,9 @@ def next_number(repository: Repository) -> int:
 
 def read_stored_files(commit: CommitId, repository: Repository, *, folder: str) -> Files:
     """Read before/state, before/reports or after/state; raises ``UsageError`` for a path outside a run's folder."""
-    entries = list_entries(repository, commit, folder)
-    blobs = {path.removeprefix(f"{folder}/"): blob for path, (_, blob) in entries.items()}
+    files = repository.objects.list_files(commit)
+    inside = f"{folder}/"
+    blobs = {path.removeprefix(inside): files[path].id for path in files if path.startswith(inside)}
     foreign = next((name for name in blobs if not _is_in_run(name)), None)
     if foreign is not None:
         raise UsageError(

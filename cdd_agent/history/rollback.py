@@ -25,7 +25,7 @@ from cdd_agent.git.commits import refresh_index, require_finished
 from cdd_agent.git.notes import Note, read_handoffs, survey_notes
 from cdd_agent.git.repository import ROLLBACK, CommitId, Repository, resolve_revision
 from cdd_agent.git.runner import GitRefused
-from cdd_agent.git.snapshot import Snapshot, Snapshots, list_entries
+from cdd_agent.git.snapshot import Snapshot, Snapshots
 from cdd_agent.history import records
 from cdd_agent.history.records import Files, RollbackRecord, StoredRecord, decode_states, rewind
 from cdd_agent.storage import write_atomic
@@ -253,7 +253,7 @@ class Rollbacks:
         # A submodule has its own history: the commit it should be at is recorded, but nothing inside it changes.
         files = {change.path for change in repository.list_changes(record.source, record.target, submodules=False)}
         submodules = {change.path for change in changes} - files
-        tracked = list_entries(repository, record.source).keys()
+        tracked = repository.objects.list_files(record.source).keys()
         removed_paths = {change.path for change in changes if change.kind == "deleted"} | set(record.uncommitted)
         changing = set(record.restored) - submodules
         blocking = (changing & set(repository.list_uncommitted())) - set(record.uncommitted)
