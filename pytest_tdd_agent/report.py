@@ -119,7 +119,7 @@ class Clause:
     parts: Mapping[str, Part] = field(default_factory=dict, hash=False)
 
 
-Part = Union[str, int, float, Tuple[str, ...], Clause]
+Part = Union[str, int, float, Tuple[Union[str, Clause], ...], Clause]
 """A value that a template names."""
 
 

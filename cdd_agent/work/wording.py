@@ -32,11 +32,12 @@ def format_reason(reason: Reason) -> str:
 def change_texts(parts: Mapping[str, Part], change: Callable[[str], str]) -> dict[str, Part]:
     """Return the parts with ``change`` applied to all texts, for example to hide secret values."""
 
-    def apply(value: Part) -> Part:
-        if isinstance(value, str):
-            return change(value)
-        if isinstance(value, Clause):
-            return replace(value, parts=change_texts(value.parts, change))
-        return tuple(map(change, value)) if isinstance(value, tuple) else value
+    def apply(value: str | Clause) -> str | Clause:
+        return change(value) if isinstance(value, str) else replace(value, parts=change_texts(value.parts, change))
 
-    return {name: apply(value) for name, value in parts.items()}
+    def apply_to_all(value: Part) -> Part:
+        if isinstance(value, tuple):
+            return tuple(map(apply, value))
+        return apply(value) if isinstance(value, (str, Clause)) else value
+
+    return {name: apply_to_all(value) for name, value in parts.items()}
