@@ -19,6 +19,10 @@ from cdd_agent.clock import Clock, SystemClock
 from cdd_agent.config import settings
 from cdd_agent.config.options import Options
 from cdd_agent.config.trust import Approvals, Trust, find_user_folder, load_secret
+from cdd_agent.conversation.dialog import Dialog
+from cdd_agent.conversation.planner import Planner
+from cdd_agent.conversation.scout import Scout
+from cdd_agent.conversation.socrates import Socrates
 from cdd_agent.errors import CddError, EnvironmentMissing, UsageError
 from cdd_agent.events import Emit, Notice
 from cdd_agent.git import commits
@@ -29,7 +33,6 @@ from cdd_agent.git.landing import Landings
 from cdd_agent.git.repository import CommitId, CopyLimits, Repository
 from cdd_agent.git.run_tree import GitExport, Kept, RunTrees
 from cdd_agent.git.snapshot import Snapshots
-from cdd_agent.history.fork import TicketForks
 from cdd_agent.hooks import NO_HOOKS, Hooks
 from cdd_agent.model import budget
 from cdd_agent.model.anthropic import AnthropicModel, Endpoint
@@ -38,6 +41,16 @@ from cdd_agent.model.conversation import Model, derive_token
 from cdd_agent.model.recording import PrivateData, RecordingModel, ReplayModel
 from cdd_agent.model.stream import AnswerLimits, redact_url
 from cdd_agent.review import Comments
+from cdd_agent.runs import failing_tests as green
+from cdd_agent.runs import listed_tests as orchestration
+from cdd_agent.runs.ahead import Ahead, SharedModel
+from cdd_agent.runs.failing_tests import Green
+from cdd_agent.runs.feature import RESUME, Feature
+from cdd_agent.runs.fork import TicketForks
+from cdd_agent.runs.listed_tests import Orchestrator
+from cdd_agent.runs.plan_steps import Executor, TicketFiles, make_brief_for, require_prerequisites, suggest_project
+from cdd_agent.runs.request import Wanted
+from cdd_agent.runs.review import Review, add_examples
 from cdd_agent.sandbox.choice import choose, resolve_level
 from cdd_agent.sandbox.port import ISOLATING_LEVELS, Access, Sandbox
 from cdd_agent.shell.permission import Permission
@@ -53,25 +66,6 @@ from cdd_agent.testrun.suite import Suite, run_setup
 from cdd_agent.tickets.ticket import Ticket, find, list_tickets
 from cdd_agent.work.journal import Publisher, journal_path
 from cdd_agent.work.records import Records, find_records
-from cdd_agent.workflows.conversation.dialog import Dialog
-from cdd_agent.workflows.conversation.planner import Planner
-from cdd_agent.workflows.conversation.scout import Scout
-from cdd_agent.workflows.conversation.socrates import Socrates
-from cdd_agent.workflows.execution.ahead import Ahead, SharedModel
-from cdd_agent.workflows.execution.executor import (
-    Executor,
-    TicketFiles,
-    make_brief_for,
-    require_prerequisites,
-    suggest_project,
-)
-from cdd_agent.workflows.execution.review import Review, add_examples
-from cdd_agent.workflows.green import run as green
-from cdd_agent.workflows.green.request import Wanted
-from cdd_agent.workflows.green.run import Green
-from cdd_agent.workflows.orchestration import orchestrator as orchestration
-from cdd_agent.workflows.orchestration.feature import RESUME, Feature
-from cdd_agent.workflows.orchestration.orchestrator import Orchestrator
 from cdd_agent.workspace.files import Workspace
 from cdd_agent.workspace.memory import Memory, read_memory
 

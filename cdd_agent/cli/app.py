@@ -28,7 +28,7 @@ from cdd_agent.untrusted.keys import Secret
 
 SCHEMAS = {
     "report": ("pytest_tdd_agent", "report.schema.json"),
-    "green-artifact": ("cdd_agent.workflows.green", "artifact.schema.json"),
+    "green-artifact": ("cdd_agent.runs", "artifact.schema.json"),
 }
 """Name -> package, and file in it."""
 SHELLS = ("bash", "zsh", "fish")

@@ -22,9 +22,9 @@ from cdd_agent.git.repository import Repository
 from cdd_agent.installation import suggest_upgrade
 from cdd_agent.repl.render import show_plan, show_steps
 from cdd_agent.repl.screen import Screen
+from cdd_agent.runs.plan_steps import Executor
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work.state import AttemptRecord, RunState, Status
-from cdd_agent.workflows.execution.executor import Executor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -87,7 +87,7 @@ def list_(invocation: Invocation) -> None:
 
     A fork is merged if merging it into your branch would change nothing, also after it was dropped.
     """
-    from cdd_agent.history.fork import arrange
+    from cdd_agent.runs.fork import arrange
     from cdd_agent.untrusted.text import shorten
 
     forks = invocation.project.forks

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cdd_agent.repl.checkpoint_actions import CheckpointView
     from cdd_agent.repl.screen import Screen
     from cdd_agent.review import Comment
-    from cdd_agent.workflows.execution.review import Review
+    from cdd_agent.runs.review import Review
 
 
 @click.command(short_help="Check the claims of handoff notes by running the tests again.")
@@ -206,7 +206,7 @@ def end_ticket(opened: "Review", *, invocation: Invocation) -> None:
     """End the ticket if every step is approved: show what it changed, and archive its sessions."""
     from cdd_agent.agent.sessions import ARCHIVED
     from cdd_agent.repl.review_actions import show_end, show_undecided
-    from cdd_agent.workflows.execution.review import archive_finished
+    from cdd_agent.runs.review import archive_finished
 
     if (end := opened.finish()) is None:
         if not (opened.remaining or invocation.as_json):
@@ -409,7 +409,7 @@ def report(invocation: Invocation, slug: str, *, page: Path | None) -> None:
     The page of HTML is one file with pictures and diffs. It needs no network and no script.
     """
     from cdd_agent.cli.report import format_page, show_story
-    from cdd_agent.history.story import load_story
+    from cdd_agent.runs.story import load_story
     from cdd_agent.storage import write_atomic
     from cdd_agent.tickets.ticket import find
 
@@ -494,8 +494,8 @@ _ARE_YOURS = "cdd would treat them as its own records, and their content as your
 
 
 def _ask_about_records(invocation: Invocation, digests: tuple[str, ...]) -> None:
-    from cdd_agent.history.earlier import COMMAND, list_foreign, take_over
     from cdd_agent.repl.question import confirm, show_offer
+    from cdd_agent.runs.earlier import COMMAND, list_foreign, take_over
 
     root, screen = invocation.root, invocation.screen
     found = list_foreign(root)

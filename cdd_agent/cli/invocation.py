@@ -68,7 +68,7 @@ class Invocation:
         root = find_root(self.options)
         _hold_in_place(root)
         if not is_ready(root):
-            from cdd_agent.history.earlier import begin
+            from cdd_agent.runs.earlier import begin
 
             for line in begin(root):
                 self.screen.line(line)

@@ -13,13 +13,13 @@ from rich.text import Text
 
 from cdd_agent.errors import format_count
 from cdd_agent.events import FileDiffed
-from cdd_agent.history.story import JudgedAttempt, Spent, StepRun, StepStory, Story
 from cdd_agent.repl.dialogs import format_duration
 from cdd_agent.repl.render import create_table, format_cost
 from cdd_agent.repl.review_actions import describe_place
 from cdd_agent.repl.rows import wrap
 from cdd_agent.repl.screen import Screen
 from cdd_agent.review import Comment, DiffLine, list_lines
+from cdd_agent.runs.story import JudgedAttempt, Spent, StepRun, StepStory, Story
 from cdd_agent.untrusted.keys import mask
 from cdd_agent.untrusted.text import clean
 

@@ -15,12 +15,12 @@ from cdd_agent.errors import GateClosed, UsageError, suggest
 if TYPE_CHECKING:
     from cdd_agent.compose import Composition
     from cdd_agent.repl.workflow_actions import RunHistory
+    from cdd_agent.runs.artifact import GreenArtifact
+    from cdd_agent.runs.feature import Feature
+    from cdd_agent.runs.plan_steps import Executor
+    from cdd_agent.runs.review import Review
     from cdd_agent.tickets.ticket import Ticket
     from cdd_agent.work.state import RunState
-    from cdd_agent.workflows.execution.executor import Executor
-    from cdd_agent.workflows.execution.review import Review
-    from cdd_agent.workflows.green.artifact import GreenArtifact
-    from cdd_agent.workflows.orchestration.feature import Feature
 
 
 @click.command(short_help="Socrates asks questions until the spec is complete.")
@@ -150,10 +150,10 @@ def _report_steps(executor: "Executor", *, before: "RunState", invocation: Invoc
 
 def answer(invocation: Invocation, words: str) -> None:
     """Answer a question about the project; turn a request into a ticket, or carry it out if it is small."""
+    from cdd_agent.conversation.scout import create_ticket
     from cdd_agent.events import Notice
     from cdd_agent.repl.dialogs import show_proposal
     from cdd_agent.repl.render import READY
-    from cdd_agent.workflows.conversation.scout import create_ticket
 
     if not words:
         raise UsageError("The text after -p is empty.", hint='cdd -p "How are rows sorted?"')
@@ -216,7 +216,7 @@ def green(invocation: Invocation, tests: tuple[str, ...], *, out: Path | None, a
 
     The model makes them pass in the order given. The same command continues an interrupted run.
     """
-    from cdd_agent.workflows.green.request import describe_purpose, resolve_targets
+    from cdd_agent.runs.request import describe_purpose, resolve_targets
 
     if out is not None and not out.absolute().parent.is_dir():
         raise UsageError(f"The folder {out.parent} for {out.name} does not exist.", hint=f"mkdir -p {out.parent}")
@@ -234,8 +234,8 @@ def green(invocation: Invocation, tests: tuple[str, ...], *, out: Path | None, a
 def _deliver(artifact: "GreenArtifact", *, out: Path | None, invocation: Invocation) -> None:
     # Shown first, because writing the file can fail.
     from cdd_agent.repl.workflow_actions import show_artifact
+    from cdd_agent.runs.artifact import encode, encode_event
     from cdd_agent.storage import write_atomic
-    from cdd_agent.workflows.green.artifact import encode, encode_event
 
     if invocation.as_json:
         sys.stdout.write(f"{encode_event(artifact).decode('utf-8')}\n")
@@ -258,7 +258,7 @@ def tdd() -> None:
 @headless
 def run(invocation: Invocation, text: tuple[str, ...]) -> None:
     """Build the feature that TEXT describes."""
-    from cdd_agent.workflows.orchestration.feature import begin_feature
+    from cdd_agent.runs.feature import begin_feature
 
     words = " ".join(text)
     _orchestrate(invocation, lambda parts: begin_feature(parts.root, parts.repository, text=words))
@@ -270,7 +270,7 @@ def run(invocation: Invocation, text: tuple[str, ...]) -> None:
 @headless
 def resume(invocation: Invocation, guidance: tuple[str, ...]) -> None:
     """Continue with the next phase, however the run ended. The model gets GUIDANCE, if any."""
-    from cdd_agent.workflows.orchestration.feature import find_resumable
+    from cdd_agent.runs.feature import find_resumable
 
     _orchestrate(invocation, lambda parts: find_resumable(parts.root, parts.repository), guidance=" ".join(guidance))
 

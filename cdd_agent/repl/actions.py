@@ -15,6 +15,11 @@ from rich.text import Text
 from cdd_agent.agent.loop import INTERRUPTED
 from cdd_agent.agent.sessions import EarlierSession, SavedConversation, list_sessions, load_last_session, load_session
 from cdd_agent.config.own_commands import list_own_commands
+from cdd_agent.conversation.planner import Planner
+from cdd_agent.conversation.scout import AGENT as SCOUT
+from cdd_agent.conversation.scout import Scout, TicketProposal, name_ticket
+from cdd_agent.conversation.scout import create_ticket as create_proposed
+from cdd_agent.conversation.socrates import Socrates
 from cdd_agent.errors import ExitCode, UsageError
 from cdd_agent.model.conversation import AssistantMessage, Conversation, Marks, UserMessage
 from cdd_agent.model.conversation import Text as Words
@@ -32,16 +37,11 @@ from cdd_agent.repl.commands import (
 from cdd_agent.repl.question import confirm
 from cdd_agent.repl.render import format_time
 from cdd_agent.repl.state import AGENT_COMMANDS, SessionState, agent_name, create_agent, report_dropped
+from cdd_agent.runs.plan_steps import Executor
+from cdd_agent.runs.review import Review
 from cdd_agent.tickets.ticket import Ticket, create, find, list_tickets
 from cdd_agent.untrusted.text import clean, shorten
 from cdd_agent.work.state import Status, lock_ticket
-from cdd_agent.workflows.conversation.planner import Planner
-from cdd_agent.workflows.conversation.scout import AGENT as SCOUT
-from cdd_agent.workflows.conversation.scout import Scout, TicketProposal, name_ticket
-from cdd_agent.workflows.conversation.scout import create_ticket as create_proposed
-from cdd_agent.workflows.conversation.socrates import Socrates
-from cdd_agent.workflows.execution.executor import Executor
-from cdd_agent.workflows.execution.review import Review
 from cdd_agent.workspace.files import Workspace
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from rich.text import Text
 from cdd_agent.errors import CddError, UsageError, format_count, join_first
 from cdd_agent.events import CHANGE_LETTERS, Change, Notice, encode
 from cdd_agent.git.checkpoint import Checkpoint, Checkpoints, Description, RestorePlan
-from cdd_agent.history.undo import Undo
 from cdd_agent.repl.question import confirm
 from cdd_agent.repl.render import format_time, show_files
 from cdd_agent.repl.screen import Screen
 from cdd_agent.review import diff_trees
+from cdd_agent.runs.undo import Undo
 from cdd_agent.tickets.ticket import list_tickets
 from cdd_agent.untrusted.text import clean, shorten
 from cdd_agent.work.state import Status

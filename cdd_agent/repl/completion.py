@@ -154,7 +154,7 @@ def find_candidates(root: Path) -> Candidates:
 
 def _list_handoffs(root: Path) -> Iterator[Described]:
     from cdd_agent.git.repository import Repository
-    from cdd_agent.history.runs import list_handoffs, read_reachable_notes
+    from cdd_agent.runs.history import list_handoffs, read_reachable_notes
 
     notes = read_reachable_notes(Repository.find(root))
     offered: set[str] = set()

@@ -4,6 +4,9 @@ from collections.abc import Iterable
 
 from rich.text import Text
 
+from cdd_agent.conversation.planner import Planner
+from cdd_agent.conversation.scout import TicketProposal
+from cdd_agent.conversation.socrates import Socrates
 from cdd_agent.errors import DocumentError, UsageError, join_first
 from cdd_agent.repl.commands import (
     TAKE_A_STEP,
@@ -14,16 +17,13 @@ from cdd_agent.repl.commands import (
 )
 from cdd_agent.repl.render import show_plan, show_steps
 from cdd_agent.repl.screen import Screen
+from cdd_agent.runs.plan_steps import Executor
+from cdd_agent.runs.review import DEFAULT_MESSAGE, Intervention
 from cdd_agent.tickets import spec
 from cdd_agent.tickets.plan import Plan, find_dependents
 from cdd_agent.tickets.spec import Spec
 from cdd_agent.untrusted.text import clean
 from cdd_agent.work.state import RunState, Status, Usage
-from cdd_agent.workflows.conversation.planner import Planner
-from cdd_agent.workflows.conversation.scout import TicketProposal
-from cdd_agent.workflows.conversation.socrates import Socrates
-from cdd_agent.workflows.execution.executor import Executor
-from cdd_agent.workflows.execution.review import DEFAULT_MESSAGE, Intervention
 
 MOST_FILES_SHOWN = 8
 MOST_CHANGES_SHOWN = 10

@@ -21,7 +21,7 @@ from prompt_toolkit.styles import Style
 from cdd_agent.errors import UsageError, format_count
 from cdd_agent.repl.diff_rows import DiffRows, PlacedComment, Row, clean_line
 from cdd_agent.review import WHOLE, Anchors, Comments, Place, Side
-from cdd_agent.workflows.execution.review import StepToReview
+from cdd_agent.runs.review import StepToReview
 
 Action: TypeAlias = Literal["approve", "iterate", "fork", "leave"]
 ACTIONS: frozenset[Action] = frozenset({"approve", "iterate", "fork"})

@@ -17,11 +17,11 @@ from cdd_agent.repl.question import confirm
 from cdd_agent.repl.render import show_file_name, show_files
 from cdd_agent.repl.screen import Screen
 from cdd_agent.review import WHOLE, Anchors, Comment, Comments, LeftFork, Place, describe_size, parse_place
+from cdd_agent.runs.review import Evidence, LandedCommit, Review, StepToReview, TicketEnd, load_commit
 from cdd_agent.tickets.ticket import list_tickets
 from cdd_agent.untrusted.text import clean, format_line
 from cdd_agent.work.state import is_unverified
 from cdd_agent.work.state_file import load_state
-from cdd_agent.workflows.execution.review import Evidence, LandedCommit, Review, StepToReview, TicketEnd, load_commit
 
 if TYPE_CHECKING:
     from cdd_agent.compose import Composition

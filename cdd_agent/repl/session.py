@@ -26,11 +26,11 @@ from cdd_agent.repl.screen import Screen
 from cdd_agent.repl.state import RunCommand, SessionState, agent_name
 from cdd_agent.repl.terminal import KEYBOARD, PromptStatus, ReadLine
 from cdd_agent.repl.workflow_actions import open_shell, run_in_shell
+from cdd_agent.runs.review import archive_finished
 from cdd_agent.storage import find_deleted, find_full_disk
 from cdd_agent.tickets.ticket import list_tickets
 from cdd_agent.untrusted.keys import redact_keys
 from cdd_agent.untrusted.text import clean
-from cdd_agent.workflows.execution.review import archive_finished
 
 if TYPE_CHECKING:
     from cdd_agent.compose import Composition

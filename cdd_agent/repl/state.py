@@ -6,6 +6,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from cdd_agent import events
 from cdd_agent.agent.sessions import Transcript, repair_messages
+from cdd_agent.conversation.planner import Planner
+from cdd_agent.conversation.scout import AGENT as SCOUT
+from cdd_agent.conversation.scout import Scout
+from cdd_agent.conversation.socrates import Socrates
 from cdd_agent.errors import ExitCode, UsageError
 from cdd_agent.events import Event
 from cdd_agent.git.checkpoint import Checkpoint
@@ -15,14 +19,10 @@ from cdd_agent.repl import dialogs
 from cdd_agent.repl.render import format_cost
 from cdd_agent.repl.screen import Screen
 from cdd_agent.repl.terminal import KEYBOARD, PromptStatus
+from cdd_agent.runs.plan_steps import Executor
+from cdd_agent.runs.review import Review
 from cdd_agent.tickets.ticket import Ticket, find, list_tickets
 from cdd_agent.work.state import Usage
-from cdd_agent.workflows.conversation.planner import Planner
-from cdd_agent.workflows.conversation.scout import AGENT as SCOUT
-from cdd_agent.workflows.conversation.scout import Scout
-from cdd_agent.workflows.conversation.socrates import Socrates
-from cdd_agent.workflows.execution.executor import Executor
-from cdd_agent.workflows.execution.review import Review
 
 if TYPE_CHECKING:
     from cdd_agent.compose import Composition

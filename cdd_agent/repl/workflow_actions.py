@@ -29,19 +29,19 @@ from cdd_agent.git import notes_repair
 from cdd_agent.git.notes import Damage, merge_fetched
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.snapshot import Snapshots
-from cdd_agent.history.rollback import RollbackPlan, Rollbacks
-from cdd_agent.history.runs import find_status, list_handoffs, read_reachable_notes
-from cdd_agent.history.undo import Undo
 from cdd_agent.repl.question import confirm
 from cdd_agent.repl.render import create_table, show_files
 from cdd_agent.repl.screen import Screen
 from cdd_agent.repl.terminal import wait_for
 from cdd_agent.review import diff_commits
+from cdd_agent.runs.artifact import GreenArtifact
+from cdd_agent.runs.history import find_status, list_handoffs, read_reachable_notes
+from cdd_agent.runs.rollback import RollbackPlan, Rollbacks
+from cdd_agent.runs.undo import Undo
 from cdd_agent.tdd.step import alone
 from cdd_agent.tickets.ticket import find
 from cdd_agent.untrusted.text import clean
 from cdd_agent.work.state_file import load_state
-from cdd_agent.workflows.green.artifact import GreenArtifact
 
 if TYPE_CHECKING:
     from cdd_agent.repl.state import SessionState

@@ -7,9 +7,9 @@ from statistics import median
 from cdd_agent.sandbox.choice import choose
 from cdd_agent.testrun.interpreter import find_interpreter
 from tests.bench.bars import Bars
-from tests.cdd_agent.workflows.green.exercised.defects import DEFECTS
-from tests.cdd_agent.workflows.green.exercised.exercises import EXERCISES
-from tests.cdd_agent.workflows.green.exercised.task import Task
+from tests.cdd_agent.runs.failing_tests.exercised.defects import DEFECTS
+from tests.cdd_agent.runs.failing_tests.exercised.exercises import EXERCISES
+from tests.cdd_agent.runs.failing_tests.exercised.task import Task
 from tests.fakes.lean import lean_python
 from tests.verdicts.change import Change
 from tests.verdicts.judge import Outcome, Place, judge

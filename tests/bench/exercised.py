@@ -15,9 +15,9 @@ from cdd_agent.config.settings import GreenSettings
 from tests.bench.agents import OFFLINE, Agent
 from tests.bench.bars import Bars
 from tests.bench.requests import PYTHON, encode
-from tests.cdd_agent.workflows.green.conftest import BARE, Shop
-from tests.cdd_agent.workflows.green.exercised.exercises import EXERCISES
-from tests.cdd_agent.workflows.green.exercised.task import Task
+from tests.cdd_agent.runs.failing_tests.conftest import BARE, Shop
+from tests.cdd_agent.runs.failing_tests.exercised.exercises import EXERCISES
+from tests.cdd_agent.runs.failing_tests.exercised.task import Task
 from tests.fakes.model import ScriptedModel, call, says
 from tests.fakes.project import Project
 

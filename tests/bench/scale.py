@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import median
 
 from cdd_agent.git.repository import Repository
+from cdd_agent.runs.plan_steps import step_key
 from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.testrun.interpreter import find_interpreter
 from cdd_agent.testrun.pytest_run import PytestSuite
@@ -17,7 +18,6 @@ from cdd_agent.tickets import plan_markdown, spec
 from cdd_agent.tickets.ticket import find
 from cdd_agent.work.state import AttemptRecord, RunState, Status, StepKey, pending_steps
 from cdd_agent.work.state_file import lines_path, save_state
-from cdd_agent.workflows.execution.executor import step_key
 from cdd_agent.workspace.files import Workspace, grep
 from tests.bench.bars import Bars
 from tests.bench.measure import ROOT, inherited, spend

@@ -11,13 +11,13 @@ from cdd_agent.config.trust import NotApproved
 from cdd_agent.errors import BudgetSpent
 from cdd_agent.events import Event, Notice, TurnEnded
 from cdd_agent.model.conversation import Request, Text, UserMessage
+from cdd_agent.runs.feature import Feature
+from cdd_agent.runs.request import resolve_targets
 from cdd_agent.tickets.ticket import create
 from cdd_agent.work.journal import Journal
 from cdd_agent.work.records import find_records
 from cdd_agent.work.state import RunState, Usage
 from cdd_agent.work.state_file import save_state
-from cdd_agent.workflows.green.request import resolve_targets
-from cdd_agent.workflows.orchestration.feature import Feature
 from tests.cdd_agent.testrun.test_project_detection import lay
 from tests.fakes.approval import Answers, approves, users_folder
 from tests.fakes.clock import FakeClock

@@ -22,6 +22,7 @@ from cdd_agent.git.run_tree import GitExport, RunTrees
 from cdd_agent.git.snapshot import Snapshots
 from cdd_agent.model.budget import Budget
 from cdd_agent.model.conversation import Model, Turn
+from cdd_agent.runs.plan_steps import make_brief_for
 from cdd_agent.sandbox.port import ISOLATING_LEVELS, Sandbox
 from cdd_agent.storage import private_folder
 from cdd_agent.tdd.context import Context, Kind, Policy, WorkItem, phases_of
@@ -34,7 +35,6 @@ from cdd_agent.testrun.suite import Suite
 from cdd_agent.work import state as states
 from cdd_agent.work.records import find_records
 from cdd_agent.work.state import RunState, StepExecution, StepKey
-from cdd_agent.workflows.execution.executor import make_brief_for
 from cdd_agent.workspace.files import Workspace
 from tests.fakes.forked import ForkedSandbox, start_server
 from tests.fakes.model import call, says

@@ -25,13 +25,13 @@ from cdd_agent.config.options import Options
 from cdd_agent.errors import ExitCode
 from cdd_agent.events import Emit, Event, Notice, RunFinished
 from cdd_agent.repl import session
+from cdd_agent.runs.plan_steps import Executor
 from cdd_agent.sandbox.warden import supervision
 from cdd_agent.storage import exclusive_lock, write_atomic
 from cdd_agent.tickets.ticket import find
 from cdd_agent.work.journal import Journal, read
 from cdd_agent.work.records import find_records
 from cdd_agent.work.state import Status
-from cdd_agent.workflows.execution.executor import Executor
 from tests.fakes.cases import soak_after
 from tests.fakes.clock import FakeClock
 from tests.fuzz.figures import Figures
@@ -251,7 +251,7 @@ def test_nothing_is_measured_or_ordered_by_a_clock_that_people_set() -> None:
             "testrun/pytest_run.py",
             "testrun/store.py",
         ),
-        *("agent/sessions.py", "repl/checkpoint_actions.py", "repl/prompt.py", "repl/render.py", "history/story.py"),
+        *("agent/sessions.py", "repl/checkpoint_actions.py", "repl/prompt.py", "repl/render.py", "runs/story.py"),
     }
     reads = re.compile(r"\btime\.time\(|\bdatetime\.now\(|utcnow\(|fromisoformat\(|strptime\(")
     package = ROOT / "cdd_agent"

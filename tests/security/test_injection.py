@@ -19,11 +19,15 @@ from cdd_agent.agent.tools import (
     make_run_tests_tool,
     make_search_tools,
 )
+from cdd_agent.conversation.dialog import Dialog
+from cdd_agent.conversation.planner import Planner
+from cdd_agent.conversation.socrates import Socrates
 from cdd_agent.errors import GateClosed
 from cdd_agent.events import Event, RolledBack, encode
 from cdd_agent.model.budget import Budget
 from cdd_agent.model.conversation import JSON, Conversation, Marks, Request, ToolResult, ToolSpec
 from cdd_agent.repl.render import Renderer
+from cdd_agent.runs.plan_steps import Documents, TicketFiles, make_brief_for, make_work_item
 from cdd_agent.sandbox.choice import choose
 from cdd_agent.sandbox.port import Access, Sandbox
 from cdd_agent.sandbox.supervised import PlainSandbox
@@ -34,10 +38,6 @@ from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.tickets.ticket import create
 from cdd_agent.untrusted.text import show_controls, show_unseen
 from cdd_agent.work.state import AttemptRecord, InterruptedWork, RefusedTry, StepExecution
-from cdd_agent.workflows.conversation.dialog import Dialog
-from cdd_agent.workflows.conversation.planner import Planner
-from cdd_agent.workflows.conversation.socrates import Socrates
-from cdd_agent.workflows.execution.executor import Documents, TicketFiles, make_brief_for, make_work_item
 from cdd_agent.workspace.files import Workspace
 from tests.fakes.cases import soak_after
 from tests.fakes.demo import captured

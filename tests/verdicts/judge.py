@@ -10,6 +10,9 @@ from pathlib import Path
 from cdd_agent.config.settings import GreenSettings, Settings
 from cdd_agent.events import Emit, Event, GateJudged, Notice, SuiteFinished, SuiteStarted
 from cdd_agent.model.conversation import Request, Turn
+from cdd_agent.runs.failing_tests import adapt_policy
+from cdd_agent.runs.failing_tests import make_brief_for as make_green_brief_for
+from cdd_agent.runs.request import Wanted
 from cdd_agent.sandbox.port import Sandbox
 from cdd_agent.tdd.attempt import Attempt
 from cdd_agent.tdd.baseline import take_baseline
@@ -18,9 +21,6 @@ from cdd_agent.tdd.examination import AGENT
 from cdd_agent.tdd.step import StepRecovery
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.testrun.pytest_run import PytestSuite
-from cdd_agent.workflows.green.request import Wanted
-from cdd_agent.workflows.green.run import adapt_policy
-from cdd_agent.workflows.green.run import make_brief_for as make_green_brief_for
 from tests.fakes.model import call, says
 from tests.fakes.project import QUICK, Project
 from tests.verdicts.change import Change

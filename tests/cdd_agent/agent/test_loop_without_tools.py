@@ -1,4 +1,4 @@
-"""A run that hands in whole files; that it becomes commits is shown in ``workflows/execution/test_in_blocks``."""
+"""A run that hands in whole files; that it becomes commits is shown in ``runs/plan_steps/test_in_blocks``."""
 
 from pathlib import Path
 

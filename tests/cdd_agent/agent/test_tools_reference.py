@@ -11,6 +11,9 @@ from cdd_agent.agent.tools import (
     make_run_tests_tool,
     make_search_tools,
 )
+from cdd_agent.conversation.dialog import Dialog
+from cdd_agent.conversation.planner import Planner
+from cdd_agent.conversation.socrates import Socrates
 from cdd_agent.errors import GateClosed
 from cdd_agent.model.budget import Budget
 from cdd_agent.model.conversation import ToolSpec
@@ -18,9 +21,6 @@ from cdd_agent.sandbox.port import Access
 from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.tdd.tools import make_answer_tool
 from cdd_agent.tickets import ticket as tickets
-from cdd_agent.workflows.conversation.dialog import Dialog
-from cdd_agent.workflows.conversation.planner import Planner
-from cdd_agent.workflows.conversation.socrates import Socrates
 from cdd_agent.workspace.files import Workspace
 from tests.fakes.model import ScriptedModel, says
 

@@ -12,7 +12,7 @@ import pytest
 from cdd_agent.cli.app import run
 from cdd_agent.events import HandoffListed, decode
 from cdd_agent.work.records import find_records
-from tests.cdd_agent.history.made_runs import SLUG, Run, begun_in, copied, two_cycles
+from tests.cdd_agent.runs.made_runs import SLUG, Run, begun_in, copied, two_cycles
 from tests.fakes.cases import soak_after
 from tests.fakes.program import command, environment
 
@@ -176,7 +176,7 @@ def test_in_a_terminal_it_is_asked(answer: str, head: str, *, ran: Run, tmp_path
 
 @pytest.mark.slow
 def test_what_was_cut_off_is_gone_on_with_by_the_next_command(ran: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    from tests.cdd_agent.history.test_rollback_going import forth, killed_before
+    from tests.cdd_agent.runs.test_rollback_going import forth, killed_before
 
     assert killed_before(5, lambda: forth(ran.root), root=ran.root)
     assert cdd(ran, "status") == 0

@@ -8,10 +8,10 @@ import pytest
 from cdd_agent.errors import CddError
 from cdd_agent.model.conversation import Model
 from cdd_agent.repl import dialogs
+from cdd_agent.runs.plan_steps import Executor
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.tickets import ticket as tickets
-from cdd_agent.workflows.execution.executor import Executor
-from tests.cdd_agent.workflows.execution.conftest import ONE, SPEC, Work, plan
+from tests.cdd_agent.runs.plan_steps.conftest import ONE, SPEC, Work, plan
 from tests.fakes.demo import captured
 from tests.fakes.model import ScriptedModel, says
 from tests.fakes.project import CODE, TEST, TEST_FILE, Project, writes

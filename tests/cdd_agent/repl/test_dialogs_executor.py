@@ -7,11 +7,11 @@ import pytest
 
 from cdd_agent.errors import UsageError
 from cdd_agent.repl import dialogs
+from cdd_agent.runs.plan_steps import Executor
 from cdd_agent.tdd.attempt import RAN_OUT
 from cdd_agent.tickets.ticket import find
 from cdd_agent.work.state import Status
 from cdd_agent.work.state_file import seal_state
-from cdd_agent.workflows.execution.executor import Executor
 from tests.fakes.demo import SLUG, ProjectCrew, captured
 
 

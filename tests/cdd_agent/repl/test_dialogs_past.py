@@ -10,8 +10,8 @@ from cdd_agent.errors import ExitCode
 from cdd_agent.events import HandoffListed, RunStanding
 from cdd_agent.git.repository import CommitId
 from cdd_agent.repl.workflow_actions import show_history, show_run_status
-from tests.cdd_agent.history.made_runs import SLUG, Run, begun_in, copied, two_cycles
 from tests.cdd_agent.repl.typed_prompt import Prompt
+from tests.cdd_agent.runs.made_runs import SLUG, Run, begun_in, copied, two_cycles
 from tests.fakes.demo import captured
 
 ROW = HandoffListed(

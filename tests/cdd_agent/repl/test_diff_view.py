@@ -16,8 +16,8 @@ from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.repl.diff_view import HELP, Action, DiffView, ReviewDecision
 from cdd_agent.review import Comments, Place, diff_commits
+from cdd_agent.runs.review import LandedCommit, StepToReview
 from cdd_agent.work.records import find_records
-from cdd_agent.workflows.execution.review import LandedCommit, StepToReview
 from tests.fakes.cases import soak_after
 from tests.fakes.clock import FakeClock
 

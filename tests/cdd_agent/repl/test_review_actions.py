@@ -9,7 +9,7 @@ from cdd_agent.cli.app import run
 from cdd_agent.errors import UsageError
 from cdd_agent.events import FileDiffed
 from cdd_agent.repl.review_actions import show_in_program, show_step
-from cdd_agent.workflows.execution.review import StepToReview
+from cdd_agent.runs.review import StepToReview
 from tests.cdd_agent.repl.typed_prompt import Prompt
 from tests.fakes.demo import SLUG, captured
 from tests.fakes.model import ScriptedModel

@@ -12,14 +12,14 @@ from cdd_agent.errors import UsageError
 from cdd_agent.git.fork import Fork, Forks
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.git.run_tree import RunTrees
-from cdd_agent.history.fork import TicketForks
 from cdd_agent.repl import review_actions
 from cdd_agent.repl.commands import as_prompt_command
 from cdd_agent.review import WHOLE, Comments
+from cdd_agent.runs.fork import TicketForks
+from cdd_agent.runs.review import Review
 from cdd_agent.tickets.ticket import find
 from cdd_agent.work.state import StepKey, pending_steps
 from cdd_agent.work.state_file import load_state, save_state
-from cdd_agent.workflows.execution.review import Review
 from tests.fakes.cases import soak_after
 from tests.fakes.clock import FakeClock
 from tests.fakes.demo import SLUG, captured

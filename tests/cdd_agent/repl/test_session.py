@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.config.own_commands import list_own_commands
+from cdd_agent.conversation.socrates import Socrates
 from cdd_agent.errors import ExitCode
 from cdd_agent.git.commits import list_own_uncommitted
 from cdd_agent.git.repository import Repository
@@ -18,7 +19,6 @@ from cdd_agent.repl.session import Session
 from cdd_agent.repl.terminal import PromptStatus
 from cdd_agent.tickets.ticket import Ticket, find
 from cdd_agent.work.records import find_records
-from cdd_agent.workflows.conversation.socrates import Socrates
 from tests.fakes.demo import ANSWER, RECORDING, SLUG, ProjectCrew, captured, fresh, open_session
 
 
@@ -207,7 +207,7 @@ def test_a_defect_in_a_step_offers_to_do_it_by_hand(
     sitting = Sitting(planned)
     sitting.says(f"/exec {SLUG}")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr("cdd_agent.workflows.execution.executor.Executor.run_step", lambda *_: 1 // 0)
+    monkeypatch.setattr("cdd_agent.runs.plan_steps.Executor.run_step", lambda *_: 1 // 0)
     shown = " ".join(sitting.says("").split())
     assert "ZeroDivisionError" in shown
     assert "or do the step yourself, then type: done N" in shown

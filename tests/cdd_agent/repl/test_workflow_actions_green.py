@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from cdd_agent.repl.workflow_actions import show_artifact
-from cdd_agent.workflows.green.artifact import ChangedFiles, GreenArtifact, Results
+from cdd_agent.runs.artifact import ChangedFiles, GreenArtifact, Results
 from tests.fakes.demo import captured
 
 PASSING = Results(passed=4, failed=0, errors=0, skipped=0, total=4, test_details=())

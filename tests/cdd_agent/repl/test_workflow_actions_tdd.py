@@ -8,7 +8,7 @@ from cdd_agent.errors import ExitCode
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.work.records import find_records
 from tests.cdd_agent.repl.typed_prompt import Prompt
-from tests.cdd_agent.workflows.orchestration.conftest import (
+from tests.cdd_agent.runs.listed_tests.conftest import (
     FIRST,
     REQUEST,
     RIGHT,

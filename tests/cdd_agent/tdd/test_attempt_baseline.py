@@ -9,14 +9,14 @@ from cdd_agent.config.settings import GreenSettings
 from cdd_agent.errors import EnvironmentMissing, ExitCode
 from cdd_agent.events import Change, ChangeKind, Emit, SuiteFinished, SuiteStarted
 from cdd_agent.model.conversation import Request, Turn
+from cdd_agent.runs.failing_tests import adapt_policy
+from cdd_agent.runs.request import Wanted
 from cdd_agent.tdd.baseline import Baseline, PatientModel, add_hidden_tests, list_added_tests, take_baseline
 from cdd_agent.tdd.context import Context, Kind, Phase, WorkItem
 from cdd_agent.tdd.step import StepRecovery, checkpoint_ref
 from cdd_agent.tdd.verdict import judge_run
 from cdd_agent.work.records import find_records
 from cdd_agent.work.state import AttemptRecord, StepExecution
-from cdd_agent.workflows.green.request import Wanted
-from cdd_agent.workflows.green.run import adapt_policy
 from pytest_tdd_agent.codec import load
 from pytest_tdd_agent.report import Case, CollectError, Failure, Problem, SuiteReport
 from tests.fakes.cases import soak_after

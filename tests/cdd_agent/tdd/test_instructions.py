@@ -2,10 +2,10 @@ from dataclasses import replace
 from typing import cast
 
 from cdd_agent.model.conversation import Marks
+from cdd_agent.runs.plan_steps import make_brief_for
 from cdd_agent.tdd.context import Phase, format_reasons, summarize_evidence
 from cdd_agent.tdd.instructions import Occasion, format_failures, format_step, format_system_prompt, format_task
 from cdd_agent.work.state import AttemptRecord, StepExecution
-from cdd_agent.workflows.execution.executor import make_brief_for
 from pytest_tdd_agent.report import Case, CollectError, Failure, Reason, SuiteReport, Verdict
 from tests.fakes.project import item
 

@@ -10,6 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from cdd_agent.conversation.dialog import Dialog
+from cdd_agent.conversation.planner import Planner
+from cdd_agent.conversation.scout import Scout
+from cdd_agent.conversation.socrates import Socrates
 from cdd_agent.errors import CddError, GateClosed
 from cdd_agent.model.budget import Budget
 from cdd_agent.model.conversation import Request, Text, ToolCall, ToolResult, Turn
@@ -23,14 +27,10 @@ from cdd_agent.tickets.ticket import create
 from cdd_agent.work import state as states
 from cdd_agent.work.records import find_records
 from cdd_agent.work.state import RunState, Status, StepKey
-from cdd_agent.workflows.conversation.dialog import Dialog
-from cdd_agent.workflows.conversation.planner import Planner
-from cdd_agent.workflows.conversation.scout import Scout
-from cdd_agent.workflows.conversation.socrates import Socrates
 from cdd_agent.workspace.files import Workspace
-from tests.cdd_agent.workflows.green.conftest import BARE, CARTS, MENDED, TESTS, Shop
-from tests.cdd_agent.workflows.orchestration import conftest as orchestration
-from tests.cdd_agent.workflows.orchestration.conftest import Runs
+from tests.cdd_agent.runs.failing_tests.conftest import BARE, CARTS, MENDED, TESTS, Shop
+from tests.cdd_agent.runs.listed_tests import conftest as orchestration
+from tests.cdd_agent.runs.listed_tests.conftest import Runs
 from tests.fakes.clock import FakeClock
 from tests.fakes.model import ScriptedModel, call, says
 from tests.fakes.project import CODE, TEST, TEST_FILE, TIDY, Project, content_as_it_is, green, item, red, writes

@@ -10,12 +10,12 @@ from cdd_agent.events import Event
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
 from cdd_agent.model.budget import Budget
+from cdd_agent.runs.plan_steps import make_brief_for
 from cdd_agent.tdd.context import Context, Policy, WorkItem, phases_of
 from cdd_agent.tdd.cycle import Cycle
 from cdd_agent.work import state as states
 from cdd_agent.work.records import find_records
 from cdd_agent.work.state import RunState, StepExecution, StepKey
-from cdd_agent.workflows.execution.executor import make_brief_for
 from pytest_tdd_agent.codec import load
 from pytest_tdd_agent.report import SuiteReport
 from tests.fakes.approval import users_folder

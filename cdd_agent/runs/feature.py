@@ -1,0 +1,341 @@
+"""A feature: one request, the folder of its run, and its history in the handoff notes.
+
+A run whose state is missing or outdated is rebuilt from the commits and notes that HEAD leads to. Only the test results
+for a baseline are not in the notes; they come from a new run of the tests.
+"""
+
+import re
+import shlex
+import unicodedata
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from cdd_agent.errors import UsageError
+from cdd_agent.git.notes import NotesDamaged, find_missing_ref, read_tip, survey_notes
+from cdd_agent.git.repository import CommitId, Repository
+from cdd_agent.runs import test_list
+from cdd_agent.storage import read_ordinary, write_atomic
+from cdd_agent.tdd.context import Context
+from cdd_agent.tdd.step import StepRecovery
+from cdd_agent.tdd.verdict import RedVerdict
+from cdd_agent.tickets.ticket import Ticket
+from cdd_agent.work.handoff import PHASE_OF, CurrentTest, Handoff
+from cdd_agent.work.records import find_records
+from cdd_agent.work.state import AttemptRecord, RunState, Status, StepExecution
+from cdd_agent.work.state_file import load_state
+
+PREFIX = "tdd-"
+"""The beginning of every feature's name, which is the ``ticket`` of its notes."""
+BEGIN = 'cdd tdd run "DESCRIPTION"'
+RESUME = "cdd tdd resume"
+LIMIT_BYTES = 100_000
+"""Of a request."""
+RUN = rf"{PREFIX}[a-z0-9][a-z0-9-]{{0,79}}"
+"""Pattern of a run's name, which comes from a note and becomes part of paths and refs."""
+_SLUG = re.compile(RUN)
+_MAX_SLUG_CHARACTERS = 40
+_FIX = re.compile(r"\W*(?:bug\s*)?fix(?:es|ed)?\b|\W*(?:bug|repair|correct)\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feature:
+    """A request and the folder of its run, ``tdd/SLUG`` in the records."""
+
+    slug: str
+    text: str
+    """The request."""
+    folder: Path
+
+    @property
+    def ticket(self) -> Ticket:
+        """The run as a ticket, whose state it keeps."""
+        return Ticket(slug=self.slug, folder=self.folder)
+
+    @property
+    def request_path(self) -> Path:
+        """The file with the request."""
+        return self.folder / "request.md"
+
+    @property
+    def is_fix(self) -> bool:
+        """Whether the request asks for a repair; then GREEN's commits begin with ``fix:``."""
+        return _FIX.match(self.text) is not None
+
+    def save(self) -> None:
+        """Write the request, unless the file exists."""
+        if not self.request_path.exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_atomic(self.request_path, self.text.encode("utf-8", "replace"))
+
+
+def make_feature(root: Path, text: str, *, taken: Collection[str] = ()) -> Feature:
+    """Return a feature for ``text`` with a name that is not ``taken``, without writing anything.
+
+    If an unfinished feature has the same text, return that. Raises ``UsageError`` for an empty or oversized request,
+    and if another feature is unfinished.
+    """
+    text = text.encode("utf-8", "replace").decode("utf-8").strip()
+    if not text:
+        example = 'describe the feature: cdd tdd run "a calculator that adds and subtracts"'
+        raise UsageError("The request is empty.", hint=example)
+    if len(text.encode()) > LIMIT_BYTES:
+        hint = "put the details into a file of the project, commit it, and name it in the request"
+        raise UsageError(f"The request has more than {LIMIT_BYTES:,} bytes.", hint=hint)
+    unfinished = find_latest(root)
+    if unfinished is not None and not is_complete(unfinished):
+        if unfinished.text == text:
+            return unfinished
+        hint = f"continue it: {RESUME}; or delete it first: rm -r {shlex.quote(str(unfinished.folder))}"
+        raise UsageError(f"The run {unfinished.slug} is not complete.", hint=hint)
+    slug, folder = make_slug(text), _runs_folder(root)
+    names = (slug, *(f"{slug}-{number}" for number in range(2, 10_000)))
+    free = next(name for name in names if name not in taken and not (folder / name).exists())
+    return Feature(slug=free, text=text, folder=folder / free)
+
+
+def make_slug(text: str) -> str:
+    """Return a feature's name, made from the first words of its request.
+
+    >>> make_slug("Calculator with Add/Subtract!")
+    'tdd-calculator-with-add-subtract'
+    """
+    plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower()
+    words = re.findall(r"[a-z0-9]+", plain)
+    slug = PREFIX.rstrip("-")
+    for word in words:
+        if len(slug) + 1 + len(word) > _MAX_SLUG_CHARACTERS:
+            break
+        slug += f"-{word}"
+    return slug if words and slug != PREFIX.rstrip("-") else f"{PREFIX}{(words or ['feature'])[0][:30]}"
+
+
+def locate_feature(root: Path, slug: str, *, text: str) -> Feature:
+    """Return the feature with this name, even if its folder does not exist; ``UsageError`` for an invalid name."""
+    if _SLUG.fullmatch(slug) is None:
+        raise UsageError(f"{slug!r:.100} is not the name of a run.", hint="list the runs in the notes: cdd tdd history")
+    return Feature(slug=slug, text=text, folder=_runs_folder(root) / slug)
+
+
+def find_latest(root: Path) -> Feature | None:
+    """Return the feature whose request was saved last."""
+    folder = _runs_folder(root)
+    requests = [path for path in folder.glob(f"{PREFIX}*/request.md") if _SLUG.fullmatch(path.parent.name)]
+    if not requests:
+        return None
+    newest = max(requests, key=lambda path: (path.stat().st_mtime_ns, path.parent.name))
+    try:
+        text = read_ordinary(newest, limit_bytes=LIMIT_BYTES).decode("utf-8", "replace")
+    except OSError as error:
+        raise UsageError(f"{newest} cannot be read: {error.strerror}.", hint=f"inspect it: ls -l {newest}") from error
+    return Feature(slug=newest.parent.name, text=text, folder=newest.parent)
+
+
+def load_feature_state(feature: Feature) -> RunState | None:
+    """Return the saved state of a feature; raises ``DocumentError`` if it is damaged."""
+    return load_state(feature.ticket.state_path, without=f"and continue from the handoff notes: {RESUME}")
+
+
+def is_complete(feature: Feature) -> bool:
+    """Return whether all cycles are done; raises ``DocumentError`` if the state is damaged."""
+    state = load_feature_state(feature)
+    return state is not None and state.status == Status.COMPLETED
+
+
+def list_completed(state: RunState) -> tuple[StepExecution, ...]:
+    """Return the completed cycles in order, without the last PLAN, which chose no test."""
+    done = (state.execution(number) for number in state.numbers(Status.COMPLETED))
+    return tuple(step for step in done if "red" in step.commits)
+
+
+def is_dropped(step: StepExecution) -> bool:
+    """Return whether the test of a cycle passed at once and was removed."""
+    return any(attempt.finding == RedVerdict.DROPPED for attempt in step.attempts)
+
+
+def _runs_folder(root: Path) -> Path:
+    return find_records(root).folder / "tdd"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedHandoff:
+    """One line of a note, and the commit of the note."""
+
+    commit: CommitId
+    handoff: Handoff
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureHistory:
+    """The handoffs of one run in HEAD's history."""
+
+    slug: str
+    text: str
+    """The request from the first commit; empty if that is missing."""
+    lines: tuple[CommittedHandoff, ...]
+    """Oldest first, at least one."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the last PLAN found that all tests are done."""
+        last = self.lines[-1].handoff
+        return last.next_phase == "COMPLETE" and last.phase == "PLAN" and last.error is None
+
+
+def read_history(repository: Repository, *, slug: str | None = None) -> FeatureHistory | None:
+    """Return the history of this or the latest run from the notes on HEAD's commits; ``NotesDamaged`` if unreadable."""
+    survey = survey_notes(repository)
+    for damage in survey.damages:
+        if damage.kind in ("unreadable", "newer"):
+            raise NotesDamaged(damage.what)
+    entries = {entry.commit: entry for entry in survey.entries}
+    if not entries or repository.read_head() is None:
+        return None
+    found: list[CommittedHandoff] = []
+    for commit in repository.git("rev-list", ("--topo-order",), "HEAD").split():
+        entry = entries.get(CommitId(commit))
+        if entry is None:
+            continue
+        handoffs = [each for each in entry.handoffs if each.ticket.startswith(PREFIX)]
+        if handoffs and slug is None:
+            slug = max(handoffs, key=lambda each: each.seq).ticket
+        own = sorted((each for each in handoffs if each.ticket == slug), key=lambda each: each.seq)
+        found += [CommittedHandoff(commit=entry.commit, handoff=each) for each in reversed(own)]
+    if not found or slug is None:
+        return None
+    return FeatureHistory(slug=slug, text=_read_request(repository, found), lines=tuple(reversed(found)))
+
+
+def _read_request(repository: Repository, handoffs: Iterable[CommittedHandoff]) -> str:
+    plans = [each for each in handoffs if each.handoff.phase == "PLAN" and each.handoff.error is None]
+    if not plans:
+        return ""
+    first = min(plans, key=lambda each: each.handoff.cycle_number)
+    _, _, body = repository.git("log", ("-1", "--format=%B"), first.commit).strip().partition("\n")
+    return body.strip().rpartition("\n\n")[0].strip()
+
+
+def list_used_names(repository: Repository) -> frozenset[str]:
+    """Return the names of the runs in HEAD's history."""
+    if repository.read_head() is None:
+        return frozenset()
+    log = (f"--grep=^Ticket: {PREFIX}", "--format=%(trailers:key=Ticket,valueonly,separator=%x0A)")
+    return frozenset(repository.git("log", log, "HEAD").split())
+
+
+def rebuild_state(history: FeatureHistory, *, now: str, context: Context) -> RunState:
+    """Return the state of a run that continues from HEAD, after its last landed phase or later commits."""
+    head = context.repository.read_head()
+    cycles: dict[int, list[CommittedHandoff]] = {}
+    for each in history.lines:
+        cycles.setdefault(each.handoff.cycle_number, []).append(each)
+    steps = {number: _rebuild_step(number, cycles[number], now=now, context=context) for number in sorted(cycles)}
+    last = steps[max(steps)]
+    if last.status == Status.IN_PROGRESS:
+        steps[last.step_number] = _move_to_head(history.slug, last, head=head, context=context)
+    return RunState(
+        ticket_slug=history.slug,
+        status=Status.COMPLETED if history.is_complete else Status.IN_PROGRESS,
+        completed_at=now if history.is_complete else None,
+        started_at=now,
+        base_commit=head,
+        branch=context.repository.read_branch(),
+        step_executions=steps,
+    )
+
+
+def _rebuild_step(number: int, lines: list[CommittedHandoff], *, now: str, context: Context) -> StepExecution:
+    last = lines[-1].handoff
+    landed = [each for each in lines if each.handoff.error is None]
+    commits: dict[str, str] = {PHASE_OF[each.handoff.phase]: str(each.commit) for each in landed}
+    title = next((each.handoff.current_test.description for each in landed), last.current_test.description)
+    is_over = last.phase == "REFACTOR" or (last.error is None and (last.next_phase == "COMPLETE" or _is_covered(last)))
+    answer = _rebuild_answer(landed, context=context)
+    if answer is None and not is_over:
+        commits = {}  # the chosen test is unknown, so PLAN chooses again
+    attempts: list[AttemptRecord] = []
+    if "plan" in commits:
+        attempts.append(AttemptRecord(phase="plan", number=1, verdict="open", answer=answer))
+    for covered in (each.handoff for each in landed if _is_covered(each.handoff)):
+        is_kept = covered.current_test.description in covered.completed_tests
+        finding = RedVerdict.ALREADY_GREEN if is_kept else RedVerdict.DROPPED
+        attempts.append(AttemptRecord(phase="red", number=1, verdict="open", finding=finding))
+    return StepExecution(
+        step_number=number,
+        title=title,
+        text_sha256="",
+        status=Status.COMPLETED if is_over else Status.IN_PROGRESS,
+        started_at=now,
+        completed_at=now if is_over else None,
+        attempts=tuple(attempts),
+        commits=commits,
+    )
+
+
+def _move_to_head(slug: str, step: StepExecution, *, head: CommitId | None, context: Context) -> StepExecution:
+    step = replace(step, base_commit=head)
+    if not step.commits or head is None:
+        return step
+    attempts = list(step.attempts)
+    for phase in ("red", "green"):
+        if phase in step.commits:
+            # The report does not exist. Naming it makes the next baseline run the tests.
+            path = StepRecovery(slug, step, context=context).report_path(f"{phase}-1")
+            report = str(path.relative_to(context.records.folder))
+            attempts.append(AttemptRecord(phase=phase, number=1, verdict="open", report=report))
+    *_, latest = step.commits
+    return replace(step, commits={**step.commits, latest: str(head)}, attempts=tuple(attempts))
+
+
+def _is_covered(handoff: Handoff) -> bool:
+    return handoff.phase == "RED" and handoff.next_phase == "PLAN" and handoff.error is None
+
+
+def _rebuild_answer(landed: Sequence[CommittedHandoff], *, context: Context) -> str | None:
+    """Return PLAN's answer according to the notes of its cycle; None if they do not name the chosen test."""
+    if not landed:
+        return None
+    first = landed[0].handoff
+    if first.phase == "PLAN" and first.next_phase == "COMPLETE":
+        return test_list.format_answer(None)
+    test = next((each.handoff.current_test for each in landed if each.handoff.current_test.test_file), None)
+    test_file = test.test_file if test else _find_test_file(landed, context=context)
+    test = test or first.current_test
+    if not test_file:
+        return None
+    choice = CurrentTest(description=test.description, test_file=test_file, impl_file=test.impl_file)
+    return test_list.format_answer(choice)
+
+
+def _find_test_file(landed: Iterable[CommittedHandoff], *, context: Context) -> str:
+    """Return the test file that RED committed; empty if there is none."""
+    inside = context.to_repository_path("")
+    for each in landed:
+        if each.handoff.phase == "RED":
+            names = context.repository.git("diff-tree", ("--no-commit-id", "--name-only", "-r", "-z"), each.commit)
+            changed = [path.removeprefix(inside) for path in names.split("\0") if path.startswith(inside)]
+            return next((path for path in changed if test_list.is_test_file(path)), "")
+    return ""
+
+
+def begin_feature(root: Path, repository: Repository, *, text: str) -> Feature:
+    """Return a feature for ``text`` with a name that no run has used; raises as ``make_feature`` does."""
+    return make_feature(root, text, taken=list_used_names(repository))
+
+
+def find_resumable(root: Path, repository: Repository) -> Feature:
+    """Return the run to continue: the one saved last, else the latest in the notes; ``UsageError`` if there is none."""
+    known = find_latest(root)
+    if known is not None:
+        return known
+    history = read_history(repository)
+    missing = find_missing_ref(repository) if history is None and read_tip(repository) is None else None
+    if missing is not None:
+        raise missing
+    begin = f"begin one: {BEGIN}"
+    if history is None or history.is_complete:
+        happened = "There is no run to continue." if history is None else f"{history.slug} is complete."
+        raise UsageError(happened, hint=begin)
+    if not history.text:
+        raise UsageError(f"The request of {history.slug} is unknown: its first commit is missing.", hint=begin)
+    return locate_feature(root, history.slug, text=history.text)

@@ -1,1 +1,0 @@
-"""The Executor, who carries a plan out step by step."""

@@ -1,1 +1,0 @@
-"""GREEN on its own: code for tests that fail already."""

@@ -1,1 +1,0 @@
-"""The orchestrator: a feature, one listed test a cycle, an agent for each phase."""

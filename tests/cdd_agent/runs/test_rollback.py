@@ -1,0 +1,364 @@
+"""A rollback to a commit of a run: what goes, what stays, and how it is undone."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from cdd_agent.errors import UsageError
+from cdd_agent.events import RolledBack
+from cdd_agent.git.commits import commit_aside, commit_paths
+from cdd_agent.git.notes import survey_notes
+from cdd_agent.git.run_tree import RunTrees
+from cdd_agent.git.snapshot import Snapshots
+from cdd_agent.runs.history import read_reachable_notes
+from cdd_agent.storage import private_folder
+from cdd_agent.tdd.step import StepCheckpoints, alone, checkpoint_ref, landed_head
+from cdd_agent.work.records import find_records
+from cdd_agent.work.state import Status, StepExecution, StepKey, pending_steps
+from cdd_agent.work.state_file import lines_path, load_state, save_state
+from tests.cdd_agent.runs.made_runs import RECORDS, SLUG, Run, back, history, own_files, refused, undo, work_tree
+from tests.fakes.cases import soak_after
+
+
+def checkpoints_of(run: Run, step: StepExecution) -> StepCheckpoints:
+    return StepCheckpoints(ticket=SLUG, step=step, repository=run.repository, snapshots=run.rollbacks.snapshots)
+
+
+def read_state(run: Run) -> object:
+    return load_state(run.state_path)
+
+
+def test_branch_files_and_index_are_as_the_commit_has_them(run: Run) -> None:
+    target = run.commits["refactor 1"]
+    back(run, target)
+    assert run.repository.read_head() == target
+    assert run.repository.read_branch() == "main"
+    assert run.repository.list_uncommitted() == ()
+    assert run.repository.git("write-tree") == run.repository.git("rev-parse", f"{target}^{{tree}}")
+    assert not (run.root / "tests" / "data2.txt").exists()
+    assert (run.root / "calc.py").read_text() == "# code up to 1\n"
+
+
+@pytest.mark.slow
+def test_a_folder_that_only_held_what_goes_is_gone(run: Run) -> None:
+    back(run, run.commits["plan 1"])
+    assert not (run.root / "tests").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spell", [str, lambda commit: commit[:9], lambda _: "HEAD~4", lambda _: "there"])
+def test_the_commit_may_be_named_in_any_way(spell: Callable[[str], str], run: Run) -> None:
+    run.repository.git("tag", "there", run.commits["refactor 1"])
+    back(run, spell(run.commits["refactor 1"]))
+    assert run.repository.read_head() == run.commits["refactor 1"]
+
+
+def test_every_name_of_a_commit_leads_to_it(run: Run) -> None:
+    target = run.commits["refactor 1"]
+    run.repository.git("tag", "there", target)
+    plans = [run.rollbacks.plan(name) for name in (target, target[:9], "HEAD~4", "there")]
+    assert [len(plan.effects.going) for plan in plans] == [4] * 4
+    assert len({plan.effects.going for plan in plans}) == 1
+
+
+def test_what_went_stays_reachable_and_keeps_its_notes(run: Run) -> None:
+    notes = run.repository.git("notes", ("--ref=tdd-handoffs",), "list")
+    record = back(run, run.commits["red 1"])
+    run.repository.git("reflog", "expire", ("--expire=now", "--all"))
+    run.repository.git("gc", ("--quiet", "--prune=now"))
+    assert run.repository.git("rev-parse", f"{record.ref}^1").strip() == run.commits["refactor 2"]
+    assert run.repository.git("notes", ("--ref=tdd-handoffs",), "list") == notes
+    assert survey_notes(run.repository).damages == ()
+    assert [entry.commit for entry in read_reachable_notes(run.repository).entries] == [
+        run.commits["red 1"],
+        run.commits["plan 1"],
+    ]
+    (told,) = run.events
+    assert isinstance(told, RolledBack)
+    assert (told.checkpoint, told.kept) == (run.commits["red 1"], record.ref)
+
+
+# Where one cannot go.
+
+
+def test_a_commit_that_head_does_not_come_from_names_the_nearest_one(run: Run) -> None:
+    run.repository.git("branch", "other", run.commits["refactor 1"])
+    run.repository.git("switch", ("--quiet",), "other")
+    (run.root / "other.txt").write_text("x")
+    other = commit_paths(run.repository, "other", paths=["other.txt"])
+    run.repository.git("switch", ("--quiet",), "main")
+    error = refused(run, other)
+    assert f"{other[:10]} is not part of main" in error.happened
+    assert f"cdd tdd rollback {run.commits['refactor 1'][:10]}" in error.hint
+    assert "cycle 1, REFACTOR" in error.hint
+
+
+@pytest.mark.slow
+def test_a_commit_without_a_note_names_the_nearest_one(run: Run) -> None:
+    (run.root / "by_hand.txt").write_text("x")
+    by_hand = commit_paths(run.repository, "docs: by hand", paths=["by_hand.txt"])
+    error = refused(run, by_hand)
+    assert "has no handoff note" in error.happened
+    assert f"rollback {run.commits['refactor 2'][:10]}" in error.hint
+    first = run.repository.git("rev-list", ("--max-parents=0",), "HEAD").strip()
+    assert f"rollback {run.commits['plan 1'][:10]}" in refused(run, first).hint
+
+
+@soak_after(
+    2,
+    ("name", "words"),
+    [
+        ("HEAD", "HEAD is at .* already"),
+        ("nowhere", "'nowhere' does not name a commit"),
+        ("HEAD~999", "goes back further"),
+        ("--all", "does not name a commit"),
+        ("HEAD~1; rm", "does not name a commit"),
+    ],
+)
+def test_names_that_lead_nowhere_are_told(name: str, words: str, run: Run) -> None:
+    assert re.search(words, refused(run, name).happened)
+
+
+def test_on_no_branch_and_in_the_middle_of_a_merge_nothing_goes_back(run: Run) -> None:
+    run.repository.git("checkout", ("--quiet", "--detach"))
+    assert "on no branch" in refused(run, "HEAD~1").happened
+    run.repository.git("switch", ("--quiet",), "main")
+    (run.root / ".git" / "MERGE_HEAD").write_text(f"{run.commits['red 1']}\n")
+    assert "a merge is in progress" in refused(run, "HEAD~1").happened
+
+
+def test_while_somebody_works_in_the_repository_nothing_goes_back(run: Run) -> None:
+    with (
+        alone(run.rollbacks.repository),
+        pytest.raises(UsageError, match="already in progress"),
+        alone(run.rollbacks.repository),
+    ):
+        pass
+
+
+# The run's own state.
+
+
+@pytest.mark.slow
+def test_between_two_cycles_the_later_ones_are_forgotten(run: Run) -> None:
+    back(run, run.commits["refactor 1"])
+    state = load_state(run.state_path)
+    assert state is not None
+    assert list(state.step_executions) == [1]
+    assert state.execution(1).status == Status.COMPLETED
+    assert (state.status, state.current_step) == (Status.IN_PROGRESS, None)
+    assert (run.state_path.parent / "request.md").read_text() == "A calculator."
+
+
+@pytest.mark.slow
+def test_a_run_with_more_steps_than_one_file_holds_goes_back_too(run: Run) -> None:
+    later = pending_steps(StepKey(number=number, title="Later", text_sha256="a") for number in range(3, 60))
+    run.save(replace(run.state, step_executions={**run.state.step_executions, **later}))
+    assert lines_path(run.state_path).exists()
+    back(run, run.commits["refactor 1"])
+    state = load_state(run.state_path)
+    assert state is not None
+    assert list(state.step_executions) == [1]
+    assert not lines_path(run.state_path).exists()
+
+
+@soak_after(1, ("name", "landed"), [("plan 2", ["plan"]), ("red 2", ["plan", "red"]), ("green 1", None)])
+def test_in_the_middle_of_a_cycle_it_goes_on_with_the_next_phase(name: str, landed: list[str] | None, run: Run) -> None:
+    (run.root / "README.md").write_text("mine\n")
+    cycle = int(name[-1])
+    back(run, run.commits[name])
+    state = load_state(run.state_path)
+    assert state is not None
+    step = state.execution(cycle)
+    assert list(state.step_executions) == list(range(1, cycle + 1))
+    assert (state.current_step, step.status) == (cycle, Status.IN_PROGRESS)
+    assert list(step.commits) == (landed or ["plan", "red", "green"])
+    assert {attempt.phase for attempt in step.attempts} == set(step.commits)
+    assert run.repository.list_uncommitted() == ("README.md",)
+    # A cycle without checkpoints prepares its files anew, from the commit to which the run went back.
+    checkpoints = checkpoints_of(run, step)
+    assert landed_head(step) == step.base_commit == run.repository.read_head()
+    assert (checkpoints.find_last(), checkpoints.read_tip()) == (None, None)
+
+
+@pytest.mark.slow
+def test_a_run_that_began_later_is_put_aside_and_comes_back_with_undo(run: Run) -> None:
+    later = find_records(run.root).folder / "tdd" / "tdd-later"
+    later.mkdir()
+    (later / "request.md").write_text("More.")
+    save_state(
+        later / "execution-state.json", replace(run.state, ticket_slug="tdd-later", base_commit=run.commits["green 2"])
+    )
+    earlier = find_records(run.root).folder / "tdd" / "tdd-earlier"
+    earlier.mkdir()
+    (earlier / "request.md").write_text("Less.")
+    kept = work_tree(later)
+    back(run, run.commits["refactor 1"])
+    assert not later.exists()
+    assert (earlier / "request.md").exists()
+    requests = run.rollbacks.runs.glob("*/request.md")
+    assert max(requests, key=lambda path: path.stat().st_mtime_ns).parent.name == SLUG
+    undo(run)
+    assert work_tree(later) == kept
+
+
+@soak_after(0, "content", [None, b"{", b'{"schema": 99}'])
+def test_without_a_state_that_knows_the_cycle_only_the_request_is_left(content: bytes | None, run: Run) -> None:
+    run.state_path.unlink()
+    if content is not None:
+        run.state_path.write_bytes(content)
+    back(run, run.commits["red 2"])
+    assert [path.name for path in run.state_path.parent.iterdir()] == ["request.md"]
+    assert run.repository.read_head() == run.commits["red 2"]
+    undo(run)
+    assert (run.state_path.read_bytes() if content is not None else None) == content
+
+
+@pytest.mark.slow
+def test_what_an_interrupted_phase_left_goes_too_and_the_users_own_stays(begun: Run) -> None:
+    run = begun
+    run.cycle(1)
+    (run.root / "README.md").write_text("mine before the cycle\n")
+    run.cycle(2, until="RED")
+    (run.root / "calc.py").write_text("half\n")
+    (run.root / "draft.py").write_text("half\n")
+    ref = checkpoint_ref(SLUG, run.step, name="green-1")
+    run.rollbacks.snapshots.take(ref, message="attempt")
+    step = run.step
+    attempt = replace(step.attempts[-1], phase="green", verdict="closed", checkpoint=ref)
+    run.keep(replace(step, attempts=(*step.attempts, attempt), phase="green"))
+    (run.root / "mine.txt").write_text("since\n")
+    before = work_tree(run.root), history(run.repository)
+    back(run, run.commits["refactor 1"])
+    assert run.repository.list_uncommitted() == ("README.md", "mine.txt")
+    assert (run.root / "README.md").read_text() == "mine before the cycle\n"
+    assert (run.root / "calc.py").read_text() == "# code up to 1\n"
+    assert not (run.root / "draft.py").exists()
+    undo(run)
+    assert (work_tree(run.root), history(run.repository)) == before
+    undo(run)
+    assert run.repository.list_uncommitted() == ("README.md", "mine.txt")
+    assert not (run.root / "draft.py").exists()
+
+
+def test_what_no_attempt_has_saved_counts_as_the_users_and_stays(begun: Run) -> None:
+    run = begun
+    run.cycle(1, until="RED")
+    (run.root / "calc.py").write_text("half\n")
+    record = back(run, run.commits["plan 1"])
+    assert run.repository.list_uncommitted() == ("calc.py",)
+    assert (run.root / "calc.py").read_text() == "half\n"
+    assert run.repository.git("show", f"{record.snapshot}:calc.py") == "half\n"
+
+
+@soak_after(0, "carries", [False, True])
+def test_what_an_interrupted_phase_left_in_a_run_tree_concerns_no_file_of_the_users(
+    begun: Run, *, carries: bool
+) -> None:
+    run = begun
+    run.cycle(1)
+    (run.root / "README.md").write_text("mine\n")
+    run.cycle(2, until="RED")
+    tree = RunTrees(run.repository, private_folder(run.root) / "worktrees").tree(SLUG)
+    taken = ["README.md"] if carries else []
+    tree.reset(commit_aside(run.repository, taken, parent=run.commits["red 2"], message="tip"))
+    Snapshots(tree.repository).take(str(run.step.checkpoint), message="start")
+    (tree.root / "calc.py").write_text("half\n")
+    (tree.root / "draft.py").write_text("half\n")
+    ref = checkpoint_ref(SLUG, run.step, name="green-1")
+    Snapshots(tree.repository).take(ref, message="attempt")
+    step = run.step
+    attempt = replace(step.attempts[-1], phase="green", verdict="closed", checkpoint=ref)
+    run.keep(replace(step, attempts=(*step.attempts, attempt), phase="green"))
+    back(run, run.commits["refactor 1"])
+    assert run.repository.list_uncommitted() == ("README.md",)
+    assert (run.root / "README.md").read_text() == "mine\n"
+    assert (run.root / "calc.py").read_text() == "# code up to 1\n"
+
+
+# Undoing.
+
+
+def test_undo_brings_everything_back_and_can_be_undone(run: Run) -> None:
+    own_files(run)
+    before, state = work_tree(run.root), read_state(run)
+    refs = run.repository.git("for-each-ref", "refs/cdd/checkpoints", "refs/notes", "refs/heads")
+    past = history(run.repository)
+    back(run, run.commits["red 1"])
+    gone, gone_past, gone_state = work_tree(run.root), history(run.repository), read_state(run)
+    undo(run)
+    assert work_tree(run.root) == {**gone_reports(gone, before), **before}
+    assert history(run.repository) == past
+    assert read_state(run) == state
+    kept = run.repository.git("for-each-ref", "refs/cdd/checkpoints", "refs/notes", "refs/heads")
+    assert set(refs.splitlines()) <= set(kept.splitlines())
+    undo(run)
+    assert history(run.repository) == gone_past
+    assert read_state(run) == gone_state
+    assert {k: v for k, v in work_tree(run.root).items() if not k.startswith(".git/")} == {
+        k: v for k, v in gone.items() if not k.startswith(".git/")
+    }
+
+
+def gone_reports(
+    after: dict[str, tuple[int, bytes | str]], before: dict[str, tuple[int, bytes | str]]
+) -> dict[str, tuple[int, bytes | str]]:
+    """Reports that the rollback wrote beside those that were there."""
+    return {name: held for name, held in after.items() if name.startswith(f"{RECORDS}reports/") and name not in before}
+
+
+@pytest.mark.slow
+def test_commits_made_after_a_rollback_go_with_its_undoing_and_are_kept(run: Run) -> None:
+    back(run, run.commits["refactor 1"])
+    (run.root / "other.txt").write_text("x")
+    other = commit_paths(run.repository, "docs: since", paths=["other.txt"])
+    record = undo(run)
+    assert run.repository.read_head() == run.commits["refactor 2"]
+    assert not (run.root / "other.txt").exists()
+    assert run.repository.git("rev-parse", f"{record.ref}^1").strip() == other
+    undo(run)
+    assert run.repository.read_head() == other
+    assert (run.root / "other.txt").read_text() == "x"
+
+
+def test_undo_minds_what_was_changed_since(run: Run) -> None:
+    back(run, run.commits["refactor 1"])
+    (run.root / "calc.py").write_text("mine\n")
+    with pytest.raises(UsageError, match=r"  calc\.py\n"), alone(run.rollbacks.repository):
+        run.rollbacks.plan_undo()
+
+
+def test_where_nothing_was_rolled_back_nothing_is_undone(run: Run) -> None:
+    with pytest.raises(UsageError, match="Nothing was rolled back"):
+        run.rollbacks.plan_undo()
+
+
+@pytest.mark.slow
+def test_undo_on_another_branch_names_the_right_one(run: Run) -> None:
+    record = back(run, run.commits["refactor 1"])
+    run.repository.git("switch", ("--quiet", "--create"), "other")
+    with pytest.raises(UsageError, match="made on the branch main") as caught:
+        run.rollbacks.plan_undo()
+    assert "git switch main" in caught.value.hint
+    assert record.ref in caught.value.hint
+
+
+# The look before.
+
+
+def test_the_look_tells_commits_files_and_what_comes_next(run: Run) -> None:
+    run.repository.git("update-ref", "refs/remotes/origin/main", run.commits["plan 2"])
+    plan = run.rollbacks.plan(run.commits["refactor 1"])
+    assert [each.commit for each in plan.effects.going] == [
+        run.commits[f"{p} 2"] for p in ("refactor", "green", "red", "plan")
+    ]
+    assert plan.effects.going[-1].subject == "plan: subtracts"
+    assert {(change.path, change.kind) for change in plan.effects.files} == {
+        ("calc.py", "modified"),
+        ("test-list.md", "modified"),
+        ("test_calc.py", "modified"),
+        ("tests/data2.txt", "deleted"),
+    }
+    assert (plan.effects.pushed, plan.effects.next, plan.effects.coming) == (1, "PLAN", ())
