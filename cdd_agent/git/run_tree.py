@@ -58,6 +58,10 @@ class RunTree:
         """Its top level."""
         return self.repository.root
 
+    def is_on(self, commit: CommitId | None) -> bool:
+        """Return whether HEAD is at ``commit``; False if the tree was deleted, which git would make again."""
+        return self.root.is_dir() and self.trees.has(self._name) and self.repository.read_head() == commit
+
     def reset(self, base: CommitId) -> tuple[str, ...]:
         """Make HEAD, index and files those of ``base``, and delete all other files; raises ``GitUnable`` if it fails.
 

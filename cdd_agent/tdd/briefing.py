@@ -191,7 +191,9 @@ def save_interruption(recovery: StepRecovery, *, words: str = "") -> Interrupted
     None: the attempt has changed nothing.
     """
     step, context, before = recovery.step, recovery.context, recovery.find_attempt()
-    if before is None or step.phase is None:
+    # The tree may be gone; an earlier version may have made the attempt in the user's own files.
+    has_files = context.workplace.run_tree.is_on(recovery.checkpoints.read_tip())
+    if before is None or step.phase is None or not has_files:
         return step.interrupted
     recovery.checkpoints.freeze_ignore_rules()
     # A test run that was interrupted too may have left files.
