@@ -57,7 +57,7 @@ from cdd_agent.shell.permission import Permission
 from cdd_agent.storage import private_folder, read_ordinary, write_atomic
 from cdd_agent.tdd.context import BriefFor, Context, Policy
 from cdd_agent.tdd.ignored_files import IncludedFiles
-from cdd_agent.tdd.workplace import InPlace, RunTreeWorkplace, Workplace
+from cdd_agent.tdd.workplace import Workplace
 from cdd_agent.testrun.access import SHOWN_PRIVATE, Original
 from cdd_agent.testrun.project import NoFramework, SuiteContext, make_suite
 from cdd_agent.testrun.root import find_root
@@ -71,10 +71,6 @@ from cdd_agent.workspace.memory import Memory, read_memory
 
 _SEEN_BYTES = 10_000
 """Size of the list of notices that the user has seen today."""
-_IN_PLACE = (
-    "The run works in your own files: the model and the tests can change and delete whatever is in the project, and "
-    "cdd restores only what git knows. Do not change files meanwhile."
-)
 _TOOLS_ONLY = "edit_format: blocks applies to cdd exec and cdd green; the agents of cdd tdd work with tools."
 
 
@@ -97,6 +93,7 @@ class Composition:
         """Returns the session at the prompt, and the number of messages of each conversation, for checkpoints."""
         self.has_told_memory = False
         """The user has been told which conventions of the project every agent gets."""
+        self._told: set[str] = set()
 
     def follow(self, slug: str) -> None:
         """Also write the following events to the journal of ``slug``, or of the fork in which it is carried out."""
@@ -116,6 +113,11 @@ class Composition:
 
     def _notify(self, text: str) -> None:
         self.emit(Notice(text=text))
+
+    def _notify_once(self, text: str) -> None:
+        if text not in self._told:
+            self._told.add(text)
+            self._notify(text)
 
     def notify_once_a_day(self, text: str) -> None:
         """Show a notice, unless the user has seen it today in this project."""
@@ -168,16 +170,18 @@ class Composition:
     def settings(self) -> settings.Settings:
         """The settings of the project."""
         return settings.load(
-            self.home, allows=self.trust.allows, environment=self.environment, model=self.options.model
+            self.home,
+            allows=self.trust.allows,
+            environment=self.environment,
+            model=self.options.model,
+            report=self._notify_once,
         )
 
     @cached_property
     def trust(self) -> Trust:
         """The user's approvals of files that the repository contains."""
-        # A run in the user's own files needs more approvals.
-        command = self.options.as_command("trust --in-place" if self.options.in_place else "trust")
         return Trust(
-            Approvals(self.home, environment=self.environment, decided_by=command),
+            Approvals(self.home, environment=self.environment, decided_by=self.options.as_command("trust")),
             ask=self.options.ask,
             report=self._notify,
             brings=self._brings,
@@ -185,10 +189,8 @@ class Composition:
 
     def _brings(self, program: Path) -> bool:
         try:
-            # A run in the user's own files could leave a program there.
-            is_shared = self.options.in_place or not self.settings.run_tree
-            return is_shared or self.forks.repository.brings(program)
-        except CddError:  # no usable repository or settings: nobody knows where the program comes from
+            return self.forks.repository.brings(program)
+        except CddError:  # no usable repository: nobody knows where the program comes from
             return True
 
     @cached_property
@@ -342,9 +344,9 @@ class Composition:
             self.home, allows=self.trust.allows, environment=self.environment, model=self.options.model
         )
 
-    def asking_nobody(self, *, in_place: bool = False) -> "Composition":
+    def asking_nobody(self) -> "Composition":
         """Return the same project for ``cdd doctor``; to its parts, whatever is not approved yet counts as missing."""
-        options = replace(self.options, ask=None, attended=True, in_place=in_place or self.options.in_place)
+        options = replace(self.options, ask=None, attended=True)
         return Composition(options, emit=lambda _: None, environment=self.environment)
 
     def socrates(self, ticket: Ticket) -> Socrates:
@@ -508,11 +510,7 @@ class Composition:
             policy=policy,
             brief=make_brief(workplace.tree, workspace),
             permission=replace(
-                self.permission,
-                root=self.root if is_shown else suite.root,
-                tree=suite.root,
-                is_free=is_shown and not workplace.is_shared,
-                is_shared=workplace.is_shared,
+                self.permission, root=self.root if is_shown else suite.root, tree=suite.root, is_free=is_shown
             ),
             project=self.root,
             records=self.records,
@@ -542,12 +540,6 @@ class Composition:
     def _choose_workplace(self, name: str, *, left_out: tuple[str, ...]) -> tuple[Workplace, Suite]:
         """Return the place of a run, and its tests there."""
         repository = self.repository
-        if self.options.in_place or not self.settings.run_tree:
-            if self.suite.sandbox.level == "landlock":
-                hint = "leave --in-place out, or use another level: --sandbox bwrap"
-                raise UsageError("In your own files, the sandbox landlock cannot protect git's folder.", hint=hint)
-            self._notify(_IN_PLACE)
-            return InPlace(tree=repository), self.suite
         most_mb, files = self.settings.run_tree_copy_mb, self.settings.run_tree_copy_files
         repository.copy_limits = CopyLimits(size_bytes=most_mb * 1_000_000, files=files)
         repository.read_included()  # ask the user before the work begins
@@ -556,7 +548,7 @@ class Composition:
         shown = f"{self._fork}.{name}" if self._fork else name
         is_shown = self.suite.sandbox.level in ISOLATING_LEVELS
         export = GitExport(folder=private_folder(home) / "git" / shown) if is_shown else None
-        workplace = RunTreeWorkplace(
+        workplace = Workplace(
             user=repository,
             run_tree=self._find_run_trees().tree(name),
             landings=Landings(repository, self.records.landing, files=own / "landing"),

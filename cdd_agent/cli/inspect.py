@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cdd_agent.cli.invocation import Invocation, headless, name_ticket
+from cdd_agent.cli.invocation import Invocation, headless, name_ticket, refuse_in_place
 from cdd_agent.errors import ExitCode, UsageError, format_count
 
 if TYPE_CHECKING:
@@ -444,12 +444,12 @@ def report(invocation: Invocation, slug: str, *, page: Path | None) -> None:
     help="Approve the content with this sha256 without showing it; for CI.",
 )
 @click.option("--forget", is_flag=True, help="Forget all decisions about this project.")
-@click.option("--in-place", is_flag=True, help="Include what only runs with --in-place need.")
 @click.option(
     "--records", is_flag=True, help="Show the records that cdd does not read, and ask whether they are yours."
 )
+@refuse_in_place
 @click.pass_obj
-def trust(invocation: Invocation, *, digests: tuple[str, ...], forget: bool, in_place: bool, records: bool) -> None:
+def trust(invocation: Invocation, *, digests: tuple[str, ...], forget: bool, records: bool) -> None:
     """Show the settings, the interpreter, the hooks and the list of ignored files, and ask about each.
 
     Without a terminal, cdd shows them with their digests and decides nothing. It never runs them here. The commands
@@ -464,7 +464,7 @@ def trust(invocation: Invocation, *, digests: tuple[str, ...], forget: bool, in_
         _ask_about_records(invocation, digests)
         return
 
-    project = invocation.project.asking_nobody(in_place=in_place)
+    project = invocation.project.asking_nobody()
     approvals = project.trust.approvals
     if forget:
         decisions = format_count(approvals.forget(), "decision")

@@ -202,7 +202,8 @@ def drop_output(*, hung_up: bool = False) -> None:
 
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-_OF_THE_OPTIONS = ("allow_dirty", "allow_files", "in_place", "anyway", "jobs", "no_review")
+_OF_THE_OPTIONS = ("allow_dirty", "allow_files", "anyway", "jobs", "no_review")
+_INSTEAD = "name ignored files that your tests need in .cdd/worktree-include"
 _OF_THE_INVOCATION = ("yes", "as_json", *_OF_THE_OPTIONS)
 
 
@@ -221,13 +222,24 @@ def headless(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def in_run_tree(command: _Command) -> _Command:
-    """Add the options on where a run works."""
+    """Add the options on what a run takes along and what may land."""
     dirty = "Take your uncommitted changes along, and commit none of them."
-    in_place = "Work in your own files instead of a run tree."
     allowed = "Let this file land without a question, although programs may obey it; may be repeated."
     command = click.option("--allow-file", "allow_files", multiple=True, metavar="PATH", help=allowed)(command)
-    command = click.option("--in-place", is_flag=True, help=in_place)(command)
-    return click.option("--allow-dirty", is_flag=True, help=dirty)(command)
+    command = click.option("--allow-dirty", is_flag=True, help=dirty)(command)
+    return refuse_in_place(command)
+
+
+def refuse_in_place(command: _Command) -> _Command:
+    """Accept ``--in-place``, which earlier versions had, only to say what to do instead."""
+
+    def refuse(_: click.Context, *given: object) -> None:
+        from cdd_agent.errors import UsageError
+
+        if given[-1]:
+            raise UsageError("--in-place was removed: every run works in a run tree.", hint=f"leave it out; {_INSTEAD}")
+
+    return click.option("--in-place", is_flag=True, hidden=True, expose_value=False, callback=refuse)(command)
 
 
 def name_ticket(*, required: bool = True) -> Callable[[_Command], _Command]:

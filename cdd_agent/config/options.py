@@ -28,8 +28,6 @@ class Options:
     replay: Path | None = None
     record: Path | None = None
     allow_dirty: bool = False
-    in_place: bool = False
-    """Whether runs work in the user's own files, whatever the settings say."""
     allow_files: tuple[str, ...] = ()
     """The files of unusual kinds that may land without a question."""
     anyway: bool = False

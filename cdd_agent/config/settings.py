@@ -28,6 +28,12 @@ MAX_SIZE_BYTES = 16_000
 
 _VARIABLES = {"model": ("CDD_MODEL", "TDD_MODEL"), "max_attempts": ("CDD_MAX_RETRIES", "TDD_MAX_RETRIES")}
 """Setting -> environment variables; the first that is set counts."""
+_RUN_TREE = "run_tree"
+"""A setting of earlier versions, which could work in the user's own files; it is read and has no effect."""
+_NO_RUN_TREE = (
+    f"`{_RUN_TREE}: false` in {CONFIG_FILE} has no effect any more: a run works in a run tree, never in your files. "
+    "Remove the line. If your tests need files that git ignores, name them in .cdd/worktree-include."
+)
 _MOST = 1_000_000_000
 """The limit of every number, which excludes infinity and NaN too."""
 
@@ -122,8 +128,6 @@ class Settings:
     """The sum over all steps and sessions."""
     compact_at_percent: int = 80
     """How full the context may be before a summary replaces the conversation; 0 disables that."""
-    run_tree: bool = True
-    """Whether runs work in a tree of their own instead of the user's files."""
     run_tree_copy_mb: int = 200
     """The total size of ignored files that are copied there, and of the content of files in Git LFS."""
     run_tree_copy_files: int = 10_000
@@ -275,14 +279,19 @@ def load(
     allows: Callable[[Offer], bool],
     environment: Mapping[str, str] = os.environ,
     model: str | None = None,
+    report: Callable[[str], None] = lambda _: None,
 ) -> Settings:
-    """Return the settings for ``project``. ``model`` comes from the command line.
+    """Return the settings for ``project``. ``model`` comes from the command line; ``report`` shows a notice.
 
     The project's file is not even parsed unless ``allows`` accepts it. Raises ``DocumentError`` for an invalid file and
     ``UsageError`` for an invalid variable.
     """
     offer = read_offer(project)
-    settings = Settings() if offer is None or not allows(offer) else parse_settings(offer.content)
+    settings = Settings()
+    if offer is not None and allows(offer):
+        settings = parse_settings(offer.content)
+        if _read_values(offer.content).get(_RUN_TREE) is False:
+            report(_NO_RUN_TREE)
     for name, variable in _find_variables(environment).items():
         value = environment[variable]
         try:
@@ -332,6 +341,7 @@ def parse_settings(content: bytes) -> Settings:
     path = str(CONFIG_FILE)
     try:
         values = _read_values(content)
+        values.pop(_RUN_TREE, None)
         _reject_unknown_keys(values, asdict(Settings()))
         if values.get("examiner") is False:
             values["examiner"] = "off"  # YAML reads the word as a boolean

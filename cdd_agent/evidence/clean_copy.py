@@ -517,8 +517,7 @@ def find_user(repository: Repository) -> Repository:
 def copy_ignored_files(repository: Repository, suite: Suite, *, copy: Path) -> tuple[str, ...] | None:
     """Copy ignored files of the project into ``copy``. Return the names that are new there, or None if too many.
 
-    They are those of the user that a run tree gets, or all if the suite works in the user's own files. Python modules,
-    test configuration, caches and environments are left out.
+    They are those of the user that a run tree gets, without Python modules and configuration of tests.
     """
     inside = suite.root.resolve().relative_to(repository.root.resolve()).parts
     top, prefix = (copy, *copy.parents)[len(inside)], "".join(f"{part}/" for part in inside)
@@ -526,8 +525,7 @@ def copy_ignored_files(repository: Repository, suite: Suite, *, copy: Path) -> t
     def accepts(path: str) -> bool:
         alters_run = path.rpartition("/")[2] in _CONFIGURATION or path.endswith(_NOT_COPIED)
         alters_run = alters_run or explain_build(path) is not None or explain_protection(path) is not None
-        return not alters_run and (path.startswith(prefix) or not is_in_place)
+        return not alters_run
 
-    is_in_place = suite.original is None
-    found = copy_ignored(find_user(repository), top, accepts=accepts, is_complete=is_in_place, limits=_LIMITS)
+    found = copy_ignored(find_user(repository), top, accepts=accepts, limits=_LIMITS)
     return None if found.shared else tuple(path.removeprefix(prefix) for path in found.copied)

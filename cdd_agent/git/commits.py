@@ -324,14 +324,6 @@ def refresh_index(repository: Repository, paths: Iterable[str]) -> None:
         repository.git("reset", ("--no-quiet", "--pathspec-from-file=-", "--pathspec-file-nul"), stdin=listed)
 
 
-def move_head(repository: Repository, to: CommitId, *, expected: CommitId, why: str) -> None:
-    """Move the current branch from ``expected`` to ``to``; the index follows, the work tree does not."""
-    paths = [change.path for change in repository.list_changes(expected, to)]
-    old, new = resolve_revision(repository, expected), resolve_revision(repository, to)
-    repository.git("update-ref", ("-m",), f"cdd: {why}", "HEAD", new, old)
-    refresh_index(repository, paths)
-
-
 def find_by_trailer(repository: Repository, key: str, *, value: str, since: CommitId | None) -> CommitId | None:
     """Return the newest commit after ``since`` whose trailer ``key`` is ``value``."""
     head = repository.read_head()

@@ -119,18 +119,12 @@ class Selection:
         return group_files(mattering, whole=self.whole)
 
 
-def select_ignored(
-    main: Repository, *, accepts: Callable[[str], bool] = lambda _: True, is_complete: bool = False
-) -> Selection:
-    """Tell which ignored files of ``main`` a run tree gets.
-
-    Only paths that ``accepts`` takes count. ``is_complete``: also secrets, packages and all other files.
-    """
+def select_ignored(main: Repository, *, accepts: Callable[[str], bool] = lambda _: True) -> Selection:
+    """Tell which ignored files of ``main`` a run tree gets; only paths that ``accepts`` takes count."""
     root, ignored = main.root.resolve(), main.list_ignored()
     included = frozenset(_list_included(main, main.read_included(), ignored=ignored))
     whole = tuple(name for name in ignored if name.endswith("/"))
-    left_out = IGNORED_FOLDERS if is_complete else IGNORED_FOLDERS | PACKAGES
-    walked = dict.fromkeys((*_walk_ignored(ignored, root, left_out=left_out), *included))
+    walked = dict.fromkeys((*_walk_ignored(ignored, root), *included))
     origin = BuildOrigin(root, list_tracked=lambda: frozenset(main.git("ls-files", ("-z",)).split("\0")))
     left = _MOST_JUDGED
     chosen, others, secret = dict[str, int](), dict[str, int](), list[str]()
@@ -139,7 +133,7 @@ def select_ignored(
         size = None if is_left_out else _measure(root / path)
         if size is None:
             continue
-        if path in included or is_complete:
+        if path in included:
             chosen[path] = size
         elif is_secret(path):
             secret.append(path)
@@ -155,16 +149,11 @@ def select_ignored(
 
 
 def copy_ignored(
-    main: Repository,
-    tree: Path,
-    *,
-    accepts: Callable[[str], bool] = lambda _: True,
-    is_complete: bool = False,
-    limits: CopyLimits | None = None,
+    main: Repository, tree: Path, *, accepts: Callable[[str], bool] = lambda _: True, limits: CopyLimits | None = None
 ) -> IgnoredFiles:
     """Copy the ignored files that ``select_ignored`` chooses, the smallest first, up to the limits for all together."""
     limits, root = limits or main.copy_limits, main.root.resolve()
-    found = select_ignored(main, accepts=accepts, is_complete=is_complete)
+    found = select_ignored(main, accepts=accepts)
     chosen: list[str] = []
     shared: list[str] = []
     size_bytes = 0
@@ -425,19 +414,19 @@ def _join_folders(paths: list[str], *, can_share: Callable[[str], bool]) -> list
     return paths
 
 
-def _walk_ignored(ignored: Iterable[str], root: Path, *, left_out: Collection[str]) -> Iterator[str]:
+def _walk_ignored(ignored: Iterable[str], root: Path) -> Iterator[str]:
     """Yield the ignored files, and the folders, ending in a slash, that are left out."""
     for name in ignored:
         if IGNORED_FOLDERS.intersection(name.split("/")):
             continue
         if name.endswith("/"):
-            yield from _walk(root, name.rstrip("/"), left_out=left_out)
+            yield from _walk(root, name.rstrip("/"))
         else:
             yield name
 
 
-def _walk(root: Path, top: str, *, left_out: Collection[str]) -> Iterator[str]:
-    waiting = [top]
+def _walk(root: Path, top: str) -> Iterator[str]:
+    left_out, waiting = IGNORED_FOLDERS | PACKAGES, [top]
     while waiting:
         folder = waiting.pop()
         if folder.rpartition("/")[2] in left_out or _is_foreign(root / folder):

@@ -18,7 +18,7 @@ _GROUPS = {
     "model": "model and attempts",
     "refactor": "tests and checks",
     "max_tokens_per_step": "limits of cost and time",
-    "run_tree": "run trees",
+    "run_tree_copy_mb": "run trees",
     "edit_format": "changes, questions and keys",
     "framework": "test framework",
     "hooks": "hooks",

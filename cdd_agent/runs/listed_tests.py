@@ -211,7 +211,6 @@ class Orchestrator:
             if (state := keep_interruption(self._state, recovery)) is not self._state:
                 self._run.save(state)
                 recovery = StepRecovery(self.feature.slug, state.execution(number), context=self.context)
-            recovery.require_untouched()
             recovery.restore()
         at_once = ("open", RedVerdict.ALREADY_GREEN)
         cycles = list_completed(self._state)

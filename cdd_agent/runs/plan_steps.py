@@ -306,8 +306,8 @@ class Executor:
         self.read()
 
     def work_ahead(self, ahead: Ahead) -> None:
-        """Let ``ahead`` work out steps, unless this run is in a fork or in the user's own files."""
-        if not (self.context.fork or self.context.workplace.is_shared):
+        """Let ``ahead`` work out steps, unless this run is in a fork."""
+        if not self.context.fork:
             self._ahead = ahead
             self.context = self._run.context = replace(self.context, bring_ahead=ahead.bring)
 
@@ -394,7 +394,7 @@ class Executor:
     def _require_clean(self, *, allow_dirty: bool) -> None:
         # In a run tree, changes that the user makes while steps run concern nobody.
         self.files.require_clean(allow_dirty=allow_dirty or self.leaves_changes or self._has_checked)
-        self._has_checked = not self.context.workplace.is_shared
+        self._has_checked = True
 
     def make_recovery(self, number: int) -> StepRecovery:
         """Return the recovery of a step."""

@@ -448,12 +448,6 @@ class Intervention:
         executor, repository = self._executor, self._context.repository
         with alone_on(executor.ticket.folder, context=self._context):
             require_finished(repository)
-            number = self._find_underway()
-            if (
-                number is not None and self._context.workplace.is_shared
-            ):  # cdd cannot distinguish its unfinished files from the user's
-                hint = f"press Enter to continue it, or type skip {number} to undo it"
-                raise UsageError(f"Step {number} was interrupted, and its files are among the changes.", hint=hint)
             paths = _choose_paths(repository, executor.files.list_user_changes())
             require_identity(repository)
             subject = message.strip() or DEFAULT_MESSAGE
@@ -470,11 +464,8 @@ class Intervention:
         self._executor.keeps_changes, self._executor.leaves_changes = True, False
 
     def leave_changes(self) -> None:
-        """Let the next steps run without the user's changes; ``UsageError`` if they work in the user's files."""
+        """Let the next steps run without the user's changes."""
         self._require_changes("leave out")
-        if self._context.workplace.is_shared:
-            hint = "type commit or keep; a run without --in-place works in other files"
-            raise UsageError("The run works in your own files, so it cannot leave your changes out.", hint=hint)
         self._executor.keeps_changes, self._executor.leaves_changes = False, True
 
     def _require_changes(self, verb: str) -> None:

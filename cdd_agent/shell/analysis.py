@@ -51,8 +51,6 @@ class Project:
     files: str
     """The real path of the folder with its files."""
     test_command: tuple[str, ...] = ("pytest",)
-    is_shared: bool = False
-    """Whether the user works in the same files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,7 +297,7 @@ class _Judge:
         kind, why = self.judge_words(_get_words(node))
         assignments = [child for child in node.children if child.type == "variable_assignment"]
         # The tests and the project's interpreter run the project's code: a variable gives them no more power.
-        if kind == "tests" and not self.project.is_shared:
+        if kind == "tests":
             return kind, why
         unclear = next(filter(None, map(_explain_assignment, assignments)), "")
         return ("other", unclear) if unclear and kind != "other" else (kind, why)
@@ -348,12 +346,7 @@ class _Judge:
         if tuple(values[: len(wanted)]) == wanted:
             return True
         folder, _, base = (values[0] or "").rpartition("/")
-        if not _INTERPRETER.fullmatch(base) or (folder and self._explain_outside(folder)):
-            return False
-        if not self.project.is_shared or not base.startswith("python"):
-            return True
-        module = [value for value in values[1:] if value != "-B"][:2]
-        return module in (["-m", "pytest"], ["-m", "unittest"], ["--version"])
+        return _INTERPRETER.fullmatch(base) is not None and not (folder and self._explain_outside(folder))
 
     def _move(self, rest: Sequence[str | None]) -> _Effect:
         target = rest[0] if len(rest) == 1 else None
@@ -417,8 +410,6 @@ class _Judge:
             why = why or (f"{dotted} begins with a dot, as settings of tools do" if dotted is not None else "")
         if any(part[0] == "." and _WILDCARD.search(part) for part in value.split("/") if part):
             why = why or f"{value} may match files that are private to git and cdd"
-        if self.project.is_shared:
-            why = why or f"it can overwrite or remove {value}, and you work in the same files"
         return ("other", why) if why else ("write", "")
 
     def _judge_redirect(self, node: "Node") -> _Effect:

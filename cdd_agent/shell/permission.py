@@ -77,8 +77,6 @@ class Permission:
     """Where the files of ``root`` really are; None: there."""
     is_free: bool = False
     """Whether commands reach nothing of the user's, and so need no permission."""
-    is_shared: bool = False
-    """Whether the user works in the same files."""
     _granted: set[Granted] = field(default_factory=set)
 
     def check_command(self, line: str) -> str | None:
@@ -91,7 +89,6 @@ class Permission:
             root=str(self.root.resolve()),
             files=str((self.tree or self.root).resolve()),
             test_command=tuple(shlex.split(self.test_command)),
-            is_shared=self.is_shared,
         )
         once_each = {part.content: part for part in judge(line, project)}.values()
         return next(filter(None, (self._check_part(part, line) for part in once_each)), None)
@@ -151,7 +148,7 @@ class Permission:
 
 _ALTERNATIVES = "Read, Grep, Glob, Write, Edit and RunTests need no permission."
 _NO_WORKAROUND = "Do not try to do the same in another way; continue without it."
-_HINT = "The developer can allow it at the cdd prompt; --sandbox bwrap allows it without --in-place."
+_HINT = "The developer can allow it at the cdd prompt; --sandbox bwrap allows it without a question."
 
 
 def _shorten(text: str) -> str:

@@ -300,8 +300,8 @@ class SuiteTask:
         # all runs do without it, so that the gate can use the report of RunTests.
         is_clean = self.keep is not None or framework == PYTEST.framework
         suite = context.suite.without_cache() if is_clean else context.suite
-        if is_clean and not context.workplace.is_shared:
-            self._scene = context.store.describe(suite, self.targets, is_own=True)
+        if is_clean:
+            self._scene = context.store.describe(suite, self.targets)
         if self._scene is not None:
             self._run = context.store.find(self._scene, spans_commits=self.spans_commits)
         if self._run is not None and self._run.report is not None:
@@ -468,9 +468,7 @@ class Context:
 
     def knows_all_tests(self) -> bool:
         """Return whether an earlier run of the gate's tests saw the same files."""
-        if self.workplace.is_shared:
-            return False
-        scene = self.store.describe(self.suite.without_cache(), self.policy.gate_runs, is_own=True)
+        scene = self.store.describe(self.suite.without_cache(), self.policy.gate_runs)
         return scene is not None and self.store.find(scene) is not None
 
     def run_for_gate(

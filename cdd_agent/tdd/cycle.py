@@ -148,21 +148,16 @@ class Cycle:
         self._save_state(replace_step(self._state, step))
 
     def run(self) -> Ending:
-        """Run all phases that have not landed, and return how the cycle ended.
-
-        In the user's own files an interruption restores the last checkpoint before the error passes through.
-        """
+        """Run all phases that have not landed, and return how the cycle ended."""
         self._begin_or_resume()
         self._nested = self._context.snapshots.nested
         try:
             with closing(CleanCopies(self._context.workplace.tree, self._context.suite)) as self._copies:
                 ending = self._run_phases()
         except BaseException as error:
+            # An interrupted save leaves the last checkpoint unknown: change nothing, like a kill.
             if self._is_saved and isinstance(error, KeyboardInterrupt | CddError):
                 self._remember_interruption()
-            # An interrupted save leaves the last checkpoint unknown: change nothing, like a kill.
-            if self._is_saved and self._context.workplace.is_shared:
-                self._recovery.restore()
             raise
         return ending
 
@@ -192,7 +187,6 @@ class Cycle:
             self._save_state(enter_phase(self._state, item.number, phase=first, checkpoint=recovery.begin()))
             self._tip = recovery.checkpoints.read_tip()
         else:
-            recovery.require_untouched()
             self._tip = recovery.restore()
 
     def _run_phase(self, phase: Phase) -> Ending | None:
@@ -236,10 +230,9 @@ class Cycle:
         item, context, step, recovery = self._item, self._context, self._step, self._recovery
         earlier = list_attempts(phase, step)
         last = context.snapshots.find(earlier[-1].checkpoint or "refs/cdd/none") if earlier and not is_anew else None
-        is_killed_in_place = recovery.is_killed_in_place()
-        if is_anew and not is_killed_in_place:
+        if is_anew:
             context.snapshots.restore(baseline.snapshot)
-        is_continued = self._continue_interrupted(phase, is_there=is_killed_in_place)
+        is_continued = self._continue_interrupted(phase)
         context.forget_files_before_tests()
         name = recovery.name_attempt(phase, len(earlier) + 1)
         if context.policy.continues_interrupted:
@@ -252,12 +245,12 @@ class Cycle:
         self._save_state(record_attempt(self._state, item.number, attempt=record))
         recovery.checkpoints.clear_attempt()
 
-    def _continue_interrupted(self, phase: Phase, *, is_there: bool) -> bool:
-        """Put the work of an interrupted attempt back, unless it ``is_there``; return whether the files contain it."""
+    def _continue_interrupted(self, phase: Phase) -> bool:
+        """Put the work of an interrupted attempt back; return whether the files contain it."""
         work = self._step.interrupted
         if work is None or work.phase != phase or not self._context.policy.continues_interrupted:
             return False
-        is_in_files = is_there or self._recovery.continue_interrupted()
+        is_in_files = self._recovery.continue_interrupted()
         how = "Its changes are in the files, and the model continues them."
         if not is_in_files:
             kept = f" They are kept as {work.files}." if work.files else ""

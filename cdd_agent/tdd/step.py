@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from cdd_agent.errors import EnvironmentMissing, UsageError, join_first
+from cdd_agent.errors import EnvironmentMissing, UsageError
 from cdd_agent.events import Committed, Notice, RolledBack, SuiteStarted
 from cdd_agent.evidence.clean_copy import clean_copy
 from cdd_agent.git import commits
@@ -201,7 +201,7 @@ class StepRecovery:
     def has_begun(self) -> bool:
         """Return whether the step was interrupted after its first attempt; before that, it begins anew."""
         is_in_progress = self.step.status == Status.IN_PROGRESS and self.step.checkpoint is not None
-        return is_in_progress and bool(self.step.attempts or self.step.commits or self.is_killed_in_place())
+        return is_in_progress and bool(self.step.attempts or self.step.commits)
 
     def require_checkpoints(self) -> None:
         """Raise ``UsageError`` if the step is in progress and one of its checkpoints no longer exists."""
@@ -248,44 +248,16 @@ class StepRecovery:
         phase = self.step.phase or "red"
         return self.name_attempt(phase, sum(each.phase == phase for each in self.step.attempts) + 1)
 
-    def is_killed_in_place(self) -> bool:
-        """Return whether an attempt was killed in the user's own files, which contain its work then."""
-        return self.context.workplace.is_shared and self.find_attempt() is not None
-
     def restore(self) -> CommitId | None:
         """Restore the files of the step's last checkpoint after an interruption, and return the tip."""
-        snapshots, snapshot, tip = self.context.snapshots, self.checkpoints.find_last(), self.checkpoints.read_tip()
+        snapshot, tip = self.checkpoints.find_last(), self.checkpoints.read_tip()
         if snapshot is None or tip is None:
             return tip
-        if self.is_killed_in_place():  # the user may have changed the files since
-            self.context.workplace.resume(tip)
-            self.checkpoints.freeze_ignore_rules()
-            return tip
-        # What is in a run tree is nobody's; in the user's files the interrupted attempt may not be the only author.
-        saved = None
-        if self.context.workplace.is_shared and snapshots.list_changes_since(snapshot):
-            saved = snapshots.take(self.free_ref("interrupted"), message="interrupted")
         self.context.workplace.resume(tip)
-        if saved is not None:
-            self.context.emit(RolledBack(checkpoint=snapshot.ref, kept=saved.ref, why="an attempt was interrupted"))
         self.checkpoints.clear_attempt()
         self.checkpoints.freeze_ignore_rules()
-        snapshots.restore(snapshot)
+        self.context.snapshots.restore(snapshot)
         return tip
-
-    def require_untouched(self) -> None:
-        """Raise ``UsageError`` if the run works in files that the user has changed since an attempt was interrupted."""
-        if self.step.interrupted is None or not self.context.workplace.is_shared or self.is_killed_in_place():
-            return
-        snapshot = self.checkpoints.find_last()
-        changes = self.context.snapshots.list_changes_since(snapshot) if snapshot is not None else ()
-        if changes:
-            restart = self.context.resume_commands(self.ticket, self.step).restart
-            changed = join_first([change.path for change in changes], most=3)
-            raise UsageError(
-                f"You changed {changed} while an attempt in these files was interrupted. Nothing was changed.",
-                hint=f"put that aside (git stash -u), run the same command, then git stash pop; or restart: {restart}",
-            )
 
     def restore_files(self, snapshot: Snapshot, *, only: tuple[str, ...]) -> None:
         """Save the files ``only`` as they are now, then restore them from ``snapshot``."""
@@ -342,15 +314,10 @@ class StepRecovery:
         self.context.emit(RolledBack(checkpoint=snapshot.ref, kept=saved.ref, why=why))
 
     def undo_if_underway(self, *, why: str) -> None:
-        """Undo the step if it is underway; in the user's own files only if nobody has committed since."""
-        if not self.is_underway():
-            return
-        try:
+        """Undo the step if it is underway."""
+        if self.is_underway():
             self.restore()
-        except UsageError as error:
-            self.context.emit(Notice(text=f"{error.happened} The files stay as they are."))
-            return
-        self.undo(why=why)
+            self.undo(why=why)
 
     def _take_back(self) -> None:
         repository, base, head = self.context.repository, self.step.base_commit, self.context.repository.read_head()
@@ -392,16 +359,12 @@ def alone(repository: Repository) -> Iterator[None]:
 
 @contextmanager
 def alone_on(folder: Path, *, context: Context) -> Iterator[None]:
-    """Lock ``folder``, which belongs to a ticket or a run, and in the user's own files the repository too.
-
-    A landing that was killed is finished first.
-    """
+    """Lock ``folder``, which belongs to a ticket or a run, and finish a landing that was killed."""
     common = context.repository.location.common_dir
     require_usable(context.repository.location)
-    locks = alone(context.repository) if context.workplace.is_shared else scratch()
     # All work trees of the repository share the ticket's checkpoints; a fork has its own.
     shared = lock_checkpoints(common, folder.name, fork=context.fork)
-    with locks, lock_ticket(context.project, folder), shared as was_killed:
+    with scratch(), lock_ticket(context.project, folder), shared as was_killed:
         if was_killed:
             remove_locks(common / "refs" / "cdd", "/".join(filter(None, ("*", folder.name, context.fork, "*.lock"))))
         context.workplace.finish()
@@ -613,8 +576,6 @@ def has_hooks(repository: Repository) -> bool:
 def require_branch(state: RunState, *, context: Context) -> None:
     """Raise ``UsageError`` if the user works on another branch than when the run began."""
     repository, wanted = context.repository, state.branch
-    if context.workplace.is_shared:
-        return
     branch = repository.read_branch()
     if wanted is not None and branch != wanted:
         commits.require_finished(repository)  # a rebase detaches HEAD
@@ -681,7 +642,7 @@ def find_broken_tests(commit: CommitId, *, fixed: Collection[str] = (), context:
 
 def _run_copy(copy: Suite, purpose: str, *, context: Context) -> SuiteRun:
     """Run all tests of a copy, unless an earlier run saw the same files."""
-    scene = context.store.describe(copy, (), is_own=True)
+    scene = context.store.describe(copy, ())
     run = context.store.find(scene) if scene is not None else None
     if run is None:
         context.emit(SuiteStarted(purpose=purpose, targets=(), framework=copy.conventions.framework))

@@ -2,8 +2,7 @@
 
 A run works in a run tree of its own. The commit on which it works there is the *tip*: the user's HEAD, or a commit on
 top of it that holds uncommitted changes which the run took along. What an open gate lets through is committed on the
-tip, applied to the user's HEAD, and landed in the user's files. With ``run_tree: false`` a run works in the user's own
-files, where its commits have nowhere else to go.
+tip, applied to the user's HEAD, and landed in the user's files.
 """
 
 import contextlib
@@ -11,20 +10,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
 
 from cdd_agent.config.options import Choose
 from cdd_agent.errors import EnvironmentMissing, UsageError, join_first
 from cdd_agent.events import Emit, Notice
-from cdd_agent.git.commits import (
-    CARRIED,
-    commit_aside,
-    commit_tree,
-    list_own_uncommitted,
-    list_pointers,
-    move_head,
-    reapply,
-)
+from cdd_agent.git.commits import CARRIED, commit_aside, commit_tree, list_own_uncommitted, list_pointers, reapply
 from cdd_agent.git.ignored import INCLUDE_FILE, MOST_SHARED, IgnoredFiles, copy_ignored, format_inclusion
 from cdd_agent.git.landing import BranchMoved, Choice, Landed, LandingConflict, Landings
 from cdd_agent.git.repository import CommitId, Repository, resolve_revision
@@ -51,8 +41,8 @@ _PATIENCE_S = 30.0
 
 
 @dataclass(kw_only=True)
-class RunTreeWorkplace:
-    """A run tree."""
+class Workplace:
+    """The run tree of one run, and the user's work tree in which its commits land."""
 
     user: Repository
     """The work tree of the user."""
@@ -73,8 +63,6 @@ class RunTreeWorkplace:
     """Ignored files and folders of the user that are too large to copy."""
     setup: Callable[[], Result] | None = None
     """Runs the user's command that prepares the files for tests."""
-    is_shared: bool = False
-    """Whether the user works in the same files."""
     kept: Kept | None = None
     """The limits for other run trees, until the first ``begin`` has applied them."""
     carries: bool = False
@@ -320,86 +308,3 @@ def _require_head(repository: Repository) -> CommitId:
 
 def _name(paths: tuple[str, ...], what: str) -> str:
     return what.format(join_first(paths, most=_SHOWN_PATHS)) if paths else ""
-
-
-@dataclass(kw_only=True)
-class InPlace:
-    """The user's own files."""
-
-    tree: Repository
-    is_shared: bool = True
-    carries: bool = False
-    prepared: CommitId | None = None
-    _values: KnownValues | None = None
-
-    def begin(self) -> CommitId:
-        """Return HEAD; uncommitted changes are there anyway."""
-        self._values = None
-        return _require_head(self.tree)
-
-    def resume(self, tip: CommitId) -> None:
-        """Make ``tip`` HEAD again; raises ``UsageError`` if that would take commits of the user off the branch."""
-        head = self.tree.read_head()
-        if head is not None and head != tip and not self._was_being_recorded(head, tip):
-            raise UsageError(
-                f"The run was interrupted at commit {tip[:10]}, but HEAD is at {head[:10]}. Nothing was changed.",
-                hint=f"move your commits to a branch: git branch mine && git reset --keep {tip[:10]}, then the same "
-                "command; or restart on top of them with --retry or --anew",
-            )
-        self.restore_head(tip)
-
-    def _was_being_recorded(self, head: CommitId, tip: CommitId) -> bool:
-        """Return whether ``head`` is a commit of cdd on ``tip`` that the state does not contain yet."""
-        trailer = "--format=%P %(trailers:key=Handoff-Id,valueonly,separator=%x2C)"
-        parents, _, handoff = self.tree.git("log", ("-1", trailer), head).strip().partition(" ")
-        return parents == tip and bool(handoff.strip())
-
-    def explain_missing(self, report: SuiteReport | None, *, output: str) -> Iterator[str]:
-        """Yield nothing: all files of the user are here."""
-        del report, output
-        yield from ()
-
-    def copy_ignored(self, folder: Path) -> IgnoredFiles:
-        """Copy nothing: commits need no other files than the user's."""
-        del folder
-        return IgnoredFiles()
-
-    def read_values(self) -> KnownValues:
-        """Return the values that ignored files had when the step began or was resumed."""
-        if self._values is None:
-            self._values = read_ignored_values(self.tree, self.tree.list_ignored())
-        return self._values
-
-    def restore_access(self) -> None:
-        """Do nothing: these are the user's files."""
-
-    def restore_head(self, tip: CommitId) -> None:
-        """Make ``tip`` the commit of the current branch again."""
-        if self.tree.read_head() != tip:
-            target = resolve_revision(self.tree, tip)
-            self.tree.git("update-ref", ("-m",), "cdd: take a commit back", "HEAD", target)
-            self.tree.git("read-tree", ("-i", "-m"), target)
-
-    def adapt(self, made: CommitId, *, tip: CommitId) -> CommitId:
-        """Return ``made``."""
-        del tip
-        return made
-
-    def land(self, commit: CommitId, *, made: CommitId, tip: CommitId) -> None:
-        """Do nothing: the commit was made on the user's branch."""
-
-    def follow(self, commit: CommitId, *, made: CommitId | None, tip: CommitId) -> CommitId:
-        """Return ``commit``."""
-        del made, tip
-        return commit
-
-    def take_back(self, commit: CommitId, *, base: CommitId) -> None:
-        """Move the branch from ``commit`` to ``base``; the files are restored from a checkpoint."""
-        move_head(self.tree, base, expected=commit, why="a step is undone")
-
-    def finish(self) -> None:
-        """Do nothing: there are no landings."""
-
-
-Workplace: TypeAlias = RunTreeWorkplace | InPlace
-"""The files in which a run works."""

@@ -78,8 +78,6 @@ class Scene:
     """That folder, where a run would open it, and those in it; empty: unknown."""
     top: Path
     """The work tree."""
-    is_own: bool
-    """Whether the work tree is cdd's own."""
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,10 +113,10 @@ class ReportStore:
     _records: list[_Record] = field(default_factory=list)
     _digests: dict[str, tuple[tuple[int, ...], str]] = field(default_factory=dict)
 
-    def describe(self, suite: Suite, targets: tuple[str, ...], *, is_own: bool) -> Scene | None:
+    def describe(self, suite: Suite, targets: tuple[str, ...]) -> Scene | None:
         """Describe what a run of ``targets`` would see now; None if that cannot be known cheaply.
 
-        ``is_own``: the tree is cdd's own, and caches of earlier runs are deleted in it.
+        The tree must be cdd's own: caches of earlier runs are deleted in it.
         """
         signature = suite.signature
         if signature is None:
@@ -126,13 +124,13 @@ class ReportStore:
         top = find_top(suite.root.resolve())
         try:
             access = suite.build_access()
-            files = self._read_files(top, clears=is_own, but=_list_mount_points(access, suite))
+            files = self._read_files(top, but=_list_mount_points(access, suite))
             git, git_folders = _describe_git(suite, top)
             rest = [*signature, "--", *targets, "--", *_describe_machine(), *_describe_outside(access, suite, top=top)]
         except (OSError, _UnknownError):
             return None
         digest = hashlib.sha256("\0".join(rest).encode("utf-8", "surrogateescape")).hexdigest()
-        return Scene(rest=digest, files=files, git=git, git_folders=git_folders, top=top, is_own=is_own)
+        return Scene(rest=digest, files=files, git=git, git_folders=git_folders, top=top)
 
     def find(self, scene: Scene, *, spans_commits: bool = False) -> SuiteRun | None:
         """Return the report of a run that saw the same files, except documents that it cannot have seen.
@@ -159,8 +157,7 @@ class ReportStore:
             return suite.run(targets, keep=keep)
         with self.watch(scene) as looked:
             run = suite.run(targets, keep=keep)
-        if scene.is_own:
-            _remove_new_folders(scene)
+        _remove_new_folders(scene)
         self.add(scene, run, looked=looked, purpose=purpose)
         return run
 
@@ -205,7 +202,7 @@ class ReportStore:
         self._records = [record, *self._records][:_MOST_KEPT]
         self._save(record)
 
-    def _read_files(self, top: Path, *, clears: bool, but: Collection[str]) -> dict[str, str]:
+    def _read_files(self, top: Path, *, but: Collection[str]) -> dict[str, str]:
         found: dict[str, str] = {}
         waiting, left_bytes, newest_ns = [""], _MOST_BYTES, time.time_ns()
         while waiting:
@@ -217,7 +214,7 @@ class ReportStore:
                 if path == ".git" or path in but:
                     continue
                 if stat.S_ISDIR(about.st_mode):
-                    if clears and entry.name in _CACHES:
+                    if entry.name in _CACHES:
                         shutil.rmtree(entry.path)
                         continue
                     waiting.append(f"{path}/")

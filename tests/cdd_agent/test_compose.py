@@ -50,6 +50,18 @@ def test_a_model_whose_price_is_not_known_is_told_of_once(tmp_path: Path) -> Non
     assert notice.text.startswith("The price of home-grown is not known, so max_usd_per_step and max_usd_per_ticket")
 
 
+def test_a_setting_without_effect_is_reported_once(tmp_path: Path) -> None:
+    composition = composed(tmp_path, config="run_tree: false\n")
+    seen: list[Event] = []
+    composition.emit = seen.append
+    assert composition.settings == composition.settings
+    composition.use_model("home-grown")
+    assert composition.settings.model == "home-grown"
+    (notice,) = seen
+    assert isinstance(notice, Notice)
+    assert "`run_tree: false` in .cdd/config.yaml has no effect any more" in notice.text
+
+
 def test_a_notice_is_shown_once_a_day_and_project(tmp_path: Path) -> None:
     first, again, other = composed(tmp_path), composed(tmp_path), composed(tmp_path / "other")
     tomorrow, clock = composed(tmp_path), FakeClock()
@@ -127,17 +139,6 @@ def test_what_waits_for_a_decision_in_a_folder_below_is_decided_about_there(
         composition.green(resolve_targets(root, ["a/cart_test.go"]))
     assert "in a terminal: cdd --project a trust;" in waits.value.hint
     assert "cdd --project a trust --digest" in waits.value.hint
-
-
-def test_what_only_a_run_in_the_users_files_needs_approved_is_decided_about_with_that_option(tmp_path: Path) -> None:
-    root = lay(tmp_path, {".venv/bin/python": ""})
-    subprocess.run(["git", "init", "-q", str(root)], check=True)
-    composition = Composition(Options(project=root), emit=lambda _: None, environment=users_folder(tmp_path / "home"))
-    in_place = composition.asking_nobody(in_place=True)
-    python = root / ".venv" / "bin" / "python"
-    assert [each.trust.brings(python) for each in (composition, in_place)] == [False, True]
-    assert composition.trust.approvals.decided_by.endswith(" trust")
-    assert in_place.trust.approvals.decided_by.endswith(" trust --in-place")
 
 
 @pytest.mark.parametrize(("edit_format", "is_told"), [("tools", False), ("blocks", True)])

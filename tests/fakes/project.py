@@ -27,7 +27,7 @@ from cdd_agent.sandbox.port import ISOLATING_LEVELS, Sandbox
 from cdd_agent.storage import private_folder
 from cdd_agent.tdd.context import Context, Kind, Policy, WorkItem, phases_of
 from cdd_agent.tdd.cycle import Cycle
-from cdd_agent.tdd.workplace import InPlace, RunTreeWorkplace, Workplace
+from cdd_agent.tdd.workplace import Workplace
 from cdd_agent.testrun.access import SHOWN_PRIVATE, Original
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.testrun.pytest_run import PytestSuite
@@ -196,24 +196,20 @@ class Project:
         max_attempts: int = 3,
         left_out: tuple[str, ...] = (),
         edit_format: Literal["tools", "blocks"] = "tools",
-        in_place: bool = False,
     ) -> Context:
         """Real files and git, the project's ``suite``, and ``model`` to answer."""
         private = private_folder(self.folder)
-        workplace: Workplace = InPlace(tree=self.repository)
-        suite = self.suite
-        if not in_place:
-            workplace = RunTreeWorkplace(
-                user=self.repository,
-                run_tree=RunTrees(self.repository, private / "worktrees").tree("sale"),
-                landings=Landings(self.repository, find_records(self.folder).landing, files=private / "landing"),
-                export=None,
-                shown_git=private,
-                emit=self.seen.append,
-                left_out=tuple(f"{folder}/" for folder in left_out),
-            )
-            inside = self.folder.relative_to(self.repository.root)
-            suite = suite.in_run_tree(workplace.tree.root / inside, original=Original(root=self.folder))
+        workplace = Workplace(
+            user=self.repository,
+            run_tree=RunTrees(self.repository, private / "worktrees").tree("sale"),
+            landings=Landings(self.repository, find_records(self.folder).landing, files=private / "landing"),
+            export=None,
+            shown_git=private,
+            emit=self.seen.append,
+            left_out=tuple(f"{folder}/" for folder in left_out),
+        )
+        inside = self.folder.relative_to(self.repository.root)
+        suite = self.suite.in_run_tree(workplace.tree.root / inside, original=Original(root=self.folder))
         return Context(
             repository=self.repository,
             workplace=workplace,
@@ -234,7 +230,7 @@ class Project:
     def confine(self, context: Context, sandbox: Sandbox) -> Context:
         """Return the context with its tests in the sandbox, where they see the run tree as a real run shows it."""
         suite, workplace = context.suite.with_sandbox(sandbox), context.workplace
-        if sandbox.level in ISOLATING_LEVELS and isinstance(workplace, RunTreeWorkplace):
+        if sandbox.level in ISOLATING_LEVELS:
             export = GitExport(folder=private_folder(self.folder) / "git" / "sale")
             workplace = replace(workplace, export=export, shown_git=SHOWN_PRIVATE / "git" / "sale", can_mount=True)
             packages = list_packages(self.repository)

@@ -13,14 +13,7 @@ import pytest
 
 from cdd_agent.errors import EnvironmentMissing, UsageError
 from cdd_agent.evidence.clean_copy import clean_copy
-from cdd_agent.git.commits import (
-    commit_paths,
-    find_by_trailer,
-    list_warnings,
-    move_head,
-    refresh_index,
-    require_identity,
-)
+from cdd_agent.git.commits import commit_paths, find_by_trailer, list_warnings, refresh_index, require_identity
 from cdd_agent.git.notes import REF_NAME, append_line, read_note
 from cdd_agent.git.repository import CommitId, Repository, require_usable, resolve_revision
 from cdd_agent.git.runner import GitError, GitUnable
@@ -340,7 +333,6 @@ def test_a_name_that_git_could_take_for_anything_else_is_refused(tmp_path: Path,
         lambda: repository.list_changes(head, name),
         lambda: find_by_trailer(repository, "Handoff-Id", value="1", since=CommitId(name)),
         lambda: append_line(repository, CommitId(name), line="{}"),
-        lambda: move_head(repository, CommitId(name), expected=head, why="test"),
     ):
         with pytest.raises(UsageError, match="does not name a commit"):
             use()
@@ -370,7 +362,7 @@ def test_a_branch_of_any_name_is_worked_on_and_never_run(
     commit = commit_paths(repository, f"{name}\n\nHandoff-Id: 1\n", paths=["a.txt"])
     assert find_by_trailer(repository, "Handoff-Id", value="1", since=head) == commit
     assert plain(repository.root, "rev-parse", branch).stdout.decode().strip() == commit
-    move_head(repository, head, expected=commit, why=name)
+    plain(repository.root, "reset", "--quiet", "--soft", head)
     snapshots.restore(kept)
     suite = PytestSuite(
         root=repository.root, interpreter=interpreter, sandbox=PlainSandbox(), timeout_s=60, bytecode=None
@@ -573,8 +565,6 @@ def test_a_commit_leaves_what_else_is_staged_and_changed_as_it_is(tmp_path: Path
     assert [change.path for change in repository.list_changes(base, commit)] == ["ours.py"]
     after = plain(root, "ls-files", "--stage").stdout.splitlines()
     assert [line for line in after if not line.endswith(b"ours.py")] == before
-    move_head(repository, base, expected=commit, why="undone")
-    assert plain(root, "ls-files", "--stage").stdout.splitlines() == before
     assert everything(root) == files
     assert history(root)["stash"] == stash
 

@@ -69,6 +69,16 @@ def test_a_project_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]
     assert "nowhere" in capsys.readouterr().err
 
 
+@soak_after(2, "command", ["exec x", "trust", "green tests", "tdd run text"])
+def test_the_option_of_earlier_versions_to_work_in_the_users_files_is_refused(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*command.split(), "--in-place"]) == 2
+    error = capsys.readouterr().err
+    assert "--in-place was removed: every run works in a run tree." in error
+    assert ".cdd/worktree-include" in error
+
+
 @soak_after(1, "command", ["spec", "plan", "exec", "status"])
 def test_an_unknown_ticket_names_the_nearest_and_leaves_no_trace(
     command: str, finished: Path, capsys: pytest.CaptureFixture[str]

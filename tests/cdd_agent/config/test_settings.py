@@ -119,6 +119,15 @@ def test_the_environment_and_the_command_line_need_no_approval(tmp_path: Path) -
     assert (loaded.max_attempts, loaded.model) == (5, "m")
 
 
+@pytest.mark.parametrize(("value", "is_reported"), [("false", True), ("true", False)])
+def test_run_tree_of_earlier_versions_is_read_without_effect(tmp_path: Path, value: str, *, is_reported: bool) -> None:
+    write(tmp_path, f"run_tree: {value}\nmax_turns: 3\n")
+    notices: list[str] = []
+    loaded = load_if(tmp_path, allows=lambda offer: True, environment={}, report=notices.append)
+    assert loaded == Settings(max_turns=3)
+    assert [text.partition(":")[0] for text in notices] == ["`run_tree"] * is_reported
+
+
 def test_every_setting_is_a_limit_or_the_model_s_id() -> None:
     """Whoever adds one decides here that a stranger's repository may set it."""
     assert {field.name for field in fields(Settings)} == {
@@ -126,7 +135,7 @@ def test_every_setting_is_a_limit_or_the_model_s_id() -> None:
         *("test_timeout_s", "test_reruns", "evidence_timeout_s", "examiner", "examiner_model"),
         *(f"max_{what}_per_{scope}" for what in ("tokens", "usd", "calls", "minutes") for scope in ("step", "ticket")),
         *("compact_at_percent", "edit_format", "approvals", "editing_mode", "green"),
-        *("framework", "test_command", "accept_unstructured", "run_tree", "run_tree_copy_mb", "run_tree_copy_files"),
+        *("framework", "test_command", "accept_unstructured", "run_tree_copy_mb", "run_tree_copy_files"),
         *("worktree_setup", "context_tokens", "diffs", "hooks", "run_trees_mb"),
     }
 

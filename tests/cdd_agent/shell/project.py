@@ -32,9 +32,9 @@ class Shop:
         return Judged(judge(line, self.project))
 
 
-def make_shop(folder: Path, *, is_shared: bool = False, test_command: tuple[str, ...] = ("pytest",)) -> Shop:
+def make_shop(folder: Path, *, test_command: tuple[str, ...] = ("pytest",)) -> Shop:
     """Create the files of the project in ``folder``."""
     for name in FILES:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("x\n")
-    return Shop(Project(root=ROOT, files=str(folder.resolve()), test_command=test_command, is_shared=is_shared))
+    return Shop(Project(root=ROOT, files=str(folder.resolve()), test_command=test_command))

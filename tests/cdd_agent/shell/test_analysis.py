@@ -641,27 +641,6 @@ def test_the_parser_is_loaded_with_the_first_command_only() -> None:
     subprocess.run([sys.executable, "-c", code], cwd=program.ROOT, check=True)
 
 
-# In the user's own files, writing and the interpreter can lose work.
-
-
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("touch x", "other"),
-        ("echo x > new.txt", "other"),
-        ("rm -rf src", "other"),
-        ("python -c 'print(1)'", "other"),
-        ("PYTEST_PLUGINS=evil pytest", "other"),
-        ("python -m pytest -q", "tests"),
-        ("python3 --version", "tests"),
-        ("pytest -q > /dev/null", "tests"),
-        ("cat a.py", "read"),
-    ],
-)
-def test_in_the_users_files_what_can_lose_work_is_asked_about(line: str, said: str, *, shop: Shop) -> None:
-    assert Shop(replace(shop.project, is_shared=True)).judge(line).kind == said
-
-
 def test_the_projects_test_command_may_run_with_more_arguments(shop: Shop) -> None:
     own = Shop(replace(shop.project, test_command=("npm", "test")))
     assert own.judge("npm test -- --grep x").kind == "tests"

@@ -43,13 +43,10 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def make(folder: Path, tmp_path: Path) -> Make:
-    def make(
-        person: Person | None = None, *, is_free: bool = False, is_shared: bool = False, asks_all: bool = False
-    ) -> Permission:
+    def make(person: Person | None = None, *, is_free: bool = False, asks_all: bool = False) -> Permission:
         return Permission(
             root=folder,
             is_free=is_free,
-            is_shared=is_shared,
             approvals=Approvals(folder, environment=users_folder(tmp_path)),
             ask=person,
             report=lambda text: None,
@@ -138,12 +135,6 @@ def test_where_commands_reach_nothing_of_the_users_none_is_asked_about(line: str
     assert person.asked == []
 
 
-def test_in_the_users_files_writing_is_asked_about(make: Make) -> None:
-    person = Person(NO)
-    assert make(person, is_shared=True).check_command("rm a.py") is not None
-    assert "you work in the same files" in person.asked[0].why
-
-
 def test_a_question_that_is_broken_off_goes_through(make: Make) -> None:
     def breaks_off(_: CommandQuestion) -> CommandAnswer:
         raise KeyboardInterrupt
@@ -216,9 +207,8 @@ def test_another_test_command_is_asked_about_again(make: Make) -> None:
 
 
 @pytest.mark.parametrize("line", ["git reset --hard", "npm test", "ls; git clean -fd", "touch ../x", "git push -f"])
-@pytest.mark.parametrize("is_shared", [True, False])
-def test_a_command_that_is_not_known_to_be_harmless_is_refused(line: str, is_shared: bool, *, make: Make) -> None:
-    refusal = make(is_shared=is_shared).check_command(line)
+def test_a_command_that_is_not_known_to_be_harmless_is_refused(line: str, make: Make) -> None:
+    refusal = make().check_command(line)
     assert refusal is not None
     assert "nobody is there to ask" in refusal
     assert "--sandbox bwrap" in refusal

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.errors import CddError, ModelError, UsageError
-from cdd_agent.events import Event, GateJudged, Notice, RolledBack, SuiteStarted
+from cdd_agent.events import Event, GateJudged, Notice, SuiteStarted
 from cdd_agent.git.landing import LandingConflict
 from cdd_agent.model.conversation import Text, ToolCall, Turn
 from cdd_agent.model.recording import RecordedTurn, ReplayModel
@@ -226,7 +226,6 @@ def test_a_run_tree_that_was_deleted_is_made_again_with_the_work_of_the_last_att
     assert (project.folder / "discount.py").read_text() == "def discount(price): return price - 10\n"
 
 
-@soak_after(1, "in_place", [False, True])
 @pytest.mark.parametrize(
     ("number", "stop"),
     [
@@ -236,19 +235,17 @@ def test_a_run_tree_that_was_deleted_is_made_again_with_the_work_of_the_last_att
     ],
 )
 def test_an_interrupted_attempt_leaves_nothing_and_the_next_run_goes_on(
-    project: Project, *, in_place: bool, number: int, stop: Callable[[], CddError | KeyboardInterrupt]
+    project: Project, *, number: int, stop: Callable[[], CddError | KeyboardInterrupt]
 ) -> None:
     saved = [project.start()]
-    context = project.context(interrupted_at(number, stop()), in_place=in_place)
+    context = project.context(interrupted_at(number, stop()))
     with pytest.raises((KeyboardInterrupt, ModelError)):
         project.run(item(refactor=False), context=context, state=saved[-1], save=saved.append)
     assert project.log == LANDED[: number // 2]
     assert project.status == "", "an interrupted attempt leaves no half-written file"
-    kept = [event.kept for event in project.seen if isinstance(event, RolledBack)]
-    assert len(kept) == (number % 2 if in_place else 0), "what was written among the user's files is kept"
 
     rest = ScriptedModel([red(), green()][number // 2 :])
-    _, why = project.run(item(refactor=False), context=project.context(rest, in_place=in_place), state=saved[-1])
+    _, why = project.run(item(refactor=False), context=project.context(rest), state=saved[-1])
     assert why is None
     assert project.log == LANDED
     assert project.status == ""

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from cdd_agent.errors import BudgetSpent, CddError, UsageError
+from cdd_agent.errors import BudgetSpent, CddError
 from cdd_agent.events import Notice
 from cdd_agent.model.conversation import Text, Turn
 from cdd_agent.tdd.context import Context
@@ -51,12 +51,10 @@ def run(context: Context, state: RunState, kept: list[RunState]) -> Ending:
     return Cycle(item(), state, context=context, save=kept.append).run()
 
 
-def interrupt(
-    project: Project, turns: list[Turn], *, end: BaseException, state: RunState | None = None, in_place: bool = False
-) -> RunState:
+def interrupt(project: Project, turns: list[Turn], *, end: BaseException, state: RunState | None = None) -> RunState:
     """Run until ``end``, and return the last state that was saved."""
     kept = [state or project.start()]
-    context = project.context(Interrupted(turns, end), in_place=in_place)
+    context = project.context(Interrupted(turns, end))
     with pytest.raises(type(end)):
         run(context, kept[-1], kept)
     return kept[-1]
@@ -73,9 +71,9 @@ def task(model: ScriptedModel, number: int = 0) -> str:
     return "\n".join(block.text for block in model.requests[number].messages[0].content if isinstance(block, Text))
 
 
-def resume(project: Project, state: RunState, *turns: Turn, in_place: bool = False) -> tuple[ScriptedModel, Ending]:
+def resume(project: Project, state: RunState, *turns: Turn) -> tuple[ScriptedModel, Ending]:
     model = ScriptedModel(turns)
-    return model, run(project.context(model, in_place=in_place), state, [])
+    return model, run(project.context(model), state, [])
 
 
 BEFORE: Mapping[str, list[Turn]] = {"red": [], "green": [red()], "refactor": [red(), green()]}
@@ -228,30 +226,14 @@ def test_work_that_does_not_fit_the_users_commits_is_shown_and_kept(project: Pro
     assert any(str(work.files) in event.text for event in project.seen if isinstance(event, Notice))
 
 
-# In the user's own files.
-
-
-def test_in_the_users_files_work_is_put_back_and_no_change_of_the_user_is_lost(project: Project) -> None:
-    state = interrupt(project, [red(), half("discount.py", HALF_CODE)], end=KeyboardInterrupt(), in_place=True)
-    assert project.status == ""
-    project.write({"discount.py": "mine\n"})
-    with pytest.raises(UsageError, match=r"You changed discount\.py while .* Nothing was changed"):
-        resume(project, state, green(), in_place=True)
-    assert (project.folder / "discount.py").read_text() == "mine\n"
-    (project.folder / "discount.py").unlink()
-    model, ending = resume(project, state, green(), HANDS_IN, in_place=True)
-    assert ending.how == "done"
-    assert CONTINUE in task(model)
-
-
 @pytest.mark.slow
-def test_in_the_users_files_a_killed_attempt_continues_with_the_files_as_they_are(project: Project) -> None:
-    state = interrupt(project, [red(), half("discount.py", HALF_CODE)], end=Killed(), in_place=True)
-    project.write({"discount.py": CODE})
-    model, ending = resume(project, state, HANDS_IN, HANDS_IN, in_place=True)
+def test_work_that_was_killed_in_a_run_tree_that_is_gone_is_forgotten(project: Project) -> None:
+    state = interrupt(project, [red(), half("discount.py", HALF_CODE)], end=Killed())
+    (tree,) = (project.folder / ".cdd" / "worktrees").iterdir()
+    project.git("worktree", "remove", "--force", str(tree))
+    model, ending = resume(project, state, green(), HANDS_IN)
     assert ending.how == "done"
-    assert CONTINUE in task(model)
-    assert (project.folder / "discount.py").read_text() == CODE
+    assert CONTINUE not in task(model)
 
 
 # The state.

@@ -17,7 +17,6 @@ from cdd_agent.tdd.step import (
     require_branch,
     require_tests,
 )
-from cdd_agent.tdd.workplace import RunTreeWorkplace
 from cdd_agent.work.state import AttemptRecord, StepExecution, record_commit
 from tests.fakes.model import ScriptedModel
 from tests.fakes.project import TEST, TEST_FILE, Project, item
@@ -186,7 +185,6 @@ def test_a_run_lands_only_on_the_branch_on_which_it_began(project: Project, cont
     with pytest.raises(UsageError, match="HEAD is on other, but the run began on main") as refused:
         require_branch(state, context=context)
     assert "git switch main" in refused.value.hint
-    require_branch(state, context=project.context(ScriptedModel([]), in_place=True))
     project.git("branch", "--quiet", "-D", "main")
     with pytest.raises(UsageError, match="HEAD is on other") as refused:
         require_branch(state, context=context)
@@ -229,7 +227,6 @@ def test_a_test_that_needs_an_ignored_file_has_it_if_the_list_names_it(project: 
     reads = "def test_new():\n    assert open('data.log').read() == 'mine'\n"
     project.write({"data.log": "mine"})
     context = project.context(ScriptedModel([]))
-    assert isinstance(context.workplace, RunTreeWorkplace)
     context.workplace.user.read_included = lambda: b"data.log\n"
     context.workplace.begin()
     write(context, "tests/test_new.py", reads)

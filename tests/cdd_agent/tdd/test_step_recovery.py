@@ -1,6 +1,5 @@
 """The files of a step after an interruption or a failure, in a run tree and in the user's own files."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -141,47 +140,6 @@ def test_a_new_try_at_a_step_begins_on_the_users_commit(
     assert recovery.checkpoints.read_tip() == theirs
     assert (context.workspace.root / "theirs.py").exists()
     assert not (context.workspace.root / "half.py").exists()
-
-
-# Interruptions in the user's own files.
-
-
-@pytest.fixture
-def in_place(project: Project) -> Context:
-    return project.context(ScriptedModel([]), in_place=True)
-
-
-@pytest.mark.slow
-def test_in_the_users_files_each_interrupted_attempt_is_kept(project: Project, in_place: Context) -> None:
-    project.write({"mine.txt": "mine\n"})
-    step = begun(project, in_place)
-    for number in (1, 2):
-        project.write({"prices.py": f"half done {number}\n", "half.py": ""})
-        StepRecovery("sale", step, context=in_place).restore()
-        assert project.status == "?? mine.txt"
-    kept = [event.kept for event in project.seen if isinstance(event, RolledBack)]
-    assert [project.git("show", f"{ref}:prices.py") for ref in kept] == ["half done 1", "half done 2"]
-
-
-def test_in_the_users_files_nothing_is_kept_where_nothing_was_changed(project: Project, in_place: Context) -> None:
-    step = begun(project, in_place)
-    StepRecovery("sale", step, context=in_place).restore()
-    assert project.seen == []
-    assert project.git("for-each-ref", "refs/cdd/attempts/", "refs/cdd/abandoned/") == ""
-
-
-@pytest.mark.slow
-def test_in_the_users_files_a_commit_made_meanwhile_stays_on_the_branch(project: Project, in_place: Context) -> None:
-    step = begun(project, in_place)
-    tried = replace(step, attempts=(replace(TRIED, verdict="closed", checkpoint=step.checkpoint),))
-    made = commit(project, "a.py")
-    recovery = StepRecovery("sale", tried, context=in_place)
-    with pytest.raises(UsageError, match=r"HEAD is at .*\. Nothing was changed"):
-        recovery.restore()
-    recovery.undo_if_underway(why="it is restarted")
-    assert (project.repository.read_head(), project.status) == (made, "")
-    (notice,) = [event for event in project.seen if isinstance(event, Notice)]
-    assert notice.text.endswith("The files stay as they are.")
 
 
 # What is known of a step.
@@ -328,15 +286,6 @@ def test_taking_a_step_back_after_an_interruption_leaves_the_users_changes_and_c
     assert project.git("show", f"{kept}:half.py") == "the model's"
 
 
-def test_in_the_users_files_undoing_returns_branch_and_files(project: Project, in_place: Context) -> None:
-    project.write({"mine.txt": "mine\n"})
-    step = begun(project, in_place)
-    red = commit(project, "tests/test_a.py")
-    StepRecovery("sale", replace(step, commits={"red": red}), context=in_place).undo(why="over")
-    assert (project.log, project.status) == ([], "?? mine.txt")
-    assert project.git("for-each-ref", "--format=%(objectname)", "refs/cdd/abandoned/") == red
-
-
 # Locks.
 
 
@@ -368,21 +317,7 @@ def test_a_landing_that_was_killed_is_finished_before_anything_else(
     assert project.status == "?? mine.txt"
 
 
-@pytest.mark.parametrize(("place", "is_refused"), [("a run tree", False), ("the user's files", True)])
-def test_only_a_run_in_the_users_files_needs_the_repository_for_itself(
-    project: Project, *, place: str, is_refused: bool
-) -> None:
-    context = project.context(ScriptedModel([]), in_place=place == "the user's files")
+def test_a_run_begins_while_another_holds_the_repository(project: Project, context: Context) -> None:
     folder = find_records(project.folder).folder / "exec" / "sale"
-
-    def work() -> None:
-        with alone_on(folder, context=context):
-            pass
-
-    with lock_repository(project.repository.location.common_dir):
-        expect_refusal(work) if is_refused else work()
-
-
-def expect_refusal(work: Callable[[], None]) -> None:
-    with pytest.raises(UsageError, match="already in progress"):
-        work()
+    with lock_repository(project.repository.location.common_dir), alone_on(folder, context=context):
+        pass

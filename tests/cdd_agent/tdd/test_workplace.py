@@ -12,7 +12,7 @@ from cdd_agent.git.landing import BranchMoved, LandingConflict, Landings
 from cdd_agent.git.repository import CommitId, CopyLimits, Entry, Repository
 from cdd_agent.git.run_tree import GitExport, RunTrees
 from cdd_agent.sandbox.port import Result
-from cdd_agent.tdd.workplace import InPlace, RunTreeWorkplace
+from cdd_agent.tdd.workplace import Workplace
 from pytest_tdd_agent.report import Failure
 from tests.fakes.cases import soak_after
 from tests.fakes.suite import make_failed_report
@@ -33,7 +33,7 @@ class Ground:
             (folder / name).write_text(content)
         self.base = commit_paths(self.user, "begin", paths=[".gitignore", "ten.txt", "other.txt"])
         own = folder / ".cdd"
-        self.place = RunTreeWorkplace(
+        self.place = Workplace(
             user=self.user,
             run_tree=RunTrees(self.user, own / "worktrees").tree("csv"),
             landings=Landings(self.user, own / "landing"),
@@ -105,27 +105,6 @@ def test_the_values_of_files_that_git_does_not_track_are_known(ground: Ground) -
     assert [each.source for each in values.find("Xk9vQ2mZ7Lp4Rt8s\nbegin-2026-public")] == ["data.sqlite"]
     assert [each.source for each in values.find("'Wd5nHj3kQa1zBc6t'")] == ["secrets.json"], "it was taken along"
     assert ground.place.read_values() is values
-
-
-def test_in_the_own_files_of_the_user_the_values_of_ignored_files_are_known(ground: Ground) -> None:
-    for name in (".env", ".cdd/notes", "node_modules/x/a.json", "__pycache__/a.pyc", "keys/inner/a.sqlite"):
-        file = ground.user.root / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(f"token={sha256(name.encode()).hexdigest()}")
-    (ground.user.root / ".gitignore").write_text(".cdd/\n.env\nkeys/\nnode_modules/\n__pycache__/\n")
-    place = InPlace(tree=ground.user)
-    place.begin()
-    values = place.read_values()
-    found = {
-        name: [each.source for each in values.find(sha256(name.encode()).hexdigest())]
-        for name in (".env", "keys/inner/a.sqlite", ".cdd/notes", "__pycache__/a.pyc")
-    }
-    assert found == {
-        ".env": [".env"],
-        "keys/inner/a.sqlite": ["keys/inner/a.sqlite"],
-        ".cdd/notes": [],
-        "__pycache__/a.pyc": [],
-    }
 
 
 @pytest.mark.slow

@@ -35,7 +35,7 @@ def suite(tmp_path: Path) -> FakeSuite:
 
 
 def describe(store: ReportStore, suite: FakeSuite, *targets: str) -> Scene:
-    scene = store.describe(suite, targets, is_own=True)
+    scene = store.describe(suite, targets)
     assert scene is not None
     return scene
 
@@ -112,7 +112,7 @@ def test_a_link_out_of_the_project_counts_with_its_target(suite: FakeSuite, tmp_
     outside.write_text("2")
     assert find(store, suite) is None
     (suite.root / "more").symlink_to(tmp_path)
-    assert store.describe(suite, (), is_own=True) is None, "nobody knows what is in another folder"
+    assert store.describe(suite, ()) is None, "nobody knows what is in another folder"
 
 
 def test_a_file_that_keeps_its_times_counts_by_its_content(suite: FakeSuite) -> None:

@@ -9,7 +9,6 @@ from cdd_agent.events import Notice
 from cdd_agent.git.repository import ROLLBACK
 from cdd_agent.model.conversation import Request, Text
 from cdd_agent.sandbox.port import Result
-from cdd_agent.tdd.workplace import RunTreeWorkplace
 from cdd_agent.work.state import Status
 from tests.cdd_agent.runs.failing_tests.conftest import (
     CART,
@@ -241,7 +240,6 @@ def test_the_files_are_prepared_once_for_the_check_of_the_targets_and_the_work(s
         return Result(exit_status=0, head="", dropped_bytes=0, timed_out=False, duration_s=0, level="none")
 
     run = shop.green(model=plays(MENDS))
-    assert isinstance(run.context.workplace, RunTreeWorkplace)
     run.context.workplace.setup = set_up
     assert run.run().error is None
     assert prepared == [1]
