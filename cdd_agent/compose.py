@@ -26,13 +26,12 @@ from cdd_agent.conversation.socrates import Socrates
 from cdd_agent.errors import CddError, EnvironmentMissing, UsageError
 from cdd_agent.events import Emit, Notice
 from cdd_agent.git import commits
-from cdd_agent.git.checkpoint import Checkpoint, Checkpoints, Description
 from cdd_agent.git.fork import Forks, find_home
 from cdd_agent.git.ignored import list_packages, may_read
 from cdd_agent.git.landing import Landings
 from cdd_agent.git.repository import CommitId, CopyLimits, Repository
 from cdd_agent.git.run_tree import GitExport, Kept, RunTrees
-from cdd_agent.git.snapshot import Snapshots
+from cdd_agent.git.tree_store import Checkpoint, Checkpoints, Description, TreeStore
 from cdd_agent.hooks import NO_HOOKS, Hooks
 from cdd_agent.model import budget
 from cdd_agent.model.anthropic import AnthropicModel, Endpoint
@@ -503,7 +502,7 @@ class Composition:
         return Context(
             repository=repository,
             workplace=workplace,
-            snapshots=Snapshots(workplace.tree, left_out=left_out),
+            snapshots=TreeStore(workplace.tree, left_out=left_out),
             workspace=workspace,
             suite=suite,
             model=self.model,

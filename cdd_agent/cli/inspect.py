@@ -20,7 +20,7 @@ from cdd_agent.errors import ExitCode, UsageError, format_count
 if TYPE_CHECKING:
     from cdd_agent.config.trust import Approvals, Offer
     from cdd_agent.doctor import Check
-    from cdd_agent.git.checkpoint import RestorePlan
+    from cdd_agent.git.tree_store import RestorePlan
     from cdd_agent.repl.checkpoint_actions import CheckpointView
     from cdd_agent.repl.screen import Screen
     from cdd_agent.review import Comment
@@ -323,7 +323,7 @@ def checkpoint() -> None:
 @headless
 def create_checkpoint(invocation: Invocation, name: tuple[str, ...]) -> None:
     """Save the files as they are now, with the name NAME if given."""
-    from cdd_agent.git.checkpoint import Description
+    from cdd_agent.git.tree_store import Description
     from cdd_agent.repl.checkpoint_actions import require_name
 
     about = Description(kind="manual", name=require_name(" ".join(name)))

@@ -21,6 +21,7 @@ from cdd_agent.evidence.source import find_definition
 from cdd_agent.git.ignored import copy_ignored, select_ignored
 from cdd_agent.git.origin import BuildOrigin
 from cdd_agent.git.repository import (
+    CDD_IDENTITY,
     SUBMODULE,
     CopyLimits,
     Entry,
@@ -33,7 +34,6 @@ from cdd_agent.git.repository import (
 )
 from cdd_agent.git.run_tree import GitExport, delete_folder, write_files, write_git_folder, write_submodules
 from cdd_agent.git.runner import GitError
-from cdd_agent.git.snapshot import CDD_IDENTITY
 from cdd_agent.storage import read_ordinary
 from cdd_agent.testrun.access import SHOWN_PRIVATE
 from cdd_agent.testrun.suite import ProjectLayout, Suite, run_setup

@@ -37,7 +37,6 @@ from cdd_agent.git.repository import (
     resolve_revision,
 )
 from cdd_agent.git.runner import Argument, GitError, GitRefused, GitUnable, read_state
-from cdd_agent.git.snapshot import remove_empty_parents
 from cdd_agent.storage import read_ordinary, require_in_place, sweep, write_atomic
 
 Choice: TypeAlias = Literal["merge", "mine", "theirs"]
@@ -533,6 +532,13 @@ def find_obstacle(root: Path, path: str, *, deleted: set[str]) -> str | None:
         other = next((each for each in inside if each.relative_to(root).as_posix() not in deleted), None)
         return None if other is None else f"it is a folder with {other.name}"
     return None if stat.S_ISREG(mode) or stat.S_ISLNK(mode) else "it is a pipe or a device"
+
+
+def remove_empty_parents(root: Path, path: str) -> None:
+    """Remove the folders of a deleted file that are empty now, because git does not keep these."""
+    for folder in Path(path).parents[:-1]:
+        with contextlib.suppress(OSError):
+            (root / folder).rmdir()
 
 
 def _digest(path: Path) -> str | None:

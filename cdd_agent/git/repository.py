@@ -255,6 +255,15 @@ _HEAD_BYTES = 10_000
 _LINE_END = "\n"
 
 
+CDD_IDENTITY = {
+    "GIT_AUTHOR_NAME": "cdd",
+    "GIT_AUTHOR_EMAIL": "cdd@localhost",
+    "GIT_COMMITTER_NAME": "cdd",
+    "GIT_COMMITTER_EMAIL": "cdd@localhost",
+}
+"""Author of commits outside any history, which therefore need no identity of the user."""
+
+
 class RefWriter:
     """Sets refs that all work trees share."""
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from cdd_agent.errors import CddError, UsageError, format_count, join_first
 from cdd_agent.events import CHANGE_LETTERS, Change, Notice, encode
-from cdd_agent.git.checkpoint import Checkpoint, Checkpoints, Description, RestorePlan
+from cdd_agent.git.tree_store import Checkpoint, Checkpoints, Description, RestorePlan
 from cdd_agent.repl.question import confirm
 from cdd_agent.repl.render import format_time, show_files
 from cdd_agent.repl.screen import Screen

@@ -12,7 +12,7 @@ from cdd_agent.conversation.scout import Scout
 from cdd_agent.conversation.socrates import Socrates
 from cdd_agent.errors import ExitCode, UsageError
 from cdd_agent.events import Event
-from cdd_agent.git.checkpoint import Checkpoint
+from cdd_agent.git.tree_store import Checkpoint
 from cdd_agent.model.budget import find_context_window, totals_from_answer
 from cdd_agent.model.conversation import Message
 from cdd_agent.repl import dialogs

@@ -28,7 +28,7 @@ from cdd_agent.events import (
 from cdd_agent.git import notes_repair
 from cdd_agent.git.notes import Damage, merge_fetched
 from cdd_agent.git.repository import Repository
-from cdd_agent.git.snapshot import Snapshots
+from cdd_agent.git.tree_store import TreeStore
 from cdd_agent.repl.question import confirm
 from cdd_agent.repl.render import create_table, show_files
 from cdd_agent.repl.screen import Screen
@@ -94,7 +94,7 @@ def show_diff(session: "SessionState", argument: str) -> None:
     # The end of a review removes the run tree, and what landed can still be shown.
     if not landed or session.project.find_run_tree(slug) is not None:
         slug, tree = _find_run_tree(session, argument)
-        snapshot = Snapshots(tree).take(f"refs/cdd/tests/{slug}/shown", message="for a diff")
+        snapshot = TreeStore(tree).take(f"refs/cdd/tests/{slug}/shown", message="for a diff")
         if files := diff_commits(tree, str(tree.read_head()), after=snapshot.commit):
             show_files(files, screen=session.screen)
             return

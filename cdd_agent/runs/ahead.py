@@ -23,7 +23,7 @@ from cdd_agent.events import Emit, Notice
 from cdd_agent.git.commits import commit_tree
 from cdd_agent.git.fork import Fork, Forks, make_name
 from cdd_agent.git.repository import CommitId
-from cdd_agent.git.snapshot import Snapshot
+from cdd_agent.git.tree_store import Snapshot
 from cdd_agent.model.conversation import Model, Request, Turn
 from cdd_agent.storage import hold
 from cdd_agent.tdd.context import Brought, Context, Phase

@@ -16,10 +16,10 @@ from cdd_agent.clock import Clock
 from cdd_agent.errors import CddError, EnvironmentMissing, GateClosed, UsageError, format_count, join_first
 from cdd_agent.events import Emit, FileDiffed, ForkCompared, SuiteStarted
 from cdd_agent.evidence.clean_copy import clean_copy
-from cdd_agent.git.checkpoint import Checkpoints
 from cdd_agent.git.fork import Fork, Forks, MergePlan, make_name
 from cdd_agent.git.landing import Landed
 from cdd_agent.git.repository import Repository
+from cdd_agent.git.tree_store import Checkpoints
 from cdd_agent.review import LeftFork, describe_size, diff_commits, resolve_recorded
 from cdd_agent.storage import read_ordinary, write_atomic
 from cdd_agent.tdd.attempt import FORKED, name_conversation

@@ -17,8 +17,15 @@ import msgspec
 
 from cdd_agent.errors import DocumentError, UsageError
 from cdd_agent.git.notes import read_objects
-from cdd_agent.git.repository import ROLLBACK, CommitId, Repository, encode_text, format_lines, private_index
-from cdd_agent.git.snapshot import CDD_IDENTITY
+from cdd_agent.git.repository import (
+    CDD_IDENTITY,
+    ROLLBACK,
+    CommitId,
+    Repository,
+    encode_text,
+    format_lines,
+    private_index,
+)
 from cdd_agent.installation import suggest_upgrade
 from cdd_agent.runs.feature import PREFIX, RUN
 from cdd_agent.storage import is_leftover, read_ordinary, write_atomic

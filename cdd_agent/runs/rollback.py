@@ -20,12 +20,11 @@ import msgspec
 
 from cdd_agent.errors import UsageError, join_first
 from cdd_agent.events import CommitMoved, Emit, Notice, RollbackPlanned, RolledBack
-from cdd_agent.git.checkpoint import REF, Checkpoint, Checkpoints, Description
 from cdd_agent.git.commits import refresh_index, require_finished
 from cdd_agent.git.notes import Note, read_handoffs, survey_notes
 from cdd_agent.git.repository import ROLLBACK, CommitId, Repository, resolve_revision
 from cdd_agent.git.runner import GitRefused
-from cdd_agent.git.snapshot import Snapshot, Snapshots
+from cdd_agent.git.tree_store import REF, Checkpoint, Checkpoints, Description, Snapshot, TreeStore
 from cdd_agent.runs import records
 from cdd_agent.runs.feature import BEGIN, PREFIX, RUN
 from cdd_agent.runs.records import Files, RollbackRecord, StoredRecord, decode_states, rewind
@@ -60,7 +59,7 @@ class Rollbacks:
     """
 
     repository: Repository
-    snapshots: Snapshots
+    snapshots: TreeStore
     root: Path
     """The project's folder, which may be below the work tree's."""
     emit: Emit
@@ -69,7 +68,7 @@ class Rollbacks:
     def of_project(cls, root: Path, *, emit: Emit) -> Self:
         """Return the rollbacks of the project at ``root``. Raises ``EnvironmentMissing`` without a repository."""
         repository = Repository.find(root)
-        return cls(repository=repository, snapshots=Snapshots(repository), root=root, emit=emit)
+        return cls(repository=repository, snapshots=TreeStore(repository), root=root, emit=emit)
 
     @property
     def runs(self) -> Path:
@@ -316,8 +315,8 @@ class Rollbacks:
 
     def _save_files(self, record: RollbackRecord) -> Checkpoint:
         checkpoints = Checkpoints.of_repository(self.repository, self.repository.root)
-        checkpoints.is_limited = False  # a rollback must be able to finish
-        return checkpoints.create(Description(kind="rollback", ticket=record.ticket))
+        # A rollback must be able to finish.
+        return checkpoints.create(Description(kind="rollback", ticket=record.ticket), is_limited=False)
 
     def _restore_checkpoints(self, stored: StoredRecord, *, after: Files) -> None:
         """Make the checkpoints fit the rewound states: an open cycle begins anew."""

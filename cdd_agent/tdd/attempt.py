@@ -39,7 +39,7 @@ from cdd_agent.evidence.readable import check_sources
 from cdd_agent.evidence.stubs import NewTests, check_new_tests
 from cdd_agent.git.commits import list_programs_of_git
 from cdd_agent.git.repository import EXECUTABLE, LINK, SUBMODULE
-from cdd_agent.git.snapshot import Snapshot
+from cdd_agent.git.tree_store import Snapshot
 from cdd_agent.model.budget import Budget, find_context_window
 from cdd_agent.model.conversation import (
     CHARACTERS_PER_TOKEN,

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from cdd_agent.errors import EnvironmentMissing, UsageError
 from cdd_agent.events import Change, Emit
 from cdd_agent.git.repository import CommitId
-from cdd_agent.git.snapshot import Snapshot
+from cdd_agent.git.tree_store import Snapshot
 from cdd_agent.model.conversation import Model, Request, Turn
 from cdd_agent.tdd.context import Context, Phase, SuiteTask, WorkItem
 from cdd_agent.tdd.step import StepRecovery

@@ -18,9 +18,8 @@ from cdd_agent.config.options import Choose
 from cdd_agent.config.settings import Settings
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.events import Emit, Notice, SuiteStarted
-from cdd_agent.git.checkpoint import Description
 from cdd_agent.git.repository import CommitId, Repository
-from cdd_agent.git.snapshot import Snapshot, Snapshots
+from cdd_agent.git.tree_store import Description, Snapshot, TreeStore
 from cdd_agent.hooks import NO_HOOKS, Hooks
 from cdd_agent.model.budget import Budget
 from cdd_agent.model.conversation import HearUser, Model, draw_token
@@ -354,7 +353,7 @@ class Context:
     """The user's."""
     workplace: Workplace
     """The files in which the cycle works; the next three belong to them."""
-    snapshots: Snapshots
+    snapshots: TreeStore
     workspace: Workspace
     suite: Suite
     model: Model

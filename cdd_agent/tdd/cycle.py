@@ -17,10 +17,9 @@ from cdd_agent.evidence.clean_copy import Findings, find_newly_passing, refuse
 from cdd_agent.evidence.copies import CleanCopies
 from cdd_agent.evidence.mutation import TimedRuns, judge_covered_tests
 from cdd_agent.git import commits
-from cdd_agent.git.checkpoint import Description
 from cdd_agent.git.landing import BranchMoved
 from cdd_agent.git.repository import CommitId
-from cdd_agent.git.snapshot import Snapshot
+from cdd_agent.git.tree_store import Description, Snapshot
 from cdd_agent.hooks import HookReply, HookStream
 from cdd_agent.storage import private_folder
 from cdd_agent.tdd.attempt import (

@@ -24,7 +24,7 @@ from cdd_agent.git import commits
 from cdd_agent.git.notes import append_line
 from cdd_agent.git.repository import CommitId, Entry, Repository, has_ref, require_usable, resolve_revision
 from cdd_agent.git.runner import GitError
-from cdd_agent.git.snapshot import Snapshot, Snapshots
+from cdd_agent.git.tree_store import Snapshot, TreeStore
 from cdd_agent.storage import is_leftover, scratch, sweep
 from cdd_agent.tdd.context import Context, Phase, Progress, WorkItem, commit_prefix
 from cdd_agent.tdd.examination import load_examples
@@ -96,7 +96,7 @@ class StepCheckpoints:
     ticket: str
     step: StepExecution
     repository: Repository
-    snapshots: Snapshots
+    snapshots: TreeStore
 
     def ref(self, name: str) -> str:
         """Return the ref of the checkpoint ``name``; ``*`` matches all of them."""

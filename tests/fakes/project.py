@@ -19,7 +19,7 @@ from cdd_agent.git.ignored import list_packages
 from cdd_agent.git.landing import Landings
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.run_tree import GitExport, RunTrees
-from cdd_agent.git.snapshot import Snapshots
+from cdd_agent.git.tree_store import TreeStore
 from cdd_agent.model.budget import Budget
 from cdd_agent.model.conversation import Model, Turn
 from cdd_agent.runs.plan_steps import make_brief_for
@@ -213,7 +213,7 @@ class Project:
         return Context(
             repository=self.repository,
             workplace=workplace,
-            snapshots=Snapshots(workplace.tree, left_out=left_out),
+            snapshots=TreeStore(workplace.tree, left_out=left_out),
             workspace=Workspace(suite.root, shown_at=self.folder),
             suite=suite,
             model=model,

@@ -17,7 +17,7 @@ from cdd_agent.git.commits import commit_paths, find_by_trailer, list_warnings, 
 from cdd_agent.git.notes import REF_NAME, append_line, read_note
 from cdd_agent.git.repository import CommitId, Repository, require_usable, resolve_revision
 from cdd_agent.git.runner import GitError, GitUnable
-from cdd_agent.git.snapshot import Snapshots
+from cdd_agent.git.tree_store import TreeStore
 from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.testrun.pytest_run import PytestSuite
@@ -143,7 +143,7 @@ def test_git_is_called_in_one_place_only() -> None:
 def test_what_the_program_does_to_a_repository_runs_nothing(hostile: Hostile) -> None:
     run_plain(hostile.root, ["config", "commit.gpgSign", "false"])
     repository = Repository(hostile.root)
-    snapshots = Snapshots(repository)
+    snapshots = TreeStore(repository)
     hostile.ready()
 
     require_usable(repository.location)
@@ -229,7 +229,7 @@ def test_another_work_tree_that_the_configuration_names_later_is_never_touched(
     repository.may_run_hooks = lambda: True
     plain(repository.root, "config", "core.worktree", str(hostile.root))
     (repository.root / "a.txt").write_text("two\n")
-    kept = Snapshots(repository).take("refs/cdd/kept", message="kept")
+    kept = TreeStore(repository).take("refs/cdd/kept", message="kept")
     assert set(plain(repository.root, "ls-tree", "--name-only", kept.commit).stdout.split()) == {b"a.txt"}
     with pytest.raises(EnvironmentMissing, match=r"core\.worktree|as its work tree"):
         commit_paths(repository, "taken", paths=["a.txt"])
@@ -249,7 +249,7 @@ def test_hooks_in_the_work_tree_run_only_for_a_commit_and_only_if_they_may(hosti
     assert commits <= hostile.marks <= {f"hook.{name}" for name in HOOKS}, "hooks run, and nothing of the configuration"
     hostile.ready()
     repository.list_uncommitted()
-    Snapshots(repository).take("refs/cdd/kept", message="kept")
+    TreeStore(repository).take("refs/cdd/kept", message="kept")
     assert hostile.marks == set()
 
 
@@ -309,7 +309,7 @@ def test_a_git_that_ignores_our_settings_is_refused(tmp_path: Path, monkeypatch:
 def test_a_clean_copy_of_a_hostile_repository_runs_nothing(hostile: Hostile, interpreter: Interpreter) -> None:
     repository = Repository(hostile.root)
     hostile.ready()
-    kept = Snapshots(repository).take("refs/cdd/kept", message="kept")
+    kept = TreeStore(repository).take("refs/cdd/kept", message="kept")
     suite = PytestSuite(root=hostile.root, interpreter=interpreter, sandbox=PlainSandbox(), timeout_s=60, bytecode=None)
     with clean_copy(repository, suite, green=kept.commit, red=kept.commit) as copied:
         assert (copied.root / "a.single").read_text() == (hostile.root / "a.single").read_text()
@@ -356,7 +356,7 @@ def test_a_branch_of_any_name_is_worked_on_and_never_run(
     plain(repository.root, "update-ref", branch, head)
     plain(repository.root, "symbolic-ref", "HEAD", branch)
     assert repository.read_branch() == name
-    snapshots = Snapshots(repository)
+    snapshots = TreeStore(repository)
     kept = snapshots.take("refs/cdd/kept", message=name)
     (repository.root / "a.txt").write_text("two\n")
     commit = commit_paths(repository, f"{name}\n\nHandoff-Id: 1\n", paths=["a.txt"])
@@ -376,7 +376,7 @@ def test_a_branch_of_any_name_is_worked_on_and_never_run(
 def test_a_snapshot_is_never_kept_in_the_place_of_a_branch(tmp_path: Path, *, ref: str) -> None:
     """The state file names the checkpoints, and it may be somebody else's."""
     repository = made(tmp_path / "project")
-    head, snapshots = head_of(repository), Snapshots(repository)
+    head, snapshots = head_of(repository), TreeStore(repository)
     for use in (partial(snapshots.take, message="x"), snapshots.find, snapshots.forget):
         with pytest.raises(UsageError, match="is not a checkpoint"):
             use(ref)
@@ -469,7 +469,7 @@ def test_whole_folders_are_deleted_only_where_the_program_made_them() -> None:
 
 def test_a_work_tree_inside_the_project_stays_with_all_that_is_in_it(tmp_path: Path) -> None:
     repository = made(tmp_path / "project")
-    snapshots = Snapshots(repository)
+    snapshots = TreeStore(repository)
     kept = snapshots.take("refs/cdd/kept", message="kept")
     for name in ("linked", "locked"):
         plain(repository.root, "worktree", "add", "--quiet", "-b", name, name)
@@ -535,7 +535,7 @@ def test_snapshots_leave_a_dirty_work_tree_as_it_is_bit_for_bit(tmp_path: Path) 
     root = repository.root
     made_dirty(root)
     files, past, status = everything(root), history(root), plain(root, "--no-optional-locks", "status", "--porcelain")
-    snapshots = Snapshots(repository)
+    snapshots = TreeStore(repository)
     snapshots.freeze_ignored("refs/cdd/ignored")
     kept = snapshots.take("refs/cdd/kept", message="kept")
     assert snapshots.list_changes_since(kept) == ()

@@ -12,9 +12,9 @@ import pytest
 
 from cdd_agent.agent.sessions import Transcript, load_session
 from cdd_agent.cli.app import run
-from cdd_agent.git.checkpoint import Checkpoints, Description
 from cdd_agent.git.fork import Fork, Forks
 from cdd_agent.git.repository import Repository
+from cdd_agent.git.tree_store import Checkpoints, Description
 from cdd_agent.model.conversation import Conversation, Text, UserMessage
 from cdd_agent.tickets.ticket import find
 from cdd_agent.work.journal import journal_path

@@ -10,7 +10,7 @@ from cdd_agent.evidence.clean_copy import CheckRequest
 from cdd_agent.evidence.mutation import TimedRuns
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
-from cdd_agent.git.snapshot import Snapshots
+from cdd_agent.git.tree_store import TreeStore
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.testrun.suite import Suite
@@ -67,7 +67,7 @@ class Step:
         if runs_pytest:
             sandbox = ForkedSandbox(start_server(interpreter.path))
             suite = PytestSuite(root=root, interpreter=interpreter, sandbox=sandbox, timeout_s=60, bytecode=bytecode)
-        kept = Snapshots(repository).take("refs/cdd/green", message="GREEN")
+        kept = TreeStore(repository).take("refs/cdd/green", message="GREEN")
         return cls(repository=repository, suite=suite, red=str(repository.read_head()), green=kept.commit)
 
     def runs(self, seen: list[Event] | None = None, *, limit_s: float = 60) -> TimedRuns:

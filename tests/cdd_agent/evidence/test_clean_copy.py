@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.evidence.clean_copy import clean_copy
-from cdd_agent.git.repository import Repository
-from cdd_agent.git.snapshot import CDD_IDENTITY
+from cdd_agent.git.repository import CDD_IDENTITY, Repository
 from cdd_agent.testrun.access import Original
 from tests.cdd_agent.evidence.conftest import Make
 from tests.fakes.suite import FakeSuite

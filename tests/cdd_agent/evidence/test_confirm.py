@@ -10,7 +10,7 @@ from cdd_agent.evidence.confirm import confirm
 from cdd_agent.evidence.mutation import build_mutants
 from cdd_agent.evidence.signs import find_signs, judge_signs
 from cdd_agent.git.commits import commit_paths
-from cdd_agent.git.snapshot import Snapshots
+from cdd_agent.git.tree_store import TreeStore
 from tests.cdd_agent.evidence.conftest import Make
 from tests.cdd_agent.evidence.honest import HONEST, IMPORTS
 from tests.cdd_agent.evidence.requests import request
@@ -307,7 +307,7 @@ def test_a_source_that_is_a_link_is_not_written_through(make: Make, tmp_path: Pa
     away.write_text(ADD)
     step = make(RED, {"away.txt": ""})
     (step.suite.root / "product.py").symlink_to(away)
-    green = Snapshots(step.repository).take("refs/cdd/green", message="GREEN").commit
+    green = TreeStore(step.repository).take("refs/cdd/green", message="GREEN").commit
     found = asked(step, replace(step, green=green).request(TARGET))
     assert [reason.code for reason in found.reasons] == ["unreadable_source"]
     assert away.read_text() == ADD

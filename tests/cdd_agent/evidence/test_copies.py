@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.evidence.copies import CleanCopies, shows_writes
-from cdd_agent.git.repository import Repository
-from cdd_agent.git.snapshot import CDD_IDENTITY
+from cdd_agent.git.repository import CDD_IDENTITY, Repository
 from tests.cdd_agent.evidence.conftest import Make
 from tests.cdd_agent.evidence.steps import Step
 from tests.fakes.cases import soak_after

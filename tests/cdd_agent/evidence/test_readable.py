@@ -9,7 +9,7 @@ from cdd_agent.evidence.clean_copy import Findings, note
 from cdd_agent.evidence.confirm import confirm
 from cdd_agent.evidence.differential import ComparedTrees, refuse_changed_behavior
 from cdd_agent.evidence.readable import check_sources, judge_source
-from cdd_agent.git.snapshot import Snapshots
+from cdd_agent.git.tree_store import TreeStore
 from tests.cdd_agent.evidence.conftest import Make
 from tests.cdd_agent.evidence.steps import OLD_TEST, Step
 from tests.fakes.suite import TrustedSandbox
@@ -82,7 +82,7 @@ def make_step(make: Make, *, red: Mapping[str, bytes], green: Mapping[str, bytes
     for files in (red, green):
         for name, content in files.items():
             (step.suite.root / name).write_bytes(content)
-        trees.append(Snapshots(step.repository).take("refs/cdd/step", message="step").commit)
+        trees.append(TreeStore(step.repository).take("refs/cdd/step", message="step").commit)
     return Step(repository=step.repository, suite=step.suite, red=trees[0], green=trees[1])
 
 
@@ -111,7 +111,7 @@ def test_code_behind_a_link_is_read_and_a_link_out_of_the_repository_is_refused(
     step = make_step(make, red={"shop.py": CODE, "impl.txt": b"import pytest\n"}, green={"shop.py": b"import linked\n"})
     root = step.suite.root
     (root / "linked.py").symlink_to("impl.txt")
-    green = Snapshots(step.repository).take("refs/cdd/step", message="step").commit
+    green = TreeStore(step.repository).take("refs/cdd/step", message="step").commit
     step = Step(repository=step.repository, suite=step.suite, red=step.red, green=green)
     assert [(each.path, each.new) for each in step.request().changes] == [
         ("linked.py", "import pytest\n"),
@@ -120,7 +120,7 @@ def test_code_behind_a_link_is_read_and_a_link_out_of_the_repository_is_refused(
     for target in ("/etc/hostname", "../../away.py", "absent.txt", "linked.py"):
         (root / "linked.py").unlink()
         (root / "linked.py").symlink_to(target)
-        other = Snapshots(step.repository).take("refs/cdd/step", message="step").commit
+        other = TreeStore(step.repository).take("refs/cdd/step", message="step").commit
         found = check_sources(["linked.py"], before=green, after=other, runs=step.runs())
         assert [each.code for each in found.reasons] == ["unreadable_source"], target
         assert check_sources(["linked.py"], before=other, after=other, runs=step.runs()) == Findings()

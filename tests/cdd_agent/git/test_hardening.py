@@ -20,7 +20,7 @@ from cdd_agent.git.hardening import (
 )
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.runner import GitUnable
-from cdd_agent.git.snapshot import Snapshots
+from cdd_agent.git.tree_store import TreeStore
 from tests.fakes.cases import soak_after
 
 
@@ -226,7 +226,7 @@ def with_another_folder(root: Path) -> Path:
 def test_a_common_folder_that_is_named_later_is_never_asked(repository: Repository) -> None:
     """What is in a file ``.git/commondir`` would make git read another folder's configuration, and write its refs."""
     root = repository.root
-    snapshots = Snapshots(repository)
+    snapshots = TreeStore(repository)
     snapshots.take("refs/cdd/a", message="before")
     mark = with_another_folder(root)
     (root / ".git" / "commondir").write_text("../evil\n")
@@ -239,7 +239,7 @@ def test_a_common_folder_that_is_named_later_is_never_asked(repository: Reposito
 def test_nor_is_its_configuration_where_it_is_named_between_the_look_and_the_call(
     repository: Repository, around_git: Callable[..., None]
 ) -> None:
-    snapshots = Snapshots(repository)
+    snapshots = TreeStore(repository)
     snapshots.take("refs/cdd/a", message="before")
     mark = with_another_folder(repository.root)
     named = shlex.quote(str(repository.root / ".git" / "commondir"))
@@ -258,7 +258,7 @@ def test_a_common_folder_that_cannot_be_read_is_another(repository: Repository) 
 def test_a_configuration_of_the_work_tree_that_comes_later_is_read_first(repository: Repository) -> None:
     root = repository.root
     repository.git("config", "extensions.worktreeConfig", "true")
-    snapshots = Snapshots(repository)
+    snapshots = TreeStore(repository)
     snapshots.take("refs/cdd/a", message="before")
     mark = armed(root, root / ".git" / "config.worktree")
     snapshots.take("refs/cdd/b", message="after")
@@ -271,7 +271,7 @@ def test_a_configuration_of_the_users_that_comes_later_is_heard(
     own = tmp_path / "gitconfig"
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(own))
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
-    snapshots = Snapshots(repository)
+    snapshots = TreeStore(repository)
     snapshots.take("refs/cdd/a", message="before")
     mark = armed(repository.root, repository.location.common_dir / "config")
     snapshots.take("refs/cdd/b", message="the repository's filter is not run")

@@ -11,7 +11,7 @@ from cdd_agent.git.commits import commit_paths, list_pointers
 from cdd_agent.git.repository import CopyLimits, Repository
 from cdd_agent.git.run_tree import RunTree, RunTrees, write_files
 from cdd_agent.git.runner import GitUnable
-from cdd_agent.git.snapshot import Snapshots
+from cdd_agent.git.tree_store import TreeStore
 
 CONTENT = {"stored.bin": b"1,2\n", "there.bin": b"3\0" * 50_000, "absent.bin": b"5,6\n", "edited.bin": b"7,8\n"}
 PLAIN = b"no pointer was committed\n"
@@ -84,7 +84,7 @@ def test_content_that_the_user_has_is_provided_and_no_commit_changes(project: Re
     for name in EXPECTED:
         os.utime(tree.root / name)
     assert tree.repository.git("status", ("--porcelain",)) == ""
-    snapshots = Snapshots(tree.repository)
+    snapshots = TreeStore(tree.repository)
     before = snapshots.take("refs/cdd/before", message="before")
     (tree.root / "a.txt").write_text("changed\n")
     (tree.root / "there.bin").write_bytes(b"changed")

@@ -18,7 +18,7 @@ from cdd_agent.git.notes import append_line, read_note
 from cdd_agent.git.repository import ROLLBACK, Repository, require_usable
 from cdd_agent.git.run_tree import GitExport
 from cdd_agent.git.runner import GitUnable
-from cdd_agent.git.snapshot import Snapshots
+from cdd_agent.git.tree_store import TreeStore
 from tests.cdd_agent.git.hostile.repository import plain, run_plain
 from tests.fakes.cases import soak_after
 
@@ -210,7 +210,7 @@ def test_in_this_state_it_works(tmp_path: Path, *, make: Make) -> None:
     before = index.read_bytes() if index.exists() else b""
     head, status = repository.read_head(), plain(root, "--no-optional-locks", "status", "--porcelain").stdout
 
-    snapshots = Snapshots(repository)
+    snapshots = TreeStore(repository)
     kept = snapshots.take("refs/cdd/checkpoints/t/1", message="before")
     write(root, "sub/new.txt", "new\n")
     write(root, "sub/b.txt", "changed\n")
@@ -425,7 +425,7 @@ def test_what_keeps_commits_from_being_made_is_told_first(tmp_path: Path, *, mak
 def test_a_lock_left_over_stays_and_what_can_work_does(tmp_path: Path) -> None:
     repository = Repository.find(locked(tmp_path))
     lock = repository.location.git_dir / "index.lock"
-    snapshots = Snapshots(repository)
+    snapshots = TreeStore(repository)
     kept = snapshots.take("refs/cdd/kept", message="kept")
     write(repository.root, "a.txt", "changed\n")
     assert [change.path for change in snapshots.restore(kept)] == ["a.txt"]
@@ -494,7 +494,7 @@ def test_a_folder_of_gits_that_cannot_be_written_is_named(monkeypatch: pytest.Mo
             with pytest.raises(GitUnable, match=r"\.git is not writable") as first:
                 require_usable(repository.location)
             with pytest.raises(GitUnable, match="git's folder is not writable") as second:
-                Snapshots(repository).take("refs/cdd/kept", message="kept")
+                TreeStore(repository).take("refs/cdd/kept", message="kept")
             for path in inside:
                 path.chmod(0o755)
         assert "chown" in first.value.hint
@@ -550,7 +550,7 @@ def test_nobody_known_to_git_can_keep_checkpoints_and_is_told_before_the_first_c
     (tmp_path / "gitconfig").write_text("[user]\n\tuseConfigOnly = true\n")
     repository = Repository.find(root)
     write(root, "a.txt", "changed\n")
-    Snapshots(repository).take("refs/cdd/kept", message="kept")
+    TreeStore(repository).take("refs/cdd/kept", message="kept")
     for use in (lambda: require_identity(repository), lambda: commit_paths(repository, "mine", paths=["a.txt"])):
         with pytest.raises(CddError, match="does not know your name and email") as caught:
             use()
@@ -571,7 +571,7 @@ def test_signing_that_fails_is_told_as_such_and_checkpoints_need_none(tmp_path: 
     repository = Repository.find(root)
     head = repository.read_head()
     write(root, "a.txt", "changed\n")
-    Snapshots(repository).take("refs/cdd/kept", message="kept")
+    TreeStore(repository).take("refs/cdd/kept", message="kept")
     with pytest.raises(GitUnable, match="could not sign") as caught:
         commit_paths(repository, "signed", paths=["a.txt"])
     assert "git config commit.gpgSign false" in caught.value.hint
@@ -625,7 +625,7 @@ def test_files_of_lfs_stay_as_they_are_and_a_pointer_is_told(tmp_path: Path) -> 
 
     assert [remark for remark in list_warnings(repository) if "absent.bin" in remark and "git lfs pull" in remark]
     assert not [remark for remark in list_warnings(repository) if "here.bin" in remark]
-    snapshots = Snapshots(repository)
+    snapshots = TreeStore(repository)
     kept = snapshots.take("refs/cdd/kept", message="kept")
     write(root, "here.bin", "ruined\n")
     (root / "absent.bin").unlink()
@@ -645,7 +645,7 @@ def test_a_filter_that_fails_is_told_as_the_users_own(tmp_path: Path) -> None:
     write(root, ".gitattributes", "*.bin filter=lfs\n")
     write(root, "x.bin", "content\n")
     with pytest.raises(GitUnable, match="A filter of your git settings failed") as caught:
-        Snapshots(Repository.find(root)).take("refs/cdd/kept", message="kept")
+        TreeStore(Repository.find(root)).take("refs/cdd/kept", message="kept")
     assert "git lfs install" in caught.value.hint
 
 

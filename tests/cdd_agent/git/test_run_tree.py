@@ -12,9 +12,9 @@ import pytest
 
 from cdd_agent.errors import UsageError
 from cdd_agent.git.commits import commit_paths
+from cdd_agent.git.repository import CDD_IDENTITY as IDENTITY
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.git.run_tree import GitExport, Kept, RunTree, RunTrees, delete_folder
-from cdd_agent.git.snapshot import CDD_IDENTITY as IDENTITY
 from cdd_agent.work.state import lock_checkpoints
 from tests.fakes.cases import soak_after
 from tests.fakes.files import describe_files

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.cli.app import run
-from cdd_agent.git.checkpoint import Checkpoints, Description, Kind
 from cdd_agent.git.repository import Repository
+from cdd_agent.git.tree_store import Checkpoints, Description, Kind
 from cdd_agent.repl.checkpoint_actions import KEPT_DAYS, prune_old
 from cdd_agent.tickets.ticket import create
 from cdd_agent.work.records import find_records
@@ -185,7 +185,7 @@ def test_a_rewind_takes_whole_steps_back(finished: Path, monkeypatch: pytest.Mon
 def test_a_message_that_cannot_be_preceded_by_a_checkpoint_is_answered(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cdd_agent.git.checkpoint.MOST_NEW_FILES", 0)
+    monkeypatch.setattr("cdd_agent.git.tree_store.MOST_NEW_FILES", 0)
     (project / "new.txt").write_text("new\n")
     prompt = Prompt(project, model=scripted(says("One."), says("Two.")))
     assert "/rewind cannot return to here: The work tree has 1 new file" in (shown := prompt.says("First?"))

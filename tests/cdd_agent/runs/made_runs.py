@@ -13,7 +13,7 @@ from cdd_agent.errors import CddError
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.notes import append_line
 from cdd_agent.git.repository import CommitId, Repository
-from cdd_agent.git.snapshot import Snapshots
+from cdd_agent.git.tree_store import TreeStore
 from cdd_agent.runs.records import RollbackRecord
 from cdd_agent.runs.rollback import Rollbacks
 from cdd_agent.tdd.step import StepCheckpoints, alone, checkpoint_ref
@@ -69,7 +69,7 @@ class Run:
         self.repository = repository
         self.events: list[object] = []
         self.rollbacks = Rollbacks(
-            repository=repository, snapshots=Snapshots(repository), root=root, emit=self.events.append
+            repository=repository, snapshots=TreeStore(repository), root=root, emit=self.events.append
         )
         self.root = root
         self.commits: dict[str, CommitId] = {}

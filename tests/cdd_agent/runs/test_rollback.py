@@ -11,7 +11,7 @@ from cdd_agent.events import RolledBack
 from cdd_agent.git.commits import commit_aside, commit_paths
 from cdd_agent.git.notes import survey_notes
 from cdd_agent.git.run_tree import RunTrees
-from cdd_agent.git.snapshot import Snapshots
+from cdd_agent.git.tree_store import TreeStore
 from cdd_agent.runs.history import read_reachable_notes
 from cdd_agent.storage import private_folder
 from cdd_agent.tdd.step import StepCheckpoints, alone, checkpoint_ref, landed_head
@@ -264,11 +264,11 @@ def test_what_an_interrupted_phase_left_in_a_run_tree_concerns_no_file_of_the_us
     tree = RunTrees(run.repository, private_folder(run.root) / "worktrees").tree(SLUG)
     taken = ["README.md"] if carries else []
     tree.reset(commit_aside(run.repository, taken, parent=run.commits["red 2"], message="tip"))
-    Snapshots(tree.repository).take(str(run.step.checkpoint), message="start")
+    TreeStore(tree.repository).take(str(run.step.checkpoint), message="start")
     (tree.root / "calc.py").write_text("half\n")
     (tree.root / "draft.py").write_text("half\n")
     ref = checkpoint_ref(SLUG, run.step, name="green-1")
-    Snapshots(tree.repository).take(ref, message="attempt")
+    TreeStore(tree.repository).take(ref, message="attempt")
     step = run.step
     attempt = replace(step.attempts[-1], phase="green", verdict="closed", checkpoint=ref)
     run.keep(replace(step, attempts=(*step.attempts, attempt), phase="green"))

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.events import Notice
-from cdd_agent.git.checkpoint import REF, Checkpoints
 from cdd_agent.git.repository import Repository
-from cdd_agent.git.snapshot import Snapshots
+from cdd_agent.git.tree_store import REF, Checkpoints, TreeStore
 from cdd_agent.runs.rollback import Rollbacks
 from cdd_agent.tdd.step import alone
 from tests.cdd_agent.runs.made_runs import Run, history, work_tree
@@ -22,7 +21,7 @@ CHANGES = ("update-ref", "checkout-index", "reset")
 def rollbacks_at(root: Path) -> tuple[Rollbacks, list[object]]:
     repository = Repository.find(root)
     events: list[object] = []
-    return Rollbacks(repository=repository, snapshots=Snapshots(repository), root=root, emit=events.append), events
+    return Rollbacks(repository=repository, snapshots=TreeStore(repository), root=root, emit=events.append), events
 
 
 def seen(root: Path) -> object:

@@ -5,10 +5,10 @@ import pytest
 
 from cdd_agent.errors import UsageError
 from cdd_agent.events import Committed, GateJudged, Notice
-from cdd_agent.git.checkpoint import Description
 from cdd_agent.git.commits import MessageRefused
 from cdd_agent.git.landing import LandingConflict
 from cdd_agent.git.runner import GitUnable
+from cdd_agent.git.tree_store import Description
 from cdd_agent.model.conversation import Text
 from cdd_agent.tdd.context import Kind
 from tests.fakes.cases import soak_after

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.errors import UsageError
-from cdd_agent.git import checkpoint as module
-from cdd_agent.git.checkpoint import Checkpoints, Description
+from cdd_agent.git import tree_store as module
 from cdd_agent.git.repository import Repository
+from cdd_agent.git.tree_store import Checkpoints, Description
 from tests.cdd_agent.git.notes_written import copied
 from tests.fakes.cases import soak_after
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from cdd_agent.events import Change
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
-from cdd_agent.git.snapshot import Snapshot, Snapshots, survey_folders
+from cdd_agent.git.tree_store import Snapshot, TreeStore, survey_folders
 from tests.fakes.cases import soak_after
 from tests.fakes.command_line import run_words
 
@@ -31,7 +31,7 @@ def test_a_restored_tree_is_the_one_that_was_kept(repository: Repository) -> Non
     (root / "run.sh").write_text("#!/bin/sh\n")
     (root / "run.sh").chmod(0o755)
     before = content(root)
-    snapshots = Snapshots(repository)
+    snapshots = TreeStore(repository)
     kept = snapshots.take(REF, message="before")
 
     (root / "a.txt").write_text("ruined\n")
@@ -58,7 +58,7 @@ def test_index_head_stash_and_ignored_files_stay_as_they_are(repository: Reposit
     index = (root / ".git" / "index").read_bytes()
     head, status = repository.read_head(), repository.git("status", ("--porcelain",))
 
-    snapshots = Snapshots(repository)
+    snapshots = TreeStore(repository)
     kept = snapshots.take(REF, message="before")
     (root / "x.log").write_text("still ignored\n")
     snapshots.restore(kept)
@@ -74,7 +74,7 @@ def test_a_folder_left_out_is_neither_kept_nor_changed(repository: Repository) -
     (root / "tickets" / "t").mkdir(parents=True)
     (root / "tickets" / "t" / "plan.md").write_text("1\n")
     commit_paths(repository, "plan", paths=["tickets/t/plan.md"])
-    snapshots = Snapshots(repository, left_out=("tickets/t",))
+    snapshots = TreeStore(repository, left_out=("tickets/t",))
     kept = snapshots.take(REF, message="before")
     (root / "tickets" / "t" / "plan.md").write_text("2\n")
     assert snapshots.list_changes_since(kept) == ()
@@ -93,23 +93,23 @@ def test_what_was_ignored_when_it_was_held_stays_out_whatever_the_rules_become(r
     for name in ("build/out", "tests/a.pyc"):
         (root / name).parent.mkdir()
         (root / name).write_text("made\n")
-    first = Snapshots(repository)
+    first = TreeStore(repository)
     first.freeze_ignored("refs/cdd/checkpoints/t/ignored")
     kept = first.take(REF, message="before")
     (root / ".gitignore").unlink()
     (root / "tests" / "test_a.py").write_text("new\n")
     repository.git("add", ".env")
-    later = Snapshots(repository)
+    later = TreeStore(repository)
     later.freeze_ignored("refs/cdd/checkpoints/t/ignored")
     assert [change.path for change in later.list_changes_since(kept)] == [".gitignore", "tests/test_a.py"]
     later.restore(kept)
     assert {".env", "build/out", "tests/a.pyc"} < set(content(root))
     assert later.is_excluded("build/new")
-    assert not Snapshots(repository).is_excluded(".env")
+    assert not TreeStore(repository).is_excluded(".env")
 
 
 def test_what_cdd_keeps_for_itself_is_left_out_but_the_settings(repository: Repository) -> None:
-    snapshots = Snapshots(repository)
+    snapshots = TreeStore(repository)
     kept = snapshots.take(REF, message="before")
     (repository.root / ".cdd" / "reports").mkdir(parents=True)
     for name in ("reports/a.json", "exec.lock", "config.yaml"):
@@ -132,7 +132,7 @@ def test_repositories_inside_the_work_tree_are_left_out_and_stay(repository: Rep
     head = repository.read_head()
     assert head is not None
     assert repository.list_nested() == {"empty/", "full/"}
-    snapshots = Snapshots(repository)
+    snapshots = TreeStore(repository)
     kept = snapshots.take(REF, message="before")
     assert snapshots.list_differing_paths(head, kept) == ()
     inner.git("commit", ("--quiet", "--allow-empty", "-m"), "y")
@@ -145,7 +145,7 @@ def test_repositories_inside_the_work_tree_are_left_out_and_stay(repository: Rep
 
 def test_only_the_named_paths_are_restored(repository: Repository) -> None:
     root = repository.root
-    snapshots = Snapshots(repository)
+    snapshots = TreeStore(repository)
     kept = snapshots.take(REF, message="before")
     (root / "a.txt").write_text("edited\n")
     (root / "sub" / "b.txt").write_text("edited\n")
@@ -158,7 +158,7 @@ def test_only_the_named_paths_are_restored(repository: Repository) -> None:
 
 
 def test_a_snapshot_is_found_by_its_ref_until_it_is_forgotten(repository: Repository) -> None:
-    snapshots = Snapshots(repository)
+    snapshots = TreeStore(repository)
     kept = snapshots.take(REF, message="before")
     assert snapshots.find(REF) == kept
     snapshots.forget("refs/cdd/checkpoints/t/*")
@@ -168,7 +168,7 @@ def test_a_snapshot_is_found_by_its_ref_until_it_is_forgotten(repository: Reposi
 def test_a_snapshot_works_before_the_first_commit(tmp_path: Path) -> None:
     repository = Repository.create(tmp_path)
     (tmp_path / "a.txt").write_text("a\n")
-    snapshots = Snapshots(repository)
+    snapshots = TreeStore(repository)
     kept = snapshots.take(REF, message="before")
     (tmp_path / "a.txt").unlink()
     snapshots.restore(kept)
@@ -197,7 +197,7 @@ def test_restoring_undoes_any_later_edit(
     root = repository.root
     apply(root, kept_edits)
     before = content(root)
-    snapshots = Snapshots(repository)
+    snapshots = TreeStore(repository)
     kept = snapshots.take(REF, message="before")
     apply(root, later_edits)
     snapshots.restore(kept)
@@ -214,7 +214,7 @@ def test_a_change_in_the_moment_the_index_was_written_is_seen(repository: Reposi
     os.utime(index, (moment, moment))
     (root / "a.txt").write_text("two\n")
     os.utime(root / "a.txt", (moment, moment))
-    kept = Snapshots(repository).take(REF, message="kept")
+    kept = TreeStore(repository).take(REF, message="kept")
     assert repository.git("cat-file", "blob", f"{kept.commit}:a.txt") == "two\n"
 
 
@@ -227,7 +227,7 @@ def test_changes_that_git_was_told_not_to_look_at_are_kept_and_come_back(reposit
     index = repository.location.git_dir / "index"
     before = index.read_bytes()
     assert repository.list_uncommitted() == ("a.txt",)
-    snapshots = Snapshots(repository)
+    snapshots = TreeStore(repository)
     kept = snapshots.take(REF, message="before")
     head = repository.read_head()
     assert head is not None
@@ -251,7 +251,7 @@ def test_files_that_a_sparse_checkout_leaves_away_are_not_taken_for_deleted(
     subprocess.run(["git", "sparse-checkout", "set", "--cone", *sparse, "sub"], cwd=repository.root, check=True)
     assert not (repository.root / "out").exists()
     assert repository.list_uncommitted() == ()
-    snapshots = Snapshots(repository)
+    snapshots = TreeStore(repository)
     kept = snapshots.take(REF, message="before")
     head = repository.read_head()
     assert head is not None
@@ -293,7 +293,7 @@ def test_files_follow_a_commit_as_a_checkout_would_make_them(repository: Reposit
     root, head = repository.root, repository.read_head()
     assert head is not None
     (root / "edited.txt").chmod(0o600)
-    Snapshots(repository).restore(Snapshot(ref="HEAD", commit=head), only=["edited.txt"])
+    TreeStore(repository).restore(Snapshot(ref="HEAD", commit=head), only=["edited.txt"])
     assert (root / "edited.txt").read_bytes() == b"one\n"
     assert (root / "edited.txt").stat().st_mode & 0o777 == 0o600
     assert (root / "same.txt").read_bytes() == b"one\r\n"
@@ -315,7 +315,7 @@ def test_the_users_own_filter_makes_the_files_again(
     commit_paths(repository, "filtered", paths=[".gitattributes", "same.up", "edited.up"])
     (root / "edited.up").write_text("edited\n")
     (root / "edited.up").chmod(0o600)
-    snapshots = Snapshots(repository)
+    snapshots = TreeStore(repository)
     kept = snapshots.take(REF, message="before")
     commit_paths(repository, "edited", paths=["edited.up"])
     assert snapshots.list_changes_since(kept) == ()
@@ -331,7 +331,7 @@ def test_a_private_file_stays_private_when_it_is_restored(repository: Repository
     for name, bits in modes.items():
         (root / name).write_text("secret\n")
         (root / name).chmod(bits)
-    snapshots = Snapshots(repository)
+    snapshots = TreeStore(repository)
     kept = snapshots.take(REF, message="before")
     for name in modes:
         (root / name).write_text("the agent's\n")
@@ -342,10 +342,10 @@ def test_a_private_file_stays_private_when_it_is_restored(repository: Repository
 
 def test_restoring_no_path_restores_none(repository: Repository) -> None:
     root = repository.root
-    kept = Snapshots(repository).take(REF, message="before")
+    kept = TreeStore(repository).take(REF, message="before")
     (root / "a.txt").write_text("edited\n")
     (root / "new.txt").write_text("new\n")
-    assert Snapshots(repository).restore(kept, only=()) == ()
+    assert TreeStore(repository).restore(kept, only=()) == ()
     assert (root / "a.txt").read_text() == "edited\n"
     assert (root / "new.txt").exists()
 
@@ -378,7 +378,7 @@ def test_no_path_is_not_all_paths(repository: Repository, command: str) -> None:
 
 @soak_after(1, "mark", ["--assume-unchanged", "--skip-worktree"])
 def test_marks_that_a_program_sets_between_two_snapshots_hide_nothing(repository: Repository, *, mark: str) -> None:
-    snapshots = Snapshots(repository)
+    snapshots = TreeStore(repository)
     kept = snapshots.take(REF, message="before")
     repository.git("update-index", (mark,), "a.txt")
     (repository.root / "a.txt").write_text("hidden\n")
@@ -396,7 +396,7 @@ def test_marks_that_a_program_sets_between_two_snapshots_hide_nothing(repository
 def test_a_snapshot_names_the_repositories_that_it_leaves_out(repository: Repository) -> None:
     (repository.root / "inner").mkdir()
     Repository.create(repository.root / "inner")
-    snapshots = Snapshots(repository)
+    snapshots = TreeStore(repository)
     snapshots.take(REF, message="before")
     assert snapshots.nested == {"inner/"}
 
