@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Collection, Generator, Iterable, Iterator, Map
 
 import pytest
 
+from .codec import Value, read_sign, sign_to_json
 from .fingerprint import IGNORED_FOLDERS, PACKAGES_FOLDERS, STANDARD_LIBRARY
 from .loaded import ExpectedModule
 from .options import find_report_path
-from .report import RESCUED, Sign
+from .report import RESCUED, Clause, Sign
 from .sources import UnreadableSource
 from .system import SEPARATOR, System, bind_builtins, decode_json, encode_json, read_bytes
 
@@ -69,15 +70,15 @@ class CodeLocations:
         file = vars(module).get("__file__") if isinstance(module, ModuleType) else None
         return self.find_user_file(file) if isinstance(file, str) else None
 
-    def label(self, value: object) -> str | None:
+    def label(self, value: object) -> Clause | None:
         """Return a description of a function or class of the user, None for other code."""
         if issubclass(type(value), type):
             place = self.find_module(str(vars(value).get("__module__")))
-            return None if place is None else f"a class of {place}"
+            return None if place is None else Clause("class_in", {"place": place})
         for code in codes_of(value):
             place = self.find_user_file(code.co_filename)
             if place is not None:
-                return f"{code.co_name} of {place}"
+                return Clause("function_in", {"name": code.co_name, "place": place})
         return None
 
     def _find_user_file(self, file: str) -> str | None:
@@ -137,7 +138,7 @@ class Bodies:
         """Node ids of tests that an exception left, unless a rerun ended without one."""
         self.rescued: set[str] = set()
         """Node ids of tests that an exception left in one try, but not in a later one."""
-        self.replaced: set[str] = set()
+        self.replaced: set[Clause] = set()
         self.not_called: set[str] = set()
         self._locations = locations
         self.collected: dict[int, CodeType | None] = {}
@@ -175,9 +176,9 @@ class Bodies:
         codes = codes_of(function)
         wrappers = codes[: codes.index(before)] if before in codes else codes  # a plugin may wrap the function
         locations = [(code.co_name, self._locations.find_user_file(code.co_filename)) for code in wrappers]
-        own = [f"{name} of {place}" for name, place in locations if place is not None]
+        own = [Clause("function_in", {"name": name, "place": place}) for name, place in locations if place is not None]
         if own or not codes or (wrappers and not _is_absolute(wrappers[0].co_filename)):
-            self.replaced.add(own[0] if own else "code made while the tests ran")
+            self.replaced.add(own[0] if own else Clause("code_made_late"))
 
 
 def _code_of(item: pytest.Item) -> CodeType | None:
@@ -247,7 +248,7 @@ class RunnerFunctions:
             if codes and not [1 for code in codes if locations.find_user_file(code.co_filename) is not None]:
                 self._before[name] = codes
 
-    def find_patches(self) -> Iterator[tuple[str, str]]:
+    def find_patches(self) -> Iterator[tuple[str, Clause]]:
         """Yield the dotted name of each replaced function, and its replacement."""
         before = self._before
         for name, value in self._iterate_values():
@@ -257,7 +258,7 @@ class RunnerFunctions:
             if now is not None:
                 yield name, now
 
-    def _describe_replacement(self, name: str, value: object) -> str | None:
+    def _describe_replacement(self, name: str, value: object) -> Clause | None:
         label = self._locations.label(value)
         if label is not None or issubclass(type(value), type):
             return label
@@ -265,7 +266,9 @@ class RunnerFunctions:
         before = self._before.get(name, codes)
         if codes == before or (type(value) is FunctionType and _is_absolute(codes[0].co_filename)):
             return None  # unchanged, or replaced by an installed plugin
-        return f"{codes[0].co_name}, made while the tests ran" if codes else f"{type(value).__name__}, not a function"
+        if codes:
+            return Clause("function_made_late", {"name": codes[0].co_name})
+        return Clause("not_a_function", {"type": type(value).__name__})
 
     def _iterate_values(self) -> Iterator[tuple[str, object]]:
         """Yield the values of modules and their classes, without plain values that replace no function."""
@@ -314,7 +317,7 @@ class Seal:
             for name, owner in self._owners.items()
         }
 
-    def find_breaks(self) -> Iterator[tuple[str, str]]:
+    def find_breaks(self) -> Iterator[tuple[str, Clause]]:
         """Yield the dotted name of each changed value, and its current value."""
         for owner_name, owner in self._owners.items():
             before = self._before[owner_name]
@@ -322,14 +325,14 @@ class Seal:
             name = owner_name.replace(self._package, "pytest_tdd_agent", 1)
             for key in before:
                 if key not in now:
-                    yield f"{name}.{key}", "removed"
+                    yield f"{name}.{key}", Clause("removed")
             for key, value in now.items():
                 if (
                     _is_added(f"{owner_name}.{key}", value)
                     if key not in before
                     else _is_changed(key, value, before=before[key])
                 ):
-                    yield f"{name}.{key}", self._locations.label(value) or "changed"
+                    yield f"{name}.{key}", self._locations.label(value) or Clause("changed")
 
 
 def _parts(key: str, value: object) -> tuple[object, ...]:
@@ -420,7 +423,7 @@ class Auditor:
         self._locations = CodeLocations(str(config.rootpath))
         self._before: list[pytest.Item] = []
         self._deselected: set[int] = set()
-        self._found: set[tuple[str, str | None, str]] = set()
+        self._found: set[Sign] = set()
         self._raised: set[str] = set()
         self.bodies = Bodies(self._locations)
         self._sources: dict[str, bytes] = {}
@@ -475,8 +478,7 @@ class Auditor:
             return
         found = expected.find_difference(module)
         if found is not None:
-            message = f"{found} of the loaded module {name} is not what the file says"
-            self._found.add(("replaced_module", None, message))
+            self._found.add(Sign("replaced_module", None, parts={"name": found, "module": name}))
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Generator[None, None, None]:
@@ -496,13 +498,7 @@ class Auditor:
         with self._guard:
             left = self._deselected.union(map(id, session.items))
             if any(id(item) not in left for item in self._before):
-                self._found.add(
-                    (
-                        "item_dropped",
-                        None,
-                        "collected tests were removed from the run without being reported as deselected",
-                    )
-                )
+                self._found.add(Sign("item_dropped", None))
             self._before, self._deselected = [], set()
             implementations = self._config.pluginmanager.hook.pytest_pyfunc_call.get_hookimpls()
             if any(self._find_location(impl) is not None for impl in implementations if not impl.hookwrapper):
@@ -525,7 +521,7 @@ class Auditor:
             sent = decode_json(output.get(_WORKER_OUTPUT, "[[], []]"))
             raised, found = sent if isinstance(sent, list) else ((), ())
             self._raised.update(raised)
-            self._found.update((code, nodeid, message) for code, nodeid, message in found)
+            self._found.update(read_sign(Value(sign, "$")) for sign in found)
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, None, None]:
@@ -534,7 +530,8 @@ class Auditor:
         if output is not None:
             with self._guard:
                 self._collect_findings()
-                output[_WORKER_OUTPUT] = encode_json([sorted(self._raised), sorted(self._found, key=str)[:SIGNS_CAP]])
+                found = [sign_to_json(sign) for sign in self._sort_signs()]
+                output[_WORKER_OUTPUT] = encode_json([sorted(self._raised), found])
         yield
         with self._guard:
             # Functions may have been replaced so that ``find_signs`` was never called: check after the verdict too.
@@ -547,27 +544,28 @@ class Auditor:
         """Return all signs of the run, sorted. ``not_passed`` has the node ids that did not pass in the report."""
         with self._guard:
             self._collect_findings()
-            message = "an exception left the test, but the report says that it passed"
-            self._found.update(
-                ("outcome_overridden", nodeid, message) for nodeid in self._raised.difference(not_passed)
-            )
-        return tuple(Sign(*found) for found in sorted(self._found, key=str)[:SIGNS_CAP])
+            self._found.update(Sign("outcome_overridden", nodeid) for nodeid in self._raised.difference(not_passed))
+        return self._sort_signs()
+
+    def _sort_signs(self) -> tuple[Sign, ...]:
+        return tuple(sorted(self._found, key=str)[:SIGNS_CAP])
 
     def _collect_findings(self) -> None:
         self.bodies.settle()
         self._raised |= self.bodies.raised
         for body in self.bodies.replaced:
-            self._found.add(("replaced_body", None, f"tests run {body} instead of the collected function"))
+            self._found.add(Sign("replaced_body", None, parts={"body": body}))
         for nodeid in self.bodies.rescued:
-            self._found.add((RESCUED, nodeid, "a plugin ran the test again after it failed, and then it passed"))
+            self._found.add(Sign(RESCUED, nodeid))
         for nodeid in self.bodies.not_called:
-            self._found.add(("body_not_called", nodeid, "a hook answered for the test without calling its function"))
+            self._found.add(Sign("body_not_called", nodeid))
         for name, now in (*self._patches(), *self._breaks()):
-            self._found.add(("patched_runner", None, f"{name} is {now}"))
+            self._found.add(Sign("patched_runner", None, parts={"name": name, "now": now}))
         for hook, caller in list(vars(self._config.pluginmanager.hook).items()):
             if hook.startswith("pytest_") and hook not in _HARMLESS_HOOKS:
                 places = {self._find_location(impl) for impl in caller.get_hookimpls()} - {None}
-                self._found.update(("project_hook", None, f"{hook} is implemented in {place}") for place in places)
+                for place in places:
+                    self._found.add(Sign("project_hook", None, parts={"hook": hook, "place": place or ""}))
 
     def _find_location(self, impl: object) -> str | None:
         """Return the location of a hook implementation in the project, None if it is elsewhere."""

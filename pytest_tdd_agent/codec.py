@@ -19,9 +19,11 @@ from .report import (
     PHASES,
     SCHEMA,
     Case,
+    Clause,
     CollectError,
     Failure,
     Frame,
+    Part,
     Problem,
     Reason,
     Sign,
@@ -30,6 +32,7 @@ from .report import (
     count_outcomes,
 )
 from .system import bind_builtins, decode_json, encode_json, replace_file
+from .wording import explain, explain_detail
 
 bind_builtins(globals())
 
@@ -102,9 +105,32 @@ def _to_plain(record: Frame | Failure | Case | CollectError | Problem | Reason |
             fields[name] = [_to_plain(each) if hasattr(each, "__dict__") else each for each in value]
         elif isinstance(value, Failure):
             fields[name] = _to_plain(value)
+        elif name == "parts":
+            fields[name] = _parts_to_plain(value)
         else:
             fields[name] = dict(value) if isinstance(value, dict) else value
+    if isinstance(record, (Reason, Sign)):
+        fields["message"] = explain(record)
+        if isinstance(record, Reason) and record.message:
+            fields.update(case="text", parts={"text": record.message})
+    if isinstance(record, Problem):
+        fields["detail"] = explain_detail(record)
     return fields
+
+
+def _parts_to_plain(parts: Mapping[str, Part]) -> dict[str, object]:
+    return {name: _part_to_plain(value) for name, value in parts.items()}
+
+
+def _part_to_plain(value: Part) -> object:
+    if isinstance(value, Clause):
+        return {"case": value.case, "parts": _parts_to_plain(value.parts)}
+    return [_part_to_plain(each) for each in value] if isinstance(value, tuple) else value
+
+
+def sign_to_json(sign: Sign) -> dict[str, object]:
+    """Return the document of a sign for another process, which explains it itself."""
+    return {"code": sign.code, "nodeid": sign.nodeid, "case": sign.case, "parts": _parts_to_plain(sign.parts)}
 
 
 def case_to_json(case: Case) -> dict[str, object]:
@@ -361,20 +387,56 @@ def read_failure(value: Value) -> Failure:
 
 
 def _read_problem(value: Value) -> Problem:
-    return Problem(code=value["code"].text(), nodeid=value["nodeid"].text(), detail=value["detail"].text())
+    parts = _read_parts(value.get("parts", {}))
+    if not parts and value.get("detail", "").text():  # of a plugin that wrote only the text
+        parts = {"text": value["detail"].text()}
+    return Problem(code=value["code"].text(), nodeid=value["nodeid"].text(), parts=parts)
 
 
 def _read_verdict(value: Value) -> Verdict:
     reasons = tuple(
-        Reason(code=reason["code"].text(), nodeid=reason["nodeid"].maybe(Value.text), message=reason["message"].text())
-        for reason in value["reasons"].items()
+        Reason(code=reason["code"].text(), nodeid=reason["nodeid"].maybe(Value.text), case=case, parts=parts)
+        for reason, case, parts in map(_read_words, value["reasons"].items())
     )
     return Verdict(phase=value["phase"].one_of(PHASES), open=value["open"].flag(), reasons=reasons)
 
 
 def read_sign(value: Value) -> Sign:
     """Return a sign of tampering; raises ReportError for anything else."""
-    return Sign(code=value["code"].text(), nodeid=value["nodeid"].maybe(Value.text), message=value["message"].text())
+    _, case, parts = _read_words(value)
+    return Sign(code=value["code"].text(), nodeid=value["nodeid"].maybe(Value.text), case=case, parts=parts)
+
+
+def _read_words(value: Value) -> tuple[Value, str, dict[str, Part]]:
+    """Return a reason or sign with its case and parts; the ones of older plugins have only a text."""
+    parts = value.get("parts", None)
+    if parts.value is None:
+        return value, "text", {"text": value.get("message", "").text()}
+    return value, value.get("case", "").text(), _read_parts(parts)
+
+
+_MOST_NESTED = 5
+
+
+def _read_parts(value: Value, *, depth: int = 0) -> dict[str, Part]:
+    if depth > _MOST_NESTED:
+        raise value.make_error(f"at most {_MOST_NESTED} clauses in each other")
+    return {name: _read_part(part, depth=depth) for name, part in value.entries().items()}
+
+
+def _read_part(value: Value, *, depth: int) -> Part:
+    if isinstance(value.value, (str, dict)):
+        return _read_clause(value, depth=depth)
+    if isinstance(value.value, list):
+        return tuple(_read_clause(each, depth=depth) for each in value.items())
+    number = value.number()
+    return value.value if isinstance(value.value, int) else number
+
+
+def _read_clause(value: Value, *, depth: int) -> str | Clause:
+    if not isinstance(value.value, dict):
+        return value.text()
+    return Clause(value["case"].text(), _read_parts(value["parts"], depth=depth + 1))
 
 
 _LINES_A_WRITE = 256

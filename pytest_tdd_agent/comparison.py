@@ -11,7 +11,18 @@ from __future__ import annotations
 from typing import Callable, Iterable, Iterator, Sequence
 
 from .fingerprint import find_changes
-from .report import FAILING, RESCUED, Case, CollectError, Sign, SuiteReport, Verdict, list_failing, list_rescued
+from .report import (
+    FAILING,
+    RESCUED,
+    Case,
+    CollectError,
+    Sign,
+    SuiteReport,
+    Verdict,
+    list_failing,
+    list_rescued,
+    replace,
+)
 from .system import bind_builtins
 
 bind_builtins(globals())
@@ -149,12 +160,15 @@ class Comparison:
         """Return the signs that the baseline lacks; without an audited one, accept signs that conftest files cause."""
         if self.baseline is None or not self.baseline.audited:
             return [sign for sign in self.report.signs if sign.code not in (*_HONEST_IN_A_CONFTEST, RESCUED)]
-        known = {(sign.code, sign.nodeid, sign.message) for sign in self.baseline.signs}
+        known = set(self.baseline.signs)
+        older = {(sign.code, sign.nodeid) for sign in known if sign.case == "text"}  # of a plugin that wrote only texts
+        before = {
+            sign: replace(sign, nodeid=self._old.get(sign.nodeid or "", sign.nodeid)) for sign in self.report.signs
+        }
         return [
             sign
-            for sign in self.report.signs
-            if sign.code != RESCUED
-            and (sign.code, self._old.get(sign.nodeid or "", sign.nodeid), sign.message) not in known
+            for sign, old in before.items()
+            if sign.code != RESCUED and old not in known and (old.code, old.nodeid) not in older
         ]
 
     def find_collect_error(self, nodeid: str) -> CollectError | None:

@@ -11,9 +11,21 @@ from typing import Iterator, Sequence
 from .comparison import NOT_RUN, Comparison, Selection, is_inside, strip_parameters
 from .failure import STRUCTURAL, find_effective_kind, find_stage, is_of_third_party
 from .fingerprint import find_changes, is_runner_shadow
-from .recording.assembly import UNFINISHED, describe_problem
-from .report import FAILING, Case, CollectError, Failure, Reason, SuiteReport, Verdict, summarize_internal_error
+from .recording.assembly import UNFINISHED
+from .report import (
+    FAILING,
+    Case,
+    Clause,
+    CollectError,
+    Failure,
+    Part,
+    Reason,
+    SuiteReport,
+    Verdict,
+    summarize_internal_error,
+)
 from .system import bind_builtins
+from .wording import as_clause
 
 bind_builtins(globals())
 
@@ -46,16 +58,13 @@ CODES = {
 }
 """Code of a reason -> its meaning."""
 
-_ENDS = {
-    "passed": "passes",
-    "failed": "fails",
-    "error": "fails in its setup or teardown",
-    "skipped": "was skipped",
-    "xfailed": "is marked as an expected failure, and fails",
-    "xpassed": "is marked as an expected failure, and passes",
+_FAILURES = {
+    (True, True): "failure_with_message_and_place",
+    (True, False): "failure_with_message",
+    (False, True): "failure_with_place",
+    (False, False): "failure",
 }
-"""Outcome of a test -> predicate of a sentence about it."""
-
+"""Whether there is a message, and a place -> case of a failure."""
 _MESSAGE_WIDTH = 300
 _MOST_SIGNS = 10
 
@@ -82,11 +91,7 @@ def judge(
     elif accepts_unstructured:
         reasons = tuple(_judge_exit_status(phase, run))
     else:
-        message = (
-            "The test command reports only an exit status, so the gate cannot tell which test failed or why. Use a "
-            "framework whose results cdd can read, or let the exit status decide: accept_unstructured: true."
-        )
-        reasons = (Reason("unstructured", None, message),)
+        reasons = (Reason("unstructured", None),)
     return Verdict(phase=phase, open=not reasons, reasons=reasons)
 
 
@@ -94,14 +99,11 @@ def _judge_exit_status(phase: str, run: Comparison) -> Iterator[Reason]:
     has_passed = run.report.exit_status == 0
     did_pass = run.baseline is None or run.baseline.exit_status == 0
     if phase == "red" and not did_pass:
-        message = "The tests already failed in the baseline, so a failure now proves nothing. Make them pass first."
-        yield Reason("wrong_reason", None, message)
+        yield Reason("wrong_reason", None, case="failed_before")
     elif phase == "red" and has_passed:
-        message = "The tests pass although nothing was implemented. Write a test that fails until it is."
-        yield Reason("already_green", None, message)
+        yield Reason("already_green", None, case="all_pass")
     elif phase != "red" and not has_passed:
-        message = f"The tests fail: the command ended with status {run.report.exit_status}. Make them pass."
-        yield Reason("target_failed", None, message)
+        yield Reason("target_failed", None, case="command_failed", parts={"status": run.report.exit_status})
     if phase != "red":
         yield from _check_protected_files(run)
     elif run.baseline is not None:
@@ -110,71 +112,47 @@ def _judge_exit_status(phase: str, run: Comparison) -> Iterator[Reason]:
 
 def _check_signs(run: Comparison) -> Iterator[Reason]:
     signs = run.new_signs()
-    todo = "Undo it" if run.baseline is None else "Undo it; if it is intended, take a new baseline that includes it"
+    todo = Clause("undo" if run.baseline is None else "undo_or_take_baseline")
     for sign in signs[:_MOST_SIGNS]:
-        where = f"The result of {sign.nodeid}" if sign.nodeid else "The test results"
-        yield Reason("tampered", sign.nodeid, f"{where} may be manipulated: {sign.message}. {todo}.")
+        parts: dict[str, Part] = {"sign": as_clause(sign), "todo": todo}
+        yield Reason("tampered", sign.nodeid, case="tampered_test" if sign.nodeid else "tampered", parts=parts)
     if len(signs) > _MOST_SIGNS:
-        more = len(signs) - _MOST_SIGNS
-        yield Reason("tampered", None, f"The report lists {more} more signs of tampering under `signs`. {todo}.")
+        yield Reason("tampered", None, case="more_signs", parts={"count": len(signs) - _MOST_SIGNS, "todo": todo})
 
 
 def _check_reports(phase: str, run: Comparison) -> Iterator[Reason]:
     report, baseline = run.report, run.baseline
     if report.problem is not None and report.problem.code not in UNFINISHED:
-        message = f"{describe_problem(report.problem)} Find the code that writes to the plugin's descriptor."
-        yield Reason("untrusted", report.problem.nodeid or None, message)
+        yield Reason("untrusted", report.problem.nodeid or None, parts={"problem": as_clause(report.problem)})
     elif report.internal_error:
-        yield Reason(
-            "run_incomplete",
-            None,
-            f"pytest or a plugin failed: {summarize_internal_error(report)[:_MESSAGE_WIDTH]}. Fix what raises it; a "
-            "test may have replaced a function that pytest uses.",
-        )
+        error = summarize_internal_error(report)[:_MESSAGE_WIDTH]
+        yield Reason("run_incomplete", None, case="internal_error", parts={"error": error})
     elif not report.complete:
-        yield Reason(
-            "run_incomplete",
-            None,
-            f"The run ended early: pytest's exit status is {report.exit_status}, and {len(report.tests)} of "
-            f"{report.collected} collected tests have a result. Run all tests to the end, without -x and --maxfail.",
-        )
+        counts = {"status": report.exit_status, "ended": len(report.tests), "collected": report.collected}
+        yield Reason("run_incomplete", None, case="ended_early", parts=counts)
     if baseline is not None and not baseline.complete:
-        yield Reason(
-            "baseline_incomplete",
-            None,
-            "The baseline run ended early. Take it again; if a file cannot be collected, add "
-            "--continue-on-collection-errors.",
-        )
+        yield Reason("baseline_incomplete", None)
     if phase == "refactor" and baseline is None:
-        yield Reason("baseline_missing", None, "REFACTOR has no baseline. Give it the report of the previous run.")
+        yield Reason("baseline_missing", None, case="refactor_without_baseline")
 
 
 def _judge_red(run: Comparison) -> Iterator[Reason]:
     passing = sum(case.outcome == "passed" for case in run.report.tests)
     if run.baseline is None and not run.targets and passing:
-        message = (
-            f"{passing} of {len(run.report.tests)} tests pass, and the gate cannot tell which tests are new. Give an "
-            "earlier report as the baseline, or name the new tests as targets."
-        )
-        yield Reason("baseline_missing", None, message)
+        yield Reason("baseline_missing", None, parts={"passing": passing, "total": len(run.report.tests)})
         return
     selection = Selection(run, lambda target: _select_red(run, target))
     if not run.targets:
         selection.add(filter(run.is_new, run.report.tests), run.new_collect_errors())
     _leave_out_passing_cases(run, selection)
     if selection.is_empty():
-        message = "Every test of the run is already in the baseline. Write a new test that fails."
-        yield Reason("no_tests", None, message if run.report.tests else "No test ran. Write a test that fails.")
+        yield Reason("no_tests", None, case="no_new_tests" if run.report.tests else "none_ran_in_red")
     for target in selection.missing:
         yield _explain_missing_in_red(run, target)
     covered = _find_passing_groups(run, selection)
     in_groups = {nodeid for nodeids in covered.values() for nodeid in nodeids}
     for name, nodeids in covered.items():
-        message = (
-            f"All {len(nodeids)} new or changed tests in {name} pass although nothing was implemented. Write or change "
-            "one so that it fails until the new behavior exists."
-        )
-        yield Reason("already_green", name, message)
+        yield Reason("already_green", name, case="group_passes", parts={"count": len(nodeids)})
     for case in selection.cases.values():
         if case.nodeid not in in_groups:
             yield from _check_rescued(run, case) or _check_failing(case, run.expects)
@@ -236,11 +214,7 @@ def _find_passing_groups(run: Comparison, selection: Selection) -> dict[str, set
 
 def _explain_missing_in_red(run: Comparison, target: str) -> Reason:
     if run.tests_in(target):
-        message = (
-            f"Every test in {target} is already in the baseline. Add a new test there, or name the changed test by "
-            "its node id."
-        )
-        return Reason("target_missing", target, message)
+        return Reason("target_missing", target, case="nothing_new_in_target")
     return _explain_missing(run, target)
 
 
@@ -250,75 +224,45 @@ def _explain_missing(run: Comparison, target: str) -> Reason:
         return skip
     neighbors = [case.nodeid for case in run.tests_in(target.split("::", 1)[0])]
     if neighbors:
-        there = f"its file has {_format_names(neighbors)}. Check the name, and that it ran."
-    else:
-        there = (
-            "pytest collected no test of its file. Check the name; if all tests ran, `testpaths` or `python_files` in "
-            "pytest's configuration may exclude the file."
-        )
-    return Reason("target_missing", target, f"{target} is not in the run: {there}")
+        return Reason("target_missing", target, case="not_among_tests", parts={"tests": tuple(neighbors)})
+    return Reason("target_missing", target, case="file_not_collected")
 
 
 def _explain_skipped_file(run: Comparison, target: str) -> Reason | None:
     skipped = next((case for case in run.report.tests if case.reason and is_inside(target, case.nodeid)), None)
     if skipped is None:
         return None
-    message = f"{target} did not run, because {skipped.nodeid} skipped itself as a whole: {skipped.reason}."
-    return Reason("skipped_target", target, f"{message} Provide what it needs, or remove the skip.")
+    parts = {"skipped": skipped.nodeid, "why": skipped.reason}
+    return Reason("skipped_target", target, case="skipped_with_file", parts=parts)
 
 
 def _explain_lost(run: Comparison, nodeid: str) -> Reason:
     skip = _explain_skipped_file(run, nodeid)
     if skip is not None:
         return skip
-    message = (
-        f"{nodeid} is in the baseline and not in this run. A target must pass under its own node id: restore what its "
-        "parameters are made of, or, if they change from run to run, give them fixed ids."
-    )
-    return Reason("target_missing", nodeid, message)
+    return Reason("target_missing", nodeid, case="target_lost")
 
 
 def _check_rescued(run: Comparison, case: Case) -> list[Reason]:
     if not run.is_rescued(case):
         return []
-    ends = f" ({', '.join(case.tries)})" if case.tries else ""
-    message = (
-        f"{case.nodeid} failed, and passed only when it ran again{ends}. A rerun does not count for a target. Make it "
-        "give the same result every time, in the first try."
-    )
-    return [Reason("flaky_target", case.nodeid, message)]
+    name = "passed_on_rerun_of" if case.tries else "passed_on_some_rerun"
+    return [Reason("flaky_target", case.nodeid, case=name, parts={"tries": case.tries})]
 
 
 def _check_failing(case: Case, expects: Sequence[str]) -> Iterator[Reason]:
     name = case.nodeid
     if len(set(case.tries)) > 1:
-        ends = ", ".join(case.tries)
-        yield Reason(
-            "flaky_target",
-            name,
-            f"Reruns of {name} gave different results: {ends}. Make it fail in the same way every time, independent of "
-            "clock, chance, order and network.",
-        )
+        yield Reason("flaky_target", name, parts={"tries": case.tries})
     elif case.outcome in ("passed", "xpassed") or (case.failure and case.failure.kind == "xpass_strict"):
-        marked = "" if case.outcome == "passed" else ", and is marked as an expected failure"
-        yield Reason(
-            "already_green",
-            name,
-            f"{name} passes although nothing was implemented{marked}. Write a test that fails until the new behavior "
-            "exists.",
-        )
+        yield Reason("already_green", name, case="" if case.outcome == "passed" else "marked_and_green")
     elif case.outcome in NOT_RUN:
-        message = f"{name} {_describe_skip(case)}. It must run and fail: remove the skip or xfail mark."
-        yield Reason("skipped_target", name, message)
+        yield Reason("skipped_target", name, case="skipped_in_red", parts={"ends": _describe_skip(case)})
     elif case.failure is None:
-        yield Reason("wrong_reason", name, f"{name} failed, but the report gives no failure. Run the tests again.")
+        yield Reason("wrong_reason", name, case="no_failure_given")
     elif case.outcome == "error" or case.failure.phase != "call":
-        yield Reason(
-            "wrong_phase",
-            name,
-            f"{name} failed in its {case.failure.phase}: {_format_failure(case.failure)}. The test's body must run and "
-            "fail; fix its fixtures.",
-        )
+        parts: dict[str, Part] = {"phase": case.failure.phase, "failure": _describe_failure(case.failure)}
+        yield Reason("wrong_phase", name, parts=parts)
     else:
         yield from _check_reason(name, case.failure, expects=expects)
 
@@ -328,31 +272,18 @@ def _check_reason(name: str, failure: Failure, *, expects: Sequence[str]) -> Ite
     kind = find_effective_kind(failure)
     if find_stage(failure, expects) is not None:
         return
+    parts: dict[str, Part] = {"failure": _describe_failure(failure)}
     if kind not in STRUCTURAL or kind == "not_implemented":
-        defect = f" If this exception is the defect, declare {failure.exception} as expected."
-        yield Reason(
-            "wrong_reason",
-            name,
-            f"{name} fails for a wrong reason: {_format_failure(failure)}. Make it fail by an assertion about the "
-            "missing behavior, or because an expected name is missing."
-            + (defect if kind == "exception" and failure.origin == "project" else ""),
-        )
-    elif is_of_third_party(failure):
-        yield Reason(
-            "wrong_reason",
-            name,
-            f"{name} fails because {failure.missing_name} is missing, which does not belong to this project: "
-            f"{_format_failure(failure)}. Fix the test, or install the version of the library that has it.",
-        )
+        is_defect = kind == "exception" and failure.origin == "project"
+        parts["exception"] = failure.exception
+        yield Reason("wrong_reason", name, case="wrong_reason_or_defect" if is_defect else "", parts=parts)
+        return
+    parts["missing"] = failure.missing_name or Clause("some_name")
+    if is_of_third_party(failure):
+        yield Reason("wrong_reason", name, case="foreign_name_missing", parts=parts)
     else:
-        missing = failure.missing_name or "a name"
-        yield Reason(
-            "name_not_expected",
-            name,
-            f"{name} fails because {missing} is missing: {_format_failure(failure)}. Expected to be missing: "
-            f"{_format_names(expects) or 'nothing'}. Fix the imports and names of the test, or declare the name as "
-            "expected.",
-        )
+        parts["expected"] = tuple(expects) or Clause("nothing")
+        yield Reason("name_not_expected", name, parts=parts)
 
 
 def _judge_green(run: Comparison) -> Iterator[Reason]:
@@ -364,20 +295,15 @@ def _judge_green(run: Comparison) -> Iterator[Reason]:
             (error for error in run.report.collect_errors if not run.is_old_error(error)),
         )
     if selection.is_empty():
-        message = "No test ran. Check that pytest collects tests, and that they are not all skipped."
-        old = "Every test that ran already failed in the baseline. Make one pass, or name the tests to fix as targets."
-        yield Reason("no_tests", None, old if ran else message)
+        yield Reason("no_tests", None, case="all_failed_before" if ran else "none_ran")
     for target in selection.missing:
         yield _explain_lost(run, target) if target in run.before else _explain_missing(run, target)
     yield from (_explain_lost(run, nodeid) for nodeid in run.find_lost_targets())
     for case in selection.cases.values():
         yield from _check_rescued(run, case) or _check_passing(case)
     for error in selection.blocked.values():
-        yield Reason(
-            "target_failed",
-            error.nodeid,
-            f"{error.nodeid} cannot be collected: {_format_failure(error.failure)}. Fix the error.",
-        )
+        parts = {"failure": _describe_failure(error.failure)}
+        yield Reason("target_failed", error.nodeid, case="target_not_collected", parts=parts)
     yield from _check_losses(run, selection, alone=True)
     yield from _check_new_failures(run, selection, code="new_failure")
     yield from _check_protected_files(run)
@@ -399,26 +325,25 @@ def _select_green(run: Comparison, target: str) -> tuple[list[Case], list[Collec
 def _check_passing(case: Case) -> Iterator[Reason]:
     name = case.nodeid
     if case.outcome in NOT_RUN:
-        message = f"{name} {_describe_skip(case)}. It must run and pass: remove the skip or xfail mark."
-        yield Reason("skipped_target", name, message)
+        yield Reason("skipped_target", name, case="skipped_in_green", parts={"ends": _describe_skip(case)})
     elif case.outcome == "xpassed" or (case.failure and case.failure.kind == "xpass_strict"):
-        yield Reason("target_failed", name, f"{name} passes but is marked as an expected failure. Remove the mark.")
-    elif case.outcome != "passed":
-        where = "" if case.failure is None else f" in its {case.failure.phase}"
-        yield Reason("target_failed", name, f"{name} fails{where}: {_format_failure(case.failure)}. Make it pass.")
+        yield Reason("target_failed", name, case="passes_but_marked")
+    elif case.outcome != "passed" and case.failure is None:
+        yield Reason("target_failed", name, case="target_fails", parts={"failure": _describe_failure(None)})
+    elif case.outcome != "passed" and case.failure is not None:
+        parts: dict[str, Part] = {"phase": case.failure.phase, "failure": _describe_failure(case.failure)}
+        yield Reason("target_failed", name, parts=parts)
     elif case.phases and "call" not in case.phases:
-        yield Reason("target_failed", name, f"{name} counts as passed, but its body did not run. Let it run.")
+        yield Reason("target_failed", name, case="body_did_not_run")
 
 
 def _judge_refactor(run: Comparison) -> Iterator[Reason]:
     yield from _judge_green(run)
     for old in run.before.values():
         if run.now(old) is None and old.outcome != "passed":
-            message = f"{old.nodeid} is in the baseline but not in the run. Restore it."
-            yield Reason("tests_differ", old.nodeid, message)
+            yield Reason("tests_differ", old.nodeid, case="test_not_in_run")
     for case in filter(run.is_new, run.report.tests):
-        message = f"{case.nodeid} is not in the baseline. Refactoring adds no tests: remove it, or add it in RED."
-        yield Reason("tests_differ", case.nodeid, message)
+        yield Reason("tests_differ", case.nodeid, case="test_added")
 
 
 def _check_losses(run: Comparison, selection: Selection, *, alone: bool) -> Iterator[Reason]:
@@ -426,26 +351,31 @@ def _check_losses(run: Comparison, selection: Selection, *, alone: bool) -> Iter
 
     ``alone``: such files count even without a baseline.
     """
-    count = run.report.deselected
-    deselected = f"; {count} tests were deselected by -k, -m, --deselect or a conftest file" if count else ""
+    deselected = run.report.deselected
     for old in run.before.values():
         now = run.now(old)
         if old.outcome != "passed" or (now is not None and (now.outcome == "passed" or now.nodeid in selection.cases)):
             continue
         if now is not None:
-            name = now.nodeid if now.nodeid == old.nodeid else f"{now.nodeid} (in the baseline {old.nodeid})"
-            why = "" if now.failure is None else f": {_format_failure(now.failure)}"
-            message = f"{name} passed before and {_ENDS[now.outcome]} now{why}. Make it pass again."
-            yield Reason("broke_others", now.nodeid, message)
+            yield _explain_broken(now, old)
         elif run.find_collect_error(old.nodeid) is None:
-            todo = f"Restore it, and run all tests of the baseline{deselected}."
-            yield Reason("test_removed", old.nodeid, f"{old.nodeid} passed before but is not in this run. {todo}")
+            name = "test_removed_or_deselected" if deselected else ""
+            yield Reason("test_removed", old.nodeid, case=name, parts={"deselected": deselected})
     for error in run.new_collect_errors():
         if error.nodeid not in selection.blocked and (alone or run.baseline is not None):
-            message = (
-                f"{error.nodeid} cannot be collected: {_format_failure(error.failure)}. Make its tests run as before."
-            )
-            yield Reason("collect_error", error.nodeid, message)
+            parts = {"failure": _describe_failure(error.failure)}
+            yield Reason("collect_error", error.nodeid, parts=parts)
+
+
+def _explain_broken(now: Case, old: Case) -> Reason:
+    name: Part = now.nodeid
+    if now.nodeid != old.nodeid:
+        name = Clause("renamed_test", {"now": now.nodeid, "before": old.nodeid})
+    ends = Clause(f"test_{now.outcome}")
+    if now.failure is None:
+        return Reason("broke_others", now.nodeid, case="broke_without_failure", parts={"test": name, "ends": ends})
+    parts: dict[str, Part] = {"test": name, "ends": ends, "failure": _describe_failure(now.failure)}
+    return Reason("broke_others", now.nodeid, parts=parts)
 
 
 def _check_new_failures(run: Comparison, selection: Selection, *, code: str) -> Iterator[Reason]:
@@ -458,16 +388,13 @@ def _check_new_failures(run: Comparison, selection: Selection, *, code: str) -> 
             or run.is_revealed_failure(case)
         ):
             continue
-        message = f"{case.nodeid} fails but is neither a target nor in the baseline: {_format_failure(case.failure)}."
-        todo = "Name it as a target, fix it, or remove it." if code == "untargeted_failure" else "Make it pass."
-        yield Reason(code, case.nodeid, f"{message} {todo}")
+        yield Reason(code, case.nodeid, parts={"failure": _describe_failure(case.failure)})
 
 
 def _check_shadows(baseline: SuiteReport, report: SuiteReport) -> Iterator[Reason]:
     for name in find_changes(baseline.fingerprints, report.fingerprints):
         if name in report.fingerprints and is_runner_shadow(name):
-            message = f"{name} was added or changed; Python loads it instead of a test tool, or before it. Undo that."
-            yield Reason("protected_changed", None, message)
+            yield Reason("protected_changed", None, case="shadows_tool", parts={"file": name})
 
 
 def _check_protected_files(run: Comparison) -> Iterator[Reason]:
@@ -475,29 +402,30 @@ def _check_protected_files(run: Comparison) -> Iterator[Reason]:
         return
     before, after = run.baseline.fingerprints, run.report.fingerprints
     for name in find_changes(before, after):
-        change = "was added" if name not in before else "was removed" if name not in after else "was changed"
-        todo = "Restore it. Change the product, not the tests or pytest's configuration."
-        if name.endswith("[module]"):
-            todo = "Rename it: tests would import it instead of an installed module."
-        yield Reason("protected_changed", None, f"{name} {change} since the baseline. {todo}")
+        change = "was_changed"
+        if name not in before:
+            change = "was_added"
+        elif name not in after:
+            change = "was_removed"
+        parts: dict[str, Part] = {"file": name, "change": Clause(change)}
+        shadow = "module_shadowed" if name.endswith("[module]") else ""
+        yield Reason("protected_changed", None, case=shadow, parts=parts)
 
 
-def _describe_skip(case: Case) -> str:
-    return f"{_ENDS[case.outcome]} ({case.reason})" if case.reason else _ENDS[case.outcome]
+def _describe_skip(case: Case) -> Clause:
+    ends = Clause(f"test_{case.outcome}")
+    return Clause("because", {"clause": ends, "why": case.reason}) if case.reason else ends
 
 
-def _format_failure(failure: Failure | None) -> str:
+def _describe_failure(failure: Failure | None) -> Clause:
     if failure is None:
-        return "unknown failure"
+        return Clause("unknown_failure")
     message = next((line.strip() for line in failure.message.splitlines() if line.strip()), "")
     if len(message) > _MESSAGE_WIDTH:
         message = message[:_MESSAGE_WIDTH] + "..."
-    at = f" ({failure.path}:{failure.line})" if failure.path else ""
-    return (
-        f"{failure.kind}, {failure.exception}: {message}{at}" if message else f"{failure.kind}, {failure.exception}{at}"
-    )
-
-
-def _format_names(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:5])
-    return f"{shown} and {len(names) - 5} more" if len(names) > 5 else shown
+    parts: dict[str, Part] = {"kind": failure.kind, "exception": failure.exception}
+    if message:
+        parts["message"] = message
+    if failure.path:
+        parts.update(path=failure.path, line=failure.line or 0)
+    return Clause(_FAILURES[bool(message), bool(failure.path)], parts)

@@ -256,7 +256,7 @@ class Closing:
                 duration_s=round(self._clock() - self._start_s, 3),
                 warnings=recorder.warnings,
                 deselected=recorder.collection.deselected,
-                signs=[vars(sign) for sign in signs],
+                signs=[codec.sign_to_json(sign) for sign in signs],
                 fault=recorder.guard.fault,
             )
             self._written = status, recorder.stream.sent

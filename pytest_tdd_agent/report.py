@@ -101,17 +101,6 @@ class CollectError:
 
 
 @dataclass(frozen=True)
-class Sign:
-    """Something in the process that may manipulate test results."""
-
-    code: str
-    """One of ``audit.SIGNS``."""
-    nodeid: str | None
-    message: str
-    """The finding and its location; the same text in every run of the same code."""
-
-
-@dataclass(frozen=True)
 class Clause:
     """A part of a record that has words of its own: a case of ``wording``, and what it tells."""
 
@@ -121,6 +110,19 @@ class Clause:
 
 Part = Union[str, int, float, Tuple[Union[str, Clause], ...], Clause]
 """A value that a template names."""
+
+
+@dataclass(frozen=True)
+class Sign:
+    """Something in the process that may manipulate test results; equal in every run of the same code."""
+
+    code: str
+    """One of ``audit.SIGNS``."""
+    nodeid: str | None
+    case: str = ""
+    """The template that says it, if the code has several."""
+    parts: Mapping[str, Part] = field(default_factory=dict, hash=False)
+    """Name in the template -> value, such as the location."""
 
 
 @dataclass(frozen=True)
@@ -153,10 +155,11 @@ class Problem:
     """Why the records of a test process cannot be trusted, or are not all."""
 
     code: str
-    """One of ``recording.assembly.PROBLEMS``."""
+    """One of ``wording.PROBLEMS``."""
     nodeid: str = ""
     """The test that it is about, if it is about one."""
-    detail: str = ""
+    parts: Mapping[str, Part] = field(default_factory=dict, hash=False)
+    """The details: name in the template -> value."""
 
 
 @dataclass(frozen=True)

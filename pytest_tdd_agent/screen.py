@@ -9,6 +9,7 @@ from typing import Iterator, Mapping, NamedTuple
 
 from .report import Case, CollectError, Failure, SuiteReport, Verdict
 from .system import bind_builtins
+from .wording import explain
 
 bind_builtins(globals())
 
@@ -107,7 +108,7 @@ def format_verdict(verdict: Verdict, *, spared: int = 0) -> Iterator[str]:
     yield f"{verdict.phase.upper()} gate: {'open' if verdict.open else 'closed'}{old}"
     by_code: dict[str, list[str]] = {}
     for reason in verdict.reasons:
-        by_code.setdefault(reason.code, []).append(reason.message)
+        by_code.setdefault(reason.code, []).append(explain(reason))
     for code, messages in by_code.items():
         yield from (f"  {code}: {message}" for message in messages[:MOST_REASONS])
         if len(messages) > MOST_REASONS:

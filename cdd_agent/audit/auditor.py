@@ -44,6 +44,7 @@ from cdd_agent.testrun.suite import Suite
 from cdd_agent.work.handoff import PHASE_OF, GateSummary, Handoff, is_newer, phase_name, sequence
 from cdd_agent.work.records import find_records
 from cdd_agent.work.state import is_unverified
+from cdd_agent.work.wording import explain
 from pytest_tdd_agent.comparison import is_inside
 from pytest_tdd_agent.report import SuiteReport
 
@@ -358,7 +359,7 @@ def recheck(stated: tuple[str, ...], change: PhaseChange, *, repository: Reposit
         )
         findings = confirm_phase(request, runs=runs, trees=trees)
     if findings.reasons:
-        text = f"The checks, run again, refuse the change: {findings.reasons[0].message}"
+        text = f"The checks, run again, refuse the change: {explain(findings.reasons[0])}"
         # The text of the step and the further examples, which may have refuted a doubt, are not in the history.
         is_doubt = all(reason.code in DOUBTS for reason in findings.reasons)
         return leave_open("checks", text) if is_doubt else refute("checks", text)

@@ -25,6 +25,7 @@ from cdd_agent.tdd.verdict import list_files
 from cdd_agent.testrun.missing_files import CopyPlaces, find_missing_files
 from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.testrun.suite import PYTEST, Conventions, ProjectLayout, Suite, SuiteRun
+from cdd_agent.work.wording import explain
 from pytest_tdd_agent.comparison import is_inside, strip_parameters
 from pytest_tdd_agent.fingerprint import find_changes
 from pytest_tdd_agent.gate import judge
@@ -342,7 +343,7 @@ def _join(kinds: Mapping[str, tuple[str, ...]]) -> str:
 
 def _list_reasons(reasons: Sequence[Reason]) -> str:
     more = f" And {len(reasons) - _MOST_SHOWN} more reasons." if len(reasons) > _MOST_SHOWN else ""
-    return " ".join(reason.message for reason in reasons[:_MOST_SHOWN]) + more
+    return " ".join(explain(reason) for reason in reasons[:_MOST_SHOWN]) + more
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,6 +37,7 @@ from cdd_agent.work import state
 from cdd_agent.work.handoff import NumberKey
 from cdd_agent.work.records import Records
 from cdd_agent.work.state import StepExecution
+from cdd_agent.work.wording import format_reason
 from cdd_agent.workspace.files import Workspace
 from cdd_agent.workspace.memory import NO_MEMORY, Memory
 from pytest_tdd_agent.comparison import find_spared
@@ -533,7 +534,7 @@ _COUNTED = ("passed", "failed", "error", "skipped", "xfailed", "xpassed")
 
 def format_reasons(verdict: Verdict) -> tuple[str, ...]:
     """Return each reason of a verdict as ``code: message``."""
-    return tuple(f"{reason.code}: {reason.message}" for reason in verdict.reasons)
+    return tuple(map(format_reason, verdict.reasons))
 
 
 def summarize_evidence(verdict: Verdict, report: SuiteReport | None, *, baseline: SuiteReport | None = None) -> str:

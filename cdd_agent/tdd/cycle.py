@@ -58,6 +58,7 @@ from cdd_agent.work.state import (
     record_refusal,
     replace_step,
 )
+from cdd_agent.work.wording import explain
 from pytest_tdd_agent.codec import load
 from pytest_tdd_agent.report import list_failing
 
@@ -426,7 +427,7 @@ class Cycle:
             found = self._judge_covered(last, baseline)
             if found.reasons:
                 last = replace(last, finding=RedVerdict.DROPPED, checkpoint=baseline.snapshot.ref)
-            told = [reason.message for reason in found.reasons] or found.notices
+            told = [explain(reason) for reason in found.reasons] or found.notices
             why = " ".join(told) or f"{why}: it fails when the code is altered"
         self._replace_last_attempt(replace(last, verdict="open"))
         attempt = replace(last, verdict="closed")

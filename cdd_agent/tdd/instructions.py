@@ -17,6 +17,7 @@ from cdd_agent.tickets.spec import Spec
 from cdd_agent.untrusted.keys import mask
 from cdd_agent.work.handoff import phase_name
 from cdd_agent.work.state import AttemptRecord, RefusedTry, StepExecution
+from cdd_agent.work.wording import explain
 from pytest_tdd_agent.failure import BEHAVIORAL, STRUCTURAL
 from pytest_tdd_agent.report import Failure, Reason, SuiteReport
 
@@ -241,7 +242,7 @@ def format_nudge(*, offered: Collection[str]) -> str:
 
 def format_objections(objections: Iterable[Reason], *, marks: Marks) -> str:
     """Return what is wrong with an agent's answer, for the same conversation."""
-    rows = marks.wrap(format_bullets([reason.message for reason in objections]), source="gate")
+    rows = marks.wrap(format_bullets([explain(reason) for reason in objections]), source="gate")
     return _fill("nudge_objections", {"objections": rows}, offered=())
 
 

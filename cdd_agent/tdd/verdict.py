@@ -21,6 +21,7 @@ from cdd_agent.testrun.suite import PLAIN_LAYOUT, PYTEST, Conventions, ProjectLa
 from cdd_agent.untrusted.known_values import KnownValues, read_text
 from cdd_agent.untrusted.paths import explain_build, explain_protection
 from cdd_agent.untrusted.python_source import parse, split_lines
+from cdd_agent.work.wording import explain
 from pytest_tdd_agent.comparison import is_inside, strip_parameters
 from pytest_tdd_agent.failure import find_stage
 from pytest_tdd_agent.gate import judge
@@ -282,7 +283,7 @@ def judge_no_change(item: WorkItem, phase: Phase, *, judged: Verdict | None) -> 
         return judged
     message = "no file was changed: an answer alone is not enough, write the files"
     if judged is not None:
-        message = f"no file was changed, but the files as they are do not suffice: {judged.reasons[0].message}"
+        message = f"no file was changed, but the files as they are do not suffice: {explain(judged.reasons[0])}"
     return Verdict(phase=phase, open=False, reasons=(Reason(code="no_change", nodeid=None, message=message),))
 
 

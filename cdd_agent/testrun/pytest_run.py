@@ -43,8 +43,9 @@ from cdd_agent.testrun.plain_run import RESULTS, build_arguments, delete_bytecod
 from cdd_agent.testrun.records import RecordedRun, record_run
 from cdd_agent.testrun.suite import PYTEST, Conventions, SuiteRun, save_report
 from cdd_agent.untrusted.documents import encode_json
-from pytest_tdd_agent.recording.assembly import UNFINISHED, describe_problem
+from pytest_tdd_agent.recording.assembly import UNFINISHED
 from pytest_tdd_agent.report import Case, Failure, SuiteReport, summarize_internal_error
+from pytest_tdd_agent.wording import explain
 
 _LEAST_BYTES = 30_000
 """Of sources: the process takes as long as pytest takes to compile these."""
@@ -533,7 +534,7 @@ class PytestSuite:
         if result.timed_out:
             return None, f"the tests did not end within {self.timeout_s:g} s{running and f': ended{running}'}"
         if broken is not None and broken.code not in UNFINISHED:
-            why = describe_problem(broken).removesuffix(".")
+            why = explain(broken)
             return None, f"the results cannot be trusted: {why}. Find the code that writes to the plugin's descriptor"
         # The project's own hooks may end the process with any status after the session was finished.
         if report is None or broken is not None or (result.exit_status == _USAGE_ERROR and not report.complete):

@@ -18,10 +18,10 @@ def explain(record: Finding | Reason) -> str:
     """Return a finding or a reason in English."""
     templates = {**wording.TEMPLATES, **TEMPLATES}
     if isinstance(record, Reason):
-        return record.message or wording.fill(templates, record.case or record.code, record.parts)
+        return record.message or wording.fill(wording.as_clause(record), templates)
     figures: dict[str, Part] = {"places": record.places, "functions": record.functions}
     figures |= {name: value for name in ("calls", "runs", "seconds") if (value := getattr(record, name)) is not None}
-    return wording.fill(templates, record.case, {**figures, **record.parts})
+    return wording.fill(Clause(record.case, {**figures, **record.parts}), templates)
 
 
 def format_reason(reason: Reason) -> str:

@@ -22,10 +22,11 @@ from _pytest._io import TerminalWriter
 from .. import codec, fingerprint, gate, screen
 from ..options import NO_PARENT, Options, format_now, is_inherited, is_report_of_outer_run, read_options
 from ..plugin import OWN_STATUSES, apply_gate, prepare_files
-from ..recording.assembly import UNFINISHED, Assembler, Recording, describe_problem
+from ..recording.assembly import UNFINISHED, Assembler, Recording
 from ..recording.spool import RECORDS
 from ..report import FAILING, SuiteReport, count_outcomes, list_failing, replace
 from ..system import bind_builtins, encode_json, read_bytes
+from ..wording import explain
 from .process import CAN_WAIT, Child, Ending, find_prctl
 from .start import NoParentError, find_command
 
@@ -258,7 +259,7 @@ def list_notes(report: SuiteReport, running: tuple[str, ...], *, ending: Ending)
         tests = f" while {', '.join(running[:_MOST_SHOWN])}{more} ran" if running else ""
         notes.append(f"the test process {how}{tests}")
     elif problem is not None:
-        notes.append(f"do not trust the results: {describe_problem(problem)}")
+        notes.append(f"do not trust the results: {explain(problem)}.")
     elif report.gate is None and ending.status != report.exit_status:
         notes.append(f"the test process {how}, although pytest's own status was {report.exit_status}")
     elif report.gate is not None and ending.status not in (0, *OWN_STATUSES):

@@ -14,31 +14,25 @@ from typing import Callable
 
 from .. import codec
 from ..codec import ReportError, Value
-from ..report import FAILING, OUTCOMES, SCHEMA, Case, CollectError, Failure, Problem, Sign, SuiteReport, replace
+from ..report import (
+    FAILING,
+    OUTCOMES,
+    SCHEMA,
+    Case,
+    Clause,
+    CollectError,
+    Failure,
+    Part,
+    Problem,
+    Sign,
+    SuiteReport,
+    replace,
+)
 from ..system import bind_builtins
 from .spool import DIGEST_BYTES, SEVERITY, add_tries
 
 bind_builtins(globals())
 
-
-PROBLEMS = {
-    "no_start": "No record came.",
-    "no_finish": "The records end before the session was finished.",
-    "plugin_failed": "The plugin failed, so its records may be incomplete.",
-    "damaged": "A line is not a record.",
-    "too_large": "The records, or one of them, are larger than any run needs.",
-    "wrong_digest": "A record is missing, or something else than the plugin wrote one.",
-    "unexpected": "A record came at a point of the run where the plugin sends none like it.",
-    "unknown_test": "A record is about a test that was not collected.",
-    "repeated_phase": "The same phase of the same try of a test was reported twice.",
-    "repeated_result": "A test that was not running reported or ended again.",
-    "try_after_pass": "A test began again after it had passed.",
-    "wrong_try": "The tries of a test are not counted one by one.",
-    "other_outcome": "A test ended with another outcome than its phases had.",
-    "after_finish": "A test reported after the session was finished.",
-    "after_end": "A record came after the last one.",
-}
-"""Code of a problem -> its meaning; a closed list."""
 
 UNFINISHED = ("no_start", "no_finish")
 """Codes of records that may be true and are not all."""
@@ -51,13 +45,6 @@ _OWN_STATUSES = (2, 3, 4)
 """Exit statuses of a run that was interrupted, failed itself, or was refused."""
 _LATE_EVENTS = ("interrupt", "internal_error", "finish", "end")
 _DAMAGED = (ReportError, ValueError, RecursionError, OverflowError)
-
-
-def describe_problem(problem: Problem) -> str:
-    """Return the meaning of a problem, with the test and the details."""
-    details = ", ".join(filter(None, (problem.nodeid, problem.detail)))
-    meaning = PROBLEMS.get(problem.code, problem.code).rstrip(".")
-    return f"{meaning}: {details}." if details else f"{meaning}."
 
 
 @dataclass(frozen=True)
@@ -76,9 +63,9 @@ Listener = Callable[[Value, bytes], object]
 
 
 class _Refusal(Exception):
-    def __init__(self, code: str, nodeid: str = "", *, detail: str = "") -> None:
+    def __init__(self, code: str, nodeid: str = "", **parts: Part) -> None:
         super().__init__(code)
-        self.problem = Problem(code, nodeid, detail)
+        self.problem = Problem(code, nodeid, parts)
 
 
 class _Try:
@@ -147,7 +134,7 @@ class Assembler:
     def finish(self, status: int = 1) -> Recording:
         """Return the recording after the last byte; ``status``: the exit status of a run that did not report one."""
         if self._problem is None and self._rest and self._finish is not None:
-            self._refuse(Problem("damaged", detail="the last line is torn"))
+            self._refuse(Problem("damaged", parts={"error": Clause("torn_line")}))
         running = tuple(self._running)
         if self._head is None:
             return Recording(None, self._problem or Problem("no_start"), running)
@@ -174,22 +161,22 @@ class Assembler:
             self._check_digest(digest, text)
             self._count += 1
             if self._finish is not None and event not in _LATE_EVENTS:
-                raise _Refusal("after_finish", record.get("nodeid", "").text(), detail=event)
+                raise _Refusal("after_finish", record.get("nodeid", "").text(), event=event)
             read = _READERS.get(event)
             if read is None:
-                raise _Refusal("unexpected", detail=event[:80])
+                raise _Refusal("unexpected", event=event[:80])
             read(self, record)
             if self._listen is not None:
                 self._listen(record, text)
         except _Refusal as refusal:
             self._refuse(refusal.problem)
         except _DAMAGED as error:
-            self._refuse(Problem("damaged", detail=str(error)[:200]))
+            self._refuse(Problem("damaged", parts={"error": str(error)[:200]}))
 
     def _check_digest(self, digest: bytes, text: bytes) -> None:
         self._digest.update(text + b"\n")
         if digest != self._digest.hexdigest().encode("ascii"):
-            raise _Refusal("wrong_digest", detail=f"after {self._count} records")
+            raise _Refusal("wrong_digest", count=self._count)
 
     def _start(self, digest: bytes, text: bytes) -> None:
         """Read the first record; anything else is noise."""
@@ -201,7 +188,7 @@ class Assembler:
         if not is_ours:
             return
         if record["schema"].integer() > SCHEMA:
-            raise _Refusal("damaged", detail="the schema of the records is newer than the reader")
+            raise _Refusal("damaged", error=Clause("newer_records"))
         self._check_digest(digest, text)
         self._count = 1
         if self._listen is not None:
@@ -219,7 +206,7 @@ class Assembler:
 
     def _read_settings(self, record: Value) -> None:
         if self._count != 2:
-            raise _Refusal("unexpected", detail="settings")
+            raise _Refusal("unexpected", event="settings")
         self._audited, self._is_each = record["audited"].flag(), record["each"].flag()
         self._most_tries = record["flaky"].integer()
         self._fingerprints = {name: each.text() for name, each in record["fingerprints"].entries().items()}
@@ -228,7 +215,7 @@ class Assembler:
         names = [nodeid.text() for nodeid in record["nodeids"].items()]
         if self._known:
             if not self._is_each:
-                raise _Refusal("unexpected", detail="collected")
+                raise _Refusal("unexpected", event="collected")
             self._shared.update(names)
             self._known.update(names)
             return
@@ -242,13 +229,13 @@ class Assembler:
     def _read_skipped(self, record: Value) -> None:
         case = codec.read_case(record["case"])
         if case.outcome != "skipped" or case.nodeid in self._known or case.nodeid in self._cases:
-            raise _Refusal("unexpected", case.nodeid, detail="skipped")
+            raise _Refusal("unexpected", case.nodeid, event="skipped")
         self._cases[case.nodeid] = case
 
     def _read_collect_error(self, record: Value) -> None:
         nodeid = record["nodeid"].text()
         if nodeid in self._errors:
-            raise _Refusal("unexpected", nodeid, detail="collect_error")
+            raise _Refusal("unexpected", nodeid, event="collect_error")
         self._errors[nodeid] = CollectError(nodeid, codec.read_failure(record["failure"]))
 
     def _read_begin(self, record: Value) -> None:
@@ -285,7 +272,7 @@ class Assembler:
             return
         is_again = when in running.phases and nodeid not in self._shared and not record.get("subtest", False).flag()
         if is_again:
-            raise _Refusal("repeated_phase", nodeid, detail=when)
+            raise _Refusal("repeated_phase", nodeid, phase=when)
         if not record.get("subtest", False).flag():
             running.phases.add(when)
         worst = running.worst[0]
@@ -308,7 +295,7 @@ class Assembler:
         outcome, failure = running.worst
         # A test whose subtests were all skipped counts as skipped, although it passed.
         if case.outcome != outcome and (outcome or case.outcome not in ("passed", "skipped")):
-            raise _Refusal("other_outcome", nodeid, detail=f"{outcome or 'passed'}, then {case.outcome}")
+            raise _Refusal("other_outcome", nodeid, before=outcome or "passed", now=case.outcome)
         del self._running[nodeid]
         self._ends[nodeid] = self._ends.get(nodeid, 0) + 1
         if self._awaited is not None and nodeid in self._awaited:
@@ -351,11 +338,11 @@ class Assembler:
         self._finish = record
         fault = record["fault"].maybe(Value.text)
         if fault is not None:
-            raise _Refusal("plugin_failed", detail=fault)
+            raise _Refusal("plugin_failed", error=fault)
 
     def _read_end(self, _: Value) -> None:
         if self._finish is None:
-            raise _Refusal("unexpected", detail="end")
+            raise _Refusal("unexpected", event="end")
         self._is_ended = True
 
     def _assemble(self, head: SuiteReport, status: int) -> SuiteReport:

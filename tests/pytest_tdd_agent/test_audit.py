@@ -7,6 +7,7 @@ from types import ModuleType
 import pytest
 
 from pytest_tdd_agent.audit import SIGNS, SIGNS_CAP, CodeLocations, Seal, codes_of
+from pytest_tdd_agent.wording import explain
 from tests.fakes.cases import soak_after
 
 from .conftest import TWO_WORKERS, XDIST, Project
@@ -21,7 +22,7 @@ def signs(project: Project, *args: str) -> dict[str, list[tuple[str | None, str]
     run = project.pytest("--tdd-agent-audit", *args)
     assert "do not trust the report" not in run.output, run.output
     for sign in run.report.signs:
-        found.setdefault(sign.code, []).append((sign.nodeid, sign.message))
+        found.setdefault(sign.code, []).append((sign.nodeid, explain(sign)))
     assert set(found) <= set(SIGNS)
     return found
 

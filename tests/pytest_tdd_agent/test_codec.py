@@ -10,7 +10,19 @@ from hypothesis import strategies as st
 
 from pytest_tdd_agent import codec
 from pytest_tdd_agent.codec import ReportError, dump, from_json, load, to_json
-from pytest_tdd_agent.report import OUTCOMES, PHASES, Case, CollectError, Failure, Frame, Reason, SuiteReport, Verdict
+from pytest_tdd_agent.report import (
+    OUTCOMES,
+    PHASES,
+    Case,
+    Clause,
+    CollectError,
+    Failure,
+    Frame,
+    Reason,
+    SuiteReport,
+    Verdict,
+)
+from pytest_tdd_agent.wording import explain
 
 seconds = st.floats(min_value=0, max_value=1e6)
 texts = st.text(max_size=20)
@@ -41,7 +53,14 @@ cases = st.builds(
     reruns=counts,
     failure=st.none() | failures,
 )
-reasons = st.builds(Reason, code=texts, nodeid=maybe_text, message=texts)
+parts = st.recursive(
+    texts | st.integers(-(10**6), 10**6) | seconds | st.lists(texts, max_size=2).map(tuple),
+    lambda part: st.builds(Clause, texts, st.dictionaries(texts, part, max_size=2)).flatmap(
+        lambda clause: st.sampled_from((clause, (clause, "a")))
+    ),
+    max_leaves=3,
+)
+reasons = st.builds(Reason, texts, maybe_text, case=texts, parts=st.dictionaries(texts, parts, max_size=3))
 suite_reports = st.builds(
     SuiteReport,
     complete=st.booleans(),
@@ -222,3 +241,41 @@ def test_a_test_that_passed_is_written_as_any_other(nodeid: str, file: str, spen
     expected = Case(nodeid, "passed", file, 7, round(sum(phases.values()), 6), phases)
     assert codec.case_from_line(written) == expected
     assert list(json.loads(written)) == list(json.loads(codec.case_to_line(expected)))
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ([], r"parts: expected an object, found \[\]"),
+        ({"a": True}, r"parts\.a: expected a number, found True"),
+        ({"a": None}, r"parts\.a: expected a number, found None"),
+        ({"a": float("inf")}, r"parts\.a: expected a number, found inf"),
+        ({"a": 10**400}, r"parts\.a: expected a number, found 1000"),
+        ({"a": [1]}, r"parts\.a\[0\]: expected a string, found 1"),
+        ({"a": {"case": "b"}}, r"parts\.a: the key 'parts' is missing"),
+        (json.loads('{"a":{"case":"b","parts":' * 9 + "{}" + "}}" * 9), "at most 5 clauses"),
+    ],
+)
+def test_a_reason_with_other_parts_is_refused(parts: object, message: str) -> None:
+    reason = {"code": "no_tests", "nodeid": None, "case": "", "parts": parts}
+    with pytest.raises(ReportError, match=message):
+        from_json({**to_json(EXAMPLE), "gate": {"phase": "red", "open": False, "reasons": [reason]}})
+
+
+def test_the_words_of_a_report_are_not_read_again() -> None:
+    reason = Reason("target_failed", "t", parts={"phase": "call", "failure": Clause("unknown_failure")})
+    document = json.loads(json.dumps(to_json(replace(EXAMPLE, gate=Verdict("green", False, (reason,))))))
+    (written,) = document["gate"]["reasons"]
+    assert written["message"] == "t fails in its call: unknown failure. Make it pass."
+    written["message"] = "other words"
+    assert from_json(document).gate == Verdict("green", False, (reason,))
+
+
+def test_an_older_report_that_has_only_words_is_read() -> None:
+    old = {"code": "project_hook", "nodeid": None, "message": "a hook"}
+    report = from_json(
+        {**to_json(EXAMPLE), "signs": [old], "problem": {"code": "damaged", "nodeid": "", "detail": "why"}}
+    )
+    assert [explain(sign) for sign in report.signs] == ["a hook"]
+    assert report.problem is not None
+    assert explain(report.problem) == "A line is not a record: why"

@@ -74,11 +74,11 @@ def test_without_a_baseline_every_test_is_new() -> None:
 
 
 def test_a_sign_is_new_unless_the_baseline_has_it_of_the_same_test() -> None:
-    sign = Sign("patched_runner", "a.py::t[1]", "x")
+    sign = Sign("patched_runner", "a.py::t[1]", parts={"name": "x"})
     before = replace(run(case("a.py::t[1]")), audited=True, signs=(sign,))
     again = replace(run(case("a.py::t[2]")), signs=(replace(sign, nodeid="a.py::t[2]"),))
     assert beside(again, before).new_signs() == []
-    other = replace(again, signs=(replace(sign, nodeid="b.py::t"), replace(sign, message="y")))
+    other = replace(again, signs=(replace(sign, nodeid="b.py::t"), replace(sign, parts={"name": "y"})))
     assert beside(other, before).new_signs() == list(other.signs)
 
 

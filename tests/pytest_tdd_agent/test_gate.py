@@ -7,7 +7,8 @@ import pytest
 from pytest_tdd_agent.comparison import find_spared
 from pytest_tdd_agent.failure import BEHAVIORAL, STRUCTURAL, find_stage
 from pytest_tdd_agent.gate import CODES, judge
-from pytest_tdd_agent.report import Case, CollectError, Failure, Sign, SuiteReport, Verdict
+from pytest_tdd_agent.report import Case, Clause, CollectError, Failure, Sign, SuiteReport, Verdict
+from pytest_tdd_agent.wording import TEMPLATES, as_clause, explain
 
 OLD = "tests/test_a.py::test_old"
 NEW = "tests/test_a.py::test_new"
@@ -55,8 +56,18 @@ def uncollected(nodeid: str = "tests/test_a.py", **fields: str | None) -> Collec
 def codes(verdict: Verdict) -> list[str]:
     assert verdict.open is (verdict.reasons == ())
     assert {reason.code for reason in verdict.reasons} <= set(CODES)
-    assert [reason.message for reason in verdict.reasons if not ACTION.search(reason.message)] == []
+    assert [explain(reason) for reason in verdict.reasons if not ACTION.search(explain(reason))] == []
+    for reason in verdict.reasons:
+        check_words(as_clause(reason))
     return [reason.code for reason in verdict.reasons]
+
+
+def check_words(clause: Clause) -> None:
+    """Check that there is a template, and that the parts have all that it names."""
+    assert set(re.findall(r"{(\w+)", TEMPLATES[clause.case])) <= clause.parts.keys(), clause.case
+    for part in clause.parts.values():
+        if isinstance(part, Clause):
+            check_words(part)
 
 
 ACTION = re.compile(
@@ -125,7 +136,7 @@ def test_red_takes_an_exception_of_the_product_that_was_declared() -> None:
     assert red(report, NEW, expects="IndexError") == []
     assert red(report, NEW) == ["wrong_reason"]
     reasons = judge("red", report, baseline=BASELINE, targets=[NEW]).reasons
-    assert "declare IndexError as expected" in reasons[0].message
+    assert "declare IndexError as expected" in explain(reasons[0])
     assert red(run(case(OLD), case(NEW, "failed", replace(crash, origin="test"))), NEW, expects="IndexError") == [
         "wrong_reason"
     ]
@@ -175,7 +186,7 @@ def test_red_says_of_a_name_in_a_library_that_the_project_cannot_make_it() -> No
     why = failure("import_error", missing_name="json.no_such", missing_in_project=False)
     verdict = judge("red", run(case(NEW, "failed", why)), targets=[NEW], expects=["json.no_such"])
     assert codes(verdict) == ["wrong_reason"]
-    assert "json.no_such is missing, which does not belong to this project" in verdict.reasons[0].message
+    assert "json.no_such is missing, which does not belong to this project" in explain(verdict.reasons[0])
 
 
 @pytest.mark.parametrize(
@@ -201,9 +212,9 @@ def test_red_names_a_target_that_is_not_there_and_its_neighbors() -> None:
     verdict = judge("red", run(case(OLD), case(NEW, "failed")), baseline=BASELINE, targets=[NEW, NEW + "er"])
     assert codes(verdict) == ["target_missing"]
     assert verdict.reasons[0].nodeid == NEW + "er"
-    assert OLD in verdict.reasons[0].message
+    assert OLD in explain(verdict.reasons[0])
     elsewhere = judge("red", run(case(OLD)), baseline=BASELINE, targets=["checks/test_b.py::test_b"])
-    assert "`testpaths`" in elsewhere.reasons[0].message
+    assert "`testpaths`" in explain(elsewhere.reasons[0])
 
 
 def test_red_wants_a_new_test() -> None:
@@ -271,7 +282,7 @@ def test_a_target_of_which_all_tests_pass_is_one_reason_with_their_number() -> N
     for target in (NEW, "tests/test_a.py", "tests"):
         verdict = judge("red", run(case(OLD), *new), baseline=BASELINE, targets=[target])
         assert [(each.code, each.nodeid) for each in verdict.reasons] == [("already_green", target)]
-        assert "All 13 new or changed tests" in verdict.reasons[0].message
+        assert "All 13 new or changed tests" in explain(verdict.reasons[0])
     assert red(run(case(OLD), *new)) == ["already_green"]
     assert red(run(case(OLD), *new, case("tests/test_a.py::test_z", "failed"))) == ["already_green"]
 
@@ -326,7 +337,7 @@ def test_a_message_names_the_test_the_kind_and_what_would_be_right() -> None:
     reason = judge("red", run(case(NEW, "failed", why)), targets=[NEW]).reasons[0]
     assert reason.nodeid == NEW
     for part in (NEW, "fixture_missing", "fixture 'x' not found", "tests/test_a.py:3", "Make it fail by"):
-        assert part in reason.message
+        assert part in explain(reason)
 
 
 def test_green_opens_when_the_targets_pass_and_nothing_broke() -> None:
@@ -376,7 +387,7 @@ def test_green_without_targets_wants_every_test_that_ran_to_pass_unless_it_faile
 def test_green_says_why_a_targets_file_cannot_be_collected() -> None:
     verdict = judge("green", run(errors=(uncollected(),)), targets=[NEW])
     assert codes(verdict) == ["target_failed"]
-    assert "missing_module" in verdict.reasons[0].message
+    assert "missing_module" in explain(verdict.reasons[0])
 
 
 def test_green_names_each_protected_file_that_changed_was_added_or_was_removed() -> None:
@@ -384,7 +395,7 @@ def test_green_names_each_protected_file_that_changed_was_added_or_was_removed()
     after = replace(run(case(OLD), case(NEW)), fingerprints={"tests/a.py": "1", "tests/b.py": "2", "tests/d.py": "1"})
     verdict = judge("green", after, baseline=before, targets=[NEW])
     assert codes(verdict) == ["protected_changed"] * 3
-    said = " ".join(reason.message for reason in verdict.reasons)
+    said = " ".join(explain(reason) for reason in verdict.reasons)
     assert all(part in said for part in ("b.py was changed", "c.py was removed", "d.py was added"))
     assert codes(judge("red", replace(after, tests=(case(OLD), case(NEW, "failed"))), baseline=before)) == []
 
@@ -425,11 +436,11 @@ def test_no_rerun_rescues_a_target_but_it_does_a_test_that_passed_before() -> No
     assert green(run(old), OLD) == ["flaky_target"]
     assert red(run(case(OLD), flaky), NEW) == ["flaky_target"]
     (reason,) = judge("green", run(case(OLD), flaky), baseline=BASELINE, targets=[NEW]).reasons
-    assert reason.message.startswith(f"{NEW} failed, and passed only when it ran again (assertion, passed).")
+    assert explain(reason).startswith(f"{NEW} failed, and passed only when it ran again (assertion, passed).")
 
 
 def test_a_rerun_that_a_plugin_hides_rescues_no_target_either() -> None:
-    hidden = Sign("passed_on_rerun", NEW, "again")
+    hidden = Sign("passed_on_rerun", NEW)
     report = replace(run(case(OLD), case(NEW)), audited=True, signs=(hidden, replace(hidden, nodeid=OLD)))
     assert green(report, NEW) == ["flaky_target"]
     assert green(replace(report, signs=report.signs[1:]), NEW, baseline=replace(BASELINE, audited=True)) == []
@@ -460,13 +471,13 @@ def test_a_target_that_disappeared_is_told_to_come_back_under_its_node_id() -> N
     before = run(case("tests/test_a.py::t[1]", "failed"), case(OLD))
     reason = judge("green", run(case(OLD)), baseline=before, targets=["tests/test_a.py::t[1]"]).reasons[0]
     assert reason.code == "target_missing"
-    assert "restore what its parameters are made of" in reason.message
+    assert "restore what its parameters are made of" in explain(reason)
 
 
 def test_a_removed_test_is_laid_to_deselection_if_there_was_any() -> None:
     def message(deselected: int) -> str:
         report = replace(run(case(NEW)), deselected=deselected)
-        return judge("green", report, baseline=BASELINE, targets=[NEW]).reasons[0].message
+        return explain(judge("green", report, baseline=BASELINE, targets=[NEW]).reasons[0])
 
     assert "deselected" not in message(0)
     assert "3 tests were deselected by -k, -m, --deselect" in message(3)
@@ -475,11 +486,11 @@ def test_a_removed_test_is_laid_to_deselection_if_there_was_any() -> None:
 def test_a_message_says_in_words_what_a_test_came_to() -> None:
     report = run(case(OLD, "skipped"), case(NEW))
     reason = judge("green", report, baseline=BASELINE, targets=[NEW]).reasons[0]
-    assert reason.message == f"{OLD} passed before and was skipped now. Make it pass again."
+    assert explain(reason) == f"{OLD} passed before and was skipped now. Make it pass again."
 
 
-HOOK = Sign("project_hook", None, "pytest_pyfunc_call is implemented in conftest.py")
-PATCH = Sign("patched_runner", None, "unittest.TestCase.fail is patched")
+HOOK = Sign("project_hook", None, parts={"hook": "pytest_pyfunc_call", "place": "conftest.py"})
+PATCH = Sign("patched_runner", None, parts={"name": "unittest.TestCase.fail", "now": Clause("changed")})
 
 
 @pytest.mark.parametrize("phase", ["red", "green", "refactor"])
@@ -495,7 +506,10 @@ def test_a_sign_that_the_baseline_has_not_closes_every_gate(phase: str) -> None:
     assert signed(HOOK, PATCH, old=(HOOK,)) == ["tampered"]
     assert signed(HOOK) == ["tampered"]
     assert signed(replace(PATCH, nodeid=OLD), old=(PATCH,)) == ["tampered"]
-    assert signed(*(replace(PATCH, message=str(number)) for number in range(30))) == ["tampered"] * 11
+    assert (
+        signed(*(replace(PATCH, parts={**PATCH.parts, "name": str(number)}) for number in range(30)))
+        == ["tampered"] * 11
+    )
 
 
 def test_a_hook_of_the_project_is_taken_for_honest_if_there_is_no_baseline() -> None:
@@ -569,7 +583,7 @@ def test_node_ids_that_the_baseline_shows_to_change_are_matched_by_function() ->
 
 def test_what_broke_under_another_node_id_is_named_by_both() -> None:
     reason = judge("red", run(at(2, "failed"), case(NEW, "failed")), baseline=run(at(1)), targets=[NEW]).reasons[0]
-    assert f"{at(2).nodeid} (in the baseline {at(1).nodeid}) passed before and fails now" in reason.message
+    assert f"{at(2).nodeid} (in the baseline {at(1).nodeid}) passed before and fails now" in explain(reason)
 
 
 def refactor(report: SuiteReport, baseline: SuiteReport | None = BASELINE) -> list[str]:
@@ -662,7 +676,7 @@ def test_green_without_targets_opens_when_all_failed_before_and_one_passes_now()
     assert green(run(case(OLD), case(NEW, "failed")), baseline=before) == []
     reasons = judge("green", before, baseline=before).reasons
     assert [reason.code for reason in reasons] == ["no_tests"]
-    assert "Every test that ran already failed" in reasons[0].message
+    assert "Every test that ran already failed" in explain(reasons[0])
 
 
 def test_red_asks_for_a_baseline_or_targets_where_nothing_says_which_tests_are_new() -> None:
@@ -680,7 +694,7 @@ def unstructured(exit_status: int) -> SuiteReport:
 def test_a_command_that_only_passes_or_fails_closes_every_gate_and_the_reason_says_why(phase: str) -> None:
     verdict = judge(phase, unstructured(1 if phase == "red" else 0), baseline=unstructured(0))
     assert [reason.code for reason in verdict.reasons] == ["unstructured"]
-    assert "accept_unstructured" in verdict.reasons[0].message
+    assert "accept_unstructured" in explain(verdict.reasons[0])
 
 
 @pytest.mark.parametrize(

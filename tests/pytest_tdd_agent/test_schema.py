@@ -13,21 +13,23 @@ from pytest_tdd_agent.audit import SIGNS
 from pytest_tdd_agent.codec import ReportError, from_json, to_json
 from pytest_tdd_agent.failure import KINDS
 from pytest_tdd_agent.gate import CODES
-from pytest_tdd_agent.recording.assembly import PROBLEMS
 from pytest_tdd_agent.report import (
     OUTCOMES,
     PHASES,
     SCHEMA,
     Case,
+    Clause,
     CollectError,
     Failure,
     Frame,
+    Part,
     Problem,
     Reason,
     Sign,
     SuiteReport,
     Verdict,
 )
+from pytest_tdd_agent.wording import PROBLEMS
 from tests.fakes.cases import soak_after
 from tests.pytest_tdd_agent.conftest import Project
 
@@ -64,6 +66,13 @@ def failure(kind: str) -> Failure:
     return Failure("call", kind, "test", "E", "no", "a.b", "test_a.py", 3, at, "text", "output", False)
 
 
+PARTS: dict[str, Part] = {
+    "name": "a",
+    "count": 2,
+    "seconds": 0.5,
+    "names": ("a", Clause("nothing")),
+    "why": Clause("nothing"),
+}
 FULL = SuiteReport(
     complete=True,
     exit_status=1,
@@ -92,14 +101,14 @@ FULL = SuiteReport(
     collect_errors=(CollectError("b", Failure("collect", "syntax_error", "test", "SyntaxError", "")),),
     fingerprints={"a": "0" * 64},
     collected=2,
-    gate=Verdict("red", False, tuple(Reason(code, None, "why") for code in CODES)),
+    gate=Verdict("red", False, tuple(Reason(code, None, parts=PARTS) for code in CODES)),
     old_failures=("a::old",),
     warnings=1,
     audited=True,
-    signs=tuple(Sign(code, "a::x", "what") for code in SIGNS),
+    signs=tuple(Sign(code, "a::x", parts=PARTS) for code in SIGNS),
     sandbox="bwrap",
     supervised=True,
-    problem=Problem("after_end", "a::x", "why"),
+    problem=Problem("after_end", "a::x", {"event": "why"}),
 )
 
 

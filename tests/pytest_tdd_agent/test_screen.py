@@ -56,8 +56,10 @@ def test_an_open_gate_counts_the_old_failures_that_it_spared() -> None:
 
 
 def test_of_each_code_the_first_reasons_are_shown() -> None:
-    reasons = tuple(Reason("target_failed", None, f"t{number} fails.") for number in range(5))
-    other = Reason("tampered", None, "A hook.")
+    reasons = tuple(
+        Reason("target_failed", None, case="text", parts={"text": f"t{number} fails."}) for number in range(5)
+    )
+    other = Reason("tampered", None, case="text", parts={"text": "A hook."})
     assert list(format_verdict(Verdict("green", False, (*reasons, other)))) == [
         "GREEN gate: closed",
         *(f"  target_failed: t{number} fails." for number in range(3)),
@@ -67,6 +69,6 @@ def test_of_each_code_the_first_reasons_are_shown() -> None:
 
 
 def test_a_reason_that_an_option_may_settle_names_it() -> None:
-    reason = Reason("name_not_expected", None, "a fails because b is not there.")
+    reason = Reason("name_not_expected", None, case="text", parts={"text": "a fails because b is not there."})
     *_, hint = format_verdict(Verdict("red", False, (reason,)))
     assert hint.strip() == "hint: declare a name that does not exist yet with --tdd-agent-expects=NAME"

@@ -15,10 +15,10 @@ from pytest_tdd_agent.wording import fill
     ],
 )
 def test_a_template_names_parts(template: str, parts: dict[str, Part], text: str) -> None:
-    assert fill({"case": template, "other": "has {n:line}"}, "case", parts) == text
+    assert fill(Clause("case", parts), {"case": template, "other": "has {n:line}"}) == text
 
 
 def test_a_record_of_a_stranger_never_raises() -> None:
     templates = {"case": "{count:.1f} of {missing} in {__class__}"}
-    assert fill(templates, "case", {"count": "many"}) == "many of ? in ?"
-    assert fill(templates, "unknown", {"a": 1}) == "unknown (a: 1)"
+    assert fill(Clause("case", {"count": "many"}), templates) == "many of ? in ?"
+    assert fill(Clause("unknown", {"a": 1}), templates) == "unknown (a: 1)"

@@ -4,11 +4,12 @@ from random import Random
 
 import pytest
 
-from pytest_tdd_agent.codec import case_to_json, failure_to_json
+from pytest_tdd_agent.codec import case_to_json, failure_to_json, sign_to_json
 from pytest_tdd_agent.recording import assembly
-from pytest_tdd_agent.recording.assembly import PROBLEMS, Assembler, Recording
+from pytest_tdd_agent.recording.assembly import Assembler, Recording
 from pytest_tdd_agent.recording.spool import DIGEST_BYTES
-from pytest_tdd_agent.report import Case, Failure, Sign
+from pytest_tdd_agent.report import Case, Clause, Failure, Sign
+from pytest_tdd_agent.wording import PROBLEMS
 
 A, B = "test_a.py::test_a", "test_a.py::test_b"
 FAILURE = Failure("call", "assertion", "test", "AssertionError", "assert 1 == 2")
@@ -92,7 +93,7 @@ def code(*records: Record) -> str | None:
 
 def test_the_report_has_everything_that_the_records_say() -> None:
     skipped = Case("test_c.py", "skipped", "test_c.py", 0, 0.0, reason="no such module")
-    sign = Sign("project_hook", None, "where")
+    sign = Sign("project_hook", None, parts={"place": "where"})
     recording = read(
         encode(
             start(),
@@ -105,7 +106,7 @@ def test_the_report_has_everything_that_the_records_say() -> None:
             begin(B),
             phase(B),
             ended(B, "failed"),
-            finish(1, signs=[vars(sign)]),
+            finish(1, signs=[sign_to_json(sign)]),
             END,
         ),
         size=7,
@@ -314,9 +315,9 @@ def test_a_process_that_a_hook_ends_after_the_session_is_complete() -> None:
 
 
 def test_a_later_finish_takes_nothing_back() -> None:
-    sign = Sign("patched_runner", None, "what")
+    sign = Sign("patched_runner", None, parts={"now": Clause("changed")})
     stopped: Record = {"event": "internal_error", "text": "INTERNALERROR> no"}
-    recording = read(encode(*HEAD, *PASSED, finish(2, signs=[vars(sign)]), stopped, finish(0), END))
+    recording = read(encode(*HEAD, *PASSED, finish(2, signs=[sign_to_json(sign)]), stopped, finish(0), END))
     report = recording.report
     assert report is not None
     assert (report.complete, report.signs, report.exit_status) == (False, (sign,), 0)

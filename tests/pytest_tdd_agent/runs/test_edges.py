@@ -12,6 +12,7 @@ import pytest
 from pytest_tdd_agent.codec import from_json
 from pytest_tdd_agent.recording.spool import find_running_tests
 from pytest_tdd_agent.report import summarize_internal_error
+from pytest_tdd_agent.wording import explain
 from tests.fakes.cases import soak_after
 
 from ..conftest import TWO_WORKERS, XDIST, Project, Run
@@ -327,7 +328,7 @@ def test_an_internal_error_of_pytest_is_in_the_report_and_in_the_verdict(project
     run = project.pytest("--tdd-agent-gate=red")
     assert (run.status, run.report.complete, run.codes) == (3, False, ["run_incomplete"])
     assert summarize_internal_error(run.report) == "ValueError: no folder"
-    assert "ValueError: no folder" in run.verdict.reasons[0].message
+    assert "ValueError: no folder" in explain(run.verdict.reasons[0])
 
 
 def test_a_process_that_dies_while_the_last_test_ends_has_no_report(project: Project) -> None:
@@ -687,4 +688,4 @@ def test_a_file_that_skips_itself_is_counted_as_pytest_does_with_its_reason(
         for phase in ("green", "red"):
             run = project.pytest("--tdd-agent-gate", phase, "--tdd-agent-target", target, *processes)
             assert run.codes == ["skipped_target"]
-            assert "could not import 'no_such'" in run.verdict.reasons[0].message
+            assert "could not import 'no_such'" in explain(run.verdict.reasons[0])
