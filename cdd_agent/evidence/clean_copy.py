@@ -27,7 +27,6 @@ from cdd_agent.git.repository import (
     Entry,
     ObjectReader,
     Repository,
-    encode_text,
     is_sparse,
     private_index,
     read_files,
@@ -271,19 +270,16 @@ class CopyFolder:
         export = GitExport(folder=suite.original.git) if suite.original and suite.original.git else None
         found = repository.objects.require(green)
         tree = repository.objects.require(f"{green}^{{tree}}").id
-        lines = "".join(format_protected_entries(repository, green=green, red=red, layout=layout))
-        if lines:
-            with private_index() as other:
-                read_files(repository, green, index=other)
-                repository.git("update-index", ("-z", "--index-info"), stdin=encode_text(lines), variables=other)
-                tree = repository.git("write-tree", variables=other).strip()
+        protected = find_protected_entries(repository, green=green, red=red, layout=layout)
+        if protected:
+            tree = repository.edit_tree(green, protected)
         if is_sparse(repository):
             read_files(repository, tree, index=index)
         write_files(repository, tree, folder=folder, index=index)
         passing = Path(index["GIT_INDEX_FILE"]).with_name("submodules")
         write_submodules(repository, folder, indexes=passing, variables=index)
-        # A checkpoint is a commit without history, as the copy's shall be.
-        is_fit = not lines and found.kind == "commit" and not found.data.split(b"\n", 2)[1].startswith(b"parent")
+        # A snapshot is a commit without history, as the copy's shall be.
+        is_fit = not protected and found.kind == "commit" and not found.data.split(b"\n", 2)[1].startswith(b"parent")
         commit = found.id if is_fit else None
         _make_repository(folder, commit, like=repository, tree=tree, index=index, export=export)
         root = folder / layout.project
@@ -466,17 +462,18 @@ def _list_new_objects(objects: ObjectReader, tree: str, *, held: str | None) -> 
             yield entry.id
 
 
-def format_protected_entries(repository: Repository, *, green: str, red: str, layout: ProjectLayout) -> Iterator[str]:
-    """Yield a line for git's index for each protected file that is not the same in ``green`` as in ``red``."""
+def find_protected_entries(
+    repository: Repository, *, green: str, red: str, layout: ProjectLayout
+) -> dict[str, Entry | None]:
+    """Return path -> entry in ``red`` of the protected files that are others in ``green``; None if it lacks one."""
+    found = {}
     for path, (now, before) in repository.objects.compare(green, red).items():
         is_shared = path.rpartition("/")[2] in layout.conventions.shared and _has_other_configuration(
             (before, now), path=path, layout=layout, repository=repository
         )
-        if not (is_shared or layout.is_test(path)):
-            continue
-        # Mode 0 removes a path that did not exist in red.
-        mode, object_id = (before.mode, before.id) if before else ("0", "0" * len(now.id if now else ""))
-        yield f"{mode} {object_id}\t{path}\0"
+        if is_shared or layout.is_test(path):
+            found[path] = before
+    return found
 
 
 def _has_other_configuration(

@@ -22,7 +22,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from cdd_agent.evidence.clean_copy import CopyFolder, find_layout, format_protected_entries, make_folder
+from cdd_agent.evidence.clean_copy import CopyFolder, find_layout, find_protected_entries, make_folder
 from cdd_agent.git.repository import Repository, is_sparse
 from cdd_agent.git.run_tree import clear_way, delete_folder
 from cdd_agent.git.runner import GitError
@@ -53,8 +53,8 @@ class CleanCopies:
         """Lend the suite in a copy of ``green`` with the protected files of ``red``; see ``clean_copy``."""
         layout, objects = find_layout(self._repository, self._suite), self._repository.objects
         with self._alone:  # a repository answers one thread at a time
-            others = format_protected_entries(self._repository, green=green, red=red, layout=layout)
-            key = objects.require(f"{green}^{{tree}}").id, *others
+            others = find_protected_entries(self._repository, green=green, red=red, layout=layout)
+            key = objects.require(f"{green}^{{tree}}").id, *map(str, others.items())
             copy = self._reuse(key, green=green, red=red)
             if copy is None:
                 place = self._stack.enter_context(make_folder(self._repository))

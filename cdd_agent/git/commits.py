@@ -21,7 +21,6 @@ from cdd_agent.git.repository import (
     CommitId,
     Entry,
     Repository,
-    encode_text,
     format_paths,
     private_index,
     read_files,
@@ -212,14 +211,10 @@ def _stage(
     entries: Mapping[str, Entry | None] | None,
     index: Mapping[str, str],
 ) -> None:
-    add = ("--add", "--remove", "--replace", "-z")
     if entries is None:
-        repository.git("update-index", (*add, "--stdin"), stdin=format_paths(paths), variables=index)
+        repository.stage(paths, index=index)
     else:
-        gone = Entry("0", "0" * len(repository.read_head() or ""))
-        found = ((path, entries[path] or gone) for path in paths)
-        lines = "".join(f"{entry.mode} {entry.id}\t{path}\0" for path, entry in found)
-        repository.git("update-index", (*add, "--index-info"), stdin=encode_text(lines), variables=index)
+        repository.stage_entries({path: entries[path] for path in paths}, index=index)
 
 
 def _write_tree(
@@ -233,7 +228,7 @@ def _write_tree(
     if base is not None:
         read_files(repository, resolve_revision(repository, base), index=index)
     _stage(repository, paths, entries=entries, index=index)
-    return repository.git("write-tree", variables=index).strip()
+    return repository.write_tree(index)
 
 
 def _stage_in_run_tree(
@@ -256,7 +251,7 @@ def _stage_in_run_tree(
     _stage(repository, paths, entries=entries, index=index)
     if is_clean and entries is not None:
         return any(entries[path] != repository.objects.find_entry(base, path) for path in paths)
-    changed = repository.objects.compare(base, repository.git("write-tree", variables=index).strip())
+    changed = repository.objects.compare(base, repository.write_tree(index))
     return bool(changed) if changed.keys() <= set(paths) else None
 
 

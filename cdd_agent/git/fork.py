@@ -32,16 +32,7 @@ from cdd_agent.git.commits import (
 from cdd_agent.git.hardening import list_disabled_drivers
 from cdd_agent.git.ignored import INCLUDE_FILE, copy_ignored
 from cdd_agent.git.landing import Favor, Landed, Landings, merge_entries
-from cdd_agent.git.repository import (
-    SUBMODULE,
-    CommitId,
-    Entry,
-    Repository,
-    encode_text,
-    has_ref,
-    name_submodule,
-    private_index,
-)
+from cdd_agent.git.repository import SUBMODULE, CommitId, Entry, Repository, has_ref, name_submodule
 from cdd_agent.git.run_tree import SUBMODULES, RunTrees
 from cdd_agent.git.runner import GitRefused, GitUnable, RepositoryLocation
 from cdd_agent.storage import exclusive_lock, load_record, private_folder, read_ordinary, write_atomic
@@ -437,11 +428,7 @@ class Forks:
                 f"One side has deleted or renamed {join_first(unmerged, most=_SHOWN)}, so no side can be taken.",
                 hint=f"resolve it by hand: cdd fork merge {plan.fork.name} --resolve",
             )
-        listing = "".join(f"{entry.mode} {entry.id}\t{path}\0" for path, entry in taken.items() if entry)
-        with private_index() as index:
-            repository.git("read-tree", tree, variables=index)
-            repository.git("update-index", ("-z", "--index-info"), stdin=encode_text(listing), variables=index)
-            merged = repository.git("write-tree", variables=index).strip()
+        merged = repository.edit_tree(tree, taken)
         changes = repository.list_changes(plan.head, merged)
         return replace(plan, tree=merged, conflicts=(), changes=changes)
 

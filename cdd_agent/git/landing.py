@@ -30,7 +30,6 @@ from cdd_agent.git.repository import (
     Entry,
     Pair,
     Repository,
-    encode_text,
     format_paths,
     private_index,
     require_usable,
@@ -355,8 +354,7 @@ class Landings:
             return found, conflicts
         with private_index() as index:
             self._repository.git("read-tree", resolve_revision(self._repository, base), variables=index)
-            add = ("--add", "--remove", "--replace", "-z", "--stdin")
-            self._repository.git("update-index", add, stdin=format_paths(present), variables=index)
+            self._repository.stage(present, index=index)
             listed = self._repository.git("ls-files", ("--stage", "-z"), variables=index).split("\0")
         wanted = set(present)
         for about, _, path in (line.partition("\t") for line in listed):
@@ -377,18 +375,14 @@ class Landings:
 
     def _stage(self, files: Iterable[FileChange]) -> None:
         """Write the new files into the staging folder, as a checkout would."""
-        new = [(change.path, change.new) for change in files if change.new is not None]
+        new = {change.path: change.new for change in files if change.new is not None}
         if not new:
             return
         with private_index() as index:
-            listing = "".join(f"{entry.mode} {entry.id}\t{path}\0" for path, entry in new)
-            self._repository.git(
-                "update-index", ("--add", "-z", "--index-info"), stdin=encode_text(listing), variables=index
-            )
-            paths = format_paths(path for path, _ in new)
-            write = f"--prefix={self._staged}/"
-            self._repository.git("checkout-index", ("--force", "-z", "--stdin", write), stdin=paths, variables=index)
-        for path, entry in new:
+            self._repository.stage_entries(new, index=index)
+            write = ("--force", "--all", f"--prefix={self._staged}/")
+            self._repository.git("checkout-index", write, variables=index)
+        for path, entry in new.items():
             staged = self._staged / path
             if entry.mode != _LINK:
                 _copy_permissions(self._repository.root / path, staged)
@@ -407,14 +401,7 @@ class Landings:
         if due and is_plain and repository.read_head() == journal.after:
             refresh_index(repository, (change.path for change in due))
             return
-        listing = "".join(
-            f"{change.new.mode} {change.new.id}\t{change.path}\0"
-            if change.new
-            else f"0 {'0' * len(journal.after)}\t{change.path}\0"
-            for change in due
-        )
-        if listing:
-            repository.git("update-index", ("--add", "-z", "--index-info"), stdin=encode_text(listing))
+        repository.stage_entries({change.path: change.new for change in due})
         if skipped := format_paths(change.path for change in due if change.is_skipped and change.new):
             repository.git("update-index", ("--skip-worktree", "-z", "--stdin"), stdin=skipped)
         repository.git("update-index", ("-q", "--unmerged", "--refresh"))

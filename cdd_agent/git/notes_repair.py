@@ -18,7 +18,7 @@ import msgspec
 from cdd_agent.events import NoteDamaged, NotesRepaired
 from cdd_agent.git import notes as noted
 from cdd_agent.git.notes import REF, REF_NAME, Note, NotesDamaged
-from cdd_agent.git.repository import CommitId, Repository, encode_text, format_lines, has_ref, private_index
+from cdd_agent.git.repository import CommitId, Entry, Repository, encode_text, format_lines, has_ref
 from cdd_agent.git.runner import GitRefused, GitUnable
 from cdd_agent.installation import suggest_upgrade
 from cdd_agent.storage import read_ordinary
@@ -168,13 +168,10 @@ def write_notes_commit(
         return base
     texts = {commit: noted.format_note(lines).encode() for commit, lines in changes.items() if lines}
     paths = {note.commit: note.paths for note in notes}
-    entries = [f"0 {'0' * len(commit)}\t{path}\0" for commit in changes for path in paths.get(commit, ())]
+    entries: dict[str, Entry | None] = {path: None for commit in changes for path in paths.get(commit, ())}
     for commit, text in texts.items():
-        entries.append(f"100644 {repository.blobs.write(text)}\t{paths.get(commit, (commit,))[0]}\0")
-    with private_index() as index:
-        repository.git("read-tree", base or ("--empty",), variables=index)
-        repository.git("update-index", ("-z", "--index-info"), stdin="".join(entries).encode(), variables=index)
-        tree = repository.git("write-tree", variables=index).strip()
+        entries[paths.get(commit, (commit,))[0]] = Entry("100644", repository.blobs.write(text))
+    tree = repository.edit_tree(base or repository.trees.write(b""), entries)
     return repository.git("commit-tree", tree, *((("-p",), base) if base else ()), ("-m",), _MESSAGE).strip()
 
 

@@ -393,6 +393,12 @@ class Repository:
         )
         return self.runner.run(replace(call, settings=self.settings()))
 
+    @property
+    def is_sha256(self) -> bool:
+        """Whether the ids of objects have 64 digits instead of 40."""
+        settings = ((each.key, each.value) for each in self.runner.configuration())
+        return ("extensions.objectformat", "sha256") in settings
+
     def read_head(self) -> CommitId | None:
         """Return the commit that HEAD names, or None before the first commit; ``GitUnable`` if HEAD is damaged."""
         found = self._read_symbolic_head()
@@ -456,6 +462,30 @@ class Repository:
         parents = "" if parent is None else f"parent {parent}\n"
         text = f"tree {tree}\n{parents}author {who}\ncommitter {who}\n\n{message}\n"
         return CommitId(self.commits.write(encode_text(text)))
+
+    def stage(self, paths: Iterable[str], *, index: Mapping[str, str]) -> None:
+        """Make a private index, given by its variables, agree with the files at ``paths``; others are deleted."""
+        if listed := format_paths(sorted(paths)):
+            add = ("--add", "--remove", "--replace", "-z", "--stdin")
+            self.git("update-index", add, stdin=listed, variables=index)
+
+    def stage_entries(self, entries: Mapping[str, Entry | None], *, index: Mapping[str, str] | None = None) -> None:
+        """Put path -> entry into a private index, or the user's; None removes a path."""
+        gone = Entry("0", "0" * (64 if self.is_sha256 else 40))
+        lines = "".join(f"{(entry or gone).mode} {(entry or gone).id}\t{path}\0" for path, entry in entries.items())
+        if lines:
+            self.git("update-index", ("-z", "--index-info"), stdin=encode_text(lines), variables=index)
+
+    def write_tree(self, index: Mapping[str, str]) -> str:
+        """Return the tree of the files in a private index."""
+        return self.git("write-tree", variables=index).strip()
+
+    def edit_tree(self, tree: str, entries: Mapping[str, Entry | None]) -> str:
+        """Return ``tree``, or that of a commit, with the ``entries`` in it; None removes a path."""
+        with private_index() as index:
+            read_files(self, tree, index=index)
+            self.stage_entries(entries, index=index)
+            return self.write_tree(index)
 
     def merge_trees(self, ours: CommitId, theirs: str) -> str | None:
         """Return the merged tree of two commits, whose common ancestor git finds; None if there are conflicts."""

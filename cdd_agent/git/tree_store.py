@@ -34,16 +34,7 @@ from cdd_agent.clock import SystemClock
 from cdd_agent.errors import UsageError, format_count, join_first
 from cdd_agent.events import Change
 from cdd_agent.git.landing import find_obstacle, remove_empty_parents
-from cdd_agent.git.repository import (
-    SUBMODULE,
-    CommitId,
-    Entry,
-    Repository,
-    copy_index,
-    encode_text,
-    format_paths,
-    private_index,
-)
+from cdd_agent.git.repository import SUBMODULE, CommitId, Entry, Repository, copy_index, format_paths, private_index
 from cdd_agent.git.run_tree import CONFIG, SHA256_CONFIG
 from cdd_agent.git.runner import GitError, RepositoryLocation
 from cdd_agent.storage import exclusive_lock, read_ordinary
@@ -68,8 +59,6 @@ _TICK_NS = 50_000_000
 """The same where the file system keeps fractions of seconds."""
 _SECOND_NS = 1_000_000_000
 _RULES_BYTES = 1_000
-_STAGE = ("--add", "--remove", "--replace")
-"""Options of ``git update-index`` for files that were created, changed or deleted."""
 _RAW = "* -text -filter -ident -working-tree-encoding !eol\n"
 _CONVERSIONS = ("text", "crlf", "filter", "ident", "working-tree-encoding")
 _PASSED_ON = ("core.excludesfile", "core.filemode", "core.symlinks", "core.ignorecase", "core.precomposeunicode")
@@ -138,12 +127,9 @@ class Checkpoint:
     ref: str
     id: str
     """The tree that the ref names."""
+    files: str
+    """The tree of the files."""
     about: Description
-
-    @property
-    def files(self) -> str:
-        """The tree of the files, as git understands it."""
-        return f"{self.id}:work"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,10 +184,8 @@ class Shadow:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Make the folder complete, and keep other processes out of it."""
-        settings = self.user.runner.configuration()
-        is_long = ("extensions.objectformat", "sha256") in ((each.key, each.value) for each in settings)
         with exclusive_lock(self.folder / "cdd-checkpoint.lock", purpose="A checkpoint", wait_s=_PATIENCE_S):
-            _write_git_folder(self.folder, SHA256_CONFIG if is_long else CONFIG)
+            _write_git_folder(self.folder, SHA256_CONFIG if self.user.is_sha256 else CONFIG)
             rules = "".join(f"{folder}/\n" for folder in sorted(_NOT_OURS)).encode()
             if self.has_git:
                 rules = b""
@@ -233,7 +217,7 @@ class Shadow:
                 return
             # A submodule would hide the files in its folder. What a sparse checkout omits is marked as unchanged.
             hiding = (path for about, _, path in tracked if about.startswith(("S ", f"H {SUBMODULE}")))
-            _update_index(self.files, hiding, "--force-remove", index=self.variables)
+            self.files.stage_entries(dict.fromkeys(hiding), index=self.variables)
         except GitError:  # an index that depends on other files, for example
             self.index_file.unlink(missing_ok=True)
 
@@ -264,7 +248,8 @@ class TreeStore:
         self._ignored_files: frozenset[str] = frozenset()
         self._captured: tuple[list[tuple[str, tuple[int, ...]]], Capture] | None = None
         """The last capture, and the state of all files at that time."""
-        self._trees: dict[CommitId, str] = {}
+        self._commits: dict[str, CommitId] = {}
+        """Tree -> the snapshot of it."""
         self._index: Path | None = None
         """An index with the files of the last capture."""
         self._tree: str | None = None
@@ -276,10 +261,8 @@ class TreeStore:
         """Save the work tree under ``ref``, replacing an earlier snapshot there."""
         ref = _require_own_ref(ref)
         tree = self.capture().tree
-        commit = next((commit for commit, saved in self._trees.items() if saved == tree), None)
-        if commit is None:
-            commit = self._repository.write_commit(tree, message=message)
-            self._trees[commit] = tree
+        commit = self._commits.get(tree) or self._repository.write_commit(tree, message=message)
+        self._commits[tree] = commit
         self._repository.refs.set(ref, commit)
         return Snapshot(ref=ref, commit=commit)
 
@@ -296,13 +279,11 @@ class TreeStore:
         """Delete the refs that match ``pattern``; git keeps their objects for a while."""
         for ref in self._repository.git("for-each-ref", ("--format=%(refname)",), _require_own_ref(pattern)).split():
             self._repository.git("update-ref", ("-d",), ref)
-        self._trees.clear()
+        self._commits.clear()
 
     def list_changes_since(self, snapshot: Snapshot, *, until: Snapshot | None = None) -> tuple[Change, ...]:
         """Return the changes from the snapshot to the work tree, or to ``until``."""
-        tree = self.capture().tree if until is None else until.commit
-        is_same = self._trees.get(snapshot.commit, snapshot.commit) == tree
-        return () if is_same else self.list_changes(snapshot.commit, tree)
+        return self.list_changes(snapshot.commit, self.capture().tree if until is None else until.commit)
 
     def list_differing_paths(self, commit: CommitId, snapshot: Snapshot) -> tuple[str, ...]:
         """Return the paths that differ between ``commit`` and the snapshot, without excluded ones."""
@@ -315,34 +296,35 @@ class TreeStore:
         return tuple(change for change in changes if change.path.startswith(self._folders or ""))
 
     def list_files(self, tree: str) -> dict[str, Entry]:
-        """Return path -> entry of the files in a tree, given as an expression of git."""
-        files = self._repository.objects.list_files(self._repository.objects.require(tree).id)
+        """Return path -> entry of the files in a tree."""
+        files = self._repository.objects.list_files(tree)
         return {path: files[path] for path in files if path.startswith(self._folders or "")}
 
     def restore(self, snapshot: Snapshot, *, only: Iterable[str] | None = None) -> tuple[Change, ...]:
-        """Restore the work tree, or just the paths ``only``, and return the changes that this undid.
+        """Restore the work tree, or just the paths ``only``, and return the changes that this made.
 
         The current work tree is lost unless there is a snapshot of it. Equal files are not written.
         """
-        wanted = None if only is None else set(only)
-        undone = tuple(c for c in self.list_changes_since(snapshot) if wanted is None or c.path in wanted)
-        created = [change.path for change in undone if change.kind == "created"]
-        paths = [change.path for change in undone if change.kind != "created"]
-        before = dict(self.list_modes(paths))
-        self.write(snapshot.commit, paths=paths, deleted=created)
-        for path, mode in self.list_modes(path for path in paths if before.get(path)):
+        due = self.list_changes(self.capture().tree, snapshot.commit)
+        if only is not None:
+            wanted = set(only)
+            due = tuple(change for change in due if change.path in wanted)
+        before = dict(self.list_modes(change.path for change in due))
+        self.write(snapshot.commit, due)
+        for path, mode in self.list_modes(path for path in before if before[path]):
             # Deny group and others a restored file that they could not read.
             denied = (0o070 if not before[path] & 0o040 else 0) | (0o007 if not before[path] & 0o004 else 0)
             if mode & denied:
                 os.chmod(self._repository.root / path, mode & ~denied)
-        return undone
+        return due
 
-    def write(self, tree: str, *, paths: Iterable[str], deleted: Iterable[str]) -> None:
-        """Write ``paths`` as they are in a tree or commit, and delete other files with the folders they leave."""
+    def write(self, tree: str, changes: Collection[Change]) -> None:
+        """Carry out ``changes`` that lead to a tree or commit; folders that they empty are deleted too."""
+        deleted = [change.path for change in changes if change.kind == "deleted"]
         for path in deleted:
             (self._repository.root / path).unlink(missing_ok=True)
             remove_empty_parents(self._repository.root, path)
-        if listed := format_paths(paths):
+        if listed := format_paths(change.path for change in changes if change.kind != "deleted"):
             with private_index() as index:
                 variables = {**self._variables, **index}
                 self._files.git("read-tree", tree, variables=variables)
@@ -430,8 +412,14 @@ class TreeStore:
         self.nested = found.nested
         if changed or dropped or self._tree is None:
             self._tree = None
-            self._tree = _write_tree(self._files, changed, dropped=dropped, index=index)
+            self._tree = self._write_tree(changed, dropped=dropped, index=index)
         return Capture(tree=self._tree)
+
+    def _write_tree(self, changed: Iterable[str], *, dropped: Iterable[str], index: Mapping[str, str]) -> str:
+        """Bring the index up to date with the files at ``changed``, without ``dropped``, and return its tree."""
+        self._files.stage(changed, index=index)
+        self._files.stage_entries(dict.fromkeys(dropped), index=index)
+        return self._files.write_tree(index)
 
     def _capture_exactly(self, shadow: Shadow, *, rules: str, is_limited: bool) -> Capture:
         if not shadow.index_file.exists():
@@ -471,7 +459,7 @@ class TreeStore:
         changed = (found.changed | hidden) - dropped
         if is_limited:
             self._require_few(path for path in found.new & changed if path not in tracked())
-        tree = _write_tree(files, changed, dropped=dropped & found.staged.keys(), index=index)
+        tree = self._write_tree(changed, dropped=dropped & found.staged.keys(), index=index)
         modes = dict(self.list_modes(path for path in known if path not in dropped))
         return Capture(tree=tree, modes=modes, skipped=skipped, folders=survey.empty)
 
@@ -511,13 +499,11 @@ class TreeStore:
 
     def _list_ignored(self, held: Mapping[str, Entry], paths: Collection[str]) -> set[str]:
         """Return the ``paths`` that the ignore files among the files ``held`` by a tree exclude."""
-        rules = [path for path in held if path.rpartition("/")[2] == ".gitignore"]
         with tempfile.TemporaryDirectory(prefix="cdd-rules-") as folder, private_index() as index:
             # Not in the user's files: after a kill, they would have the ignore files of another time.
-            listing = "".join(f"{held[path].mode} {held[path].id}\t{path}\0" for path in rules)
             variables = {**self._variables, **index, "GIT_WORK_TREE": folder}
-            add = ("--add", "-z", "--index-info")
-            self._files.git("update-index", add, stdin=encode_text(listing), variables=variables)
+            rules = {path: held[path] for path in held if path.rpartition("/")[2] == ".gitignore"}
+            self._files.stage_entries(rules, index=variables)
             self._files.git("checkout-index", ("--all", f"--prefix={folder}/"), variables=variables)
             return self._files.match_ignored(paths, "--no-index", variables=variables)
 
@@ -584,22 +570,19 @@ class Checkpoints:
         """Return the number of each checkpoint -> the changes from it to the files now."""
         with self._shadow.locked():
             now = self._store.capture().tree
-        read = self.repository.objects.require
-        return {each.number: self._store.list_changes(read(each.files).id, now) for each in checkpoints}
+        return {each.number: self._store.list_changes(each.files, now) for each in checkpoints}
 
     def compare(self, one: Checkpoint, other: Checkpoint | None = None) -> tuple[str, str, tuple[Change, ...]]:
         """Return the trees of a checkpoint and of another, or of the files now, and the changes between them."""
         with self._shadow.locked():
-            trees = one.files, self._store.capture().tree if other is None else other.files
-        before, after = (self.repository.objects.require(tree).id for tree in trees)
-        return before, after, self._store.list_changes(before, after)
+            after = self._store.capture().tree if other is None else other.files
+        return one.files, after, self._store.list_changes(one.files, after)
 
     def plan(self, target: Checkpoint, *, kind: Kind = "restore") -> RestorePlan:
         """Return what a restore of ``target`` would do. Changes nothing."""
         with self._shadow.locked():
             now = self._store.capture(rules=target.files)
-        changes = tuple(self._list_due(target, now))
-        return RestorePlan(target=target, kind=kind, changes=changes)
+        return RestorePlan(target=target, kind=kind, changes=self._list_due(target, now))
 
     def plan_undo(self, *, is_redo: bool = False) -> RestorePlan:
         """Plan the undo of the last restore, or the redo of the last undo. Raises ``UsageError`` if there is none."""
@@ -629,23 +612,15 @@ class Checkpoints:
         target = plan.target
         with self._shadow.locked():
             now = self._store.capture(rules=target.files)
-            entries = self._store.list_files(target.files)
-            changes = tuple(self._list_due(target, now))
+            changes = self._list_due(target, now)
             self._require_clear(changes, target)
-            before = self._save(
-                Description(
-                    kind=plan.kind,
-                    ticket=target.about.ticket,
-                    of=target.number,
-                    session=session,
-                    talks=dict(talks or {}),
-                ),
-                now,
-            )
+            about = Description(kind=plan.kind, ticket=target.about.ticket, of=target.number, session=session)
+            before = self._save(msgspec.structs.replace(about, talks=dict(talks or {})), now)
             for folder in set(now.folders) - set(target.about.folders):
                 remove_empty_parents(self.repository.root, f"{folder}/x")
-            self._write(target, changes, entries=entries)
-            left = tuple(self._list_due(target, self._store.capture(rules=target.files)))
+            self._store.write(target.files, changes)
+            self._restore_folders_and_modes(target.about, paths=self._store.list_files(target.files))
+            left = self._list_due(target, self._store.capture(rules=target.files))
         if left:
             shown = join_first([change.path for change in left], most=_SHOWN)
             raise UsageError(
@@ -670,18 +645,20 @@ class Checkpoints:
         return len(commands)
 
     def _read(self, ref: str, top: str, *, number: int) -> Checkpoint:
-        text = self.repository.objects.require(f"{top}:meta.json").text
+        objects = self.repository.objects
         try:
-            about = msgspec.convert(json.loads(text), type=Description)
+            entries = objects.read_tree(top)
+            files = entries["work"].id
+            about = msgspec.convert(json.loads(objects.require(entries["meta.json"].id).text), type=Description)
             if about.schema > SCHEMA:
                 raise ValueError(f"it has schema {about.schema}")
-        except (ValueError, RecursionError) as error:
+        except (ValueError, KeyError, RecursionError) as error:
             raise UsageError(
                 f"The checkpoint {ref} cannot be read: {error}.",
                 hint=f"see it: git show {ref}:meta.json; a newer cdd may have written it; delete it: "
                 f"git update-ref -d {ref}",
             ) from error
-        return Checkpoint(number=number, ref=ref, id=top, about=about)
+        return Checkpoint(number=number, ref=ref, id=top, files=files, about=about)
 
     def _save(self, about: Description, captured: Capture) -> Checkpoint:
         """Set the ref of a new checkpoint."""
@@ -704,7 +681,7 @@ class Checkpoints:
         number = 1 + max((int(match["number"]) for ref in refs if (match := REF.fullmatch(ref))), default=0)
         ref = f"{_PREFIX}{about.ticket or BY_HAND}/{number}"
         repository.refs.set(ref, top)
-        return Checkpoint(number=number, ref=ref, id=top, about=about)
+        return Checkpoint(number=number, ref=ref, id=top, files=captured.tree, about=about)
 
     def _save_index(self) -> Iterator[tuple[str, str, str]]:
         """Save the user's index as a tree, or as a file if it has conflicts, and yield its entry in a tree."""
@@ -716,21 +693,17 @@ class Checkpoints:
             with private_index() as index:
                 Path(index["GIT_INDEX_FILE"]).write_bytes(data)
                 try:
-                    yield "40000", "index", self.repository.git("write-tree", variables=index).strip()
+                    yield "40000", "index", self.repository.write_tree(index)
                 except GitError:
                     yield "100644", "index", self.repository.blobs.write(data)
 
-    def _list_due(self, target: Checkpoint, now: Capture) -> Iterator[Change]:
-        """Yield the changes that lead from the files now to those of ``target``."""
-        kept = {*target.about.skipped}
-        tree = self.repository.objects.require(target.files).id
-        for change in self._store.list_changes(now.tree, tree):
-            # The state of a ticket belongs to the commits of its steps, and these stay.
-            if change.path not in kept and not is_state(change.path):
-                yield change
+    def _list_due(self, target: Checkpoint, now: Capture) -> tuple[Change, ...]:
+        """Return the changes that lead from the files now to those of ``target``."""
+        changes = self._store.list_changes(now.tree, target.files)
+        # The state of a ticket belongs to the commits of its steps, and these stay.
+        return tuple(each for each in changes if each.path not in target.about.skipped and not is_state(each.path))
 
-    def _require_clear(self, changes: Iterable[Change], target: Checkpoint) -> None:
-        changes = tuple(changes)
+    def _require_clear(self, changes: Collection[Change], target: Checkpoint) -> None:
         deleted = {change.path for change in changes if change.kind == "deleted"}
         found = {
             change.path: why
@@ -745,18 +718,13 @@ class Checkpoints:
                 hint="move it away, then the same again",
             )
 
-    def _write(self, target: Checkpoint, changes: Iterable[Change], *, entries: Collection[str]) -> None:
-        changes, tree = tuple(changes), self.repository.objects.require(target.files).id
-        deleted = [change.path for change in changes if change.kind == "deleted"]
-        paths = [change.path for change in changes if change.kind != "deleted"]
-        self._store.write(tree, paths=paths, deleted=deleted)
-        about = target.about
+    def _restore_folders_and_modes(self, about: Description, *, paths: Iterable[str]) -> None:
         for folder in about.folders:
             with contextlib.suppress(OSError):
                 Path(self.repository.root, folder).mkdir(parents=True, exist_ok=True)
         odd = {path: int(mode, 8) for mode, group in about.modes.items() for path in group}
         usual = {bool(int(mode, 8) & 0o100): int(mode, 8) for mode, group in about.modes.items() if not group}
-        for path, mode in self._store.list_modes(entries):
+        for path, mode in self._store.list_modes(paths):
             wanted = odd.get(path, usual.get(bool(mode & 0o100), mode))
             if mode and mode != wanted and path not in about.skipped:
                 os.chmod(Path(self.repository.root, path), wanted)
@@ -790,20 +758,6 @@ def _write(path: Path, content: bytes) -> None:
             path.write_bytes(content)
         except OSError as error:
             raise OSError(error.errno, error.strerror, str(path)) from error
-
-
-def _write_tree(
-    repository: Repository, changed: Iterable[str], *, dropped: Iterable[str], index: Mapping[str, str]
-) -> str:
-    """Bring a private index up to date with the files at ``changed``, without ``dropped``, and return its tree."""
-    _update_index(repository, changed, *_STAGE, index=index)
-    _update_index(repository, dropped, "--force-remove", index=index)
-    return repository.git("write-tree", variables=index).strip()
-
-
-def _update_index(repository: Repository, paths: Iterable[str], *options: str, index: Mapping[str, str]) -> None:
-    if stdin := format_paths(sorted(paths)):
-        repository.git("update-index", (*options, "-z", "--stdin"), stdin=stdin, variables=index)
 
 
 def _stat_key(about: os.stat_result) -> tuple[int, ...]:

@@ -17,15 +17,7 @@ import msgspec
 
 from cdd_agent.errors import DocumentError, UsageError
 from cdd_agent.git.notes import read_objects
-from cdd_agent.git.repository import (
-    CDD_IDENTITY,
-    ROLLBACK,
-    CommitId,
-    Repository,
-    encode_text,
-    format_lines,
-    private_index,
-)
+from cdd_agent.git.repository import CDD_IDENTITY, ROLLBACK, CommitId, Entry, Repository, format_lines, private_index
 from cdd_agent.installation import suggest_upgrade
 from cdd_agent.runs.feature import PREFIX, RUN
 from cdd_agent.storage import is_leftover, read_ordinary, write_atomic
@@ -89,11 +81,10 @@ def store(repository: Repository, record: RollbackRecord, *, folders: Mapping[st
     kinds = _read_object_kinds(repository, record.refs.values())
     blobs += [(f"refs/{each}", each) for each in sorted(kinds) if kinds[each] == "blob"]
     with private_index() as index:
-        listing = "".join(f"100644 {blob}\t{path}\0" for path, blob in blobs)
-        repository.git("update-index", ("--add", "-z", "--index-info"), stdin=encode_text(listing), variables=index)
+        repository.stage_entries({path: Entry("100644", blob) for path, blob in blobs}, index=index)
         for each in sorted(each for each in kinds if kinds[each] == "tree"):
             repository.git("read-tree", (f"--prefix=refs/{each}/",), each, variables=index)
-        tree = repository.git("write-tree", variables=index).strip()
+        tree = repository.write_tree(index)
     commits = [record.source, record.snapshot, *(each for each in sorted(kinds) if kinds[each] == "commit")]
     parents = [word for commit in dict.fromkeys(commits) for word in (("-p",), commit)]
     # json escapes the surrogates of file names that are not UTF-8; msgspec's own encoder refuses them.
