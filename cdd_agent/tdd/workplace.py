@@ -155,17 +155,29 @@ class Workplace:
         return self._values
 
     def explain_missing(self, report: SuiteReport | None, *, output: str) -> Iterator[str]:
-        """Yield a sentence for each ignored file that a failing test names, with the line that adds it.
+        """Yield a sentence for each file that a failing test names and that the run tree lacks, with what to do.
 
         Without a report, the ``output`` of the run may name one.
         """
         places = CopyPlaces(
-            user=self.user.root, copy=self.run_tree.root, project=self.project, left_out=self.ignored.left_out
+            user=self.user.root,
+            copy=self.run_tree.root,
+            project=self.project,
+            left_out=self.ignored.left_out,
+            has_others=True,
         )
         for path, nodeid in find_missing_files(report, places, output=output).items():
-            line = format_inclusion(self.user, path, project=self.project)
-            lack = f"{nodeid} fails and names {path}, which git ignores, so the run tree does not have it."
-            yield f"{lack} To add it: {line}"
+            other = places.find_other(path)
+            if other == "..":
+                why = "is outside of your repository"
+                remedy = "To let tests read it: copy it into the project, or install it as a package"
+            elif other:
+                why = f"belongs to {other}, another repository"
+                remedy = "To have its files: make it a submodule, at a commit that is in your clone of it"
+            else:
+                why = "git ignores"
+                remedy = f"To add it: {format_inclusion(self.user, path, project=self.project)}"
+            yield f"{nodeid} fails and names {path}, which {why}, so the run tree does not have it. {remedy}"
 
     def _set_up(self, tip: CommitId, *, setup: Callable[[], Result]) -> None:
         self.emit(Notice(text="Preparing the run tree with worktree_setup."))

@@ -41,6 +41,17 @@ class CopyPlaces:
     """The project's folder in both, with a slash at the end; empty for the top."""
     left_out: Collection[str] = ()
     """Ignored files of the user that the copy does not have."""
+    has_others: bool = False
+    """Whether files of other repositories in the work tree, and files outside of it, count too."""
+
+    def find_other(self, path: str) -> str:
+        """Return the other repository in the work tree to which ``path`` belongs, ``..`` outside of it, or ""."""
+        folders = [path, *map(str, Path(path).parents)][:-1]
+        is_link = any(os.path.islink(self.copy / folder) for folder in folders)
+        target = Path(os.path.realpath(self.user / path)) if is_link else None
+        if path.startswith("../") or (target is not None and not target.is_relative_to(self.user.resolve())):
+            return ".."
+        return next((folder for folder in folders if os.path.lexists(self.user / folder / ".git")), "")
 
 
 def find_missing_files(report: SuiteReport | None, places: CopyPlaces, *, output: str = "") -> dict[str, str]:
@@ -49,7 +60,7 @@ def find_missing_files(report: SuiteReport | None, places: CopyPlaces, *, output
     Without a report, the ``output`` of the run counts as a failure of ``The run``.
     """
     found: dict[str, str] = {}
-    if not places.left_out:
+    if not (places.left_out or places.has_others):
         return found
     lookup = _make_lookup(places)
     for nodeid, failure, files in _list_failures(report):
@@ -94,19 +105,21 @@ def _search_text(text: str, lookup: Lookup, *, says_missing: bool | None = None)
     text = text[:_MOST_CHARACTERS]
     if says_missing is None:
         says_missing = _SAYS_MISSING.search(text) is not None
-    words = islice(dict.fromkeys(_list_words(text)), _MOST_WORDS)
-    return [path for word in words for path in lookup(word, says_missing)]
-
-
-def _list_words(text: str) -> Iterator[str]:
-    for match in _QUOTED.finditer(text):
-        yield next(filter(None, match.groups()))
-    yield from (match[0].rstrip(".") for match in _WORD.finditer(text))
+    quoted = {next(filter(None, match.groups())): None for match in _QUOTED.finditer(text)}
+    unquoted = dict.fromkeys(match[0].rstrip(".") for match in _WORD.finditer(text))
+    words = islice(quoted | unquoted, _MOST_WORDS)
+    found = ((word, path) for word in words for path in lookup(word, says_missing))
+    # A traceback can name installed packages by such a path, but not in quotes.
+    return [path for word, path in found if word in quoted or not path.startswith("../")]
 
 
 def _make_lookup(places: CopyPlaces) -> Lookup:
     """Return a function that returns the missing files that a word of a failure names."""
-    tops = {str(top) for top in (places.copy, places.user, places.copy.resolve(), places.user.resolve())}
+    copies = [str(places.copy), str(places.copy.resolve())]
+    within = {os.path.dirname(top): top for top in copies} if places.has_others else {}
+    within |= {top: top for top in (*copies, str(places.user), str(places.user.resolve()))}
+    # The longest first: a run tree is in a folder of the user's work tree.
+    ordered = sorted(within.items(), key=lambda each: len(each[0]), reverse=True)
     by_name: dict[str, list[str]] = {}
     for path in places.left_out:
         name = path.rpartition("/")[2]
@@ -115,13 +128,14 @@ def _make_lookup(places: CopyPlaces) -> Lookup:
 
     def find(word: str, says_missing: bool) -> Iterator[str]:
         word = word.replace("\\\\", "/").replace("\\", "/").strip()
-        inside = next((word[len(top) + 1 :] for top in tops if word.startswith(f"{top}/")), None)
+        inside = next((os.path.relpath(word, top) for folder, top in ordered if word.startswith(f"{folder}/")), None)
         if inside is None and word.startswith("/"):
             return
         tried = (places.project + word, word) if inside is None else (inside,)
         for each in dict.fromkeys(map(os.path.normpath, tried)):
-            # A single word can be anything, but not a path with folders.
-            if ("/" in each or "." in each or says_missing) and _is_missing(each, places):
+            # A single word can be anything, but not a path with folders in the work tree.
+            is_path = ("/" in each or "." in each) and not each.startswith("../")
+            if (is_path or says_missing) and _is_missing(each, places):
                 yield each
                 return
         alike = by_name.get(os.path.basename(word), []) if says_missing and "." in word else []
@@ -135,11 +149,17 @@ def _make_lookup(places: CopyPlaces) -> Lookup:
 
 def _is_missing(path: str, places: CopyPlaces) -> bool:
     """Return whether the user has a file or folder there that the copy lacks and that is not mounted into it."""
-    if path.startswith(("..", "/")) or path in (".", "") or "\0" in path:
+    if path.startswith("/") or path in (".", "..", "") or "\0" in path:
         return False
-    if os.path.lexists(places.copy / path) or not os.path.lexists(places.user / path):
+    if path.startswith("../") and not places.has_others:
         return False
-    return path in places.left_out or any(each.startswith(f"{path}/") for each in places.left_out)
+    if os.path.exists(places.copy / path) or not os.path.lexists(places.user / path):
+        return False
+    if os.path.islink(places.copy / path) and not (places.has_others and os.path.exists(places.user / path)):
+        return False
+    if path in places.left_out or any(each.startswith(f"{path}/") for each in places.left_out):
+        return True
+    return places.has_others and bool(places.find_other(path))
 
 
 def _find_module(name: str, places: CopyPlaces) -> Iterator[str]:

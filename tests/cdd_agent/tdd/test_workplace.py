@@ -354,3 +354,14 @@ def test_other_ignored_files_are_named_where_the_user_has_not_decided(ground: Gr
     (told,) = ground.place.explain_missing(report, output="")
     assert told.startswith("t.py::test fails and names data/a.csv, which git ignores")
     assert told.endswith(f"echo /data/a.csv >> {ground.user.root}/.cdd/worktree-include && cdd trust")
+
+
+def test_what_no_list_can_add_is_explained_too(ground: Ground) -> None:
+    for name in ("tool/.git", "tool/a.csv", "../shared.csv"):
+        (ground.user.root / name).parent.mkdir(exist_ok=True)
+        (ground.user.root / name).touch()
+    ground.place.begin()
+    output = "No such file: 'tool/a.csv'\nNo such file: '../shared.csv'"
+    nested, outside = ground.place.explain_missing(None, output=output)
+    assert nested.startswith("The run fails and names tool/a.csv, which belongs to tool, another repository")
+    assert outside.startswith("The run fails and names ../shared.csv, which is outside of your repository")

@@ -65,6 +65,38 @@ def test_only_what_the_user_has_and_the_copy_lacks_is_named(places: CopyPlaces) 
     assert find_missing_files(passed, CopyPlaces(user=places.user, copy=places.user, left_out=LEFT_OUT)) == {}
 
 
+def test_files_outside_the_project_count_where_they_are_asked_for(tmp_path: Path) -> None:
+    user, tree = tmp_path / "home" / "user", tmp_path / "home" / "user" / ".cdd" / "worktrees" / "copy"
+    (tree / "tests").mkdir(parents=True)
+    for name in ("lib/tool/.git", "lib/tool/a.json", "../shared/b.json", "notes.txt"):
+        (user / name).parent.mkdir(parents=True, exist_ok=True)
+        (user / name).touch()
+    for link, target in (("link.json", "../shared/b.json"), ("links", "../shared"), ("inner", "notes.txt")):
+        for top in (user, tree):
+            (top / link).symlink_to(target)
+    copied = CopyPlaces(user=user, copy=tree, has_others=True)
+    texts = {
+        "No such file or directory: 'lib/tool/a.json'": "lib/tool/a.json",
+        "No such file or directory: '../shared/b.json'": "../shared/b.json",
+        f"No such file or directory: '{user}/tests/../../shared/b.json'": "../shared/b.json",
+        f"No such file or directory: '{tree}/tests/../../shared/b.json'": "../shared/b.json",
+        f"No such file or directory: '{tree.parent}/shared/b.json'": "../shared/b.json",
+        "No such file or directory: 'link.json'": "link.json",
+        "No such file or directory: 'links/b.json'": "links/b.json",
+        "No such file or directory: 'inner'": None,
+        "../shared/b.json:1014: FileNotFoundError": None,
+        f"File '{user.parent}/shared/b.json', line 3\nFileNotFoundError": None,
+        "No such file or directory: 'notes.txt'": None,
+        "No such file or directory: '../shared/other.json'": None,
+        "assert '../shared/b.json' == '..'": None,
+    }
+    found = {text: next(iter(find_missing_files(fail(text), copied)), None) for text in texts}
+    assert found == texts
+    others = {path: copied.find_other(path) for path in ("lib/tool/a.json", "../shared/b.json", "links", "notes.txt")}
+    assert others == {"lib/tool/a.json": "lib/tool", "../shared/b.json": "..", "links": "..", "notes.txt": ""}
+    assert find_missing_files(fail("No such file: 'lib/tool/a.json'"), CopyPlaces(user=user, copy=tree)) == {}
+
+
 def test_a_missing_module_is_named_by_its_file(places: CopyPlaces) -> None:
     failure = Failure(
         phase="collect",
