@@ -437,7 +437,8 @@ class TreeStore:
         found = files.compare_files(*self._folders, index=index)
         held = self.list_files(rules) if rules else {}
         known = found.staged.keys() | found.changed
-        hidden = {path for path, _ in self.list_modes(path for path in held if path not in known)}
+        modes = dict(self.list_modes(known | held.keys()))
+        hidden = modes.keys() - known  # ignored now
         known |= hidden
         tracked = cache(shadow.list_tracked)  # asked for new files only
         dropped = {path for path in known if is_internal(path)}
@@ -451,7 +452,9 @@ class TreeStore:
             why = self._explain_skip(path)
             if why and path not in tracked():
                 skipped[path] = why
-        survey = survey_folders(self._repository.root, known - dropped - skipped.keys(), tops=self._folders or ("",))
+        # Without deleted files: a folder that they have left is empty.
+        present = modes.keys() - dropped - skipped.keys()
+        survey = survey_folders(self._repository.root, present, tops=self._folders or ("",))
         special = {path for path in survey.special if path not in tracked()}
         ignored = files.match_ignored(special, variables=index)
         skipped |= dict.fromkeys(sorted(special - ignored), "it is a socket, a pipe or a device")
@@ -460,7 +463,7 @@ class TreeStore:
         if is_limited:
             self._require_few(path for path in found.new & changed if path not in tracked())
         tree = self._write_tree(changed, dropped=dropped & found.staged.keys(), index=index)
-        modes = dict(self.list_modes(path for path in known if path not in dropped))
+        modes = {path: mode for path, mode in modes.items() if path not in dropped}
         return Capture(tree=tree, modes=modes, skipped=skipped, folders=survey.empty)
 
     def _explain_skip(self, path: str) -> str:

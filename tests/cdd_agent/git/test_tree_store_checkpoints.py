@@ -3,6 +3,7 @@
 import os
 import random
 import resource
+import shutil
 import socket
 import stat
 import subprocess
@@ -11,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from cdd_agent.errors import UsageError
 from cdd_agent.git import tree_store as module
@@ -210,6 +213,81 @@ def test_a_restore_is_exact_and_so_is_its_undo(repository: Repository, prepare: 
         assert observe(root) == before
     assert observe_git(root) == acted
     assert prepare is swap_folders or acted == untouched
+
+
+Made = tuple[str, bytes | str, int] | None
+"""Kind, content or target, and permissions of what is made at a path; None deletes it."""
+MADE = st.one_of(
+    st.none(),
+    st.tuples(st.just("file"), st.binary(max_size=8), st.sampled_from([0o644, 0o600, 0o755, 0o640])),
+    st.tuples(st.just("link"), st.sampled_from(["a.txt", "nowhere", "sub"]), st.just(0)),
+    st.tuples(st.just("folder"), st.just(""), st.just(0)),
+)
+PATHS = [
+    "a.txt",
+    "sub",
+    "sub/b.txt",
+    "sub/deeper/c.txt",
+    "new/one",
+    "new/two/three",
+    "\u00fc \u00f1.txt",
+    "-dash",
+    'q"\n',
+]
+EDITS = st.dictionaries(st.sampled_from(PATHS), MADE, max_size=5)
+
+
+def make(root: Path, edits: dict[str, Made]) -> None:
+    for name, made in edits.items():
+        path = root / name
+        for place in (*reversed(path.parents[: name.count("/")]), path):
+            if place.is_symlink() or place.is_file():
+                place.unlink()
+        if path.is_dir():
+            shutil.rmtree(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        match made:
+            case "file", bytes(data), mode:
+                path.write_bytes(data)
+                path.chmod(mode)
+            case "link", str(target), _:
+                path.symlink_to(target)
+            case "folder", _, _:
+                path.mkdir()
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(first=EDITS, staged=EDITS, later=EDITS)
+def test_a_restore_brings_back_files_modes_and_folders(
+    repository: Repository, *, first: dict[str, Made], staged: dict[str, Made], later: dict[str, Made]
+) -> None:
+    root = repository.root
+    checkpoints = Checkpoints.of_repository(repository, root)
+    make(root, staged)
+    git(root, "add", "-A")
+    make(root, first)
+    before, index = observe(root), git(root, "ls-files", "--stage", "-z")
+    made = checkpoints.create()
+    make(root, later)
+    after, acted = observe(root), observe_git(root)
+
+    checkpoints.restore(checkpoints.plan(made))
+    assert observe(root) == before
+    checkpoints.restore(checkpoints.plan_undo())
+    assert observe(root) == after
+    assert observe_git(root) == acted
+    # The checkpoint holds the index too, for those who want to compare.
+    git(root, "read-tree", f"{made.ref}:index")
+    assert git(root, "ls-files", "--stage", "-z") == index
+
+
+def test_a_folder_whose_last_file_was_deleted_is_restored_as_an_empty_one(repository: Repository) -> None:
+    checkpoints, folder = Checkpoints.of_repository(repository, repository.root), repository.root / "sub"
+    (folder / "b.txt").unlink()
+    made = checkpoints.create()
+    folder.rmdir()
+    checkpoints.restore(checkpoints.plan(made))
+    assert list(folder.iterdir()) == []
 
 
 def checkpoints_of(root: Path, private: Path) -> Checkpoints:
