@@ -325,14 +325,14 @@ class Seal:
             name = owner_name.replace(self._package, "pytest_tdd_agent", 1)
             for key in before:
                 if key not in now:
-                    yield f"{name}.{key}", Clause("removed")
+                    yield f"{name}.{key}", Clause("value_removed")
             for key, value in now.items():
                 if (
                     _is_added(f"{owner_name}.{key}", value)
                     if key not in before
                     else _is_changed(key, value, before=before[key])
                 ):
-                    yield f"{name}.{key}", self._locations.label(value) or Clause("changed")
+                    yield f"{name}.{key}", self._locations.label(value) or Clause("value_changed")
 
 
 def _parts(key: str, value: object) -> tuple[object, ...]:

@@ -62,7 +62,7 @@ _FAILURES = {
     (True, True): "failure_with_message_and_place",
     (True, False): "failure_with_message",
     (False, True): "failure_with_place",
-    (False, False): "failure",
+    (False, False): "plain_failure",
 }
 """Whether there is a message, and a place -> case of a failure."""
 _MESSAGE_WIDTH = 300
@@ -101,7 +101,7 @@ def _judge_exit_status(phase: str, run: Comparison) -> Iterator[Reason]:
     if phase == "red" and not did_pass:
         yield Reason("wrong_reason", None, case="failed_before")
     elif phase == "red" and has_passed:
-        yield Reason("already_green", None, case="all_pass")
+        yield Reason("already_green", None, case="suite_passes")
     elif phase != "red" and not has_passed:
         yield Reason("target_failed", None, case="command_failed", parts={"status": run.report.exit_status})
     if phase != "red":
@@ -129,7 +129,7 @@ def _check_reports(phase: str, run: Comparison) -> Iterator[Reason]:
         yield Reason("run_incomplete", None, case="internal_error", parts={"error": error})
     elif not report.complete:
         counts = {"status": report.exit_status, "ended": len(report.tests), "collected": report.collected}
-        yield Reason("run_incomplete", None, case="ended_early", parts=counts)
+        yield Reason("run_incomplete", None, case="run_ended_early", parts=counts)
     if baseline is not None and not baseline.complete:
         yield Reason("baseline_incomplete", None)
     if phase == "refactor" and baseline is None:
@@ -414,7 +414,7 @@ def _check_protected_files(run: Comparison) -> Iterator[Reason]:
 
 def _describe_skip(case: Case) -> Clause:
     ends = Clause(f"test_{case.outcome}")
-    return Clause("because", {"clause": ends, "why": case.reason}) if case.reason else ends
+    return Clause("ends_because", {"clause": ends, "why": case.reason}) if case.reason else ends
 
 
 def _describe_failure(failure: Failure | None) -> Clause:

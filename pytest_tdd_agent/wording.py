@@ -39,7 +39,7 @@ TEMPLATES: dict[str, str] = {
     "unstructured": "The test command reports only an exit status, so the gate cannot tell which test failed or why. "
     "Use a framework whose results cdd can read, or let the exit status decide: accept_unstructured: true.",
     "failed_before": "The tests already failed in the baseline, so a failure now proves nothing. Make them pass first.",
-    "all_pass": "The tests pass although nothing was implemented. Write a test that fails until it is.",
+    "suite_passes": "The tests pass although nothing was implemented. Write a test that fails until it is.",
     "command_failed": "The tests fail: the command ended with status {status}. Make them pass.",
     "tampered": "The test results may be manipulated: {sign}. {todo}.",
     "tampered_test": "The result of {nodeid} may be manipulated: {sign}. {todo}.",
@@ -49,7 +49,7 @@ TEMPLATES: dict[str, str] = {
     "untrusted": "{problem}. Find the code that writes to the plugin's descriptor.",
     "internal_error": "pytest or a plugin failed: {error}. Fix what raises it; a test may have replaced a function "
     "that pytest uses.",
-    "ended_early": "The run ended early: pytest's exit status is {status}, and {ended} of {collected} collected tests "
+    "run_ended_early": "The run ended early: pytest's exit status is {status}, and {ended} of {collected} collected tests "
     "have a result. Run all tests to the end, without -x and --maxfail.",
     "baseline_incomplete": "The baseline run ended early. Take it again; if a file cannot be collected, add "
     "--continue-on-collection-errors.",
@@ -129,8 +129,8 @@ TEMPLATES: dict[str, str] = {
     "test_skipped": "was skipped",
     "test_xfailed": "is marked as an expected failure, and fails",
     "test_xpassed": "is marked as an expected failure, and passes",
-    "because": "{clause} ({why})",
-    "failure": "{kind}, {exception}",
+    "ends_because": "{clause} ({why})",
+    "plain_failure": "{kind}, {exception}",
     "failure_with_message": "{kind}, {exception}: {message}",
     "failure_with_place": "{kind}, {exception} ({path}:{line})",
     "failure_with_message_and_place": "{kind}, {exception}: {message} ({path}:{line})",
@@ -149,8 +149,8 @@ TEMPLATES: dict[str, str] = {
     "function_made_late": "{name}, made while the tests ran",
     "code_made_late": "code made while the tests ran",
     "not_a_function": "{type}, not a function",
-    "removed": "removed",
-    "changed": "changed",
+    "value_removed": "removed",
+    "value_changed": "changed",
     # Problems of the records, and their details.
     **{code: meaning[:-1] for code, meaning in PROBLEMS.items()},
     "problem_of_test": "{problem}: {nodeid}",

@@ -490,7 +490,7 @@ def test_a_message_says_in_words_what_a_test_came_to() -> None:
 
 
 HOOK = Sign("project_hook", None, parts={"hook": "pytest_pyfunc_call", "place": "conftest.py"})
-PATCH = Sign("patched_runner", None, parts={"name": "unittest.TestCase.fail", "now": Clause("changed")})
+PATCH = Sign("patched_runner", None, parts={"name": "unittest.TestCase.fail", "now": Clause("value_changed")})
 
 
 @pytest.mark.parametrize("phase", ["red", "green", "refactor"])

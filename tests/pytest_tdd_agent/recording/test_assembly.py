@@ -315,7 +315,7 @@ def test_a_process_that_a_hook_ends_after_the_session_is_complete() -> None:
 
 
 def test_a_later_finish_takes_nothing_back() -> None:
-    sign = Sign("patched_runner", None, parts={"now": Clause("changed")})
+    sign = Sign("patched_runner", None, parts={"now": Clause("value_changed")})
     stopped: Record = {"event": "internal_error", "text": "INTERNALERROR> no"}
     recording = read(encode(*HEAD, *PASSED, finish(2, signs=[sign_to_json(sign)]), stopped, finish(0), END))
     report = recording.report
