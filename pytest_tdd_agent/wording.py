@@ -1,7 +1,8 @@
 """The words of the plugin's records: one template for each case. Nothing reads what these templates make.
 
 A template names parts of the record in braces. A list is joined: ``{names}`` shows five, ``{names:3;}`` shows three,
-separated by semicolons. A number takes a noun: ``{count:test}``.
+separated by semicolons, and ``{names:3.}`` joins sentences. A number takes a noun: ``{count:test}``. ``{name!r}`` shows
+a text in quotes.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ TEMPLATES: dict[str, str] = {
     "untrusted": "{problem}. Find the code that writes to the plugin's descriptor.",
     "internal_error": "pytest or a plugin failed: {error}. Fix what raises it; a test may have replaced a function "
     "that pytest uses.",
-    "run_ended_early": "The run ended early: pytest's exit status is {status}, and {ended} of {collected} collected tests "
-    "have a result. Run all tests to the end, without -x and --maxfail.",
+    "run_ended_early": "The run ended early: pytest's exit status is {status}, and {ended} of {collected} collected "
+    "tests have a result. Run all tests to the end, without -x and --maxfail.",
     "baseline_incomplete": "The baseline run ended early. Take it again; if a file cannot be collected, add "
     "--continue-on-collection-errors.",
     "refactor_without_baseline": "REFACTOR has no baseline. Give it the report of the previous run.",
@@ -169,8 +170,10 @@ TEMPLATES: dict[str, str] = {
 """Case -> template. ``text`` is for words of others: a model, a hook, a user."""
 
 _MOST_NAMES = 5
-_FIELD = re.compile(r"\{(\w+)(?::([^{}]*))?\}")  # of C, other than those of ``string``: a test may replace Python code
-_LIST = re.compile(r"(\d*)([,;]?)\Z")
+_FIELD = re.compile(
+    r"\{(\w+)(!r)?(?::([^{}]*))?\}"
+)  # of C, other than those of ``string``: a test may replace Python code
+_LIST = re.compile(r"(\d*)([,;.]?)\Z")
 _NOUN = re.compile(r"[a-z][a-z ]*\Z")
 
 
@@ -212,7 +215,10 @@ def fill(clause: Clause, templates: Mapping[str, str]) -> str:
         shown = ", ".join(f"{name}: {_format_part(value, templates=templates)}" for name, value in parts.items())
         return f"{clause.case} ({shown})" if shown else clause.case
     return _FIELD.sub(
-        lambda found: _format_part(parts.get(found[1], "?"), found[2] or "", templates=templates), template
+        lambda found: _format_part(
+            repr(parts.get(found[1])) if found[2] else parts.get(found[1], "?"), found[3] or "", templates=templates
+        ),
+        template,
     )
 
 
@@ -225,9 +231,12 @@ def format_count(number: int, noun: str) -> str:
 def join_names(names: Sequence[str], *, most: int = _MOST_NAMES, separator: str = ", ") -> str:
     """Join the first ``most`` names, and say how many there are besides. A line end becomes visible."""
     names = [name.replace("\n", "<U+000A>").replace("\r", "<U+000D>") for name in names]
-    shown = separator.join(names[:most])
-    more = f"and {len(names) - most} more"
-    return shown if len(names) <= most else f"{shown}{' ' if separator == ', ' else separator}{more}"
+    shown, count = separator.join(names[:most]), len(names) - most
+    if count <= 0:
+        return shown
+    if separator == " ":  # sentences
+        return f"{shown} And {count} more."
+    return f"{shown}{' ' if separator == ', ' else separator}and {count} more"
 
 
 def _format_part(value: object, form: str = "", *, templates: Mapping[str, str]) -> str:
@@ -239,7 +248,7 @@ def _format_part(value: object, form: str = "", *, templates: Mapping[str, str])
         return join_names(
             [_format_part(each, templates=templates) for each in value],
             most=int(most) if most else _MOST_NAMES,
-            separator=f"{separator or ','} ",
+            separator=f"{separator.replace('.', '') if separator else ','} ",
         )
     if isinstance(value, int) and _NOUN.match(form):
         return format_count(value, form)

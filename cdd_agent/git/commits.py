@@ -30,6 +30,7 @@ from cdd_agent.git.runner import Call, GitError, GitRefused, GitUnable, read_sta
 from cdd_agent.storage import read_ordinary
 from cdd_agent.tickets.ticket import list_ticket_paths
 from cdd_agent.untrusted import paths
+from cdd_agent.work.wording import explain
 
 CARRIED = "uncommitted changes that a run took along"
 """Message of a commit of them."""
@@ -131,7 +132,7 @@ def commit_paths(
     paths = tuple(paths)
     _require_convertible(repository, paths)
     for path, why in repository.explain_fixed(paths).items():
-        raise GitUnable(f"{path} cannot be committed. {why}", hint="change it yourself, and commit it")
+        raise GitUnable(f"{path} cannot be committed. {explain(why)}", hint="change it yourself, and commit it")
     head = repository.read_head()
     with private_index() as index:
         has_changed = _stage_in_run_tree(repository, paths, entries=entries, base=head, index=index)

@@ -43,6 +43,7 @@ from cdd_agent.git.runner import (
     run_once,
 )
 from cdd_agent.storage import read_ordinary
+from pytest_tdd_agent.report import Clause
 
 SUBMODULE = "160000"
 """Mode of an entry that names a commit of another repository."""
@@ -559,14 +560,14 @@ class Repository:
         fields = self.git("check-attr", ("-z", "--stdin"), name, stdin=format_paths(paths)).split("\0")
         return dict(zip(fields[0::3], fields[2::3], strict=False))
 
-    def explain_fixed(self, paths: Iterable[str]) -> dict[str, str]:
-        """Return path -> why no commit of a run may change it, a sentence, for some of ``paths``."""
+    def explain_fixed(self, paths: Iterable[str]) -> dict[str, Clause]:
+        """Return path -> why no commit of a run may change it, for some of ``paths``."""
         known = self.list_submodules() if self.submodules is None else self.submodules
         folders = tuple(f"{path}/" for path in known)
-        fixed = {path: "It is in a submodule." for path in paths if path.startswith(folders)}
+        fixed = {path: Clause("in_submodule") for path in paths if path.startswith(folders)}
         if self.settings() and (self.location.common_dir / "lfs").exists():  # else git-lfs was never used here
             large = (path for path, name in self.read_attribute("filter", paths).items() if name == "lfs")
-            fixed |= dict.fromkeys(large, "Its content is in Git LFS, where cdd stores nothing.")
+            fixed |= dict.fromkeys(large, Clause("in_git_lfs"))
         return fixed
 
     def list_nested(self) -> frozenset[str]:

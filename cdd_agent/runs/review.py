@@ -512,9 +512,7 @@ class Intervention:
         reasons = format_reasons(judged)
         evidence = summarize_evidence(judged, run.report)
         context.emit(GateJudged(phase="green", attempt=1, open=judged.open, reasons=reasons, evidence=evidence))
-        untested = "" if item.tests else ", but the step names no tests"
-        message = f"the user marked the step done; all tests passed{untested}"
-        by_hand = Reason(code="by_hand", nodeid=None, message=message)
+        by_hand = Reason(code="by_hand", nodeid=None, case="" if item.tests else "by_hand_untested")
         return judged, AttemptRecord(
             phase="green",
             number=1,

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from cdd_agent.errors import UsageError, join_first
+from cdd_agent.errors import UsageError
 from cdd_agent.untrusted.text import format_line
 from cdd_agent.work.handoff import CurrentTest
-from pytest_tdd_agent.report import Reason
+from pytest_tdd_agent.report import Clause, Part, Reason
 
 NAME = "test-list.md"
 """In the project's folder."""
@@ -65,6 +65,11 @@ class ListEntry:
 
 class UnreadableAnswer(ValueError):
     """An answer that does not have the required form."""
+
+    def __init__(self, problem: Clause) -> None:
+        """Say what is wrong with it."""
+        super().__init__(problem.case)
+        self.problem = problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,17 +139,17 @@ def read_answer(answer: str) -> CurrentTest | None:
     """
     found = list(_find_answers(answer[:MAX_ANSWER_CHARACTERS]))
     if not found:
-        raise UnreadableAnswer("the answer has no JSON with the key currentTest")
+        raise UnreadableAnswer(Clause("answer_without_json"))
     chosen = found[-1]["currentTest"]
     if chosen is None:
         return None
     try:
         test = msgspec.convert(chosen, CurrentTest)
     except msgspec.ValidationError as error:
-        raise UnreadableAnswer(f"currentTest does not have the required form: {error}") from error
+        raise UnreadableAnswer(Clause("answer_malformed", {"error": str(error)})) from error
     description = format_line(test.description)[:MAX_DESCRIPTION_CHARACTERS].strip()
     if not description:
-        raise UnreadableAnswer("the description of currentTest is empty")
+        raise UnreadableAnswer(Clause("answer_empty"))
     return CurrentTest(description=description, test_file=test.test_file.strip(), impl_file=test.impl_file.strip())
 
 
@@ -161,7 +166,16 @@ def format_answer(choice: CurrentTest | None) -> str:
 
 def find_objections(answer: str, facts: ListFacts) -> tuple[Reason, ...]:
     """Return the objections to an answer and to the list that the agent left."""
-    return tuple(Reason(code=code, nodeid=None, message=text) for code, text in _find_all_objections(answer, facts))
+    found = [*_check_list(facts), *_check_dropped(facts)]
+    try:
+        choice = read_answer(answer)
+    except UnreadableAnswer as error:
+        return (*found, _object("no_answer", problem=error.problem, form=_ANSWER_FORM))
+    if choice is not None:
+        return (*found, *_check_choice(choice, facts))
+    if left := list_open(facts.now):
+        found.append(_object("list_open", left=len(left), count=len(facts.now), tests=left))
+    return tuple(found)
 
 
 def is_test_file(path: str, *, is_there: bool = False) -> bool:
@@ -180,88 +194,70 @@ def is_test_file(path: str, *, is_there: bool = False) -> bool:
     return _TEST_NAME.fullmatch(name) is not None or _IN_TEST_FOLDER.fullmatch(path) is not None
 
 
-def _find_all_objections(answer: str, facts: ListFacts) -> Iterator[tuple[str, str]]:
-    yield from _check_list(facts)
-    yield from _check_dropped(facts)
-    try:
-        choice = read_answer(answer)
-    except UnreadableAnswer as error:
-        yield "no_answer", f"{str(error)[0].upper()}{str(error)[1:]}. End your answer with {_ANSWER_FORM}."
-        return
-    if choice is not None:
-        yield from _check_choice(choice, facts)
-    elif left := list_open(facts.now):
-        shown = join_first(left, most=3, separator="; ")
-        happened = f"The answer says that all tests are done, but {len(left)} of {len(facts.now)} are open: {shown}."
-        yield "list_open", f"{happened} Choose one of them."
-
-
-def _check_list(facts: ListFacts) -> Iterator[tuple[str, str]]:
+def _check_list(facts: ListFacts) -> Iterator[Reason]:
     if not facts.now:
-        yield "list_missing", f"{NAME} has no test. Write one line `- [ ] behavior` for each test."
+        yield _object("list_missing")
         return
     lost = len(facts.before) - len(facts.now)
     if lost > 0:
-        yield "list_shrunk", f"{NAME} has lost {lost} of its {len(facts.before)} tests. Put them back."
+        yield _object("list_shrunk", lost=lost, count=len(facts.before))
     completed = {normalize(each) for each in facts.completed}
     may_be_done = completed | {normalize(entry.text) for entry in facts.before if entry.is_done}
     for entry in facts.now:
         if entry.is_done and normalize(entry.text) not in may_be_done:
-            happened = f"Line {entry.line} of {NAME} ticks {entry.text!r}, but no cycle has completed it."
-            yield "ticked_too_early", f"{happened} Make its box [ ] again."
+            yield _object("ticked_too_early", line=entry.line, test=entry.text)
     present = {normalize(entry.text): entry for entry in facts.now}
     for description in facts.completed:
         listed = present.get(normalize(description))
         if listed is None:
-            happened = f"{NAME} no longer contains the completed test {description!r}."
-            yield "list_shrunk", f"{happened} Put it back as `- [x] {description}`."
+            yield _object("list_shrunk", case="completed_test_lost", test=description)
         elif not listed.is_done:
-            happened = f"{description!r} is completed, but open in line {listed.line} of {NAME}."
-            yield "not_ticked", f"{happened} Make its box [x]."
+            yield _object("not_ticked", line=listed.line, test=description)
     seen: set[str] = set()
     for entry in facts.now:
         if normalize(entry.text) in seen:
-            yield "duplicate", f"Line {entry.line} of {NAME} lists {entry.text!r} again. Reword it."
+            yield _object("duplicate", line=entry.line, test=entry.text)
         seen.add(normalize(entry.text))
 
 
-def _check_dropped(facts: ListFacts) -> Iterator[tuple[str, str]]:
+def _check_dropped(facts: ListFacts) -> Iterator[Reason]:
     dropped = {normalize(each) for each in facts.dropped}
     for entry in facts.now:
         if entry.is_dropped and normalize(entry.text) not in dropped:
-            happened = f"Line {entry.line} of {NAME} marks {entry.text!r} as dropped, but no cycle dropped it."
-            yield "dropped_too_early", f"{happened} Remove {DROPPED}."
+            yield _object("dropped_too_early", line=entry.line, test=entry.text, mark=DROPPED)
         elif normalize(entry.text) in dropped and not entry.is_dropped:
-            happened = f"{entry.text!r} was dropped, but line {entry.line} of {NAME} does not say so."
-            yield "not_dropped", f"{happened} Write `- [ ] {entry.text} {DROPPED}`."
+            yield _object("not_dropped", line=entry.line, test=entry.text, mark=DROPPED)
 
 
-def _check_choice(choice: CurrentTest, facts: ListFacts) -> Iterator[tuple[str, str]]:
+def _check_choice(choice: CurrentTest, facts: ListFacts) -> Iterator[Reason]:
     entry = find_entry(facts.now, choice.description)
     if entry is None:
-        happened = f"{choice.description!r} is not in {NAME}."
-        yield "not_listed", f"{happened} Choose a description from the list, word for word, or add it first."
+        yield _object("not_listed", test=choice.description)
     elif entry.is_done or normalize(choice.description) in {normalize(each) for each in facts.completed}:
-        yield "already_done", f"{choice.description!r} is already done. Choose an open test."
+        yield _object("already_done", test=choice.description)
     elif entry.is_dropped:
-        yield "already_done", f"{choice.description!r} was dropped. Choose an open test."
+        yield _object("already_done", case="already_dropped", test=choice.description)
     try:
         choice = resolve_paths(choice, facts.resolve_path)
     except UsageError as error:
-        yield "outside_project", f"{error.happened} Name files of the project, relative to its folder."
+        yield _object("outside_project", error=error.happened)
         return
     content = facts.read_text(choice.test_file)
     if not is_test_file(choice.test_file, is_there=content is not None):
-        happened = f"testFile {choice.test_file!r} is not a file in which tests are looked for."
-        yield "no_test_file", f"{happened} Name it as the project names its tests, for example tests/test_....py."
+        yield _object("no_test_file", file=choice.test_file)
     if is_test_file(choice.impl_file) or choice.impl_file in (choice.test_file, NAME, "", "."):
-        yield "no_source_file", f"implFile {choice.impl_file!r} is not a source file. Name the file for the code."
+        yield _object("no_source_file", file=choice.impl_file)
     wanted = _split_words(choice.description)
     names = (found["function"] or found["words"] for found in _TEST_DEFINITION.finditer(content or ""))
     double = next((name for name in names if _split_words(name) == wanted), None)
     if double is not None:
-        happened = f"{choice.test_file} already has a test {double!r}."
-        yield "duplicate", f"{happened} If it covers {choice.description!r}, reword the list for another test."
+        yield _object(
+            "duplicate", case="test_defined_already", file=choice.test_file, name=double, test=choice.description
+        )
+
+
+def _object(code: str, *, case: str = "", **parts: Part) -> Reason:
+    return Reason(code=code, nodeid=None, case=case, parts={"list": NAME, **parts})
 
 
 def _find_answers(words: str) -> Iterator[dict[str, object]]:

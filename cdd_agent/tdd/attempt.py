@@ -81,7 +81,7 @@ from cdd_agent.untrusted.text import format_line
 from cdd_agent.work.state import AttemptRecord, StepExecution
 from pytest_tdd_agent.codec import dump
 from pytest_tdd_agent.comparison import find_unstable, strip_parameters
-from pytest_tdd_agent.report import FAILING, Reason, SuiteReport, Verdict, list_failing
+from pytest_tdd_agent.report import FAILING, Clause, Reason, SuiteReport, Verdict, list_failing
 
 FindNudge: TypeAlias = Callable[[AgentRun], str]
 """Returns what an agent is told once that has done no work; empty if it has."""
@@ -607,7 +607,7 @@ class Attempt:
             findings = self._answer_doubt(message, last)
             if findings is not None:
                 return self._judge_again(findings, last, work=work)
-        reasons = (Reason(code=blocked.why, nodeid=None, message=message),)
+        reasons = (Reason(code=blocked.why, nodeid=None, case="text", parts={"text": message}),)
         return _Judgment(
             verdict=Verdict(phase=self.phase, open=False, reasons=reasons),
             report=None,
@@ -713,12 +713,13 @@ class Attempt:
         """Judge a RED without a change: the tests that the step names must exist, pass, and notice altered code."""
         item, report = self.item, self.baseline.report
         tests = verdict.find_existing_tests(item, report)
-        why = "the tests that the step names do not all exist and pass, or a table of cases may lack one"
+        why = "tests_not_all_there"
         if tests:
             found = judge_covered_tests(tests, item.sources, tree=work.snapshot.commit, runs=self._runs)
-            why = f"{join_first(tests, most=2)} pass even when the code is altered" if found.reasons else ""
+            why = "tests_pass_altered" if found.reasons else ""
         if why or self.context.policy.accepts_covered:
-            refused = Verdict(phase="red", open=False, reasons=(Reason(code="red", nodeid=None, message=f"{why}."),))
+            reason = Reason(code="red", nodeid=None, case=why, parts={"tests": tests})
+            refused = Verdict(phase="red", open=False, reasons=(reason,))
             result = verdict.judge_no_change(item, "red", judged=refused if why else None)
             return _Judgment(verdict=result, report=None, checkpoint=work.snapshot)
         rules = self.context.suite.conventions
@@ -863,14 +864,13 @@ class Attempt:
             checkpoint=context.snapshots.take(judgment.checkpoint.ref, message=message),
         )
 
-    def _refuse_waiting(self, waiting: dict[str, str]) -> dict[str, Reason]:
+    def _refuse_waiting(self, waiting: dict[str, Clause]) -> dict[str, Reason]:
         """Return path -> the reason against all of ``waiting``, path -> why."""
         if self._kinds is None or not waiting:
             return {}
-        message = f"Changes have been undone. {self.context.refuse_waiting(waiting, kinds=self._kinds)}"
-        return dict.fromkeys(waiting, Reason(code="needs_approval", nodeid=None, message=message))
+        return dict.fromkeys(waiting, self.context.refuse_waiting(waiting, kinds=self._kinds))
 
-    def _find_waiting(self, changes: Collection[Change], after: Snapshot) -> dict[str, str]:
+    def _find_waiting(self, changes: Collection[Change], after: Snapshot) -> dict[str, Clause]:
         """Return path -> why for the changed files of unusual kinds, by their names, modes and contents."""
         kinds, objects = self._kinds, self.context.workplace.tree.objects
         if kinds is None or not changes:

@@ -37,11 +37,11 @@ from cdd_agent.work import state
 from cdd_agent.work.handoff import NumberKey
 from cdd_agent.work.records import Records
 from cdd_agent.work.state import StepExecution
-from cdd_agent.work.wording import format_reason
+from cdd_agent.work.wording import explain, format_reason
 from cdd_agent.workspace.files import Workspace
 from cdd_agent.workspace.memory import NO_MEMORY, Memory
 from pytest_tdd_agent.comparison import find_spared
-from pytest_tdd_agent.report import Reason, SuiteReport, Verdict, add_tests, count_outcomes, list_failing
+from pytest_tdd_agent.report import Clause, Reason, SuiteReport, Verdict, add_tests, count_outcomes, list_failing
 
 Kind: TypeAlias = plan.Kind
 """The kind of change; it decides the prefix of the commits."""
@@ -431,8 +431,8 @@ class Context:
         """
         return SuiteTask(context=self, purpose=purpose, keep=keep, targets=targets, before=before).run()
 
-    def refuse_waiting(self, waiting: Mapping[str, str], *, kinds: FileKinds) -> str:
-        """Tell the user how to allow files of unusual kinds, each once, and return the message for the model.
+    def refuse_waiting(self, waiting: Mapping[str, Clause], *, kinds: FileKinds) -> Reason:
+        """Tell the user how to allow files of unusual kinds, each once, and return the reason against all of them.
 
         ``waiting`` is path -> why.
         """
@@ -440,14 +440,12 @@ class Context:
         if self.choose is None and new:
             self.told.update(f"{kinds.allow} {path}" for path in new)
             options = " ".join(f"--allow-file {shlex.quote(path)}" for path in new[:_MOST_WAITING])
-            shown = " ".join(f"{format_line(path)}: {waiting[path]}" for path in new[:_MOST_WAITING])
+            shown = " ".join(f"{format_line(path)}: {explain(waiting[path])}" for path in new[:_MOST_WAITING])
             shown += f" And {len(new) - _MOST_WAITING} more." if len(new) > _MOST_WAITING else ""
             self.emit(Notice(text=f"Not without your yes: {shown} To allow it: {kinds.allow} {options}"))
-        by = "nobody is there to ask" if self.choose is None else "the developer said no"
-        reasons = [f"{format_line(path)}: {why}" for path, why in list(waiting.items())[:_MOST_WAITING]]
-        more = f" And {len(waiting) - _MOST_WAITING} more." if len(waiting) > _MOST_WAITING else ""
-        advice = "Move it to a file of a usual kind beside similar files, or leave it out."
-        return f"{' '.join(reasons)}{more} This needs the developer's yes, and {by}. {advice}"
+        by = Clause("nobody_to_ask" if self.choose is None else "developer_said_no")
+        files = tuple(Clause("waiting_file", {"path": format_line(path), "why": why}) for path, why in waiting.items())
+        return Reason(code="needs_approval", nodeid=None, parts={"files": files, "by": by})
 
     @property
     def _before_tests(self) -> str:

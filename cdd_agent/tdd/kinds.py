@@ -23,7 +23,9 @@ from cdd_agent.testrun.suite import PLAIN_LAYOUT, ProjectLayout
 from cdd_agent.tickets.ticket import names_ticket
 from cdd_agent.untrusted.paths import fold_name
 from cdd_agent.untrusted.text import format_line
+from cdd_agent.work.wording import explain
 from cdd_agent.workspace import memory
+from pytest_tdd_agent.report import Clause
 
 PACKAGE_MARKS = frozenset(
     {
@@ -57,15 +59,13 @@ _OBEYED = frozenset({"agent", "skill", "test-list"})
 """Whole names of documents that agents, or ``cdd tdd``, obey."""
 _TEST_NAME = re.compile(r"(?:^|[_.-])(?:tests?|specs?)(?:[_.-]|$)")
 
-_DOT = "{} begins with a dot, as the settings of tools do."
-_LINK = "It is a link, and its target may be anything."
-_SETTINGS = "It tells tools which programs to start."
-_ROOT = "It is in the root of the project, where tools look for their settings, and no test names it."
-_MODE = "It can be run as a program now."
-_HOOK = "The hooks or the configuration of git name it, so git may start it."
-_KIND = "The project has no other {} there."
-_TICKET = "cdd carries out the tickets of the project."
-_INSTRUCTIONS = "Agents obey documents with such names."
+_LINK = Clause("waits_as_link")
+_SETTINGS = Clause("waits_as_settings")
+_ROOT = Clause("waits_in_root")
+_MODE = Clause("waits_as_program")
+_HOOK = Clause("waits_as_hook")
+_TICKET = Clause("waits_as_ticket")
+_INSTRUCTIONS = Clause("waits_as_instructions")
 
 
 def _get_suffix(path: str) -> str:
@@ -100,7 +100,7 @@ class FileKinds:
 
     def find_waiting(
         self, changes: Collection[Change], *, links: Collection[str] = (), programs: Collection[str] = ()
-    ) -> dict[str, str]:
+    ) -> dict[str, Clause]:
         """Return path -> why for each change that waits.
 
         ``links`` are the changed paths that are links now, ``programs`` those that can be run.
@@ -123,8 +123,8 @@ class FileKinds:
         folder, suffix = change.path.rpartition("/")[0], _get_suffix(change.path)
         return not any(each.rpartition("/")[0] == folder and _get_suffix(each) == suffix for each in self.programs)
 
-    def explain(self, path: str, kind: ChangeKind | None = None) -> str | None:
-        """Return why a change of ``path`` waits for a yes, a sentence; None if it does not.
+    def explain(self, path: str, kind: ChangeKind | None = None) -> Clause | None:
+        """Return why a change of ``path`` waits for a yes; None if it does not.
 
         By default, the file is written. Settings that are modified may be harmless: see ``find_started``.
         """
@@ -132,7 +132,7 @@ class FileKinds:
             return None
         dotted = next((name for name in path.split("/") if fold_name(name).startswith(".")), None)
         if dotted is not None:
-            return _DOT.format(format_line(dotted))
+            return Clause("waits_with_dot", {"name": format_line(dotted)})
         if names_ticket(path):
             return _TICKET
         # Hooks read documents and run tests, and a step has to change both.
@@ -153,7 +153,7 @@ class FileKinds:
         is_free = is_free or bool(self._list_package(path)) or self._is_used(path)
         return None if is_free else _ROOT
 
-    def _explain_new(self, path: str) -> str | None:
+    def _explain_new(self, path: str) -> Clause | None:
         folder, _, name = path.rpartition("/")
         suffix, is_test = _get_suffix(path), self.layout.is_test(path)
         if suffix in self.code and (self._is_test_name(path) or self._is_of_tests(folder, suffix)):
@@ -180,7 +180,9 @@ class FileKinds:
             suffix in self.code and not is_test and top not in self._folders and self._is_used(top, is_folder=True)
         ):
             return None
-        return _KIND.format(f"file *{format_line(suffix)}" if suffix else "file without a suffix")
+        if suffix:
+            return Clause("waits_alone", {"suffix": format_line(suffix)})
+        return Clause("waits_without_suffix")
 
     def _is_test_name(self, path: str) -> bool:
         return self.layout.is_test(path) and _TEST_NAME.search(path.rpartition("/")[2].lower()) is not None
@@ -350,7 +352,7 @@ def _names_file(where: tuple[str, str], value: object) -> bool:
     )
 
 
-def find_started(path: str, *, before: bytes, after: bytes) -> str | None:
+def find_started(path: str, *, before: bytes, after: bytes) -> Clause | None:
     """Return why a modified file with settings waits: the section that tools may obey; None if only texts changed."""
     read, inert = _INERT.get(fold_name(path.rpartition("/")[2]), (None, frozenset()))
     if read is None:
@@ -358,13 +360,13 @@ def find_started(path: str, *, before: bytes, after: bytes) -> str | None:
     try:
         old, new = (_read_parts(data, read=read) for data in (before, after))
     except (ValueError, configparser.Error, RecursionError):
-        return f"It cannot be read. {_SETTINGS}"
+        return Clause("waits_unreadable")
     for where in sorted(old.keys() | new.keys(), key=lambda where: (not where[1], where)):
         # True equals 1, and the text "None" is not a key without a value.
         values = [repr(parts[where]) if where in parts else "" for parts in (old, new)]
         is_inert = where in inert and not any(_names_file(where, parts.get(where)) for parts in (old, new))
         if values[0] != values[1] and not is_inert:
-            return f"It changes {'.'.join(filter(None, where))}, which may start programs."
+            return Clause("waits_for_key", {"key": ".".join(filter(None, where))})
     return None
 
 
@@ -401,8 +403,8 @@ def _join(ways: list[str]) -> re.Pattern[str] | None:
     return re.compile("|".join(ways), re.MULTILINE) if ways else None
 
 
-def ask_to_land(waiting: Mapping[str, str], *, choose: Choose) -> bool:
+def ask_to_land(waiting: Mapping[str, Clause], *, choose: Choose) -> bool:
     """Ask the developer whether these files may land; ``waiting`` is path -> why."""
-    listed = "".join(f"\n  {format_line(path)}: {why}" for path, why in waiting.items())
+    listed = "".join(f"\n  {format_line(path)}: {explain(why)}" for path, why in waiting.items())
     answers = ("no: undo these changes, and tell the model", "yes: they may land, and change again in this run")
     return choose(f"Other programs may obey these files, which the step changes:{listed}\nMay they land?", answers) == 1

@@ -32,9 +32,10 @@ from cdd_agent.testrun.foreign import make_syntax_check
 from cdd_agent.testrun.suite import SuiteRun
 from cdd_agent.untrusted.keys import mask
 from cdd_agent.work.state import StepExecution
+from cdd_agent.work.wording import explain
 from cdd_agent.workspace.outline import list_definitions
 from pytest_tdd_agent.comparison import is_inside, strip_parameters
-from pytest_tdd_agent.report import count_outcomes
+from pytest_tdd_agent.report import Clause, count_outcomes
 
 MAX_LOCKED_FILES = 40
 """Maximum number of files that the sandbox locks one by one."""
@@ -168,10 +169,11 @@ def make_lock_check(locks: PhaseLocks, context: Context) -> MayWrite:
         if reason is None and locks.kinds is not None and (context.choose is None or path in context.declined):
             reason = locks.kinds.explain(path)
             if reason is not None:
-                return context.refuse_waiting({path: reason}, kinds=locks.kinds).removeprefix(f"{path}: ")
-        if reason is not None or context.permission is None:
-            return reason
-        return context.permission.check_activity("write")
+                refused = context.refuse_waiting({path: reason}, kinds=locks.kinds)
+                reason = Clause("write_needs_approval", {"why": reason, "by": refused.parts["by"]})
+        if reason is not None:
+            return explain(reason)
+        return None if context.permission is None else context.permission.check_activity("write")
 
     return check
 

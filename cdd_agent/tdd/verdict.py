@@ -21,12 +21,12 @@ from cdd_agent.testrun.suite import PLAIN_LAYOUT, PYTEST, Conventions, ProjectLa
 from cdd_agent.untrusted.known_values import KnownValues, read_text
 from cdd_agent.untrusted.paths import explain_build, explain_protection
 from cdd_agent.untrusted.python_source import parse, split_lines
-from cdd_agent.work.wording import explain
 from pytest_tdd_agent.comparison import is_inside, strip_parameters
 from pytest_tdd_agent.failure import find_stage
 from pytest_tdd_agent.gate import judge
 from pytest_tdd_agent.recording.assembly import UNFINISHED
-from pytest_tdd_agent.report import FAILING, Reason, SuiteReport, Verdict, list_failing
+from pytest_tdd_agent.report import FAILING, Clause, Part, Reason, SuiteReport, Verdict, list_failing
+from pytest_tdd_agent.wording import as_clause
 
 _MAX_NAMES_SHOWN = 5
 _MOST_ADDED_CHARACTERS = 4_000_000
@@ -126,9 +126,7 @@ def find_extra_tests(report: SuiteReport, *, baseline: SuiteReport, sources: Map
     names = dict.fromkeys((*found.values(), *(name for name in uncollected if name not in before)))
     if len(names) < 2:
         return ()
-    shown = ", ".join(list(names)[:_MAX_NAMES_SHOWN]) + (", ..." if len(names) > _MAX_NAMES_SHOWN else "")
-    message = f"RED may add one test but adds {len(names)}: {shown}. Keep one; the others will get their own cycle."
-    return (Reason(code="several_tests", nodeid=None, message=message),)
+    return (Reason(code="several_tests", nodeid=None, parts={"count": len(names), "tests": tuple(names)}),)
 
 
 def find_absent_tests(item: WorkItem, *, sources: Mapping[str, str]) -> tuple[Reason, ...]:
@@ -146,9 +144,10 @@ def find_absent_tests(item: WorkItem, *, sources: Mapping[str, str]) -> tuple[Re
         is_inherited = any(isinstance(node, ast.ClassDef) and node.bases for node in nodes)
         absent = not known.issuperset(names[:1] if is_inherited else names)
         if tree is not None and absent and "*" not in known:
-            defined = ", ".join(list(_list_tests(tree))[:_MAX_NAMES_SHOWN]) or "none"
-            message = f"{nodeid} is not in its file, whose tests are: {defined}. Write the test under this name."
-            reasons.append(Reason(code="target_missing", nodeid=nodeid, message=message))
+            defined: Part = tuple(_list_tests(tree)) or Clause("none")
+            reasons.append(
+                Reason(code="target_missing", nodeid=nodeid, case="not_in_its_file", parts={"tests": defined})
+            )
     return tuple(reasons)
 
 
@@ -191,38 +190,37 @@ class PhaseLocks:
     kinds: FileKinds | None = None
     """The kinds of files that may land without a question; None: all."""
 
-    def explain(self, path: str) -> str | None:
-        """Return a sentence on why ``path`` is locked, or None if it may be written."""
+    def explain(self, path: str) -> Clause | None:
+        """Return why ``path`` is locked, or None if it may be written."""
         if self.phase == "plan":
-            return None if path in self.listed else f"PLAN may only write {' and '.join(self.listed)}."
+            return None if path in self.listed else Clause("plan_locks", {"listed": " and ".join(self.listed)})
         is_test = self.layout.is_test(path)
         is_test = is_test or any(path == name or path.startswith(f"{name}/") for name in self.tests)
         if self.phase == "red" and not is_test:
-            return "RED may only change tests; sources change in GREEN."
+            return Clause("red_locks")
         if self.phase != "red" and is_test:
             is_pytest = self.layout.conventions.framework == "pytest"
-            more = ", conftest files and the pytest configuration" if is_pytest else " and their configuration"
-            return f"Tests{more} are locked in {self.phase.upper()}."
+            return Clause("pytest_locked" if is_pytest else "tests_locked", {"phase": self.phase.upper()})
         return None
 
     def find_forbidden_changes(
-        self, changes: Sequence[Change], *, fixed: Mapping[str, str] | None = None
+        self, changes: Sequence[Change], *, fixed: Mapping[str, Clause] | None = None
     ) -> dict[str, Reason]:
         """Return path -> reason for each change of a locked file; ``fixed`` is path -> why no phase may change it."""
         found = {}
         for change in changes:
             why = self.explain(change.path) or (fixed or {}).get(change.path)
             if why is None and change.kind == "created" and self.layout.shadows_tool(change.path):
-                why = "Python would load it instead of a test tool, or before it."
+                why = Clause("would_shadow_tool")
             protection = explain_protection(change.path)
             if protection is None and change.kind != "deleted" and self.layout.conventions.is_python:
                 protection = explain_build(change.path)
             if why is None and protection is not None:
-                why = f"It {protection}."
+                why = Clause(f"protected_{protection.name.lower()}")
             if why is not None:
                 code = "protected_changed" if self.phase in ("green", "refactor") else "source_changed"
-                message = f"{change.path} was {change.kind}; it has been restored. {why} Leave it as it is."
-                found[change.path] = Reason(code=code, nodeid=None, message=message)
+                parts: dict[str, Part] = {"path": change.path, "kind": change.kind, "why": why}
+                found[change.path] = Reason(code=code, nodeid=None, case="change_undone", parts=parts)
         return found
 
 
@@ -281,10 +279,10 @@ def judge_no_change(item: WorkItem, phase: Phase, *, judged: Verdict | None) -> 
         return Verdict(phase=phase, open=True)
     if judged is not None and judged.open:
         return judged
-    message = "no file was changed: an answer alone is not enough, write the files"
+    reason = Reason(code="no_change", nodeid=None)
     if judged is not None:
-        message = f"no file was changed, but the files as they are do not suffice: {explain(judged.reasons[0])}"
-    return Verdict(phase=phase, open=False, reasons=(Reason(code="no_change", nodeid=None, message=message),))
+        reason = replace(reason, case="no_change_unfit", parts={"why": as_clause(judged.reasons[0])})
+    return Verdict(phase=phase, open=False, reasons=(reason,))
 
 
 def find_existing_tests(item: WorkItem, report: SuiteReport) -> tuple[str, ...]:
@@ -346,11 +344,7 @@ def _find_odd_status(report: SuiteReport, *, baseline: SuiteReport) -> tuple[Rea
     is_odd = report.framework != "pytest" and report.structured and not report.exit_status and bool(failing)
     if not (is_odd and baseline.exit_status and list_failing(baseline)):
         return ()
-    message = (
-        f"the tests ended with status 0 although {join_first(failing, most=_MAX_NAMES_SHOWN)} failed; before the "
-        "change, their command ended with an error when tests failed. Find what changes the exit status, and remove it."
-    )
-    return (Reason(code="run_incomplete", nodeid=None, message=message),)
+    return (Reason(code="run_incomplete", nodeid=None, case="odd_status", parts={"tests": failing}),)
 
 
 def adapt_to_review(item: WorkItem, *, report: SuiteReport, old: Collection[str]) -> WorkItem:

@@ -11,6 +11,7 @@ Only ``find_protected_paths`` and ``is_environment`` read the file system.
 import os
 import re
 import unicodedata
+from enum import StrEnum
 from fnmatch import translate
 from functools import lru_cache
 from pathlib import Path
@@ -67,20 +68,30 @@ def is_state(path: str) -> bool:
     return fold_name(path.rpartition("/")[2]).startswith(STATE_FILE)
 
 
-def explain_protection(path: str) -> str | None:
-    """Return why agents may not write to a relative path, as the end of the sentence "it ...", or None if they may.
+class Protection(StrEnum):
+    """Why agents may not write to a path, as the end of the sentence "it ..."."""
+
+    PRIVATE = "belongs to git or cdd"
+    STATE = "is the state of a ticket, which only cdd writes"
+    ENVIRONMENT = "holds the interpreter of the tests, or compiled code"
+    STARTUP = "is run by every Python that has its folder on the path"
+    BUILD = "is made by a build or an installation, and Python or pytest may load it"
+
+
+def explain_protection(path: str) -> Protection | None:
+    """Return why agents may not write to a relative path, or None if they may.
 
     The phases decide about tests and pytest's configuration.
     """
     names = [fold_name(part) for part in path.split("/") if part not in ("", ".")]
     if not (_PRIVATE_NAMES | GIT_FILES).isdisjoint(names):
-        return "belongs to git or cdd"
+        return Protection.PRIVATE
     if any(name.startswith(STATE_FILE) for name in names):  # folding can have made a slash in a name
-        return "is the state of a ticket, which only cdd writes"
+        return Protection.STATE
     if any(name in ENVIRONMENT_FOLDERS or name in ENVIRONMENT_MARKS for name in names):
-        return "holds the interpreter of the tests, or compiled code"
+        return Protection.ENVIRONMENT
     if any(name.partition(".")[0] in _CUSTOMIZE or name.endswith(".pth") for name in names):
-        return "is run by every Python that has its folder on the path"
+        return Protection.STARTUP
     return None
 
 
@@ -112,14 +123,13 @@ def find_dotted_part(path: str) -> str | None:
     return next((name for name, folded in names if folded.startswith(".") and folded not in _NOT_SETTINGS), None)
 
 
-def explain_build(path: str) -> str | None:
-    """Return how a build or an installation made a relative path, as the end of the sentence "it ...", or None.
+def explain_build(path: str) -> Protection | None:
+    """Return ``Protection.BUILD`` if a build or an installation made a relative path, or else None.
 
     Python or pytest may load such a file in place of sources, or load plugins because of it.
     """
     joined = "".join(f"/{fold_name(part)}" for part in path.split("/")) + "/"
-    is_built = _BUILT.search(joined) is not None
-    return "is made by a build or an installation, and Python or pytest may load it" if is_built else None
+    return Protection.BUILD if _BUILT.search(joined) is not None else None
 
 
 # Most files of a project have such a name. It protects none in a folder without protection.

@@ -286,7 +286,7 @@ class Workspace:
         if lexical.as_posix() != name or os.path.islink(self.root / lexical):
             happened = f"{path} is a link or passes through one, and files are not written through links."
             raise UsageError(happened, hint=f"write to {name} if you mean that file")
-        reason = paths.explain_protection(name)
+        reason: str | None = paths.explain_protection(name)
         folders = name.split("/")[:-1]
         above = ("/".join(folders[: end + 1]) for end in range(len(folders)))
         marks = (f"{folder}/{mark}" for folder in above for mark in paths.ENVIRONMENT_MARKS)

@@ -12,6 +12,7 @@ from cdd_agent.git.repository import CopyLimits, Repository
 from cdd_agent.git.run_tree import RunTree, RunTrees, write_files
 from cdd_agent.git.runner import GitUnable
 from cdd_agent.git.tree_store import TreeStore
+from pytest_tdd_agent.report import Clause
 
 CONTENT = {"stored.bin": b"1,2\n", "there.bin": b"3\0" * 50_000, "absent.bin": b"5,6\n", "edited.bin": b"7,8\n"}
 PLAIN = b"no pointer was committed\n"
@@ -150,5 +151,5 @@ def test_submodules_have_it_too(project: Repository, tmp_path: Path) -> None:
     project.git("update-ref", "HEAD", made)
     tree = prepare(project)
     assert read_all(tree.root / "library") == EXPECTED
-    assert tree.repository.explain_fixed(["library/a.txt"]) == {"library/a.txt": "It is in a submodule."}
+    assert tree.repository.explain_fixed(["library/a.txt"]) == {"library/a.txt": Clause("in_submodule")}
     assert not list(tmp_path.glob("*-ran"))

@@ -137,7 +137,9 @@ def test_the_evidence_is_one_line_and_names_the_kinds_of_a_right_red() -> None:
 
 
 def test_reasons_are_lines_of_code_and_message() -> None:
-    judged = Verdict(phase="red", open=False, reasons=(Reason(code="no_tests", nodeid=None, message="none"),))
+    judged = Verdict(
+        phase="red", open=False, reasons=(Reason(code="no_tests", nodeid=None, case="text", parts={"text": "none"}),)
+    )
     assert format_reasons(judged) == ("no_tests: none",)
 
 

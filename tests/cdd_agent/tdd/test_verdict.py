@@ -9,7 +9,8 @@ from cdd_agent.tdd.context import Kind, Phase
 from cdd_agent.tdd.verdict import PhaseLocks
 from cdd_agent.testrun.suite import ProjectLayout
 from cdd_agent.untrusted.known_values import KnownValues
-from pytest_tdd_agent.report import Case, Problem, Reason, SuiteReport, Verdict
+from cdd_agent.work.wording import explain
+from pytest_tdd_agent.report import Case, Clause, Problem, Reason, SuiteReport, Verdict
 from tests.cdd_agent.evidence.requests import EMPTY
 from tests.fakes.project import item
 from tests.fakes.suite import no_report
@@ -57,8 +58,12 @@ def test_the_files_the_steps_tests_name_are_test_files_whatever_they_are_called(
 
 def test_what_no_phase_may_change_is_forbidden_in_each() -> None:
     changes = [Change(path="table.csv", kind="modified"), Change(path="prices.py", kind="modified")]
-    (refused,) = PhaseLocks(phase="green").find_forbidden_changes(changes, fixed={"table.csv": "It is large."}).values()
-    assert refused.message == "table.csv was modified; it has been restored. It is large. Leave it as it is."
+    (refused,) = (
+        PhaseLocks(phase="green")
+        .find_forbidden_changes(changes, fixed={"table.csv": Clause("text", {"text": "It is large."})})
+        .values()
+    )
+    assert explain(refused) == "table.csv was modified; it has been restored. It is large. Leave it as it is."
 
 
 def test_every_trespass_is_a_reason_that_names_the_path_and_what_was_done() -> None:
@@ -68,12 +73,12 @@ def test_every_trespass_is_a_reason_that_names_the_path_and_what_was_done() -> N
         Change(path="tests/test_a.py", kind="created"),
     )
     found = PhaseLocks(phase="red").find_forbidden_changes(changes)
-    assert [(path, reason.code, reason.message.partition("; ")[0]) for path, reason in found.items()] == [
+    assert [(path, reason.code, explain(reason).partition("; ")[0]) for path, reason in found.items()] == [
         ("prices.py", "source_changed", "prices.py was modified"),
         ("sale.py", "source_changed", "sale.py was deleted"),
     ]
     (refused,) = PhaseLocks(phase="green").find_forbidden_changes(changes).values()
-    assert (refused.code, refused.message.partition("; ")[0]) == ("protected_changed", "tests/test_a.py was created")
+    assert (refused.code, explain(refused).partition("; ")[0]) == ("protected_changed", "tests/test_a.py was created")
 
 
 def test_nothing_done_is_enough_only_in_the_refactoring_after_green() -> None:
@@ -111,9 +116,9 @@ def test_no_phase_may_add_a_file_that_is_loaded_in_the_place_of_a_test_tool() ->
 
 
 def test_a_trespass_closes_an_open_verdict_and_is_said_once() -> None:
-    ours = Reason(code="protected_changed", nodeid=None, message="tests/test_a.py was modified")
-    gates = Reason(code="protected_changed", nodeid=None, message="a digest differs")
-    other = Reason(code="target_failed", nodeid="t", message="t fails")
+    ours = Reason(code="protected_changed", nodeid=None, parts={"path": "tests/test_a.py"})
+    gates = Reason(code="protected_changed", nodeid=None, parts={"path": "a digest"})
+    other = Reason(code="target_failed", nodeid="t")
     joined = verdict.add_reasons(Verdict(phase="green", open=False, reasons=(gates, other)), (ours,))
     assert joined.reasons == (ours, other)
     assert not verdict.add_reasons(Verdict(phase="green", open=True), (ours,)).open
@@ -153,15 +158,15 @@ def test_an_added_value_of_an_ignored_file_closes_the_gate_with_its_place_and_wi
     found = verdict.find_copied_values(files, known=known)
     (reason,) = found.reasons
     assert reason.code == "value_copied"
-    assert reason.message.startswith("shop.py:3 holds a value of .env; again.py:3 holds a value of .env; The name ")
-    assert "copy.db:2 holds a value of .env" in reason.message
+    assert explain(reason).startswith("shop.py:3 holds a value of .env; again.py:3 holds a value of .env; The name ")
+    assert "copy.db:2 holds a value of .env" in explain(reason)
     assert found.notices == (
         "To review in the change: short.py:1 holds a value of .env, too short to tell whether it is secret.",
     )
-    assert "moved.py" not in reason.message, "it was there before"
+    assert "moved.py" not in explain(reason), "it was there before"
     assert verdict.find_copied_values({"a.py": (None, b"import os\n")}, known=known) == Findings()
     (reason,) = verdict.find_copied_values({"a.json": (None, b"x" * 4_000_001)}, known=KnownValues()).reasons
-    assert "not all of it was compared" in reason.message
+    assert "not all of it was compared" in explain(reason)
 
 
 def test_another_framework_that_no_longer_ends_with_an_error_when_a_test_fails_closes_the_gate() -> None:

@@ -11,6 +11,7 @@ from cdd_agent.tdd.verdict import (
     find_extra_tests,
     judge_run,
 )
+from cdd_agent.work.wording import explain
 from pytest_tdd_agent.report import Case, CollectError, Failure, Reason, SuiteReport, Verdict
 from tests.fakes.project import item
 
@@ -32,7 +33,7 @@ def report(*failures: Failure) -> SuiteReport:
 
 
 def closed(*codes: str) -> Verdict:
-    return Verdict(phase="red", open=False, reasons=tuple(Reason(code, None, "m") for code in codes))
+    return Verdict(phase="red", open=False, reasons=tuple(Reason(code, None) for code in codes))
 
 
 OPEN = Verdict(phase="red", open=True)
@@ -107,7 +108,7 @@ def test_cases_that_stand_in_one_line_are_one_test_whatever_they_are_called() ->
 def test_several_new_tests_are_a_reason_that_names_them() -> None:
     (reason,) = find_extra_tests(names("t.py::a", "t.py::b", "t.py::old"), baseline=names("t.py::old"), sources={})
     assert (reason.code, reason.nodeid) == ("several_tests", None)
-    assert reason.message.startswith("RED may add one test but adds 2: t.py::a, t.py::b. ")
+    assert explain(reason).startswith("RED may add one test but adds 2: t.py::a, t.py::b. ")
 
 
 def test_the_tests_of_a_file_that_cannot_be_imported_are_counted_in_its_source() -> None:
@@ -116,7 +117,7 @@ def test_the_tests_of_a_file_that_cannot_be_imported_are_counted_in_its_source()
         "class TestB:\n    def test_c(self):\n        pass\n\n\nclass Fake:\n    def test_d(self):\n        pass\n"
     )
     (reason,) = find_extra_tests(EMPTY, baseline=EMPTY, sources={"t.py": source})
-    assert "RED may add one test but adds 2: t.py::test_a, t.py::TestB::test_c. " in reason.message
+    assert "RED may add one test but adds 2: t.py::test_a, t.py::TestB::test_c. " in explain(reason)
     assert (
         find_extra_tests(EMPTY, baseline=names("t.py::test_a"), sources={"t.py": source, "u.js": "it('a')\nit('b')"})
         == ()
@@ -139,7 +140,7 @@ def test_the_tests_of_a_file_that_cannot_be_imported_are_counted_in_its_source()
 )
 def test_what_a_helper_raises_may_tell_of_the_product(fields: dict[str, str], *, is_doubtful: bool) -> None:
     wrong = report(replace(failure("exception"), **fields))  # type: ignore[arg-type]
-    judged = Verdict(phase="red", open=False, reasons=(Reason("wrong_reason", "t0", "m"),))
+    judged = Verdict(phase="red", open=False, reasons=(Reason("wrong_reason", "t0"),))
     assert find_doubtful_failures(judged, wrong) == ("t0",) * is_doubtful
     assert find_doubtful_failures(closed("broke_others"), wrong) == ()
 
@@ -175,7 +176,7 @@ def test_a_test_that_the_file_does_not_define_is_missing_before_it_can_be_import
     reasons = find_absent_tests(item(tests=(f"t.py::{test}", "t.py", "u.py::x")), sources={"t.py": NAMES})
     assert [reason.code for reason in reasons] == ["target_missing"] * is_absent
     for reason in reasons:
-        assert reason.message.startswith(f"t.py::{test} is not in its file, whose tests are: test_a, TestB::test_c. ")
+        assert explain(reason).startswith(f"t.py::{test} is not in its file, whose tests are: test_a, TestB::test_c. ")
 
 
 def test_a_file_that_cannot_be_read_as_python_defines_what_it_may() -> None:
